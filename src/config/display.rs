@@ -226,16 +226,8 @@ fn reach(transport: &Transport, shown: &mut file::Server) {
 
 fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
     let words: Vec<&str> = command.args.iter().map(String::as_str).collect();
-    let args = words
-        .iter()
-        .zip(mask::secret_words(&words))
-        .map(|(word, is_secret)| match word.split_once('=') {
-            Some((flag, _)) if is_secret => format!("{flag}=***"),
-            None if is_secret => "***".to_owned(),
-            _ => mask::without_secrets(word),
-        });
     shown.command = Some(command.program.clone());
-    shown.args = args.collect();
+    shown.args = mask::shown_words(&words);
     shown.env.clone_from(&command.env);
     shown.cwd = command.cwd.as_deref().map(path);
     TransportKind::Stdio

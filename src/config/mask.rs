@@ -1,13 +1,16 @@
 //! What of a source may be shown: its text with every secret replaced by `***`.
 //!
 //! Secrets are found by where they stand, before anything is known to be right: values under
-//! `env`, `headers`, `auth` and `keys`, values of keys that sound like a secret, credentials in URLs,
-//! and values of keys that nobody knows. A text that could not be parsed shows keys only,
+//! `env`, `headers`, `auth` and `keys`, values of keys that sound like a secret, credentials in URLs
+//! and command lines, and values of keys that nobody knows. A text that could not be parsed shows keys only,
 //! misspelled ones included.
 
 use std::ops::Range;
 
 use super::node::Node;
+
+/// Keys of command lines, which many write as one string by mistake.
+const COMMAND_LINES: [&str; 2] = ["args", "command"];
 
 /// Stretches of a text that must not be shown.
 #[derive(Debug, Default)]
@@ -28,8 +31,8 @@ impl Hidden {
             .clone()
             .map(|item| item.as_text().unwrap_or_default())
             .collect();
-        for (item, is_secret) in items.zip(secret_words(&words)) {
-            if is_secret {
+        for (item, secret) in items.zip(secret_words(&words)) {
+            if secret.is_some() {
                 self.add_values(item, text);
             } else {
                 self.add_secrets(item, text);
@@ -38,9 +41,23 @@ impl Hidden {
         for (key, entry) in node.as_table().into_iter().flatten() {
             match secrecy(key) {
                 Secrecy::None => {}
-                Secrecy::Below => self.add_secrets(&entry.node, text),
+                Secrecy::Below => {
+                    if COMMAND_LINES.contains(&key.as_str()) && entry.node.is_leaf() {
+                        self.add_command_line(entry.node.span.range(), text);
+                    }
+                    self.add_secrets(&entry.node, text);
+                }
                 Secrecy::Whole => self.add_values(&entry.node, text),
             }
+        }
+    }
+
+    /// Hides the command line that is written in `range`, as one string, from its first secret on.
+    fn add_command_line(&mut self, range: Range<usize>, text: &str) {
+        let written = text.get(range.clone()).unwrap_or_default();
+        let written = written.trim_end_matches(['"', '\'']);
+        if let Some(start) = first_secret(written) {
+            self.add(range.start + start..range.start + written.len(), text);
         }
     }
 
@@ -266,24 +283,74 @@ fn reference(text: &str) -> Option<usize> {
     ended.then(|| text.len() - name.len() + end + 1)
 }
 
-/// Which words of a command line are most likely secret: what follows `--token`, `--token=...`
-/// itself, and headers with a credential.
-pub(super) fn secret_words(words: &[&str]) -> Vec<bool> {
-    let is_secret_flag =
-        |word: &str| word.starts_with('-') && matches!(secrecy(word), Secrecy::Whole);
-    let is_secret = |(index, word): (usize, &&str)| {
-        let (flag, value) = word.split_once('=').unwrap_or((word, ""));
-        let lower = word.to_lowercase();
-        let follows_flag = index > 0
-            && is_secret_flag(words[index - 1])
-            && !words[index - 1].contains('=')
+/// The words of a command line without what is secret in them.
+pub(super) fn shown_words(words: &[&str]) -> Vec<String> {
+    let secrets = secret_words(words);
+    let shown = words.iter().zip(secrets).map(|(word, start)| match start {
+        Some(start) => format!("{}***", &word[..start]),
+        None => without_secrets(word),
+    });
+    shown.collect()
+}
+
+/// The command line `text`, one string, up to its first secret: where that ends nobody knows.
+pub(super) fn shown_line(text: &str) -> String {
+    match first_secret(text) {
+        Some(start) => format!("{}***", &text[..start]),
+        None => text.to_owned(),
+    }
+}
+
+/// Where the first secret of the command line `text` begins.
+fn first_secret(text: &str) -> Option<usize> {
+    let is_quote = |c: char| matches!(c, '"' | '\'' | '\\');
+    let words = text
+        .split_whitespace()
+        .map(|word| word.trim_matches(is_quote));
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let mut at = 0;
+    for (word, secret) in words.iter().zip(secret_words(&words)) {
+        // Each stands behind the one before it.
+        at += text[at..].find(word)?;
+        if let Some(start) = secret {
+            return Some(at + start);
+        }
+        at += word.len();
+    }
+    None
+}
+
+/// Where in each word of a command line begins what is most likely secret: all that follows `--token`,
+/// what stands behind a name that sounds like it (`--token=`, `API_KEY=`, `X-Api-Key:`), and, whatever
+/// they are called, the values of variables and headers that the program hands on, as under `env` and
+/// `headers`.
+fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
+    const HANDING_ON: [&str; 4] = ["--env", "--header", "-H", "-e"];
+    let is_secret = |name: &str| matches!(secrecy(name), Secrecy::Whole);
+    let start = |(index, word): (usize, &&str)| {
+        let before = index.checked_sub(1).map_or("", |before| words[before]);
+        let is_handed_on = HANDING_ON.contains(&before);
+        let follows_flag = !is_handed_on
+            && before.starts_with('-')
+            && !before.contains('=')
+            && is_secret(before)
             && !word.starts_with('-');
-        follows_flag
-            || (!value.is_empty() && is_secret_flag(flag))
-            || lower.contains("authorization:")
-            || lower.contains("bearer ")
+        if follows_flag {
+            return Some(0);
+        }
+        let is_of_name = |c: char| !c.is_whitespace() && !matches!(c, '/' | '\\');
+        let behind_name = word
+            .find(['=', ':'])
+            .filter(|at| word[..*at].chars().all(is_of_name))
+            .filter(|at| is_handed_on || is_secret(&word[..*at]))
+            .map(|at| at + 1);
+        behind_name.or_else(|| {
+            let lower = word.to_lowercase();
+            let is_credential = lower.contains("authorization:") || lower.contains("bearer ");
+            is_credential.then_some(0)
+        })
     };
-    words.iter().enumerate().map(is_secret).collect()
+    words.iter().enumerate().map(start).collect()
 }
 
 /// `text` without what is secret in a URL: user, password and query.

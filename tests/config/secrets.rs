@@ -7,7 +7,7 @@ use crate::support::{accepted, load, report};
 const SECRET: &str = "hunter2";
 
 /// Files that are wrong and hold the secret.
-const WRONG: [(&str, &str); 32] = [
+const WRONG: [(&str, &str); 36] = [
     (
         "a.toml",
         "[servers.a]\ncommand = 1\nenv = { T = 'hunter2', U = ['hunter2'] }",
@@ -28,6 +28,22 @@ const WRONG: [(&str, &str); 32] = [
     (
         "a.toml",
         "[servers.a]\nargs = ['-H', 'Authorization: Bearer hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['-e', 'API_KEY=hunter2', '--header', 'X-Api-Key: hunter2', '-e', 'A=hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\ncommand = 'docker run -e A=hunter2 --token hunter2 --password=hunter2 x'",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\ncommand = 'a'\nargs = '--token hunter2 -e A=hunter2'",
+    ),
+    (
+        "a.json",
+        r#"{"servers": {"a": {"command": "a --header \"X-Api-Key:hunter2\" --token \"hunter2\""}}}"#,
     ),
     (
         "a.toml",
@@ -172,7 +188,9 @@ fn nothing_that_is_loaded_shows_a_secret() {
         keys = ['hunter2hunter2hunter2hunter2hunter2']
         [servers.a]
         command = 'a'
-        args = ['--token', 'hunter2', '--secret=hunter2', 'postgres://me:hunter2@db/x']
+        args = ['--token', 'hunter2', '--secret=hunter2', 'postgres://me:hunter2@db/x',
+            '-e', 'API_KEY=hunter2', '-e', 'MODE=hunter2', '--header', 'X-A: hunter2', 'x-api-key:hunter2',
+            '{\"token\": \"hunter2\"}', '-v', '/etc/tokens:/etc/tokens', '-e', 'TOKEN']
         env = { T = 'hunter2' }
         [servers.b]
         url = 'https://x/mcp?key=hunter2'
@@ -188,6 +206,26 @@ fn nothing_that_is_loaded_shows_a_secret() {
     ] {
         assert!(!text.contains(SECRET), "{text}");
     }
+    let args = &shown.to_json()["servers"]["a"]["args"];
+    let expect = [
+        "--token",
+        "***",
+        "--secret=***",
+        "postgres://***@db/x",
+        "-e",
+        "API_KEY=***",
+        "-e",
+        "MODE=***",
+        "--header",
+        "X-A:***",
+        "x-api-key:***",
+        "{\"token\":***",
+        "-v",
+        "/etc/tokens:/etc/tokens",
+        "-e",
+        "TOKEN",
+    ];
+    assert_eq!(*args, serde_json::json!(expect));
 }
 
 /// The key is what the reader has to mend; the text need not be parsed for that.

@@ -9,6 +9,7 @@ use super::{Resolver, quote};
 use crate::config::{
     Auth, Command, Remote, Secret, Transport, Use,
     file::{self, TransportKind},
+    mask,
     node::Place,
     report::Finding,
 };
@@ -187,19 +188,18 @@ impl Resolver<'_> {
             self.unusable(at, "is empty, or blank");
         } else if program.contains('\0') {
             self.unusable(at, "has a NUL character");
-        } else if let Some((first, rest)) = program.split_once(char::is_whitespace)
+        } else if let Some((first, _)) = program.split_once(char::is_whitespace)
             && !first.contains(['/', '\\'])
         {
-            let args: Vec<_> = rest
-                .split_whitespace()
-                .map(|arg| format!("\"{arg}\""))
-                .collect();
+            let shown = mask::shown_line(program);
+            let args = shown.split_whitespace().skip(1);
+            let args: Vec<_> = args.map(|arg| format!("{arg:?}")).collect();
             let help = format!(
                 "write command = \"{first}\" and args = [{}]",
                 args.join(", ")
             );
             self.findings.add(
-                Finding::mistake(format!("{} is not one program", quote(program, at)))
+                Finding::mistake(format!("{} is not one program", quote(&shown, at)))
                     .at(at.span(), "no shell splits this into words")
                     .help_if(at.is_quotable().then_some(help)),
             );

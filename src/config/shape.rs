@@ -160,11 +160,21 @@ impl<'s> Check<'s, '_> {
     fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
         environment::unfold(node);
         let Value::List(items) = &mut node.value else {
-            let written = self
-                .quotable(node)
-                .filter(|text| !text.is_empty())
-                .unwrap_or("...");
-            let help = format!("write [\"{}\"]", written.escape_debug());
+            let written = self.quotable(node).unwrap_or_default();
+            // Words are arguments; in lists of anything else they stand between commas.
+            let items: Vec<&str> = if path.rsplit('.').next() == Some("args") {
+                written.split_whitespace().collect()
+            } else {
+                written.split(',').map(str::trim).collect()
+            };
+            let items = items.iter().filter(|item| !item.is_empty());
+            let items: Vec<_> = items
+                .map(|item| format!("\"{}\"", item.escape_debug()))
+                .collect();
+            let help = match items.as_slice() {
+                [] => "write [\"...\"]".to_owned(),
+                items => format!("write [{}]", items.join(", ")),
+            };
             self.report_type(node, "a list", Some(help), path);
             return false;
         };

@@ -61,7 +61,27 @@ fn text_for_a_list() {
     3 | args = "-y server"
       |        ^^^^^^^^^^^ this is a string
       |
-      = help: write ["-y server"]
+      = help: write ["-y", "server"]
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn text_with_commas_for_a_list() {
+    let report = toml(
+        r#"
+        allowed_hosts = "a.example, b.example"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `allowed_hosts` must be a list
+     --> tollbridge.toml:1:17
+      |
+    1 | allowed_hosts = "a.example, b.example"
+      |                 ^^^^^^^^^^^^^^^^^^^^^^ this is a string
+      |
+      = help: write ["a.example", "b.example"]
 
     1 mistake
     "#);

@@ -298,6 +298,7 @@ fn others(old: &Config, new: &Config) -> Vec<String> {
         agents,
         profiles,
         servers: _,
+        env_files: _,
     } = old;
     let mut others = by_name("agents", agents, &new.agents);
     others.extend(by_name("profiles", profiles, &new.profiles));

@@ -1,4 +1,4 @@
-//! Sees when the files of the config change, and hears SIGHUP.
+//! Sees when the files of the config, and those that it names, change, and hears SIGHUP.
 //!
 //! What counts is what the files hold, looked at once in a while under the names that the operator
 //! gave: so it does not matter whether an editor writes a file in place or puts another in its
@@ -127,14 +127,12 @@ fn look(files: &[PathBuf], known: &Sight) -> Sight {
         .collect()
 }
 
-/// Whether any file holds something else.
+/// Whether any file that both have seen holds something else.
 fn differ(one: &Sight, other: &Sight) -> bool {
-    let contents = |sight: &Sight| -> BTreeMap<PathBuf, Option<[u8; 32]>> {
-        let all = sight.iter();
-        all.map(|(file, seen)| (file.clone(), seen.content))
-            .collect()
-    };
-    contents(one) != contents(other)
+    let mut both = one
+        .iter()
+        .filter_map(|(file, seen)| Some((seen, other.get(file)?)));
+    both.any(|(one, other)| one.content != other.content)
 }
 
 /// Follows `source` until the gateway stops.
@@ -154,11 +152,14 @@ pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Task
 }
 
 async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: Option<Signal>) {
+    let blank = source.first.iter().filter(|(_, seen)| seen.is_blank);
+    let mut last = Reading {
+        blank: blank.map(|(file, _)| file.display().to_string()).collect(),
+        env_files: Vec::new(),
+    };
     // The files that the config names are followed from now on.
-    let mut known = see(&source, &reloader, &source.first).await;
+    let mut known = see(&source, &reloader, &last, &source.first).await;
     known.extend(source.first.clone());
-    let blank = known.iter().filter(|(_, seen)| seen.is_blank);
-    let mut blank: Vec<String> = blank.map(|(file, _)| file.display().to_string()).collect();
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -166,15 +167,15 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
             _ = tick.tick() => false,
             () = hangup(&mut asked) => true,
         };
-        let mut seen = see(&source, &reloader, &known).await;
+        let mut seen = see(&source, &reloader, &last, &known).await;
         if !is_asked && !differ(&seen, &known) {
             known = seen;
             continue;
         }
         (source.announce)(Moment::Begins);
-        seen = settled(&source, &reloader, seen).await;
+        seen = settled(&source, &reloader, &last, seen).await;
         if is_asked || differ(&seen, &known) {
-            blank = read(&source, &reloader, blank).await;
+            (last, seen) = read(&source, &reloader, last, seen).await;
         }
         (source.announce)(Moment::Over);
         known = seen;
@@ -193,11 +194,16 @@ async fn hangup(asked: &mut Option<Signal>) {
 }
 
 /// The files once they no longer change.
-async fn settled(source: &Arc<ConfigSource>, reloader: &Arc<Reloader>, first: Sight) -> Sight {
+async fn settled(
+    source: &ConfigSource,
+    reloader: &Reloader,
+    last: &Reading,
+    first: Sight,
+) -> Sight {
     let mut before = first;
     for _ in 0..QUIET_ROUNDS_MAX {
         sleep(QUIET).await;
-        let now = see(source, reloader, &before).await;
+        let now = see(source, reloader, last, &before).await;
         if !differ(&now, &before) {
             return now;
         }
@@ -206,50 +212,96 @@ async fn settled(source: &Arc<ConfigSource>, reloader: &Arc<Reloader>, first: Si
     before
 }
 
-/// Looks at the files of the config, and at those that the running one names.
-async fn see(source: &ConfigSource, reloader: &Reloader, known: &Sight) -> Sight {
+/// Looks at the files of the config, and at those that the running one and the one read `last` name.
+async fn see(source: &ConfigSource, reloader: &Reloader, last: &Reading, known: &Sight) -> Sight {
     let mut files = source.files.clone();
-    if let Some(tls) = reloader.running().tls {
-        files.extend([tls.cert, tls.key]);
-    }
+    let running = reloader.running();
+    files.extend(running.tls.into_iter().flat_map(|tls| [tls.cert, tls.key]));
+    files.extend(running.env_files);
+    files.extend(last.env_files.iter().cloned());
     let known = known.clone();
     let looked = spawn_blocking(move || look(&files, &known)).await;
     looked.unwrap_or_default()
 }
 
-/// Reads the config, in which the files `blank` said nothing so far; gives those that say nothing
-/// in the one that runs then.
+/// What is known of the config since it was read last.
+#[derive(Clone, Debug)]
+struct Reading {
+    /// The files that say nothing in the one that runs.
+    blank: Vec<String>,
+    /// The files of variables that it names; where it was refused, the mistake may be in them.
+    env_files: Vec<PathBuf>,
+}
+
+/// Reads the config, of which `before` is known and whose files were `seen` so; what is known then, and
+/// has been seen.
 ///
 /// A file that says nothing any more is refused: who writes a file often empties it first, and may
 /// be late or fail with the rest.
 async fn read(
     source: &Arc<ConfigSource>,
     reloader: &Arc<Reloader>,
-    blank: Vec<String>,
-) -> Vec<String> {
-    let (source, reloader, before) = (Arc::clone(source), Arc::clone(reloader), blank.clone());
+    before: Reading,
+    seen: Sight,
+) -> (Reading, Sight) {
+    let (source, reloader) = (Arc::clone(source), Arc::clone(reloader));
+    let kept = (before.clone(), seen.clone());
     let read = spawn_blocking(move || {
-        let loaded = match (source.load)() {
-            Ok(loaded) => loaded,
-            Err(mistakes) => {
-                reloader.refuse(&Refused::Mistakes(mistakes));
-                return before;
-            }
-        };
-        if let Some(file) = loaded.blank.iter().find(|file| !before.contains(file)) {
-            reloader.refuse(&Refused::Emptied { file: file.clone() });
-            return before;
-        }
-        for warning in &loaded.warnings {
-            tracing::warn!("{warning}");
-        }
-        match reloader.take(&loaded.config) {
-            Ok(_) => loaded.blank,
-            Err(_) => before,
-        }
+        let (loaded, seen) = load(&source, seen);
+        (take(loaded, &reloader, before), seen)
     });
     read.await.unwrap_or_else(|error| {
         tracing::error!(%error, "the changed config cannot be read");
-        blank
+        kept
     })
+}
+
+/// The config, and its files as they were `seen` before it was read.
+fn load(source: &ConfigSource, mut seen: Sight) -> (Result<Loaded, Mistakes>, Sight) {
+    let loaded = (source.load)();
+    let named = match &loaded {
+        Ok(loaded) => &loaded.config.env_files,
+        Err(mistakes) => &mistakes.env_files,
+    };
+    if named.iter().all(|file| seen.contains_key(file)) {
+        return (loaded, seen);
+    }
+    // What the others held when they were read nobody knows.
+    let mut files = look(named, &seen);
+    files.append(&mut seen);
+    ((source.load)(), files)
+}
+
+/// Lets the gateway run what was `loaded`, unless that is wrong.
+fn take(loaded: Result<Loaded, Mistakes>, reloader: &Reloader, before: Reading) -> Reading {
+    let Loaded {
+        config,
+        warnings,
+        blank,
+    } = match loaded {
+        Ok(loaded) => loaded,
+        Err(mistakes) => {
+            let env_files = mistakes.env_files.clone();
+            reloader.refuse(&Refused::Mistakes(mistakes));
+            return Reading {
+                env_files,
+                ..before
+            };
+        }
+    };
+    let refused = Reading {
+        env_files: config.env_files.clone(),
+        ..before
+    };
+    if let Some(file) = blank.iter().find(|file| !refused.blank.contains(file)) {
+        reloader.refuse(&Refused::Emptied { file: file.clone() });
+        return refused;
+    }
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    match reloader.take(&config) {
+        Ok(_) => Reading { blank, ..refused },
+        Err(_) => refused,
+    }
 }

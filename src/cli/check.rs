@@ -152,7 +152,10 @@ fn vetted(loaded: Loaded) -> Result<Loaded, Mistakes> {
         Err(error) => {
             let mut notices = loaded.warnings;
             notices.push(Notice::mistake(error.to_string()));
-            Err(Mistakes { notices })
+            Err(Mistakes {
+                notices,
+                env_files: loaded.config.env_files,
+            })
         }
     }
 }

@@ -352,6 +352,7 @@ impl Loading {
     }
 
     fn finish(self, config: Option<Config>) -> Result<Loaded, Mistakes> {
+        let env_files = config.as_ref().map(|config| config.env_files.clone());
         let notices = self.findings.into_notices(&self.sources);
         let is_right = notices
             .iter()
@@ -362,7 +363,10 @@ impl Loading {
                 warnings: notices,
                 blank: self.blank,
             }),
-            _ => Err(Mistakes { notices }),
+            _ => Err(Mistakes {
+                notices,
+                env_files: env_files.unwrap_or_default(),
+            }),
         }
     }
 }

@@ -84,6 +84,7 @@ pub(super) fn config(
     let mut resolver = Resolver {
         surroundings,
         findings,
+        env_files: Vec::new(),
     };
     let is_anonymous = governing::is_anonymous(&file, &root) && !surroundings.is_incomplete;
     if is_anonymous {
@@ -137,6 +138,7 @@ pub(super) fn config(
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
+        env_files: resolver.env_files,
     };
     prefix::check(&config, &root, resolver.findings);
     config
@@ -145,6 +147,8 @@ pub(super) fn config(
 struct Resolver<'r> {
     surroundings: Surroundings<'r>,
     findings: &'r mut Findings,
+    /// Those that variables were looked for in.
+    env_files: Vec<PathBuf>,
 }
 
 impl Resolver<'_> {

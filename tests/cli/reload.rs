@@ -88,6 +88,32 @@ async fn what_became_of_servers_is_said() {
     serving.end(Signal::TERM).await;
 }
 
+/// Also one that a refused config names, which may be all that is wrong with it.
+#[tokio::test]
+async fn files_of_variables_are_followed() {
+    let place = Place::new(TOOLBOX);
+    let mut serving = place.serve().await;
+    let write = |file: &str, text: &str| fs::write(place.file(file), text).expect("written");
+    let program = "[servers.x]\ncommand = \"cat\"\nenv_file = \".env\"\n";
+    write("tollbridge.toml", &format!("{TOOLBOX}{program}"));
+    serving.says("`servers.x.env_file` cannot be read").await;
+    write(".env", "A=1\n");
+    serving.says("read again: servers added: x").await;
+    write(".env", "A=2\n");
+    serving
+        .says("read again: servers started anew: x (env)")
+        .await;
+    write(".env", "A='\n");
+    serving.says("`servers.x.env_file` cannot be read").await;
+    write(".env", "A=3\n");
+    serving
+        .says("read again: servers started anew: x (env)")
+        .await;
+    write("tollbridge.toml", TOOLBOX);
+    serving.says("read again: servers removed: x").await;
+    serving.end(Signal::TERM).await;
+}
+
 /// Open descriptors of a process.
 fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));

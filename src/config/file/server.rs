@@ -29,8 +29,8 @@ pub(in crate::config) struct Server {
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) env: IndexMap<String, Secret>,
     /// File of more such variables, `NAME=value` a line, as in `.env`; those of `env` win, and nothing
-    /// in a value is expanded. A relative path starts at the directory of the config file. It is read
-    /// when the config is, and its values are never shown.
+    /// in a value is expanded. A relative path starts at the directory of the config file. When it
+    /// changes, the config is read again. Its values are never shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) env_file: Option<String>,
     /// Working directory of the program; relative paths start at the directory of the config

@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
+    str::Utf8Error,
 };
 
 use etcetera::BaseStrategy;
@@ -214,13 +215,26 @@ fn read(file: &Path) -> io::Result<String> {
         return Err(too_large(size));
     }
     // What is no regular file does not say how much there is.
-    let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-    let size = text.len() as u64;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let size = bytes.len() as u64;
     if size > FILE_BYTES_MAX {
         return Err(too_large(size));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| not_text(error.as_bytes(), error.utf8_error()))
+}
+
+/// Says where `bytes` are no text: `error` is why.
+fn not_text(bytes: &[u8], error: Utf8Error) -> io::Error {
+    let end = error.valid_up_to();
+    let why = if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        "it is UTF-16: save it as UTF-8".to_owned()
+    } else {
+        let line = bytes[..end].split(|byte| *byte == b'\n').count();
+        let byte = bytes[end];
+        format!("byte 0x{byte:02x} in line {line} is not UTF-8: save it as UTF-8")
+    };
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 fn too_large(size: u64) -> io::Error {

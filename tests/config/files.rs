@@ -78,8 +78,14 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     );
     let binary = directory.path().join("d.json");
     fs::write(&binary, [0xff, 0xfe, 0x00]).expect("written");
+    let latin = directory.path().join("e.toml");
+    fs::write(&latin, b"# one\n# \xfcber\n").expect("written");
     let missing = directory.path().join("c.toml");
-    let mistakes = load(&[ini, wrong, missing, binary], &Environment::default()).unwrap_err();
+    let mistakes = load(
+        &[ini, wrong, missing, binary, latin],
+        &Environment::default(),
+    )
+    .unwrap_err();
     insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
     error: the name does not tell the format
     --> DIR/a.ini
@@ -88,8 +94,11 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     error: cannot read the config: No such file or directory (os error 2)
     --> DIR/c.toml
 
-    error: cannot read the config: stream did not contain valid UTF-8
+    error: cannot read the config: it is UTF-16: save it as UTF-8
     --> DIR/d.json
+
+    error: cannot read the config: byte 0xfc in line 2 is not UTF-8: save it as UTF-8
+    --> DIR/e.toml
 
     error: the file of `tls.cert` does not exist
      --> DIR/b.toml:1:16
@@ -115,7 +124,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
       |
       = help: the keys here are `$schema`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `request_state_ttl`, `servers`, `session_idle_timeout`, `tls` and `workers`
 
-    6 mistakes
+    7 mistakes
     "#);
 }
 

@@ -17,6 +17,9 @@ mod servers;
 /// The keys that a config of VS Code has at the top.
 const VS_CODE_KEYS: [&str; 4] = ["$schema", "inputs", "sandbox", "servers"];
 
+/// Keys that its servers have and ours have not.
+const VS_CODE_SERVER_KEYS: [&str; 5] = ["dev", "envFile", "gallery", "sandboxEnabled", "type"];
+
 /// Brings `node`, the tree of the source `source`, into our shape.
 pub(super) fn translate(
     node: &mut Node,
@@ -28,7 +31,8 @@ pub(super) fn translate(
     let Some(table) = node.as_table_mut() else {
         return;
     };
-    let Some(dialect) = Dialect::of(table, format) else {
+    let is_of_vs_code = format == Format::Json && sources.get(source).is_in(".vscode");
+    let Some(dialect) = Dialect::of(table, format, is_of_vs_code) else {
         return;
     };
     sources.mark_foreign(source);
@@ -80,8 +84,9 @@ enum Dialect {
 }
 
 impl Dialect {
-    /// `None` for a config of our own.
-    fn of(table: &Table, format: Format) -> Option<Self> {
+    /// `None` for a config of our own, which one of VS Code is not, however little it says
+    /// (`is_of_vs_code`).
+    fn of(table: &Table, format: Format, is_of_vs_code: bool) -> Option<Self> {
         if let Some(servers) = table.get("mcpServers") {
             let has_bridge_keys = table.contains_key("bridge")
                 || servers.node.children().any(|entry| {
@@ -96,13 +101,14 @@ impl Dialect {
             });
         }
         let servers = table.get("servers")?;
-        let is_typed = servers
-            .node
-            .children()
-            .any(|entry| entry.get("type").is_some());
-        let only_theirs = table.keys().all(|key| VS_CODE_KEYS.contains(&key.as_str()));
-        let is_theirs =
-            table.contains_key("inputs") || (format == Format::Json && is_typed && only_theirs);
+        let has_their_keys = || {
+            let mut keys = VS_CODE_SERVER_KEYS.iter();
+            keys.any(|key| servers.node.children().any(|it| it.get(key).is_some()))
+        };
+        let only_theirs = || table.keys().all(|key| VS_CODE_KEYS.contains(&key.as_str()));
+        let is_theirs = is_of_vs_code
+            || table.contains_key("inputs")
+            || (format == Format::Json && only_theirs() && has_their_keys());
         is_theirs.then_some(Self::VsCode)
     }
 }

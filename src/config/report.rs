@@ -247,8 +247,14 @@ impl SourceText {
 
     /// Whether it is kept with a project, in the directory that an editor has there.
     pub(super) fn is_of_project(&self) -> bool {
-        let name = self.directory.file_name();
-        self.foreign && name.is_some_and(|name| name == ".vscode" || name == ".cursor")
+        self.foreign && (self.is_in(".vscode") || self.is_in(".cursor"))
+    }
+
+    /// Whether it is in a directory of this name.
+    pub(super) fn is_in(&self, directory: &str) -> bool {
+        self.directory
+            .file_name()
+            .is_some_and(|name| name == directory)
     }
 }
 

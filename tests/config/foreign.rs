@@ -1,6 +1,10 @@
 //! Configs of other programs, as those programs write them.
 
-use tollbridge::config::{Charset, Config, Conflict, Loaded, Probe, Source, Transport, parse};
+use std::path::PathBuf;
+
+use tollbridge::config::{
+    Charset, Config, Conflict, Environment, Loaded, Probe, Source, Transport, parse,
+};
 
 use crate::support::{accepted, server, source, warnings};
 
@@ -175,6 +179,32 @@ fn vs_code_without_inputs() {
     let text = r#"{ "servers": { "a": { "type": "stdio", "command": "a" } } }"#;
     let config = accepted(&[], &[("mcp.json", text)]).config;
     assert_eq!(command(&config, "a"), ("a".to_owned(), 0));
+}
+
+/// Such a document may have nothing but where it is, or a key, to be told by.
+#[test]
+fn vs_code_without_types() {
+    let read = |directory: &str, file: &str, text: &str| {
+        let source = Source {
+            directory: directory.into(),
+            ..source(file, text)
+        };
+        parse([source], &Environment::default())
+    };
+    let plain = r#"{ "servers": { "a": { "command": "a", "args": ["${workspaceFolder}/x"] } } }"#;
+    let config = read("/project/.vscode", "mcp.json", plain).unwrap().config;
+    let Transport::Stdio(a) = &server(&config, "a").transport else {
+        panic!()
+    };
+    assert_eq!(a.args, ["/project/x"]);
+    assert_eq!(a.cwd, Some("/project".into()));
+    read("/project", "mcp.json", plain).expect_err("it is one of our own");
+    let keyed =
+        r#"{ "servers": { "a": { "command": "a", "envFile": "${workspaceFolder}/.env" } } }"#;
+    let config = read("/project", "mcp.json", keyed).unwrap().config;
+    assert_eq!(config.env_files, [PathBuf::from("/project/.env")]);
+    let ours = "servers: { a: { command: a, args: ['${workspaceFolder}'] } }";
+    read("/project/.vscode", "tollbridge.yaml", ours).expect_err("it is one of our own");
 }
 
 /// A program of a project is started there, and `~` is its user's directory.

@@ -29,12 +29,18 @@ impl Form {
     }
 }
 
-/// Writes to stdout; a closed pipe is a quiet failure.
+/// Writes to stdout; a closed pipe is a quiet failure, since its reader has seen enough.
 pub(super) fn print(text: &str) -> ExitCode {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
+    let mut stdout = io::stdout().lock();
+    let written = stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush());
+    match written {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => say(&format!("the output cannot be written: {error}\n")),
     }
+    ExitCode::FAILURE
 }
 
 /// Writes `value` to stdout as indented JSON.

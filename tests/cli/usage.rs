@@ -149,6 +149,23 @@ async fn a_reader_may_stop_reading() {
     }
 }
 
+/// Unlike a reader who has seen enough, a full disk is told of.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn output_that_cannot_be_written_is_told_of() {
+    let place = Place::new(SCRIPT);
+    for args in [&["schema"][..], &["check"], &["list", "--json"]] {
+        let mut command = place.command(args);
+        let full = std::fs::File::create("/dev/full").expect("it opens");
+        let child = command.stdout(full).spawn().expect("it starts");
+        let output = bounded(child.wait_with_output()).await.expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        let expect = "the output cannot be written: No space left on device";
+        assert!(said.contains(expect), "{args:?}: {said}");
+    }
+}
+
 #[tokio::test]
 async fn help_says_what_there_is() {
     let place = Place::new("");

@@ -9,7 +9,7 @@ use figment::value::Value as FigmentValue;
 use indexmap::IndexMap;
 
 use super::{
-    hint,
+    hint, json,
     node::{Entry, Node, Origin, Span, Value},
     report::{Finding, Findings, Sources},
 };
@@ -310,9 +310,51 @@ pub(super) fn unfold(node: &mut Node) {
     }
 }
 
-/// The list or table written in the value of a variable, as in `["a", "b"]` or `{a = "b"}`; `None`
-/// when it is neither.
+/// The list or table written in the value of a variable: JSON, as templates of deployments write it, or
+/// as in `[a, b]` or `{a = "b"}`; `None` when it is neither.
 fn compound(text: &str, span: Span) -> Option<Node> {
+    let node = from_json(text, span).or_else(|| from_words(text, span))?;
+    matches!(node.value, Value::List(_) | Value::Table(_)).then_some(node)
+}
+
+fn from_json(text: &str, span: Span) -> Option<Node> {
+    let mut findings = Findings::default();
+    let node = json::read(span.source, text, &mut findings)?;
+    let is_right = findings.into_notices(&Sources::default()).is_empty();
+    is_right.then(|| placed(node, span))
+}
+
+/// `node`, which was read from what stands at `span`, at its place.
+fn placed(node: Node, span: Span) -> Node {
+    let place = |at: Span| Span::new(span.source, at.start + span.start..at.end + span.start);
+    let value = match node.value {
+        Value::List(items) => {
+            Value::List(items.into_iter().map(|item| placed(item, span)).collect())
+        }
+        Value::Table(entries) => {
+            let entries = entries.into_iter().map(|(name, entry)| {
+                let entry = Entry {
+                    key: place(entry.key),
+                    node: placed(entry.node, span),
+                };
+                (name, entry)
+            });
+            Value::Table(entries.collect())
+        }
+        other @ (Value::Bool(_)
+        | Value::Float(_)
+        | Value::Integer(_)
+        | Value::Null
+        | Value::Text(_)) => other,
+    };
+    Node {
+        span: place(node.span),
+        value,
+        origin: Origin::Environment,
+    }
+}
+
+fn from_words(text: &str, span: Span) -> Option<Node> {
     // The parser of figment recurses without a limit of its own, and 0.10.19 takes bytes for
     // characters when it meets an escape.
     let depth = text.chars().filter(|c| matches!(c, '[' | '{')).count();
@@ -320,8 +362,7 @@ fn compound(text: &str, span: Span) -> Option<Node> {
         return None;
     }
     let Ok(value) = text.parse::<FigmentValue>();
-    let node = from_figment(value, span);
-    matches!(node.value, Value::List(_) | Value::Table(_)).then_some(node)
+    Some(from_figment(value, span))
 }
 
 fn from_figment(value: FigmentValue, span: Span) -> Node {

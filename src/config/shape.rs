@@ -361,6 +361,7 @@ impl<'s> Check<'s, '_> {
         let Value::Integer(value) = node.value else {
             let help = match node.value {
                 Value::Float(_) => "write it without a fraction",
+                Value::Text(_) if node.origin.is_untyped() => "its variable must hold digits alone",
                 Value::Bool(_)
                 | Value::Integer(_)
                 | Value::List(_)

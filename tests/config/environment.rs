@@ -78,14 +78,70 @@ fn keys_that_operators_chose_keep_their_case() {
 }
 
 #[test]
-fn a_list_with_escapes_is_understood_in_ascii() {
-    check("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"["a\tb"]"#, |c| {
-        server(c, "docs").tags == ["a\tb"]
+fn a_list_without_quotes_may_have_escapes_in_ascii() {
+    check("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"[x, "a\tb"]"#, |c| {
+        server(c, "docs").tags == ["x", "a\tb"]
     });
-    let environment = [("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"["é\t"]"#)];
+    let environment = [("TOLLBRIDGE_SERVERS__DOCS__TAGS", r#"[x, "é\t"]"#)];
     let report = crate::support::toml_in(&environment, FILE);
     assert!(
         report.contains("`servers.docs.tags` must be a list"),
+        "{report}"
+    );
+}
+
+#[test]
+fn json_is_understood() {
+    let tags = |written: &str, expect: &[&str]| {
+        check("TOLLBRIDGE_SERVERS__DOCS__TAGS", written, |c| {
+            server(c, "docs").tags == expect
+        });
+    };
+    tags(r#"["é\t", "\u0061"]"#, &["é\t", "a"]);
+    tags("[\"a\",\n \"b\",\n]", &["a", "b"]);
+    let many = vec!["[x]"; 20];
+    let written = serde_json::to_string(&many).expect("strings");
+    tags(&written, &many);
+    check(
+        "TOLLBRIDGE_SERVERS__DOCS__TOOLS",
+        r#"{"deny":["b*"],"rename":{"a":"c"}}"#,
+        |c| {
+            let tools = &server(c, "docs").tools;
+            tools.deny[0].glob() == "b*" && tools.rename["a"] == "c"
+        },
+    );
+    let price = [(
+        "TOLLBRIDGE_GOVERNANCE",
+        r#"{"price": 0.02, "erors": "hunter2"}"#,
+    )];
+    insta::assert_snapshot!(crate::support::toml_in(&price, FILE), @r#"
+    error: `governance.price` must be an amount in quotes
+     --> environment:1:33
+      |
+    1 | TOLLBRIDGE_GOVERNANCE={"price": 0.02, "erors": "***"}
+      |                                 ^^^^ this is a number
+      |
+      = help: write "0.02"
+
+    error: unknown key `governance.erors`
+     --> environment:1:39
+      |
+    1 | TOLLBRIDGE_GOVERNANCE={"price": 0.02, "erors": "***"}
+      |                                       ^^^^^^^ no such key
+      |
+      = help: did you mean `errors`?
+
+    2 mistakes
+    "#);
+}
+
+#[test]
+fn a_number_that_is_none() {
+    let environment = [("PRIORITY", "high")];
+    let text = "[servers.a]\ncommand = 'a'\npriority = '${PRIORITY:1}'";
+    let report = crate::support::toml_in(&environment, text);
+    assert!(
+        report.contains("its variable must hold digits alone"),
         "{report}"
     );
 }

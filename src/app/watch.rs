@@ -90,7 +90,7 @@ impl ConfigSource {
 /// What was seen of each file.
 type Sight = BTreeMap<PathBuf, Seen>;
 
-/// What a file looks like from outside, and what it holds; nothing when it cannot be read.
+/// What a file looks like from outside, and what it holds; nothing when it cannot be read, or is none.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     stamp: Option<(SystemTime, u64, u64)>,
@@ -101,7 +101,9 @@ struct Seen {
 /// Looks at `files`; those that look from outside as they did when they were `known` are not read.
 fn look(files: &[PathBuf], known: &Sight) -> Sight {
     let look_at = |file: &PathBuf| {
-        let stamp = fs::metadata(file).ok().and_then(|meta| {
+        // What is in a pipe can be read once.
+        let meta = fs::metadata(file).ok().filter(fs::Metadata::is_file);
+        let stamp = meta.and_then(|meta| {
             use std::os::unix::fs::MetadataExt;
             Some((meta.modified().ok()?, meta.len(), meta.ino()))
         });
@@ -113,7 +115,7 @@ fn look(files: &[PathBuf], known: &Sight) -> Sight {
         {
             return known.clone();
         }
-        let content = fs::read(file).ok();
+        let content = stamp.and_then(|_| fs::read(file).ok());
         let text = content.as_deref().map(str::from_utf8);
         Seen {
             stamp,

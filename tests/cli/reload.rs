@@ -5,7 +5,7 @@ use std::{fs, process::Stdio};
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
-use crate::support::{Place, TOOLBOX, bounded, send, until};
+use crate::support::{Place, TOOLBOX, bounded, finish, send, until};
 
 const MORE: &str = r#"
     [servers.more]
@@ -111,6 +111,22 @@ async fn files_of_variables_are_followed() {
         .await;
     write("tollbridge.toml", TOOLBOX);
     serving.says("read again: servers removed: x").await;
+    serving.end(Signal::TERM).await;
+}
+
+/// What is decrypted into a pipe is there once: nobody reads it before the config is read, nor again.
+#[tokio::test]
+async fn a_config_comes_out_of_a_pipe_once() {
+    let place = Place::new(TOOLBOX);
+    let made = finish(place.shell("mkfifo pipe.toml")).await;
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let mut writer = place.shell("cat tollbridge.toml > pipe.toml");
+    let mut writer = writer.spawn().expect("it starts");
+    let config = ["serve", "--listen", "127.0.0.1:0", "--config", "pipe.toml"];
+    let serving = Place::serve_as(place.command(&config)).await;
+    bounded(writer.wait()).await.expect("it is read");
+    let listed = place.run(&["list", "--url", &serving.mcp()]).await;
+    assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
     serving.end(Signal::TERM).await;
 }
 

@@ -53,6 +53,19 @@ fn claude_desktop() {
 }
 
 #[test]
+fn names_without_a_letter_that_we_can_use() {
+    let text =
+        r#"{ "mcpServers": { "高德地图": { "command": "a" }, "百度地图": { "command": "b" } } }"#;
+    let loaded = accepted(&[], &[("mcp.json", text)]);
+    assert_eq!(command(&loaded.config, "server-1ecb3ba1").0, "a");
+    assert_eq!(command(&loaded.config, "server-0750c665").0, "b");
+    let told = loaded.warnings.iter().map(|it| it.message.as_str());
+    let expect = ["1ecb3ba1", "0750c665"];
+    let expect = expect.map(|hash| format!("this server is called `server-{hash}` here"));
+    assert!(told.eq(expect), "{:?}", loaded.warnings);
+}
+
+#[test]
 fn cursor() {
     let text = r#"
         {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
+
 use super::{
     super::{
         node::{Entry, Node, Span, Table, Value},
@@ -74,7 +76,8 @@ pub(super) fn translate(
     }
 }
 
-/// `name`, or what we call a server with a name that we cannot use.
+/// `name`, or what we call a server with a name that we cannot use: what is left of it, or, where that is
+/// nothing (a name in Chinese, say), a hash of it, so that no other has the same.
 fn usable_name(name: String, entry: &Entry, findings: &mut Findings) -> String {
     if ServerName::parse(&name).is_ok() {
         return name;
@@ -84,13 +87,18 @@ fn usable_name(name: String, entry: &Entry, findings: &mut Findings) -> String {
         .split(|c| !legal(c))
         .filter(|word| !word.is_empty())
         .collect();
-    let usable: String = words
+    let mut usable: String = words
         .join("-")
         .chars()
         .take(ServerName::LENGTH_MAX)
         .collect();
-    if usable.is_empty() {
+    if name.is_empty() {
         return name;
+    }
+    if usable.is_empty() {
+        let hash: [u8; 32] = Sha256::digest(&name).into();
+        let [a, b, c, d, ..] = hash;
+        usable = format!("server-{a:02x}{b:02x}{c:02x}{d:02x}");
     }
     findings.add(
         Finding::warning(format!("this server is called `{usable}` here")).at(

@@ -44,3 +44,15 @@ pub(super) fn joined(names: &[String], word: &str) -> String {
         [most @ .., last] => format!("{} {word} {last}", most.join(", ")),
     }
 }
+
+/// How `words`, of which the first is a program, are written as the command of a server.
+pub(super) fn command(words: &[String]) -> String {
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    match words.as_slice() {
+        [] => "write command = \"...\"".to_owned(),
+        [program] => format!("write command = {program}"),
+        [program, args @ ..] => {
+            format!("write command = {program} and args = [{}]", args.join(", "))
+        }
+    }
+}

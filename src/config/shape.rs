@@ -6,7 +6,7 @@
 use serde_json::Value as Json;
 
 use super::{
-    environment, file, hint, known,
+    environment, file, hint, known, mask,
     node::{Entry, Node, Origin, Value, join},
     report::{Finding, Findings, Sources},
     schema::{Section, TAG, bounds, places, resolve, tag, type_of, words_of},
@@ -315,6 +315,15 @@ impl<'s> Check<'s, '_> {
                 self.report_type(node, "a string", Some("put it in quotes".to_owned()), path);
                 false
             }
+            Value::List(_) if path.rsplit('.').next() == Some("command") => {
+                self.report_type(
+                    node,
+                    "a string",
+                    words(node).as_deref().map(hint::command),
+                    path,
+                );
+                false
+            }
             Value::List(_) | Value::Null | Value::Table(_) => {
                 self.wrong_type(node, "a string", path)
             }
@@ -330,10 +339,10 @@ impl<'s> Check<'s, '_> {
         if let Value::Bool(_) = node.value {
             return true;
         }
-        // YAML 1.1 took these for booleans.
+        // YAML 1.1 took these for booleans, or they stand in quotes.
         let help = match node.as_text().map(str::to_lowercase).as_deref() {
-            Some("on" | "y" | "yes") => Some("write `true`".to_owned()),
-            Some("n" | "no" | "off") => Some("write `false`".to_owned()),
+            Some("on" | "true" | "y" | "yes") => Some("write `true`".to_owned()),
+            Some("false" | "n" | "no" | "off") => Some("write `false`".to_owned()),
             _ => None,
         };
         self.report_type(node, "`true` or `false`", help, path);
@@ -492,6 +501,15 @@ impl<'s> Check<'s, '_> {
         let shown = node.origin != Origin::Variable && !hidden.hides(&node.span.range());
         shown.then(|| node.as_text().unwrap_or_default())
     }
+}
+
+/// The words of a command that is a list, as other programs have it, without what is secret in them;
+/// `None` where some are no words, or from a variable.
+fn words(node: &Node) -> Option<Vec<String>> {
+    let items = node.as_list().into_iter().flatten();
+    let words = items.map(|item| item.as_text().filter(|_| item.origin == Origin::Written));
+    let words: Vec<&str> = words.collect::<Option<_>>()?;
+    Some(mask::shown_words(&words))
 }
 
 /// What `schema` describes, for people.

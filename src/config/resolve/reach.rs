@@ -9,7 +9,7 @@ use super::{Resolver, quote};
 use crate::config::{
     Auth, Command, Remote, Secret, Transport, Use,
     file::{self, TransportKind},
-    mask,
+    hint, mask,
     node::Place,
     report::Finding,
 };
@@ -192,12 +192,8 @@ impl Resolver<'_> {
             && !first.contains(['/', '\\'])
         {
             let shown = mask::shown_line(program);
-            let args = shown.split_whitespace().skip(1);
-            let args: Vec<_> = args.map(|arg| format!("{arg:?}")).collect();
-            let help = format!(
-                "write command = \"{first}\" and args = [{}]",
-                args.join(", ")
-            );
+            let words: Vec<_> = shown.split_whitespace().map(str::to_owned).collect();
+            let help = hint::command(&words);
             self.findings.add(
                 Finding::mistake(format!("{} is not one program", quote(&shown, at)))
                     .at(at.span(), "no shell splits this into words")

@@ -83,6 +83,8 @@ fn a_foreign_value_of_the_wrong_type() {
       |
     1 | { "mcpServers": { "a": { "command": ["a"], "timeout": "soon" } } }
       |                                     ^^^^^ this is a list
+      |
+      = help: write command = "a"
 
     error: `servers.a.timeout` must be a duration with a unit
      --> mcp.json:1:55

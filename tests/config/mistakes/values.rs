@@ -68,6 +68,51 @@ fn text_for_a_list() {
 }
 
 #[test]
+fn a_list_for_a_command() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = ["npx", "-y", "server", "--token", "hunter2"]
+        enabled = "true"
+        [servers.b]
+        command = ["npx", 1]
+        enabled = "maybe"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.command` must be a string
+     --> tollbridge.toml:2:11
+      |
+    2 | command = ["npx", "-y", "server", "--token", "***"]
+      |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ this is a list
+      |
+      = help: write command = "npx" and args = ["-y", "server", "--token", "***"]
+
+    error: `servers.a.enabled` must be `true` or `false`
+     --> tollbridge.toml:3:11
+      |
+    3 | enabled = "true"
+      |           ^^^^^^ this is a string
+      |
+      = help: write `true`
+
+    error: `servers.b.command` must be a string
+     --> tollbridge.toml:5:11
+      |
+    5 | command = ["npx", 1]
+      |           ^^^^^^^^^^ this is a list
+
+    error: `servers.b.enabled` must be `true` or `false`
+     --> tollbridge.toml:6:11
+      |
+    6 | enabled = "maybe"
+      |           ^^^^^^^ this is a string
+
+    4 mistakes
+    "#);
+}
+
+#[test]
 fn text_with_commas_for_a_list() {
     let report = toml(
         r#"

@@ -132,7 +132,21 @@ async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Inco
             body: String::new(),
         });
     }
-    Ok(response.into_body())
+    match other_kind(response.headers()) {
+        Some(kind) => Err(Failure::Garbled {
+            what: format!(
+                "it answers with `{kind}` in place of an event stream; is its URL that of an MCP server?"
+            ),
+        }),
+        None => Ok(response.into_body()),
+    }
+}
+
+/// What an answer with these headers is, where it says so and is no event stream.
+fn other_kind(headers: &HeaderMap) -> Option<&str> {
+    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    (!kind.eq_ignore_ascii_case("text/event-stream")).then_some(kind)
 }
 
 /// The endpoint relative to the stream's URL. Another origin is refused: it would receive our

@@ -11,10 +11,15 @@ use std::{
 
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
 use serde_json::Value;
-use tokio::time::Instant;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    time::Instant,
+};
 
 use crate::support::{
-    Auto, Backend, Era, Front, Gateway, TestGateway, Transport, way::inside_tls, wire::Envelope,
+    Auto, Backend, Era, Front, Gateway, TestGateway, Transport,
+    way::inside_tls,
+    wire::{Envelope, spawn},
 };
 
 /// `first_list_wait` is 2 s; whatever answers from memory takes far less.
@@ -743,6 +748,31 @@ async fn a_url_where_nobody_listens() {
         );
         gateway.stop().await;
     }
+}
+
+/// A page for people, as at the URL of a product.
+#[tokio::test]
+async fn a_url_of_a_page() {
+    let page = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("url = \"http://{}/\"", page.local_addr().unwrap());
+    let serving = spawn(async move {
+        while let Ok((mut connection, _)) = page.accept().await {
+            let mut request = [0; 4096];
+            let length = connection.read(&mut request).await.unwrap_or_default();
+            let answer: &[u8] = if request[..length].starts_with(b"GET") {
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\n\
+                  content-length: 2\r\nconnection: close\r\n\r\nhi"
+            } else {
+                b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+            };
+            drop(connection.write_all(answer).await);
+        }
+    });
+    let reason = "it broke the protocol: it answers with `text/html` in place of an event stream; \
+                  is its URL that of an MCP server?";
+    check_reason(&url, reason).await;
+    check_reason(&format!("{url}\ntransport = \"sse\""), reason).await;
+    serving.abort();
 }
 
 /// A server that writes on and on without an end of line is given up by its reason: one that writes a

@@ -15,6 +15,10 @@ use crate::{
 /// its end alone. The longest such are JWTs, and hardly any server takes headers of half as much.
 const BEYOND_BYTES: usize = 16 << 10;
 
+/// Bytes of a client's name, and of its version, that are shown: with a `/` between them, and both cut, they
+/// fit a text of the audit, which would cut the version else.
+const PART_BYTES_MAX: usize = (TEXT_BYTES_MAX - "/".len()) / 2 - "…".len();
+
 /// What passes here on its way into a record: everything that any detector finds is masked. Made when
 /// it is first needed, which it is for little: memory is better left to calls.
 static MASKER: LazyLock<Scanner> = LazyLock::new(|| {
@@ -42,8 +46,8 @@ pub(crate) fn masked_name(name: &str) -> Cow<'_, str> {
     let verdict = MASKER.scan(Direction::Arguments, &Raw::string(head(name)), || None);
     let masked = verdict.redacted.as_ref().and_then(Raw::as_text);
     match masked {
-        None => shown(Cow::Borrowed(head(name)), name),
-        Some(masked) => Cow::Owned(shown(masked, name).into_owned()),
+        None => shown(Cow::Borrowed(head(name)), name, TEXT_BYTES_MAX),
+        Some(masked) => Cow::Owned(shown(masked, name, TEXT_BYTES_MAX).into_owned()),
     }
 }
 
@@ -66,7 +70,7 @@ pub(in crate::governance) fn client_name(info: &Raw) -> Option<Box<str>> {
     )?;
     let part = |key: &str, written: &str| {
         let masked = masked.get(key)?;
-        Some(shown(masked.as_text()?, written).into_owned())
+        Some(shown(masked.as_text()?, written, PART_BYTES_MAX).into_owned())
     };
     let name = part("name", &name)?;
     Some(
@@ -82,12 +86,12 @@ fn head(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX + BEYOND_BYTES)]
 }
 
-/// What is shown of `masked`, which is the [`head`] of `text` with masks. Where that is not all of it,
-/// whatever the end of the head may have cut in two, so that nobody knew it, is not shown.
-fn shown<'m>(masked: Cow<'m, str>, text: &str) -> Cow<'m, str> {
+/// What is shown of `masked`, which is the [`head`] of `text` with masks: `bytes_max` at most. Where that is
+/// not all of it, whatever the end of the head may have cut in two, so that nobody knew it, is not shown.
+fn shown<'m>(masked: Cow<'m, str>, text: &str, bytes_max: usize) -> Cow<'m, str> {
     let head = head(text);
     let is_all = head.len() == text.len();
-    if is_all && masked.len() <= TEXT_BYTES_MAX {
+    if is_all && masked.len() <= bytes_max {
         return masked;
     }
     let sure = if is_all {
@@ -97,7 +101,7 @@ fn shown<'m>(masked: Cow<'m, str>, text: &str) -> Cow<'m, str> {
         let unmasked = pairs.take_while(|(masked, written)| masked == written);
         masked.len() - unmasked.count().min(BEYOND_BYTES)
     };
-    let kept = &masked[..masked.floor_char_boundary(sure.min(TEXT_BYTES_MAX))];
+    let kept = &masked[..masked.floor_char_boundary(sure.min(bytes_max))];
     Cow::Owned(format!("{kept}…"))
 }
 
@@ -168,13 +172,8 @@ mod tests {
         }
         let info = format!(r#"{{"name":"{long}","version":"{long}"}}"#);
         let found = client_name(&Raw::parse(info).unwrap()).unwrap();
-        let parts: Vec<_> = found.split("…/").collect();
-        assert_eq!(
-            parts,
-            [
-                &long[..TEXT_BYTES_MAX],
-                &(long[..TEXT_BYTES_MAX].to_owned() + "…")
-            ]
-        );
+        let cut = long[..PART_BYTES_MAX].to_owned() + "…";
+        assert_eq!(*found, format!("{cut}/{cut}"));
+        assert!(found.len() <= TEXT_BYTES_MAX, "the audit cuts none of it");
     }
 }

@@ -520,11 +520,12 @@ impl Governance {
             return Sight::Nothing(Blind::Disabled);
         };
         let profile = profile_of(scope);
+        let law = self.law.load();
         if !may_use(&agent, profile) {
-            let profiles = agent.profiles.clone().unwrap_or_default();
+            let mut profiles = agent.profiles.clone().unwrap_or_default();
+            profiles.retain(|name| law.has_profile(name));
             return Sight::Nothing(Blind::Elsewhere(profiles));
         }
-        let law = self.law.load();
         match law.rules_of(&agent, profile, &self.limiters) {
             Ok(rules) if rules.policy.allows_everything() || rules.observes(Rule::Policy) => {
                 Sight::Everything

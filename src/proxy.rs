@@ -41,7 +41,10 @@ use crate::{
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
     names::{Scope, ServerName},
     router,
-    session::{Call, Introduction, Session, modern, registry::Sessions, server_info},
+    session::{
+        Call, Introduction, Session, modern, registry::Sessions, server_info,
+        state::Kind as SessionKind,
+    },
     store::Store,
     task::Tasks,
 };
@@ -248,7 +251,7 @@ impl Proxy {
             Method::Discover => Ok(modern::discover_result(&self.introduce(
                 &call.client.agent,
                 &call.scope,
-                Era::Modern,
+                (call.kind, Era::Modern),
             ))),
             Method::Ping => Ok(Raw::from_static("{}")),
             Method::Initialize => Err(RpcError::new(
@@ -365,8 +368,14 @@ impl Proxy {
         Ok(Raw::from_static("{}"))
     }
 
-    /// How we introduce ourselves to `agent` on the route of `scope`.
-    pub fn introduce(&self, agent: &Agent, scope: &Scope, era: Era) -> Introduction {
+    /// How we introduce ourselves on the route of `scope` to `agent`, whose client is connected so and
+    /// speaks that era.
+    pub fn introduce(
+        &self,
+        agent: &Agent,
+        scope: &Scope,
+        (kind, era): (SessionKind, Era),
+    ) -> Introduction {
         let known = match scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
@@ -377,13 +386,13 @@ impl Proxy {
         Introduction {
             capabilities: capabilities(known.as_ref(), era),
             server_info: server_info(),
-            instructions: self.instructions(agent, scope),
+            instructions: self.instructions(agent, scope, kind),
         }
     }
 
     /// What the servers say for models, of which the agent may use something; where it may use nothing
     /// at all, why, since its empty lists do not tell.
-    fn instructions(&self, agent: &Agent, scope: &Scope) -> Option<String> {
+    fn instructions(&self, agent: &Agent, scope: &Scope, kind: SessionKind) -> Option<String> {
         let catalog = self.board.catalog();
         let sight = self.governance.sight(agent, scope);
         match &sight {
@@ -391,7 +400,7 @@ impl Proxy {
             Sight::Nothing(why) => {
                 let agent = &agent.name;
                 tracing::debug!(?scope, "a client is shown nothing here: {agent} {why}");
-                return Some(why.instructions());
+                return Some(why.instructions(kind));
             }
             Sight::Some(_) => {}
         }

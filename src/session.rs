@@ -121,6 +121,8 @@ pub struct Call {
     pub client: Arc<Client>,
     /// Which part of the catalog it sees.
     pub scope: Scope,
+    /// How it is connected.
+    pub kind: state::Kind,
     /// Which log messages it wants while this runs.
     pub logs: Logs,
     /// What it hears of progress, where it wants to.
@@ -177,12 +179,16 @@ impl Call {
         wants: Wants,
     ) -> (Box<Self>, EventReader) {
         let (events, reader) = events::events();
+        let session = client.session.as_ref();
+        // What comes without a session comes over streamable HTTP, or from an edge that says otherwise.
+        let kind = session.map_or(state::Kind::Streamable, |session| session.kind);
         let call = Box::new(Self {
             id: request.id,
             method: request.method,
             params: request.params,
             client,
             scope,
+            kind,
             logs: wants.logs,
             progress: wants
                 .progress_token
@@ -204,6 +210,7 @@ impl Call {
             params: self.params.clone(),
             client: Arc::clone(&self.client),
             scope,
+            kind: self.kind,
             logs: self.logs,
             progress: None,
             events,

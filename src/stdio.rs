@@ -245,9 +245,11 @@ impl Edge {
             let revision = opening.revision;
             self.session.open(opening);
             self.proxy.greet(&self.session);
-            let introduction =
-                self.proxy
-                    .introduce(&self.session.agent, &self.session.scope, Era::Legacy);
+            let introduction = self.proxy.introduce(
+                &self.session.agent,
+                &self.session.scope,
+                (Kind::Stdio, Era::Legacy),
+            );
             let result = legacy::initialize_result(revision, &introduction);
             return Ok(Started::Done(Ok(result)));
         }
@@ -271,6 +273,7 @@ impl Edge {
     fn start(&self, request: Request, client: Client, wants: Wants) -> Result<Started, RpcError> {
         let scope = self.session.scope.clone();
         let (mut call, events) = Call::new(request, Arc::new(client), scope, wants);
+        call.kind = self.session.kind;
         call.ended = Some(self.session.ended.clone());
         let listens = call.method == Method::Listen;
         if listens {

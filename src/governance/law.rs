@@ -139,6 +139,11 @@ impl Law {
         Ok(())
     }
 
+    /// Whether the config has a profile of this name; an agent of the store may name one that it had.
+    pub(super) fn has_profile(&self, name: &ProfileName) -> bool {
+        self.profiles.contains_key(name)
+    }
+
     pub(super) fn toll(&self, server: &ServerName) -> Option<&Toll> {
         self.servers.get(server)
     }

@@ -7,6 +7,7 @@ use crate::{
     catalog::{Entry, Kind, Prospect},
     names::{ProfileName, ServerName},
     router::Named,
+    session::state::Kind as SessionKind,
 };
 
 /// What an agent may see on a route.
@@ -26,8 +27,8 @@ pub enum Blind {
     /// It is not enabled, or known no more; the operator enables it.
     #[error("is disabled")]
     Disabled,
-    /// It has profiles, and the route is of none of them. Whoever set up the client gives it the URL of
-    /// one, or the operator changes `profiles`.
+    /// It has profiles, and the route is of none of them: these exist. Whoever set up the client gives it
+    /// the URL of one, or the operator changes `profiles`.
     #[error("{}", only(.0))]
     Elsewhere(Vec<ProfileName>),
     /// What is said of it cannot be used; the operator finds in the log why.
@@ -36,14 +37,19 @@ pub enum Blind {
 }
 
 impl Blind {
-    /// The same for the agent's client, and where that may connect.
-    pub fn instructions(&self) -> String {
+    /// The same for the agent's client, which is connected so, and where that may connect.
+    pub fn instructions(&self, kind: SessionKind) -> String {
         let why = format!("Nothing is listed here: this agent {self}.");
+        let (how, before) = match kind {
+            SessionKind::Sse => ("Connect to", "/sse/profiles/"),
+            SessionKind::Stdio => ("Start `tollbridge stdio` with", "--profile "),
+            SessionKind::Streamable => ("Connect to", "/mcp/profiles/"),
+        };
         match self {
             Self::Elsewhere(profiles) if !profiles.is_empty() => {
-                let paths = profiles.iter().map(|name| format!("/mcp/profiles/{name}"));
-                let paths: Vec<String> = paths.collect();
-                format!("{why} Connect to {}.", paths.join(" or "))
+                let ways = profiles.iter().map(|name| format!("{before}{name}"));
+                let ways: Vec<String> = ways.collect();
+                format!("{why} {how} {}.", ways.join(" or "))
             }
             Self::Disabled | Self::Elsewhere(_) | Self::Terms => why,
         }
@@ -53,7 +59,7 @@ impl Blind {
 fn only(profiles: &[ProfileName]) -> String {
     let names: Vec<String> = profiles.iter().map(|name| format!("`{name}`")).collect();
     match names.as_slice() {
-        [] => "may use no profile and nothing beside them".to_owned(),
+        [] => "may use no profile that there is, and nothing beside them".to_owned(),
         [name] => format!("may use the profile {name} and nothing beside it"),
         names => format!(
             "may use the profiles {} and nothing beside them",

@@ -174,9 +174,9 @@ pub(crate) fn initialize(edge: &Edge, session: &Session, request: &Request) -> O
     let revision = opening.revision;
     session.open(opening);
     edge.proxy.greet(session);
-    let introduction = edge
-        .proxy
-        .introduce(&session.agent, &session.scope, Era::Legacy);
+    let introduction =
+        edge.proxy
+            .introduce(&session.agent, &session.scope, (Kind::Sse, Era::Legacy));
     Ok(legacy::initialize_result(revision, &introduction))
 }
 

@@ -260,10 +260,11 @@ impl Post<'_> {
         };
         session.open(opening);
         self.edge.proxy.greet(&session);
-        let introduction =
-            self.edge
-                .proxy
-                .introduce(&self.visitor.agent, &self.visitor.scope, Era::Legacy);
+        let introduction = self.edge.proxy.introduce(
+            &self.visitor.agent,
+            &self.visitor.scope,
+            (Kind::Streamable, Era::Legacy),
+        );
         let result = legacy::initialize_result(revision, &introduction);
         let mut response = json(
             StatusCode::OK,

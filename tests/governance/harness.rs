@@ -214,15 +214,19 @@ impl Stage {
         }
     }
 
-    /// How the gateway introduces itself on `path` to a client of each era.
-    pub(crate) async fn introductions(&self, who: Who<'_>, path: &'static str) -> [Value; 2] {
-        let http = self.gateway.http().with_key(who.key);
-        let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}"#;
-        let answer = http.post(path, request("0", "initialize", params)).await;
-        let opened = Envelope::of(&answer.text().await).value();
-        let modern = self.gateway.client_of(who, Front::Modern, path).await;
-        modern.ask("1", "server/discover", "").await;
-        [opened, modern.answer("1").await.value()]
+    /// How the gateway introduces itself on `path` to a client on each front.
+    pub(crate) async fn introductions(&self, who: Who<'_>, path: &str) -> Vec<(Front, Value)> {
+        let mut all = Vec::new();
+        for front in Front::ALL {
+            let client = self.gateway.client_of(who, front, path).await;
+            if let Some(introduced) = client.introduced.get() {
+                all.push((front, introduced.clone()));
+                continue;
+            }
+            client.ask("1", "server/discover", "").await;
+            all.push((front, client.answer("1").await.value()));
+        }
+        all
     }
 
     /// With these lines of terms at one level. Calls are free unless the lines say otherwise.

@@ -451,7 +451,14 @@ pub(crate) async fn who_is_shown_nothing_is_told_why() {
                     [profiles.p]\n[profiles.q]\n[profiles.r]\n[governance]\n";
     let stage = Stage::new(settings, "").await;
     let elsewhere = "Nothing is listed here: this agent may use the profiles `p`, `q` and nothing \
-                     beside them. Connect to /mcp/profiles/p or /mcp/profiles/q.";
+                     beside them. ";
+    let ways = |front| match front {
+        Front::Modern | Front::Streamable => "Connect to /mcp/profiles/p or /mcp/profiles/q.",
+        Front::Sse => "Connect to /sse/profiles/p or /sse/profiles/q.",
+        Front::Stdio | Front::StdioModern => {
+            "Start `tollbridge stdio` with --profile p or --profile q."
+        }
+    };
     let disabled = "Nothing is listed here: this agent is disabled.";
     for (who, path, expect) in [
         (ANN, "/mcp", Some(elsewhere)),
@@ -461,9 +468,13 @@ pub(crate) async fn who_is_shown_nothing_is_told_why() {
         (BOB, "/mcp", Some(disabled)),
         (BOB, "/mcp/profiles/p", Some(disabled)),
     ] {
-        for said in stage.introductions(who, path).await {
+        for (front, said) in stage.introductions(who, path).await {
             let found = said.get("instructions").map(|text| text.as_str().unwrap());
-            assert_eq!(found, expect, "{} {path}", who.name);
+            let expect = expect.map(|text| match text {
+                _ if text == elsewhere => [text, ways(front)].concat(),
+                _ => text.to_owned(),
+            });
+            assert_eq!(found, expect.as_deref(), "{} {path} {front:?}", who.name);
         }
     }
     stage.stop().await;

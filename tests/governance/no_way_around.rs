@@ -233,9 +233,9 @@ async fn no_instructions_of_servers_that_are_not_seen() {
         let settled = stage.gateway.client_of(BOB, Front::Modern, "/mcp").await;
         settled.list("tools").await;
         for path in ["/mcp", "/mcp/servers/toolbox", "/mcp/profiles/p"] {
-            for said in stage.introductions(who, path).await {
+            for (front, said) in stage.introductions(who, path).await {
                 let found = said.get("instructions").is_some();
-                assert_eq!(found, expect, "{} {path}: {said}", who.name);
+                assert_eq!(found, expect, "{} {path} {front:?}: {said}", who.name);
             }
         }
     }

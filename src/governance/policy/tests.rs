@@ -17,7 +17,7 @@ use crate::{
     mcp::{Id, Logs, Raw, Revision},
     names::ProfileName,
     router,
-    session::{Call, Cancel, Client},
+    session::{Call, Cancel, Client, state},
 };
 
 static GITHUB: LazyLock<ServerName> = LazyLock::new(|| ServerName::parse("github").unwrap());
@@ -541,6 +541,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
             Revision::MODERN,
         )),
         scope: scope.clone(),
+        kind: state::Kind::Streamable,
         logs: Logs::All,
         progress: None,
         events: crate::session::events::events().0,

@@ -2,10 +2,11 @@
 //! reaches them, on whichever stream, lands in one inbox.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock,
     atomic::{AtomicU64, Ordering},
 };
 
+use serde_json::Value;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, WriteHalf},
     sync::{Mutex, mpsc},
@@ -77,6 +78,8 @@ pub(crate) struct Client {
     capabilities: String,
     /// The revision that its `initialize` names.
     revision: &'static str,
+    /// What the gateway answered to that.
+    pub(crate) introduced: OnceLock<Value>,
     /// The session of streamable HTTP.
     pub(crate) session: Option<String>,
     /// Where messages of HTTP+SSE are posted.
@@ -129,6 +132,7 @@ impl Client {
             },
             capabilities: capabilities.to_owned(),
             revision,
+            introduced: OnceLock::new(),
             session: None,
             endpoint: None,
             input: None,
@@ -156,7 +160,8 @@ impl Client {
 
     /// The gateway speaks the revision that was asked for.
     fn agreed(&self, answer: &Envelope) {
-        assert_eq!(answer.value()["protocolVersion"], self.revision);
+        let introduced = self.introduced.get_or_init(|| answer.value());
+        assert_eq!(introduced["protocolVersion"], self.revision);
     }
 
     fn initialize_params(&self) -> String {

@@ -359,11 +359,7 @@ impl Gateway {
     pub(super) fn complain_of_route(&self) {
         let agent = &self.agent;
         if let Sight::Nothing(why) = self.proxy().governance().sight(agent, &self.scope) {
-            let ending = match why {
-                Blind::Elsewhere(_) => "; see --profile",
-                Blind::Disabled | Blind::Terms => "",
-            };
-            return say(&format!("{} {why}{ending}\n", agent.name));
+            return say(&format!("{}\n", blindness(agent, &why, &self.scope)));
         }
         let catalog = self.proxy().board().catalog();
         let lists = |kind: Kind| !catalog.list(&self.scope, kind).entries().is_empty();
@@ -419,6 +415,16 @@ impl Gateway {
         let connecting = servers.filter(|server| state(server) == Some(State::Connecting));
         connecting.cloned().collect()
     }
+}
+
+/// Why `agent` is shown nothing on the route of `scope`, and which flag shows more.
+pub(super) fn blindness(agent: &Agent, why: &Blind, scope: &Scope) -> String {
+    let is_given = matches!(scope, Scope::Profile(_));
+    let ending = match why {
+        Blind::Elsewhere(profiles) if !profiles.is_empty() && !is_given => "; see --profile",
+        Blind::Disabled | Blind::Elsewhere(_) | Blind::Terms => "",
+    };
+    format!("{} {why}{ending}", agent.name)
 }
 
 fn waiting_for(servers: &[ServerName]) -> String {

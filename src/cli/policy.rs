@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{
     args::{self, ConfigArgs},
     block_on, failed,
-    gateway::{self, Gateway},
+    gateway::{self, Gateway, blindness},
     nearest::did_you_mean,
     output::{Form, print, print_json, say},
     target::Target,
@@ -171,12 +171,10 @@ impl Explain {
         if !agent.enabled {
             because = format!("{} is disabled: it may call nothing.", agent.name);
         } else if let Sight::Nothing(why) = sight {
+            // `--method` goes without a profile.
             because = match scope {
-                Scope::All => format!("{} {why}; see --profile.", agent.name),
-                Scope::Profile(profile) => {
-                    format!("{} may not use the profile `{profile}`.", agent.name)
-                }
                 Scope::Server(_) => format!("{} {why}.", agent.name),
+                Scope::All | Scope::Profile(_) => format!("{}.", blindness(agent, &why, scope)),
             };
         } else if observed {
             because

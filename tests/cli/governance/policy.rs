@@ -167,6 +167,42 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     assert_eq!(ok(&place, &args).await.stderr, "");
 }
 
+/// What is said of them helps: neither the flag that was given nor a profile that is gone does.
+#[tokio::test]
+async fn the_profiles_of_an_agent_are_told_where_they_help() {
+    let place = Place::new(&format!("{GOVERNED}\n[profiles.writing]\n"));
+    let add = "agents add open --policy all --profiles reading";
+    ok(&place, &add.split(' ').collect::<Vec<_>>()).await;
+    let check = async |args: &str, code: i32, expect: &str| {
+        let ran = place.run(&args.split(' ').collect::<Vec<_>>()).await;
+        assert_eq!(ran.code, Some(code), "{args}: {ran:?}");
+        let said = [ran.stdout, ran.stderr].concat();
+        assert!(said.ends_with(expect), "{args}: {said:?}");
+    };
+    let list = "list --agent open";
+    let explain = "policy explain open toolbox/hash";
+    let only = "open may use the profile `reading` and nothing beside it";
+    check(list, 0, &format!("{only}; see --profile\n")).await;
+    check(
+        &format!("{list} --profile writing"),
+        0,
+        &format!("{only}\n"),
+    )
+    .await;
+    check(explain, 1, &format!("{only}; see --profile.\n")).await;
+    check(
+        &format!("{explain} --profile writing"),
+        1,
+        &format!("{only}.\n"),
+    )
+    .await;
+    let without = GOVERNED.replace("profiles.reading", "profiles.other");
+    fs::write(place.file("tollbridge.toml"), without).expect("written");
+    let none = "open may use no profile that there is, and nothing beside them";
+    check(list, 0, &format!("{none}\n")).await;
+    check(explain, 1, &format!("{none}.\n")).await;
+}
+
 /// A method that no item has is decided by what is written; no server is asked whether it has it.
 #[tokio::test]
 async fn methods_are_explained() {

@@ -278,15 +278,18 @@ impl Proxy {
             return Err(draining().to_raw());
         }
         let mut ticket = self.governance.open(&call);
-        let catalog = self.board.catalog_for(lists::audience(&call.client));
-        if let Ok(routed) = self.route_in(&catalog, call) {
-            ticket.goes_to(&routed);
-        }
-        let ending = Ending::Failed {
-            error: draining(),
-            delivered: false,
-            reason: DRAINING,
-        };
+        let ending = whatever_happens(async {
+            let catalog = self.board.catalog_for(lists::audience(&call.client));
+            if let Ok(routed) = self.route_in(&catalog, call) {
+                ticket.goes_to(&routed);
+            }
+            Ending::Failed {
+                error: draining(),
+                delivered: false,
+                reason: DRAINING,
+            }
+        });
+        let ending = ending.await;
         self.governance.settle(ticket, ending).await
     }
 

@@ -14,7 +14,9 @@ use super::super::{
 };
 use crate::{
     auth::Agent,
-    config::{Budget, Policy, PolicyMode, Rate, Rule, Terms, Window, glob},
+    config::{
+        Budget, Charset, Config, Naming, Policy, PolicyMode, Rate, Rule, Terms, Window, glob,
+    },
     governance::Law,
     money::Micros,
     names::{ProfileName, ServerName},
@@ -312,30 +314,37 @@ impl Flags {
         }
         self.apply_terms(&mut agent.terms, &mut done)?;
         vet(agent, books)?;
-        self.warn_of_servers(books);
+        self.warn_of_servers(agent.terms.policy.as_ref(), &books.config);
         Ok(done)
     }
 
-    /// Says which globs are about a server that there is none of; those of methods are names of their own.
-    /// Whether the others match something only servers know: `check --connect` asks them.
-    fn warn_of_servers(&self, books: &Books) {
-        if books.config.naming.template.contains('/') {
-            // What stands before it need not be a server then.
-            return;
-        }
-        let servers = &books.config.servers;
-        for (flag, globs) in [
-            ("--tools", &self.tools),
-            ("--prompts", &self.prompts),
-            ("--resources", &self.resources),
-            ("--deny", &self.deny),
+    /// Says which globs of `policy` are about a server that there is none of, and about nothing else that has
+    /// a `/`; those of methods are names of their own. Whether the others match something only servers know:
+    /// `check --connect` asks them.
+    fn warn_of_servers(&self, policy: Option<&Policy>, config: &Config) {
+        // An allowlist takes nothing by an exposed name that reads like an item of another server.
+        let refuses = policy.is_some_and(|policy| policy.mode == PolicyMode::Denylist);
+        let has_bare_uris = !config.naming.namespace_resources;
+        let names =
+            |first: &str| begins_alias(first, config) || refuses && begins_name(first, config);
+        let uris = |_: &str| refuses && has_bare_uris;
+        let any = |first: &str| {
+            begins_alias(first, config) || begins_name(first, config) || has_bare_uris
+        };
+        let servers = &config.servers;
+        for (flag, globs, begins_other) in [
+            ("--tools", &self.tools, &names as &dyn Fn(&str) -> bool),
+            ("--prompts", &self.prompts, &names),
+            ("--resources", &self.resources, &uris),
+            ("--deny", &self.deny, &any),
         ] {
             for glob in globs.iter().flatten().map(Glob::glob) {
-                let server = glob.split_once('/').map(|(server, _)| server);
-                let parsed = server.and_then(|server| ServerName::parse(server).ok());
-                let Some(server) = parsed.filter(|server| !servers.contains_key(server)) else {
-                    continue;
-                };
+                let first = glob.split_once('/').map(|(first, _)| first);
+                let parsed = first.and_then(|first| ServerName::parse(first).ok());
+                let unknown = parsed.filter(|server| {
+                    !servers.contains_key(server) && !begins_other(server.as_str())
+                });
+                let Some(server) = unknown else { continue };
                 let near = did_you_mean(server.as_str(), servers.keys().map(|it| [it.as_str()]));
                 say(&format!(
                     "warning: {flag}: `{glob}` matches nothing that servers have: no server is called \
@@ -437,6 +446,26 @@ impl Flags {
         }
         Ok(Some(policy))
     }
+}
+
+/// Whether a profile gives tools or prompts a name that begins with `first` and a `/`.
+fn begins_alias(first: &str, config: &Config) -> bool {
+    let renames = config.profiles.values().flat_map(|it| it.rename.values());
+    let mut before = renames.filter_map(|name| name.split_once('/'));
+    before.any(|(before, _)| before == first)
+}
+
+/// Whether merged routes may give them one.
+fn begins_name(first: &str, config: &Config) -> bool {
+    let Naming {
+        template, charset, ..
+    } = &config.naming;
+    let literal = template.split('{').next().unwrap_or_default();
+    if let Some((before, _)) = literal.split_once('/') {
+        return before == first;
+    }
+    let may_end = template.contains('/') || *charset == Charset::Original;
+    may_end && first.starts_with(literal)
 }
 
 /// Refuses terms that could not be used, as a gateway does at its start with those of a config. Servers and

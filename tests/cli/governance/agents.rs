@@ -465,6 +465,72 @@ async fn globs_of_no_server_are_said() {
             "warning: --deny: `zzz/y` matches nothing that servers have: no server is called `zzz`",
         ]
     );
+    for (config, args, expect) in [
+        ("", &["denylist", "--tools", "toolbx/*"][..], 1),
+        // Names that hold a `/` themselves.
+        (
+            "[naming]\ncharset = \"original\"",
+            &["denylist", "--tools", "mcp_x/*"],
+            0,
+        ),
+        (
+            "[naming]\ncharset = \"original\"",
+            &["denylist", "--prompts", "mcp_x/*"],
+            0,
+        ),
+        (
+            "[naming]\ncharset = \"original\"",
+            &["denylist", "--deny", "mcp_x/*"],
+            0,
+        ),
+        (
+            "[naming]\ncharset = \"original\"",
+            &["denylist", "--deny", "toolbx/*"],
+            1,
+        ),
+        // By such a name an allowlist lets nobody in.
+        (
+            "[naming]\ncharset = \"original\"",
+            &["allowlist", "--tools", "mcp_x/*"],
+            1,
+        ),
+        (
+            "[naming]\ntemplate = \"t/{server}_{tool}\"",
+            &["denylist", "--tools", "t/*", "u/*"],
+            1,
+        ),
+        (
+            "[profiles.p]\nrename = { mcp_toolbox_uuid = \"n/uuid\" }",
+            &["allowlist", "--tools", "n/*"],
+            0,
+        ),
+        (
+            "[naming]\nnamespace_resources = false",
+            &["denylist", "--resources", "docs/*"],
+            0,
+        ),
+        (
+            "[naming]\nnamespace_resources = false",
+            &["denylist", "--tools", "docs/*"],
+            1,
+        ),
+        (
+            "[naming]\nnamespace_resources = false",
+            &["denylist", "--deny", "docs/*"],
+            0,
+        ),
+        (
+            "[naming]\nnamespace_resources = false",
+            &["allowlist", "--resources", "docs/*"],
+            1,
+        ),
+    ] {
+        let place = Place::new(&format!("{GOVERNED}\n{config}\n"));
+        let args = [&["agents", "add", "bot", "--policy"], args].concat();
+        let added = ok(&place, &args).await;
+        let warned = added.stderr.matches("matches nothing").count();
+        assert_eq!(warned, expect, "{config} {args:?}: {added:?}");
+    }
     // What is not written again is not said again.
     let set = ok(&place, &["agents", "set", "bot", "--prompts", "other/*"]).await;
     assert!(!set.stderr.contains("warning"), "{set:?}");

@@ -312,8 +312,18 @@ impl Flags {
             agent.profiles = None;
             done.push("all profiles".to_owned());
         }
+        let before = agent.terms.clone();
         self.apply_terms(&mut agent.terms, &mut done)?;
-        vet(agent, books)?;
+        if let Err(failure) = vet(agent, books) {
+            if agent.terms != before {
+                return Err(failure);
+            }
+            // They were so before, and what is asked for is another matter.
+            say(&format!(
+                "warning: `{}` may use nothing: {failure}\n",
+                agent.name
+            ));
+        }
         self.warn_of_servers(agent.terms.policy.as_ref(), &books.config);
         Ok(done)
     }

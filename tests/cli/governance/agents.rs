@@ -401,6 +401,10 @@ async fn agents_are_listed_without_the_variables_of_servers() {
     assert!(ran.stderr.contains("NO_SUCH_TEAM"), "{ran:?}");
 }
 
+/// Makes of a small rule of a stored agent one that is too large.
+const GROW: &str =
+    r#"UPDATE agents SET terms = replace(terms, '"matches":"x"', '"matches":"\\w{200}"')"#;
+
 /// Terms that no call could be held to are no terms: as in a config, they are refused where they are
 /// written, and named at the start where they got in before.
 #[tokio::test]
@@ -421,12 +425,22 @@ async fn terms_that_cannot_be_used_are_refused() {
         .json();
     assert_eq!(shown["terms"]["args"][0]["matches"], "x");
 
-    let grow =
-        r#"UPDATE agents SET terms = replace(terms, '"matches":"x"', '"matches":"\\w{200}"')"#;
-    in_store(&place, grow).await;
+    in_store(&place, GROW).await;
     let mut serving = place.serve().await;
     serving.says("an agent's terms cannot be used").await;
     serving.end(Signal::TERM).await;
+
+    // What is asked for is another matter, but for terms.
+    let set = ok(&place, &["agents", "set", "bot", "--team", "science"]).await;
+    let warning = format!("warning: `bot` may use nothing: {expect}");
+    assert!(set.stderr.contains(&warning), "{set:?}");
+    let set = place.run(&["agents", "set", "bot", "--rate", "9/1m"]).await;
+    assert_eq!((set.code, &*set.stdout), (Some(2), ""), "{set:?}");
+    assert!(set.stderr.contains(expect), "{set:?}");
+    let shown = ok(&place, &["agents", "show", "bot", "--json"]).await;
+    let shown = shown.json();
+    assert_eq!(shown["team"], "science");
+    assert_eq!(shown["terms"]["rate"], Value::Null);
 }
 
 /// A glob about a server that there is none of matches nothing, which is said where it is written.

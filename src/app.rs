@@ -103,7 +103,7 @@ impl Core {
             warn_of_unusable(&proxy, &tasks);
         }
         sweep(&proxy, &tasks);
-        let reloader = Reloader::new(config, &proxy, &status, &keeper);
+        let reloader = Reloader::new(config, &proxy, &status, &keeper, &tasks);
         Ok(Self {
             proxy,
             status,
@@ -176,9 +176,8 @@ fn warn_if_empty(config: &Config) {
     }
 }
 
-/// Looks after the sessions of clients that are gone.
 /// Looks at the terms of the agents of the store beside what is served; those of the config would have
-/// stopped the start.
+/// stopped the start, or the reload.
 fn warn_of_unusable(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let governance = Arc::clone(proxy.governance());
     let mut agents = governance.directory().agents();
@@ -192,6 +191,7 @@ fn warn_of_unusable(proxy: &Arc<Proxy>, tasks: &Tasks) {
     tasks.spawn("terms of stored agents", look);
 }
 
+/// Looks after the sessions of clients that are gone.
 fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let (proxy, stop) = (Arc::clone(proxy), tasks.stop_token().clone());
     tasks.spawn("sweep of sessions", async move {

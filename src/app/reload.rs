@@ -15,7 +15,7 @@ use std::{
 
 use indexmap::IndexMap;
 
-use super::{books::Keeper, warn_if_empty};
+use super::{books::Keeper, warn_if_empty, warn_of_unusable};
 use crate::{
     audit::EventKind,
     config::{Authentication, Budget, Config, Mistakes, Terms},
@@ -25,6 +25,7 @@ use crate::{
     names::ServerName,
     proxy::{Changes, Fate, Proxy},
     status::Status,
+    task::Tasks,
 };
 
 /// What a changed config is given to.
@@ -34,6 +35,7 @@ pub(super) struct Reloader {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     keeper: Arc<Keeper>,
+    tasks: Tasks,
     front: OnceLock<Front>,
 }
 
@@ -116,12 +118,14 @@ impl Reloader {
         proxy: &Arc<Proxy>,
         status: &Arc<Status>,
         keeper: &Arc<Keeper>,
+        tasks: &Tasks,
     ) -> Self {
         Self {
             running: Mutex::new(config.clone()),
             proxy: Arc::clone(proxy),
             status: Arc::clone(status),
             keeper: Arc::clone(keeper),
+            tasks: tasks.clone(),
             front: OnceLock::new(),
         }
     }
@@ -210,6 +214,8 @@ impl Reloader {
             .directory()
             .rewrite(config.governance.auth, agents);
         self.keeper.warn_of_hidden();
+        // By the new rules, and with agents that the config has hidden until now.
+        warn_of_unusable(&self.proxy, &self.tasks);
         governance.audit().rewrite(config.audit);
         if let Some((certificates, certificate)) = shown {
             certificates.show(certificate);

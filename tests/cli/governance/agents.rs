@@ -443,6 +443,25 @@ async fn terms_that_cannot_be_used_are_refused() {
     assert_eq!(shown["terms"]["rate"], Value::Null);
 }
 
+/// A reload can be what makes them count: those of an agent that the config had until then.
+#[tokio::test]
+async fn terms_that_count_since_a_reload_are_looked_at() {
+    let place = Place::new(GOVERNED);
+    let rule = "{ name = \"big\", at = \"/a\", matches = 'x' }";
+    ok(&place, &["agents", "add", "bot", "--args", rule]).await;
+    in_store(&place, GROW).await;
+    let shown = ok(&place, &["agents", "show", "bot", "--json"]).await;
+    let shown = shown.json();
+    let id = shown["id"].as_str().expect("a text");
+    let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
+    write(&format!("{GOVERNED}\n[agents.bot]\nid = \"{id}\"\n"));
+    let mut serving = place.serve().await;
+    serving.says("agent that is in the store too").await;
+    write(GOVERNED);
+    serving.says("an agent's terms cannot be used").await;
+    serving.end(Signal::TERM).await;
+}
+
 /// A glob about a server that there is none of matches nothing, which is said where it is written.
 #[tokio::test]
 async fn globs_of_no_server_are_said() {

@@ -6,15 +6,15 @@
 
 mod roll;
 
-use std::{ops::Deref, path::PathBuf, process::ExitCode, sync::Arc};
+use std::{ops::Deref, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
 
 use tempfile::TempDir;
-use tokio::task::spawn_blocking;
+use tokio::{sync::Mutex, task::spawn_blocking};
 
 use super::{
     EXIT_INTERRUPTED,
     args::ConfigArgs,
-    block_on, failed, interrupted,
+    block_on, failed, interrupted, interrupted_again,
     nearest::did_you_mean,
     output::{Form, say},
     wrong_usage,
@@ -41,6 +41,8 @@ const NOT_IN_FORCE: &str = "the change, which is written, may not be in force th
 pub(super) struct Books {
     roll: Roll,
     pub(super) store: Store,
+    /// Held while something is changed and recorded.
+    changing: Arc<Mutex<()>>,
     /// What stands in for the data directory while nothing is kept there.
     _empty: Option<TempDir>,
 }
@@ -156,8 +158,9 @@ fn with_config(
         Err(code) => return code,
     };
     let files = args.files();
-    run(async {
-        let books = Books::open(config, files, intent).await?;
+    let changing = Arc::new(Mutex::new(()));
+    run_unless_interrupted(&changing, async {
+        let books = Books::open(config, files, intent, &changing).await?;
         let done = work(&books).await;
         books.store.close().await;
         done
@@ -214,18 +217,39 @@ fn say_if_lost(config: &Config) {
     }
 }
 
-/// Does `work` until it ends or somebody interrupts it; what goes wrong is said.
+/// Does `work`, which changes nothing, until it ends or somebody interrupts it; what goes wrong is said.
 pub(super) fn run(work: impl Future<Output = Result<ExitCode, Failure>>) -> ExitCode {
+    run_unless_interrupted(&Mutex::new(()), work)
+}
+
+/// The same for `work` that holds `changing` while it changes something. Who interrupts it once waits
+/// until that is recorded: the audit must not lack a change, nor have one that never was.
+fn run_unless_interrupted(
+    changing: &Mutex<()>,
+    work: impl Future<Output = Result<ExitCode, Failure>>,
+) -> ExitCode {
     block_on(1, async {
+        let mut work = pin!(work);
         tokio::select! {
+            done = &mut work => return done.unwrap_or_else(|failure| failure.say()),
+            () = interrupted() => {}
+        }
+        tokio::select! {
+            biased;
+            _ = changing.lock() => ExitCode::from(EXIT_INTERRUPTED),
+            () = interrupted_again() => ExitCode::from(EXIT_INTERRUPTED),
             done = work => done.unwrap_or_else(|failure| failure.say()),
-            () = interrupted() => ExitCode::from(EXIT_INTERRUPTED),
         }
     })
 }
 
 impl Books {
-    async fn open(config: Config, files: Vec<PathBuf>, intent: Intent) -> Result<Self, Failure> {
+    async fn open(
+        config: Config,
+        files: Vec<PathBuf>,
+        intent: Intent,
+        changing: &Arc<Mutex<()>>,
+    ) -> Result<Self, Failure> {
         say_if_lost(&config);
         let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
         let empty = (intent == Intent::Look && is_missing).then(TempDir::new);
@@ -236,6 +260,7 @@ impl Books {
         Ok(Self {
             roll: Roll::new(config, files, stored),
             store,
+            changing: Arc::clone(changing),
             _empty: empty,
         })
     }
@@ -248,12 +273,15 @@ impl Books {
         notes: &[Note],
         work: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<bool, Failure> {
+        let held = self.changing.lock().await;
         let log = self.begin_chain().await?;
         let changed = match work.await {
             Ok(()) => record(&log, notes).await.map_err(Failure::from),
             Err(error) => Err(error.into()),
         };
-        self.end_chain(log, changed).await
+        end_chain(log, changed).await?;
+        drop(held);
+        Ok(self.tell_of_change().await)
     }
 
     /// The same for what must not be there without its record: that is kept before the `work`, and where
@@ -264,6 +292,7 @@ impl Books {
         work: impl Future<Output = Result<(), Failure>>,
         otherwise: Note,
     ) -> Result<bool, Failure> {
+        let held = self.changing.lock().await;
         let log = self.begin_chain().await?;
         let changed = match record(&log, &[note]).await {
             Ok(()) => work.await,
@@ -273,24 +302,15 @@ impl Books {
             // What failed first is what people are told.
             drop(record(&log, &[otherwise]).await);
         }
-        self.end_chain(log, changed).await
+        end_chain(log, changed).await?;
+        drop(held);
+        Ok(self.tell_of_change().await)
     }
 
     async fn begin_chain(&self) -> Result<Arc<Log>, Failure> {
         let (log_dir, audit) = (self.log_dir(), self.config.audit);
         let log = blocking(move || Log::open(&log_dir, audit)).await??;
         Ok(Arc::new(log))
-    }
-
-    async fn end_chain(
-        &self,
-        log: Arc<Log>,
-        changed: Result<(), Failure>,
-    ) -> Result<bool, Failure> {
-        let closed = blocking(move || log.close()).await?;
-        changed?;
-        closed?;
-        Ok(self.tell_of_change().await)
     }
 
     /// Tells every running gateway of a change, as [`Self::tell`] does, and people where there is
@@ -321,6 +341,12 @@ impl Books {
         }
         told
     }
+}
+
+async fn end_chain(log: Arc<Log>, changed: Result<(), Failure>) -> Result<(), Failure> {
+    let closed = blocking(move || log.close()).await?;
+    changed?;
+    Ok(closed?)
 }
 
 /// What the audit says of a change.

@@ -5,10 +5,18 @@ use std::{fs, io, process::Stdio};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tokio::net::UnixListener;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    net::UnixListener,
+};
 
 use super::{GOVERNED, in_store, masked, ok};
 use crate::support::{Place, TOOLBOX, bounded, send, until};
+
+/// Lets it take long to store a key.
+const SLOW: &str = "CREATE TRIGGER slow BEFORE INSERT ON keys BEGIN SELECT count(*) FROM \
+                    (WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n WHERE x < 4000000) \
+                    SELECT x FROM n); END";
 
 #[tokio::test]
 async fn keys_are_shown_once() {
@@ -134,6 +142,28 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
 }
 
+/// Whoever is interrupted between its record and its end has a key that is both, as its record says.
+#[tokio::test]
+async fn an_interrupted_command_ends_what_it_recorded() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    in_store(&place, SLOW).await;
+    let mut child = place
+        .command(&["keys", "create", "bot"])
+        .spawn()
+        .expect("it starts");
+    let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+    let mut shown = String::new();
+    bounded(stdout.read_line(&mut shown)).await.expect("a key");
+    send(&child, Signal::TERM);
+    let status = bounded(child.wait()).await.expect("it ends");
+    assert_eq!(status.code(), Some(130));
+    let live = live(&place).await;
+    assert_eq!(live.len(), 1, "{live:?}");
+    assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
+    assert_eq!(events_of_keys(&place).await, ["key_created"]);
+}
+
 /// A key that cannot be stored opens nothing, as its command says.
 #[tokio::test]
 async fn a_key_that_cannot_be_stored_says_so() {
@@ -155,10 +185,7 @@ async fn a_key_that_cannot_be_stored_says_so() {
 async fn a_key_is_recorded_before_it_opens_anything() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    let slow = "CREATE TRIGGER slow BEFORE INSERT ON keys BEGIN SELECT count(*) FROM \
-                (WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n WHERE x < 4000000) \
-                SELECT x FROM n); END";
-    in_store(&place, slow).await;
+    in_store(&place, SLOW).await;
     let chains = || fs::read_dir(place.file("data/audit")).map_or(0, Iterator::count);
     let before = chains();
     let child = place.command(&["keys", "create", "bot"]).spawn();
@@ -170,10 +197,36 @@ async fn a_key_is_recorded_before_it_opens_anything() {
     assert_eq!(made.status.code(), Some(1));
     fs::rename(place.file("data/away"), place.file("data/audit")).expect("moved");
     let shown = String::from_utf8_lossy(&made.stdout);
-    for prefix in live(&place).await {
-        assert!(shown.starts_with(&prefix), "nobody has seen {prefix}");
-        assert_eq!(events_of_keys(&place).await, ["key_created"]);
+    let events = events_of_keys(&place).await;
+    match live(&place).await.as_slice() {
+        // It could not be recorded.
+        [] => assert_eq!((&*shown, events.as_slice()), ("", &[][..])),
+        all => {
+            assert_eq!(all.len(), 1, "{all:?}");
+            assert!(shown.starts_with(&all[0]), "nobody has seen {all:?}");
+            assert_eq!(events, ["key_created"]);
+        }
     }
+}
+
+/// Where no record can be kept, the key is not even shown.
+#[tokio::test]
+async fn a_key_that_cannot_be_recorded_is_none() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    // The store is open already: no file of it grows when it is opened again.
+    let serving = place.serve().await;
+    // In the first block of its file there is room for the beginning of a chain, and for nothing more.
+    let program = env!("CARGO_BIN_EXE_tollbridge");
+    let script = format!("trap '' XFSZ; ulimit -f 1; exec '{program}' keys create bot");
+    let made = bounded(place.shell(&script).output()).await;
+    let made = made.expect("it ends");
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert_eq!((made.status.code(), &*made.stdout), (Some(1), &b""[..]));
+    assert!(said.contains("the audit log cannot be written"), "{said}");
+    assert!(live(&place).await.is_empty());
+    assert!(events_of_keys(&place).await.is_empty());
+    serving.end(Signal::TERM).await;
 }
 
 #[tokio::test]

@@ -241,8 +241,18 @@ impl Instance {
         self.is_needed.load(Ordering::SeqCst)
     }
 
-    /// Has the next attempt made as soon as it may be, since a call needs it; whether that is at once.
+    /// Has the next attempt made as soon as it may be, since a call needs it; whether that is at once. Of one
+    /// that is up there is none: whoever loses it later was not called for.
     pub(super) fn hurry(&self) -> bool {
+        let is_up = match &*self.phase.borrow() {
+            Phase::Ready(connection) => !connection.closed().is_cancelled(),
+            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => false,
+        };
+        !is_up && self.need()
+    }
+
+    /// The same, of one that is known not to be up.
+    fn need(&self) -> bool {
         self.is_needed.store(true, Ordering::SeqCst);
         self.wake.notify_waiters();
         let from = *lock(&self.hurry_from);
@@ -275,7 +285,7 @@ impl Instance {
                 Phase::Down { failure } if !self.may_be_tried(failure) => {
                     return Err(failure.clone());
                 }
-                Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => drop(self.hurry()),
+                Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => drop(self.need()),
             }
             if phase.changed().await.is_err() {
                 return Err(Failure::Lost {
@@ -482,10 +492,19 @@ impl Drop for DownAtTheEnd<'_> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::time::timeout;
+    use tokio::{sync::mpsc, time::timeout};
 
     use super::*;
-    use crate::{backend::reach::Reach, config::Transport, names::ServerName, task::Tasks};
+    use crate::{
+        backend::{
+            mux::{Mux, Settings},
+            reach::Reach,
+        },
+        config::Transport,
+        mcp::{Raw, Revision},
+        names::ServerName,
+        task::Tasks,
+    };
 
     /// Calls that waited for an attempt which failed lead to no other once they were told.
     #[tokio::test(start_paused = true)]
@@ -505,5 +524,25 @@ mod tests {
         assert!(!is_needed().await, "they were told");
         instance.hurry();
         assert!(is_needed().await);
+
+        let (writer, _sent) = mpsc::channel(1);
+        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        let connection = Arc::new(Connection {
+            link: Arc::new(Link::pipe(mux, writer)),
+            hello: Hello {
+                revision: Revision::MODERN,
+                capabilities: Raw::from_static("{}"),
+                info: None,
+                instructions: None,
+            },
+            pid: None,
+            followed: AtomicBool::new(false),
+        });
+        instance.set(Phase::Ready(Arc::clone(&connection)));
+        instance.hurry();
+        assert!(!is_needed().await, "it is there");
+        connection.link.mux.close("it is lost");
+        instance.hurry();
+        assert!(is_needed().await, "it is there no more");
     }
 }

@@ -126,6 +126,7 @@ impl Maker {
     /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
     /// longer than the config says meanwhile, nor than until a call needs the server or another
     /// connection finds that it is there, which was not by what is known `since` then. Who led to it.
+    /// A call that needs it hears of the attempt, or why there is none yet.
     async fn pause(
         &self,
         instance: &Instance,
@@ -138,26 +139,25 @@ impl Maker {
             delay = delay.min(self.config().retry.max);
             let left = delay.saturating_sub(start.elapsed());
             let left = left.max(self.shared.start_wait(None));
-            let of_callers = is_needed.then(|| self.shared.start_wait(Some(&Party::Callers)));
             if left.is_zero() {
                 return None;
             }
-            if of_callers.is_some_and(|wait| wait.is_zero()) {
-                return Some(Party::Callers);
+            let mut wait = left;
+            if is_needed {
+                let Some(failure) = self.shared.held_back(Some(&Party::Callers)) else {
+                    return Some(Party::Callers);
+                };
+                // Whoever is in a hurry is told.
+                instance.set(Phase::Down { failure });
+                wait = left.min(self.shared.start_wait(Some(&Party::Callers)));
             }
             tokio::select! {
-                () = sleep(of_callers.map_or(left, |wait| wait.min(left))) => {}
+                () = sleep(wait) => {}
                 () = rewrites.changed() => {}
                 () = self.shared.reach.back_beside(since), if !delay.is_zero() => {
                     delay = Duration::ZERO;
                 }
-                () = &mut needed, if !is_needed => {
-                    is_needed = true;
-                    if let Some(failure) = self.shared.held_back(Some(&Party::Callers)) {
-                        // Whoever is in a hurry is told.
-                        instance.set(Phase::Down { failure });
-                    }
-                }
+                () = &mut needed, if !is_needed => is_needed = true,
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Report, State},
+    backend::{Backend, Report, State},
     catalog::{Catalog, Kind},
     clock,
     governance::{self, budget::Budgets},
@@ -141,6 +141,9 @@ pub struct ServerReport {
     pub report: Report,
     /// What it offers on its own route.
     pub offers: Counts,
+    /// Of which kinds it is not known what it has: `offers` counts what it listed before, if anything.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unlisted: Vec<&'static str>,
     /// Set while what it offers is what it listed before the gateway was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredReport>,
@@ -192,6 +195,18 @@ pub struct Counts {
     pub templates: usize,
     /// Prompts.
     pub prompts: usize,
+}
+
+impl Counts {
+    /// The key under which items of `kind` are counted.
+    const fn key(kind: Kind) -> &'static str {
+        match kind {
+            Kind::Tools => "tools",
+            Kind::Resources => "resources",
+            Kind::Templates => "templates",
+            Kind::Prompts => "prompts",
+        }
+    }
 }
 
 /// One session.
@@ -343,6 +358,7 @@ impl Status {
                     templates: offers.templates,
                     prompts: offers.prompts,
                 },
+                unlisted: self.unlisted(&backend),
                 stored: self
                     .proxy
                     .board()
@@ -381,6 +397,14 @@ impl Status {
             profiles: profiles.collect(),
             servers: servers.collect(),
         }
+    }
+
+    /// The kinds of which it is not known what `backend` has, unless it is to have nothing.
+    fn unlisted(&self, backend: &Backend) -> Vec<&'static str> {
+        let board = self.proxy.board();
+        let is_unlisted = |kind: &Kind| backend.is_enabled() && !board.lists(&backend.name, *kind);
+        let kinds = Kind::ALL.into_iter().filter(is_unlisted);
+        kinds.map(Counts::key).collect()
     }
 
     /// What it does, in a word.

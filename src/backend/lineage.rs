@@ -218,13 +218,12 @@ impl Lineage {
         ended.is_some_and(CancellationToken::is_cancelled)
     }
 
-    /// What is known of a start while it is under way: of the first one, and of one that takes long.
+    /// What is awaited of a start while it is under way: of the first one, and of one that takes long.
     pub(super) fn being_started(&self) -> Option<String> {
-        let odd = self.output.odd();
         let is_slow = self.slow.load(Ordering::Relaxed);
         let is_first = self.life.state() == State::Connecting;
-        (is_slow || is_first && odd.count > 0).then(|| {
-            let lines = display_odd(&odd.since(0));
+        (is_slow || is_first).then(|| {
+            let lines = display_odd(&self.output.odd().since(0));
             if is_slow {
                 return format!("it has not started within {SLOW_START:?}{lines}");
             }

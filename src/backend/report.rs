@@ -30,8 +30,8 @@ pub struct Report {
     /// catalog's connection sleeps, the state is that of the others.
     #[serde(skip_serializing_if = "is_false")]
     pub asleep: bool,
-    /// Why it is in that state, when it is not connected; while it is being started again, why the
-    /// last attempt failed.
+    /// Why it is in that state, when it is not connected; while it is being started, what is awaited, or
+    /// why the last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// What was wrong with it last, as far as [`Report::history`] goes back, also where it is well

@@ -126,11 +126,7 @@ impl Found {
 
     /// Why it is not connected, with its own words where they are not part of that; why it is not well.
     pub(super) fn explanation(&self) -> String {
-        let reason = match &self.reason {
-            Some(reason) => reason.clone(),
-            None if self.state == State::Connecting => "it takes too long".to_owned(),
-            None => String::new(),
-        };
+        let reason = self.reason.clone().unwrap_or_default();
         let lines: Vec<_> = self.stderr.iter().map(String::as_str).collect();
         match telling(&lines).filter(|_| !self.is_there()) {
             Some(words) if !reason.contains(&*words) => format!("{reason}; on stderr: {words}"),

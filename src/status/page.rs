@@ -133,9 +133,13 @@ fn row(server: &ServerReport) -> String {
         escape(&report.since),
         report.transport,
         report.revision.unwrap_or_default(),
-        server.offers.tools,
-        server.offers.resources + server.offers.templates,
-        server.offers.prompts,
+        offered(server, server.offers.tools, &["tools"]),
+        offered(
+            server,
+            server.offers.resources + server.offers.templates,
+            &["resources", "templates"]
+        ),
+        offered(server, server.offers.prompts, &["prompts"]),
         report.answered,
         report.in_flight,
         millis(report.latency_ms_p50),
@@ -174,6 +178,15 @@ fn row(server: &ServerReport) -> String {
         .expect("a String takes all");
     }
     row
+}
+
+/// How many of these `kinds` a server offers, where that is known.
+fn offered(server: &ServerReport, count: usize, kinds: &[&str]) -> String {
+    let is_unknown = kinds.iter().any(|kind| server.unlisted.contains(kind));
+    if count == 0 && is_unknown {
+        return "?".to_owned();
+    }
+    count.to_string()
 }
 
 /// What there is to say of a breaker that holds calls back.

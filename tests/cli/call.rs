@@ -149,13 +149,13 @@ async fn a_call_waits_for_the_servers_of_its_tool_only() {
     assert_snapshot!(ran.all(), @"
     --- stderr
     not all servers were listed within 2s 500ms (--wait)
-    server `slow` is not connected: it takes too long
+    server `slow` is not connected: it has not answered yet
     --- code 1
     ");
     assert_snapshot!(place.run(&["call", "hsah", "--wait", "500ms"]).await.all(), @"
     --- stderr
     not all servers were listed within 500ms (--wait)
-    server `slow` is not connected: it takes too long
+    server `slow` is not connected: it has not answered yet
     server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
     no server that is connected has a tool `hsah`; did you mean `mcp_toolbox_hash`?
     --- code 1

@@ -140,7 +140,7 @@ async fn a_server_that_takes_long_is_missing() {
     mcp_toolbox_write_regex→toolbox→Write a regular expression and prove it with regex_test.
     --- stderr
     not all servers were listed within 500ms (--wait)
-    server `slow` is not connected: it takes too long
+    server `slow` is not connected: it has not answered yet
     --- code 1
     ");
     let wrong = place.run(&["list", "--wait", "soon"]).await;

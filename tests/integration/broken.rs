@@ -10,7 +10,7 @@ use std::{
 };
 
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     time::Instant,
@@ -206,12 +206,42 @@ async fn words_in_place_of_messages() {
     .await;
 }
 
+/// What is awaited is said from the start on, and what is not known is not counted as nothing.
+#[tokio::test]
+async fn a_server_that_is_silent_so_far() {
+    let silent = "command = \"sleep\"\nargs = [\"100\"]";
+    let gateway = TestGateway::new()
+        .section("silent", silent)
+        .section("off", "command = \"true\"\nenabled = false")
+        .launch()
+        .await;
+    let status = gateway.status_until("silent", |_| true).await;
+    assert_eq!(status["state"], "connecting", "{status}");
+    assert_eq!(status["reason"], "it has not answered yet", "{status}");
+    assert!(status["since"].is_string(), "{status}");
+    let all = json!(["tools", "resources", "templates", "prompts"]);
+    assert_eq!(status["unlisted"], all, "{status}");
+    let off = gateway.status_until("off", |_| true).await;
+    assert_eq!(off["unlisted"], Value::Null, "{off}");
+    let http = gateway.http();
+    let page = http.get("/status", &[("accept", "text/html")]).await;
+    let page = page.text().await;
+    for (server, count) in [("silent", "?"), ("off", "0")] {
+        let row = page
+            .split("<tr>")
+            .find(|row| row.contains(&format!("<b>{server}</b>")));
+        let cells: Vec<&str> = row.unwrap().split("<td>").collect();
+        assert_eq!(cells[4..7], [count; 3], "{row:?}");
+    }
+    gateway.stop().await;
+}
+
 /// They are there before the start is given up.
 #[tokio::test]
 async fn words_in_place_of_messages_so_far() {
     let bad = "command = \"sh\"\nargs = [\"-c\", \"echo ready; exec sleep 100\"]";
     let gateway = TestGateway::new().section("bad", bad).launch().await;
-    let told = |s: &Value| s["reason"].is_string();
+    let told = |s: &Value| s["odd_lines"] == 1;
     let status = gateway.status_until("bad", told).await;
     assert_eq!(status["state"], "connecting", "{status}");
     assert_eq!(

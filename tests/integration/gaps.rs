@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::{
     Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport, soon, wire::Envelope,
@@ -297,6 +297,7 @@ async fn a_list_that_takes_long_holds_up_no_other() {
             "the rest is waited for: {status}"
         );
         assert_eq!(status["offers"]["resources"], 1, "{status}");
+        assert_eq!(status["unlisted"], json!(["tools"]), "{status}");
         assert!(status["problems"].is_null(), "{status}");
         let able = gateway
             .client(Front::Streamable, "/mcp", r#"{"sampling":{}}"#)
@@ -310,6 +311,7 @@ async fn a_list_that_takes_long_holds_up_no_other() {
         let well = |status: &Value| status["state"] == "connected";
         let status = gateway.status_until("x", well).await;
         assert_eq!(status["offers"]["tools"], 1, "{status}");
+        assert!(status["unlisted"].is_null(), "{status}");
         assert!(status["problems"].is_null(), "{status}");
         assert_eq!(able.list("tools").await.len(), 1);
         backend.set_list("tools/list", "[]");

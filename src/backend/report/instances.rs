@@ -93,7 +93,7 @@ impl InstanceReport {
             state,
             since,
             asleep,
-            reason: lineage.being_started().or(reason),
+            reason: reason.or_else(|| lineage.being_started()),
             history,
             pid: connection.and_then(|connection| connection.pid),
             restarts: lineage.restarts(),

@@ -42,7 +42,7 @@ use crate::{
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
 pub use listener::{Bound, InvalidListener, bind};
-use origin::Guard;
+use origin::{Guard, Refusals};
 pub use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
@@ -51,6 +51,7 @@ pub struct Edge {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     guard: ArcSwap<Guard>,
+    refusals: Refusals,
     /// Those who read streams of events.
     readers: Presence,
     tasks: Tasks,
@@ -68,6 +69,7 @@ impl Edge {
             proxy,
             status,
             guard: ArcSwap::from_pointee(Guard::new(config)),
+            refusals: Refusals::default(),
             readers: Presence::default(),
             tasks: tasks.clone(),
         })
@@ -95,15 +97,21 @@ impl Edge {
         peer: IpAddr,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
-        if let Err(refusal) = self.guard.load().check(request) {
-            return text(StatusCode::FORBIDDEN, &refusal);
+        let route = Route::parse(request.uri().path());
+        // Balancers name the address of a pod, which no config knows. Probes tell nothing that a page
+        // could use, and do nothing.
+        let is_probe = matches!(route, Some(Route::Health | Route::Ready));
+        if !is_probe && let Err(unwelcome) = self.guard.load().check(request) {
+            self.proxy.governance().forbid(unwelcome.reason());
+            self.refusals.tell(peer, &unwelcome);
+            return text(StatusCode::FORBIDDEN, unwelcome.message());
         }
         let limit = self.proxy.settings().limits.headers;
         if bytes_of(request.headers()) > limit {
             let message = format!("the headers are larger than limits.headers ({limit} bytes)");
             return text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
-        let Some(route) = Route::parse(request.uri().path()) else {
+        let Some(route) = route else {
             return text(StatusCode::NOT_FOUND, &format!("not found; {WAY}"));
         };
         if !route.is_mcp() {

@@ -30,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "task",
             "clock",
             "body",
+            "lock",
         ],
     ),
     (

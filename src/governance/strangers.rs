@@ -84,6 +84,11 @@ impl Governance {
         }
     }
 
+    /// Counts that a request was refused for a header: `reason` is `host` or `origin`.
+    pub fn forbid(&self, reason: &'static str) {
+        self.tally.forbidden(reason);
+    }
+
     /// Begins to tell of those of whom only the number is left to tell.
     pub fn follow_strangers(self: &Arc<Self>, tasks: &Tasks) {
         let governance = Arc::clone(self);

@@ -31,6 +31,8 @@ pub struct Counts {
     pub observed: BTreeMap<&'static str, u64>,
     /// Requests that showed no key, or none that opens anything, by reason.
     pub unauthenticated: BTreeMap<&'static str, u64>,
+    /// Requests that were refused for their header `Host` or `Origin`, by `host` and `origin`.
+    pub forbidden: BTreeMap<&'static str, u64>,
 }
 
 impl Tally {
@@ -47,6 +49,11 @@ impl Tally {
     pub(super) fn unauthenticated(&self, reason: &'static str) {
         let mut counts = lock(&self.refusals);
         *counts.unauthenticated.entry(reason).or_default() += 1;
+    }
+
+    /// Notes that a request named a host that is not ours, or came from a page that is not welcome.
+    pub(super) fn forbidden(&self, reason: &'static str) {
+        *lock(&self.refusals).forbidden.entry(reason).or_default() += 1;
     }
 
     /// Notes that a call to `server` was charged.

@@ -1,14 +1,89 @@
 //! `Origin` and `Host` checks against DNS rebinding (Spec 2025-11-25, transports, security warning).
 
-use std::net::IpAddr;
+use std::{collections::HashMap, net::IpAddr, sync::Mutex, time::Duration};
 
 use http::{
     HeaderValue, Request, Uri,
     header::{HOST, ORIGIN},
     uri::Authority,
 };
+use tokio::time::Instant;
 
-use crate::config::Config;
+use crate::{config::Config, lock::lock};
+
+/// Between two lines of the log about one header: who sends such requests may send many.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
+/// name of a host has more than 253.
+const LOGGED_CHARS: usize = 400;
+
+/// The header for which a request is refused, and what its client is told.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Unwelcome {
+    Host(String),
+    Origin(String),
+}
+
+impl Unwelcome {
+    /// The header, for counters.
+    pub(super) const fn reason(&self) -> &'static str {
+        match self {
+            Self::Host(_) => "host",
+            Self::Origin(_) => "origin",
+        }
+    }
+
+    pub(super) fn message(&self) -> &str {
+        match self {
+            Self::Host(message) | Self::Origin(message) => message,
+        }
+    }
+}
+
+/// What the log has heard of lately: the first request that is refused for a header is told at once,
+/// and after that one in [`EVERY`], with how many came since.
+#[derive(Debug, Default)]
+pub(super) struct Refusals(Mutex<HashMap<&'static str, Lately>>);
+
+#[derive(Debug)]
+struct Lately {
+    since: Instant,
+    /// How many came since, and were not told.
+    held: u64,
+}
+
+impl Refusals {
+    /// Lets the log hear of a request of `peer`, unless it has just heard of one alike.
+    pub(super) fn tell(&self, peer: IpAddr, unwelcome: &Unwelcome) {
+        let Some(held) = self.held_before(unwelcome.reason(), Instant::now()) else {
+            return;
+        };
+        // A header that can be read as text has nothing that would steer a terminal.
+        let message: String = unwelcome.message().chars().take(LOGGED_CHARS).collect();
+        // Behind a balancer this is most likely the config, which nothing else would show.
+        tracing::warn!(%peer, more = held, "a request is refused: {message}");
+    }
+
+    /// How many were held back before this one, if it is to be told.
+    fn held_before(&self, reason: &'static str, now: Instant) -> Option<u64> {
+        let mut all = lock(&self.0);
+        let Some(lately) = all.get_mut(reason) else {
+            let first = Lately {
+                since: now,
+                held: 0,
+            };
+            all.insert(reason, first);
+            return Some(0);
+        };
+        if now.duration_since(lately.since) < EVERY {
+            lately.held += 1;
+            return None;
+        }
+        lately.since = now;
+        Some(std::mem::take(&mut lately.held))
+    }
+}
 
 /// Which origins and hosts are welcome.
 #[derive(Clone, Debug)]
@@ -45,14 +120,25 @@ impl Guard {
     ///
     /// # Errors
     /// What to tell the client.
-    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), String> {
-        let header = |name| request.headers().get(name).map(|value| value.to_str());
-        if let Some(origin) = header(ORIGIN) {
-            let origin = origin.map_err(|_| "the Origin header is not legible".to_owned())?;
-            if !self.origin_is_welcome(origin) {
-                return Err(format!("origin {origin} is not in allowed_origins"));
-            }
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Unwelcome> {
+        self.check_origin(request).map_err(Unwelcome::Origin)?;
+        self.check_host(request).map_err(Unwelcome::Host)
+    }
+
+    fn check_origin<B>(&self, request: &Request<B>) -> Result<(), String> {
+        let Some(origin) = request.headers().get(ORIGIN) else {
+            return Ok(());
+        };
+        let origin = origin.to_str();
+        let origin = origin.map_err(|_| "the Origin header is not legible".to_owned())?;
+        if self.origin_is_welcome(origin) {
+            Ok(())
+        } else {
+            Err(format!("origin {origin} is not in allowed_origins"))
         }
+    }
+
+    fn check_host<B>(&self, request: &Request<B>) -> Result<(), String> {
         let mut named = request.headers().get_all(HOST).iter();
         let host = named.next().map(HeaderValue::to_str).transpose();
         let host = host.map_err(|_| "the Host header is not legible".to_owned())?;
@@ -135,10 +221,8 @@ mod tests {
                 request = request.header("host", *host);
             }
             let found = guard.check(&request.body(()).unwrap());
-            assert_eq!(
-                found.as_ref().map_err(String::as_str),
-                expect.as_ref().map_err(|e| *e)
-            );
+            let found = found.as_ref().copied().map_err(Unwelcome::message);
+            assert_eq!(found, expect);
         };
         let strange = Err("host evil.example is not in allowed_hosts");
         check("/mcp", &["localhost:8080"], Ok(()));
@@ -178,5 +262,18 @@ mod tests {
         check("localhost:8080", Some("http://evil.example.com"), false);
         check("localhost:8080", Some("null"), false);
         check("localhost.evil.com", None, false);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_log_hears_of_one_in_a_while() {
+        let (refusals, start) = (Refusals::default(), Instant::now());
+        let come = |reason, after| refusals.held_before(reason, start + after);
+        assert_eq!(come("host", Duration::ZERO), Some(0));
+        assert_eq!(come("host", Duration::ZERO), None);
+        assert_eq!(come("origin", Duration::ZERO), Some(0), "another header");
+        assert_eq!(come("host", EVERY / 2), None);
+        assert_eq!(come("host", EVERY), Some(2));
+        assert_eq!(come("host", EVERY), None);
+        assert_eq!(come("host", EVERY * 2), Some(1));
     }
 }

@@ -415,6 +415,11 @@ impl Traffic {
         for (reason, requests) in &self.counts.unauthenticated {
             count(&mut strangers, &[("reason", *reason)], *requests)?;
         }
+        let help = "Requests that were refused for their header Host or Origin";
+        let mut forbidden = counter(encoder, "forbidden_requests", help)?;
+        for (reason, requests) in &self.counts.forbidden {
+            count(&mut forbidden, &[("reason", *reason)], *requests)?;
+        }
         let lost = "Records of the audit that could not be written";
         ConstCounter::new(self.audit_lost).encode(counter(encoder, "audit_lost_records", lost)?)?;
         let help = "Sessions of legacy clients that are open";

@@ -88,11 +88,13 @@ fn counted(governed: &Governed) -> String {
         refused,
         observed,
         unauthenticated,
+        forbidden,
     } = &governed.counts;
     let counts = [
         ("refused", refused),
         ("observed", observed),
         ("unauthenticated", unauthenticated),
+        ("forbidden", forbidden),
     ];
     let mut text = "<h2>Governance</h2><table>".to_owned();
     for (name, counts) in counts {

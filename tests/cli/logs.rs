@@ -74,6 +74,42 @@ async fn a_uri_and_a_method_are_logged_with_masks() {
     assert!(!ended.stderr.contains("ann.lee"), "{}", ended.stderr);
 }
 
+/// A balancer whose requests are refused for the host they name shows in the log, once, and in the
+/// metrics; its probes are answered.
+#[tokio::test]
+async fn a_host_that_is_refused_is_logged_once() {
+    let place = Place::new(TOOLBOX);
+    let serving = place.serve().await;
+    let address = serving.url.strip_prefix("http://").expect("a URL");
+    let ask = async |asked: &str, host: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let asked = format!(
+            "{asked} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
+        let sent = stream.write_all(asked.as_bytes()).await;
+        sent.expect("it is read");
+        read(&mut stream).await
+    };
+    let pod = "10.0.0.7:8085";
+    let why = "host 10.0.0.7:8085 is not in allowed_hosts";
+    for asked in ["GET /status", "GET /mcp", "POST /sse"] {
+        let answer = ask(asked, pod).await;
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+        assert!(answer.ends_with(&format!("\r\n\r\n{why}\n")), "{answer}");
+    }
+    let probed = ask("GET /healthz", pod).await;
+    assert!(probed.starts_with("HTTP/1.1 200 "), "{probed}");
+    assert!(!ask("GET /readyz", pod).await.starts_with("HTTP/1.1 403 "));
+    let figures = ask("GET /metrics", address).await;
+    let figure = r#"tollbridge_forbidden_requests_total{reason="host"} 3"#;
+    assert!(figures.contains(figure), "{figures}");
+    let ended = serving.end(Signal::TERM).await;
+    let words = format!("a request is refused: {why} peer=127.0.0.1 more=0");
+    assert!(ended.stderr.contains(&words), "{ended:?}");
+    let told = ended.stderr.matches("a request is refused").count();
+    assert_eq!(told, 1, "{ended:?}");
+}
+
 /// One id joins a client's request, the call and what the server wrote meanwhile.
 #[tokio::test]
 async fn a_call_is_followed_to_its_server() {

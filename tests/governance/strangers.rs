@@ -181,6 +181,32 @@ async fn pages_note_wrong_keys_only() {
 }
 
 /// Whether or not it can be recorded, a stranger is refused in the same way.
+/// Who asks for a host that is not ours, or from a page that is not welcome, is refused and counted;
+/// probes of balancers name any host, and are answered.
+#[tokio::test]
+async fn hosts_and_origins_that_are_refused_are_counted() {
+    let data = tempfile::tempdir().unwrap();
+    let gateway = start(data.path()).await;
+    let http = gateway.http();
+    let host = ("host", "10.0.0.7:8085");
+    let origin = ("origin", "https://evil.example");
+    for strange in [host, host, origin] {
+        assert_eq!(http.get("/status", &[strange]).await.status(), 403);
+        assert_eq!(http.get("/healthz", &[strange]).await.status(), 200);
+        assert_ne!(http.get("/readyz", &[strange]).await.status(), 403);
+    }
+    let ann = http.clone().with_key(ANN.key);
+    let expect = json!({ "host": 2, "origin": 1 });
+    assert_eq!(governed(&ann).await["forbidden"], expect);
+    let page = ann.get("/status", &[("accept", "text/html")]).await;
+    let page = page.text().await;
+    assert!(page.contains("forbidden<td>host 2, origin 1"), "{page}");
+    let figures = ann.get("/metrics", &[]).await.text().await;
+    let figure = r#"tollbridge_forbidden_requests_total{reason="host"} 2"#;
+    assert!(figures.contains(figure), "{figures}");
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_full_disk_lets_nobody_in() {
     let server = Server::start().await;

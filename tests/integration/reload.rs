@@ -594,9 +594,9 @@ async fn settings_count_at_once() {
     let large = request("1", "ping", &format!(r#"{{"x":"{}"}}"#, "x".repeat(2000)));
     assert_eq!(http.post("/mcp", large).await.status(), 413);
     let origin = [("origin", "https://app.example")];
-    assert_eq!(http.get("/healthz", &origin).await.status(), 200);
+    assert_eq!(http.get("/metrics", &origin).await.status(), 200);
     reload(&gateway, |_| {});
-    assert_eq!(http.get("/healthz", &origin).await.status(), 403);
+    assert_eq!(http.get("/metrics", &origin).await.status(), 403);
     let large = request("1", "ping", &format!(r#"{{"x":"{}"}}"#, "x".repeat(2000)));
     assert_eq!(http.post("/mcp", large).await.status(), 200);
     assert!(calls(&client, "mcp_x_echo").await.is_null());

@@ -72,6 +72,8 @@ async fn check_header(setting: &str, header: (&str, &str), expect: u16) {
     let gateway = launch(&format!("listen = \"127.0.0.1:0\"\n{setting}")).await;
     let answer = gateway.http().get("/healthz", &[header]).await;
     assert_eq!(answer.status(), expect, "{setting}");
+    let probed = gateway.http().get("/healthz", &[header]).await;
+    assert_eq!(probed.status(), 200, "{setting}");
 }
 
 /// Files of a certificate for 127.0.0.1 and its key.

@@ -243,7 +243,7 @@ fn table(found: &[Found]) -> Table<9> {
     .fitting();
     for Found { record, .. } in found {
         let why = record.rule.as_deref().or(record.code.as_deref());
-        table.add([
+        table.add_whole([
             format!("{:.3}", record.ts),
             record.agent_name.to_string(),
             record.server.as_deref().unwrap_or_default().to_owned(),

@@ -3,6 +3,7 @@
 use std::{io, process::ExitCode};
 
 use super::output::{is_shown, one_line, print};
+use crate::text::escaped;
 
 /// Narrowest last column, characters; on narrower terminals lines wrap.
 const LAST_CHARS_MIN: usize = 20;
@@ -42,6 +43,12 @@ impl<const N: usize> Table<N> {
 
     pub(super) fn add(&mut self, row: [String; N]) {
         self.rows.push(row.map(|cell| one_line(&cell)));
+    }
+
+    /// Adds cells of which every character counts: what a client made up must not pass for something
+    /// else, so that line ends and tabs are escaped too.
+    pub(super) fn add_whole(&mut self, row: [String; N]) {
+        self.rows.push(row.map(|cell| escaped(&cell, &[])));
     }
 
     /// Writes it to stdout.
@@ -143,5 +150,7 @@ mod tests {
         bare.add(["a".into(), "b".into()]);
         assert_eq!(bare.aligned(None), "a  b\n");
         assert_eq!(bare.separated(), "a\tb\n");
+        bare.add_whole([" \n".into(), "c\r\td\u{202e}".into()]);
+        assert_eq!(bare.separated(), "a\tb\n \\n\tc\\r\\td\\u202e\n");
     }
 }

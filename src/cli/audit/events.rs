@@ -72,7 +72,7 @@ impl Events {
         }
         let mut table = Table::new(["TIME", "EVENT", "SUBJECT", "BY", "DETAIL"]).fitting();
         for Found { event, .. } in &found {
-            table.add([
+            table.add_whole([
                 format!("{:.3}", event.ts),
                 event.event.as_str().to_owned(),
                 event.subject.to_string(),

@@ -16,6 +16,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
+use rustix::fs::{StatVfs, statvfs};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Sqlite as Db, SqlitePool, Transaction,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous},
@@ -292,6 +293,16 @@ async fn number(query: &'static str, tx: &mut Transaction<'_, Db>) -> Result<i64
 }
 
 fn explain(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError {
+    explain_on(path, doing, source, |path| statvfs(path).ok())
+}
+
+/// The same, where `disk` says what there is on the disk of a path.
+fn explain_on(
+    path: &Path,
+    doing: &'static str,
+    source: sqlx::Error,
+    disk: impl Fn(&Path) -> Option<StatVfs>,
+) -> StoreError {
     let path = path.to_owned();
     let busy = |path| StoreError::Busy {
         path,
@@ -312,6 +323,11 @@ fn explain(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError 
             detail: source.to_string(),
         },
         Some(13) => StoreError::Full { path, doing },
+        // What SQLite does not write through itself, such as the file of the lock that processes share,
+        // fails so on a full disk.
+        Some(10) if disk(&path).is_some_and(|disk| is_full(&disk)) => {
+            StoreError::Full { path, doing }
+        }
         _ => StoreError::Failed {
             path,
             doing,
@@ -320,9 +336,18 @@ fn explain(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError 
     }
 }
 
-/// The part of an SQLite result code that names its kind: 5 BUSY, 6 LOCKED, 8 READONLY, 11 CORRUPT,
-/// 13 FULL, 26 NOTADB. Source: sqlite.org/rescode.html.
+/// The part of an SQLite result code that names its kind: 5 BUSY, 6 LOCKED, 8 READONLY, 10 IOERR,
+/// 11 CORRUPT, 13 FULL, 26 NOTADB. Source: sqlite.org/rescode.html.
 const PRIMARY: u32 = 0xff;
+
+/// Whether `disk` has less room than the index of the journal takes when it is made. File systems that
+/// have no blocks at all do not say what room they have.
+fn is_full(disk: &StatVfs) -> bool {
+    disk.f_blocks > 0 && disk.f_bavail.saturating_mul(disk.f_frsize) < JOURNAL_INDEX_BYTES
+}
+
+/// What SQLite allocates at once for the index of a journal. Source: sqlite.org/walformat.html.
+const JOURNAL_INDEX_BYTES: u64 = 32 << 10;
 
 fn from_micros(amount: Micros) -> i64 {
     amount.get().cast_signed()

@@ -161,3 +161,71 @@ async fn a_full_disk_is_over_once_there_is_room() {
         tx.commit().await.unwrap();
     }
 }
+
+/// An error as the library has it.
+#[derive(Debug)]
+struct Reported(&'static str);
+
+impl std::fmt::Display for Reported {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("disk I/O error")
+    }
+}
+
+impl std::error::Error for Reported {}
+
+impl sqlx::error::DatabaseError for Reported {
+    fn message(&self) -> &'static str {
+        "disk I/O error"
+    }
+
+    fn code(&self) -> Option<std::borrow::Cow<'_, str>> {
+        Some(self.0.into())
+    }
+
+    fn as_error(&self) -> &(dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn as_error_mut(&mut self) -> &mut (dyn std::error::Error + Send + Sync + 'static) {
+        self
+    }
+
+    fn into_error(self: Box<Self>) -> Box<dyn std::error::Error + Send + Sync + 'static> {
+        self
+    }
+
+    fn kind(&self) -> sqlx::error::ErrorKind {
+        sqlx::error::ErrorKind::Other
+    }
+}
+
+/// A full disk is told by the room that is left where the code does not say so; another fault of the disk
+/// stays one.
+#[test]
+fn a_disk_without_room_is_told_from_a_broken_one() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join(FILE_NAME);
+    fs::write(&path, "").unwrap();
+    let told = |code, blocks: u64, available: u64| {
+        let disk = |path: &Path| {
+            let mut disk = statvfs(path).ok()?;
+            (disk.f_frsize, disk.f_blocks, disk.f_bavail) = (4096, blocks, available);
+            Some(disk)
+        };
+        let error = sqlx::Error::Database(Box::new(Reported(code)));
+        explain_on(&path, "opening it", error, disk).to_string()
+    };
+    let no_room = format!("there is no room left on the disk of {}", path.display());
+    let shm_size = "4874";
+    for (code, blocks, available, is_full) in [
+        (shm_size, 1000, 7, true),
+        ("13", 1000, 7, true),
+        (shm_size, 1000, 8, false),
+        (shm_size, 0, 0, false),
+    ] {
+        let told = told(code, blocks, available);
+        assert_eq!(told.starts_with(&no_room), is_full, "{told}");
+        assert_eq!(told.contains("disk I/O error"), !is_full, "{told}");
+    }
+}

@@ -26,7 +26,7 @@ use crate::{
 };
 use books::Keeper;
 pub use books::Unusable;
-pub(crate) use books::lost_store;
+pub(crate) use books::{lost_store, unusable_data_dir};
 use reload::{Front, Reloader};
 pub use reload::{Refused, Reloaded};
 pub use watch::{ConfigSource, Moment};

@@ -6,6 +6,7 @@
 //! once no call is left: budgets, audit, its index, store.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -332,6 +333,23 @@ async fn seal(store: Option<&Store>, governs: bool) -> Result<Seal, Unusable> {
             Ok(Seal::new(&key))
         }
     }
+}
+
+/// Why a gateway of this user could not use the data directory of `config`, where it needs one. Whether it
+/// may be written to is tried: permissions alone do not tell. Nothing is left of that.
+pub(crate) fn unusable_data_dir(config: &Config) -> Option<StoreError> {
+    if !needs_store(config) {
+        return None;
+    }
+    let path = &config.data_dir;
+    // What is missing is made by the gateway in what is there.
+    let there = path.ancestors().find(|path| path.exists())?;
+    let trial = there.join(format!(".tollbridge-{}", std::process::id()));
+    let tried = fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial));
+    tried.err().map(|source| StoreError::Directory {
+        path: path.clone(),
+        source,
+    })
 }
 
 fn needs_store(config: &Config) -> bool {

@@ -20,7 +20,7 @@ use crate::{
     app,
     backend::State,
     catalog::{Cost, Kind},
-    config::{Config, Loaded, Mistakes, Notice, Use},
+    config::{Authentication, Config, Loaded, Mistakes, Notice, Use},
     names::{Scope, ServerName},
     store::{FILE_NAME, Store, StoreError, StoredAgent},
 };
@@ -60,20 +60,27 @@ impl Check {
         }
         match &self.connect {
             Some(server) => self.connect(loaded, server.as_deref()),
-            None => self.show(&loaded),
+            None => block_on(1, self.show(&loaded)),
         }
     }
 
     /// Prints what would run.
-    fn show(&self, loaded: &Loaded) -> ExitCode {
+    async fn show(&self, loaded: &Loaded) -> ExitCode {
         let shown = loaded.config.to_display();
+        let mut odd = Vec::from_iter(unusable_data_dir(&loaded.config));
+        if no_caller(&loaded.config, &[]).is_some() {
+            let (stored, unread) = stored_agents(&loaded.config).await;
+            odd.extend(unread.or_else(|| no_caller(&loaded.config, &stored)));
+        }
         if self.json {
+            let notices: Vec<_> = loaded.warnings.iter().chain(&odd).collect();
             print_json(&json!({
                 "ok": true,
-                "notices": loaded.warnings,
+                "notices": notices,
                 "config": shown.to_json(),
             }))
         } else {
+            warn(&odd);
             let printed = print(&shown.to_string());
             say(&format!("{}\n", summary(&loaded.config)));
             printed
@@ -131,7 +138,8 @@ impl Check {
         let odd = odd.map(|message| Notice::warning(harmless(&message), None));
         let mut odd: Vec<Notice> = odd.collect();
         let (stored, unread) = stored_agents(config).await;
-        odd.extend(unread);
+        odd.extend(unusable_data_dir(config));
+        odd.extend(unread.or_else(|| no_caller(config, &stored)));
         odd.extend(unmatched(config, &stored, gateway));
         let printed = if self.json {
             notices.extend(odd);
@@ -158,6 +166,26 @@ fn vetted(loaded: Loaded) -> Result<Loaded, Mistakes> {
             })
         }
     }
+}
+
+/// Warns of a data directory with which a gateway would not start. That is no mistake of the config: who
+/// checks it need not be the user who runs it, nor be on the same machine.
+fn unusable_data_dir(config: &Config) -> Option<Notice> {
+    let error = app::unusable_data_dir(config)?;
+    let message = format!("a gateway of this user would not start: {error}");
+    Some(Notice::warning(message, None))
+}
+
+/// Warns of a config with which nobody could call, where the store has the agents `stored`.
+fn no_caller(config: &Config, stored: &[StoredAgent]) -> Option<Notice> {
+    let needs_key = config.governance.auth == Authentication::Keys;
+    if !needs_key || !config.agents.is_empty() || !stored.is_empty() {
+        return None;
+    }
+    let message = "nobody could call: `governance.auth` is \"keys\", and there is no agent, neither in \
+                   the config nor in the store";
+    let help = "write a section `[agents.NAME]` with `keys`, or use `agents add` and `keys create`";
+    Some(Notice::warning(message.to_owned(), Some(help.to_owned())))
 }
 
 /// What came of a config without mistakes, for people: a config may be right and yet of no use.

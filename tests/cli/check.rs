@@ -172,6 +172,45 @@ async fn a_config_of_no_use_is_said_to_be() {
     );
 }
 
+/// What a config cannot say is looked at too: a data directory that cannot be had, and that nobody has a
+/// way in.
+#[tokio::test]
+async fn a_gateway_that_would_not_start_or_serve_anybody_is_pointed_out() {
+    let said = async |place: &Place| {
+        let ran = place.run(&["check"]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let as_json = place.run(&["check", "--json"]).await.json();
+        for notice in as_json["notices"].as_array().expect("a list") {
+            let message = notice["message"].as_str().expect("a text");
+            assert!(ran.stderr.contains(message), "{ran:?}");
+        }
+        ran.stderr
+    };
+    let place = Place::new("");
+    let entries = || std::fs::read_dir(place.file(".")).map(Iterator::count);
+    let before = entries().expect("a directory");
+    let fine = said(&place).await;
+    assert!(!fine.contains("would not start"), "{fine}");
+    let left = entries().expect("a directory");
+    assert_eq!(left, before, "nothing is left of the look");
+    std::fs::write(place.file("data"), "a file").expect("written");
+    let refused = said(&place).await;
+    let words = "warning: a gateway of this user would not start: the data directory ";
+    assert!(refused.contains(words), "{refused}");
+    assert!(refused.contains("/data cannot be used: "), "{refused}");
+
+    let place = Place::new("[governance]\nauth = \"keys\"\n");
+    let nobody = "warning: nobody could call: ";
+    let alone = said(&place).await;
+    assert!(alone.contains(nobody), "{alone}");
+    assert_eq!(place.run(&["agents", "add", "bot"]).await.code, Some(0));
+    let stored = said(&place).await;
+    assert!(!stored.contains(nobody), "{stored}");
+    let place = Place::new("[governance]\nauth = \"keys\"\n[agents.ann]\n");
+    let written = said(&place).await;
+    assert!(!written.contains(nobody), "{written}");
+}
+
 #[tokio::test]
 async fn servers_are_tried() {
     let place = Place::new(&format!(
@@ -337,6 +376,7 @@ async fn patterns_without_a_match_are_said() {
         [governance]
         auth = "keys"
         policy = {{ mode = "all", deny = ["rep*", "script/repeat", "gone/x"] }}
+        [agents.ann]
         {TWO_SERVERS}
         tools = {{ deny = ["delete_*", "repeat"] }}
         "#
@@ -348,6 +388,8 @@ async fn patterns_without_a_match_are_said() {
      |
      = help: names are exposed ones or `server/name` here: write `*/rep*`
     warning: `governance.policy.deny[2]` matches nothing that servers have: `gone/x`
+     |
+     = help: no server is called `gone`
     warning: `servers.script.tools.deny[0]` matches nothing that servers have: `delete_*`
     ");
     let found = place.run(&["check", "--connect", "script", "--json"]).await;

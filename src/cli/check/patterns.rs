@@ -176,6 +176,14 @@ impl Patterns {
                     let message = format!("`{at}` matches nothing that servers have: `{text}`");
                     warnings.push(Notice::warning(message, names.suggestion(pattern)));
                 }
+                Verdict::NoServer(server) => {
+                    let Pattern { at, text, .. } = pattern;
+                    let message = format!("`{at}` matches nothing that servers have: `{text}`");
+                    let servers = names.servers.iter().map(|(name, _)| [name.as_str()]);
+                    let near = did_you_mean(server, servers);
+                    let why = format!("no server is called `{server}`{near}");
+                    warnings.push(Notice::warning(message, Some(why)));
+                }
                 Verdict::Unknown(servers) => unknown.entry(servers).or_default().push(&pattern.at),
             }
         }
@@ -198,10 +206,12 @@ fn quoted(names: &[impl std::fmt::Display]) -> String {
 
 /// What is known of a pattern.
 #[derive(Debug, Eq, PartialEq)]
-enum Verdict {
+enum Verdict<'p> {
     /// It matches something, or may match what no server lists.
     Something,
     Nothing,
+    /// It is about a server that there is none of.
+    NoServer(&'p str),
     /// Nothing that is listed, but these servers are not.
     Unknown(Vec<ServerName>),
 }
@@ -212,6 +222,8 @@ pub(super) struct Names {
     items: HashSet<Named>,
     /// Every server of the config, and whether it is listed.
     servers: Vec<(ServerName, bool)>,
+    /// Whether exposed names may have a `/`, before which there need not be a server.
+    has_slashes: bool,
 }
 
 #[derive(Debug, Eq, Hash, PartialEq)]
@@ -242,6 +254,7 @@ impl Names {
         let mut names = Self {
             items: HashSet::new(),
             servers: servers.map(|it| (it.clone(), is_listed(it))).collect(),
+            has_slashes: config.naming.template.contains('/'),
         };
         let profiles = Profiles::new(&config.profiles);
         names.add(&config.naming, &profiles, offers);
@@ -273,11 +286,14 @@ impl Names {
         }
     }
 
-    fn judge(&self, pattern: &Pattern) -> Verdict {
+    fn judge<'p>(&self, pattern: &'p Pattern) -> Verdict<'p> {
         let about = self.server_in(pattern);
         let concerns = |server: &ServerName| about.is_none_or(|about| about == server);
         if self.items_for(pattern).any(|item| pattern.matches(item)) || self.means_all(pattern) {
             return Verdict::Something;
+        }
+        if let Some(server) = self.server_of_none(pattern) {
+            return Verdict::NoServer(server);
         }
         let unlisted = self.servers.iter().filter(|(_, is_listed)| !is_listed);
         let unlisted = unlisted.map(|(server, _)| server.clone());
@@ -311,6 +327,17 @@ impl Names {
         let (first, _) = pattern.text.split_once('/')?;
         let mut servers = self.servers.iter().map(|(server, _)| server);
         servers.find(|server| server.as_str() == first)
+    }
+
+    /// The server that `pattern` is about, where the config has none of that name.
+    fn server_of_none<'p>(&self, pattern: &'p Pattern) -> Option<&'p str> {
+        let is_of_routes = pattern.place.server.is_none() && pattern.glob.is_some();
+        if !is_of_routes || self.has_slashes {
+            return None;
+        }
+        let (first, _) = pattern.text.split_once('/')?;
+        let is_name = ServerName::parse(first).is_ok();
+        (is_name && self.server_in(pattern).is_none()).then_some(first)
     }
 
     /// Whether it stands for all there is, of all servers or one: nobody has misspelt a name there.

@@ -141,3 +141,25 @@ fn of_servers_that_are_not_connected_it_is_unknown() {
     check(&config, &["git"], Some("git"), &of_git);
     check(&config, &[], Some("files"), &[of_files]);
 }
+
+/// A pattern that is left over of a server which is gone says so, whoever else is not connected.
+#[test]
+fn a_server_that_is_gone_is_named() {
+    let config = format!(
+        "[governance.policy]\nmode = 'denylist'\ntools = ['everything/*', 'gti/log', '*/none']\n{GIT}{FILES}"
+    );
+    let gone = "`governance.policy.tools[0]` matches nothing that servers have: `everything/*`; \
+                no server is called `everything`";
+    let misspelt = "`governance.policy.tools[1]` matches nothing that servers have: `gti/log`; \
+                    no server is called `gti`; did you mean `git`?";
+    let unknown = "it is unknown whether anything matches `governance.policy.tools[2]`; \
+                   not listed, or not in full: `files`";
+    check(&config, &["git"], None, &[gone, misspelt, unknown]);
+    check(&config, &["git"], Some("git"), &[]);
+    let slashes =
+        format!("[naming]\ntemplate = '{{server}}/{{tool}}'\ncharset = 'original'\n{config}");
+    let config = slashes.replace("'gti/log', '*/none'", "");
+    let unknown = "it is unknown whether anything matches `governance.policy.tools[0]`; \
+                   not listed, or not in full: `files`";
+    check(&config, &["git"], None, &[unknown]);
+}

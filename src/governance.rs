@@ -69,6 +69,7 @@ pub use law::Law;
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
+pub(crate) use screen::masked_name;
 pub use settle::Ending;
 pub use sight::{Blind, Sight, Visible};
 pub use state::{InvalidState, Seal};

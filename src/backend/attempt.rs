@@ -22,7 +22,7 @@ use crate::{
     catalog::HeaderParam,
     clock::turn_time,
     config::{Server, Transport},
-    governance::Admitted,
+    governance::{Admitted, masked_name},
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
 };
@@ -260,11 +260,7 @@ impl Backend {
         let outcome = match outcome {
             Err(failure) if self.may_repeat(admitted, &failure) && !is_over() => {
                 let left = limits.after(start.elapsed());
-                // Who reads the server's own log finds the call there twice.
-                let (server, method) = (&self.name, &call.method);
-                let subject = admitted.routed().subject.as_ref();
-                let item = subject.map(|subject| &*subject.original);
-                tracing::info!(%server, %method, item, %failure, "a call is sent once more");
+                self.tell_repeated(admitted, &failure);
                 let again = match Box::pin(self.once_more(admitted, served, left)).await {
                     Ok(again) => again,
                     Err(why) if failure == Failure::SessionGone => {
@@ -292,6 +288,24 @@ impl Backend {
             revision,
             is_of_one_agent: self.knows_one_agent(&served),
         })
+    }
+
+    /// Tells the log why a call is sent once more: who reads the server's own finds it there twice. The
+    /// fields are those of the line of the call.
+    fn tell_repeated(&self, admitted: &Admitted, failure: &Failure) {
+        let (call, subject) = (&admitted.routed().call, &admitted.routed().subject);
+        let tool = subject
+            .as_ref()
+            .map(|subject| masked_name(&subject.original));
+        tracing::info!(
+            invocation = %admitted.invocation(),
+            agent = call.client.agent.name,
+            server = self.name.as_str(),
+            method = &*masked_name(call.method.as_str()),
+            tool = tool.as_deref(),
+            failure = &*failure.to_string(),
+            "a call is sent once more"
+        );
     }
 
     /// Whether what answered is a program that serves one agent. A server behind a URL is one and the
@@ -391,9 +405,14 @@ impl Backend {
         let left = limits.after(start.elapsed());
         match wanted {
             Some(wanted) if !left.are_over() => {
-                let (server, tool) = (&self.name, &admitted.routed().tool);
-                let tool = tool.as_ref().map(|tool| &*tool.original);
-                tracing::info!(%server, tool, "a call is sent once more, with other headers");
+                let tool = admitted.routed().tool.as_ref();
+                tracing::info!(
+                    invocation = %admitted.invocation(),
+                    agent = admitted.routed().call.client.agent.name,
+                    server = self.name.as_str(),
+                    tool = tool.map(|tool| &*tool.original),
+                    "a call is sent once more, with other headers"
+                );
                 let again = self.exchange_with(&wanted, admitted, connection, left);
                 Box::pin(again).await
             }

@@ -74,6 +74,35 @@ async fn a_uri_and_a_method_are_logged_with_masks() {
     assert!(!ended.stderr.contains("ann.lee"), "{}", ended.stderr);
 }
 
+/// A call that is sent once more has the same names in the log as its own line and its record.
+#[tokio::test]
+async fn a_call_that_is_sent_once_more_is_named() {
+    let place = Place::new(&format!("drain_timeout = \"1s\"\n{SCRIPT}"));
+    let server = fs::read_to_string(place.file("server.sh")).expect("it is there");
+    let hang = r#""name":"hang","#;
+    let twice = format!(r#"{hang}"annotations":{{"idempotentHint":true}},"#);
+    fs::write(place.file("server.sh"), server.replace(hang, &twice)).expect("written");
+    let serving = place.serve().await;
+    let mut answer = post(&serving.url, "1", CALL).await;
+    let hanging = place.file("hanging");
+    until(|| hanging.exists().then_some(())).await;
+    fs::remove_file(&hanging).expect("removed");
+    let leader = Pid::from_raw(pids(&place).await[0].cast_signed()).expect("a pid");
+    kill_process(leader, Signal::KILL).expect("it runs");
+    until(|| hanging.exists().then_some(())).await;
+    let ended = serving.end(Signal::TERM).await;
+    read(&mut answer).await;
+    let mut lines = ended.stderr.lines();
+    let again = lines.find(|line| line.contains("a call is sent once more"));
+    let again = again.unwrap_or_else(|| panic!("{}", ended.stderr));
+    let named = r#"agent="anonymous" server="script" method="tools/call" tool="hang" failure=""#;
+    assert!(again.contains(named), "{again}");
+    let (_, invocation) = again.split_once("invocation=").expect("it is named");
+    let (invocation, _) = invocation.split_once(' ').expect("more follows");
+    let records = place.run(&["audit", "--json"]).await;
+    assert!(records.stdout.contains(invocation), "{records:?}");
+}
+
 /// A balancer whose requests are refused for the host they name shows in the log, once, and in the
 /// metrics; its probes are answered.
 #[tokio::test]

@@ -262,6 +262,7 @@ impl Ticket {
                     server = self.server(),
                     method = self.method(),
                     tool = self.tool(),
+                    asked_for = self.asked_for(),
                     code = ended.code.as_deref(),
                     rule = ended.rule.as_deref(),
                     decision = ended.decision.as_str(),
@@ -274,6 +275,12 @@ impl Ticket {
             Decision::Allowed | Decision::Observed => line!(debug),
             Decision::Failed | Decision::Refused | Decision::Interrupted => line!(info),
         }
+    }
+
+    /// What was asked for where no server has it: the line of the call would not say otherwise.
+    fn asked_for(&self) -> Option<&str> {
+        let exposed = self.said().exposed.as_deref();
+        exposed.filter(|_| self.tool().is_none())
     }
 
     /// The method as others may see it.

@@ -74,6 +74,25 @@ async fn a_uri_and_a_method_are_logged_with_masks() {
     assert!(!ended.stderr.contains("ann.lee"), "{}", ended.stderr);
 }
 
+/// What a client made up as the name of a tool is whole in the log and in the table of the audit, and has
+/// no line and no column of its own there.
+#[tokio::test]
+async fn an_unknown_tool_is_named() {
+    let place = Place::new(&format!(
+        "log = {{ level = \"info\", format = \"json\" }}\n{TOOLBOX}"
+    ));
+    let serving = place.serve().await;
+    let named = CALL.replace("mcp_script_hang", r"no/ann.lee@example.org\nallowed\t1");
+    let answer = read(&mut post(&serving.url, "1", &named).await).await;
+    assert!(answer.contains("TOOL_NOT_FOUND"), "{answer}");
+    let ended = serving.end(Signal::TERM).await;
+    let call = line(&ended, "call", |call| call["code"] == "TOOL_NOT_FOUND");
+    assert_eq!(call["asked_for"], "no/[EMAIL]\nallowed\t1");
+    let table = place.run(&["audit"]).await;
+    let cell = "\tno/[EMAIL]\\nallowed\\t1\trefused\t";
+    assert!(table.stdout.contains(cell), "{table:?}");
+}
+
 /// A call that is sent once more has the same names in the log as its own line and its record.
 #[tokio::test]
 async fn a_call_that_is_sent_once_more_is_named() {

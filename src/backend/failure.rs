@@ -82,7 +82,7 @@ pub enum Failure {
     Http {
         /// The status.
         status: StatusCode,
-        /// The start of the body.
+        /// The start of the body; of a redirect, what to do about it.
         body: String,
     },
     /// The connection ended before the answer came.

@@ -14,8 +14,9 @@ use std::{
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
-    header::{ALLOW, CONTENT_TYPE, HOST},
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
+    header::{ALLOW, CONTENT_TYPE, HOST, LOCATION},
+    uri::Authority,
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
@@ -33,6 +34,7 @@ use super::{
 use crate::{
     body::Unread,
     config::Remote,
+    governance::masked_name,
     lock::lock,
     mcp::{
         Era, Id, Message, Method, Outcome, Revision,
@@ -199,6 +201,7 @@ impl HttpLink {
                 status,
                 body: String::new(),
             }),
+            _ if status.is_redirection() => Err(redirected(status, response.headers())),
             _ => Ok(()),
         }
     }
@@ -488,6 +491,28 @@ fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
+/// What a redirect says. None is followed: our credentials are for the URL of the config alone.
+pub(super) fn redirected(status: StatusCode, headers: &HeaderMap) -> Failure {
+    let target = headers.get(LOCATION).and_then(target).map_or_else(
+        || "the final URL".to_owned(),
+        |target| format!("the final URL, which may be `{}`,", masked_name(&target)),
+    );
+    Failure::Http {
+        status,
+        body: format!("redirects are not followed; {target} has to be written into the config"),
+    }
+}
+
+/// Where a redirect leads, without what may open something: user and query.
+fn target(location: &HeaderValue) -> Option<String> {
+    let uri: Uri = location.to_str().ok()?.parse().ok()?;
+    let scheme = uri.scheme_str().map(|scheme| format!("{scheme}://"));
+    let host = uri.authority().map(Authority::as_str);
+    let host = host.map(|host| host.rsplit_once('@').map_or(host, |(_, host)| host));
+    let [scheme, host] = [scheme.as_deref(), host].map(Option::unwrap_or_default);
+    Some([scheme, host, uri.path()].concat())
+}
+
 /// What an answer without a message says.
 pub(super) async fn odd<B>(response: Response<B>) -> Failure
 where
@@ -511,7 +536,10 @@ where
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
 
     use super::*;
     use crate::{
@@ -538,6 +566,49 @@ mod tests {
         check("the session of your bank is invalid", false);
         check("Unsupported protocol version: invalid", false);
         check("", false);
+    }
+
+    #[test]
+    fn a_redirect_says_what_to_write_instead() {
+        let check = |location: Option<&str>, expect: &str| {
+            let location = location.map(|it| (LOCATION, HeaderValue::from_str(it).unwrap()));
+            let failure = redirected(
+                StatusCode::TEMPORARY_REDIRECT,
+                &location.into_iter().collect(),
+            );
+            let said = failure.to_string();
+            let start = "it answered HTTP 307 Temporary Redirect: redirects are not followed; ";
+            let said = said.strip_prefix(start).expect(&said);
+            let expect = format!("{expect} has to be written into the config");
+            assert_eq!(said, expect);
+        };
+        let elsewhere = "https://ann:hunter2@b.example:444/mcp/?token=hunter2#x";
+        check(
+            Some(elsewhere),
+            "the final URL, which may be `https://b.example:444/mcp/`,",
+        );
+        check(Some("/mcp/"), "the final URL, which may be `/mcp/`,");
+        check(Some("<>"), "the final URL");
+        check(None, "the final URL");
+    }
+
+    /// Whatever is in its body, a redirect is no answer.
+    #[tokio::test]
+    async fn a_redirect_answers_nothing() {
+        let (listener, link) = mute().await;
+        let answer = "HTTP/1.1 307 Temporary Redirect\r\nlocation: /mcp/\r\n\
+                      content-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+        let redirect = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut start = [0; 4];
+            stream.read_exact(&mut start).await.unwrap();
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream
+        };
+        let exchange = control(&Method::Ping, None);
+        let (asked, _stream) = tokio::join!(link.request(&exchange), redirect);
+        let failure = asked.expect_err("it is no answer").to_string();
+        assert!(failure.contains("may be `/mcp/`"), "{failure}");
     }
 
     #[test]

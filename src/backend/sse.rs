@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::yield_now, time::timeout};
 use super::{
     Failure,
     client::{self, HttpClient},
-    http::{denies_session, odd},
+    http::{denies_session, odd, redirected},
     link::{Link, each_message},
     mux::Mux,
     pipe,
@@ -125,6 +125,9 @@ async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Inco
     let status = response.status();
     if is_unauthorized(status) {
         return Err(Failure::Unauthorized { status });
+    }
+    if status.is_redirection() {
+        return Err(redirected(status, response.headers()));
     }
     if !status.is_success() {
         return Err(Failure::Http {

@@ -5,6 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use insta::assert_snapshot;
 use serde_json::json;
 use sqlx::Connection;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
 
 use crate::support::{ALIKE, Place, TWO_SERVERS};
 
@@ -425,6 +429,39 @@ async fn patterns_without_a_match_are_said() {
      |
      = help: not listed, or not in full: `missing`
     ");
+}
+
+/// A URL that leads elsewhere says where, without what may open something.
+#[tokio::test]
+async fn a_redirect_says_what_to_write_instead() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("it has one");
+    let redirects = async {
+        loop {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut asked = [0; 4096];
+            let read = stream.read(&mut asked).await.expect("a request");
+            assert_ne!(read, 0, "it is asked something");
+            let answer = "HTTP/1.1 307 Temporary Redirect\r\ncontent-length: 0\r\nconnection: close\r\n\
+                          location: http://ann:hunter2@127.0.0.1:1/mcp/?token=hunter2\r\n\r\n";
+            stream
+                .write_all(answer.as_bytes())
+                .await
+                .expect("it is read");
+        }
+    };
+    let place = Place::new(&format!(
+        "[servers.moved]\nurl = \"http://{address}/mcp\"\n"
+    ));
+    let args = ["check", "--connect"];
+    let ran = tokio::select! {
+        ran = place.run(&args) => ran,
+        () = redirects => unreachable!("it goes on"),
+    };
+    let expect = "HTTP 307 Temporary Redirect: redirects are not followed; the final URL, which may be \
+                  `http://127.0.0.1:1/mcp/`, has to be written into the config";
+    assert!(ran.stdout.contains(expect), "{ran:?}");
+    assert!(!ran.stdout.contains("hunter2"), "{ran:?}");
 }
 
 /// A tool whose input schema cannot be used is named, although it is served.

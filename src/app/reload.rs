@@ -53,7 +53,8 @@ pub(super) struct Front {
 pub struct Reloaded {
     /// What became of the servers.
     pub servers: Changes,
-    /// What else differs: agents and profiles by name, and the keys of other settings.
+    /// What else differs: agents and profiles by name, the keys of other settings, and the certificate
+    /// in the files of `tls`.
     pub others: Vec<String>,
     /// Keys whose new values count after a restart only.
     pub needs_restart: Vec<&'static str>,
@@ -217,16 +218,18 @@ impl Reloader {
         // By the new rules, and with agents that the config has hidden until now.
         warn_of_unusable(&self.proxy, &self.tasks);
         governance.audit().rewrite(config.audit);
-        if let Some((certificates, certificate)) = shown {
-            certificates.show(certificate);
-        }
         if let Some(front) = front {
             front.edge.replace(&Config {
                 listen: front.addr,
                 ..config.clone()
             });
         }
-        let others = others(&running, &config);
+        let mut others = others(&running, &config);
+        if let Some((certificates, certificate)) = shown
+            && certificates.show(certificate)
+        {
+            others.push("certificate taken anew: tls".to_owned());
+        }
         let servers = self.proxy.replace(&config);
         warn_if_empty(&config);
         *running = config;

@@ -6,7 +6,10 @@ use arc_swap::ArcSwap;
 use rustls::{
     ServerConfig,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
     server::{ClientHello, ResolvesServerCert},
     sign::CertifiedKey,
 };
@@ -62,12 +65,26 @@ impl Certificate {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
             .and_then(Iterator::collect)
             .map_err(|error| InvalidTls::new(&tls.cert, &error))?;
-        let key = PrivateKeyDer::from_pem_file(&tls.key)
-            .map_err(|error| InvalidTls::new(&tls.key, &error))?;
+        if chain.is_empty() {
+            return Err(InvalidTls::new(&tls.cert, &lacks("certificate")));
+        }
+        let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| {
+            if matches!(error, pem::Error::NoItemsFound) {
+                InvalidTls::new(&tls.key, &lacks("private key"))
+            } else {
+                InvalidTls::new(&tls.key, &error)
+            }
+        })?;
         let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .map_err(|error| InvalidTls::new(&tls.cert, &error))?;
         Ok(Self(Arc::new(certified)))
     }
+}
+
+/// What is said of a file in which there is no `what`.
+fn lacks(what: &str) -> String {
+    let label = what.to_ascii_uppercase();
+    format!("the file has no {what} in PEM, which begins with `-----BEGIN {label}-----`")
 }
 
 impl Certificates {
@@ -90,9 +107,12 @@ impl Certificates {
         })
     }
 
-    /// Shows another certificate to every connection from now on.
-    pub fn show(&self, certificate: Certificate) {
-        self.shown.0.store(certificate.0);
+    /// Shows `certificate` to every connection from now on; whether it is another one.
+    pub fn show(&self, certificate: Certificate) -> bool {
+        let Certificate(new) = certificate;
+        let is_another = self.shown.0.load().cert != new.cert;
+        self.shown.0.store(new);
+        is_another
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {

@@ -130,6 +130,37 @@ async fn a_config_comes_out_of_a_pipe_once() {
     serving.end(Signal::TERM).await;
 }
 
+/// A certificate that was renewed is taken while the gateway runs, and the log says so.
+#[tokio::test]
+async fn a_renewed_certificate_is_said_to_be_taken() {
+    let place = Place::new(&format!(
+        "{TOOLBOX}\n[tls]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n"
+    ));
+    let renew = || {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]);
+        let made = made.expect("a certificate");
+        fs::write(place.file("cert.pem"), made.cert.pem()).expect("written");
+        let key = made.signing_key.serialize_pem();
+        fs::write(place.file("key.pem"), key).expect("written");
+    };
+    renew();
+    let mut serving = place.serve().await;
+    renew();
+    send(&serving.child, Signal::HUP);
+    serving
+        .says("read again: certificate taken anew: tls")
+        .await;
+    send(&serving.child, Signal::HUP);
+    serving.says("read again: nothing differs").await;
+    serving.end(Signal::TERM).await;
+    let place = Place::new("[tls]\ncert = \"cert.pem\"\nkey = \"cert.pem\"\n");
+    fs::write(place.file("cert.pem"), "garbage\n").expect("written");
+    let refused = place.run(&["check"]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    let expect = "cert.pem: the file has no certificate in PEM";
+    assert!(refused.stderr.contains(expect), "{refused:?}");
+}
+
 /// Open descriptors of a process.
 fn descriptors(pid: u32) -> usize {
     let open = fs::read_dir(format!("/proc/{pid}/fd"));

@@ -70,7 +70,7 @@ pub(crate) async fn allowed_origins() {
 
 async fn check_header(setting: &str, header: (&str, &str), expect: u16) {
     let gateway = launch(&format!("listen = \"127.0.0.1:0\"\n{setting}")).await;
-    let answer = gateway.http().get("/healthz", &[header]).await;
+    let answer = gateway.http().get("/status", &[header]).await;
     assert_eq!(answer.status(), expect, "{setting}");
     let probed = gateway.http().get("/healthz", &[header]).await;
     assert_eq!(probed.status(), 200, "{setting}");
@@ -177,6 +177,32 @@ pub(crate) async fn tls_key() {
     assert!(https(gateway.addr(), &one, false).await.is_some());
 }
 
+/// A file in which there is nothing to use is named, with what it lacks.
+#[tokio::test]
+async fn a_file_without_pem_is_said_to_have_none() {
+    let place = tempfile::tempdir().unwrap();
+    write_certificate(place.path(), "one");
+    for name in ["garbage.pem", "garbage.key"] {
+        std::fs::write(place.path().join(name), "garbage\n").unwrap();
+    }
+    for (cert, key, expect) in [
+        (
+            "garbage",
+            "one",
+            "garbage.pem: the file has no certificate in PEM",
+        ),
+        (
+            "one",
+            "garbage",
+            "garbage.key: the file has no private key in PEM",
+        ),
+    ] {
+        let refused = launch_tls(place.path(), cert, key, "").await;
+        let refused = refused.err().unwrap();
+        assert!(refused.contains(expect), "{refused}");
+    }
+}
+
 /// The files are read again with the config: a certificate that was renewed is shown, one that
 /// does not fit its key is not.
 #[tokio::test]
@@ -193,9 +219,12 @@ async fn a_renewed_certificate_is_shown() {
     core.reload(&gateway.config).unwrap_err();
     assert!(https(gateway.addr(), &one, false).await.is_some());
     std::fs::write(place.path().join("one.key"), new_key).unwrap();
-    core.reload(&gateway.config).unwrap();
+    let reloaded = core.reload(&gateway.config).unwrap();
+    assert_eq!(reloaded.others, ["certificate taken anew: tls"]);
     assert!(https(gateway.addr(), &new, false).await.is_some());
     assert_eq!(https(gateway.addr(), &one, false).await, None);
+    let again = core.reload(&gateway.config).unwrap();
+    assert!(again.others.is_empty(), "{again:?}");
 }
 
 /// Answers that leave together, since many are under way, come whole and each to its question, whatever

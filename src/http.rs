@@ -98,18 +98,19 @@ impl Edge {
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
         let route = Route::parse(request.uri().path());
+        let form = Form::of(route.as_ref(), request.method());
         // Balancers name the address of a pod, which no config knows. Probes tell nothing that a page
         // could use, and do nothing.
         let is_probe = matches!(route, Some(Route::Health | Route::Ready));
         if !is_probe && let Err(unwelcome) = self.guard.load().check(request) {
             self.proxy.governance().forbid(unwelcome.reason());
             self.refusals.tell(peer, &unwelcome);
-            return text(StatusCode::FORBIDDEN, unwelcome.message());
+            return form.refuse(StatusCode::FORBIDDEN, unwelcome.message());
         }
         let limit = self.proxy.settings().limits.headers;
         if bytes_of(request.headers()) > limit {
             let message = format!("the headers are larger than limits.headers ({limit} bytes)");
-            return text(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
+            return form.refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
         let Some(route) = route else {
             return text(StatusCode::NOT_FOUND, &format!("not found; {WAY}"));
@@ -134,6 +135,7 @@ impl Edge {
         peer: IpAddr,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
+        let form = Form::of(Some(&route), request.method());
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
         {
@@ -141,7 +143,7 @@ impl Edge {
                 Scope::All | Scope::Server(_) => "there is no such server",
                 Scope::Profile(_) => "there is no such profile",
             };
-            return text(StatusCode::NOT_FOUND, what);
+            return form.refuse(StatusCode::NOT_FOUND, what);
         }
         let (verbs, _) = route.verbs();
         if !verbs.contains(request.method()) {
@@ -158,7 +160,7 @@ impl Edge {
                     governance.turn_away(peer, &stranger);
                 }
                 if is_refused {
-                    return challenge(&stranger);
+                    return challenge(&stranger, form);
                 }
                 Arc::new(Agent::stranger())
             }
@@ -171,6 +173,33 @@ impl Edge {
             Route::Metrics => pages::metrics(self, &agent),
             Route::Health => text(StatusCode::OK, "ok"),
             Route::Ready => pages::ready(self),
+        }
+    }
+}
+
+/// In which form a request is refused before it is known what it asks.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    /// A JSON-RPC error without an id: SDKs take from it what went wrong with a POST, and show no other
+    /// text (Spec 2025-11-25, transports, sending messages to the server).
+    Rpc,
+    Text,
+}
+
+impl Form {
+    fn of(route: Option<&Route>, verb: &Verb) -> Self {
+        let takes_posts = route.is_some_and(|route| route.verbs().0.contains(&Verb::POST));
+        if takes_posts && verb == Verb::POST {
+            Self::Rpc
+        } else {
+            Self::Text
+        }
+    }
+
+    fn refuse(self, status: StatusCode, message: &str) -> Response<Body> {
+        match self {
+            Self::Rpc => refused(status, message),
+            Self::Text => text(status, message),
         }
     }
 }
@@ -297,8 +326,8 @@ fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
 }
 
 /// The answer to a request without an agent.
-fn challenge(stranger: &Unidentified) -> Response<Body> {
-    let mut response = text(StatusCode::UNAUTHORIZED, &stranger.to_string());
+fn challenge(stranger: &Unidentified, form: Form) -> Response<Body> {
+    let mut response = form.refuse(StatusCode::UNAUTHORIZED, &stranger.to_string());
     response
         .headers_mut()
         .insert(WWW_AUTHENTICATE, stranger.challenge());
@@ -315,6 +344,12 @@ fn stopping(id: Option<&crate::mcp::Id>) -> Response<Body> {
 /// A JSON-RPC error as the body of an HTTP status.
 fn rpc_error(status: StatusCode, id: Option<&crate::mcp::Id>, error: &RpcError) -> Response<Body> {
     json(status, envelope::response(id, &Err(error.to_raw())))
+}
+
+/// The refusal of a POST that is no answer to what it asks.
+fn refused(status: StatusCode, message: &str) -> Response<Body> {
+    let error = RpcError::new(error::INVALID_REQUEST, message);
+    rpc_error(status, None, &error)
 }
 
 /// A JSON body.

@@ -18,11 +18,11 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use super::{rpc_error, text};
+use super::refused;
 use crate::{
     body::Unread,
     config::Limits,
-    mcp::{RpcError, error, json as scan, sse},
+    mcp::{json as scan, sse},
     session::replay::{Item, Place, Stream},
     task::Tasks,
     telemetry::Present,
@@ -45,10 +45,6 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let refused = |status, message| {
-        let error = RpcError::new(error::INVALID_REQUEST, message);
-        rpc_error(status, None, &error)
-    };
     let read = {
         let mut read = std::pin::pin!(crate::body::read(body, limits.body));
         // Most bodies are there already, and need no timer.
@@ -56,7 +52,7 @@ where
             Some(read) => read,
             None => Box::pin(timeout(PATIENCE, read)).await.map_err(|_| {
                 let message = format!("the body did not come within {PATIENCE:?}");
-                refused(StatusCode::REQUEST_TIMEOUT, message)
+                refused(StatusCode::REQUEST_TIMEOUT, &message)
             })?,
         }
     };
@@ -64,16 +60,16 @@ where
         Ok(bytes) => bytes,
         Err(Unread::TooLarge { limit }) => {
             let message = format!("the body is larger than limits.body ({limit} bytes)");
-            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, message));
+            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
         Err(Unread::BrokeOff(_)) => {
-            return Err(text(StatusCode::BAD_REQUEST, "the body broke off"));
+            return Err(refused(StatusCode::BAD_REQUEST, "the body broke off"));
         }
     };
     let depth_max = limits.depth;
     if scan::is_deeper(&bytes, depth_max) {
         let message = format!("the body is nested deeper than limits.depth ({depth_max})");
-        return Err(refused(StatusCode::BAD_REQUEST, message));
+        return Err(refused(StatusCode::BAD_REQUEST, &message));
     }
     Ok(bytes)
 }

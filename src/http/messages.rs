@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Edge, accepted, batch,
     body::{self, Body, Writing},
-    correlation, exchange, rpc_error, stopping,
+    correlation, exchange, refused, rpc_error, stopping,
     streamable::asked_in,
-    text, unopened,
+    unopened,
 };
 use crate::{
     auth::Agent,
@@ -83,7 +83,7 @@ pub(super) async fn post(
         .find_map(|pair| pair.strip_prefix(SESSION)?.strip_prefix('='));
     let found = id.and_then(|id| edge.proxy.sessions().find(id, agent));
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
-        return text(StatusCode::NOT_FOUND, "no such session: open /sse first");
+        return refused(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
     let named = correlation::of(request.headers());
     let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {

@@ -12,7 +12,7 @@ use super::{
     body::{self, Body, Writing},
     come_back, correlation,
     exchange::{self, Asked},
-    is, json, media, not_allowed, rpc_error,
+    is, json, media, not_allowed, refused, rpc_error,
     several::Several,
     stopping, text, unopened,
 };
@@ -50,14 +50,14 @@ async fn post(
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     if !media::is_json(request.headers()) {
-        return text(
+        return refused(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Content-Type must be application/json",
         );
     }
     if !media::accepts_both(request.headers()) {
         let message = "Accept must list both application/json and text/event-stream";
-        return text(StatusCode::NOT_ACCEPTABLE, message);
+        return refused(StatusCode::NOT_ACCEPTABLE, message);
     }
     let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,
@@ -92,7 +92,7 @@ async fn post(
             if taken {
                 accepted()
             } else {
-                text(StatusCode::BAD_REQUEST, "no request waits for it")
+                refused(StatusCode::BAD_REQUEST, "no request waits for it")
             }
         }
         Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,

@@ -123,7 +123,7 @@ async fn a_call_that_is_sent_once_more_is_named() {
 }
 
 /// A balancer whose requests are refused for the host they name shows in the log, once, and in the
-/// metrics; its probes are answered.
+/// metrics; its probes are answered, and clients are told in a form that they show.
 #[tokio::test]
 async fn a_host_that_is_refused_is_logged_once() {
     let place = Place::new(TOOLBOX);
@@ -145,11 +145,16 @@ async fn a_host_that_is_refused_is_logged_once() {
         assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
         assert!(answer.ends_with(&format!("\r\n\r\n{why}\n")), "{answer}");
     }
+    let posted = ask("POST /mcp", pod).await;
+    assert!(posted.starts_with("HTTP/1.1 403 "), "{posted}");
+    let error =
+        format!(r#"{{"jsonrpc":"2.0","id":null,"error":{{"code":-32600,"message":"{why}"}}}}"#);
+    assert!(posted.ends_with(&error), "{posted}");
     let probed = ask("GET /healthz", pod).await;
     assert!(probed.starts_with("HTTP/1.1 200 "), "{probed}");
     assert!(!ask("GET /readyz", pod).await.starts_with("HTTP/1.1 403 "));
     let figures = ask("GET /metrics", address).await;
-    let figure = r#"tollbridge_forbidden_requests_total{reason="host"} 3"#;
+    let figure = r#"tollbridge_forbidden_requests_total{reason="host"} 4"#;
     assert!(figures.contains(figure), "{figures}");
     let ended = serving.end(Signal::TERM).await;
     let words = format!("a request is refused: {why} peer=127.0.0.1 more=0");

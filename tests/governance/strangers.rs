@@ -90,6 +90,7 @@ async fn each_reason_leaves_a_trace() {
     for key in ["tbk_of_nobody", EXPIRED, REVOKED] {
         let answer = http.clone().with_key(key).post("/mcp", list()).await;
         assert_eq!(answer.status(), 401, "{key}");
+        assert_eq!(answer.header("content-type"), Some("application/json"));
         let challenge = answer.header("www-authenticate").map(str::to_owned);
         answers.push((challenge, answer.text().await));
     }
@@ -180,7 +181,6 @@ async fn pages_note_wrong_keys_only() {
     gateway.stop().await;
 }
 
-/// Whether or not it can be recorded, a stranger is refused in the same way.
 /// Who asks for a host that is not ours, or from a page that is not welcome, is refused and counted;
 /// probes of balancers name any host, and are answered.
 #[tokio::test]
@@ -207,6 +207,7 @@ async fn hosts_and_origins_that_are_refused_are_counted() {
     gateway.stop().await;
 }
 
+/// Whether or not it can be recorded, a stranger is refused in the same way.
 #[tokio::test]
 async fn a_full_disk_lets_nobody_in() {
     let server = Server::start().await;

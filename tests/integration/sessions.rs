@@ -348,11 +348,12 @@ async fn strangers_from_other_sites_are_refused() {
             ("host", "evil.example.com"),
             ("origin", "null"),
         ] {
-            assert_eq!(
-                http.post_with(path, &[bad], PING).await.status(),
-                403,
-                "{path} {bad:?}"
-            );
+            let posted = http.post_with(path, &[bad], PING).await;
+            assert_eq!(posted.status(), 403, "{path} {bad:?}");
+            // SDKs show the message of an error, and no other text.
+            let is_error = posted.text().await.starts_with('{');
+            let is_posted_to = !["/sse", "/status"].contains(&path);
+            assert_eq!(is_error, is_posted_to, "{path} {bad:?}");
             assert_eq!(http.get(path, &[bad]).await.status(), 403, "{path} {bad:?}");
         }
     }
@@ -699,6 +700,9 @@ async fn wrong_types_and_verbs_are_refused() {
     ] {
         let answer = http.send("POST", "/mcp", headers, PING).await;
         assert_eq!(answer.status(), status, "{headers:?}");
+        if status != 200 {
+            assert_eq!(code(answer).await, -32600, "{headers:?}");
+        }
     }
     let events = [("accept", "text/event-stream")];
     let no_session = http.get("/mcp", &events).await;
@@ -725,6 +729,14 @@ async fn wrong_types_and_verbs_are_refused() {
     }
     let said = http.post("/nowhere", PING).await.text().await;
     assert_eq!(said, "not found; MCP clients connect to /mcp\n");
+    let said = value(&http.post("/mcp/servers/none", PING).await.text().await);
+    let error = json!({ "code": -32600, "message": "there is no such server" });
+    assert_eq!(
+        said,
+        json!({ "jsonrpc": "2.0", "id": null, "error": error })
+    );
+    let said = http.get("/mcp/servers/none", &events).await.text().await;
+    assert_eq!(said, "there is no such server\n");
     gateway.stop().await;
 }
 

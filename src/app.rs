@@ -140,9 +140,12 @@ impl Core {
         let drained = timeout(self.proxy.settings().drain_timeout, self.idle())
             .await
             .is_ok();
+        let cut_off = self.proxy.in_flight();
         if !drained {
-            let calls = self.proxy.in_flight();
-            tracing::warn!(calls, "calls are cut off: `drain_timeout` is over");
+            tracing::warn!(
+                calls = cut_off,
+                "calls are cut off: `drain_timeout` is over"
+            );
         }
         self.closing.cancel();
         self.proxy.keep_all().await;
@@ -152,6 +155,7 @@ impl Core {
             tracing::warn!("something did not end within {STOP_PATIENCE:?}; it is left behind");
         }
         self.keeper.close().await;
+        tracing::info!(cut_off, "stopped");
         drained && finished
     }
 

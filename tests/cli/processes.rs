@@ -57,6 +57,8 @@ async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
             "calls are cut off: `drain_timeout` is over calls=1"
         };
         assert!(ended.stderr.contains(words), "{after:?}: {ended:?}");
+        let last = ended.stderr.trim_end().ends_with("stopped cut_off=1");
+        assert_eq!(last, !at_once, "{after:?}: {ended:?}");
         if !at_once {
             let said = String::from_utf8_lossy(&called.stderr);
             assert!(said.contains(CUT_OFF), "{called:?}");

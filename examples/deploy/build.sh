@@ -40,7 +40,8 @@ rm -rf "$built"
 mkdir -p "$built/counts"
 built=$(cd "$built" && pwd)
 
-count="-Cprofile-generate=$built/counts"
+# Not every `llvm-profdata` can read names that are compressed.
+count="-Cprofile-generate=$built/counts -Cllvm-args=-enable-name-compression=false"
 echo "1 of 3: counting what the program does under load"
 cargo_with "$count" "$built/counting" \
     bench --quiet --bench overhead -- --rounds 1 --calls "${CALLS:-1500}"

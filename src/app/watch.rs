@@ -85,6 +85,14 @@ impl ConfigSource {
         self.announce = Box::new(announce);
         self
     }
+
+    /// Whether a file of it is a pipe: what was in that is gone, and who opens it again waits for whoever
+    /// may write to it.
+    fn is_piped(&self) -> bool {
+        use std::os::unix::fs::FileTypeExt;
+        let mut files = self.files.iter().filter_map(|file| fs::metadata(file).ok());
+        files.any(|file| file.file_type().is_fifo())
+    }
 }
 
 /// What was seen of each file.
@@ -154,14 +162,11 @@ pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Task
 }
 
 async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: Option<Signal>) {
-    let blank = source.first.iter().filter(|(_, seen)| seen.is_blank);
-    let mut last = Reading {
-        blank: blank.map(|(file, _)| file.display().to_string()).collect(),
-        env_files: Vec::new(),
-    };
+    let mut last = Reading::default();
     // The files that the config names are followed from now on.
     let mut known = see(&source, &reloader, &last, &source.first).await;
     known.extend(source.first.clone());
+    last.blank = blank(&known, known.keys()).collect();
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -226,10 +231,21 @@ async fn see(source: &ConfigSource, reloader: &Reloader, last: &Reading, known: 
     looked.unwrap_or_default()
 }
 
+/// Which of `files` were `seen` to say nothing.
+fn blank<'s>(
+    seen: &'s Sight,
+    files: impl Iterator<Item = &'s PathBuf> + 's,
+) -> impl Iterator<Item = String> + 's {
+    let is_blank = |file: &&PathBuf| seen.get(*file).is_some_and(|seen| seen.is_blank);
+    files
+        .filter(is_blank)
+        .map(|file| file.display().to_string())
+}
+
 /// What is known of the config since it was read last.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Reading {
-    /// The files that say nothing in the one that runs.
+    /// The files that say nothing in the one that runs, those of variables included.
     blank: Vec<String>,
     /// The files of variables that it names; where it was refused, the mistake may be in them.
     env_files: Vec<PathBuf>,
@@ -249,8 +265,23 @@ async fn read(
     let (source, reloader) = (Arc::clone(source), Arc::clone(reloader));
     let kept = (before.clone(), seen.clone());
     let read = spawn_blocking(move || {
-        let (loaded, seen) = load(&source, seen);
-        (take(loaded, &reloader, before), seen)
+        let (loaded, seen) = if source.is_piped() {
+            tracing::warn!(
+                "the config came out of a pipe and cannot be read again: restart for another"
+            );
+            let config = reloader.running();
+            let (warnings, blank) = (Vec::new(), before.blank.clone());
+            let running = Loaded {
+                config,
+                warnings,
+                blank,
+            };
+            // What it names is taken anew.
+            (Ok(running), seen)
+        } else {
+            load(&source, seen)
+        };
+        (take(loaded, &seen, &reloader, before), seen)
     });
     read.await.unwrap_or_else(|error| {
         tracing::error!(%error, "the changed config cannot be read");
@@ -275,11 +306,16 @@ fn load(source: &ConfigSource, mut seen: Sight) -> (Result<Loaded, Mistakes>, Si
 }
 
 /// Lets the gateway run what was `loaded`, unless that is wrong.
-fn take(loaded: Result<Loaded, Mistakes>, reloader: &Reloader, before: Reading) -> Reading {
+fn take(
+    loaded: Result<Loaded, Mistakes>,
+    seen: &Sight,
+    reloader: &Reloader,
+    before: Reading,
+) -> Reading {
     let Loaded {
         config,
         warnings,
-        blank,
+        blank: mut emptied,
     } = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => {
@@ -295,7 +331,8 @@ fn take(loaded: Result<Loaded, Mistakes>, reloader: &Reloader, before: Reading) 
         env_files: config.env_files.clone(),
         ..before
     };
-    if let Some(file) = blank.iter().find(|file| !refused.blank.contains(file)) {
+    emptied.extend(blank(seen, config.env_files.iter()));
+    if let Some(file) = emptied.iter().find(|file| !refused.blank.contains(file)) {
         reloader.refuse(&Refused::Emptied { file: file.clone() });
         return refused;
     }
@@ -303,7 +340,10 @@ fn take(loaded: Result<Loaded, Mistakes>, reloader: &Reloader, before: Reading) 
         tracing::warn!("{warning}");
     }
     match reloader.take(&config) {
-        Ok(_) => Reading { blank, ..refused },
+        Ok(_) => Reading {
+            blank: emptied,
+            ..refused
+        },
         Err(_) => refused,
     }
 }

@@ -52,6 +52,7 @@ struct Inner {
     marker: String,
     /// How many children were marked.
     marked: AtomicU64,
+    strays: Strays,
     program: Option<PathBuf>,
     tasks: Tasks,
     lookout: Lookout,
@@ -72,6 +73,7 @@ impl Guard {
         Self(Arc::new(Inner {
             marker,
             marked: AtomicU64::new(0),
+            strays: Strays::default(),
             program,
             tasks: tasks.clone(),
             lookout: Lookout::new(tasks),
@@ -94,6 +96,25 @@ impl Guard {
         let mark = format!("{}{PART}{number}", self.0.marker);
         child.env(MARKER, &mark);
         Mark(mark)
+    }
+
+    /// Ends all that the child with this mark started and that left its group. For who has seen the
+    /// child end.
+    pub(super) async fn end_strays(&self, Mark(mark): Mark) {
+        let strays = &self.0.strays;
+        lock(&strays.marks).insert(mark);
+        // Of many that end together, the first that comes here looks for all.
+        let _turn = strays.turn.lock().await;
+        let marks = std::mem::take(&mut *lock(&strays.marks));
+        if marks.is_empty() {
+            return;
+        }
+        aside(move || {
+            for process in marked(|mark| marks.iter().any(|it| it.as_bytes() == mark)) {
+                kill_process(process, Signal::KILL).ok();
+            }
+        })
+        .await;
     }
 
     /// Who looks after the memory of our children.
@@ -168,6 +189,8 @@ impl Guard {
         let mut process = std::process::Command::new(program)
             .arg("guard")
             .arg(&self.0.marker)
+            // A gateway may be the child of another, which is not to end its guard.
+            .env_remove(MARKER)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -183,16 +206,12 @@ impl Guard {
 #[derive(Debug)]
 pub(super) struct Mark(String);
 
-impl Mark {
-    /// Ends all that the child started and that left its group. For who has seen the child end.
-    pub(super) async fn end_strays(self) {
-        aside(move || {
-            for process in marked(|mark| mark == self.0.as_bytes()) {
-                kill_process(process, Signal::KILL).ok();
-            }
-        })
-        .await;
-    }
+/// The marks of children that ended, whose strays are still to be looked for.
+#[derive(Debug, Default)]
+struct Strays {
+    marks: Mutex<HashSet<String>>,
+    /// One look at all processes at a time.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl State {

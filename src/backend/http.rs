@@ -65,6 +65,8 @@ pub(crate) struct HttpLink {
     link: OnceLock<Weak<Link>>,
     talk: Mutex<Talk>,
     posts: Semaphore,
+    /// Whether the path of its URL may be shown.
+    shows_path: bool,
 }
 
 /// Opens a link to `remote`. Nothing is sent yet.
@@ -84,6 +86,7 @@ pub(crate) fn open(
         link: OnceLock::new(),
         talk: Mutex::new(Talk::new(headers)),
         posts: Semaphore::new(POSTS_MAX),
+        shows_path: !remote.is_of_variable,
     });
     let link = Arc::new(Link::http(mux, Arc::clone(&http)));
     drop(http.link.set(Arc::downgrade(&link)));
@@ -201,7 +204,9 @@ impl HttpLink {
                 status,
                 body: String::new(),
             }),
-            _ if status.is_redirection() => Err(redirected(status, response.headers())),
+            _ if status.is_redirection() => {
+                Err(redirected(status, response.headers(), self.shows_path))
+            }
             _ => Ok(()),
         }
     }
@@ -491,9 +496,11 @@ fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
     }
 }
 
-/// What a redirect says. None is followed: our credentials are for the URL of the config alone.
-pub(super) fn redirected(status: StatusCode, headers: &HeaderMap) -> Failure {
-    let target = headers.get(LOCATION).and_then(target).map_or_else(
+/// What a redirect says. None is followed: our credentials are for the URL of the config alone. Where it
+/// leads is said if it `shows_path`: that of a URL out of a variable may be a credential.
+pub(super) fn redirected(status: StatusCode, headers: &HeaderMap, shows_path: bool) -> Failure {
+    let location = headers.get(LOCATION).filter(|_| shows_path);
+    let target = location.and_then(target).map_or_else(
         || "the final URL".to_owned(),
         |target| format!("the final URL, which may be `{}`,", masked_name(&target)),
     );
@@ -572,11 +579,11 @@ mod tests {
     fn a_redirect_says_what_to_write_instead() {
         let check = |location: Option<&str>, expect: &str| {
             let location = location.map(|it| (LOCATION, HeaderValue::from_str(it).unwrap()));
-            let failure = redirected(
-                StatusCode::TEMPORARY_REDIRECT,
-                &location.into_iter().collect(),
-            );
-            let said = failure.to_string();
+            let headers: HeaderMap = location.into_iter().collect();
+            let status = StatusCode::TEMPORARY_REDIRECT;
+            let hidden = redirected(status, &headers, false).to_string();
+            assert!(hidden.contains("; the final URL has to be"), "{hidden}");
+            let said = redirected(status, &headers, true).to_string();
             let start = "it answered HTTP 307 Temporary Redirect: redirects are not followed; ";
             let said = said.strip_prefix(start).expect(&said);
             let expect = format!("{expect} has to be written into the config");

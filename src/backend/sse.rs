@@ -50,7 +50,7 @@ pub(crate) async fn open(
     let client = client::new(&remote.url, connect)?;
     let headers = client::headers(remote)?;
     let mut stream = Stream {
-        body: get(&client, &remote.url, &headers).await?,
+        body: get(&client, remote, &headers).await?,
         reader: sse::Reader::new(mux.settings.response_bytes_max),
         is_oversized: false,
     };
@@ -109,9 +109,13 @@ impl Stream {
     }
 }
 
-async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Incoming, Failure> {
+async fn get(
+    client: &HttpClient,
+    remote: &Remote,
+    headers: &HeaderMap,
+) -> Result<Incoming, Failure> {
     let mut request = HttpRequest::new(Full::new(Bytes::new()));
-    request.uri_mut().clone_from(url);
+    request.uri_mut().clone_from(&remote.url);
     request.headers_mut().clone_from(headers);
     request
         .headers_mut()
@@ -127,7 +131,8 @@ async fn get(client: &HttpClient, url: &Uri, headers: &HeaderMap) -> Result<Inco
         return Err(Failure::Unauthorized { status });
     }
     if status.is_redirection() {
-        return Err(redirected(status, response.headers()));
+        let shows_path = !remote.is_of_variable;
+        return Err(redirected(status, response.headers(), shows_path));
     }
     if !status.is_success() {
         return Err(Failure::Http {

@@ -214,7 +214,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
     signal_group(pid, Signal::KILL);
     guard.forget(pid);
     drop(over);
-    mark.end_strays().await;
+    guard.end_strays(mark).await;
 }
 
 fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String {

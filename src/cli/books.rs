@@ -234,9 +234,15 @@ fn run_unless_interrupted(
             done = &mut work => return done.unwrap_or_else(|failure| failure.say()),
             () = interrupted() => {}
         }
+        let is_changing = changing.try_lock().is_err();
         tokio::select! {
             biased;
-            _ = changing.lock() => ExitCode::from(EXIT_INTERRUPTED),
+            _ = changing.lock() => {
+                if is_changing {
+                    say(&format!("interrupted before a gateway was told: {NOT_IN_FORCE}\n"));
+                }
+                ExitCode::from(EXIT_INTERRUPTED)
+            }
             () = interrupted_again() => ExitCode::from(EXIT_INTERRUPTED),
             done = work => done.unwrap_or_else(|failure| failure.say()),
         }

@@ -46,9 +46,10 @@ impl<const N: usize> Table<N> {
     }
 
     /// Adds cells of which every character counts: what a client made up must not pass for something
-    /// else, so that line ends and tabs are escaped too.
+    /// else, so that line ends and tabs are escaped too, and spaces that could part columns.
     pub(super) fn add_whole(&mut self, row: [String; N]) {
-        self.rows.push(row.map(|cell| escaped(&cell, &[])));
+        self.rows
+            .push(row.map(|cell| without_gaps(&escaped(&cell, &[]))));
     }
 
     /// Writes it to stdout.
@@ -121,6 +122,22 @@ fn terminal_columns() -> Option<usize> {
     Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
+/// `cell` with every space escaped that follows another, or an end.
+fn without_gaps(cell: &str) -> String {
+    let mut out = String::with_capacity(cell.len());
+    let mut rest = cell.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = rest.next() {
+        if c == ' ' && (before == ' ' || rest.peek().is_none()) {
+            out.push_str("\\u0020");
+        } else {
+            out.push(c);
+        }
+        before = c;
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -150,7 +167,8 @@ mod tests {
         bare.add(["a".into(), "b".into()]);
         assert_eq!(bare.aligned(None), "a  b\n");
         assert_eq!(bare.separated(), "a\tb\n");
-        bare.add_whole([" \n".into(), "c\r\td\u{202e}".into()]);
-        assert_eq!(bare.separated(), "a\tb\n \\n\tc\\r\\td\\u202e\n");
+        bare.add_whole([" \n a   b ".into(), "c\r\td\u{202e}".into()]);
+        let cells = r"\u0020\n a \u0020\u0020b\u0020	c\r\td\u202e";
+        assert_eq!(bare.separated(), format!("a\tb\n{cells}\n"));
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn translate(
     let Some(table) = node.as_table_mut() else {
         return;
     };
-    let is_of_vs_code = format == Format::Json && sources.get(source).is_in(".vscode");
+    let is_of_vs_code = format == Format::Json && sources.get(source).is_of_vs_code();
     let Some(dialect) = Dialect::of(table, format, is_of_vs_code) else {
         return;
     };

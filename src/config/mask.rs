@@ -304,8 +304,10 @@ pub(super) fn shown_line(text: &str) -> String {
 /// Where the first secret of the command line `text` begins.
 fn first_secret(text: &str) -> Option<usize> {
     let is_quote = |c: char| matches!(c, '"' | '\'' | '\\');
+    // It may be a list that is written as text.
+    let is_between = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']' | '{' | '}');
     let words = text
-        .split_whitespace()
+        .split(is_between)
         .map(|word| word.trim_matches(is_quote));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let mut at = 0;
@@ -329,7 +331,9 @@ fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
     let is_secret = |name: &str| matches!(secrecy(name), Secrecy::Whole);
     let start = |(index, word): (usize, &&str)| {
         let before = index.checked_sub(1).map_or("", |before| words[before]);
-        let is_handed_on = HANDING_ON.contains(&before);
+        let mut flags = HANDING_ON.iter();
+        let glued = flags.find_map(|flag| word.strip_prefix(flag)?.strip_prefix('='));
+        let is_handed_on = glued.is_some() || HANDING_ON.contains(&before);
         let follows_flag = !is_handed_on
             && before.starts_with('-')
             && !before.contains('=')
@@ -339,11 +343,12 @@ fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
             return Some(0);
         }
         let is_of_name = |c: char| !c.is_whitespace() && !matches!(c, '/' | '\\');
-        let behind_name = word
-            .find(['=', ':'])
-            .filter(|at| word[..*at].chars().all(is_of_name))
-            .filter(|at| is_handed_on || is_secret(&word[..*at]))
-            .map(|at| at + 1);
+        let pair = glued.unwrap_or(word);
+        let mut ends = pair.match_indices(['=', ':']).map(|(at, _)| at);
+        let behind_name = ends
+            .find(|at| is_handed_on || is_secret(&pair[..*at]))
+            .filter(|at| pair[..*at].chars().all(is_of_name))
+            .map(|at| word.len() - pair.len() + at + 1);
         behind_name.or_else(|| {
             let lower = word.to_lowercase();
             let is_credential = lower.contains("authorization:") || lower.contains("bearer ");

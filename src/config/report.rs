@@ -250,8 +250,13 @@ impl SourceText {
         self.foreign && (self.is_in(".vscode") || self.is_in(".cursor"))
     }
 
+    /// Whether it is the document that VS Code keeps with a project.
+    pub(super) fn is_of_vs_code(&self) -> bool {
+        self.is_in(".vscode") && Path::new(&self.name).ends_with("mcp.json")
+    }
+
     /// Whether it is in a directory of this name.
-    pub(super) fn is_in(&self, directory: &str) -> bool {
+    fn is_in(&self, directory: &str) -> bool {
         self.directory
             .file_name()
             .is_some_and(|name| name == directory)

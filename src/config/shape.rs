@@ -160,21 +160,9 @@ impl<'s> Check<'s, '_> {
     fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
         environment::unfold(node);
         let Value::List(items) = &mut node.value else {
-            let written = self.quotable(node).unwrap_or_default();
-            // Words are arguments; in lists of anything else they stand between commas.
-            let items: Vec<&str> = if path.rsplit('.').next() == Some("args") {
-                written.split_whitespace().collect()
-            } else {
-                written.split(',').map(str::trim).collect()
-            };
-            let items = items.iter().filter(|item| !item.is_empty());
-            let items: Vec<_> = items
-                .map(|item| format!("\"{}\"", item.escape_debug()))
-                .collect();
-            let help = match items.as_slice() {
-                [] => "write [\"...\"]".to_owned(),
-                items => format!("write [{}]", items.join(", ")),
-            };
+            let (_, items) = resolve(self.root, &schema["items"]);
+            let written = self.quotable(node).filter(|_| type_of(items) == "string");
+            let help = as_list(written.unwrap_or_default(), path);
             self.report_type(node, "a list", Some(help), path);
             return false;
         };
@@ -500,6 +488,25 @@ impl<'s> Check<'s, '_> {
         let hidden = &self.sources.get(node.span.source).hidden;
         let shown = node.origin != Origin::Variable && !hidden.hides(&node.span.range());
         shown.then(|| node.as_text().unwrap_or_default())
+    }
+}
+
+/// How what is `written` as one text in place of the list at `path` is written as one.
+fn as_list(written: &str, path: &str) -> String {
+    // Words are arguments; in lists of anything else they stand between commas.
+    let shown = mask::shown_line(written);
+    let items: Vec<&str> = if path.rsplit('.').next() == Some("args") {
+        shown.split_whitespace().collect()
+    } else {
+        written.split(',').map(str::trim).collect()
+    };
+    let items = items.iter().filter(|item| !item.is_empty());
+    let items: Vec<_> = items
+        .map(|item| format!("\"{}\"", item.escape_debug()))
+        .collect();
+    match items.as_slice() {
+        [] => "write [\"...\"]".to_owned(),
+        items => format!("write [{}]", items.join(", ")),
     }
 }
 

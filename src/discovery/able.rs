@@ -49,7 +49,10 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
             }
             // It is about to be listed.
             (Standing::Up(_), _) => true,
-            (Standing::Asleep, _) => false,
+            (Standing::Asleep, _) => {
+                asked = None;
+                false
+            }
             (standing @ (Standing::Connecting | Standing::Down), _) => {
                 asked = None;
                 matches!(standing, Standing::Connecting)

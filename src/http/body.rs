@@ -78,7 +78,8 @@ where
 /// closed with something unread is reset, and its client may never see why it was refused (RFC 9112,
 /// section 9.6).
 pub(super) fn leave(mut body: Incoming, tasks: &Tasks) {
-    if body.is_end_stream() {
+    // One in chunks does not know that its end was read.
+    if body.is_end_stream() || matches!(body.frame().now_or_never(), Some(None)) {
         return;
     }
     let taken = async move {

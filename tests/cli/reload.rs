@@ -105,6 +105,10 @@ async fn files_of_variables_are_followed() {
         .await;
     write(".env", "A='\n");
     serving.says("`servers.x.env_file` cannot be read").await;
+    write(".env", "");
+    serving
+        .says(".env is empty, as a file is while it is being written")
+        .await;
     write(".env", "A=3\n");
     serving
         .says("read again: servers started anew: x (env)")
@@ -123,8 +127,13 @@ async fn a_config_comes_out_of_a_pipe_once() {
     let mut writer = place.shell("cat tollbridge.toml > pipe.toml");
     let mut writer = writer.spawn().expect("it starts");
     let config = ["serve", "--listen", "127.0.0.1:0", "--config", "pipe.toml"];
-    let serving = Place::serve_as(place.command(&config)).await;
+    let mut serving = Place::serve_as(place.command(&config)).await;
     bounded(writer.wait()).await.expect("it is read");
+    for _ in 0..2 {
+        send(&serving.child, Signal::HUP);
+        serving.says("a pipe and cannot be read again").await;
+        serving.says("read again: nothing differs").await;
+    }
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
     serving.end(Signal::TERM).await;

@@ -217,7 +217,10 @@ fn vs_code_without_types() {
     let config = read("/project", "mcp.json", keyed).unwrap().config;
     assert_eq!(config.env_files, [PathBuf::from("/project/.env")]);
     let ours = "servers: { a: { command: a, args: ['${workspaceFolder}'] } }";
-    read("/project/.vscode", "tollbridge.yaml", ours).expect_err("it is one of our own");
+    for file in ["tollbridge.yaml", "tollbridge.json"] {
+        let ours = if file.ends_with("json") { plain } else { ours };
+        read("/project/.vscode", file, ours).expect_err("it is one of our own");
+    }
 }
 
 /// A program of a project is started there, and `~` is its user's directory.

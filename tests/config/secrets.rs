@@ -7,7 +7,7 @@ use crate::support::{accepted, load, report};
 const SECRET: &str = "hunter2";
 
 /// Files that are wrong and hold the secret.
-const WRONG: [(&str, &str); 36] = [
+const WRONG: [(&str, &str); 39] = [
     (
         "a.toml",
         "[servers.a]\ncommand = 1\nenv = { T = 'hunter2', U = ['hunter2'] }",
@@ -32,6 +32,15 @@ const WRONG: [(&str, &str); 36] = [
     (
         "a.toml",
         "[servers.a]\nargs = ['-e', 'API_KEY=hunter2', '--header', 'X-Api-Key: hunter2', '-e', 'A=hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['--header=X-Api-Key: hunter2', '--set=apiKey=hunter2', '--env=A=hunter2', 1]",
+    ),
+    ("a.toml", "[servers.a]\nargs = '[\"--token\", \"hunter2\"]'"),
+    (
+        "a.yaml",
+        "servers: { a: { args: '[\"--token\",\"hunter2\"' } }",
     ),
     (
         "a.toml",

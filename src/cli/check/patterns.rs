@@ -12,7 +12,7 @@ use indexmap::IndexMap;
 use super::super::{nearest::did_you_mean, output::harmless};
 use crate::{
     catalog::{Catalog, Kind, Offer, Profiles},
-    config::{Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
+    config::{Charset, Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
     names::{Scope, ServerName},
     store::StoredAgent,
 };
@@ -251,10 +251,15 @@ impl Names {
     pub(super) fn of(config: &Config, offers: &[Offer]) -> Self {
         let is_listed = |server: &ServerName| offers.iter().any(|it| it.server == *server);
         let servers = config.servers.keys();
+        let naming = &config.naming;
+        let mut aliases = config.profiles.values().flat_map(|it| it.rename.values());
         let mut names = Self {
             items: HashSet::new(),
             servers: servers.map(|it| (it.clone(), is_listed(it))).collect(),
-            has_slashes: config.naming.template.contains('/'),
+            has_slashes: naming.template.contains('/')
+                || naming.charset == Charset::Original
+                || !naming.namespace_resources
+                || aliases.any(|alias| alias.contains('/')),
         };
         let profiles = Profiles::new(&config.profiles);
         names.add(&config.naming, &profiles, offers);

@@ -156,8 +156,10 @@ async fn an_interrupted_command_ends_what_it_recorded() {
     let mut shown = String::new();
     bounded(stdout.read_line(&mut shown)).await.expect("a key");
     send(&child, Signal::TERM);
-    let status = bounded(child.wait()).await.expect("it ends");
-    assert_eq!(status.code(), Some(130));
+    let ended = bounded(child.wait_with_output()).await.expect("it ends");
+    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("may not be in force"), "{said}");
     let live = live(&place).await;
     assert_eq!(live.len(), 1, "{live:?}");
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");

@@ -26,37 +26,39 @@ merger() {
     exit 1
 }
 
-# cargo_with FLAGS DIRECTORY COMMAND ARGUMENTS...
-cargo_with() {
-    flags=$1 directory=$2 command=$3
-    shift 3
-    RUSTFLAGS="${RUSTFLAGS:-} $flags" CARGO_TARGET_DIR="$directory" \
-        cargo "$command" --locked --profile "$profile" --target "$target" "$@"
+# build FLAGS DIRECTORY: without the benchmark, with which packages would have other features, and other names.
+build() {
+    RUSTFLAGS="${RUSTFLAGS:-} $1" CARGO_TARGET_DIR="$2" \
+        cargo build --locked --profile "$profile" --target "$target" --bin tollbridge
+    program="$2/$target/$directory/tollbridge"
 }
 
-merge=$(merger)
-# What was counted before, and built by that, is of another program.
-rm -rf "$built"
-mkdir -p "$built/counts"
-built=$(cd "$built" && pwd)
-
-# Not every `llvm-profdata` can read names that are compressed.
-count="-Cprofile-generate=$built/counts -Cllvm-args=-enable-name-compression=false"
-echo "1 of 3: counting what the program does under load"
-cargo_with "$count" "$built/counting" \
-    bench --quiet --bench overhead -- --rounds 1 --calls "${CALLS:-1500}"
-"$merge" merge --sparse --output "$built/counted.profdata" "$built/counts"
-
-echo "2 of 3: building the program by it"
-cargo_with "-Cprofile-use=$built/counted.profdata" "$built" build --bin tollbridge
+# measure ARGUMENTS: has the benchmark ask things of what was built last.
+measure() {
+    cargo bench --locked --quiet --profile dev --bench overhead -- --gateway "$program" "$@"
+}
 
 case $profile in
 dev | test) directory=debug ;;
 bench) directory=release ;;
 *) directory=$profile ;;
 esac
-program="$built/$target/$directory/tollbridge"
-echo "3 of 3: trying it"
-cargo_with "$count" "$built/counting" bench --quiet --bench overhead -- --smoke --gateway "$program"
+merge=$(merger)
+# What was counted before, and built by that, is of another program.
+rm -rf "$built"
+mkdir -p "$built/counts"
+built=$(cd "$built" && pwd)
+
+echo "1 of 3: counting what the program does under load"
+# Not every `llvm-profdata` can read names that are compressed.
+build "-Cprofile-generate=$built/counts -Cllvm-args=-enable-name-compression=false" "$built/counting"
+measure --rounds 1 --calls "${CALLS:-1500}"
+"$merge" merge --sparse --output "$built/counted.profdata" "$built/counts"
 rm -rf "$built/counting" "$built/counts"
+
+echo "2 of 3: building the program by it"
+build "-Cprofile-use=$built/counted.profdata" "$built"
+
+echo "3 of 3: trying it"
+measure --smoke
 echo "built $program"

@@ -269,12 +269,10 @@ async fn read(
             tracing::warn!(
                 "the config came out of a pipe and cannot be read again: restart for another"
             );
-            let config = reloader.running();
-            let (warnings, blank) = (Vec::new(), before.blank.clone());
             let running = Loaded {
-                config,
-                warnings,
-                blank,
+                config: reloader.running(),
+                warnings: Vec::new(),
+                blank: Vec::new(),
             };
             // What it names is taken anew.
             (Ok(running), seen)

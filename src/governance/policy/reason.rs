@@ -1,0 +1,166 @@
+//! What was decided about an item, and why, in words for people.
+
+use std::fmt::{self, Write as _};
+
+use super::{Item, ItemKind};
+use crate::config::PolicyMode;
+
+/// Whether an item may be used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Decision<'r> {
+    /// Whether it may.
+    pub allowed: bool,
+    /// What decided.
+    pub because: Reason<'r>,
+}
+
+impl<'r> Decision<'r> {
+    pub(super) const fn allowed(because: Reason<'r>) -> Self {
+        Self {
+            allowed: true,
+            because,
+        }
+    }
+
+    pub(super) const fn refused(because: Reason<'r>) -> Self {
+        Self {
+            allowed: false,
+            because,
+        }
+    }
+
+    /// One paragraph for people: whether `who` may use `item`, and what decided.
+    pub fn explain(&self, who: &str, item: &Item<'_>) -> String {
+        let may = if self.allowed { "may" } else { "may not" };
+        let verb = if item.kind == ItemKind::Tool {
+            "call"
+        } else {
+            "use"
+        };
+        let qualified = item.qualified();
+        let mut text = format!("{who} {may} {verb} the {} `{qualified}`", item.kind.noun());
+        let mut also = [item.exposed, item.alias]
+            .into_iter()
+            .filter(|name| !name.is_empty() && *name != item.original);
+        if let Some(name) = also.next() {
+            write!(text, " (exposed as `{name}`").expect("a String takes everything");
+            for name in also {
+                write!(text, ", in the profile as `{name}`").expect("a String takes everything");
+            }
+            text.push(')');
+        }
+        write!(text, ": {}.", self.because).expect("a String takes everything");
+        text
+    }
+}
+
+/// What decided about an item.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reason<'r> {
+    /// Nobody knows what its server makes of the URI (`..`, backslashes, control characters).
+    Astray,
+    /// A `deny` entry, which wins over every list.
+    Denied {
+        /// Whose entry.
+        whose: Whose,
+        /// The entry.
+        glob: &'r str,
+    },
+    /// An entry of a list.
+    Listed {
+        /// Whose policy.
+        whose: Whose,
+        /// What its lists mean.
+        mode: PolicyMode,
+        /// The list.
+        list: &'static str,
+        /// The entry.
+        glob: &'r str,
+    },
+    /// The mode, whatever the lists say.
+    Mode {
+        /// Whose policy.
+        whose: Whose,
+        /// The mode.
+        mode: PolicyMode,
+    },
+    /// Nobody wrote a policy.
+    NoPolicy,
+    /// A vendor method names a resource by what is no text.
+    Unclear,
+    /// No entry of the list matches.
+    Unlisted {
+        /// Whose policy.
+        whose: Whose,
+        /// What its lists mean.
+        mode: PolicyMode,
+        /// The list.
+        list: &'static str,
+    },
+}
+
+impl fmt::Display for Reason<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Astray => f.write_str("its URI may lead elsewhere (`..`, or what is legal in no URI), past what policies name"),
+            Self::Denied { whose, glob } => {
+                write!(
+                    f,
+                    "{whose} has `{glob}` in `deny`, which wins over every list"
+                )
+            }
+            Self::Listed {
+                whose,
+                mode,
+                list,
+                glob,
+            } => write!(f, "{whose} is {} and `{list}` has `{glob}`", article(*mode)),
+            Self::Mode { whose, mode } => match mode {
+                PolicyMode::All => write!(f, "{whose} allows everything"),
+                PolicyMode::None => write!(f, "{whose} allows nothing"),
+                PolicyMode::Allowlist | PolicyMode::Denylist => {
+                    write!(f, "{whose} is {}", article(*mode))
+                }
+            },
+            Self::NoPolicy => f.write_str("there is no policy, which allows nothing"),
+            Self::Unclear => f.write_str("its `uri` is no text, so that nobody can tell which resource that is"),
+            Self::Unlisted { whose, mode, list } => {
+                write!(
+                    f,
+                    "{whose} is {} and nothing in `{list}` matches",
+                    article(*mode)
+                )
+            }
+        }
+    }
+}
+
+const fn article(mode: PolicyMode) -> &'static str {
+    match mode {
+        PolicyMode::All => "`all`",
+        PolicyMode::Allowlist => "an allowlist",
+        PolicyMode::Denylist => "a denylist",
+        PolicyMode::None => "`none`",
+    }
+}
+
+/// Whose policy it is; the most specific first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Whose {
+    /// The agent's.
+    Agent,
+    /// The profile's.
+    Profile,
+    /// Everybody's, of `[governance]`.
+    Default,
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Agent => "the agent's own policy",
+            Self::Profile => "the profile's policy",
+            Self::Default => "the default policy",
+        })
+    }
+}

@@ -122,8 +122,8 @@ pub struct Config {
     pub profiles: IndexMap<ProfileName, Profile>,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
-    /// The files that variables of programs were read from, or could not be.
-    pub env_files: Vec<PathBuf>,
+    /// The files that it names, readable or not: those of variables of programs, and those of `tls`.
+    pub named_files: Vec<PathBuf>,
 }
 
 impl Config {

@@ -10,6 +10,7 @@ use std::{
     fmt::Display,
     hash::Hash,
     net::SocketAddr,
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
 };
 
@@ -143,6 +144,14 @@ impl Reloader {
     /// What runs now.
     pub(super) fn running(&self) -> Config {
         lock(&self.running).clone()
+    }
+
+    /// The files that what runs now names, and those of the certificate in use, which a changed config may no
+    /// longer name.
+    pub(super) fn named_files(&self) -> Vec<PathBuf> {
+        let running = lock(&self.running);
+        let in_use = running.tls.iter().flat_map(|tls| [&tls.cert, &tls.key]);
+        in_use.chain(&running.named_files).cloned().collect()
     }
 
     /// Takes `config`, and says everywhere what came of it.
@@ -307,7 +316,7 @@ fn others(old: &Config, new: &Config) -> Vec<String> {
         agents,
         profiles,
         servers: _,
-        env_files: _,
+        named_files: _,
     } = old;
     let mut others = by_name("agents", agents, &new.agents);
     others.extend(by_name("profiles", profiles, &new.profiles));

@@ -222,10 +222,8 @@ async fn settled(
 /// Looks at the files of the config, and at those that the running one and the one read `last` name.
 async fn see(source: &ConfigSource, reloader: &Reloader, last: &Reading, known: &Sight) -> Sight {
     let mut files = source.files.clone();
-    let running = reloader.running();
-    files.extend(running.tls.into_iter().flat_map(|tls| [tls.cert, tls.key]));
-    files.extend(running.env_files);
-    files.extend(last.env_files.iter().cloned());
+    files.extend(reloader.named_files());
+    files.extend(last.named_files.iter().cloned());
     let known = known.clone();
     let looked = spawn_blocking(move || look(&files, &known)).await;
     looked.unwrap_or_default()
@@ -245,10 +243,10 @@ fn blank<'s>(
 /// What is known of the config since it was read last.
 #[derive(Clone, Debug, Default)]
 struct Reading {
-    /// The files that say nothing in the one that runs, those of variables included.
+    /// The files that say nothing in the one that runs, those that it names included.
     blank: Vec<String>,
-    /// The files of variables that it names; where it was refused, the mistake may be in them.
-    env_files: Vec<PathBuf>,
+    /// The files that it names; where it was refused, the mistake may be in them.
+    named_files: Vec<PathBuf>,
 }
 
 /// Reads the config, of which `before` is known and whose files were `seen` so; what is known then, and
@@ -291,8 +289,8 @@ async fn read(
 fn load(source: &ConfigSource, mut seen: Sight) -> (Result<Loaded, Mistakes>, Sight) {
     let loaded = (source.load)();
     let named = match &loaded {
-        Ok(loaded) => &loaded.config.env_files,
-        Err(mistakes) => &mistakes.env_files,
+        Ok(loaded) => &loaded.config.named_files,
+        Err(mistakes) => &mistakes.named_files,
     };
     if named.iter().all(|file| seen.contains_key(file)) {
         return (loaded, seen);
@@ -317,19 +315,19 @@ fn take(
     } = match loaded {
         Ok(loaded) => loaded,
         Err(mistakes) => {
-            let env_files = mistakes.env_files.clone();
+            let named_files = mistakes.named_files.clone();
             reloader.refuse(&Refused::Mistakes(mistakes));
             return Reading {
-                env_files,
+                named_files,
                 ..before
             };
         }
     };
     let refused = Reading {
-        env_files: config.env_files.clone(),
+        named_files: config.named_files.clone(),
         ..before
     };
-    emptied.extend(blank(seen, config.env_files.iter()));
+    emptied.extend(blank(seen, config.named_files.iter()));
     if let Some(file) = emptied.iter().find(|file| !refused.blank.contains(file)) {
         reloader.refuse(&Refused::Emptied { file: file.clone() });
         return refused;

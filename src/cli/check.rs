@@ -162,7 +162,7 @@ fn vetted(loaded: Loaded) -> Result<Loaded, Mistakes> {
             notices.push(Notice::mistake(error.to_string()));
             Err(Mistakes {
                 notices,
-                env_files: loaded.config.env_files,
+                named_files: loaded.config.named_files,
             })
         }
     }

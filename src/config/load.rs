@@ -366,7 +366,7 @@ impl Loading {
     }
 
     fn finish(self, config: Option<Config>) -> Result<Loaded, Mistakes> {
-        let env_files = config.as_ref().map(|config| config.env_files.clone());
+        let named_files = config.as_ref().map(|config| config.named_files.clone());
         let notices = self.findings.into_notices(&self.sources);
         let is_right = notices
             .iter()
@@ -379,7 +379,7 @@ impl Loading {
             }),
             _ => Err(Mistakes {
                 notices,
-                env_files: env_files.unwrap_or_default(),
+                named_files: named_files.unwrap_or_default(),
             }),
         }
     }

@@ -31,8 +31,8 @@ const MESSAGE_CHARS_MAX: usize = 600;
 pub struct Mistakes {
     /// At least one of severity [`Severity::Mistake`].
     pub notices: Vec<Notice>,
-    /// The files of variables that the config names, in which a mistake may be.
-    pub env_files: Vec<PathBuf>,
+    /// The files that the config names, in which a mistake may be.
+    pub named_files: Vec<PathBuf>,
 }
 
 impl Mistakes {

@@ -84,7 +84,7 @@ pub(super) fn config(
     let mut resolver = Resolver {
         surroundings,
         findings,
-        env_files: Vec::new(),
+        named_files: Vec::new(),
     };
     let is_anonymous = governing::is_anonymous(&file, &root) && !surroundings.is_incomplete;
     if is_anonymous {
@@ -138,7 +138,7 @@ pub(super) fn config(
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
-        env_files: resolver.env_files,
+        named_files: resolver.named_files,
     };
     prefix::check(&config, &root, resolver.findings);
     config
@@ -147,8 +147,8 @@ pub(super) fn config(
 struct Resolver<'r> {
     surroundings: Surroundings<'r>,
     findings: &'r mut Findings,
-    /// Those that variables were looked for in.
-    env_files: Vec<PathBuf>,
+    /// Those that were looked for.
+    named_files: Vec<PathBuf>,
 }
 
 impl Resolver<'_> {
@@ -253,6 +253,7 @@ impl Resolver<'_> {
 
     fn existing_file(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
         let path = self.path(written, at);
+        self.named_files.push(path.clone());
         if !(self.surroundings.files.is_file)(&path) {
             self.findings.add(
                 Finding::mistake(format!("the file of `{}` does not exist", at.path()))

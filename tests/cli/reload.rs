@@ -161,6 +161,17 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .await;
     send(&serving.child, Signal::HUP);
     serving.says("read again: nothing differs").await;
+    // Those of a refused config are followed as well: they may be all that is wrong with it.
+    let moved = "[tls]\ncert = \"cert.pem\"\nkey = \"moved.pem\"\n";
+    fs::write(place.file("tollbridge.toml"), format!("{TOOLBOX}\n{moved}")).expect("written");
+    serving.says("the file of `tls.key` does not exist").await;
+    fs::copy(place.file("key.pem"), place.file("moved.pem")).expect("copied");
+    serving.says("changed, but needs a restart: tls.key").await;
+    // The key in use is that of before, and followed on.
+    renew();
+    serving
+        .says("read again: certificate taken anew: tls")
+        .await;
     serving.end(Signal::TERM).await;
     let place = Place::new("[tls]\ncert = \"cert.pem\"\nkey = \"cert.pem\"\n");
     fs::write(place.file("cert.pem"), "garbage\n").expect("written");

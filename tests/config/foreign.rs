@@ -215,7 +215,7 @@ fn vs_code_without_types() {
     let keyed =
         r#"{ "servers": { "a": { "command": "a", "envFile": "${workspaceFolder}/.env" } } }"#;
     let config = read("/project", "mcp.json", keyed).unwrap().config;
-    assert_eq!(config.env_files, [PathBuf::from("/project/.env")]);
+    assert_eq!(config.named_files, [PathBuf::from("/project/.env")]);
     let ours = "servers: { a: { command: a, args: ['${workspaceFolder}'] } }";
     for file in ["tollbridge.yaml", "tollbridge.json"] {
         let ours = if file.ends_with("json") { plain } else { ours };

@@ -34,7 +34,7 @@ impl Resolver<'_> {
         at: &Place<'_>,
     ) -> IndexMap<String, Secret> {
         let path = self.path(written, at);
-        self.env_files.push(path.clone());
+        self.named_files.push(path.clone());
         let read = (self.surroundings.files.read)(&path).map_err(|error| error.to_string());
         let variables = read.and_then(|text| variables(&text));
         variables.unwrap_or_else(|why| {

@@ -19,6 +19,7 @@ mod output;
 mod policy;
 mod serve;
 mod service;
+mod slashes;
 mod stdio;
 mod survey;
 mod table;

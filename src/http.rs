@@ -321,7 +321,12 @@ fn come_back(mut response: Response<Body>) -> Response<Body> {
 fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
     match why {
         Unopened::Closed => stopping(id),
-        Unopened::Full { .. } => not_now(StatusCode::TOO_MANY_REQUESTS, &why.to_string()),
+        Unopened::Full { .. } => {
+            let error = RpcError::new(error::INTERNAL, why.to_string())
+                .with(serde_json::json!({ "reason": "sessions_busy" }))
+                .retry_soon();
+            come_back(rpc_error(StatusCode::TOO_MANY_REQUESTS, id, &error))
+        }
     }
 }
 

@@ -126,6 +126,10 @@ pub(crate) struct Choice {
     /// Another build of the gateway, to compare two.
     #[arg(long, value_name = "FILE", default_value = env!("CARGO_BIN_EXE_tollbridge"))]
     pub(crate) gateway: PathBuf,
+
+    /// Another build of this program, whose bare proxy is compared with.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) proxy: Option<PathBuf>,
 }
 
 impl Choice {

@@ -221,7 +221,7 @@ async fn start(
     started: &mut Vec<Process>,
 ) -> Result<Vec<Lane>, Fault> {
     let echo = Process::echo(era).await?;
-    let bare = Process::bare_proxy(echo.address()).await?;
+    let bare = Process::bare_proxy(choice.proxy.as_deref(), echo.address()).await?;
     let mut lanes = Vec::new();
     if choice.wants(DIRECT) {
         lanes.push(plain(DIRECT, &echo, era));

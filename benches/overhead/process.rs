@@ -38,10 +38,14 @@ impl Process {
         Self::start(command).await
     }
 
-    /// Starts this program as the bare proxy in front of `target`.
-    pub(crate) async fn bare_proxy(target: SocketAddr) -> Result<Self, Fault> {
+    /// Starts `program`, or else this one, as the bare proxy in front of `target`.
+    pub(crate) async fn bare_proxy(
+        program: Option<&Path>,
+        target: SocketAddr,
+    ) -> Result<Self, Fault> {
         let target = Authority::try_from(target.to_string())?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let program = program.map_or_else(std::env::current_exe, |it| Ok(it.to_owned()))?;
+        let mut command = Command::new(program);
         command.args(["bare-proxy", "--target", target.as_str()]);
         Self::start(command).await
     }

@@ -324,6 +324,9 @@ async fn retry_after_is_told_where_it_makes_sense() {
     let after = |seconds: &str| Some(seconds.to_owned());
     let busy = http.post("/mcp", initialize()).await;
     assert_eq!(told(&busy), (429, after("1")));
+    let why: Value = serde_json::from_str(&busy.text().await).expect("it is JSON");
+    assert_eq!(why["id"], 1, "{why}");
+    assert_eq!(why["error"]["data"]["reason"], "sessions_busy", "{why}");
     let accept = [("accept", "text/event-stream")];
     assert_eq!(told(&http.get("/sse", &accept).await), (429, after("1")));
     first.answer(DONE).await;

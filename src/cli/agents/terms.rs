@@ -11,12 +11,11 @@ use super::super::{
     books::{Books, Failure, unknown},
     nearest::did_you_mean,
     output::say,
+    slashes::Slashes,
 };
 use crate::{
     auth::Agent,
-    config::{
-        Budget, Charset, Config, Naming, Policy, PolicyMode, Rate, Rule, Terms, Window, glob,
-    },
+    config::{Budget, Config, Policy, PolicyMode, Rate, Rule, Terms, Window, glob},
     governance::Law,
     money::Micros,
     names::{ProfileName, ServerName},
@@ -334,12 +333,12 @@ impl Flags {
     fn warn_of_servers(&self, policy: Option<&Policy>, config: &Config) {
         // An allowlist takes nothing by an exposed name that reads like an item of another server.
         let refuses = policy.is_some_and(|policy| policy.mode == PolicyMode::Denylist);
-        let has_bare_uris = !config.naming.namespace_resources;
+        let slashes = Slashes::of(config);
         let names =
-            |first: &str| begins_alias(first, config) || refuses && begins_name(first, config);
-        let uris = |_: &str| refuses && has_bare_uris;
+            |first: &str| slashes.begin_alias(first) || refuses && slashes.begin_name(first);
+        let uris = |_: &str| refuses && slashes.begin_uris();
         let any = |first: &str| {
-            begins_alias(first, config) || begins_name(first, config) || has_bare_uris
+            slashes.begin_alias(first) || slashes.begin_name(first) || slashes.begin_uris()
         };
         let servers = &config.servers;
         for (flag, globs, begins_other) in [
@@ -456,26 +455,6 @@ impl Flags {
         }
         Ok(Some(policy))
     }
-}
-
-/// Whether a profile gives tools or prompts a name that begins with `first` and a `/`.
-fn begins_alias(first: &str, config: &Config) -> bool {
-    let renames = config.profiles.values().flat_map(|it| it.rename.values());
-    let mut before = renames.filter_map(|name| name.split_once('/'));
-    before.any(|(before, _)| before == first)
-}
-
-/// Whether merged routes may give them one.
-fn begins_name(first: &str, config: &Config) -> bool {
-    let Naming {
-        template, charset, ..
-    } = &config.naming;
-    let literal = template.split('{').next().unwrap_or_default();
-    if let Some((before, _)) = literal.split_once('/') {
-        return before == first;
-    }
-    let may_end = template.contains('/') || *charset == Charset::Original;
-    may_end && first.starts_with(literal)
 }
 
 /// Refuses terms that could not be used, as a gateway does at its start with those of a config. Servers and

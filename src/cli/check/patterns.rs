@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, HashSet};
 use globset::{Glob, GlobMatcher};
 use indexmap::IndexMap;
 
-use super::super::{nearest::did_you_mean, output::harmless};
+use super::super::{nearest::did_you_mean, output::harmless, slashes::Slashes};
 use crate::{
     catalog::{Catalog, Kind, Offer, Profiles},
-    config::{Charset, Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
+    config::{Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
     names::{Scope, ServerName},
     store::StoredAgent,
 };
@@ -222,8 +222,8 @@ pub(super) struct Names {
     items: HashSet<Named>,
     /// Every server of the config, and whether it is listed.
     servers: Vec<(ServerName, bool)>,
-    /// Whether exposed names may have a `/`, before which there need not be a server.
-    has_slashes: bool,
+    /// Before which a `/` there need not be a server.
+    slashes: Slashes,
 }
 
 #[derive(Debug, Eq, Hash, PartialEq)]
@@ -251,15 +251,10 @@ impl Names {
     pub(super) fn of(config: &Config, offers: &[Offer]) -> Self {
         let is_listed = |server: &ServerName| offers.iter().any(|it| it.server == *server);
         let servers = config.servers.keys();
-        let naming = &config.naming;
-        let mut aliases = config.profiles.values().flat_map(|it| it.rename.values());
         let mut names = Self {
             items: HashSet::new(),
             servers: servers.map(|it| (it.clone(), is_listed(it))).collect(),
-            has_slashes: naming.template.contains('/')
-                || naming.charset == Charset::Original
-                || !naming.namespace_resources
-                || aliases.any(|alias| alias.contains('/')),
+            slashes: Slashes::of(config),
         };
         let profiles = Profiles::new(&config.profiles);
         names.add(&config.naming, &profiles, offers);
@@ -336,12 +331,17 @@ impl Names {
 
     /// The server that `pattern` is about, where the config has none of that name.
     fn server_of_none<'p>(&self, pattern: &'p Pattern) -> Option<&'p str> {
-        let is_of_routes = pattern.place.server.is_none() && pattern.glob.is_some();
-        if !is_of_routes || self.has_slashes {
+        let Place { server, kinds } = &pattern.place;
+        if server.is_some() || pattern.glob.is_none() {
             return None;
         }
         let (first, _) = pattern.text.split_once('/')?;
-        let is_name = ServerName::parse(first).is_ok();
+        let has = |kind| kinds.contains(&kind);
+        let slashes = &self.slashes;
+        let is_other = has(Kind::Resources) && slashes.begin_uris()
+            || (has(Kind::Tools) || has(Kind::Prompts))
+                && (slashes.begin_alias(first) || slashes.begin_name(first));
+        let is_name = ServerName::parse(first).is_ok() && !is_other;
         (is_name && self.server_in(pattern).is_none()).then_some(first)
     }
 

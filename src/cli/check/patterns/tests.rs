@@ -162,4 +162,7 @@ fn a_server_that_is_gone_is_named() {
     let unknown = "it is unknown whether anything matches `governance.policy.tools[0]`; \
                    not listed, or not in full: `files`";
     check(&config, &["git"], None, &[unknown]);
+    // Names of merged routes begin with `mcp_` here.
+    let config = config.replace("template = '{server}/{tool}'\n", "");
+    check(&config, &["git"], None, &[gone]);
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::config::Mask;
 
 fn scan(results: &[(&str, ScanAction)]) -> Scan {
     let results = results

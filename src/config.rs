@@ -356,6 +356,8 @@ pub struct Command {
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
+    /// The arguments as anybody may see them: variables by their names, and nothing that looks like a secret.
+    pub shown_args: Vec<String>,
     /// Variables added to the minimal environment; values may be secret.
     pub env: IndexMap<String, Secret>,
     /// Working directory; ours when `None`.

@@ -217,10 +217,14 @@ fn offered(refusal: &Raw) -> Option<Vec<String>> {
 
 /// Whether this answer is one that a server of another era than the one that was greeted may give.
 /// Errors of tools look alike, so whoever doubts asks `server/discover` or `ping`.
-pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
+pub(super) fn casts_doubt(is_modern: bool, answer: &Result<Outcome, Failure>) -> bool {
     match answer {
         Ok(Ok(_)) => false,
-        Ok(Err(refusal)) => error::code(refusal).is_some_and(|code| DOUBTFUL.contains(&code)),
+        Ok(Err(refusal)) => match error::code(refusal) {
+            // Of a request without the envelope of 2026-07-28.
+            Some(error::INVALID_PARAMS) => !is_modern,
+            code => code.is_some_and(|code| DOUBTFUL.contains(&code)),
+        },
         Err(failure) => is_old_refusal(failure),
     }
 }
@@ -242,10 +246,11 @@ const DOUBTFUL: [i64; 5] = [
 /// the place of the one that was greeted, which spoke it.
 pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> bool {
     match (era, answer) {
-        (Era::Legacy, Ok(Err(refusal))) => {
-            error::code(refusal) == Some(error::UNSUPPORTED_VERSION)
-                || error::code(refusal) == Some(error::HEADER_MISMATCH)
-        }
+        // A `ping` has no params that could be invalid, unless there should be some.
+        (Era::Legacy, Ok(Err(refusal))) => matches!(
+            error::code(refusal),
+            Some(error::UNSUPPORTED_VERSION | error::HEADER_MISMATCH | error::INVALID_PARAMS)
+        ),
         (Era::Modern, Ok(Ok(result))) => !matches!(verdict(Ok(result.clone())), Verdict::Modern(_)),
         (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
         (Era::Modern, Err(failure)) => is_old_refusal(failure),
@@ -417,7 +422,8 @@ mod tests {
             r#"{"code":-31999,"message":"no"}"#,
         ] {
             modern(Err(ill), false);
-            check(Era::Legacy, Ok(Err(ill)), ill.contains("-32020"));
+            let is_other = ill.contains("-32020") || ill.contains("-32602");
+            check(Era::Legacy, Ok(Err(ill)), is_other);
         }
         let status = |status| Failure::Http {
             status,

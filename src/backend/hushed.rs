@@ -58,6 +58,7 @@ mod tests {
         let hushed = Hushed::of(&Command {
             program: "x".to_owned(),
             args: Vec::new(),
+            shown_args: Vec::new(),
             env: env.into(),
             cwd: None,
         });

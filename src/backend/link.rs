@@ -259,7 +259,7 @@ impl Link {
             self.mux.signals.lists_doubted();
         }
         let is_bad = |failure| Sign::of(failure, false) != Sign::None;
-        if self.as_http().is_some() && handshake::casts_doubt(answer) {
+        if self.as_http().is_some() && handshake::casts_doubt(self.mux.speaks_modern(), answer) {
             self.mux.doubt();
         } else if answer.as_ref().is_err_and(is_bad) {
             self.mux.suspect();

@@ -6,7 +6,8 @@
 use std::sync::Mutex;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::time;
@@ -32,7 +33,7 @@ pub(super) struct MakeUuid {
     name: Option<String>,
 }
 
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(inline)]
 #[serde(rename_all = "lowercase")]
 enum Version {
@@ -40,6 +41,22 @@ enum Version {
     V4,
     V5,
     V7,
+}
+
+/// Also from a bare 4, 5 or 7, which models like to write.
+impl<'de> Deserialize<'de> for Version {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = Value::deserialize(deserializer)?;
+        let written = written
+            .as_str()
+            .map_or_else(|| written.to_string(), str::to_owned);
+        match written.trim_start_matches('v') {
+            "4" => Ok(Self::V4),
+            "5" => Ok(Self::V5),
+            "7" => Ok(Self::V7),
+            _ => Err(D::Error::unknown_variant(&written, &["v4", "v5", "v7"])),
+        }
+    }
 }
 
 /// Answer of `uuid`.
@@ -229,7 +246,12 @@ mod tests {
     async fn versions_4_and_7_are_new_each_time_and_7_ascends() {
         for era in eras() {
             connected(era, async |client| {
-                for (version, number) in [("v4", 4), ("v7", 7)] {
+                for (version, number) in [
+                    (json!("v4"), 4),
+                    (json!("v7"), 7),
+                    (json!(4), 4),
+                    (json!("7"), 7),
+                ] {
                     let mut all: Vec<Uuid> = Vec::new();
                     for count in [1, 50] {
                         let arguments = json!({"version": version, "count": count});

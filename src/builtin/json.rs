@@ -20,6 +20,8 @@ const VALUES_DEFAULT: usize = 100;
 /// Most JSON text one query returns, in bytes. Values can contain each other (`$..*`), so the
 /// document's own length does not bound it.
 const VALUES_BYTES_MAX: usize = 1 << 20;
+/// Whole numbers from here on, up or down, may have had more digits than a float holds.
+const LARGE: f64 = 9_223_372_036_854_775_808.0;
 /// Most bytes of paths a patch may come to, in the worst case. An operation spells out its whole
 /// path, so a document with one long key around many members would make a patch thousands of times
 /// its size.
@@ -47,6 +49,9 @@ pub(super) struct Found {
     total: usize,
     /// Whether values were left out, because of limit or because together they are too long.
     truncated: bool,
+    /// What to know about large numbers in the document, if it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 /// Arguments of `json_diff`.
@@ -66,6 +71,9 @@ pub(super) struct Difference {
     equal: bool,
     /// The operations of the JSON Patch, in the order in which they apply.
     patch: Vec<Operation>,
+    /// What to know about large numbers in the documents, if they have any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
 }
 
 /// One operation of a JSON Patch.
@@ -111,7 +119,10 @@ pub(super) fn query(arguments: JsonQuery) -> Result<Found, Mistake> {
             "Start a JSONPath with $ ($.items[0].name) or a JSON Pointer with / (/items/0/name)",
         ));
     };
-    Ok(take(&nodes, limit))
+    Ok(Found {
+        note: rounding(&document),
+        ..take(&nodes, limit)
+    })
 }
 
 pub(super) fn diff(arguments: JsonDiff) -> Result<Difference, Mistake> {
@@ -127,6 +138,7 @@ pub(super) fn diff(arguments: JsonDiff) -> Result<Difference, Mistake> {
     }
     let Patch(operations) = json_patch::diff(&before, &after);
     Ok(Difference {
+        note: rounding(&before).or_else(|| rounding(&after)),
         equal: operations.is_empty(),
         patch: operations.into_iter().map(Operation::from).collect(),
     })
@@ -184,6 +196,24 @@ fn resolve<'d>(pointer: &str, document: &'d Value) -> Result<&'d Value, Mistake>
     })
 }
 
+/// What is said where a document has whole numbers that 64 bits do not hold: those are read as floats.
+fn rounding(document: &Value) -> Option<String> {
+    match document {
+        Value::Number(number) if number.is_f64() => {
+            let read = number.as_f64()?;
+            (read.fract() == 0.0 && read.abs() >= LARGE).then(|| {
+                format!(
+                    "numbers of more than 64 bits, such as the one read as {read:e}, keep 15 digits here: two \
+                     that differ in others count as equal. Send them as strings where that matters"
+                )
+            })
+        }
+        Value::Array(items) => items.iter().find_map(rounding),
+        Value::Object(members) => members.values().find_map(rounding),
+        Value::Bool(_) | Value::Null | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
 fn take(nodes: &[&Value], limit: usize) -> Found {
     let mut bytes = 0;
     let values: Vec<Value> = nodes
@@ -196,6 +226,7 @@ fn take(nodes: &[&Value], limit: usize) -> Found {
         .map(|node| (*node).clone())
         .collect();
     Found {
+        note: None,
         truncated: values.len() < nodes.len(),
         total: nodes.len(),
         values,
@@ -421,6 +452,22 @@ mod tests {
         let differs = |before, after| diff(JsonDiff { before, after }).map(|d| !d.equal);
         assert_eq!(differs(value(DOCUMENT_BYTES_MAX), json!(1)), Ok(true));
         assert!(differs(json!(1), value(DOCUMENT_BYTES_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn numbers_that_are_rounded_are_told() {
+        let told = |before: &str, after: &str| {
+            let [before, after] = [before, after].map(|text| json!(text));
+            let note = diff(JsonDiff { before, after }).map(|found| found.note);
+            note.unwrap().is_some_and(|note| note.contains("strings"))
+        };
+        let (large, less) = ("[18446744073709551616]", "[18446744073709551615]");
+        assert!(told(large, "1") && told("1", large));
+        assert!(told(r#"{"a":-9223372036854775809}"#, "1"));
+        assert!(!told(less, "[-9223372036854775808, 1.5, 1e9]"));
+        let note = |text: &str| found(json!(text), "$", None).map(|found| found.note);
+        assert!(note(large).unwrap().is_some());
+        assert_eq!(note(less).unwrap(), None);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use std::{
     io::{self, IsTerminal, Write},
     process::ExitCode,
+    time::Duration,
 };
 
 use jiff::Timestamp;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::{
     mcp::{Raw, error},
@@ -64,12 +66,18 @@ pub(super) fn is_shown() -> bool {
     io::stdout().is_terminal()
 }
 
-/// What an error object says, for people.
+/// What an error object says, for people, and when to come back where it says that.
 pub(super) fn refused(refusal: &Raw) -> String {
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
-    harmless(&format!("{message}{code}"))
+    let data: Option<Value> = refusal.get("data").and_then(|data| data.read().ok());
+    let wait = data.as_ref().and_then(|data| data["retryAfterMs"].as_u64());
+    let wait = wait.map(|millis| Duration::from_secs(millis.div_ceil(1000)));
+    let wait = wait.map_or_else(String::new, |wait| {
+        format!("; try again in {}", humantime::format_duration(wait))
+    });
+    harmless(&format!("{message}{code}{wait}"))
 }
 
 /// `text` without what would steer a terminal: a server must not move the cursor or hide text.
@@ -88,6 +96,23 @@ pub(super) fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let check = |refusal: &'static str, expect: &str| {
+            assert_eq!(refused(&Raw::from_static(refusal)), expect, "{refusal}");
+        };
+        check(r#"{"code":-32004,"message":"no"}"#, "no (-32004)");
+        check(
+            r#"{"code":-32004,"message":"no","data":{"retryAfterMs":1001}}"#,
+            "no (-32004); try again in 2s",
+        );
+        check(
+            r#"{"code":1,"message":"no","data":{"retryAfterMs":"x"}}"#,
+            "no (1)",
+        );
+        check(r#"{"message":"no","data":[]}"#, "no");
+    }
 
     #[test]
     fn servers_cannot_steer_a_terminal() {

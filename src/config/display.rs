@@ -225,9 +225,8 @@ fn reach(transport: &Transport, shown: &mut file::Server) {
 }
 
 fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
-    let words: Vec<&str> = command.args.iter().map(String::as_str).collect();
     shown.command = Some(command.program.clone());
-    shown.args = mask::shown_words(&words);
+    shown.args.clone_from(&command.shown_args);
     shown.env.clone_from(&command.env);
     shown.cwd = command.cwd.as_deref().map(path);
     TransportKind::Stdio

@@ -9,6 +9,9 @@ use std::ops::Range;
 
 use super::node::Node;
 
+/// What stands for a secret.
+pub(super) const MASK: &str = "***";
+
 /// Keys of command lines, which many write as one string by mistake.
 const COMMAND_LINES: [&str; 2] = ["args", "command"];
 
@@ -287,7 +290,7 @@ fn reference(text: &str) -> Option<usize> {
 pub(super) fn shown_words(words: &[&str]) -> Vec<String> {
     let secrets = secret_words(words);
     let shown = words.iter().zip(secrets).map(|(word, start)| match start {
-        Some(start) => format!("{}***", &word[..start]),
+        Some(start) => format!("{}{MASK}", &word[..start]),
         None => without_secrets(word),
     });
     shown.collect()
@@ -296,7 +299,7 @@ pub(super) fn shown_words(words: &[&str]) -> Vec<String> {
 /// The command line `text`, one string, up to its first secret: where that ends nobody knows.
 pub(super) fn shown_line(text: &str) -> String {
     match first_secret(text) {
-        Some(start) => format!("{}***", &text[..start]),
+        Some(start) => format!("{}{MASK}", &text[..start]),
         None => text.to_owned(),
     }
 }
@@ -426,7 +429,7 @@ impl Masked {
         for range in joined(&hidden.ranges) {
             masked.text.push_str(&original[at..range.start]);
             let start = masked.text.len();
-            masked.text.push_str("***");
+            masked.text.push_str(MASK);
             // Lines keep their numbers.
             let lines = original[range.clone()].matches('\n').count();
             masked.text.push_str(&"\n".repeat(lines));

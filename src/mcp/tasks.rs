@@ -103,9 +103,14 @@ pub fn are_missed(refusal: &Raw, tool: &Raw) -> bool {
     }
 }
 
+/// Whether requests of `method` are about tasks.
+pub fn is_method(method: &Method) -> bool {
+    method.as_str().starts_with(PREFIX)
+}
+
 /// Whether requests of `method` are about one task.
 pub fn is_about_one(method: &Method) -> bool {
-    method.as_str().starts_with(PREFIX) && !is_list(method)
+    is_method(method) && !is_list(method)
 }
 
 /// Whether `method` lists tasks.

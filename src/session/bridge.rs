@@ -2,7 +2,7 @@
 //! other, and what that client must be told.
 //!
 //! What needs the client's answer during a call (elicitation, sampling, roots) does not cross, nor do
-//! subscriptions to resources: they fail with an error that names both revisions.
+//! subscriptions to resources and what is asked about tasks: they fail with an error that names both revisions.
 
 use std::borrow::Cow;
 
@@ -13,6 +13,7 @@ use crate::mcp::{
     Era, Logs, Method, Outcome, Raw, Revision, RpcError, error,
     json::{self as text, Patch},
     meta::{self, Meta},
+    tasks,
 };
 
 /// The params that a server of era `to` understands.
@@ -115,13 +116,17 @@ impl Crossing {
 
 /// Why a request of `client` is not sent to a server of revision `to`, which has nothing like it.
 pub fn barrier(method: &Method, client: &Client, to: Revision) -> Option<Crossing> {
-    let subscribes = matches!(
+    let is_legacy_only = matches!(
         method,
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
     );
-    let is_crossing = (client.era(), to.era()) == (Era::Legacy, Era::Modern);
-    (subscribes && is_crossing)
-        .then(|| Crossing::new(format!("`{method}` is asked for"), client, to))
+    // Tasks of the two eras have methods of the same names, and no more than those in common.
+    let stays = match (client.era(), to.era()) {
+        (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => false,
+        (Era::Legacy, Era::Modern) => is_legacy_only || tasks::is_method(method),
+        (Era::Modern, Era::Legacy) => tasks::is_method(method),
+    };
+    stays.then(|| Crossing::new(format!("`{method}` is asked for"), client, to))
 }
 
 /// What the client is told of an outcome that a server of revision `from` gave.

@@ -262,6 +262,36 @@ fn what_is_shown_loads_again() {
     }
 }
 
+/// A program may be given a secret in any argument: variables are shown by their names.
+#[test]
+fn arguments_of_variables_are_shown_by_name() {
+    let environment = [("KEY", "hunter2"), ("HOME", "/home/ann")];
+    let shown = |name: &str, file: &str, environment: &[(&str, &str)]| {
+        let config = accepted(environment, &[(name, file)]).config;
+        let shown = config.to_display().to_json();
+        assert!(!shown.to_string().contains("hunter2"), "{shown}");
+        shown["servers"]["x"]["args"].to_string()
+    };
+    let args = r#"["${KEY}","-p","a${KEY}b","--token=${KEY}","${HOME}/notes","plain"]"#;
+    let expect = r#"["${KEY}","-p","a${KEY}b","--token=***","${HOME}/notes","plain"]"#;
+    let toml = format!("[servers.x]\ncommand = \"cat\"\nargs = {args}\n");
+    let json = format!(r#"{{"mcpServers":{{"x":{{"command":"cat","args":{args}}}}}}}"#);
+    let yaml = "servers:\n  x:\n    command: cat\n    args:\n    - ${KEY}\n    - -p\n    - 'a${KEY}b'\n    \
+                - \"--token=${KEY}\"\n    - ${HOME}/notes\n    - plain\n";
+    for (name, file) in [
+        ("a.toml", toml.as_str()),
+        ("a.json", &json),
+        ("a.yaml", yaml),
+    ] {
+        assert_eq!(shown(name, file, &environment), expect, "{name}");
+    }
+    let escaped = "[servers.x]\ncommand = \"cat\"\nargs = [\"a\\t${KEY}\"]\n";
+    assert_eq!(shown("a.toml", escaped, &environment), r#"["***"]"#);
+    let overridden = [("TOLLBRIDGE_SERVERS__X__ARGS", "[\"hunter2\"]")];
+    let file = "[servers.x]\ncommand = \"cat\"\n";
+    assert_eq!(shown("a.toml", file, &overridden), r#"["***"]"#);
+}
+
 /// Some services have their key in the path: what a variable gave is not shown, what is written is.
 #[test]
 fn paths_of_variables_are_hidden() {

@@ -423,6 +423,33 @@ async fn subscriptions_do_not_cross() {
     .await;
 }
 
+/// Nor does what is asked about tasks, which have methods of the same names in both eras and mean other
+/// things.
+#[tokio::test]
+async fn what_is_asked_about_tasks_does_not_cross() {
+    each_pair(async |client, backend, era| {
+        let crosses = client.front.is_modern() != (era == Era::Modern);
+        // Merged routes know no tasks.
+        if is_merged(client) || !crosses {
+            return;
+        }
+        for method in ["tasks/get", "tasks/cancel", "tasks/list"] {
+            client.ask("1", method, r#""taskId":"t""#).await;
+            let failed = client.answer("1").await.failure();
+            assert_eq!(failed["code"], -32603, "{:?} {failed}", client.front);
+            let message = failed["message"].as_str().unwrap();
+            assert!(message.contains(method), "{message}");
+            let revision = |of: &str| failed["data"][of].as_str().map(str::to_owned);
+            let both = [revision("serverRevision"), revision("clientRevision")];
+            assert!(both.contains(&Some("2026-07-28".to_owned())), "{failed}");
+            assert!(both.iter().all(Option::is_some), "{failed}");
+        }
+        let asked = backend.was_asked().await;
+        assert!(asked.is_none(), "{:?} {asked:?}", client.front);
+    })
+    .await;
+}
+
 /// A subscription that does not cross says nothing of its server, which has not heard of it.
 #[tokio::test]
 async fn what_does_not_cross_counts_for_nothing() {

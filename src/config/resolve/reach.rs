@@ -168,9 +168,27 @@ impl Resolver<'_> {
         Some(Transport::Stdio(Command {
             program,
             args: server.args.clone(),
+            shown_args: self.shown_args(&server.args, &args),
             env,
             cwd,
         }))
+    }
+
+    /// `args` without the values of variables, which may be secret whatever stands before them.
+    fn shown_args(&self, args: &[String], at: &Place<'_>) -> Vec<String> {
+        let written = args.iter().enumerate().map(|(index, arg)| {
+            let at = at.item(index);
+            if at.is_of_file() {
+                return arg.as_str();
+            }
+            let span = at.span();
+            let text = span.map(|span| self.surroundings.sources.written(span));
+            let text = text.map(|text| text.trim_matches(['"', '\'']));
+            // An escape, or what overrides the file: not as a reader of the file would know it.
+            text.filter(|text| text.contains("${") && !text.contains(['\\', '\n']))
+                .unwrap_or(mask::MASK)
+        });
+        mask::shown_words(&written.collect::<Vec<_>>())
     }
 
     fn mismatch(&mut self, why: &str, at: &Place<'_>) {

@@ -225,30 +225,23 @@ async fn a_hangup_reads_the_config_again() {
 async fn a_mistake_is_reported_and_changes_nothing() {
     let place = Place::new(TOOLBOX);
     let mut serving = place.serve().await;
-    let stderr = serving.child.stderr.take().expect("it is piped");
-    let mut stderr = BufReader::new(stderr).lines();
-    let mut said = async |what: &str| {
-        while let Some(line) = stderr.next_line().await.expect("it is text") {
-            if line.contains(what) {
-                return;
-            }
-        }
-        panic!("it ended without a word of {what}");
-    };
     let mistake = "[servers.more]\ncomand = \"x\"\n";
     fs::write(place.file("tollbridge.toml"), mistake).expect("written");
     send(&serving.child, Signal::HUP);
-    bounded(said("the changed config is refused, the old one holds")).await;
-    bounded(said("comand")).await;
+    serving
+        .says("the changed config is refused, the old one holds")
+        .await;
+    serving.says("comand").await;
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
     let mended = format!("{TOOLBOX}{MORE}");
     fs::write(place.file("tollbridge.toml"), mended).expect("written");
     send(&serving.child, Signal::HUP);
-    bounded(said("the config was read again: servers added: more")).await;
-    send(&serving.child, Signal::TERM);
-    let status = bounded(serving.child.wait()).await.expect("it ends");
-    assert_eq!(status.code(), Some(0));
+    serving
+        .says("the config was read again: servers added: more")
+        .await;
+    let ended = serving.end(Signal::TERM).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
 }
 
 #[tokio::test]

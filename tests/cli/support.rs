@@ -18,7 +18,7 @@ use rustix::{
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    process::{Child, ChildStdout, Command},
+    process::{Child, ChildStderr, ChildStdout, Command},
     time::{sleep, timeout},
 };
 
@@ -149,10 +149,12 @@ impl Place {
         let mut line = String::new();
         bounded(stdout.read_line(&mut line)).await.expect("a line");
         let url = line.trim().strip_prefix("listening on ");
+        let stderr = child.stderr.take().expect("it is piped");
         Serving {
             url: url.expect("it says where it listens").to_owned(),
             child,
             _stdout: stdout,
+            stderr: BufReader::new(stderr),
         }
     }
 }
@@ -203,6 +205,8 @@ pub(crate) struct Serving {
     pub(crate) url: String,
     pub(crate) child: Child,
     _stdout: BufReader<ChildStdout>,
+    /// What it logs, from the line on that was not read yet.
+    stderr: BufReader<ChildStderr>,
 }
 
 impl Serving {
@@ -211,25 +215,21 @@ impl Serving {
         format!("{}/mcp", self.url)
     }
 
-    /// Waits until a line with `words` is logged, which nothing follows before the test goes on.
+    /// Reads what is logged up to the line with `words`.
     pub(crate) async fn says(&mut self, words: &str) {
-        let stderr = self.child.stderr.take().expect("it is piped");
-        let mut stderr = BufReader::new(stderr);
         let mut line = String::new();
         while !line.contains(words) {
             line.clear();
-            let read = bounded(stderr.read_line(&mut line)).await;
+            let read = bounded(self.stderr.read_line(&mut line)).await;
             assert_ne!(read.expect("it is text"), 0, "it ends before {words:?}");
         }
-        self.child.stderr = Some(stderr.into_inner());
     }
 
     /// Sends `signal` and waits for the end.
     pub(crate) async fn end(mut self, signal: Signal) -> Ran {
         send(&self.child, signal);
-        let mut stderr = self.child.stderr.take().expect("it is piped");
         let mut said = Vec::new();
-        bounded(stderr.read_to_end(&mut said))
+        bounded(self.stderr.read_to_end(&mut said))
             .await
             .expect("it is text");
         let status = bounded(self.child.wait()).await.expect("it ends");

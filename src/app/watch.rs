@@ -327,7 +327,13 @@ fn take(
         named_files: config.named_files.clone(),
         ..before
     };
-    emptied.extend(blank(seen, config.named_files.iter()));
+    // What is wrong with those of `tls` is told where they are used.
+    let of_tls = |file: &&PathBuf| {
+        let tls = config.tls.as_ref();
+        tls.is_some_and(|tls| [&tls.cert, &tls.key].contains(file))
+    };
+    let named = config.named_files.iter().filter(|file| !of_tls(file));
+    emptied.extend(blank(seen, named));
     if let Some(file) = emptied.iter().find(|file| !refused.blank.contains(file)) {
         reloader.refuse(&Refused::Emptied { file: file.clone() });
         return refused;

@@ -149,9 +149,6 @@ pub(super) const RELAYED: Raw =
 async fn discover(link: &Link) -> Result<Outcome, Failure> {
     let params = format!(r#"{{"_meta":{{{}}}}}"#, own_envelope());
     let params = Raw::parse(params).expect("our own JSON");
-    if let Some(http) = link.as_http() {
-        http.speak(Revision::MODERN);
-    }
     link.request(&control(&Method::Discover, Some(params)))
         .await
 }
@@ -217,16 +214,21 @@ fn offered(refusal: &Raw) -> Option<Vec<String>> {
 
 /// Whether this answer is one that a server of another era than the one that was greeted may give.
 /// Errors of tools look alike, so whoever doubts asks `server/discover` or `ping`.
-pub(super) fn casts_doubt(is_modern: bool, answer: &Result<Outcome, Failure>) -> bool {
+pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
     match answer {
         Ok(Ok(_)) => false,
-        Ok(Err(refusal)) => match error::code(refusal) {
-            // Of a request without the envelope of 2026-07-28.
-            Some(error::INVALID_PARAMS) => !is_modern,
-            code => code.is_some_and(|code| DOUBTFUL.contains(&code)),
-        },
+        Ok(Err(refusal)) => error::code(refusal).is_some_and(|code| DOUBTFUL.contains(&code)),
         Err(failure) => is_old_refusal(failure),
     }
+}
+
+/// Whether this answer to a request of the legacy era is what servers of 2026-07-28 say to whoever sends
+/// no envelope, or asks what that revision does not have. Servers of the legacy era say so all the time,
+/// some of them to each `ping`: only `server/discover` tells.
+pub(super) fn may_be_modern(answer: &Result<Outcome, Failure>) -> bool {
+    let refusal = answer.as_ref().ok().and_then(|it| it.as_ref().err());
+    let code = refusal.and_then(error::code);
+    matches!(code, Some(error::INVALID_PARAMS | error::METHOD_NOT_FOUND))
 }
 
 /// What an SDK of the legacy era has for all that is wrong with a session.
@@ -246,16 +248,23 @@ const DOUBTFUL: [i64; 5] = [
 /// the place of the one that was greeted, which spoke it.
 pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> bool {
     match (era, answer) {
-        // A `ping` has no params that could be invalid, unless there should be some.
         (Era::Legacy, Ok(Err(refusal))) => matches!(
             error::code(refusal),
-            Some(error::UNSUPPORTED_VERSION | error::HEADER_MISMATCH | error::INVALID_PARAMS)
+            Some(error::UNSUPPORTED_VERSION | error::HEADER_MISMATCH)
         ),
         (Era::Modern, Ok(Ok(result))) => !matches!(verdict(Ok(result.clone())), Verdict::Modern(_)),
         (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
         (Era::Modern, Err(failure)) => is_old_refusal(failure),
         (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
     }
+}
+
+/// Whether this answer to `server/discover` shows a server of 2026-07-28.
+pub(super) fn is_modern(answer: Result<Outcome, Failure>) -> bool {
+    answer.is_ok_and(|outcome| match verdict(outcome) {
+        Verdict::Again | Verdict::Modern(_) | Verdict::Refused(_) => true,
+        Verdict::Legacy | Verdict::Stranger(_) => false,
+    })
 }
 
 /// Whether this refusal of `server/discover` is one of a server that does not speak our revision. Any
@@ -422,8 +431,7 @@ mod tests {
             r#"{"code":-31999,"message":"no"}"#,
         ] {
             modern(Err(ill), false);
-            let is_other = ill.contains("-32020") || ill.contains("-32602");
-            check(Era::Legacy, Ok(Err(ill)), is_other);
+            check(Era::Legacy, Ok(Err(ill)), ill.contains("-32020"));
         }
         let status = |status| Failure::Http {
             status,

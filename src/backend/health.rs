@@ -159,10 +159,6 @@ impl Watch<'_> {
     /// Completes when a call was answered as if another server had taken the place of the one that was
     /// greeted, and that is so.
     async fn until_another(&self) -> String {
-        if self.health.probe == Probe::Ping {
-            // Its checks find out.
-            return std::future::pending().await;
-        }
         loop {
             let mux = &self.connection.link.mux;
             mux.doubted().await;
@@ -273,21 +269,47 @@ enum Finding {
 async fn check(connection: &Connection, probe: Probe, after: Duration) -> Finding {
     let method = question(probe, connection);
     let is_list = !matches!(method, Method::Discover | Method::Ping);
-    let params = (connection.era() == Era::Modern).then(|| {
-        let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
-        Raw::parse(params).expect("our own JSON")
-    });
-    let request = control(&method, params);
-    let answer = connection.link.request(&request);
-    let answer = timeout(after, Box::pin(answer)).await;
-    let answer = answer.unwrap_or(Err(Failure::Timeout {
-        after,
-        key: Some("health.timeout"),
-    }));
-    if !is_list && handshake::is_contradiction(connection.era(), &answer) {
+    let answer = ask(connection, &method, connection.era(), after).await;
+    if !is_list && is_another(connection, &answer, after).await {
         return Finding::Another;
     }
     finding(answer, is_list)
+}
+
+/// What the server says to `method`, asked as in `era`.
+async fn ask(
+    connection: &Connection,
+    method: &Method,
+    era: Era,
+    after: Duration,
+) -> Result<Outcome, Failure> {
+    let params = (era == Era::Modern).then(|| {
+        let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
+        Raw::parse(params).expect("our own JSON")
+    });
+    let request = control(method, params);
+    let answer = connection.link.request(&request);
+    let answer = timeout(after, Box::pin(answer)).await;
+    answer.unwrap_or(Err(Failure::Timeout {
+        after,
+        key: Some("health.timeout"),
+    }))
+}
+
+/// Whether this `answer` to `server/discover` or `ping` is that of a server that speaks another era than
+/// the one that was greeted.
+async fn is_another(
+    connection: &Connection,
+    answer: &Result<Outcome, Failure>,
+    after: Duration,
+) -> bool {
+    let era = connection.era();
+    let is_remote = connection.link.as_http().is_some();
+    if is_remote && era == Era::Legacy && handshake::may_be_modern(answer) {
+        let discovered = ask(connection, &Method::Discover, Era::Modern, after).await;
+        return handshake::is_modern(discovered);
+    }
+    handshake::is_contradiction(era, answer)
 }
 
 /// What is asked. 2026-07-28 has no `ping`; a server without lists has nothing to list.
@@ -322,301 +344,4 @@ fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::{
-        sync::{
-            Arc,
-            atomic::{AtomicBool, Ordering},
-        },
-        time::Duration,
-    };
-
-    use indexmap::IndexMap;
-    use tokio::sync::mpsc;
-
-    use super::*;
-    use crate::{
-        backend::{
-            Backend,
-            breaker::Sign,
-            guard::Guard,
-            handshake::Hello,
-            instance::Phase,
-            link::Link,
-            mux::{Mux, Settings},
-            queued::Queued,
-            updates::updates,
-            views::{Outlet, Views},
-        },
-        config::{Auth, Remote, Transport},
-        mcp::{Id, Message, Revision},
-        names::ServerName,
-        task::Tasks,
-    };
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// Asked after 30 s, given 10 s, dead after 3 checks.
-    fn server() -> Server {
-        Server::example()
-    }
-
-    fn written() -> Arc<Written> {
-        Written::new(&server())
-    }
-
-    /// A connection, and what is sent on it.
-    fn connection() -> (Arc<Connection>, mpsc::Receiver<Queued>) {
-        let (writer, sent) = mpsc::channel(16);
-        let mux = Mux::new(Settings::example(), None, Tasks::new());
-        let connection = Connection {
-            link: Arc::new(Link::pipe(mux, writer)),
-            hello: Hello {
-                revision: Revision::LEGACY,
-                capabilities: Raw::from_static("{}"),
-                info: None,
-                instructions: None,
-            },
-            pid: None,
-            followed: AtomicBool::new(false),
-        };
-        (Arc::new(connection), sent)
-    }
-
-    fn read(message: Queued) -> Message {
-        Message::parse(&message.take().expect("somebody waits for it")).unwrap()
-    }
-
-    /// Lets the server answer the request `id`.
-    fn answer(connection: &Connection, id: &Id) {
-        let answer = crate::mcp::envelope::response(Some(id), &Ok(Raw::from_static("{}")));
-        let answer = Message::parse(&answer).unwrap();
-        connection.link.incoming(answer, None);
-    }
-
-    fn shared() -> Shared {
-        shared_by(&server())
-    }
-
-    fn shared_by(config: &Server) -> Shared {
-        let name = ServerName::parse("x").unwrap();
-        Shared::new(&name, config, &updates().0, &Tasks::new())
-    }
-
-    /// Calls hear of the end of their connection before whoever keeps it.
-    #[tokio::test]
-    async fn a_server_whose_connection_has_ended_is_disconnected() {
-        let tasks = Tasks::new();
-        let outlet = Outlet {
-            updates: updates().0,
-            views: Views::clear(),
-        };
-        let guard = Guard::new(None, &tasks);
-        let name = ServerName::parse("x").unwrap();
-        let backend = Backend::new(&name, &server(), &guard, &outlet, &tasks);
-        let (connection, _sent) = connection();
-        backend.catalog.set(Phase::Ready(Arc::clone(&connection)));
-        backend.maker.shared.life().take(Event::Listed, None);
-        assert_eq!(backend.state(), State::Connected);
-        connection.link.mux.close("it exited");
-        assert_eq!(backend.state(), State::Disconnected);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn silence_is_noticed_in_time() {
-        let (connection, _sent) = connection();
-        let shared = shared();
-        shared.life().take(Event::Listed, None);
-        let start = Instant::now();
-        let reason = until_dead(&connection, &written(), &shared, &shared.lineage).await;
-        assert_eq!(
-            reason,
-            "it missed 3 health checks in a row: no answer within 10s (its `health.timeout`)"
-        );
-        // Three times 30 s of silence and 10 s of waiting.
-        assert_eq!(start.elapsed(), SECOND * 120);
-        assert_eq!(shared.life().state(), State::Degraded);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn nothing_is_sent_while_the_server_speaks() {
-        let (connection, mut sent) = connection();
-        let (speaker, speaks) = (Arc::clone(&connection), Arc::new(AtomicBool::new(true)));
-        let flag = Arc::clone(&speaks);
-        Tasks::new().spawn("speaker", async move {
-            while flag.load(Ordering::Relaxed) {
-                sleep(SECOND * 20).await;
-                speaker.link.mux.hear();
-            }
-        });
-        let (written, shared) = (written(), shared());
-        let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
-        assert!(timeout(SECOND * 600, &mut watch).await.is_err());
-        assert!(sent.try_recv().is_err(), "nothing was asked");
-        speaks.store(false, Ordering::Relaxed);
-        let ping = tokio::select! {
-            ping = timeout(SECOND * 60, sent.recv()) => ping.unwrap().unwrap().take().unwrap(),
-            dead = watch => panic!("{dead}"),
-        };
-        let ping = String::from_utf8(ping.to_vec()).unwrap();
-        assert!(ping.contains(r#""method":"ping""#), "{ping}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_in_between_begins_the_count_anew() {
-        let (connection, mut sent) = connection();
-        let answering = Arc::clone(&connection);
-        // Every third check is answered.
-        Tasks::new().spawn("server", async move {
-            let mut count = 0;
-            while let Some(request) = sent.recv().await {
-                count += 1;
-                let Message::Request(request) = read(request) else {
-                    continue;
-                };
-                if count % 3 == 0 {
-                    answer(&answering, &request.id);
-                }
-            }
-        });
-        let (written, shared) = (written(), shared());
-        shared.life().take(Event::Listed, None);
-        let watch = until_dead(&connection, &written, &shared, &shared.lineage);
-        assert!(timeout(SECOND * 3600, watch).await.is_err());
-        assert_eq!(
-            shared.life().state(),
-            State::Degraded,
-            "a listing would end it"
-        );
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn suspicion_hurries() {
-        let (connection, _sent) = connection();
-        connection.link.mux.suspect();
-        let (written, shared, start) = (written(), shared(), Instant::now());
-        until_dead(&connection, &written, &shared, &shared.lineage).await;
-        // The first check is at once.
-        assert_eq!(start.elapsed(), SECOND * 90);
-    }
-
-    /// Behind a URL, what one connection reaches is there for all; each process of a program is another.
-    #[tokio::test(start_paused = true)]
-    async fn a_check_finds_the_server_there_for_all() {
-        for (is_remote, expect) in [(true, "half_open"), (false, "open")] {
-            let mut config = server();
-            if is_remote {
-                config.transport = Transport::Http(Remote {
-                    url: "http://127.0.0.1/mcp".parse().unwrap(),
-                    is_of_variable: false,
-                    headers: IndexMap::new(),
-                    auth: Auth::None,
-                });
-            }
-            let shared = shared_by(&config);
-            for _ in 0..config.breaker.failures {
-                let passage = shared.breaker.enter(None, Instant::now()).unwrap();
-                passage.end(Sign::Away).for_each(drop);
-            }
-            assert_eq!(shared.breaker.report().state, "open");
-            let (connection, mut sent) = connection();
-            connection.link.mux.suspect();
-            let answering = async {
-                while let Some(request) = sent.recv().await {
-                    if let Message::Request(request) = read(request) {
-                        return answer(&connection, &request.id);
-                    }
-                }
-            };
-            let written = Written::new(&config);
-            let watch = until_dead(&connection, &written, &shared, &shared.lineage);
-            let both = async { tokio::join!(watch, answering) };
-            assert!(timeout(SECOND * 5, both).await.is_err());
-            assert_eq!(shared.breaker.report().state, expect, "{is_remote}");
-        }
-    }
-
-    /// A server that answers checks, but each call as if it were gone.
-    #[tokio::test(start_paused = true)]
-    async fn suspicions_hurry_one_check_a_second() {
-        let (connection, mut sent) = connection();
-        let (written, shared) = (written(), shared());
-        let watch = until_dead(&connection, &written, &shared, &shared.lineage);
-        let checks = async {
-            let mut checks = 0;
-            for _ in 0..1000 {
-                connection.link.mux.suspect();
-                sleep(Duration::from_millis(10)).await;
-                while let Ok(request) = sent.try_recv() {
-                    let Message::Request(request) = read(request) else {
-                        panic!("it is asked");
-                    };
-                    answer(&connection, &request.id);
-                    checks += 1;
-                }
-            }
-            checks
-        };
-        let checks = tokio::select! {
-            checks = checks => checks,
-            dead = watch => panic!("{dead}"),
-        };
-        assert!((9..=11).contains(&checks), "{checks} in ten seconds");
-    }
-
-    /// A server that has missed a check, and what `change` then makes of the config; how often it is to
-    /// be listed again an hour later, and for how long it was watched until it was dead.
-    async fn rewritten(
-        answers: bool,
-        change: impl FnOnce(&mut Server),
-    ) -> (u64, Option<Duration>, State) {
-        let (connection, mut sent) = connection();
-        let (written, shared, start) = (written(), shared(), Instant::now());
-        shared.life().take(Event::Listed, None);
-        let listings = *shared.changes.borrow();
-        let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
-        assert!(timeout(SECOND * 50, &mut watch).await.is_err());
-        assert_eq!(shared.life().state(), State::Degraded, "one is missed");
-        while sent.try_recv().is_ok() {}
-        if answers {
-            let answering = Arc::clone(&connection);
-            Tasks::new().spawn("server", async move {
-                while let Some(request) = sent.recv().await {
-                    if let Message::Request(request) = read(request) {
-                        answer(&answering, &request.id);
-                    }
-                }
-            });
-        }
-        let mut other = server();
-        change(&mut other);
-        written.rewrite(&other, || {});
-        let dead = timeout(SECOND * 3600, watch).await.is_ok();
-        let listings = *shared.changes.borrow() - listings;
-        (
-            listings,
-            dead.then(|| start.elapsed()),
-            shared.life().state(),
-        )
-    }
-
-    /// What was missed before a reload is not forgotten by it.
-    #[tokio::test(start_paused = true)]
-    async fn other_settings_forget_no_miss() {
-        let elsewhere = |config: &mut Server| config.grace = SECOND * 7;
-        let rarely = |config: &mut Server| config.health.interval = SECOND * 60;
-        let never = |config: &mut Server| config.health.probe = Probe::Off;
-        let state = State::Degraded;
-        // Whoever answers is listed again, which ends it.
-        assert_eq!(rewritten(true, elsewhere).await, (1, None, state));
-        assert_eq!(rewritten(true, rarely).await, (1, None, state));
-        assert_eq!(rewritten(true, never).await, (1, None, state));
-        assert_eq!(rewritten(false, never).await, (1, None, state));
-        // Whoever does not is dead as soon as before: checks go on where they were.
-        let dead = Some(SECOND * 120);
-        assert_eq!(rewritten(false, elsewhere).await, (0, dead, state));
-        // Two more, from second 50 on, with 60 s before each and 10 s of waiting.
-        let dead = Some(SECOND * 190);
-        assert_eq!(rewritten(false, rarely).await, (0, dead, state));
-    }
-}
+mod tests;

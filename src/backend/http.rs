@@ -157,7 +157,10 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let request = self.request(Verb::POST, bytes, |headers, era| {
-            if era == Some(Era::Modern) {
+            if *exchange.method == Method::Discover {
+                head::probe(headers);
+            }
+            if era == Some(Era::Modern) || *exchange.method == Method::Discover {
                 head::name(exchange, headers);
             }
             head::trace(exchange, headers);

@@ -45,6 +45,7 @@ impl Hushed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ForPeople;
 
     #[test]
     fn what_a_program_was_given_is_not_shown() {
@@ -58,7 +59,7 @@ mod tests {
         let hushed = Hushed::of(&Command {
             program: "x".to_owned(),
             args: Vec::new(),
-            shown_args: Vec::new(),
+            shown_args: ForPeople::default(),
             env: env.into(),
             cwd: None,
         });

@@ -259,7 +259,12 @@ impl Link {
             self.mux.signals.lists_doubted();
         }
         let is_bad = |failure| Sign::of(failure, false) != Sign::None;
-        if self.as_http().is_some() && handshake::casts_doubt(self.mux.speaks_modern(), answer) {
+        let is_remote = self.as_http().is_some();
+        if is_remote && handshake::casts_doubt(answer) {
+            self.mux.doubt();
+            self.mux.suspect();
+        } else if is_remote && !self.mux.speaks_modern() && handshake::may_be_modern(answer) {
+            // Each agent can bring about such answers: they are no reason to look whether it is there.
             self.mux.doubt();
         } else if answer.as_ref().is_err_and(is_bad) {
             self.mux.suspect();

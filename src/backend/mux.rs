@@ -332,7 +332,6 @@ impl Mux {
 
     /// Notes that a call was answered as if another server had taken its place.
     pub(super) fn doubt(&self) {
-        self.suspicion.notify_one();
         self.doubt.notify_one();
     }
 

@@ -46,11 +46,16 @@ enum Version {
 /// Also from a bare 4, 5 or 7, which models like to write.
 impl<'de> Deserialize<'de> for Version {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let written = Value::deserialize(deserializer)?;
-        let written = written
-            .as_str()
-            .map_or_else(|| written.to_string(), str::to_owned);
-        match written.trim_start_matches('v') {
+        let written = match Value::deserialize(deserializer)? {
+            Value::String(text) => text,
+            Value::Number(number) => number.to_string(),
+            Value::Array(_) | Value::Bool(_) | Value::Null | Value::Object(_) => {
+                return Err(D::Error::custom(
+                    "the version is neither a string nor a number",
+                ));
+            }
+        };
+        match written.strip_prefix('v').unwrap_or(&written) {
             "4" => Ok(Self::V4),
             "5" => Ok(Self::V5),
             "7" => Ok(Self::V7),

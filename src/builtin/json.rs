@@ -203,8 +203,8 @@ fn rounding(document: &Value) -> Option<String> {
             let read = number.as_f64()?;
             (read.fract() == 0.0 && read.abs() >= LARGE).then(|| {
                 format!(
-                    "numbers of more than 64 bits, such as the one read as {read:e}, keep 15 digits here: two \
-                     that differ in others count as equal. Send them as strings where that matters"
+                    "whole numbers of more than 64 bits, such as the one read as {read:e}, keep some 15 digits \
+                     here: two that differ in others may count as equal. Send them as strings where that matters"
                 )
             })
         }

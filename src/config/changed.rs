@@ -125,7 +125,9 @@ const SETTINGS: [Setting; 42] = [
     },
     setting!("tools.timeout", tools.timeout),
     reached!("transport", chosen),
-    reached!("url", |it| remote(it).map(|it| &it.url)),
+    // What is shown of its path depends on whether a variable gave it.
+    reached!("url", |it| remote(it)
+        .map(|it| (&it.url, it.is_of_variable))),
     setting!("validate", validate),
 ];
 

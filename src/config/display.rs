@@ -226,7 +226,7 @@ fn reach(transport: &Transport, shown: &mut file::Server) {
 
 fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
     shown.command = Some(command.program.clone());
-    shown.args.clone_from(&command.shown_args);
+    shown.args.clone_from(&command.shown_args.0);
     shown.env.clone_from(&command.env);
     shown.cwd = command.cwd.as_deref().map(path);
     TransportKind::Stdio

@@ -106,6 +106,7 @@ pub(super) fn override_keys(
                     span: spans.value,
                     value: Value::Text(text.clone()),
                     origin: Origin::Environment,
+                    shown: None,
                 };
                 // Over a table a table is laid as that of a file is. Whether other text is one, the key
                 // that it is for decides.
@@ -351,6 +352,7 @@ fn placed(node: Node, span: Span) -> Node {
         span: place(node.span),
         value,
         origin: Origin::Environment,
+        shown: None,
     }
 }
 
@@ -400,5 +402,6 @@ fn from_figment(value: FigmentValue, span: Span) -> Node {
         span,
         value,
         origin: Origin::Environment,
+        shown: None,
     }
 }

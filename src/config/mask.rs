@@ -286,10 +286,16 @@ fn reference(text: &str) -> Option<usize> {
     ended.then(|| text.len() - name.len() + end + 1)
 }
 
+/// Whether `text` is the name of one variable: it tells nothing.
+fn is_reference(text: &str) -> bool {
+    reference(text) == Some(text.len()) && text.ends_with('}')
+}
+
 /// The words of a command line without what is secret in them.
 pub(super) fn shown_words(words: &[&str]) -> Vec<String> {
     let secrets = secret_words(words);
     let shown = words.iter().zip(secrets).map(|(word, start)| match start {
+        Some(start) if is_reference(&word[start..]) => (*word).to_owned(),
         Some(start) => format!("{}{MASK}", &word[..start]),
         None => without_secrets(word),
     });
@@ -331,7 +337,6 @@ fn first_secret(text: &str) -> Option<usize> {
 /// `headers`.
 fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
     const HANDING_ON: [&str; 4] = ["--env", "--header", "-H", "-e"];
-    let is_secret = |name: &str| matches!(secrecy(name), Secrecy::Whole);
     let start = |(index, word): (usize, &&str)| {
         let before = index.checked_sub(1).map_or("", |before| words[before]);
         let mut flags = HANDING_ON.iter();
@@ -340,7 +345,7 @@ fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
         let follows_flag = !is_handed_on
             && before.starts_with('-')
             && !before.contains('=')
-            && is_secret(before)
+            && sounds_secret(before)
             && !word.starts_with('-');
         if follows_flag {
             return Some(0);
@@ -349,7 +354,7 @@ fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
         let pair = glued.unwrap_or(word);
         let mut ends = pair.match_indices(['=', ':']).map(|(at, _)| at);
         let behind_name = ends
-            .find(|at| is_handed_on || is_secret(&pair[..*at]))
+            .find(|at| is_handed_on || sounds_secret(&pair[..*at]))
             .filter(|at| pair[..*at].chars().all(is_of_name))
             .map(|at| word.len() - pair.len() + at + 1);
         behind_name.or_else(|| {
@@ -378,6 +383,11 @@ enum Secrecy {
     Below,
     /// All of them are.
     Whole,
+}
+
+/// Whether what is called `name` is most likely secret, wherever it stands.
+pub(super) fn sounds_secret(name: &str) -> bool {
+    matches!(secrecy(name), Secrecy::Whole)
 }
 
 /// Judges `key` by its name alone, wherever it stands.

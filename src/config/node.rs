@@ -39,6 +39,9 @@ pub(super) struct Node {
     pub(super) span: Span,
     pub(super) value: Value,
     pub(super) origin: Origin,
+    /// The text as anybody may see it, with the names of variables for their values; where it is no other
+    /// than `value`, nothing.
+    pub(super) shown: Option<String>,
 }
 
 /// How a value came to be.
@@ -91,6 +94,7 @@ impl Node {
             span,
             value,
             origin: Origin::Written,
+            shown: None,
         }
     }
 
@@ -220,6 +224,7 @@ impl Node {
                 *below = above;
                 self.span = other.span;
                 self.origin = other.origin;
+                self.shown = other.shown;
             }
         }
     }
@@ -311,6 +316,18 @@ impl<'t> Place<'t> {
     /// Whether the value stands in a file as it is.
     pub(super) fn is_of_file(&self) -> bool {
         self.node.is_none_or(|node| node.origin == Origin::Written)
+    }
+
+    /// The text as anybody may see it, but for what looks secret in it; nothing when an environment
+    /// variable that overrides the key gave it.
+    pub(super) fn shown(&self) -> Option<&'t str> {
+        let node = self.node?;
+        match node.origin {
+            Origin::Environment => None,
+            Origin::Broken | Origin::Variable | Origin::Written => {
+                node.shown.as_deref().or(node.as_text())
+            }
+        }
     }
 
     /// The text, when it is one.

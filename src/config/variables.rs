@@ -10,7 +10,7 @@
 //! use to the reader.
 
 use super::{
-    Environment, Use, hint,
+    Environment, Use, hint, mask,
     node::{Node, Origin, Span, Value},
     report::{Finding, Findings, SourceText, Sources},
 };
@@ -123,6 +123,7 @@ impl Expander<'_> {
             source,
             lenient: self.lenient,
             output: String::new(),
+            shown: String::new(),
             has_variable: false,
             is_incomplete: false,
             problems: Vec::new(),
@@ -131,6 +132,7 @@ impl Expander<'_> {
         expansion.run(text, 0);
         let Expansion {
             output,
+            shown,
             has_variable,
             is_incomplete,
             problems,
@@ -150,6 +152,7 @@ impl Expander<'_> {
             self.findings.excuse(node.span);
         }
         if problems.is_empty() {
+            node.shown = (shown != output).then_some(shown);
             node.value = Value::Text(output);
             if has_variable {
                 node.origin = Origin::Variable;
@@ -183,6 +186,8 @@ struct Expansion<'e> {
     source: &'e SourceText,
     lenient: bool,
     output: String,
+    /// The same as our own configs would write it, with the names of variables for their values.
+    shown: String,
     has_variable: bool,
     /// Whether the name of a variable stands in for its value.
     is_incomplete: bool,
@@ -201,10 +206,10 @@ impl Expansion<'_> {
     fn run(&mut self, text: &str, depth: usize) {
         let mut rest = text;
         while let Some(at) = rest.find('$') {
-            self.output.push_str(&rest[..at]);
+            self.literal(&rest[..at]);
             let after = &rest[at + 1..];
             if after.starts_with('$') && !self.source.foreign {
-                self.output.push('$');
+                self.literal("$");
                 rest = &after[1..];
             } else if let Some(inner) = after.strip_prefix('{') {
                 let Some(end) = closing_brace(inner) else {
@@ -217,10 +222,24 @@ impl Expansion<'_> {
                 rest = &inner[end + 1..];
             } else {
                 self.output.push('$');
+                let is_alone = after.starts_with(|next| next != '$');
+                self.shown.push_str(if is_alone { "$" } else { "$$" });
                 rest = after;
             }
         }
-        self.output.push_str(rest);
+        self.literal(rest);
+    }
+
+    /// Puts out `text` as it is.
+    fn literal(&mut self, text: &str) {
+        self.output.push_str(text);
+        self.shown.push_str(&text.replace('$', "$$"));
+    }
+
+    /// Puts out the `value` of the variable `name`.
+    fn value(&mut self, name: &str, value: &str) {
+        self.output.push_str(value);
+        self.shown.extend(["${", name, "}"]);
     }
 
     /// Puts out what `${inner}` stands for.
@@ -254,8 +273,8 @@ impl Expansion<'_> {
     /// The value of the variable `name`, else `default`, else a problem.
     fn value_or(&mut self, name: &str, default: Option<&str>, depth: usize) {
         match (self.environment.get(name), default) {
-            (Some(value), _) => self.output.push_str(value),
-            (None, Some(default)) => self.run(default, depth + 1),
+            (Some(value), _) => self.value(name, value),
+            (None, Some(default)) => self.default(name, default, depth),
             (None, None) if self.lenient => self.stand_in(name),
             (None, None) => self.problems.push(Problem::Unset {
                 name: name.to_owned(),
@@ -263,8 +282,18 @@ impl Expansion<'_> {
         }
     }
 
+    /// Puts out the default of the variable `name`.
+    fn default(&mut self, name: &str, default: &str, depth: usize) {
+        let start = self.shown.len();
+        self.run(default, depth + 1);
+        if mask::sounds_secret(name) {
+            self.shown.truncate(start);
+            self.shown.push_str(mask::MASK);
+        }
+    }
+
     fn stand_in(&mut self, name: &str) {
-        self.output.push_str(name);
+        self.value(name, name);
         self.is_incomplete = true;
     }
 
@@ -293,12 +322,12 @@ impl Expansion<'_> {
         let folder = self.source.folder();
         match inner {
             "userHome" => self.value_or("HOME", None, depth),
-            "workspaceFolder" => self.output.push_str(&folder.to_string_lossy()),
+            "workspaceFolder" => self.literal(&folder.to_string_lossy()),
             "workspaceFolderBasename" => {
                 let name = folder.file_name().unwrap_or_default().to_string_lossy();
-                self.output.push_str(&name);
+                self.literal(&name);
             }
-            "pathSeparator" | "/" => self.output.push(std::path::MAIN_SEPARATOR),
+            "pathSeparator" | "/" => self.literal(std::path::MAIN_SEPARATOR_STR),
             _ => return self.foreign_prefix(inner, depth),
         }
         true
@@ -319,14 +348,11 @@ impl Expansion<'_> {
                     written: format!("${{{inner}}}"),
                 });
             }
-            "workspaceFolder" => {
-                self.output
-                    .push_str(&self.source.folder().to_string_lossy());
-            }
+            "workspaceFolder" => self.literal(&self.source.folder().to_string_lossy()),
             name => match rest.strip_prefix('-') {
                 // As in a shell, an empty variable takes the default too.
                 Some(default) if self.environment.get(name).is_none_or(str::is_empty) => {
-                    self.run(default, depth + 1);
+                    self.default(name, default, depth);
                 }
                 Some(_) => self.value_or(name, None, depth),
                 None => return false,
@@ -339,10 +365,16 @@ impl Expansion<'_> {
     fn input(&mut self, id: &str) {
         let name = input_variable(id);
         let default = self.source.inputs.get(id).cloned().flatten();
-        match self.environment.get(&name).map(str::to_owned).or(default) {
-            Some(value) => self.output.push_str(&value),
-            None if self.lenient => self.stand_in(&name),
-            None => self.problems.push(Problem::Input {
+        match (self.environment.get(&name), default) {
+            (Some(value), _) => self.value(&name, value),
+            // Nothing in it is expanded; whether it is secret its name may say.
+            (None, Some(default)) if mask::sounds_secret(id) => {
+                self.output.push_str(&default);
+                self.shown.push_str(mask::MASK);
+            }
+            (None, Some(default)) => self.literal(&default),
+            (None, None) if self.lenient => self.stand_in(&name),
+            (None, None) => self.problems.push(Problem::Input {
                 id: id.to_owned(),
                 name,
             }),

@@ -161,6 +161,14 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .await;
     send(&serving.child, Signal::HUP);
     serving.says("read again: nothing differs").await;
+    fs::write(place.file("cert.pem"), "").expect("written");
+    serving
+        .says("cert.pem: the file has no certificate in PEM")
+        .await;
+    renew();
+    serving
+        .says("read again: certificate taken anew: tls")
+        .await;
     // Those of a refused config are followed as well: they may be all that is wrong with it.
     let moved = "[tls]\ncert = \"cert.pem\"\nkey = \"moved.pem\"\n";
     fs::write(place.file("tollbridge.toml"), format!("{TOOLBOX}\n{moved}")).expect("written");

@@ -273,7 +273,7 @@ fn arguments_of_variables_are_shown_by_name() {
         shown["servers"]["x"]["args"].to_string()
     };
     let args = r#"["${KEY}","-p","a${KEY}b","--token=${KEY}","${HOME}/notes","plain"]"#;
-    let expect = r#"["${KEY}","-p","a${KEY}b","--token=***","${HOME}/notes","plain"]"#;
+    let expect = args;
     let toml = format!("[servers.x]\ncommand = \"cat\"\nargs = {args}\n");
     let json = format!(r#"{{"mcpServers":{{"x":{{"command":"cat","args":{args}}}}}}}"#);
     let yaml = "servers:\n  x:\n    command: cat\n    args:\n    - ${KEY}\n    - -p\n    - 'a${KEY}b'\n    \
@@ -285,11 +285,42 @@ fn arguments_of_variables_are_shown_by_name() {
     ] {
         assert_eq!(shown(name, file, &environment), expect, "{name}");
     }
-    let escaped = "[servers.x]\ncommand = \"cat\"\nargs = [\"a\\t${KEY}\"]\n";
-    assert_eq!(shown("a.toml", escaped, &environment), r#"["***"]"#);
-    let overridden = [("TOLLBRIDGE_SERVERS__X__ARGS", "[\"hunter2\"]")];
-    let file = "[servers.x]\ncommand = \"cat\"\n";
-    assert_eq!(shown("a.toml", file, &overridden), r#"["***"]"#);
+    let toml = |args: &str| format!("[servers.x]\ncommand = \"cat\"\nargs = {args}\n");
+    for (args, expect) in [
+        (
+            r#"["a\t${KEY}", '"${KEY}"']"#,
+            r#"["a\t${KEY}","\"${KEY}\""]"#,
+        ),
+        // Of what has a default, the default is what runs.
+        (
+            r#"["${OTHER:/x}/${KEY}", "${A_TOKEN:hunter2}"]"#,
+            r#"["/x/${KEY}","***"]"#,
+        ),
+        (r#"["--token", "a${KEY}"]"#, r#"["--token","***"]"#),
+        (r#"["$${KEY} $KEY $$"]"#, r#"["$${KEY} $KEY $$"]"#),
+    ] {
+        assert_eq!(shown("a.toml", &toml(args), &environment), expect, "{args}");
+    }
+    let yaml = "servers:\n  x:\n    command: cat\n    args:\n    - &a \"${KEY}x\"\n    - *a\n    \
+                - !!str ${KEY}\n    - 'it''s ${KEY}'\n";
+    let expect = r#"["${KEY}x","${KEY}x","${KEY}","it's ${KEY}"]"#;
+    assert_eq!(shown("a.yaml", yaml, &environment), expect);
+    let of_vs_code = r#"{"inputs":[{"id":"key","type":"promptString"}],"servers":{"x":{"command":"cat","args":
+        ["${env:KEY}","${env:HOME}/.npm","${userHome}/b","${workspaceFolder}/a","${input:key}","$$$"]}}}"#;
+    let expect = r#"["${KEY}","${HOME}/.npm","${HOME}/b","/etc/tollbridge/a","${KEY}","$$$$$$"]"#;
+    assert_eq!(shown("a.json", of_vs_code, &environment), expect);
+    for (args, expect) in [
+        (r#"["hunter2"]"#, r#"["***"]"#),
+        (r#"["hunter2", "${Y}pw"]"#, r#"["***","***"]"#),
+        (
+            r#"[sh, -c, "echo ${HOME} hunter2"]"#,
+            r#"["***","***","***"]"#,
+        ),
+    ] {
+        let overridden = [("TOLLBRIDGE_SERVERS__X__ARGS", args)];
+        let file = "[servers.x]\ncommand = \"cat\"\n";
+        assert_eq!(shown("a.toml", file, &overridden), expect, "{args}");
+    }
 }
 
 /// Some services have their key in the path: what a variable gave is not shown, what is written is.

@@ -537,9 +537,15 @@ async fn a_server_of_another_era_is_noticed() {
 }
 
 async fn notices_another_era(keys: &str) {
-    for (before, after, revision) in [
-        (Era::Modern, Era::Legacy, "2025-11-25"),
-        (Era::Legacy, Era::Modern, "2026-07-28"),
+    // What servers of 2026-07-28 say to whoever sends no envelope.
+    let unsupported = r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}"#;
+    let invalid = r#"{"code":-32602,"message":"no"}"#;
+    let unknown = r#"{"code":-32601,"message":"no"}"#;
+    for (before, after, revision, refusal) in [
+        (Era::Modern, Era::Legacy, "2025-11-25", None),
+        (Era::Legacy, Era::Modern, "2026-07-28", Some(unsupported)),
+        (Era::Legacy, Era::Modern, "2026-07-28", Some(invalid)),
+        (Era::Legacy, Era::Modern, "2026-07-28", Some(unknown)),
     ] {
         for front in [Front::Streamable, Front::Modern] {
             for capabilities in ["{}", r#"{"sampling":{}}"#] {
@@ -555,12 +561,17 @@ async fn notices_another_era(keys: &str) {
                 client.answer("1").await.value();
                 backend.becomes(after);
                 backend.on_request(move |request| {
-                    let is_call = request.method() == "tools/call";
                     let speaks = request.param(&VERSION).is_some() == (after == Era::Modern);
-                    (is_call && speaks)
-                        .then(|| Auto::Result(r#"{"resultType":"complete"}"#.to_owned()))
+                    let refused = refusal.map(|refusal| Auto::Error(refusal.to_owned()));
+                    let served = || Auto::Result(r#"{"resultType":"complete"}"#.to_owned());
+                    match request.method() {
+                        _ if !speaks && refused.is_some() => refused,
+                        "tools/call" if speaks => Some(served()),
+                        _ => None,
+                    }
                 });
-                let what = format!("{keys} {before:?} {front:?} {capabilities}: a call is served");
+                let what =
+                    format!("{keys} {before:?} {refusal:?} {front:?} {capabilities}: served");
                 soon(&what, async {
                     loop {
                         client.ask("2", "tools/call", ECHO).await;
@@ -577,6 +588,33 @@ async fn notices_another_era(keys: &str) {
                     .await;
                 gateway.stop().await;
             }
+        }
+    }
+}
+
+/// A server of the legacy era may refuse each `ping`, and tell of wrong arguments, in the words that others
+/// have for requests of that era: it stays who it is.
+#[tokio::test]
+async fn a_server_that_refuses_each_ping_stays() {
+    for transport in [Transport::Http, Transport::Stdio] {
+        for code in [-32601, -32602] {
+            let refusal = format!(r#"{{"code":{code},"message":"no"}}"#);
+            let backend = Backend::start(transport, Era::Legacy).await;
+            backend.on_request(move |request| {
+                let is_refused = ["ping", "tools/call"].contains(&request.method());
+                is_refused.then(|| Auto::Error(refusal.clone()))
+            });
+            let keys = "health = { probe = \"ping\", interval = \"50ms\" }";
+            let gateway = TestGateway::new().server_with("x", &backend, keys);
+            let gateway = gateway.start().await;
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            client.ask("1", "tools/call", ECHO).await;
+            assert_eq!(client.answer("1").await.code(), code, "{transport:?}");
+            let checked = |s: &serde_json::Value| s["health_checks"]["answered"].as_u64() > Some(5);
+            let status = gateway.status_until("x", checked).await;
+            assert_eq!(status["state"], "connected", "{transport:?} {status}");
+            assert_eq!(backend.greeted(), 1, "{transport:?} {code}");
+            gateway.stop().await;
         }
     }
 }

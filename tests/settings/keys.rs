@@ -387,11 +387,16 @@ fn how_a_server_is_reached_is_told_by_its_keys() {
         let (old, new) = (server(old), server(new));
         assert_eq!(old.changes_to(&new), expect, "{old:?} {new:?}");
         assert_eq!(new.changes_to(&old), expect, "{new:?} {old:?}");
+        assert_eq!(old.runs_like(&new), expect.is_empty(), "{old:?} {new:?}");
     };
     let program = "command = 'a'\nargs = ['b']\nenv = { A = '1' }\ncwd = '/a'";
     let url = "url = 'http://localhost/a'\n";
     let with = |keys: &str| format!("{url}{keys}");
     check("command = 'a'", program, &["args", "cwd", "env"]);
+    // A variable stands for the same argument, but hides the path of a URL.
+    let variable = program.replace("'b'", "'${NONE:b}'");
+    check(program, &variable, &[]);
+    check(url, "url = '${NONE:http://localhost/a}'", &["url"]);
     check("command = 'a'", url, &["command", "url"]);
     check(program, url, &["args", "command", "cwd", "env", "url"]);
     check(

@@ -103,6 +103,12 @@ impl Talk {
 /// Headers that most messages add: method and name.
 const ADDED: usize = 2;
 
+/// A `server/discover` is one of 2026-07-28, whatever else is spoken: it asks which revisions are.
+pub(super) fn probe(headers: &mut HeaderMap) {
+    let value = HeaderValue::from_static(Revision::MODERN.as_str());
+    headers.insert(header::PROTOCOL_VERSION, value);
+}
+
 /// Adds the headers in which a request of 2026-07-28 repeats its method, name and arguments.
 pub(super) fn name(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
     let mut put = |name: HeaderName, value: &str| {

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 
 use super::{Resolver, quote};
 use crate::config::{
-    Auth, Command, Remote, Secret, Transport, Use,
+    Auth, Command, ForPeople, Remote, Secret, Transport, Use,
     file::{self, TransportKind},
     hint, mask,
     node::Place,
@@ -168,27 +168,10 @@ impl Resolver<'_> {
         Some(Transport::Stdio(Command {
             program,
             args: server.args.clone(),
-            shown_args: self.shown_args(&server.args, &args),
+            shown_args: shown_args(&server.args, &args),
             env,
             cwd,
         }))
-    }
-
-    /// `args` without the values of variables, which may be secret whatever stands before them.
-    fn shown_args(&self, args: &[String], at: &Place<'_>) -> Vec<String> {
-        let written = args.iter().enumerate().map(|(index, arg)| {
-            let at = at.item(index);
-            if at.is_of_file() {
-                return arg.as_str();
-            }
-            let span = at.span();
-            let text = span.map(|span| self.surroundings.sources.written(span));
-            let text = text.map(|text| text.trim_matches(['"', '\'']));
-            // An escape, or what overrides the file: not as a reader of the file would know it.
-            text.filter(|text| text.contains("${") && !text.contains(['\\', '\n']))
-                .unwrap_or(mask::MASK)
-        });
-        mask::shown_words(&written.collect::<Vec<_>>())
     }
 
     fn mismatch(&mut self, why: &str, at: &Place<'_>) {
@@ -472,6 +455,12 @@ pub(crate) fn with_scheme(url: &str) -> Option<String> {
 fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// `args` without the values of variables, which may be secret whatever stands before them.
+fn shown_args(args: &[String], at: &Place<'_>) -> ForPeople<Vec<String>> {
+    let shown = (0..args.len()).map(|index| at.item(index).shown().unwrap_or(mask::MASK));
+    ForPeople(mask::shown_words(&shown.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

@@ -497,7 +497,7 @@ impl Script {
         };
         let hook = lock(&self.hook).clone();
         let auto = hook.and_then(|hook| hook(&asked.envelope));
-        match auto.unwrap_or_else(|| self.auto(&asked.envelope)) {
+        match auto.unwrap_or_else(|| self.auto(&asked)) {
             Auto::Die => asked.die().await,
             Auto::Error(error) => asked.refuse(&error).await,
             Auto::Acknowledge(honoured) => self.acknowledge(asked, honoured).await,
@@ -522,13 +522,19 @@ impl Script {
         self.open.send_modify(|count| *count += 1);
     }
 
-    fn auto(&self, request: &Envelope) -> Auto {
+    fn auto(&self, asked: &Asked) -> Auto {
+        let request = &asked.envelope;
         let unknown = || Auto::Error(r#"{"code":-32601,"message":"no such method"}"#.to_owned());
         let capabilities = lock(&self.capabilities).clone();
         let era = self.era();
         if era == Era::Modern && request.param(&VERSION).is_none() {
             let refusal = r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":""}}"#;
             return Auto::Error(refusal.to_owned());
+        }
+        let is_http = matches!(self.transport, Transport::Http | Transport::HttpEvents);
+        let revision = asked.headers.get("mcp-protocol-version");
+        if era == Era::Modern && is_http && revision.is_none_or(|it| it != "2026-07-28") {
+            return Auto::Error(r#"{"code":-32020,"message":"no"}"#.to_owned());
         }
         match (request.method(), era) {
             ("initialize", Era::Legacy) => {

@@ -145,11 +145,9 @@ impl Watch<'_> {
                     misses.note();
                     self.shared.suspect_from(self.lineage);
                     let count = misses.count;
-                    let text = format!("it missed {count} health checks in a row: {failure}");
-                    self.tell(Event::Missed, text);
+                    self.tell(Event::Missed, missed(count, &failure));
                     if count >= health.failures && !self.may_answer() {
-                        let cause = failure.for_client();
-                        return format!("it missed {count} health checks in a row: {cause}");
+                        return missed(count, &failure.for_client());
                     }
                 }
             }
@@ -202,6 +200,15 @@ impl Watch<'_> {
         *misses = Misses::default();
         self.shared.is_well_again_on(self.lineage);
     }
+}
+
+/// That `count` checks were missed, the last of them for `cause`.
+fn missed(count: u32, cause: &impl std::fmt::Display) -> String {
+    let checks = match count {
+        1 => "a health check".to_owned(),
+        count => format!("{count} health checks in a row"),
+    };
+    format!("it missed {checks}: {cause}")
 }
 
 /// How long the most patient of its calls waits for a sign of life.

@@ -179,7 +179,7 @@ impl Backend {
             self.stats
                 .latency()
                 .percentile(part)
-                .map(|latency| latency.as_secs_f64() * 1e3)
+                .map(|latency| (latency.as_secs_f64() * 1e6).round() / 1e3)
         };
         let info = connection.and_then(|connection| connection.hello.info.clone());
         let held_back_until = lead.held_back_until(&phase);

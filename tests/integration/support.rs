@@ -9,5 +9,5 @@ pub(crate) mod wire;
 
 pub(crate) use backend::{ALL, Auto, Backend, Era, Transport};
 pub(crate) use client::{Client, Front};
-pub(crate) use gateway::{Gateway, TestGateway};
+pub(crate) use gateway::{Gateway, TestGateway, initialize, with_one_server};
 pub(crate) use wire::{soon, value};

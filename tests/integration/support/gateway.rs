@@ -14,6 +14,7 @@ use super::{
     backend::{Backend, Era, Transport},
     client::{Client, Front, Introduction, Who},
     http::Http,
+    wire::request,
     wire::{PATIENCE, soon, value},
 };
 
@@ -276,3 +277,24 @@ impl Gateway {
 
 /// Pause between looks at what has no event of its own.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// A gateway before one legacy server, `x`, which is a process.
+pub(crate) async fn with_one_server() -> (Gateway, Backend) {
+    let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = TestGateway::new().server("x", &backend).start().await;
+    (gateway, backend)
+}
+
+pub(crate) async fn initialize(gateway: &Gateway, revision: &str) -> String {
+    let params = format!(
+        r#"{{"protocolVersion":"{revision}","capabilities":{{}},"clientInfo":{{"name":"t","version":"1"}}}}"#
+    );
+    let answer = gateway
+        .http()
+        .post("/mcp", request("1", "initialize", &params))
+        .await;
+    let session = answer.header("mcp-session-id").unwrap().to_owned();
+    let result = value(&answer.text().await);
+    assert_eq!(result["result"]["protocolVersion"], revision);
+    session
+}

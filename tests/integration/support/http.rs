@@ -11,12 +11,13 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 
-use super::wire::{Event, soon, take_events};
+use super::wire::{Event, soon, take_events, value};
 
 /// Headers as written in tests.
 pub(crate) type Headers<'a> = &'a [(&'a str, &'a str)];
 
 /// What a client of streamable HTTP sends with a message.
+pub(crate) const PING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
 pub(crate) const JSON: [(&str, &str); 2] = [
     ("content-type", "application/json"),
     ("accept", "application/json, text/event-stream"),
@@ -186,4 +187,11 @@ impl Events {
         let rest = soon("the stream ends", self.next()).await;
         assert_eq!(rest, None);
     }
+}
+
+/// The code of the error that is the answer.
+pub(crate) async fn code(answer: Answer) -> i64 {
+    value(&answer.text().await)["error"]["code"]
+        .as_i64()
+        .unwrap()
 }

@@ -19,7 +19,7 @@ use indexmap::IndexMap;
 use super::{books::Keeper, warn_if_empty, warn_of_unusable};
 use crate::{
     audit::EventKind,
-    config::{Authentication, Budget, Config, Mistakes, Terms},
+    config::{Authentication, Budget, Config, Governance, Mistakes, Terms},
     governance::{InvalidTerms, Law},
     http::{Certificate, Certificates, Edge, InvalidTls},
     lock::lock,
@@ -330,7 +330,6 @@ fn others(old: &Config, new: &Config) -> Vec<String> {
         ),
         ("drain_timeout", *drain_timeout == new.drain_timeout),
         ("first_list_wait", *first_list_wait == new.first_list_wait),
-        ("governance", *governance == new.governance),
         ("keep_alive", *keep_alive == new.keep_alive),
         ("limits", *limits == new.limits),
         ("list_page_size", *list_page_size == new.list_page_size),
@@ -345,12 +344,58 @@ fn others(old: &Config, new: &Config) -> Vec<String> {
             *session_idle_timeout == new.session_idle_timeout,
         ),
     ];
-    let changed = settings.iter().filter(|(_, is_same)| !is_same);
-    let changed: Vec<&str> = changed.map(|(key, _)| *key).collect();
+    let governing = of_governance(governance, &new.governance);
+    let changed = settings.iter().chain(&governing);
+    let changed = changed.filter(|(_, is_same)| !is_same);
+    let mut changed: Vec<&str> = changed.map(|(key, _)| *key).collect();
+    changed.sort_unstable();
     if !changed.is_empty() {
         others.push(format!("changed: {}", changed.join(", ")));
     }
     others
+}
+
+/// The keys of `[governance]`, each with whether `new` says the same as `old`.
+fn of_governance(old: &Governance, new: &Governance) -> [(&'static str, bool); 13] {
+    // Whole, so that a new key cannot be forgotten.
+    let Governance {
+        auth,
+        is_auth_written,
+        errors,
+        error_codes,
+        price,
+        charge_errors,
+        teams,
+        terms,
+    } = old;
+    let Terms {
+        policy,
+        budget,
+        rate,
+        tool_rate,
+        scan,
+        args,
+        observe,
+    } = terms;
+    let is_auth_same = (*auth, *is_auth_written) == (new.auth, new.is_auth_written);
+    [
+        ("governance.args", *args == new.terms.args),
+        ("governance.auth", is_auth_same),
+        ("governance.budget", *budget == new.terms.budget),
+        (
+            "governance.charge_errors",
+            *charge_errors == new.charge_errors,
+        ),
+        ("governance.error_codes", *error_codes == new.error_codes),
+        ("governance.errors", *errors == new.errors),
+        ("governance.observe", *observe == new.terms.observe),
+        ("governance.policy", *policy == new.terms.policy),
+        ("governance.price", *price == new.price),
+        ("governance.rate", *rate == new.terms.rate),
+        ("governance.scan", *scan == new.terms.scan),
+        ("governance.teams", *teams == new.teams),
+        ("governance.tool_rate", *tool_rate == new.terms.tool_rate),
+    ]
 }
 
 /// Which of the `what` came, differ and went.
@@ -488,7 +533,7 @@ mod tests {
             [servers.docs]
             command = "x"
             [governance]
-            auth = "keys"
+            auth = "anonymous"
             price = "0.02"
             [agents.alice]
             budget = { limit = "2.00" }
@@ -502,7 +547,7 @@ mod tests {
             "agents changed: alice",
             "agents removed: carol",
             "profiles added: reading",
-            "changed: danger_listen_without_auth, governance, keep_alive",
+            "changed: danger_listen_without_auth, governance.auth, governance.price, keep_alive",
         ];
         assert_eq!(others(&old, &new), expect);
         assert!(others(&new, &new).is_empty());

@@ -6,6 +6,7 @@
 //! connections, sessions end, servers are stopped, every task has ended.
 
 mod books;
+mod differences;
 mod reload;
 mod watch;
 
@@ -134,7 +135,7 @@ impl Core {
     }
 
     /// Stops everything; running calls may finish until the drain timeout. Whether they and every
-    /// task did.
+    /// task did, and all of it is recorded.
     pub async fn stop(self) -> bool {
         self.tasks.drain();
         let drained = timeout(self.proxy.settings().drain_timeout, self.idle())
@@ -154,9 +155,9 @@ impl Core {
         if !finished {
             tracing::warn!("something did not end within {STOP_PATIENCE:?}; it is left behind");
         }
-        self.keeper.close().await;
+        let is_recorded = self.keeper.close().await;
         tracing::info!(cut_off, "stopped");
-        drained && finished
+        drained && finished && is_recorded
     }
 
     async fn idle(&self) {

@@ -28,6 +28,7 @@ mod target;
 use std::{io, process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
+use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::sleep,
@@ -154,7 +155,10 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
         .build();
     match runtime {
         Ok(runtime) => {
-            let code = runtime.block_on(work);
+            let code = runtime.block_on(async {
+                survive_file_limits();
+                work.await
+            });
             // A thread of the runtime may still wait for input that never comes.
             runtime.shutdown_background();
             code
@@ -201,6 +205,15 @@ async fn interrupted_again() {
     // Meanwhile they are caught, and mean nothing.
     sleep(SAME_SIGNAL).await;
     interrupted().await;
+}
+
+/// From now on a file that would outgrow what the system lets this process write (`ulimit -f`) fails the
+/// write, as a full disk does, where it would end the process.
+fn survive_file_limits() {
+    // Whoever has caught a signal once never gets its usual effect again.
+    if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
+        tracing::warn!(%error, "a limit on the size of files would end this process");
+    }
 }
 
 /// Completes on a signal of `kind`; never when the system does not let us catch it.

@@ -476,7 +476,9 @@ impl Governance {
         }
         let kept = self.books.audit.opened(&ticket.opening());
         kept.kept().await.map_err(|error| {
-            tracing::error!(invocation = %ticket.id, %error, "a call cannot be recorded");
+            // That the log cannot be written is said once; the line of each call says that it was refused
+            // for that.
+            tracing::debug!(invocation = %ticket.id, %error, "a call cannot be recorded");
             Refusal::AuditUnavailable
         })
     }

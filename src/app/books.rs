@@ -6,7 +6,7 @@
 //! once no call is left: budgets, audit, its index, store.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
     time::Duration,
@@ -276,8 +276,8 @@ impl Keeper {
         }
     }
 
-    /// Closes everything, once no call is left.
-    pub(super) async fn close(&self) {
+    /// Closes everything, once no call is left. Whether all that was to be recorded is.
+    pub(super) async fn close(&self) -> bool {
         if let Some(budgets) = &self.books.budgets {
             warn(
                 "budgets are not settled; the next start does it",
@@ -285,27 +285,48 @@ impl Keeper {
             );
         }
         let audit = Arc::clone(&self.books.audit);
-        match spawn_blocking(move || audit.close()).await {
-            Ok(closed) => warn("the audit is not closed; the next start does it", closed),
-            Err(error) => tracing::warn!(%error, "the audit is not closed"),
-        }
+        let closed = spawn_blocking(move || audit.close()).await;
+        let is_recorded = match closed {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) if error.loses_lines() => {
+                tracing::error!(
+                    %error,
+                    "lines of the audit are lost; the next start charges the calls that were under way, and \
+                     records them as `interrupted`"
+                );
+                false
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the audit is not closed; the next start does it");
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the audit is not closed");
+                true
+            }
+        };
         // Verification misses what the index knows: it is to know the end of the chain, too.
         let mut indexer = lock(&self.indexer).take();
         follow_log(&mut indexer).await;
         if let Some(store) = &self.store {
             store.close().await;
         }
+        is_recorded
     }
 }
 
-/// What people are told of `data_dir` where its store was removed and nothing else was.
+/// What people are told of `data_dir` where its store was removed, or emptied, and nothing else was.
 pub(crate) fn lost_store(data_dir: &Path) -> Option<String> {
-    let is_gone = !data_dir.join(FILE_NAME).exists();
+    let store = fs::metadata(data_dir.join(FILE_NAME));
+    let is_gone = store.map_or_else(
+        |error| error.kind() == io::ErrorKind::NotFound,
+        |store| store.len() == 0,
+    );
     let chains = audit::chains(&data_dir.join("audit"));
     let is_lost = is_gone && chains.is_ok_and(|chains| !chains.is_empty());
     is_lost.then(|| {
         format!(
-            "the audit has records, but {FILE_NAME} beside it is gone, and with it the agents, keys \
+            "the audit has records, but {FILE_NAME} beside it is gone or empty, and with it the agents, keys \
              and spending that were kept there"
         )
     })

@@ -7,19 +7,15 @@
 
 use std::{
     collections::HashMap,
-    fmt::Display,
-    hash::Hash,
     net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
 };
 
-use indexmap::IndexMap;
-
-use super::{books::Keeper, warn_if_empty, warn_of_unusable};
+use super::{books::Keeper, differences::differences, warn_if_empty, warn_of_unusable};
 use crate::{
     audit::EventKind,
-    config::{Authentication, Budget, Config, Governance, Mistakes, Terms},
+    config::{Authentication, Budget, Config, Mistakes, Terms},
     governance::{InvalidTerms, Law},
     http::{Certificate, Certificates, Edge, InvalidTls},
     lock::lock,
@@ -233,7 +229,7 @@ impl Reloader {
                 ..config.clone()
             });
         }
-        let mut others = others(&running, &config);
+        let mut others = differences(&running, &config);
         if let Some((certificates, certificate)) = shown
             && certificates.show(certificate)
         {
@@ -286,140 +282,6 @@ fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
         !before.is_empty() && !budgets.is_empty() && !before.iter().any(is_kept)
     });
     changed.map(|(whose, _)| whose).collect()
-}
-
-/// In what `new` differs from `old` beside servers and what is fixed; only names, since terms can
-/// hold secrets.
-fn others(old: &Config, new: &Config) -> Vec<String> {
-    // Whole, so that a new key cannot be forgotten.
-    let Config {
-        listen: _,
-        danger_listen_without_auth,
-        port_search: _,
-        allowed_hosts,
-        allowed_origins,
-        workers: _,
-        log: _,
-        tls: _,
-        locality,
-        limits,
-        keep_alive,
-        first_list_wait,
-        drain_timeout,
-        request_state_ttl,
-        session_idle_timeout,
-        list_page_size,
-        naming,
-        data_dir: _,
-        governance,
-        audit,
-        agents,
-        profiles,
-        servers: _,
-        named_files: _,
-    } = old;
-    let mut others = by_name("agents", agents, &new.agents);
-    others.extend(by_name("profiles", profiles, &new.profiles));
-    let settings = [
-        ("allowed_hosts", *allowed_hosts == new.allowed_hosts),
-        ("allowed_origins", *allowed_origins == new.allowed_origins),
-        ("audit", *audit == new.audit),
-        (
-            "danger_listen_without_auth",
-            *danger_listen_without_auth == new.danger_listen_without_auth,
-        ),
-        ("drain_timeout", *drain_timeout == new.drain_timeout),
-        ("first_list_wait", *first_list_wait == new.first_list_wait),
-        ("keep_alive", *keep_alive == new.keep_alive),
-        ("limits", *limits == new.limits),
-        ("list_page_size", *list_page_size == new.list_page_size),
-        ("locality", *locality == new.locality),
-        ("naming", *naming == new.naming),
-        (
-            "request_state_ttl",
-            *request_state_ttl == new.request_state_ttl,
-        ),
-        (
-            "session_idle_timeout",
-            *session_idle_timeout == new.session_idle_timeout,
-        ),
-    ];
-    let governing = of_governance(governance, &new.governance);
-    let changed = settings.iter().chain(&governing);
-    let changed = changed.filter(|(_, is_same)| !is_same);
-    let mut changed: Vec<&str> = changed.map(|(key, _)| *key).collect();
-    changed.sort_unstable();
-    if !changed.is_empty() {
-        others.push(format!("changed: {}", changed.join(", ")));
-    }
-    others
-}
-
-/// The keys of `[governance]`, each with whether `new` says the same as `old`.
-fn of_governance(old: &Governance, new: &Governance) -> [(&'static str, bool); 13] {
-    // Whole, so that a new key cannot be forgotten.
-    let Governance {
-        auth,
-        is_auth_written,
-        errors,
-        error_codes,
-        price,
-        charge_errors,
-        teams,
-        terms,
-    } = old;
-    let Terms {
-        policy,
-        budget,
-        rate,
-        tool_rate,
-        scan,
-        args,
-        observe,
-    } = terms;
-    let is_auth_same = (*auth, *is_auth_written) == (new.auth, new.is_auth_written);
-    [
-        ("governance.args", *args == new.terms.args),
-        ("governance.auth", is_auth_same),
-        ("governance.budget", *budget == new.terms.budget),
-        (
-            "governance.charge_errors",
-            *charge_errors == new.charge_errors,
-        ),
-        ("governance.error_codes", *error_codes == new.error_codes),
-        ("governance.errors", *errors == new.errors),
-        ("governance.observe", *observe == new.terms.observe),
-        ("governance.policy", *policy == new.terms.policy),
-        ("governance.price", *price == new.price),
-        ("governance.rate", *rate == new.terms.rate),
-        ("governance.scan", *scan == new.terms.scan),
-        ("governance.teams", *teams == new.teams),
-        ("governance.tool_rate", *tool_rate == new.terms.tool_rate),
-    ]
-}
-
-/// Which of the `what` came, differ and went.
-fn by_name<K, V>(what: &str, old: &IndexMap<K, V>, new: &IndexMap<K, V>) -> Vec<String>
-where
-    K: Eq + Hash + Display,
-    V: PartialEq,
-{
-    let (known, added): (Vec<_>, Vec<_>) = new.iter().partition(|(key, _)| old.contains_key(*key));
-    let differ = known
-        .into_iter()
-        .filter(|(key, value)| old.get(*key) != Some(*value));
-    let removed = old.iter().filter(|(key, _)| !new.contains_key(*key));
-    let all = [
-        ("added", added),
-        ("changed", differ.collect()),
-        ("removed", removed.collect()),
-    ];
-    let some = all.into_iter().filter(|(_, which)| !which.is_empty());
-    some.map(|(how, which)| {
-        let names: Vec<String> = which.iter().map(|(key, _)| key.to_string()).collect();
-        format!("{what} {how}: {}", names.join(", "))
-    })
-    .collect()
 }
 
 impl Reloaded {
@@ -510,46 +372,5 @@ mod tests {
         let expect = ["agents without one of their own", "agent `alice`"];
         assert_eq!(counted_anew(&old, &new), expect);
         assert!(counted_anew(&new, &new).is_empty());
-    }
-
-    #[test]
-    fn what_differs_beside_servers_is_named() {
-        let old = config(
-            r#"
-            [servers.docs]
-            command = "x"
-            [governance]
-            auth = "keys"
-            [agents.alice]
-            budget = { limit = "1.00" }
-            [agents.bob]
-            [agents.carol]
-            "#,
-        );
-        let new = config(
-            r#"
-            keep_alive = "20s"
-            danger_listen_without_auth = true
-            [servers.docs]
-            command = "x"
-            [governance]
-            auth = "anonymous"
-            price = "0.02"
-            [agents.alice]
-            budget = { limit = "2.00" }
-            [agents.bob]
-            [agents.dave]
-            [profiles.reading]
-            "#,
-        );
-        let expect = [
-            "agents added: dave",
-            "agents changed: alice",
-            "agents removed: carol",
-            "profiles added: reading",
-            "changed: danger_listen_without_auth, governance.auth, governance.price, keep_alive",
-        ];
-        assert_eq!(others(&old, &new), expect);
-        assert!(others(&new, &new).is_empty());
     }
 }

@@ -30,6 +30,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// How long a file that changed must stay as it is before it is read: whoever writes it may not be
 /// done.
 const QUIET: Duration = Duration::from_millis(200);
+/// The same for a file that became shorter, as one that is half written mostly is: what it does not say
+/// yet may be what keeps somebody out.
+const QUIET_SHORTER: Duration = Duration::from_secs(3);
 /// How often a file that goes on changing is looked at before it is read all the same.
 const QUIET_ROUNDS_MAX: usize = 10;
 /// A file that changed more recently may change again without looking different from outside.
@@ -101,9 +104,31 @@ type Sight = BTreeMap<PathBuf, Seen>;
 /// What a file looks like from outside, and what it holds; nothing when it cannot be read, or is none.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    stamp: Option<(SystemTime, u64, u64)>,
+    stamp: Option<Stamp>,
     content: Option<[u8; 32]>,
     is_blank: bool,
+}
+
+/// What changes when the file or what may be done with it does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Stamp {
+    modified: SystemTime,
+    /// Seconds and nanoseconds: also owner and permissions.
+    changed: (i64, i64),
+    length: u64,
+    inode: u64,
+}
+
+impl Stamp {
+    fn of(meta: &fs::Metadata) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        Some(Self {
+            modified: meta.modified().ok()?,
+            changed: (meta.ctime(), meta.ctime_nsec()),
+            length: meta.len(),
+            inode: meta.ino(),
+        })
+    }
 }
 
 /// Looks at `files`; those that look from outside as they did when they were `known` are not read.
@@ -111,12 +136,11 @@ fn look(files: &[PathBuf], known: &Sight) -> Sight {
     let look_at = |file: &PathBuf| {
         // What is in a pipe can be read once.
         let meta = fs::metadata(file).ok().filter(fs::Metadata::is_file);
-        let stamp = meta.and_then(|meta| {
-            use std::os::unix::fs::MetadataExt;
-            Some((meta.modified().ok()?, meta.len(), meta.ino()))
+        let stamp = meta.as_ref().and_then(Stamp::of);
+        let is_old = stamp.is_some_and(|stamp| {
+            let elapsed = stamp.modified.elapsed();
+            elapsed.is_ok_and(|elapsed| elapsed > RECENT)
         });
-        let is_old = stamp
-            .is_some_and(|(modified, ..)| modified.elapsed().is_ok_and(|elapsed| elapsed > RECENT));
         if let Some(known) = known
             .get(file)
             .filter(|known| is_old && known.stamp == stamp)
@@ -145,6 +169,15 @@ fn differ(one: &Sight, other: &Sight) -> bool {
     both.any(|(one, other)| one.content != other.content)
 }
 
+/// Whether any file that both have seen became shorter.
+fn is_shorter(now: &Sight, before: &Sight) -> bool {
+    let length = |seen: &Seen| seen.stamp.map(|stamp| stamp.length);
+    let mut both = now
+        .iter()
+        .filter_map(|(file, seen)| Some((length(seen)?, length(before.get(file)?)?)));
+    both.any(|(now, before)| now < before)
+}
+
 /// Follows `source` until the gateway stops.
 pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Tasks) {
     let files = source.files.iter().map(|file| file.display().to_string());
@@ -170,22 +203,31 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
     let mut tick = interval(LOOK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let is_asked = tokio::select! {
+        let mut is_asked = tokio::select! {
             _ = tick.tick() => false,
             () = hangup(&mut asked) => true,
         };
-        let mut seen = see(&source, &reloader, &last, &known).await;
+        let seen = see(&source, &reloader, &last, &known).await;
         if !is_asked && !differ(&seen, &known) {
             known = seen;
             continue;
         }
         (source.announce)(Moment::Begins);
-        seen = settled(&source, &reloader, &last, seen).await;
+        let seen = loop {
+            let may_be_half = !is_asked && is_shorter(&seen, &known);
+            let quiet = if may_be_half { QUIET_SHORTER } else { QUIET };
+            tokio::select! {
+                seen = settled(&source, &reloader, &last, (seen.clone(), quiet)) => break seen,
+                // Who asks for it has written it.
+                () = hangup(&mut asked), if !is_asked => is_asked = true,
+            }
+        };
         if is_asked || differ(&seen, &known) {
-            (last, seen) = read(&source, &reloader, last, seen).await;
+            (last, known) = read(&source, &reloader, last, seen).await;
+        } else {
+            known = seen;
         }
         (source.announce)(Moment::Over);
-        known = seen;
     }
 }
 
@@ -200,16 +242,16 @@ async fn hangup(asked: &mut Option<Signal>) {
     }
 }
 
-/// The files once they no longer change.
+/// The files, which looked like `first`, once they have not changed for as long as `quiet`.
 async fn settled(
     source: &ConfigSource,
     reloader: &Reloader,
     last: &Reading,
-    first: Sight,
+    (first, quiet): (Sight, Duration),
 ) -> Sight {
     let mut before = first;
     for _ in 0..QUIET_ROUNDS_MAX {
-        sleep(QUIET).await;
+        sleep(quiet).await;
         let now = see(source, reloader, last, &before).await;
         if !differ(&now, &before) {
             return now;
@@ -347,5 +389,31 @@ fn take(
             ..refused
         },
         Err(_) => refused,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// One that could not be read is read once its permissions are mended, though nothing else is new.
+    #[test]
+    fn a_file_whose_permissions_change_is_looked_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("x");
+        fs::write(&file, "x").unwrap();
+        let written = SystemTime::now() - 2 * RECENT;
+        let opened = fs::File::options().write(true).open(&file).unwrap();
+        opened.set_modified(written).unwrap();
+        let files = [file.clone()];
+        let mut denied = look(&files, &Sight::new());
+        denied.get_mut(&file).unwrap().content = None;
+        assert!(!differ(&denied, &look(&files, &denied)), "nothing is new");
+        // The system's own clock may stand still for some milliseconds.
+        std::thread::sleep(Duration::from_millis(20));
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(differ(&denied, &look(&files, &denied)));
     }
 }

@@ -69,6 +69,20 @@ pub enum AuditError {
     },
 }
 
+impl AuditError {
+    /// Whether it says that lines could not be written, which are gone with the process.
+    pub fn loses_lines(&self) -> bool {
+        match self {
+            Self::Pending { .. } | Self::Sync { .. } | Self::Write { .. } => true,
+            Self::Closed
+            | Self::Directory { .. }
+            | Self::Export { .. }
+            | Self::File { .. }
+            | Self::Line { .. } => false,
+        }
+    }
+}
+
 fn because(source: Option<&io::Error>) -> String {
     source.map_or_else(String::new, |source| format!(": {source}"))
 }

@@ -246,6 +246,46 @@ async fn a_line_about_an_instance_says_which() {
     }
 }
 
+/// A limit on the size of files fails what is written, as a full disk does, and ends no process.
+#[tokio::test]
+async fn a_limit_on_files_is_told() {
+    let place = Place::new(TOOLBOX);
+    let program = env!("CARGO_BIN_EXE_tollbridge");
+    let limited = format!("ulimit -f 1; exec '{program}' serve --listen 127.0.0.1:0");
+    let ended = finish(place.shell(&limited)).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("tollbridge.db"), "{ended:?}");
+}
+
+/// A disk that takes no more of the audit is said once, and at the end how much of it is lost.
+#[tokio::test]
+async fn what_the_audit_loses_is_told() {
+    let place = Place::new(TOOLBOX);
+    let program = env!("CARGO_BIN_EXE_tollbridge");
+    // Beside the audit nothing is kept that becomes as large.
+    let limited = format!("ulimit -f 500; exec '{program}' serve");
+    let serving = Place::serve_as(place.shell(&limited)).await;
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_toolbox_uuid","arguments":{}}}"#;
+    let mut refused = 0;
+    for _ in 0..3000 {
+        let answer = read(&mut post(&serving.url, "r", call).await).await;
+        refused += usize::from(answer.contains("AUDIT_UNAVAILABLE"));
+        if refused == 5 {
+            break;
+        }
+    }
+    assert_eq!(refused, 5);
+    let ended = serving.end(Signal::TERM).await;
+    assert_eq!(ended.code, Some(3), "{ended:?}");
+    let count = |words: &str| ended.stderr.matches(words).count();
+    assert_eq!(
+        count("the audit log cannot be written; no call may leave"),
+        1
+    );
+    assert_eq!(count("lines of the audit are lost"), 1, "{ended:?}");
+    assert_eq!(count("a call cannot be recorded"), 0, "{ended:?}");
+}
+
 /// Whoever reads the log may have gone, and the disk that takes it may be full.
 #[tokio::test]
 async fn a_log_that_cannot_be_written_stops_nothing() {

@@ -1,6 +1,10 @@
 //! `serve` and `stdio` take a changed config while they run, when they are told with SIGHUP.
 
-use std::{fs, process::Stdio};
+use std::{
+    fs,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -115,6 +119,33 @@ async fn files_of_variables_are_followed() {
         .await;
     write("tollbridge.toml", TOOLBOX);
     serving.says("read again: servers removed: x").await;
+    serving.end(Signal::TERM).await;
+}
+
+/// A file that is half written mostly is shorter than before: it is taken once it has stayed so for a while,
+/// or who wrote it says that it is whole.
+#[tokio::test]
+async fn a_file_that_became_shorter_may_not_be_whole() {
+    const HALF: &str = "[governance]\nauth = \"keys\"\n[agents.ann]\n";
+    const WHOLE: &str = "policy = { mode = \"allowlist\" }\n";
+    let place = Place::new(&format!("{TOOLBOX}{HALF}{WHOLE}"));
+    let mut serving = place.serve().await;
+    let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
+    write(&format!("{TOOLBOX}{HALF}"));
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    write(&format!("{TOOLBOX}{HALF}{WHOLE}admin = true\n"));
+    // Nothing was taken before.
+    let told = serving.says("read again").await;
+    assert!(told.contains("agents changed: ann (admin)"), "{told}");
+    write(&format!("{TOOLBOX}{HALF}"));
+    let told = serving.says("read again").await;
+    assert!(told.contains("ann (admin, policy)"), "{told}");
+    let start = Instant::now();
+    write(&format!("{TOOLBOX}[governance]\nauth = \"keys\"\n"));
+    send(&serving.child, Signal::HUP);
+    let told = serving.says("read again").await;
+    assert!(told.contains("agents removed: ann"), "{told}");
+    assert!(start.elapsed() < Duration::from_millis(2900), "at once");
     serving.end(Signal::TERM).await;
 }
 

@@ -215,14 +215,15 @@ impl Serving {
         format!("{}/mcp", self.url)
     }
 
-    /// Reads what is logged up to the line with `words`.
-    pub(crate) async fn says(&mut self, words: &str) {
+    /// Reads what is logged up to the line with `words`; that line.
+    pub(crate) async fn says(&mut self, words: &str) -> String {
         let mut line = String::new();
         while !line.contains(words) {
             line.clear();
             let read = bounded(self.stderr.read_line(&mut line)).await;
             assert_ne!(read.expect("it is text"), 0, "it ends before {words:?}");
         }
+        line
     }
 
     /// Sends `signal` and waits for the end.

@@ -362,7 +362,7 @@ impl Drop for Hold {
             tracing::warn!(
                 account = %lease.account,
                 price = %self.price.exact(),
-                "a call ended without settling its price, which counts as spent"
+                "a call was cut off: its price counts as spent"
             );
             self.end(true);
         }

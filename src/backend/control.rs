@@ -235,7 +235,7 @@ impl Backend {
             list.items.extend(read.items);
             if list.items.len() > ITEMS_MAX {
                 let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
-                return Err(Failure::Garbled { what });
+                return Err(Failure::garbled(what));
             }
             let Some(next) = read.next else {
                 return Ok(Listed::Whole(list));
@@ -259,7 +259,7 @@ impl Backend {
             kind.method(),
             list.items.len()
         );
-        Err(Failure::Garbled { what })
+        Err(Failure::garbled(what))
     }
 
     async fn page(

@@ -66,10 +66,12 @@ pub enum Failure {
         era: Era,
     },
     /// The server broke the protocol.
-    #[error("it broke the protocol: {what}")]
+    #[error("it broke the protocol: {what}{}", display_body(quoted))]
     Garbled {
-        /// How.
+        /// How, in our words.
         what: String,
+        /// What it wrote, where that tells more.
+        quoted: String,
     },
     /// A configured header cannot be sent. The operator mends the config.
     #[error("the configured header `{name}` has an impossible name or value")]
@@ -84,6 +86,8 @@ pub enum Failure {
         status: StatusCode,
         /// The start of the body; of a redirect, what to do about it.
         body: String,
+        /// When to come back, where it says so.
+        retry_after: Option<Duration>,
     },
     /// The connection ended before the answer came.
     #[error("the connection was lost: {reason}")]
@@ -138,15 +142,14 @@ pub enum Failure {
     },
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.
-    #[error(
-        "it is busy: {in_flight} calls are under way (limits.in_flight), and {queue} may wait \
-         (limits.queue)"
-    )]
+    #[error("it is busy: {}", display_busy((*in_flight, *queue), *waited))]
     Overloaded {
         /// The calls that may be under way.
         in_flight: usize,
         /// The calls that may wait.
         queue: usize,
+        /// For how long this one did, in vain.
+        waited: Option<Duration>,
         /// When there may be room.
         retry_after: Duration,
     },
@@ -225,6 +228,14 @@ pub enum Failure {
     },
 }
 
+fn display_busy((in_flight, queue): (usize, usize), waited: Option<Duration>) -> String {
+    let under_way = format!("{in_flight} calls are under way (limits.in_flight)");
+    match waited {
+        Some(waited) => format!("{under_way}, and none ended within {} ms", millis(waited)),
+        None => format!("{under_way}, and {queue} may wait (limits.queue)"),
+    }
+}
+
 fn because(why: Option<&String>) -> String {
     why.map(|why| format!(": {why}")).unwrap_or_default()
 }
@@ -260,8 +271,14 @@ pub(super) fn display_odd(lines: &[String]) -> String {
 impl Failure {
     /// That what came is no answer to a request.
     pub(super) fn no_answer(why: impl std::fmt::Display) -> Self {
+        Self::garbled(format!("its answer is none: {why}"))
+    }
+
+    /// That the server broke the protocol; `what` is told to clients.
+    pub(crate) fn garbled(what: impl Into<String>) -> Self {
         Self::Garbled {
-            what: format!("its answer is none: {why}"),
+            what: what.into(),
+            quoted: String::new(),
         }
     }
 
@@ -305,8 +322,11 @@ impl Failure {
             self,
             Self::Absent { .. } | Self::SessionGone | Self::Unlisted { .. }
         );
+        // It says so itself.
+        let is_turned_away =
+            matches!(self, Self::Http { status, .. } if *status == StatusCode::TOO_MANY_REQUESTS);
         let may_pass = self.retry_after().is_some() || self.may_pass() || is_new;
-        may_pass && !self.may_have_arrived()
+        is_turned_away || may_pass && !self.may_have_arrived()
     }
 
     /// How long the caller should wait before the next attempt, where that is known.
@@ -315,6 +335,7 @@ impl Failure {
             Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } => {
                 Some(*retry_after)
             }
+            Self::Http { retry_after, .. } => *retry_after,
             Self::InstancesBusy { .. } => Some(error::RETRY_SOON),
             Self::BackingOff { until, .. } | Self::StartsLimited { until, .. } => {
                 Some(left(*until))
@@ -329,7 +350,6 @@ impl Failure {
             | Self::Era { .. }
             | Self::Garbled { .. }
             | Self::Header { .. }
-            | Self::Http { .. }
             | Self::Lost { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
@@ -472,7 +492,7 @@ impl Failure {
                 millis(left(*until))
             )
             .into(),
-            Self::Garbled { .. } => "it broke the protocol".into(),
+            Self::Garbled { what, .. } => format!("it broke the protocol: {what}").into(),
             Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
             Self::Lost { reason } => {
                 let ends = [OWN_WORDS, ODD_WORDS].iter();
@@ -552,117 +572,4 @@ impl Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn who_comes_too_early_is_told_when_to_come_back() {
-        let wait = Duration::from_millis(1500);
-        for (failure, expect) in [
-            (Failure::BreakerOpen { retry_after: wait }, 1500),
-            (
-                Failure::BackingOff {
-                    cause: Box::new(Failure::SessionGone),
-                    until: Instant::now() + wait,
-                },
-                1500,
-            ),
-            (
-                Failure::InstancesBusy {
-                    limit: 1,
-                    key: "pool_size",
-                },
-                1000,
-            ),
-            (
-                Failure::Overloaded {
-                    in_flight: 1,
-                    queue: 0,
-                    retry_after: wait,
-                },
-                1500,
-            ),
-            (
-                Failure::StartsLimited {
-                    starts: 10,
-                    until: Instant::now() + wait,
-                },
-                1500,
-            ),
-        ] {
-            let server = ServerName::parse("x").unwrap();
-            let data = failure.to_error(&server, None).data.unwrap();
-            assert_eq!(data["retryAfterMs"], expect, "{data}");
-            assert_eq!(data["retryable"], true, "{data}");
-        }
-    }
-
-    #[test]
-    fn a_client_is_told_nothing_that_the_server_wrote() {
-        let check = |failure: Failure, expect: &str| {
-            let shown = failure.to_string();
-            assert!(shown.contains("secret"), "{shown}");
-            let server = ServerName::parse("x").unwrap();
-            let told = failure.to_error(&server, None).to_raw();
-            let expect = format!("server `x`: {expect}");
-            let message = told.get("message");
-            let message = message.as_ref().and_then(Raw::as_text);
-            assert_eq!(message.as_deref(), Some(&*expect));
-            assert!(!told.as_str().contains("secret"), "{}", told.as_str());
-        };
-        let text = || "a secret".to_owned();
-        check(Failure::Garbled { what: text() }, "it broke the protocol");
-        check(
-            Failure::Http {
-                status: StatusCode::BAD_GATEWAY,
-                body: text(),
-            },
-            "it answered HTTP 502 Bad Gateway",
-        );
-        check(
-            Failure::Lost {
-                reason: format!("it exited (exit status: 3){OWN_WORDS}a secret"),
-            },
-            "the connection was lost: it exited (exit status: 3)",
-        );
-        check(
-            Failure::Lost {
-                reason: "it exited (exit status: 0)".to_owned(),
-            }
-            .with_odd(&[text()]),
-            "the connection was lost: it exited (exit status: 0)",
-        );
-        check(
-            Failure::Startup {
-                after: Duration::from_secs(1),
-                key: "startup_timeout",
-                odd: vec![text()],
-            },
-            "it did not start within 1s (its `startup_timeout`)",
-        );
-        check(
-            Failure::Directory {
-                path: text().into(),
-                problem: "does not exist",
-            },
-            "its program cannot be started",
-        );
-        check(
-            Failure::Refused {
-                error: Raw::from_value(&serde_json::json!({ "message": "secret" })),
-            },
-            "it refused the handshake",
-        );
-        check(
-            Failure::Revision { offered: text() },
-            "it speaks none of our revisions",
-        );
-        check(
-            Failure::Spawn {
-                program: text(),
-                error: text(),
-            },
-            "its program cannot be started",
-        );
-    }
-}
+mod tests;

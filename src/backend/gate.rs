@@ -136,13 +136,13 @@ impl Gate {
             }
             state.join(agent)
         };
-        let (ticket, seat) = joined.ok_or_else(|| self.refuse(latency))?;
+        let (ticket, seat) = joined.ok_or_else(|| self.refuse(latency, None))?;
         let _place = Place { gate: self, ticket };
         tokio::select! {
             biased;
-            seat = seat => seat.map_err(|_| self.refuse(latency)),
+            seat = seat => seat.map_err(|_| self.refuse(latency, None)),
             () = cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
-            () = tokio::time::sleep(patience) => Err(self.refuse(latency)),
+            () = tokio::time::sleep(patience) => Err(self.refuse(latency, Some(patience))),
         }
     }
 
@@ -177,7 +177,8 @@ impl Gate {
         }
     }
 
-    fn refuse(&self, latency: &Latency) -> Failure {
+    /// Refuses a call, which has `waited` for as long as it could.
+    fn refuse(&self, latency: &Latency, waited: Option<Duration>) -> Failure {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let typical = latency.percentile(0.5);
         let state = self.state();
@@ -185,6 +186,7 @@ impl Gate {
         Failure::Overloaded {
             in_flight: seats.get(),
             queue: state.queue,
+            waited,
             retry_after: retry_after(typical, state.waiting, seats),
         }
     }
@@ -360,6 +362,7 @@ mod tests {
             Failure::Overloaded {
                 in_flight: 2,
                 queue: 1,
+                waited: None,
                 retry_after: RETRY_UNKNOWN
             }
         );

@@ -331,9 +331,9 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
         .request(&control(&Method::Initialize, Some(params)))
         .await?;
     let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
-    let said: Initialized = result.read().map_err(|_| Failure::Garbled {
-        what: "the answer to `initialize` has no `protocolVersion`".to_owned(),
-    })?;
+    let said: Initialized = result
+        .read()
+        .map_err(|_| Failure::garbled("the answer to `initialize` has no `protocolVersion`"))?;
     let revision = Revision::parse(&said.protocol_version)
         .filter(|revision| revision.era() == Era::Legacy)
         .ok_or(Failure::Revision {
@@ -436,6 +436,7 @@ mod tests {
         let status = |status| Failure::Http {
             status,
             body: String::new(),
+            retry_after: None,
         };
         for (code, expect) in [
             (StatusCode::BAD_REQUEST, true),

@@ -341,7 +341,8 @@ fn question(probe: Probe, connection: &Connection) -> Method {
 fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
     match answer {
         Ok(Err(refusal)) if is_list => Finding::Missed(Failure::Garbled {
-            what: format!("its list was refused: {}", refusal.as_str()),
+            what: "its list was refused".to_owned(),
+            quoted: refusal.as_str().to_owned(),
         }),
         Ok(_) | Err(Failure::ResponseTooLarge { .. }) => Finding::Well,
         Err(Failure::Http { status, .. }) if status.is_client_error() && !is_list => Finding::Well,

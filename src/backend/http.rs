@@ -17,7 +17,7 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
-    header::{ALLOW, CONTENT_TYPE, HOST, LOCATION},
+    header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER},
     uri::Authority,
 };
 use http_body::Body;
@@ -208,6 +208,7 @@ impl HttpLink {
             _ if is_out_of_order(status) => Err(Failure::Http {
                 status,
                 body: String::new(),
+                retry_after: retry_after(response.headers()),
             }),
             _ if status.is_redirection() => {
                 Err(redirected(status, response.headers(), self.shows_path))
@@ -277,7 +278,10 @@ impl HttpLink {
         pending: &Pending,
     ) -> Result<Outcome, Failure> {
         let answer = self.take_in(body, status, pending).await;
-        answer.unwrap_or_else(|| Err(garbled_or_http(status, body)))
+        answer.unwrap_or_else(|| {
+            let what = "its answer holds none to this request".to_owned();
+            Err(no_message(status, (what, None), body))
+        })
     }
 
     /// Takes what a body or an event of an exchange holds; the answer, when it is among that, or that it
@@ -344,7 +348,7 @@ impl HttpLink {
     /// What an answer without a message says.
     async fn odd(&self, response: Response<Answer>) -> Failure {
         let failure = odd(response).await;
-        if let Failure::Http { status, body } = &failure
+        if let Failure::Http { status, body, .. } = &failure
             && self.is_denied(*status, body.as_bytes())
         {
             return Failure::SessionGone;
@@ -488,17 +492,36 @@ pub(super) fn denies_session(body: &[u8]) -> bool {
     has(&denials) || has(&["session id", "session-id"]) && has(&faults)
 }
 
-fn garbled_or_http(status: StatusCode, body: &[u8]) -> Failure {
-    let shown = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
+/// What an answer says that is none: that of a success is `what`.
+fn no_message(
+    status: StatusCode,
+    (what, retry_after): (String, Option<Duration>),
+    body: &[u8],
+) -> Failure {
+    let quoted = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
     if status.is_success() {
-        return Failure::Garbled {
-            what: format!("the body of its answer is no answer: {shown}"),
-        };
+        return Failure::Garbled { what, quoted };
     }
     Failure::Http {
         status,
-        body: shown,
+        body: quoted,
+        retry_after,
     }
+}
+
+/// When to come back, where these headers say it in seconds; of dates no server of this kind was seen.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
+    seconds.ok().map(Duration::from_secs)
+}
+
+/// What type of content these headers name, as far as it may be shown.
+fn shown_type(headers: &HeaderMap) -> Option<&str> {
+    let named = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let named = named.split(';').next().unwrap_or_default().trim();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-');
+    let is_shown = !named.is_empty() && named.len() <= 64 && named.chars().all(is_plain);
+    is_shown.then_some(named)
 }
 
 /// What a redirect says. None is followed: our credentials are for the URL of the config alone. Where it
@@ -512,6 +535,7 @@ pub(super) fn redirected(status: StatusCode, headers: &HeaderMap, shows_path: bo
     Failure::Http {
         status,
         body: format!("redirects are not followed; {target} has to be written into the config"),
+        retry_after: None,
     }
 }
 
@@ -533,13 +557,18 @@ where
 {
     let status = response.status();
     let allow = response.headers().get(ALLOW).cloned();
+    let retry_after = retry_after(response.headers());
+    let what = match shown_type(response.headers()) {
+        Some(named) => format!("its answer is no message, but of type `{named}`"),
+        None => "its answer is no message, and says of no type what it is".to_owned(),
+    };
     let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
         .collect()
         .await;
     let body = body
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
-    let failure = garbled_or_http(status, &body);
+    let failure = no_message(status, (what, retry_after), &body);
     // What a server writes may quote what it was sent, which is for no log.
     let bytes = body.len();
     tracing::debug!(%status, bytes, ?allow, "no answer to a message");

@@ -146,7 +146,7 @@ impl Maker {
                 });
                 let (reader, writer) = tokio::io::split(ours);
                 let over = mux.closed.clone();
-                let link = pipe::over_lines(reader, writer, &mux, |_| {}, over);
+                let link = pipe::over_lines(reader, writer, &mux, |_, _| {}, over);
                 self.greet(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.over_stdio(command, wanted).await {

@@ -57,7 +57,7 @@ pub(crate) fn over_lines<R, W>(
     reader: R,
     writer: W,
     mux: &Arc<Mux>,
-    odd: impl Fn(&str) + Send + Sync + 'static,
+    odd: impl Fn(&str, &Malformed) + Send + Sync + 'static,
     over: CancellationToken,
 ) -> Arc<Link>
 where
@@ -135,7 +135,7 @@ pub(crate) fn push_line(message: &[u8], out: &mut BytesMut) {
 async fn read_lines<R: AsyncRead + Unpin>(
     lines: &mut Lines<R>,
     link: &Arc<Link>,
-    odd: impl Fn(&str),
+    odd: impl Fn(&str, &Malformed),
 ) {
     let mux = &link.mux;
     let mut pace = Pace::default();
@@ -233,7 +233,7 @@ async fn better_reason(mux: &Mux) {
     drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
-async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
+async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str, &Malformed)) -> Heard {
     let mut heard = Heard::Nothing;
     if line.iter().all(u8::is_ascii_whitespace) {
         return heard;
@@ -245,17 +245,12 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str)) -> Heard {
         }
         Err(malformed) => {
             link.mux.failed_by(&malformed);
-            note_odd(part, &malformed, link, odd);
+            let shown = &part[..part.len().min(ODD_LINE_BYTES_MAX)];
+            odd(&String::from_utf8_lossy(shown), &malformed);
         }
     })
     .await;
     heard
-}
-
-fn note_odd(line: &[u8], malformed: &Malformed, link: &Link, odd: &impl Fn(&str)) {
-    let text = String::from_utf8_lossy(&line[..line.len().min(ODD_LINE_BYTES_MAX)]);
-    tracing::debug!(server = %link.mux.settings.server, %malformed, "odd output");
-    odd(&text);
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.

@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::yield_now, time::timeout};
 use super::{
     Failure,
     client::{self, HttpClient},
-    http::{denies_session, odd, redirected},
+    http::{denies_session, odd, redirected, retry_after},
     link::{Link, each_message},
     mux::Mux,
     pipe,
@@ -55,8 +55,8 @@ pub(crate) async fn open(
         is_oversized: false,
     };
     let named = timeout(ENDPOINT_PATIENCE, stream.endpoint());
-    let named = named.await.ok().flatten().ok_or_else(|| Failure::Garbled {
-        what: "its event stream did not begin with an `endpoint` event".to_owned(),
+    let named = named.await.ok().flatten().ok_or_else(|| {
+        Failure::garbled("its event stream did not begin with an `endpoint` event")
     })?;
     let endpoint = resolve(&remote.url, &named)?;
     let (send, queue) = mpsc::channel(QUEUE_MAX);
@@ -138,14 +138,13 @@ async fn get(
         return Err(Failure::Http {
             status,
             body: String::new(),
+            retry_after: retry_after(response.headers()),
         });
     }
     match other_kind(response.headers()) {
-        Some(kind) => Err(Failure::Garbled {
-            what: format!(
-                "it answers with `{kind}` in place of an event stream; is its URL that of an MCP server?"
-            ),
-        }),
+        Some(kind) => Err(Failure::garbled(format!(
+            "it answers with `{kind}` in place of an event stream; is its URL that of an MCP server?"
+        ))),
         None => Ok(response.into_body()),
     }
 }
@@ -161,7 +160,8 @@ fn other_kind(headers: &HeaderMap) -> Option<&str> {
 /// credentials.
 fn resolve(base: &Uri, named: &str) -> Result<Uri, Failure> {
     let garbled = |why: &str| Failure::Garbled {
-        what: format!("its endpoint `{named}` {why}"),
+        what: format!("its endpoint {why}"),
+        quoted: named.to_owned(),
     };
     let target: Uri = named.trim().parse().map_err(|_| garbled("is no URL"))?;
     let Some(authority) = target.authority() else {
@@ -318,6 +318,7 @@ async fn refusal(response: Response<Incoming>) -> Failure {
     odd.unwrap_or_else(|_| Failure::Http {
         status,
         body: String::new(),
+        retry_after: None,
     })
 }
 

@@ -4,7 +4,10 @@
 
 use std::{
     process::{ExitStatus, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,7 +30,10 @@ use super::{
     output::Output,
     pipe::{self, Line, Lines},
 };
-use crate::config::{self, Command};
+use crate::{
+    config::{self, Command},
+    mcp::envelope::Malformed,
+};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -79,10 +85,20 @@ pub(crate) fn open(
     });
     tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
     let odd = Arc::clone(output);
-    let note_odd = move |line: &str| {
+    let (server, is_told) = (mux.settings.server.clone(), AtomicBool::new(false));
+    let note_odd = move |line: &str, malformed: &Malformed| {
         // Dropped with this, at the end.
         let _ = &all_heard;
         odd.note_odd(&hushed.shown(line));
+        // A part of an answer may be among them, which is for no log.
+        if !is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %server,
+                pid,
+                "a line on its stdout is no message ({malformed}): it is ignored, as others will be; \
+                 `/status` shows the last one"
+            );
+        }
     };
     let link = pipe::over_lines(stdout, stdin, mux, note_odd, over_too);
     Ok((link, pid))

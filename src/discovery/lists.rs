@@ -58,8 +58,10 @@ impl Lists {
             Listed::Refused(_) if kind == Kind::Templates && before.items(kind).is_empty() => {}
             Listed::NoMethod => self.gaps[kind] = Some(Gap::NoMethod),
             Listed::Refused(error) => {
-                let what = format!("{} was refused: {}", kind.method(), error.as_str());
-                return Some(Failure::Garbled { what });
+                return Some(Failure::Garbled {
+                    what: format!("{} was refused", kind.method()),
+                    quoted: error.as_str().to_owned(),
+                });
             }
         }
         None

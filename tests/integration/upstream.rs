@@ -579,6 +579,8 @@ async fn statuses_without_an_answer_are_named() {
             let failed = client.answer("1").await.failure();
             let message = failed["message"].as_str().unwrap();
             assert!(message.contains(&format!("HTTP {status}")), "{message}");
+            // Only then it has surely done nothing.
+            assert_eq!(failed["data"]["retryable"], status == 429, "{failed}");
             assert_eq!(gateway.status("x").await["state"], "connected");
             gateway.stop().await;
         }
@@ -625,6 +627,11 @@ async fn answers_that_are_no_json_rpc_fail_their_call() {
                 let what = format!("{transport:?} {era:?} {front:?} {what}: {failed}");
                 assert_eq!(failed["data"]["code"], "BAD_ANSWER", "{what}");
                 assert_eq!(failed["code"], -32603, "{what}");
+                let message = failed["message"].as_str().unwrap();
+                assert!(
+                    message.contains("broke the protocol: its answer is none: "),
+                    "{what}"
+                );
             };
             for result in ["null", "[]", "\"done\"", "7"] {
                 client.ask("1", "tools/call", ECHO).await;

@@ -1,10 +1,10 @@
 //! The certificate that the listener shows; it can be replaced while connections are open.
 
-use std::{fmt::Display, path::Path, sync::Arc};
+use std::{fmt::Display, fs, path::Path, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{
-    ServerConfig,
+    InconsistentKeys, ServerConfig,
     crypto::ring,
     pki_types::{
         CertificateDer, PrivateKeyDer,
@@ -64,21 +64,57 @@ impl Certificate {
     pub fn read(tls: &Tls) -> Result<Self, InvalidTls> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
             .and_then(Iterator::collect)
-            .map_err(|error| InvalidTls::new(&tls.cert, &error))?;
+            .map_err(|error| InvalidTls::new(&tls.cert, &unread(&error)))?;
         if chain.is_empty() {
             return Err(InvalidTls::new(&tls.cert, &lacks("certificate")));
         }
         let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| {
-            if matches!(error, pem::Error::NoItemsFound) {
-                InvalidTls::new(&tls.key, &lacks("private key"))
+            let why = if !matches!(error, pem::Error::NoItemsFound) {
+                unread(&error)
+            } else if is_encrypted(&tls.key) {
+                "the private key is encrypted: nobody is there to say its passphrase; decrypt it, and let \
+                 nobody else read the file"
+                    .to_owned()
             } else {
-                InvalidTls::new(&tls.key, &error)
-            }
+                lacks("private key")
+            };
+            InvalidTls::new(&tls.key, &why)
         })?;
-        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider())
-            .map_err(|error| InvalidTls::new(&tls.cert, &error))?;
+        let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
+        let certified = certified.map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => InvalidTls::new(
+                &tls.key,
+                &format!(
+                    "it is not the key of the certificate in {}",
+                    tls.cert.display()
+                ),
+            ),
+            error => InvalidTls::new(&tls.cert, &error),
+        })?;
         Ok(Self(Arc::new(certified)))
     }
+}
+
+/// What is said of a file that cannot be read as PEM.
+fn unread(error: &pem::Error) -> String {
+    let line = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::MissingSectionEnd { end_marker } => format!(
+            "it is cut off: a section of it does not end with `-----END {}-----`",
+            line(end_marker)
+        ),
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line of it begins with `-----BEGIN` and does not end with `-----`".to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
+fn is_encrypted(key: &Path) -> bool {
+    let text = fs::read_to_string(key).unwrap_or_default();
+    text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+        || text.contains("Proc-Type: 4,ENCRYPTED")
 }
 
 /// What is said of a file in which there is no `what`.

@@ -177,14 +177,21 @@ pub(crate) async fn tls_key() {
     assert!(https(gateway.addr(), &one, false).await.is_some());
 }
 
-/// A file in which there is nothing to use is named, with what it lacks.
+/// A file that cannot be used is named, with what it lacks.
 #[tokio::test]
-async fn a_file_without_pem_is_said_to_have_none() {
+async fn what_is_wrong_with_a_file_of_tls_is_said() {
     let place = tempfile::tempdir().unwrap();
     write_certificate(place.path(), "one");
-    for name in ["garbage.pem", "garbage.key"] {
-        std::fs::write(place.path().join(name), "garbage\n").unwrap();
-    }
+    write_certificate(place.path(), "two");
+    let put = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    put("garbage.pem", "garbage\n");
+    put("garbage.key", "garbage\n");
+    let whole = std::fs::read_to_string(place.path().join("one.pem")).unwrap();
+    put("half.pem", &whole[..whole.len() / 2]);
+    put(
+        "locked.key",
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMA==\n-----END ENCRYPTED PRIVATE KEY-----\n",
+    );
     for (cert, key, expect) in [
         (
             "garbage",
@@ -195,6 +202,17 @@ async fn a_file_without_pem_is_said_to_have_none() {
             "one",
             "garbage",
             "garbage.key: the file has no private key in PEM",
+        ),
+        (
+            "half",
+            "one",
+            "half.pem: it is cut off: a section of it does not end with `-----END CERTIFICATE-----`",
+        ),
+        ("one", "locked", "locked.key: the private key is encrypted"),
+        (
+            "one",
+            "two",
+            "two.key: it is not the key of the certificate in ",
         ),
     ] {
         let refused = launch_tls(place.path(), cert, key, "").await;

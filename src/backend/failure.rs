@@ -231,7 +231,10 @@ pub enum Failure {
 fn display_busy((in_flight, queue): (usize, usize), waited: Option<Duration>) -> String {
     let under_way = format!("{in_flight} calls are under way (limits.in_flight)");
     match waited {
-        Some(waited) => format!("{under_way}, and none ended within {} ms", millis(waited)),
+        Some(waited) => format!(
+            "{under_way}, and its turn had not come after {} ms",
+            millis(waited)
+        ),
         None => format!("{under_way}, and {queue} may wait (limits.queue)"),
     }
 }

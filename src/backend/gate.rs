@@ -457,7 +457,10 @@ mod tests {
         assert_eq!((gate.queued(), gate.refused()), (1, 0));
         tokio::time::advance(MINUTE).await;
         let verdict = decided(&mut patient).await.expect("its time is over");
-        assert!(matches!(verdict, Err(Failure::Overloaded { .. })));
+        assert_eq!(
+            verdict.unwrap_err().to_string(),
+            "it is busy: 1 calls are under way (limits.in_flight), and its turn had not come after 60000 ms"
+        );
         assert_eq!((gate.queued(), gate.refused()), (0, 1));
         drop(seat);
         assert!(gate.at_hand().is_some());

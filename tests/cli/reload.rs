@@ -132,20 +132,21 @@ async fn a_file_that_became_shorter_may_not_be_whole() {
     let mut serving = place.serve().await;
     let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
     write(&format!("{TOOLBOX}{HALF}"));
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
     write(&format!("{TOOLBOX}{HALF}{WHOLE}admin = true\n"));
     // Nothing was taken before.
     let told = serving.says("read again").await;
     assert!(told.contains("agents changed: ann (admin)"), "{told}");
+    let start = Instant::now();
     write(&format!("{TOOLBOX}{HALF}"));
     let told = serving.says("read again").await;
     assert!(told.contains("ann (admin, policy)"), "{told}");
-    let start = Instant::now();
+    let (by_itself, start) = (start.elapsed(), Instant::now());
     write(&format!("{TOOLBOX}[governance]\nauth = \"keys\"\n"));
     send(&serving.child, Signal::HUP);
     let told = serving.says("read again").await;
     assert!(told.contains("agents removed: ann"), "{told}");
-    assert!(start.elapsed() < Duration::from_millis(2900), "at once");
+    assert!(start.elapsed() < by_itself, "{by_itself:?}");
     serving.end(Signal::TERM).await;
 }
 

@@ -136,6 +136,9 @@ pub enum Failure {
         /// The key that sets it.
         key: &'static str,
     },
+    /// Its URL leads back to this gateway. The operator mends `url`.
+    #[error("its URL leads to this gateway itself, which cannot be a server of its own")]
+    Ourselves,
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.
     #[error(
@@ -331,6 +334,7 @@ impl Failure {
             | Self::Header { .. }
             | Self::Http { .. }
             | Self::Lost { .. }
+            | Self::Ourselves
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
@@ -375,6 +379,7 @@ impl Failure {
             Self::Crossing(_)
             | Self::Echo
             | Self::Era { .. }
+            | Self::Ourselves
             | Self::Refused { .. }
             | Self::Revision { .. } => "incompatible",
             Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
@@ -440,6 +445,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
@@ -495,6 +501,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
@@ -534,6 +541,7 @@ impl Failure {
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::Lost { .. }
+            | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }

@@ -23,6 +23,7 @@ mod idle;
 mod instances;
 mod listeners;
 mod neighbours;
+mod oneself;
 mod order;
 mod overload;
 mod params;

@@ -15,6 +15,7 @@ mod origin;
 mod pages;
 mod patient;
 mod room;
+mod seldom;
 mod several;
 mod streamable;
 mod tls;

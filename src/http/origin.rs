@@ -1,6 +1,6 @@
 //! `Origin` and `Host` checks against DNS rebinding (Spec 2025-11-25, transports, security warning).
 
-use std::{collections::HashMap, net::IpAddr, sync::Mutex, time::Duration};
+use std::{collections::HashMap, net::IpAddr, sync::Mutex};
 
 use http::{
     HeaderValue, Request, Uri,
@@ -9,10 +9,8 @@ use http::{
 };
 use tokio::time::Instant;
 
+use super::seldom::Seldom;
 use crate::{config::Config, lock::lock};
-
-/// Between two lines of the log about one header: who sends such requests may send many.
-const EVERY: Duration = Duration::from_secs(60);
 
 /// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
 /// name of a host has more than 253.
@@ -41,22 +39,15 @@ impl Unwelcome {
     }
 }
 
-/// What the log has heard of lately: the first request that is refused for a header is told at once,
-/// and after that one in [`EVERY`], with how many came since.
+/// What the log has heard of lately, by the header for which it was refused.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<&'static str, Lately>>);
-
-#[derive(Debug)]
-struct Lately {
-    since: Instant,
-    /// How many came since, and were not told.
-    held: u64,
-}
+pub(super) struct Refusals(Mutex<HashMap<&'static str, Seldom>>);
 
 impl Refusals {
-    /// Lets the log hear of a request of `peer`, unless it has just heard of one alike.
+    /// Lets the log hear of a request of `peer`, unless it has just heard of one alike: who sends such
+    /// requests may send many.
     pub(super) fn tell(&self, peer: IpAddr, unwelcome: &Unwelcome) {
-        let Some(held) = self.held_before(unwelcome.reason(), Instant::now()) else {
+        let Some(held) = self.held_before(unwelcome.reason()) else {
             return;
         };
         // A header that can be read as text has nothing that would steer a terminal.
@@ -66,22 +57,9 @@ impl Refusals {
     }
 
     /// How many were held back before this one, if it is to be told.
-    fn held_before(&self, reason: &'static str, now: Instant) -> Option<u64> {
+    fn held_before(&self, reason: &'static str) -> Option<u64> {
         let mut all = lock(&self.0);
-        let Some(lately) = all.get_mut(reason) else {
-            let first = Lately {
-                since: now,
-                held: 0,
-            };
-            all.insert(reason, first);
-            return Some(0);
-        };
-        if now.duration_since(lately.since) < EVERY {
-            lately.held += 1;
-            return None;
-        }
-        lately.since = now;
-        Some(std::mem::take(&mut lately.held))
+        all.entry(reason).or_default().come(Instant::now())
     }
 }
 
@@ -265,15 +243,10 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_log_hears_of_one_in_a_while() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
-        let come = |reason, after| refusals.held_before(reason, start + after);
-        assert_eq!(come("host", Duration::ZERO), Some(0));
-        assert_eq!(come("host", Duration::ZERO), None);
-        assert_eq!(come("origin", Duration::ZERO), Some(0), "another header");
-        assert_eq!(come("host", EVERY / 2), None);
-        assert_eq!(come("host", EVERY), Some(2));
-        assert_eq!(come("host", EVERY), None);
-        assert_eq!(come("host", EVERY * 2), Some(1));
+    async fn the_log_hears_of_each_header() {
+        let refusals = Refusals::default();
+        assert_eq!(refusals.held_before("host"), Some(0));
+        assert_eq!(refusals.held_before("host"), None);
+        assert_eq!(refusals.held_before("origin"), Some(0), "another header");
     }
 }

@@ -12,6 +12,7 @@ mod batches;
 mod broken;
 mod changes;
 mod command;
+mod crowd;
 mod endless;
 mod ends;
 mod eras;

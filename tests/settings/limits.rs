@@ -40,12 +40,15 @@ pub(crate) async fn body() {
 pub(crate) async fn connections() {
     for limit in [2, 3] {
         let gateway = launch_with(&format!("limits.connections = {limit}")).await;
-        let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", gateway.addr());
-        let open = async || Raw::send(gateway.addr(), &request).await;
-        let (mut first, mut second) = (open().await, open().await);
+        let open = async |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", gateway.addr());
+            Raw::send(gateway.addr(), &request).await
+        };
+        // Streams that stay.
+        let (mut first, mut second) = (open("/sse").await, open("/sse").await);
         assert_eq!((first.status().await, second.status().await), (200, 200));
-        let mut third = open().await;
-        let at_once = timeout(Duration::from_millis(500), third.status()).await;
+        let mut third = open("/healthz").await;
+        let at_once = timeout(Duration::from_millis(1500), third.status()).await;
         assert_eq!(at_once.is_ok(), limit == 3);
         drop(first);
         if limit == 2 {

@@ -104,9 +104,13 @@ impl Guard {
     }
 
     fn check_origin<B>(&self, request: &Request<B>) -> Result<(), String> {
-        let Some(origin) = request.headers().get(ORIGIN) else {
+        let mut named = request.headers().get_all(ORIGIN).iter();
+        let Some(origin) = named.next() else {
             return Ok(());
         };
+        if named.next().is_some() {
+            return Err("there is more than one Origin header".to_owned());
+        }
         let origin = origin.to_str();
         let origin = origin.map_err(|_| "the Origin header is not legible".to_owned())?;
         if self.origin_is_welcome(origin) {
@@ -145,8 +149,10 @@ impl Guard {
             return true;
         }
         let uri: Option<Uri> = origin.parse().ok();
-        uri.and_then(|uri| uri.host().map(is_loopback))
-            .unwrap_or(false)
+        uri.as_ref()
+            .and_then(Uri::authority)
+            .and_then(name_in)
+            .is_some_and(is_loopback)
     }
 
     fn host_is_welcome(&self, host: &str) -> bool {
@@ -157,17 +163,30 @@ impl Guard {
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
         };
-        let name = authority.host().to_ascii_lowercase();
-        let whole = host.to_ascii_lowercase();
+        let Some(name) = name_in(&authority) else {
+            return false;
+        };
+        let name = name.to_ascii_lowercase();
+        let port = authority.port().map(|port| format!("{name}:{port}"));
+        let is_named = |known: &String| *known == name || Some(known) == port.as_ref();
         is_loopback(&name)
             || self
                 .hosts
                 .iter()
-                .any(|known| known == "*" || *known == name || *known == whole)
+                .any(|known| known == "*" || is_named(known))
             || bare(&name)
                 .parse()
                 .is_ok_and(|ip: IpAddr| ip == self.listen && !ip.is_unspecified())
     }
+}
+
+/// The host that an authority names, in its usual form: from the root of names each is the same with a dot
+/// at its end. None where a user is named too, which no `Host` and no `Origin` does (RFC 9110, section 7.2;
+/// RFC 6454, section 6.2).
+fn name_in(authority: &Authority) -> Option<&str> {
+    let host = authority.host();
+    let names_user = authority.as_str().contains('@');
+    (!names_user).then(|| host.strip_suffix('.').unwrap_or(host))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -212,6 +231,8 @@ mod tests {
         check("http://evil.example/mcp", &[], strange);
         let doubled = Err("there is more than one Host header");
         check("/mcp", &["localhost:8080", "evil.example"], doubled);
+        let user = Err("host a@localhost:8080 is not in allowed_hosts");
+        check("http://a@localhost:8080/mcp", &["localhost:8080"], user);
     }
 
     #[test]
@@ -240,6 +261,14 @@ mod tests {
         check("localhost:8080", Some("http://evil.example.com"), false);
         check("localhost:8080", Some("null"), false);
         check("localhost.evil.com", None, false);
+        check("localhost.", Some("http://localhost.:3000"), true);
+        check("localhost.:8080", None, true);
+        check("mcp.example.com.:443", None, true);
+        check("localhost..", None, false);
+        check("a@127.0.0.1:8080", None, false);
+        check("127.0.0.1:8080@evil.com", None, false);
+        check("a:b@mcp.example.com", None, false);
+        check("localhost:8080", Some("http://a@localhost:3000"), false);
     }
 
     #[tokio::test(start_paused = true)]

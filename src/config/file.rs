@@ -174,7 +174,7 @@ pub(super) struct Limits {
     pub(super) connections: Option<usize>,
     /// Largest request body.
     pub(super) body: Size,
-    /// Largest sum of request headers.
+    /// Largest sum of request headers. Over HTTP/1.1 there may be 100 of them at most.
     pub(super) headers: Size,
     /// Deepest nesting of a request's JSON.
     pub(super) depth: usize,

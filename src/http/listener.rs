@@ -292,6 +292,7 @@ fn server(headers_max: usize) -> Builder<TokioExecutor> {
     // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
     let head_max = headers_max.saturating_add(REQUEST_LINE_BYTES);
     let mut builder = Builder::new(TokioExecutor::new());
+    // Of HTTP/1.1 it reads 100 headers at most. For another number it would allocate with each request.
     builder
         .http1()
         .timer(TokioTimer::new())

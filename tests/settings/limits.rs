@@ -91,6 +91,15 @@ pub(crate) async fn headers() {
             assert_eq!(status, expect, "{bytes} bytes over HTTP/2");
         }
     }
+    // How many there may be is not for the config to say.
+    let gateway = launch_with("limits.headers = \"64KiB\"").await;
+    for (count, expect) in [(100, 200), (101, 431), (99, 200)] {
+        let others = "a: b\r\n".repeat(count - 1);
+        let host = gateway.addr();
+        let request = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\n{others}\r\n");
+        let status = Raw::send(host, &request).await.status().await;
+        assert_eq!(status, expect, "{count} headers");
+    }
 }
 
 /// The status of a request over HTTP/2 with headers of so many `bytes`.

@@ -143,6 +143,7 @@ impl Backend {
             written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
+            gateway: outlet.gateway.clone(),
             views: outlet.views.clone(),
             shared,
         });

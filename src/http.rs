@@ -15,6 +15,7 @@ mod origin;
 mod pages;
 mod patient;
 mod room;
+mod seldom;
 mod several;
 mod streamable;
 mod tls;
@@ -31,7 +32,7 @@ use hyper::body::Incoming;
 use crate::{
     auth::{Agent, Unidentified},
     config::Config,
-    mcp::{RpcError, envelope, error},
+    mcp::{GatewayId, RpcError, envelope, error},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
     session::registry::Unopened,
@@ -99,6 +100,10 @@ impl Edge {
     ) -> Response<Body> {
         let route = Route::parse(request.uri().path());
         let form = Form::of(route.as_ref(), request.method());
+        // Before all that a server may refuse for: the reason is none of those.
+        if route.as_ref().is_some_and(Route::is_mcp) && self.is_of_ourselves(request) {
+            return self.refuse_ourselves(form);
+        }
         // Balancers name the address of a pod, which no config knows. Probes tell nothing that a page
         // could use, and do nothing.
         let is_probe = matches!(route, Some(Route::Health | Route::Ready));
@@ -127,6 +132,24 @@ impl Edge {
             page.may_read(response.headers_mut());
         }
         response
+    }
+
+    /// Whether the URL of one of our servers leads here.
+    fn is_of_ourselves(&self, request: &Request<Incoming>) -> bool {
+        self.gateway().has_signed(request.headers())
+    }
+
+    /// Refuses a request of our own, so that the server it is meant for is known to be ourselves: it would
+    /// be listed as a part of itself, again and again.
+    fn refuse_ourselves(&self, form: Form) -> Response<Body> {
+        let message = "this gateway asks itself: it cannot be a server of its own";
+        let mut response = form.refuse(StatusCode::LOOP_DETECTED, message);
+        self.gateway().sign(response.headers_mut());
+        response
+    }
+
+    fn gateway(&self) -> &GatewayId {
+        self.proxy.backends().gateway()
     }
 
     async fn answer(

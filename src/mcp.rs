@@ -5,6 +5,7 @@
 
 pub mod envelope;
 pub mod error;
+pub mod gateway;
 pub mod header;
 pub mod json;
 pub mod level;
@@ -18,6 +19,7 @@ pub mod trace;
 
 pub use envelope::{Id, Message, Notification, Outcome, Request, Response};
 pub use error::RpcError;
+pub use gateway::GatewayId;
 pub use json::Raw;
 pub use level::{Level, Logs};
 pub use method::Method;

@@ -79,6 +79,7 @@ impl Sign {
             | Failure::Header { .. }
             | Failure::Http { .. }
             | Failure::InstancesBusy { .. }
+            | Failure::Ourselves
             | Failure::Overloaded { .. }
             | Failure::Refused { .. }
             | Failure::RequestTooLarge { .. }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header::AUTHORIZATION};
 use http_body_util::Full;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -21,7 +21,10 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 use super::Failure;
-use crate::config::{Auth, Remote};
+use crate::{
+    config::{Auth, Remote},
+    mcp::GatewayId,
+};
 
 /// How long an idle connection is kept. Many servers close theirs after 5 s; a request that meets
 /// the closing is lost, and only its sender can know whether it may be repeated.
@@ -126,8 +129,8 @@ pub(crate) fn tls(needed: bool) -> Result<ClientConfig, Failure> {
     Ok(builder.with_no_client_auth())
 }
 
-/// The headers that every request to `remote` carries.
-pub(crate) fn headers(remote: &Remote) -> Result<HeaderMap, Failure> {
+/// The headers that every request of `gateway` to `remote` carries.
+pub(crate) fn headers(remote: &Remote, gateway: &GatewayId) -> Result<HeaderMap, Failure> {
     let mut headers = HeaderMap::new();
     let mut put = |name: &str, value: &str| {
         let invalid = || Failure::Header {
@@ -150,7 +153,23 @@ pub(crate) fn headers(remote: &Remote) -> Result<HeaderMap, Failure> {
         Auth::Header { name, value } => put(name, value.expose())?,
         Auth::None => {}
     }
+    gateway.sign(&mut headers);
     Ok(headers)
+}
+
+/// Finds out whether an answer is a refusal of our own: the URL leads back to this gateway.
+pub(super) fn refuse_ourselves<B>(
+    response: &Response<B>,
+    gateway: &GatewayId,
+) -> Result<(), Failure> {
+    // Servers mean other things by that status too, so that it alone says nothing.
+    let is_ours =
+        response.status() == StatusCode::LOOP_DETECTED && gateway.has_signed(response.headers());
+    if is_ours {
+        Err(Failure::Ourselves)
+    } else {
+        Ok(())
+    }
 }
 
 /// The innermost cause of a failed request, which is what a person needs to read; with what to look at

@@ -140,6 +140,9 @@ pub enum Failure {
         /// The key that sets it.
         key: &'static str,
     },
+    /// Its URL leads back to this gateway. The operator mends `url`.
+    #[error("its URL leads to this gateway itself, which cannot be a server of its own")]
+    Ourselves,
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.
     #[error("it is busy: {}", display_busy((*in_flight, *queue), *waited))]
@@ -354,6 +357,7 @@ impl Failure {
             | Self::Garbled { .. }
             | Self::Header { .. }
             | Self::Lost { .. }
+            | Self::Ourselves
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
@@ -398,6 +402,7 @@ impl Failure {
             Self::Crossing(_)
             | Self::Echo
             | Self::Era { .. }
+            | Self::Ourselves
             | Self::Refused { .. }
             | Self::Revision { .. } => "incompatible",
             Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
@@ -463,6 +468,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
@@ -518,6 +524,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
@@ -557,6 +564,7 @@ impl Failure {
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::Lost { .. }
+            | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
-    mcp::{Era, Raw},
+    mcp::{Era, GatewayId, Raw},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -48,6 +48,7 @@ pub(crate) struct Maker {
     pub(super) written: Arc<Written>,
     pub(crate) tasks: Tasks,
     pub(crate) guard: Guard,
+    pub(super) gateway: GatewayId,
     pub(super) views: Views,
     pub(crate) shared: Arc<Shared>,
 }
@@ -242,6 +243,7 @@ impl Maker {
         let config = self.config();
         let settings = Settings {
             server: self.server.clone(),
+            gateway: self.gateway.clone(),
             request_bytes_max: config.limits.request,
             response_bytes_max: config.limits.response,
             memory_max: config.limits.memory,

@@ -22,8 +22,8 @@ use super::{
     views::{Outlet, Viewer, Views},
 };
 use crate::{
-    config::Config, governance::Admitted, lock::lock, names::ServerName, session::Session,
-    task::Tasks,
+    config::Config, governance::Admitted, lock::lock, mcp::GatewayId, names::ServerName,
+    session::Session, task::Tasks,
 };
 
 /// How often a call looks for the successor of a backend that was retired in that moment.
@@ -63,6 +63,7 @@ impl Backends {
             retiring: Arc::default(),
             guard: Guard::new(guard, tasks),
             outlet: Outlet {
+                gateway: GatewayId::random(),
                 updates: teller,
                 views: Views::default(),
             },
@@ -70,6 +71,11 @@ impl Backends {
         };
         backends.replace(config);
         (backends, updates)
+    }
+
+    /// As whom the servers are asked.
+    pub fn gateway(&self) -> &GatewayId {
+        &self.outlet.gateway
     }
 
     /// Lets sessions see what servers say outside of calls as `viewer` says; until then they see nothing

@@ -48,9 +48,12 @@ pub(crate) async fn open(
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
     let client = client::new(&remote.url, connect)?;
-    let headers = client::headers(remote)?;
+    let gateway = &mux.settings.gateway;
+    let headers = client::headers(remote, gateway)?;
+    let answer = get(&client, remote, &headers).await?;
+    client::refuse_ourselves(&answer, gateway)?;
     let mut stream = Stream {
-        body: get(&client, remote, &headers).await?,
+        body: events(remote, answer)?,
         reader: sse::Reader::new(mux.settings.response_bytes_max),
         is_oversized: false,
     };
@@ -113,19 +116,21 @@ async fn get(
     client: &HttpClient,
     remote: &Remote,
     headers: &HeaderMap,
-) -> Result<Incoming, Failure> {
+) -> Result<Response<Incoming>, Failure> {
     let mut request = HttpRequest::new(Full::new(Bytes::new()));
     request.uri_mut().clone_from(&remote.url);
     request.headers_mut().clone_from(headers);
     request
         .headers_mut()
         .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let response = client
-        .request(request)
-        .await
-        .map_err(|error| Failure::Connect {
-            reason: client::explain(&error),
-        })?;
+    let response = client.request(request).await;
+    response.map_err(|error| Failure::Connect {
+        reason: client::explain(&error),
+    })
+}
+
+/// The event stream that an answer to our GET is.
+fn events(remote: &Remote, response: Response<Incoming>) -> Result<Incoming, Failure> {
     let status = response.status();
     if is_unauthorized(status) {
         return Err(Failure::Unauthorized { status });

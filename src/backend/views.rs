@@ -10,7 +10,9 @@ use std::{
 };
 
 use super::updates::Teller;
-use crate::{catalog::UriMap, governance::Screens, names::ServerName, session::Session};
+use crate::{
+    catalog::UriMap, governance::Screens, mcp::GatewayId, names::ServerName, session::Session,
+};
 
 /// How a session sees a server at a moment.
 #[derive(Clone, Debug)]
@@ -27,9 +29,11 @@ pub trait Viewer: Debug + Send + Sync {
     fn view(&self, session: &Session, server: &ServerName) -> View;
 }
 
-/// Where what a server says outside of calls goes.
+/// The gateway as its servers know it: who asks them, and where what they say outside of calls goes.
 #[derive(Clone, Debug)]
 pub(crate) struct Outlet {
+    /// Who asks.
+    pub(crate) gateway: GatewayId,
     /// Updates of resources.
     pub(crate) updates: Teller,
     /// How sessions see the rest.

@@ -52,13 +52,16 @@ pub(crate) async fn open(
     mux: Arc<Mux>,
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
+    let gateway = &mux.settings.gateway;
     let failed = |error: &tungstenite::Error| {
-        if let tungstenite::Error::Http(response) = error
-            && matches!(response.status().as_u16(), 401 | 403)
-        {
-            return Failure::Unauthorized {
-                status: response.status(),
-            };
+        if let tungstenite::Error::Http(response) = error {
+            if let Err(failure) = client::refuse_ourselves(response, gateway) {
+                return failure;
+            }
+            let status = response.status();
+            if matches!(status.as_u16(), 401 | 403) {
+                return Failure::Unauthorized { status };
+            }
         }
         let is_unreadable = matches!(
             error,
@@ -76,7 +79,9 @@ pub(crate) async fn open(
         .clone()
         .into_client_request()
         .map_err(|error| failed(&error))?;
-    request.headers_mut().extend(client::headers(remote)?);
+    request
+        .headers_mut()
+        .extend(client::headers(remote, gateway)?);
     request
         .headers_mut()
         .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));

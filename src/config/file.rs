@@ -166,14 +166,15 @@ pub(super) struct Tls {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Limits {
-    /// Connections of clients that may be open at once; further ones wait until one ends. Without
-    /// this key as many as the system's limit of open files leaves beside 256, or half of it where
-    /// that is more.
+    /// Connections of clients that may be open at once; for a further one that which has rested for
+    /// longest is closed, after a second between requests or a quarter of one without any, else it
+    /// waits until one ends. Without this key as many as the system's limit of open files leaves
+    /// beside 256, or half of it where that is more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connections: Option<usize>,
     /// Largest request body.
     pub(super) body: Size,
-    /// Largest sum of request headers.
+    /// Largest sum of request headers. Over HTTP/1.1 there may be 100 of them at most.
     pub(super) headers: Size,
     /// Deepest nesting of a request's JSON.
     pub(super) depth: usize,

@@ -86,23 +86,23 @@ impl Bound {
         let tls = self
             .certificates
             .map(|certificates| certificates.acceptor());
-        let room = Arc::new(Room::default());
+        let room = Arc::new(Room::new());
         loop {
-            let max = || edge.proxy.settings().limits.connections;
-            tokio::select! {
-                () = room.awaited(max) => {}
-                () = stop.cancelled() => return,
-            }
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
                 () = stop.cancelled() => return,
             };
             match accepted {
                 Ok((stream, peer)) => {
+                    let max = || edge.proxy.settings().limits.connections;
+                    tokio::select! {
+                        () = room.awaited(max) => {}
+                        () = stop.cancelled() => return,
+                    }
                     let connection = Connection {
                         edge: Arc::clone(&edge),
                         peer: peer.ip(),
-                        _guest: room.enter(),
+                        guest: room.enter(),
                         stop: stop.clone(),
                         headers_max: edge.proxy.settings().limits.headers,
                     };
@@ -199,7 +199,7 @@ type Stream = Either<Socket, Box<TlsStream<Socket>>>;
 struct Connection {
     edge: Arc<Edge>,
     peer: IpAddr,
-    _guest: Guest,
+    guest: Guest,
     stop: CancellationToken,
     headers_max: usize,
 }
@@ -225,6 +225,7 @@ impl Connection {
     async fn secured(&self, stream: Socket, tls: TlsAcceptor) -> Option<TlsStream<Socket>> {
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
+            () = self.guest.asked_to_leave() => return None,
             () = self.stop.cancelled() => return None,
         };
         match accepted {
@@ -238,14 +239,16 @@ impl Connection {
     async fn talk(self, stream: Stream) {
         let (edge, peer) = (Arc::clone(&self.edge), self.peer);
         let (heard, first) = (CancellationToken::new(), Once::new());
-        let streams = Arc::new(Streams::default());
+        let (streams, guest) = (Arc::new(Streams::default()), Arc::new(self.guest));
         // The connection is woken often, and polls this each time.
-        let interrupted = interruption(heard.clone(), self.stop, Arc::clone(&streams));
+        let (of, at) = (Arc::clone(&guest), Arc::clone(&streams));
+        let interrupted = interruption(heard.clone(), self.stop, at, of);
         let mut interrupted = Steady::new(Box::pin(interrupted));
         let service = service_fn(move |request: Request<Incoming>| {
             first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
             let open = (request.version() == Version::HTTP_2).then(|| streams.open());
+            let held = (guest.at_work(), open);
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
             let under_way = edge.tasks.under_way();
@@ -253,10 +256,7 @@ impl Connection {
             Steady::new(Box::pin(async move {
                 let _under_way = under_way;
                 let response = edge.handle(peer, request).await;
-                Ok::<_, Infallible>(match open {
-                    Some(open) => response.map(|body| body::holding(body, open)),
-                    None => response,
-                })
+                Ok::<_, Infallible>(response.map(|body| body::holding(body, held)))
             }))
         });
         let server = server(self.headers_max);
@@ -267,14 +267,14 @@ impl Connection {
             ended = connection.as_mut() => ended,
             why = &mut interrupted => match why {
                 Interruption::Silence => return tracing::debug!("a connection brought no request"),
-                Interruption::Idle | Interruption::Stop => {
+                Interruption::Idle | Interruption::Rest | Interruption::Stop => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
                         ended = connection => ended,
                         () = cut_off(&self.edge.tasks) => {
                             return tracing::debug!("a connection was cut off");
                         }
-                        () = sleep(IDLE_GRACE), if matches!(why, Interruption::Idle) => {
+                        () = sleep(IDLE_GRACE), if !matches!(why, Interruption::Stop) => {
                             return tracing::debug!("an idle connection was cut off");
                         }
                     }
@@ -292,6 +292,7 @@ fn server(headers_max: usize) -> Builder<TokioExecutor> {
     // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
     let head_max = headers_max.saturating_add(REQUEST_LINE_BYTES);
     let mut builder = Builder::new(TokioExecutor::new());
+    // Of HTTP/1.1 it reads 100 headers at most. For another number it would allocate with each request.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -351,7 +352,9 @@ impl Drop for Open {
 enum Interruption {
     /// No request of HTTP/2 came any more.
     Idle,
-    /// No request came in time.
+    /// Others wait for its place, and it has no request under way.
+    Rest,
+    /// No request came in time, or none before others waited for its place.
     Silence,
     /// The gateway stops.
     Stop,
@@ -362,8 +365,12 @@ async fn interruption(
     heard: CancellationToken,
     stop: CancellationToken,
     streams: Arc<Streams>,
+    guest: Arc<Guest>,
 ) -> Interruption {
+    let is_heard = || heard.is_cancelled();
     tokio::select! {
+        // What ends gracefully may wait for a request that was begun, which takes its time.
+        () = guest.asked_to_leave() => if is_heard() { Interruption::Rest } else { Interruption::Silence },
         () = silence(&heard) => Interruption::Silence,
         () = streams.idle() => Interruption::Idle,
         () = stop.cancelled() => Interruption::Stop,

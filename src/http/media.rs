@@ -1,9 +1,11 @@
-//! Media types in headers: what a body is, and what a client takes.
+//! Media types and codings in headers: what a body is, and what a client takes.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{ACCEPT, CONTENT_TYPE},
+    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
 };
+
+use super::{body::Body, refused};
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENTS: &str = "text/event-stream";
@@ -11,10 +13,31 @@ pub(super) const EVENTS: &str = "text/event-stream";
 /// What nearly all clients take, as most of them write it.
 const USUAL: &[u8] = b"application/json, text/event-stream";
 
+/// Refuses a body that cannot be read as its headers say, whichever media type it has.
+pub(super) fn check_body(headers: &HeaderMap) -> Result<(), Response<Body>> {
+    if headers.get_all(CONTENT_TYPE).iter().nth(1).is_some() {
+        let message = "there is more than one Content-Type header";
+        return Err(refused(StatusCode::BAD_REQUEST, message));
+    }
+    let mut codings = headers.get_all(CONTENT_ENCODING).iter();
+    if codings.all(|coding| is(coding.as_bytes(), PLAIN)) {
+        return Ok(());
+    }
+    let message = "bodies are not unpacked: Content-Encoding must be identity, or absent";
+    let mut refusal = refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message);
+    // RFC 9110, section 15.5.16.
+    let plain = HeaderValue::from_static(PLAIN);
+    refusal.headers_mut().insert(ACCEPT_ENCODING, plain);
+    Err(refusal)
+}
+
+/// The coding of bodies that have none.
+const PLAIN: &str = "identity";
+
 /// Whether the body is JSON.
 pub(super) fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-    value == Some(JSON.as_bytes()) || lists(headers, &CONTENT_TYPE, |found| is(found, JSON))
+    value.is_some_and(|value| value == JSON.as_bytes() || is(without_params(value), JSON))
 }
 
 /// Whether the client takes both JSON and events; no `Accept` header at all takes everything.
@@ -42,10 +65,12 @@ pub(super) fn prefers_events(headers: &HeaderMap) -> bool {
 fn lists(headers: &HeaderMap, name: &HeaderName, fits: impl Fn(&[u8]) -> bool) -> bool {
     let values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
     let mut types = values.flat_map(|value| value.split(|byte| *byte == b','));
-    types.any(|found| {
-        let end = memchr::memchr(b';', found).unwrap_or(found.len());
-        fits(found[..end].trim_ascii())
-    })
+    types.any(|found| fits(without_params(found)))
+}
+
+fn without_params(found: &[u8]) -> &[u8] {
+    let end = memchr::memchr(b';', found).unwrap_or(found.len());
+    found[..end].trim_ascii()
 }
 
 fn is(found: &[u8], wanted: &str) -> bool {
@@ -96,5 +121,6 @@ mod tests {
         check("application/json; charset=utf-8", true);
         check("application/*", false);
         check("text/plain", false);
+        check("text/plain, application/json", false);
     }
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Edge, accepted, batch,
     body::{self, Body, Writing},
-    correlation, exchange, refused, rpc_error, stopping,
+    correlation, exchange, media, refused, rpc_error, stopping,
     streamable::asked_in,
     unopened,
 };
@@ -85,6 +85,9 @@ pub(super) async fn post(
     let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
         return refused(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
+    if let Err(refusal) = media::check_body(request.headers()) {
+        return refusal;
+    }
     let named = correlation::of(request.headers());
     let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {
         Ok(bytes) => bytes,

@@ -1,6 +1,6 @@
 //! `Origin` and `Host` checks against DNS rebinding (Spec 2025-11-25, transports, security warning).
 
-use std::{collections::HashMap, net::IpAddr, sync::Mutex, time::Duration};
+use std::{collections::HashMap, net::IpAddr, sync::Mutex};
 
 use http::{
     HeaderValue, Request, Uri,
@@ -9,10 +9,8 @@ use http::{
 };
 use tokio::time::Instant;
 
+use super::seldom::Seldom;
 use crate::{config::Config, lock::lock};
-
-/// Between two lines of the log about one header: who sends such requests may send many.
-const EVERY: Duration = Duration::from_secs(60);
 
 /// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
 /// name of a host has more than 253.
@@ -41,22 +39,15 @@ impl Unwelcome {
     }
 }
 
-/// What the log has heard of lately: the first request that is refused for a header is told at once,
-/// and after that one in [`EVERY`], with how many came since.
+/// What the log has heard of lately, by the header for which it was refused.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<&'static str, Lately>>);
-
-#[derive(Debug)]
-struct Lately {
-    since: Instant,
-    /// How many came since, and were not told.
-    held: u64,
-}
+pub(super) struct Refusals(Mutex<HashMap<&'static str, Seldom>>);
 
 impl Refusals {
-    /// Lets the log hear of a request of `peer`, unless it has just heard of one alike.
+    /// Lets the log hear of a request of `peer`, unless it has just heard of one alike: who sends such
+    /// requests may send many.
     pub(super) fn tell(&self, peer: IpAddr, unwelcome: &Unwelcome) {
-        let Some(held) = self.held_before(unwelcome.reason(), Instant::now()) else {
+        let Some(held) = self.held_before(unwelcome.reason()) else {
             return;
         };
         // A header that can be read as text has nothing that would steer a terminal.
@@ -66,22 +57,9 @@ impl Refusals {
     }
 
     /// How many were held back before this one, if it is to be told.
-    fn held_before(&self, reason: &'static str, now: Instant) -> Option<u64> {
+    fn held_before(&self, reason: &'static str) -> Option<u64> {
         let mut all = lock(&self.0);
-        let Some(lately) = all.get_mut(reason) else {
-            let first = Lately {
-                since: now,
-                held: 0,
-            };
-            all.insert(reason, first);
-            return Some(0);
-        };
-        if now.duration_since(lately.since) < EVERY {
-            lately.held += 1;
-            return None;
-        }
-        lately.since = now;
-        Some(std::mem::take(&mut lately.held))
+        all.entry(reason).or_default().come(Instant::now())
     }
 }
 
@@ -126,9 +104,13 @@ impl Guard {
     }
 
     fn check_origin<B>(&self, request: &Request<B>) -> Result<(), String> {
-        let Some(origin) = request.headers().get(ORIGIN) else {
+        let mut named = request.headers().get_all(ORIGIN).iter();
+        let Some(origin) = named.next() else {
             return Ok(());
         };
+        if named.next().is_some() {
+            return Err("there is more than one Origin header".to_owned());
+        }
         let origin = origin.to_str();
         let origin = origin.map_err(|_| "the Origin header is not legible".to_owned())?;
         if self.origin_is_welcome(origin) {
@@ -167,8 +149,10 @@ impl Guard {
             return true;
         }
         let uri: Option<Uri> = origin.parse().ok();
-        uri.and_then(|uri| uri.host().map(is_loopback))
-            .unwrap_or(false)
+        uri.as_ref()
+            .and_then(Uri::authority)
+            .and_then(name_in)
+            .is_some_and(is_loopback)
     }
 
     fn host_is_welcome(&self, host: &str) -> bool {
@@ -179,17 +163,30 @@ impl Guard {
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
         };
-        let name = authority.host().to_ascii_lowercase();
-        let whole = host.to_ascii_lowercase();
+        let Some(name) = name_in(&authority) else {
+            return false;
+        };
+        let name = name.to_ascii_lowercase();
+        let port = authority.port().map(|port| format!("{name}:{port}"));
+        let is_named = |known: &String| *known == name || Some(known) == port.as_ref();
         is_loopback(&name)
             || self
                 .hosts
                 .iter()
-                .any(|known| known == "*" || *known == name || *known == whole)
+                .any(|known| known == "*" || is_named(known))
             || bare(&name)
                 .parse()
                 .is_ok_and(|ip: IpAddr| ip == self.listen && !ip.is_unspecified())
     }
+}
+
+/// The host that an authority names, in its usual form: from the root of names each is the same with a dot
+/// at its end. None where a user is named too, which no `Host` and no `Origin` does (RFC 9110, section 7.2;
+/// RFC 6454, section 6.2).
+fn name_in(authority: &Authority) -> Option<&str> {
+    let host = authority.host();
+    let names_user = authority.as_str().contains('@');
+    (!names_user).then(|| host.strip_suffix('.').unwrap_or(host))
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -234,6 +231,8 @@ mod tests {
         check("http://evil.example/mcp", &[], strange);
         let doubled = Err("there is more than one Host header");
         check("/mcp", &["localhost:8080", "evil.example"], doubled);
+        let user = Err("host a@localhost:8080 is not in allowed_hosts");
+        check("http://a@localhost:8080/mcp", &["localhost:8080"], user);
     }
 
     #[test]
@@ -262,18 +261,21 @@ mod tests {
         check("localhost:8080", Some("http://evil.example.com"), false);
         check("localhost:8080", Some("null"), false);
         check("localhost.evil.com", None, false);
+        check("localhost.", Some("http://localhost.:3000"), true);
+        check("localhost.:8080", None, true);
+        check("mcp.example.com.:443", None, true);
+        check("localhost..", None, false);
+        check("a@127.0.0.1:8080", None, false);
+        check("127.0.0.1:8080@evil.com", None, false);
+        check("a:b@mcp.example.com", None, false);
+        check("localhost:8080", Some("http://a@localhost:3000"), false);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_log_hears_of_one_in_a_while() {
-        let (refusals, start) = (Refusals::default(), Instant::now());
-        let come = |reason, after| refusals.held_before(reason, start + after);
-        assert_eq!(come("host", Duration::ZERO), Some(0));
-        assert_eq!(come("host", Duration::ZERO), None);
-        assert_eq!(come("origin", Duration::ZERO), Some(0), "another header");
-        assert_eq!(come("host", EVERY / 2), None);
-        assert_eq!(come("host", EVERY), Some(2));
-        assert_eq!(come("host", EVERY), None);
-        assert_eq!(come("host", EVERY * 2), Some(1));
+    async fn the_log_hears_of_each_header() {
+        let refusals = Refusals::default();
+        assert_eq!(refusals.held_before("host"), Some(0));
+        assert_eq!(refusals.held_before("host"), None);
+        assert_eq!(refusals.held_before("origin"), Some(0), "another header");
     }
 }

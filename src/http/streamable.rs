@@ -49,6 +49,9 @@ async fn post(
     visitor: &Visitor,
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
+    if let Err(refusal) = media::check_body(request.headers()) {
+        return refusal;
+    }
     if !media::is_json(request.headers()) {
         return refused(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,

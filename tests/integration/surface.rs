@@ -63,6 +63,7 @@ async fn strangers_from_other_sites_are_refused() {
             ("origin", "http://evil.example.com"),
             ("host", "evil.example.com"),
             ("origin", "null"),
+            ("host", "a@127.0.0.1"),
         ] {
             let posted = http.post_with(path, &[bad], PING).await;
             assert_eq!(posted.status(), 403, "{path} {bad:?}");
@@ -78,6 +79,12 @@ async fn strangers_from_other_sites_are_refused() {
         ("host", "localhost:9999"),
     ];
     assert_eq!(http.post_with("/mcp", &local, PING).await.status(), 200);
+    let root = [("host", "localhost."), ("origin", "http://localhost")];
+    assert_eq!(http.post_with("/mcp", &root, PING).await.status(), 200);
+    let doubled = [("origin", "http://localhost"); 2];
+    let refused = http.post_with("/mcp", &doubled, PING).await;
+    assert_eq!(refused.status(), 403);
+    assert!(refused.text().await.contains("more than one Origin header"));
     gateway.stop().await;
 }
 
@@ -211,6 +218,15 @@ async fn wrong_types_and_verbs_are_refused() {
         (&[json, ("accept", "text/event-stream")], 406),
         (&[json, ("accept", "text/html")], 406),
         (&[both], 415),
+        (&[json, json, both], 400),
+        (&[json, ("content-type", "text/plain"), both], 400),
+        (
+            &[("content-type", "text/plain, application/json"), both],
+            415,
+        ),
+        (&[json, both, ("content-encoding", "Identity")], 200),
+        (&[json, both, ("content-encoding", "gzip")], 415),
+        (&[json, both, ("content-encoding", "identity, br")], 415),
         (&[("content-type", "text/plain"), both], 415),
         (
             &[("content-type", "Application/JSON; charset=utf-8"), both],
@@ -223,6 +239,11 @@ async fn wrong_types_and_verbs_are_refused() {
             assert_eq!(code(answer).await, -32600, "{headers:?}");
         }
     }
+    let packed = [("content-encoding", "gzip")];
+    let packed = http.post_with("/mcp", &packed, PING).await;
+    assert_eq!(packed.header("accept-encoding"), Some("identity"));
+    let said = packed.text().await;
+    assert!(said.contains("Content-Encoding must be identity"), "{said}");
     let events = [("accept", "text/event-stream")];
     let no_session = http.get("/mcp", &events).await;
     assert_eq!(no_session.status(), 405, "no session to stream for");

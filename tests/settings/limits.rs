@@ -40,12 +40,15 @@ pub(crate) async fn body() {
 pub(crate) async fn connections() {
     for limit in [2, 3] {
         let gateway = launch_with(&format!("limits.connections = {limit}")).await;
-        let request = format!("GET /healthz HTTP/1.1\r\nhost: {}\r\n\r\n", gateway.addr());
-        let open = async || Raw::send(gateway.addr(), &request).await;
-        let (mut first, mut second) = (open().await, open().await);
+        let open = async |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\n\r\n", gateway.addr());
+            Raw::send(gateway.addr(), &request).await
+        };
+        // Streams that stay.
+        let (mut first, mut second) = (open("/sse").await, open("/sse").await);
         assert_eq!((first.status().await, second.status().await), (200, 200));
-        let mut third = open().await;
-        let at_once = timeout(Duration::from_millis(500), third.status()).await;
+        let mut third = open("/healthz").await;
+        let at_once = timeout(Duration::from_millis(1500), third.status()).await;
         assert_eq!(at_once.is_ok(), limit == 3);
         drop(first);
         if limit == 2 {
@@ -87,6 +90,15 @@ pub(crate) async fn headers() {
             let status = over_http2(&gateway, bytes).await;
             assert_eq!(status, expect, "{bytes} bytes over HTTP/2");
         }
+    }
+    // How many there may be is not for the config to say.
+    let gateway = launch_with("limits.headers = \"64KiB\"").await;
+    for (count, expect) in [(100, 200), (101, 431), (99, 200)] {
+        let others = "a: b\r\n".repeat(count - 1);
+        let host = gateway.addr();
+        let request = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\n{others}\r\n");
+        let status = Raw::send(host, &request).await.status().await;
+        assert_eq!(status, expect, "{count} headers");
     }
 }
 

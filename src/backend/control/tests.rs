@@ -17,7 +17,7 @@ use crate::{
         views::{Outlet, Views},
     },
     config::Server,
-    mcp::{Id, Message, Revision, envelope, method::notice},
+    mcp::{GatewayId, Id, Message, Revision, envelope, method::notice},
     names::ServerName,
     task::Tasks,
 };
@@ -74,6 +74,7 @@ async fn lists_are_fresh_for_as_long_as_their_server_says() {
 async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
     let outlet = Outlet {
+        gateway: GatewayId::random(),
         updates: updates().0,
         views: Views::clear(),
     };

@@ -24,7 +24,7 @@ use crate::{
         views::{Outlet, Views},
     },
     config::{Auth, Remote, Transport},
-    mcp::{Id, Message, Revision},
+    mcp::{GatewayId, Id, Message, Revision},
     names::ServerName,
     task::Tasks,
 };
@@ -83,6 +83,7 @@ fn shared_by(config: &Server) -> Shared {
 async fn a_server_whose_connection_has_ended_is_disconnected() {
     let tasks = Tasks::new();
     let outlet = Outlet {
+        gateway: GatewayId::random(),
         updates: updates().0,
         views: Views::clear(),
     };

@@ -94,7 +94,7 @@ impl TestGateway {
         format!("{data}{drain}{}{}", self.top, self.servers)
     }
 
-    fn config(&self, text: &str) -> Config {
+    pub(crate) fn config(&self, text: &str) -> Config {
         let source = Source {
             name: "test.toml".to_owned(),
             format: Format::Toml,

@@ -8,9 +8,12 @@
 //! while; `benches/scan.rs` prints how fast they are.
 //!
 //! `search` goes over a text once and calls the detectors (`number`, `phone`, `date`, `national`,
-//! `internet`, `secret`, `credential`), which ask `context` what stands around a candidate; `walk`
-//! goes through documents, `sink` decides, `redaction` and `schema` mend. `compiled` is what the config says.
+//! `internet`, `secret`, `credential`), which ask `context` what stands around a candidate and
+//! `boundary` what it is glued to; `walk` goes through documents, `sink` decides, `redaction` and
+//! `schema` mend. `compiled` is what the config says.
 
+mod boundary;
+mod card;
 mod checksum;
 mod class;
 mod compiled;

@@ -67,6 +67,21 @@ impl Class {
 pub(super) struct Classes(u32);
 
 impl Classes {
+    pub(super) const ALL: Self = Self::of(&Class::ALL);
+    pub(super) const NONE: Self = Self(0);
+
+    /// Those that are in both.
+    #[must_use]
+    pub(super) const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those that are in either.
+    #[must_use]
+    pub(super) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     pub(super) const fn has(self, class: Class) -> bool {
         self.0 & class.bit() != 0
     }

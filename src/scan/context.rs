@@ -15,7 +15,7 @@ use super::{
 };
 use columns::Columns;
 use words::Words;
-pub(super) use words::{ending, name};
+pub(super) use words::{ending, is_accent, name};
 
 mod columns;
 mod words;

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::{
+    boundary,
     class::Class,
     context::Text,
     lexicon::Hints,
@@ -25,7 +26,8 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         b'T' => later.is_ascii_digit() && number.lens.first() == Some(&4),
         b'-' | b'/' | b':' => false,
         b'.' => !later.is_ascii_digit(),
-        _ => !next.is_ascii_alphanumeric() && next != b'_',
+        b'_' => boundary::ends_in_underscores(number.text, number.span.end),
+        _ => !next.is_ascii_alphanumeric(),
     };
     (ends && (number.is_known(Class::DateOfBirth) || is_birth(number.text, &number.span)))
         .then(|| birth(number.span.clone()))

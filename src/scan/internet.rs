@@ -3,8 +3,9 @@
 use std::{net::Ipv6Addr, ops::Range};
 
 use super::{
+    boundary,
     class::Class,
-    context::Text,
+    context::{Text, is_accent},
     lexicon::Hints,
     number::{Number, Separator},
     search::Found,
@@ -14,18 +15,16 @@ use super::{
 pub(super) fn email(text: &Text<'_>, sign: usize, width: usize, floor: usize) -> Option<Found> {
     const LOCAL_BYTES_MAX: usize = 64;
     let mut start = sign;
-    while start > floor && sign - start < LOCAL_BYTES_MAX && is_local(text.before(start)) {
-        start -= 1;
+    while start > floor && sign - start < LOCAL_BYTES_MAX {
+        let Some(width) = local_before(text, start) else {
+            break;
+        };
+        start -= width;
     }
-    // Characters of other scripts are taken whole or not at all.
-    while start < sign
-        && (matches!(
-            text.byte(start),
-            b'.' | b'-' | b'+' | b'\'' | b'/' | b'=' | b'&' | b'%'
-        ) || !text.text.is_char_boundary(start))
-    {
-        start += 1;
-    }
+    let local = &text.text[start..sign];
+    // An accent alone belongs to a letter of another script.
+    let stray = |c| matches!(c, '.' | '-' | '+' | '\'' | '/' | '=' | '&' | '%') || is_accent(c);
+    start = sign - local.trim_start_matches(stray).len();
     if start == sign || text.before(sign) == b'.' || text.before(start) == b'@' {
         return None;
     }
@@ -41,14 +40,17 @@ pub(super) fn email(text: &Text<'_>, sign: usize, width: usize, floor: usize) ->
     })
 }
 
-fn is_local(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric()
-        || matches!(
-            byte,
-            b'.' | b'_' | b'-' | b'+' | b'\'' | b'&' | b'#' | b'!' | b'~' | b'*'
-        )
-        || (0xC3..=0xC9).contains(&byte)
-        || (0x80..=0xBF).contains(&byte)
+/// The width of the character before `at` when an address may begin with it, or have it before the `@`:
+/// letters of Latin script, also those of which the accent is a character of its own.
+fn local_before(text: &Text<'_>, at: usize) -> Option<usize> {
+    let byte = text.before(at);
+    if byte.is_ascii() {
+        let sign = b"._-+'&#!~*".contains(&byte);
+        return (byte.is_ascii_alphanumeric() || sign).then_some(1);
+    }
+    let c = text.text.get(..at)?.chars().next_back()?;
+    let latin = matches!(c, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}');
+    (latin || is_accent(c)).then_some(c.len_utf8())
 }
 
 /// Where the domain that begins at `start` ends, when it has a point.
@@ -160,7 +162,8 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
     let ends = match next {
         b'-' => later.is_ascii_digit() || !later.is_ascii_alphanumeric(),
         b'.' => !later.is_ascii_alphanumeric(),
-        b'_' | b'+' | b'@' | b'%' => false,
+        b'_' => boundary::ends_in_underscores(text, end),
+        b'+' | b'@' | b'%' => false,
         _ => !next.is_ascii_alphanumeric(),
     };
     let before = text.before(number.span.start);

@@ -45,10 +45,14 @@ impl Hints {
     pub(super) const PASSWORD: Self = Self(1 << 11);
     /// A key or token that opens something.
     pub(super) const TOKEN: Self = Self(1 << 12);
+    /// An identity number of any country: no other hint stands above theirs.
+    pub(super) const NATIONAL: Self = Self(Self::IDENTITY.0 | u64::MAX << Self::COUNTRIES_FROM);
+
+    const COUNTRIES_FROM: u64 = 16;
 
     /// An identity number of `country`.
     pub(super) const fn of(country: Country) -> Self {
-        Self(1 << (16 + country as u64))
+        Self(1 << (Self::COUNTRIES_FROM + country as u64))
     }
 
     pub(super) const fn any(self, of: Self) -> bool {

@@ -8,6 +8,7 @@ mod forms;
 use std::ops::Range;
 
 use super::{
+    boundary,
     checksum::{ean13, luhn, mod97, verhoeff},
     class::{Class, Country},
     context::Text,
@@ -61,16 +62,19 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
 /// An identity or passport number that is, or begins with, the letters and digits at `word`.
 pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Option<Found> {
     const LETTERS_AND_DIGITS: std::ops::RangeInclusive<usize> = 1..=16;
-    if !LETTERS_AND_DIGITS.contains(&word.len()) || !stands_alone(text, word.start) {
+    if !LETTERS_AND_DIGITS.contains(&word.len()) {
         return None;
     }
-    if wanted.classes.has(Class::NationalId)
+    let classes = wanted
+        .classes
+        .common(boundary::before_word(text, word.start));
+    if classes.has(Class::NationalId)
         && let Some(found) =
             Compact::read(text, word).and_then(|compact| national(text, &compact, wanted))
     {
         return Some(found);
     }
-    if wanted.classes.has(Class::Passport) {
+    if classes.has(Class::Passport) {
         return passport(text, word);
     }
     None
@@ -99,7 +103,8 @@ fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found>
 /// An identity number of letters and digits at `start` that spaces group like nothing else: the
 /// Italian tax code, the social security number of somebody born on Corsica.
 pub(super) fn spaced(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
-    if !wanted.classes.has(Class::NationalId) || !stands_alone(text, start) {
+    let classes = wanted.classes.common(boundary::before_word(text, start));
+    if !classes.has(Class::NationalId) {
         return None;
     }
     let (country, length) = if text.byte(start).is_ascii_digit() {
@@ -353,7 +358,7 @@ impl Compact {
         }
         let end = compact.span.end;
         let next = text.byte(end);
-        let glued = next == b'_'
+        let glued = next == b'_' && !boundary::ends_in_underscores(text, end)
             || matches!(next, b'-' | b'/' | b'.' | b':' | b'@' | b'=')
                 && text.byte(end + 1).is_ascii_alphanumeric();
         (!glued).then_some(compact)
@@ -503,15 +508,6 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     })
 }
 
-/// Whether nothing is glued to the front of the word at `start`.
-fn stands_alone(text: &Text<'_>, start: usize) -> bool {
-    match text.before(start) {
-        b'_' | b'.' | b'@' | b'%' | b'\\' | b'$' => false,
-        b'-' | b'/' => !text.before(start - 1).is_ascii_alphanumeric(),
-        before => !before.is_ascii_alphanumeric(),
-    }
-}
-
 /// A Brazilian RG has no check digits that all states agree on.
 fn is_named_rg(number: &Number<'_>) -> bool {
     let label = &number.text.text[super::context::floor(
@@ -547,7 +543,8 @@ pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
         at += 1;
     }
     let rotated = bytes[4..].iter().chain(&bytes[..4]).copied();
-    let whole = !text.byte(at).is_ascii_alphanumeric() && stands_alone(text, word.start);
+    let whole = !text.byte(at).is_ascii_alphanumeric()
+        && boundary::before_word(text, word.start).has(Class::Iban);
     (whole && mod97(rotated) == 1).then_some(Found {
         class: Class::Iban,
         span: word.start..at,

@@ -3,11 +3,15 @@
 //! A [`Number`] is one to eight groups with their separators. Every class looks at its shape and
 //! check digits first; only what passes asks for the surroundings, which is the dear part.
 
-use std::{cell::OnceCell, ops::Range};
+use std::{
+    cell::OnceCell,
+    ops::{Range, RangeInclusive},
+};
 
 use super::{
-    checksum::luhn,
-    class::{Class, Country},
+    boundary,
+    card::{is_before_code, is_card, is_spread_card},
+    class::{Class, Classes, Country},
     context::{Around, Text},
     date, internet,
     lexicon::Hints,
@@ -23,6 +27,8 @@ const GROUPED_DIGITS_MAX: usize = 19;
 pub(super) const BARE_DIGITS_MIN: u8 = 7;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
+/// Digits of a card.
+pub(super) const CARD_DIGITS: RangeInclusive<usize> = 13..=19;
 
 /// What stands between two groups.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -135,30 +141,41 @@ struct Groups {
 pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<Found>) -> usize {
     let groups = read(text, start);
     if groups.count == 1 && groups.lens[0] < BARE_DIGITS_MIN {
-        return groups.ends[0];
+        let Some(card) = spread_card(text, start, wanted) else {
+            return groups.ends[0];
+        };
+        let end = card.span.end;
+        out.push(card);
+        return end;
     }
     let skip = after_glued(&groups);
-    let Some((begin, plus, paren)) = beginning(text, start, &groups) else {
-        return skip;
+    let Beginning {
+        at: begin,
+        plus,
+        paren,
+        classes,
+    } = Beginning::of(text, start, &groups);
+    let wanted = Wanted {
+        classes: wanted.classes.common(classes),
+        ..wanted
     };
-    if is_row(text, begin, &groups) {
+    if wanted.classes.is_empty() || is_row(text, begin, &groups) {
         return skip;
     }
     for count in (1..=groups.count).rev() {
         let followed = count < groups.count || groups.cut;
-        // A prefix length follows an address.
-        let prefix = count == 4 && groups.separators[3] == Separator::Slash;
-        if count < groups.count && groups.separators[count - 1] != Separator::Space && !prefix {
-            continue;
-        }
-        if groups.cut && count == groups.count {
-            continue;
-        }
         let end = groups.ends[count - 1];
         let total: usize = groups.lens[..count]
             .iter()
             .map(|len| usize::from(*len))
             .sum();
+        // A prefix length follows an address, and a code follows a card.
+        let slash = groups.separators[count - 1] == Separator::Slash;
+        let parted = slash && (count == 4 || CARD_DIGITS.contains(&total))
+            || groups.separators[count - 1] == Separator::Space;
+        if count < groups.count && !parted || groups.cut && count == groups.count {
+            continue;
+        }
         if total > DIGITS_MAX || total > GROUPED_DIGITS_MAX && count > 1 {
             continue;
         }
@@ -216,9 +233,6 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     if is_trivial(number.digits) {
         return None;
     }
-    if !ends_well(number) {
-        return national::parted_letter(number, wanted);
-    }
     let found = |class, by_context| {
         Some(Found {
             class,
@@ -226,6 +240,13 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
             by_context,
         })
     };
+    let card = wanted.classes.has(Class::CreditCard);
+    if !ends_well(number) {
+        if card && is_before_code(number.text, number.span.end) && is_card(number) {
+            return found(Class::CreditCard, false);
+        }
+        return national::parted_letter(number, wanted);
+    }
     if wanted.classes.has(Class::UsSsn) && wanted.countries.has(Country::Us) {
         match is_ssn(number) {
             Certainty::Alone => return found(Class::UsSsn, false),
@@ -233,7 +254,7 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
             Certainty::None => {}
         }
     }
-    if wanted.classes.has(Class::CreditCard) && is_card(number) {
+    if card && is_card(number) {
         return found(Class::CreditCard, false);
     }
     if let Some(found) = national::numeric(number, wanted) {
@@ -301,67 +322,65 @@ fn is_passport(number: &Number<'_>) -> bool {
             })
 }
 
-fn is_card(number: &Number<'_>) -> bool {
-    let total = number.digits.len();
-    if !(13..=19).contains(&total) || number.plus || number.paren {
-        return false;
+/// A card whose groups are parted by tabs, ends of lines or several spaces, the first at `start`.
+fn spread_card(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
+    const GAP_BYTES_MAX: usize = 4;
+    const GROUPS: usize = 4;
+    const DIGITS: usize = 16;
+    let rest = &text.bytes()[start..];
+    let run = |from: usize, is_in: fn(&u8) -> bool, most: usize| {
+        let rest = rest.get(from..).unwrap_or_default();
+        &rest[..rest.iter().take(most).take_while(|b| is_in(b)).count()]
+    };
+    let mut group = run(0, u8::is_ascii_digit, DIGITS);
+    let gap = run(group.len(), |b| is_gap(*b), GAP_BYTES_MAX);
+    if group.len() != 4 || gap.is_empty() || !wanted.classes.has(Class::CreditCard) {
+        return None;
     }
-    let grouped = match number.lens {
-        [_] => false,
-        [4, 4, 4, 4 | 1] | [4, 6, 5 | 4] | [4, 4, 4, 4, 3] | [6, 13] | [4, 5, 6] => {
-            if !matches!(
-                number.separator(),
-                Some(Separator::Space | Separator::Dash | Separator::Dot)
-            ) {
-                return false;
-            }
-            true
+    let (mut lens, mut digits) = ([0; GROUPS], [0; DIGITS]);
+    let (mut count, mut total, mut end) = (0, 0, 0);
+    while !group.is_empty() {
+        if count == GROUPS || total + group.len() > DIGITS {
+            return None;
         }
-        _ => return false,
+        for digit in group {
+            digits[total] = digit - b'0';
+            total += 1;
+        }
+        lens[count] = u8::try_from(group.len()).expect("DIGITS is below 256");
+        count += 1;
+        end += group.len();
+        let parted = rest[end..].starts_with(gap);
+        let next = run(end + gap.len(), u8::is_ascii_digit, DIGITS);
+        if !parted || next.is_empty() {
+            break;
+        }
+        end += gap.len();
+        group = next;
+    }
+    if !matches!(lens[..count], [4, 4, 4, 4] | [4, 6, 5]) {
+        return None;
+    }
+    let number = Number {
+        text,
+        span: start..start + end,
+        digits: &digits[..total],
+        lens: &lens[..count],
+        separators: &[Separator::Space; GROUPS - 1][..count - 1],
+        plus: false,
+        paren: false,
+        crowded: false,
+        around: OnceCell::new(),
     };
-    let Some(common) = issuer(number.digits) else {
-        return false;
-    };
-    if !luhn(number.digits) {
-        return false;
-    }
-    // Hardly any other number begins as most cards do and has their check digit: a word such as `order` or
-    // `id` before it rather says what is paid, or by whom.
-    if common {
-        return true;
-    }
-    let around = number.around();
-    if around.says_other(Hints::CARD) {
-        return false;
-    }
-    grouped || around.near.any(Hints::CARD) || number.is_known(Class::CreditCard)
+    is_spread_card(&number, gap).then_some(Found {
+        class: Class::CreditCard,
+        span: number.span.clone(),
+        by_context: false,
+    })
 }
 
-/// Whether the first digits are those of an issuer of cards with so many digits; `Some(false)`:
-/// they are, but other numbers of that length are more common.
-fn issuer(digits: &[u8]) -> Option<bool> {
-    let first = |n: usize| digits[..n].iter().fold(0u32, |v, d| v * 10 + u32::from(*d));
-    let (two, three, four) = (first(2), first(3), first(4));
-    match digits.len() {
-        15 if matches!(two, 34 | 37) => Some(true),
-        15 if matches!(four, 1800 | 2131) => Some(false),
-        14 if matches!(three, 300..=305 | 309) || matches!(two, 36 | 38 | 39) => Some(true),
-        16 => {
-            let known = digits[0] == 4
-                || matches!(two, 51..=55 | 62 | 65 | 36)
-                || matches!(four, 2221..=2720 | 6011 | 3528..=3589 | 2200..=2204)
-                || matches!(three, 644..=649);
-            let rare = matches!(two, 50 | 56..=61 | 63..=69 | 81);
-            if known {
-                Some(true)
-            } else {
-                rare.then_some(false)
-            }
-        }
-        13 | 19 if digits[0] == 4 => Some(false),
-        12..=19 if matches!(two, 50 | 56..=69 | 81) => Some(false),
-        _ => None,
-    }
+fn is_gap(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 /// All digits alike, a one with zeros, or a plain count: nobody's number.
@@ -483,35 +502,44 @@ fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
     None
 }
 
-/// Where the number that has its first digit at `start` begins, and whether with `+` or `(`.
-fn beginning(text: &Text<'_>, start: usize, groups: &Groups) -> Option<(usize, bool, bool)> {
-    let mut begin = start;
-    let paren = text.before(begin) == b'(';
-    begin -= usize::from(paren);
-    let plus = text.before(begin) == b'+';
-    begin -= usize::from(plus);
-    // `(+49) 30` begins at the parenthesis.
-    if plus && text.before(begin) == b'(' && text.byte(start + 1).is_ascii_digit() {
-        let closes = (start..start + 4).any(|at| text.byte(at) == b')');
-        begin -= usize::from(closes);
-    }
-    let (before, earlier) = (text.before(begin), text.before(begin.saturating_sub(1)));
-    let stands_alone = match before {
-        b'/' if earlier == b'/' => true,
-        b'-' | b'.' | b'/' => {
-            !earlier.is_ascii_alphanumeric() && before == b'-' && earlier == b' ' && plus
+/// Where a number begins, with which signs, and what it may be there.
+struct Beginning {
+    at: usize,
+    plus: bool,
+    paren: bool,
+    classes: Classes,
+}
+
+impl Beginning {
+    /// That of the number that has its first digit at `start`.
+    fn of(text: &Text<'_>, start: usize, groups: &Groups) -> Self {
+        let mut at = start;
+        let paren = text.before(at) == b'(';
+        at -= usize::from(paren);
+        let plus = text.before(at) == b'+';
+        at -= usize::from(plus);
+        // `(+49) 30` begins at the parenthesis.
+        if plus && text.before(at) == b'(' && text.byte(start + 1).is_ascii_digit() {
+            let closes = (start..start + 4).any(|at| text.byte(at) == b')');
+            at -= usize::from(closes);
         }
-        // `ssh root@192.0.2.7`
-        b'@' => groups.count >= 4 && groups.separators[..3] == [Separator::Dot; 3],
-        b'_' | b'$' | b'%' | b'~' | b'^' | b'\\' => false,
-        b':' => !earlier.is_ascii_digit(),
-        b',' => !(earlier.is_ascii_digit() && is_thousands(text, begin)),
-        b'x' if earlier == b'x' && text.before(begin - 2) == b'0' => true,
-        0xA3 if earlier == 0xC2 => false,
-        0xAC if earlier == 0x82 => false,
-        _ => !before.is_ascii_alphanumeric(),
-    };
-    stands_alone.then_some((begin, plus, paren))
+        let earlier = text.before(at.saturating_sub(1));
+        let all_if = |free: bool| if free { Classes::ALL } else { Classes::NONE };
+        let classes = match text.before(at) {
+            // `ssh root@192.0.2.7`
+            b'@' => all_if(groups.count >= 4 && groups.separators[..3] == [Separator::Dot; 3]),
+            b',' => all_if(!(earlier.is_ascii_digit() && is_thousands(text, at))),
+            b'x' if earlier == b'x' && text.before(at - 2) == b'0' => Classes::ALL,
+            _ if plus => boundary::before_plus(text, at),
+            _ => boundary::before_number(text, at),
+        };
+        Self {
+            at,
+            plus,
+            paren,
+            classes,
+        }
+    }
 }
 
 /// Whether the three digits at `at` go on a number written as `1,234`.
@@ -526,7 +554,8 @@ pub(super) fn ends_well(number: &Number<'_>) -> bool {
     let (text, end) = (number.text, number.span.end);
     let (next, later) = (text.byte(end), text.byte(end + 1));
     match next {
-        b'_' | b'@' | b'%' | b'=' => false,
+        b'_' => boundary::ends_in_underscores(text, end),
+        b'@' | b'%' | b'=' => false,
         b'-' | b'/' | b'.' | b':' => !later.is_ascii_alphanumeric(),
         b',' => {
             !(later.is_ascii_digit()

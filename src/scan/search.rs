@@ -133,7 +133,17 @@ const PASSWORDS: [&str; 19] = [
 static SPEAKING: Shapes = Shapes::of(&[
     &TELLING,
     &PASSWORDS,
-    &["by", "p", "bearer", "basic", "values", "contrase", "has"],
+    &[
+        "by",
+        "p",
+        "e",
+        "bearer",
+        "basic",
+        "values",
+        "contrase",
+        "contrasen",
+        "has",
+    ],
 ]);
 
 /// First letters, lengths and last letters of words, whatever their case: few other words have
@@ -466,11 +476,21 @@ impl Pass<'_, '_> {
             .any(|name| name.as_bytes().eq_ignore_ascii_case(bytes))
     }
 
-    /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent.
+    /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent, and of
+    /// `\u{e8}` and `\u{e9}` as two characters.
     fn accented(&mut self, word: &Range<usize>) {
         let bytes = &self.text.bytes()[word.clone()];
-        let names = [(&b"contrase"[..], "\u{f1}a "), (b"has", "\u{142}o ")];
+        let names = [
+            (&b"contrase"[..], "\u{f1}a "),
+            (b"contrasen", "\u{303}a "),
+            (b"has", "\u{142}o "),
+        ];
         let rest = &self.text.text[word.end..];
+        if bytes == b"e" && (rest.starts_with("\u{300} ") || rest.starts_with("\u{301} ")) {
+            let verb = word.start..word.end + '\u{300}'.len_utf8();
+            self.secret(credential::sentence::told(self.text, &verb));
+            return;
+        }
         let named = names
             .into_iter()
             .find(|(start, end)| bytes.eq_ignore_ascii_case(start) && rest.starts_with(end));
@@ -541,9 +561,37 @@ impl Pass<'_, '_> {
             if let Some(found) = self.day(word) {
                 return self.push(found);
             }
+            if let Some(end) = self.named_number(word) {
+                return end;
+            }
             return self.glued_date(word);
         }
         word.end
+    }
+
+    /// A number with its name in one word, `Visa4111...`; returns where to go on after it.
+    fn named_number(&mut self, word: &Range<usize>) -> Option<usize> {
+        const DIGITS_MIN: usize = 3;
+        const DIGITS_ALONE_MIN: usize = 9;
+        const NAMED: Classes = Classes::of(&[Class::CreditCard, Class::UsSsn]);
+        let bytes = &self.text.bytes()[word.clone()];
+        let name = bytes.iter().take_while(|b| b.is_ascii_alphabetic()).count();
+        let digits = &bytes[name..];
+        let goes_on = || {
+            matches!(self.text.byte(word.end), b' ' | b'-' | b'.')
+                && self.text.byte(word.end + 1).is_ascii_digit()
+        };
+        let may_be = name > 1
+            && digits.len() >= DIGITS_MIN
+            && digits.iter().all(u8::is_ascii_digit)
+            && self.wanted.classes.has_any(NAMED)
+            && (digits.len() >= DIGITS_ALONE_MIN || goes_on());
+        if !may_be {
+            return None;
+        }
+        let first = self.out.len();
+        let end = number::find(self.text, word.start + name, self.wanted, self.out);
+        (self.out.len() > first).then_some(end)
     }
 
     /// A date whose day is written as `5th`.

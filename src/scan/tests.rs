@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::config::Mask;
 
+mod boundaries;
+
 fn scan(results: &[(&str, ScanAction)]) -> Scan {
     let results = results
         .iter()
@@ -561,6 +563,12 @@ fn piece() -> impl Strategy<Value = String> {
         Just("DE89370400440532013000".to_owned()),
         Just("phone 030 1234567".to_owned()),
         Just("203.0.113.7".to_owned()),
+        Just("No.10.1.2.3".to_owned()),
+        Just("_4111111111111111_".to_owned()),
+        Just("Visa4111111111111111/123".to_owned()),
+        Just("4111\t1111\t1111\t1111".to_owned()),
+        Just("tel+14155552671".to_owned()),
+        Just("rene\u{301}@b.de".to_owned()),
         "[ -~]{0,12}",
         any::<String>().prop_map(|text| text.chars().take(6).collect()),
     ]
@@ -657,6 +665,11 @@ fn the_cost_is_linear() {
         "A1 ",
         "a@b.de ",
         "[",
+        "_",
+        "_1234567",
+        "a.1234567",
+        "1234\t",
+        "e\u{301}@",
         "\\u0040",
     ] {
         let (small, large) = (cost(part, SMALL), cost(part, 16 * SMALL));

@@ -130,6 +130,9 @@ impl Words {
 
     /// Folds a character beyond ASCII.
     fn unusual(&mut self, c: char, last: Last) -> Last {
+        if is_accent(c) {
+            return last;
+        }
         if !c.is_alphabetic() {
             return Last::None;
         }
@@ -317,6 +320,12 @@ fn mask_len(rest: &str) -> Option<usize> {
     (ours && !label.bytes().any(|byte| byte.is_ascii_lowercase())).then_some(close + 1)
 }
 
+/// Whether `c` is the accent of the letter before it, as in decomposed text (NFD): that of names of
+/// files on macOS, say.
+pub(in crate::scan) fn is_accent(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}')
+}
+
 /// A letter of Latin script without its accent; other letters as something no word has.
 fn unaccented(c: char) -> &'static str {
     match c {
@@ -353,5 +362,6 @@ mod tests {
         check("phone_number_id", Hints::OTHER);
         check("colour", Hints::OTHER);
         check("weather", Hints::NONE);
+        check("tele\u{301}fono", Hints::PHONE);
     }
 }

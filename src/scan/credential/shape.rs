@@ -36,7 +36,20 @@ impl Kinds {
                 }
             }
         }
+        if !bytes.is_ascii() {
+            kinds.add_others(bytes);
+        }
         kinds
+    }
+
+    /// Adds the letters beyond ASCII, which stay symbols too. Scripts without case may not part words
+    /// by spaces, so that a whole sentence would be taken for one.
+    fn add_others(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        for c in text.chars().filter(|c| !c.is_ascii()) {
+            self.lower |= c.is_lowercase();
+            self.upper |= c.is_uppercase();
+        }
     }
 }
 

@@ -115,7 +115,7 @@ pub(super) const LISTS: &[(Hints, &str)] = &[
     ),
     (
         Hints::CARD,
-        "card|cards|credit card|debit card|creditcard|cardnumber|card number|cardno|ccnum|cc|pan number|visa|mastercard|\
+        "card|cards|credit card|debit card|creditcard|cardnumber|card number|cardno|ccnum|cc|pan|pan number|visa|mastercard|\
          amex|american express|maestro|discover|diners|jcb|payment card|ccn|credit|debit|\
          karte|kreditkarte|kreditkartennummer|kartennummer|carte|carte bancaire|carte bleue|cb|tarjeta|\
          tarjeta de credito|carta di credito|carta|kaart|creditcardnummer|karta|karty|karte kredytowa|\

@@ -1,0 +1,136 @@
+//! Numbers of payment cards: what issuers begin them with, how they are grouped, and Luhn's check digit.
+
+use super::{
+    boundary,
+    checksum::luhn,
+    class::Class,
+    context::Text,
+    lexicon::Hints,
+    number::{CARD_DIGITS, Number, Separator, ends_well},
+};
+
+/// Whether `number` is one of a card.
+pub(super) fn is_card(number: &Number<'_>) -> bool {
+    let total = number.digits.len();
+    if !CARD_DIGITS.contains(&total) || number.plus || number.paren {
+        return false;
+    }
+    let grouped = match number.lens {
+        [_] => false,
+        [4, 4, 4, 4 | 1] | [4, 6, 5 | 4] | [4, 4, 4, 4, 3] | [6, 13] | [4, 5, 6] => {
+            if !matches!(
+                number.separator(),
+                Some(Separator::Space | Separator::Dash | Separator::Dot)
+            ) {
+                return false;
+            }
+            true
+        }
+        _ => return false,
+    };
+    let Some(common) = issuer(number.digits) else {
+        return false;
+    };
+    if !luhn(number.digits) {
+        return false;
+    }
+    // Hardly any other number begins as most cards do and has their check digit: a word such as `order` or
+    // `id` before it rather says what is paid, or by whom.
+    if common {
+        return true;
+    }
+    let around = number.around();
+    if around.says_other(Hints::CARD) {
+        return false;
+    }
+    grouped || around.near.any(Hints::CARD) || number.is_known(Class::CreditCard)
+}
+
+/// Whether `number`, whose groups are parted as columns and lines are, is one of a card: where more
+/// numbers stand beside it, or it is a row or a column of its own, only a word says so.
+pub(super) fn is_spread_card(number: &Number<'_>, gap: &[u8]) -> bool {
+    let (text, span) = (number.text, &number.span);
+    boundary::before_number(text, span.start).has(Class::CreditCard)
+        && ends_well(number)
+        && issuer(number.digits) == Some(true)
+        && is_card(number)
+        && !is_beside_values(text, number)
+        && (!is_in_table(number, gap) || {
+            let around = number.around();
+            around.near.any(Hints::CARD) && !around.says_other(Hints::CARD)
+        })
+}
+
+/// Whether another number, or a mask in the place of one, stands before or after `number`, with
+/// nothing but spaces and ends of lines between.
+fn is_beside_values(text: &Text<'_>, number: &Number<'_>) -> bool {
+    const REACH_BYTES_MAX: usize = 8;
+    let (before, after) = text.bytes().split_at(number.span.end);
+    let before = &before[..number.span.start];
+    let last = before.iter().rev().take(REACH_BYTES_MAX);
+    let next = after.iter().take(REACH_BYTES_MAX);
+    let value = |byte: Option<&u8>, mask| byte.is_some_and(|b| b.is_ascii_digit() || *b == mask);
+    value(last.clone().find(|b| !b.is_ascii_whitespace()), b']')
+        || value(next.clone().find(|b| !b.is_ascii_whitespace()), b'[')
+}
+
+/// Whether what `gap` parts into groups goes on beyond them.
+fn is_in_table(number: &Number<'_>, gap: &[u8]) -> bool {
+    let (before, after) = number.text.bytes().split_at(number.span.end);
+    let before = &before[..number.span.start];
+    let lines = gap.contains(&b'\n');
+    let wide = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r');
+    before.last().is_some_and(wide)
+        || before.ends_with(b"  ")
+        || after.starts_with(b"\t")
+        || after.starts_with(b"  ")
+        || lines && after.first().is_some_and(wide) && !after.trim_ascii_start().is_empty()
+}
+
+/// Whether the slashes after a card at `end` part it from its security code, or from the month and the year
+/// until which it is valid, and nothing else follows.
+pub(super) fn is_before_code(text: &Text<'_>, end: usize) -> bool {
+    const CODE_DIGITS: std::ops::RangeInclusive<usize> = 2..=4;
+    const CODES_MAX: usize = 3;
+    let mut at = end;
+    for _ in 0..CODES_MAX {
+        if text.byte(at) != b'/' {
+            break;
+        }
+        let digits = text.bytes()[at + 1..].iter().take(CODE_DIGITS.end() + 1);
+        let digits = digits.take_while(|b| b.is_ascii_digit()).count();
+        if !CODE_DIGITS.contains(&digits) {
+            return false;
+        }
+        at += 1 + digits;
+    }
+    let next = text.byte(at);
+    at > end && !next.is_ascii_alphanumeric() && !matches!(next, b'/' | b'_' | b'-' | b'=')
+}
+
+/// Whether the first digits are those of an issuer of cards with so many digits; `Some(false)`:
+/// they are, but other numbers of that length are more common.
+fn issuer(digits: &[u8]) -> Option<bool> {
+    let first = |n: usize| digits[..n].iter().fold(0u32, |v, d| v * 10 + u32::from(*d));
+    let (two, three, four) = (first(2), first(3), first(4));
+    match digits.len() {
+        15 if matches!(two, 34 | 37) => Some(true),
+        15 if matches!(four, 1800 | 2131) => Some(false),
+        14 if matches!(three, 300..=305 | 309) || matches!(two, 36 | 38 | 39) => Some(true),
+        16 => {
+            let known = digits[0] == 4
+                || matches!(two, 51..=55 | 62 | 65 | 36)
+                || matches!(four, 2221..=2720 | 6011 | 3528..=3589 | 2200..=2204)
+                || matches!(three, 644..=649);
+            let rare = matches!(two, 50 | 56..=61 | 63..=69 | 81);
+            if known {
+                Some(true)
+            } else {
+                rare.then_some(false)
+            }
+        }
+        13 | 19 if digits[0] == 4 => Some(false),
+        12..=19 if matches!(two, 50 | 56..=69 | 81) => Some(false),
+        _ => None,
+    }
+}

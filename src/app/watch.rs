@@ -399,12 +399,12 @@ mod tests {
     use super::*;
 
     /// One that could not be read is read once its permissions are mended, though nothing else is new.
-    #[test]
-    fn a_file_whose_permissions_change_is_looked_at() {
+    #[tokio::test]
+    async fn a_file_whose_permissions_change_is_looked_at() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("x");
         fs::write(&file, "x").unwrap();
-        let written = SystemTime::now() - 2 * RECENT;
+        let written = fs::metadata(&file).unwrap().modified().unwrap() - 2 * RECENT;
         let opened = fs::File::options().write(true).open(&file).unwrap();
         opened.set_modified(written).unwrap();
         let files = [file.clone()];
@@ -412,7 +412,7 @@ mod tests {
         denied.get_mut(&file).unwrap().content = None;
         assert!(!differ(&denied, &look(&files, &denied)), "nothing is new");
         // The system's own clock may stand still for some milliseconds.
-        std::thread::sleep(Duration::from_millis(20));
+        sleep(Duration::from_millis(20)).await;
         fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(differ(&denied, &look(&files, &denied)));
     }

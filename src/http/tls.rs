@@ -81,15 +81,14 @@ impl Certificate {
             InvalidTls::new(&tls.key, &why)
         })?;
         let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
-        let certified = certified.map_err(|error| match error {
-            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => InvalidTls::new(
-                &tls.key,
-                &format!(
-                    "it is not the key of the certificate in {}",
-                    tls.cert.display()
-                ),
-            ),
-            error => InvalidTls::new(&tls.cert, &error),
+        let certified = certified.map_err(|error| {
+            let mismatch = rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch);
+            if error != mismatch {
+                return InvalidTls::new(&tls.cert, &error);
+            }
+            let cert = tls.cert.display();
+            let why = format!("it is not the key of the certificate in {cert}");
+            InvalidTls::new(&tls.key, &why)
         })?;
         Ok(Self(Arc::new(certified)))
     }
@@ -107,7 +106,10 @@ fn unread(error: &pem::Error) -> String {
         pem::Error::IllegalSectionStart { .. } => {
             "a line of it begins with `-----BEGIN` and does not end with `-----`".to_owned()
         }
-        error => error.to_string(),
+        pem::Error::Base64Decode(_)
+        | pem::Error::NoItemsFound
+        | pem::Error::SectionTooLarge
+        | _ => error.to_string(),
     }
 }
 

@@ -51,29 +51,31 @@ async fn who_comes_too_early_is_told_when_to_come_back() {
     }
 }
 
+/// A client hears no more of `failure`, which has a secret, than `expect`.
+fn check(failure: &Failure, expect: &str) {
+    let shown = failure.to_string();
+    assert!(shown.contains("secret"), "{shown}");
+    let server = ServerName::parse("x").unwrap();
+    let told = failure.to_error(&server, None).to_raw();
+    let expect = format!("server `x`: {expect}");
+    let message = told.get("message");
+    let message = message.as_ref().and_then(Raw::as_text);
+    assert_eq!(message.as_deref(), Some(&*expect));
+    assert!(!told.as_str().contains("secret"), "{}", told.as_str());
+}
+
 #[test]
 fn a_client_is_told_nothing_that_the_server_wrote() {
-    let check = |failure: Failure, expect: &str| {
-        let shown = failure.to_string();
-        assert!(shown.contains("secret"), "{shown}");
-        let server = ServerName::parse("x").unwrap();
-        let told = failure.to_error(&server, None).to_raw();
-        let expect = format!("server `x`: {expect}");
-        let message = told.get("message");
-        let message = message.as_ref().and_then(Raw::as_text);
-        assert_eq!(message.as_deref(), Some(&*expect));
-        assert!(!told.as_str().contains("secret"), "{}", told.as_str());
-    };
     let text = || "a secret".to_owned();
     check(
-        Failure::Garbled {
+        &Failure::Garbled {
             what: "it is none".to_owned(),
             quoted: text(),
         },
         "it broke the protocol: it is none",
     );
     check(
-        Failure::Http {
+        &Failure::Http {
             status: StatusCode::BAD_GATEWAY,
             body: text(),
             retry_after: None,
@@ -81,20 +83,20 @@ fn a_client_is_told_nothing_that_the_server_wrote() {
         "it answered HTTP 502 Bad Gateway",
     );
     check(
-        Failure::Lost {
+        &Failure::Lost {
             reason: format!("it exited (exit status: 3){OWN_WORDS}a secret"),
         },
         "the connection was lost: it exited (exit status: 3)",
     );
     check(
-        Failure::Lost {
+        &Failure::Lost {
             reason: "it exited (exit status: 0)".to_owned(),
         }
         .with_odd(&[text()]),
         "the connection was lost: it exited (exit status: 0)",
     );
     check(
-        Failure::Startup {
+        &Failure::Startup {
             after: Duration::from_secs(1),
             key: "startup_timeout",
             odd: vec![text()],
@@ -102,24 +104,24 @@ fn a_client_is_told_nothing_that_the_server_wrote() {
         "it did not start within 1s (its `startup_timeout`)",
     );
     check(
-        Failure::Directory {
+        &Failure::Directory {
             path: text().into(),
             problem: "does not exist",
         },
         "its program cannot be started",
     );
     check(
-        Failure::Refused {
+        &Failure::Refused {
             error: Raw::from_value(&serde_json::json!({ "message": "secret" })),
         },
         "it refused the handshake",
     );
     check(
-        Failure::Revision { offered: text() },
+        &Failure::Revision { offered: text() },
         "it speaks none of our revisions",
     );
     check(
-        Failure::Spawn {
+        &Failure::Spawn {
             program: text(),
             error: text(),
         },

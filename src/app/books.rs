@@ -291,8 +291,8 @@ impl Keeper {
             Ok(Err(error)) if error.loses_lines() => {
                 tracing::error!(
                     %error,
-                    "lines of the audit are lost; the next start charges the calls that were under way, and \
-                     records them as `interrupted`"
+                    "lines of the audit are lost, or may be; a call whose end is among them is charged, and \
+                     recorded as `interrupted`, by the next start"
                 );
                 false
             }
@@ -301,8 +301,8 @@ impl Keeper {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "the audit is not closed");
-                true
+                tracing::error!(%error, "the audit is not closed");
+                false
             }
         };
         // Verification misses what the index knows: it is to know the end of the chain, too.

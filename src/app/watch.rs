@@ -214,8 +214,10 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
         }
         (source.announce)(Moment::Begins);
         let seen = loop {
-            let may_be_half = !is_asked && is_shorter(&seen, &known);
-            let quiet = if may_be_half { QUIET_SHORTER } else { QUIET };
+            let quiet = |now: &Sight| {
+                let may_be_half = !is_asked && is_shorter(now, &known);
+                if may_be_half { QUIET_SHORTER } else { QUIET }
+            };
             tokio::select! {
                 seen = settled(&source, &reloader, &last, (seen.clone(), quiet)) => break seen,
                 // Who asks for it has written it.
@@ -242,16 +244,16 @@ async fn hangup(asked: &mut Option<Signal>) {
     }
 }
 
-/// The files, which looked like `first`, once they have not changed for as long as `quiet`.
+/// The files, which looked like `first`, once they have not changed for as long as `quiet` says of them.
 async fn settled(
     source: &ConfigSource,
     reloader: &Reloader,
     last: &Reading,
-    (first, quiet): (Sight, Duration),
+    (first, quiet): (Sight, impl Fn(&Sight) -> Duration),
 ) -> Sight {
     let mut before = first;
     for _ in 0..QUIET_ROUNDS_MAX {
-        sleep(quiet).await;
+        sleep(quiet(&before)).await;
         let now = see(source, reloader, last, &before).await;
         if !differ(&now, &before) {
             return now;

@@ -70,7 +70,8 @@ pub enum AuditError {
 }
 
 impl AuditError {
-    /// Whether it says that lines could not be written, which are gone with the process.
+    /// Whether it says that lines could not be written, which are gone with the process, or that it is not
+    /// known whether the disk has them.
     pub fn loses_lines(&self) -> bool {
         match self {
             Self::Pending { .. } | Self::Sync { .. } | Self::Write { .. } => true,

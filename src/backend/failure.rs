@@ -376,7 +376,12 @@ impl Failure {
 
     /// The same when `time` has passed.
     pub(super) fn after(mut self, time: Duration) -> Self {
-        if let Self::BreakerOpen { retry_after } | Self::Overloaded { retry_after, .. } = &mut self
+        if let Self::BreakerOpen { retry_after }
+        | Self::Overloaded { retry_after, .. }
+        | Self::Http {
+            retry_after: Some(retry_after),
+            ..
+        } = &mut self
         {
             *retry_after = retry_after.saturating_sub(time);
         }

@@ -259,12 +259,16 @@ pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> b
     }
 }
 
-/// Whether this answer to `server/discover` shows a server of 2026-07-28.
-pub(super) fn is_modern(answer: Result<Outcome, Failure>) -> bool {
-    answer.is_ok_and(|outcome| match verdict(outcome) {
-        Verdict::Again | Verdict::Modern(_) | Verdict::Refused(_) => true,
-        Verdict::Legacy | Verdict::Stranger(_) => false,
-    })
+/// Whether this answer to `server/discover` shows that the server speaks 2026-07-28, and no longer the
+/// revision that it `spoke`. Many speak both.
+pub(super) fn has_moved_on(spoke: Revision, answer: &Result<Outcome, Failure>) -> bool {
+    let versions = match answer {
+        Ok(Ok(result)) => result.read::<Discovered>().map(|it| it.supported_versions),
+        Ok(Err(refusal)) => Ok(offered(refusal).unwrap_or_default()),
+        Err(_) => return false,
+    };
+    let versions = versions.unwrap_or_default();
+    speaks_modern(&versions) && !versions.iter().any(|date| date == spoke.as_str())
 }
 
 /// Whether this refusal of `server/discover` is one of a server that does not speak our revision. Any

@@ -314,7 +314,7 @@ async fn is_another(
     let is_remote = connection.link.as_http().is_some();
     if is_remote && era == Era::Legacy && handshake::may_be_modern(answer) {
         let discovered = ask(connection, &Method::Discover, Era::Modern, after).await;
-        return handshake::is_modern(discovered);
+        return handshake::has_moved_on(connection.hello.revision, &discovered);
     }
     handshake::is_contradiction(era, answer)
 }

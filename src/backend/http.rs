@@ -510,14 +510,19 @@ fn no_message(
     }
 }
 
+/// The longest time until a server lets us come back that is told.
+const RETRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// When to come back, where these headers say it in seconds; of dates no server of this kind was seen.
 pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
-    seconds.ok().map(Duration::from_secs)
+    seconds
+        .ok()
+        .map(|it| Duration::from_secs(it).min(RETRY_MAX))
 }
 
 /// What type of content these headers name, as far as it may be shown.
-fn shown_type(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn shown_type(headers: &HeaderMap) -> Option<&str> {
     let named = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let named = named.split(';').next().unwrap_or_default().trim();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-');
@@ -561,7 +566,7 @@ where
     let retry_after = retry_after(response.headers());
     let what = match shown_type(response.headers()) {
         Some(named) => format!("its answer is no message, but of type `{named}`"),
-        None => "its answer is no message, and says of no type what it is".to_owned(),
+        None => "its answer is no message, and does not say of what type it is".to_owned(),
     };
     let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
         .collect()

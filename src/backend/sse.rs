@@ -15,7 +15,7 @@ use tokio::{sync::mpsc, task::yield_now, time::timeout};
 use super::{
     Failure,
     client::{self, HttpClient},
-    http::{denies_session, odd, redirected, retry_after},
+    http::{denies_session, odd, redirected, retry_after, shown_type},
     link::{Link, each_message},
     mux::Mux,
     pipe,
@@ -156,8 +156,8 @@ fn events(remote: &Remote, response: Response<Incoming>) -> Result<Incoming, Fai
 
 /// What an answer with these headers is, where it says so and is no event stream.
 fn other_kind(headers: &HeaderMap) -> Option<&str> {
-    let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    let kind = kind.split(';').next().unwrap_or_default().trim();
+    headers.get(CONTENT_TYPE)?;
+    let kind = shown_type(headers).unwrap_or("something");
     (!kind.eq_ignore_ascii_case("text/event-stream")).then_some(kind)
 }
 

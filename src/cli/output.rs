@@ -66,14 +66,16 @@ pub(super) fn is_shown() -> bool {
     io::stdout().is_terminal()
 }
 
-/// What an error object says, for people; of our own refusals, whose words are always the same, also when
-/// to come back.
+/// What an error object says, for people; of our own refusals, whose words are always the same, and where
+/// else it is not said, also when to come back.
 pub(super) fn refused(refusal: &Raw) -> String {
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
     let data: Option<Value> = refusal.get("data").and_then(|data| data.read().ok());
-    let data = data.filter(|data| data["code"].is_string());
+    let is_told = ["try again", "next attempt", "next call", "next start"];
+    let is_told = is_told.iter().any(|words| message.contains(words));
+    let data = data.filter(|data| data["retryable"] == true && !is_told);
     let wait = data.and_then(|data| data["retryAfterMs"].as_u64());
     let wait = wait.map(|millis| Duration::from_secs(millis.div_ceil(1000)));
     let wait = wait.map_or_else(String::new, |wait| {
@@ -106,17 +108,21 @@ mod tests {
         };
         check(r#"{"code":-32004,"message":"no"}"#, "no (-32004)");
         check(
-            r#"{"code":-32004,"message":"no","data":{"code":"RATE_LIMITED","retryAfterMs":1001}}"#,
+            r#"{"code":-32004,"message":"no","data":{"retryable":true,"retryAfterMs":1001}}"#,
             "no (-32004); try again in 2s",
         );
         check(
-            r#"{"code":1,"message":"no","data":{"code":"X","retryAfterMs":"x"}}"#,
+            r#"{"code":1,"message":"no","data":{"retryable":true,"retryAfterMs":"x"}}"#,
             "no (1)",
         );
-        // Others say so in words of their own.
+        // Some say so in words of their own, and to call again is not always right.
         check(
-            r#"{"code":-32603,"message":"try again in 1s","data":{"retryAfterMs":1000}}"#,
+            r#"{"code":-32603,"message":"try again in 1s","data":{"retryable":true,"retryAfterMs":1000}}"#,
             "try again in 1s (-32603)",
+        );
+        check(
+            r#"{"code":-32603,"message":"no","data":{"retryable":false,"retryAfterMs":1000}}"#,
+            "no (-32603)",
         );
         check(r#"{"message":"no","data":[]}"#, "no");
     }

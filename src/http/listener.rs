@@ -241,7 +241,7 @@ impl Connection {
         let (heard, first) = (CancellationToken::new(), Once::new());
         let (streams, guest) = (Arc::new(Streams::default()), Arc::new(self.guest));
         // The connection is woken often, and polls this each time.
-        let (of, at) = (Arc::clone(&guest), Arc::clone(&streams));
+        let (of, at, told) = (Arc::clone(&guest), Arc::clone(&streams), Arc::clone(&guest));
         let interrupted = interruption(heard.clone(), self.stop, at, of);
         let mut interrupted = Steady::new(Box::pin(interrupted));
         let service = service_fn(move |request: Request<Incoming>| {
@@ -274,7 +274,7 @@ impl Connection {
                         () = cut_off(&self.edge.tasks) => {
                             return tracing::debug!("a connection was cut off");
                         }
-                        () = sleep(IDLE_GRACE), if !matches!(why, Interruption::Stop) => {
+                        () = rested(&told), if !matches!(why, Interruption::Stop) => {
                             return tracing::debug!("an idle connection was cut off");
                         }
                     }
@@ -284,6 +284,15 @@ impl Connection {
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection broke off");
         }
+    }
+}
+
+/// Completes when a connection that was told to end has had the time to, unless a request came in the
+/// moment before.
+async fn rested(guest: &Guest) {
+    sleep(IDLE_GRACE).await;
+    while guest.is_at_work() {
+        sleep(IDLE_GRACE).await;
     }
 }
 

@@ -79,7 +79,7 @@ impl Guard {
             hosts: config
                 .allowed_hosts
                 .iter()
-                .map(|host| host.to_ascii_lowercase())
+                .map(|host| usual_form(host))
                 .collect(),
             origins: config
                 .allowed_origins
@@ -187,6 +187,16 @@ fn name_in(authority: &Authority) -> Option<&str> {
     let host = authority.host();
     let names_user = authority.as_str().contains('@');
     (!names_user).then(|| host.strip_suffix('.').unwrap_or(host))
+}
+
+/// A name of the config as [`name_in`] gives that of a request, with its port if it has one.
+fn usual_form(host: &str) -> String {
+    let host = host.to_ascii_lowercase();
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+    match host.rsplit_once(':').filter(|(_, port)| is_port(port)) {
+        Some((name, port)) => format!("{}:{port}", name.strip_suffix('.').unwrap_or(name)),
+        None => host.strip_suffix('.').unwrap_or(&host).to_owned(),
+    }
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -16,6 +16,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::FutureExt;
 use rustix::process::{Resource, getrlimit};
 use tokio::{
     sync::Notify,
@@ -107,6 +108,8 @@ impl Room {
                  they wait"
             );
         }
+        // Who left before made room that is taken by now.
+        let _ = self.left.notified().now_or_never();
         while is_full().is_some() {
             if let Some(place) = self.longest_at_rest() {
                 place.leaves.cancel();
@@ -166,6 +169,11 @@ impl Guest {
     /// Completes when others wait for the place of this one, which was at rest.
     pub(super) async fn asked_to_leave(&self) {
         self.place.leaves.cancelled().await;
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.place.at_work.load(Ordering::SeqCst) > 0
     }
 
     /// Notes that a request is under way.

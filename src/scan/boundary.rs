@@ -36,8 +36,8 @@ const ABBREVIATED: &[(Hints, Class)] =
 enum Stem {
     /// Nothing that the signs could join to what follows.
     Free,
-    /// A name.
-    Name(Name),
+    /// A name, which ends there.
+    Name(usize),
     /// Another value, or a mask in its place.
     Value,
 }
@@ -53,7 +53,7 @@ impl Stem {
         let row = text.bytes()[..at].iter().rev().take(SIGNS_MAX);
         let end = at - row.take_while(|b| signs.contains(b)).count();
         match text.text[..end].chars().next_back() {
-            Some(c) if c.is_alphabetic() => Self::Name(Name::before(text, end)),
+            Some(c) if c.is_alphabetic() => Self::Name(end),
             Some(c) if c.is_numeric() || c == ']' => Self::Value,
             Some(_) | None => Self::Free,
         }
@@ -77,6 +77,17 @@ impl Name {
         let said = table.iter().filter(|(hints, _)| self.said.any(*hints));
         said.fold(Classes::NONE, |all, (_, class)| all.with(*class))
     }
+}
+
+/// Whether a name before `at` says what the letters and digits there may be. To read it takes longer
+/// than to see that they are nothing.
+pub(super) fn is_named(text: &Text<'_>, at: usize) -> bool {
+    let signs: &[u8] = match text.before(at) {
+        b'.' => b".",
+        b'_' | b'-' => b"_-",
+        _ => return false,
+    };
+    matches!(Stem::before(text, at, signs), Stem::Name(_))
 }
 
 /// What the letters and digits that begin at `at` may be.
@@ -123,7 +134,11 @@ pub(super) fn before_plus(text: &Text<'_>, at: usize) -> Classes {
     match Stem::before(text, at, b"._-") {
         Stem::Free if glued == b'_' || glued == b'-' && text.before(at - 1) == b' ' => Classes::ALL,
         // In the query of a URL a `+` is a space, and in code it adds.
-        Stem::Name(name) if name.said.any(Hints::PHONE.and(Hints::REACH)) => {
+        Stem::Name(end)
+            if Name::before(text, end)
+                .said
+                .any(Hints::PHONE.and(Hints::REACH)) =>
+        {
             Classes::of(&[Class::Phone])
         }
         Stem::Free | Stem::Name(_) | Stem::Value => Classes::NONE,
@@ -143,11 +158,16 @@ fn after_point(text: &Text<'_>, at: usize) -> Classes {
     match Stem::before(text, at, b".") {
         Stem::Free if text.before(at - 1) == b'.' => CARD,
         Stem::Name(_) if is_abbreviation(text, at - 1) => Classes::ALL,
-        // `libssl.so.1.10.0.3` looks like an address, `10.1016/j.cell.2011.04.009` like a telephone.
-        Stem::Name(name) if matches!(text.before(name.start), b'.' | b'/') => DISTINCT,
-        Stem::Name(name) => DISTINCT
-            .or(name.lets_be(JOINED))
-            .or(name.lets_be(ABBREVIATED)),
+        Stem::Name(end) => {
+            let name = Name::before(text, end);
+            // `libssl.so.1.10.0.3` looks like an address, `10.1016/j.cell.2011.04.009` like a telephone.
+            if matches!(text.before(name.start), b'.' | b'/') {
+                return DISTINCT;
+            }
+            DISTINCT
+                .or(name.lets_be(JOINED))
+                .or(name.lets_be(ABBREVIATED))
+        }
         Stem::Free | Stem::Value => Classes::NONE,
     }
 }
@@ -169,7 +189,7 @@ fn after_joint(text: &Text<'_>, at: usize) -> Classes {
         Stem::Free if text.before(at) == b'_' => Classes::ALL,
         Stem::Free => CARD,
         // Country, length and check digits say enough of an IBAN.
-        Stem::Name(name) => name.lets_be(JOINED).with(Class::Iban),
+        Stem::Name(end) => Name::before(text, end).lets_be(JOINED).with(Class::Iban),
         Stem::Value => Classes::NONE,
     }
 }

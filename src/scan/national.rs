@@ -65,17 +65,23 @@ pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Opti
     if !LETTERS_AND_DIGITS.contains(&word.len()) {
         return None;
     }
-    let classes = wanted
-        .classes
-        .common(boundary::before_word(text, word.start));
+    let is_named = boundary::is_named(text, word.start);
+    let before = || boundary::before_word(text, word.start);
+    let classes = wanted.classes;
+    let classes = if is_named {
+        classes
+    } else {
+        classes.common(before())
+    };
+    let is_let = |found: &Found| !is_named || before().has(found.class);
     if classes.has(Class::NationalId)
-        && let Some(found) =
-            Compact::read(text, word).and_then(|compact| national(text, &compact, wanted))
+        && let Some(compact) = Compact::read(text, word)
+        && let Some(found) = national(text, &compact, wanted).filter(is_let)
     {
         return Some(found);
     }
     if classes.has(Class::Passport) {
-        return passport(text, word);
+        return passport(text, word).filter(is_let);
     }
     None
 }

@@ -1,13 +1,12 @@
 //! `serve` and `stdio` take a changed config while they run, when they are told with SIGHUP.
 
-use std::{
-    fs,
-    process::Stdio,
-    time::{Duration, Instant},
-};
+use std::{fs, process::Stdio, time::Duration};
 
 use rustix::process::Signal;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
+    time::Instant,
+};
 
 use crate::support::{Place, TOOLBOX, bounded, finish, send, until};
 

@@ -309,6 +309,9 @@ fn arguments_of_variables_are_shown_by_name() {
         ["${env:KEY}","${env:HOME}/.npm","${userHome}/b","${workspaceFolder}/a","${input:key}","$$$"]}}}"#;
     let expect = r#"["${KEY}","${HOME}/.npm","${HOME}/b","/etc/tollbridge/a","${KEY}","$$$$$$"]"#;
     assert_eq!(shown("a.json", of_vs_code, &environment), expect);
+    let numbers = r#"{"mcpServers":{"x":{"command":"cat","args":["-p",8080,true]}}}"#;
+    let expect = r#"["-p","8080","true"]"#;
+    assert_eq!(shown("a.json", numbers, &environment), expect);
     for (args, expect) in [
         (r#"["hunter2"]"#, r#"["***"]"#),
         (r#"["hunter2", "${Y}pw"]"#, r#"["***","***"]"#),

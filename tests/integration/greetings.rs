@@ -1,8 +1,11 @@
 //! Which era a server behind a URL turns out to speak, and when it turns out to be another server.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use tokio::sync::Notify;
@@ -189,6 +192,8 @@ async fn notices_another_era(keys: &str) {
                         if client.answer("2").await.result.is_some() {
                             return;
                         }
+                        // Others need the machine as well.
+                        tokio::time::sleep(Duration::from_millis(20)).await;
                     }
                 })
                 .await;
@@ -207,15 +212,22 @@ async fn notices_another_era(keys: &str) {
 /// have for requests of that era: it stays who it is.
 #[tokio::test]
 async fn a_server_that_refuses_each_ping_stays() {
-    for transport in [Transport::Http, Transport::Stdio] {
+    // One that speaks both eras, which is asked in that of the config.
+    let both = r#"{"supportedVersions":["2026-07-28","2025-11-25"],"capabilities":{}}"#;
+    for (transport, discovered) in [
+        (Transport::Http, None),
+        (Transport::Stdio, None),
+        (Transport::Http, Some(both)),
+    ] {
         for code in [-32601, -32602] {
             let refusal = format!(r#"{{"code":{code},"message":"no"}}"#);
             let backend = Backend::start(transport, Era::Legacy).await;
-            backend.on_request(move |request| {
-                let is_refused = ["ping", "tools/call"].contains(&request.method());
-                is_refused.then(|| Auto::Error(refusal.clone()))
+            backend.on_request(move |request| match request.method() {
+                "ping" | "tools/call" => Some(Auto::Error(refusal.clone())),
+                "server/discover" => discovered.map(|it| Auto::Result(it.to_owned())),
+                _ => None,
             });
-            let keys = "health = { probe = \"ping\", interval = \"50ms\" }";
+            let keys = "era = \"legacy\"\nhealth = { probe = \"ping\", interval = \"50ms\" }";
             let gateway = TestGateway::new().server_with("x", &backend, keys);
             let gateway = gateway.start().await;
             let client = gateway.client(Front::Streamable, "/mcp", "{}").await;

@@ -459,7 +459,12 @@ fn is_local(host: &str) -> bool {
 
 /// `args` without the values of variables, which may be secret whatever stands before them.
 fn shown_args(args: &[String], at: &Place<'_>) -> ForPeople<Vec<String>> {
-    let shown = (0..args.len()).map(|index| at.item(index).shown().unwrap_or(mask::MASK));
+    let shown = args.iter().enumerate().map(|(index, arg)| {
+        let at = at.item(index);
+        // In documents of others it may be a number.
+        let written = at.is_of_file().then_some(arg.as_str());
+        at.shown().or(written).unwrap_or(mask::MASK)
+    });
     ForPeople(mask::shown_words(&shown.collect::<Vec<_>>()))
 }
 

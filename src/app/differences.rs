@@ -100,7 +100,7 @@ fn of_governance(old: &Governance, new: &Governance) -> Vec<&'static str> {
         ("price", *price == new.price),
         ("teams", *teams == new.teams),
     ];
-    sorted(own, terms, &new.terms)
+    differing(own, terms, &new.terms)
 }
 
 fn of_agent(old: &Agent, new: &Agent) -> Vec<&'static str> {
@@ -122,7 +122,7 @@ fn of_agent(old: &Agent, new: &Agent) -> Vec<&'static str> {
         ("profiles", *profiles == new.profiles),
         ("team", *team == new.team),
     ];
-    sorted(own, terms, &new.terms)
+    differing(own, terms, &new.terms)
 }
 
 fn of_profile(old: &Profile, new: &Profile) -> Vec<&'static str> {
@@ -143,11 +143,11 @@ fn of_profile(old: &Profile, new: &Profile) -> Vec<&'static str> {
         ("tags", *tags == new.tags),
         ("tools", *tools == new.tools),
     ];
-    sorted(own, terms, &new.terms)
+    differing(own, terms, &new.terms)
 }
 
 /// Those of a section's `own` keys, and of the terms in it, that are not alike.
-fn sorted<const N: usize>(own: [Key; N], old: &Terms, new: &Terms) -> Vec<&'static str> {
+fn differing<const N: usize>(own: [Key; N], old: &Terms, new: &Terms) -> Vec<&'static str> {
     let Terms {
         policy,
         budget,
@@ -166,9 +166,9 @@ fn sorted<const N: usize>(own: [Key; N], old: &Terms, new: &Terms) -> Vec<&'stat
         ("scan", *scan == new.scan),
         ("tool_rate", *tool_rate == new.tool_rate),
     ];
-    let mut keys: Vec<_> = changed(own.into_iter().chain(terms)).collect();
-    keys.sort_unstable();
-    keys
+    let mut changed: Vec<_> = changed(own.into_iter().chain(terms)).collect();
+    changed.sort_unstable();
+    changed
 }
 
 /// Which of the `what` came, differ and went; `keys` says in which of them one differs.
@@ -203,22 +203,10 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Environment, Format, Source};
-
-    fn config(text: &str) -> Config {
-        let source = Source {
-            name: "test.toml".to_owned(),
-            format: Format::Toml,
-            text: text.to_owned(),
-            directory: "/".into(),
-        };
-        let loaded = config::parse([source], &Environment::default());
-        loaded.expect("the config is right").config
-    }
 
     #[test]
     fn what_differs_is_named() {
-        let old = config(
+        let old = Config::example(
             r#"
             [servers.docs]
             command = "x"
@@ -230,7 +218,7 @@ mod tests {
             [agents.carol]
             "#,
         );
-        let new = config(
+        let new = Config::example(
             r#"
             keep_alive = "20s"
             danger_listen_without_auth = true

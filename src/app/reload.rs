@@ -324,22 +324,10 @@ impl Reloaded {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Environment, Format, Source};
-
-    fn config(text: &str) -> Config {
-        let source = Source {
-            name: "test.toml".to_owned(),
-            format: Format::Toml,
-            text: text.to_owned(),
-            directory: "/".into(),
-        };
-        let loaded = config::parse([source], &Environment::default());
-        loaded.expect("the config is right").config
-    }
 
     #[test]
     fn a_budget_that_counts_in_another_window_begins_anew() {
-        let old = config(
+        let old = Config::example(
             r#"
             [servers.docs]
             command = "x"
@@ -354,7 +342,7 @@ mod tests {
             budget = { limit = "1.00" }
             "#,
         );
-        let new = config(
+        let new = Config::example(
             r#"
             [servers.docs]
             command = "x"

@@ -276,21 +276,22 @@ enum Finding {
 async fn check(connection: &Connection, probe: Probe, after: Duration) -> Finding {
     let method = question(probe, connection);
     let is_list = !matches!(method, Method::Discover | Method::Ping);
-    let answer = ask(connection, &method, connection.era(), after).await;
+    let answer = ask(connection, &method, after).await;
     if !is_list && is_another(connection, &answer, after).await {
         return Finding::Another;
     }
     finding(answer, is_list)
 }
 
-/// What the server says to `method`, asked as in `era`.
+/// What the server says to `method`.
 async fn ask(
     connection: &Connection,
     method: &Method,
-    era: Era,
     after: Duration,
 ) -> Result<Outcome, Failure> {
-    let params = (era == Era::Modern).then(|| {
+    // `server/discover` is of that era, whatever else is spoken.
+    let is_modern = connection.era() == Era::Modern || *method == Method::Discover;
+    let params = is_modern.then(|| {
         let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
         Raw::parse(params).expect("our own JSON")
     });
@@ -313,7 +314,7 @@ async fn is_another(
     let era = connection.era();
     let is_remote = connection.link.as_http().is_some();
     if is_remote && era == Era::Legacy && handshake::may_be_modern(answer) {
-        let discovered = ask(connection, &Method::Discover, Era::Modern, after).await;
+        let discovered = ask(connection, &Method::Discover, after).await;
         return handshake::has_moved_on(connection.hello.revision, &discovered);
     }
     handshake::is_contradiction(era, answer)

@@ -66,16 +66,21 @@ pub(super) fn is_shown() -> bool {
     io::stdout().is_terminal()
 }
 
-/// What an error object says, for people; of our own refusals, whose words are always the same, and where
-/// else it is not said, also when to come back.
+/// What becomes of calls whose errors say themselves when to come back (`data.reason`).
+const SAY_WHEN: [&str; 4] = ["breaker_open", "draining", "starts_limited", "unavailable"];
+
+/// What an error object says, for people, and when to come back where it does not say that itself.
 pub(super) fn refused(refusal: &Raw) -> String {
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
     let data: Option<Value> = refusal.get("data").and_then(|data| data.read().ok());
-    let is_told = ["try again", "next attempt", "next call", "next start"];
-    let is_told = is_told.iter().any(|words| message.contains(words));
-    let data = data.filter(|data| data["retryable"] == true && !is_told);
+    let data = data.filter(|data| {
+        let is_told = data["reason"]
+            .as_str()
+            .is_some_and(|it| SAY_WHEN.contains(&it));
+        data["retryable"] == true && !is_told
+    });
     let wait = data.and_then(|data| data["retryAfterMs"].as_u64());
     let wait = wait.map(|millis| Duration::from_secs(millis.div_ceil(1000)));
     let wait = wait.map_or_else(String::new, |wait| {
@@ -117,8 +122,8 @@ mod tests {
         );
         // Some say so in words of their own, and to call again is not always right.
         check(
-            r#"{"code":-32603,"message":"try again in 1s","data":{"retryable":true,"retryAfterMs":1000}}"#,
-            "try again in 1s (-32603)",
+            r#"{"code":-32603,"message":"no","data":{"reason":"draining","retryable":true,"retryAfterMs":1}}"#,
+            "no (-32603)",
         );
         check(
             r#"{"code":-32603,"message":"no","data":{"retryable":false,"retryAfterMs":1000}}"#,

@@ -60,7 +60,7 @@ struct Places {
 /// What is known of a connection.
 #[derive(Debug, Default)]
 struct Place {
-    /// Requests that are not answered to the end.
+    /// Requests without an answer, and event streams that go on.
     at_work: AtomicUsize,
     has_asked: AtomicBool,
     /// Milliseconds from the opening of the room until it came, or until the last answer ended.

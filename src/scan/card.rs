@@ -54,7 +54,7 @@ pub(super) fn is_spread_card(number: &Number<'_>, gap: &[u8]) -> bool {
         && ends_well(number)
         && issuer(number.digits) == Some(true)
         && is_card(number)
-        && !is_beside_values(text, number)
+        && !is_beside_values(number)
         && (!is_in_table(number, gap) || {
             let around = number.around();
             around.near.any(Hints::CARD) && !around.says_other(Hints::CARD)
@@ -63,15 +63,15 @@ pub(super) fn is_spread_card(number: &Number<'_>, gap: &[u8]) -> bool {
 
 /// Whether another number, or a mask in the place of one, stands before or after `number`, with
 /// nothing but spaces and ends of lines between.
-fn is_beside_values(text: &Text<'_>, number: &Number<'_>) -> bool {
+fn is_beside_values(number: &Number<'_>) -> bool {
     const REACH_BYTES_MAX: usize = 8;
-    let (before, after) = text.bytes().split_at(number.span.end);
+    let (before, after) = number.text.bytes().split_at(number.span.end);
     let before = &before[..number.span.start];
-    let last = before.iter().rev().take(REACH_BYTES_MAX);
-    let next = after.iter().take(REACH_BYTES_MAX);
+    let mut last = before.iter().rev().take(REACH_BYTES_MAX);
+    let mut next = after.iter().take(REACH_BYTES_MAX);
     let value = |byte: Option<&u8>, mask| byte.is_some_and(|b| b.is_ascii_digit() || *b == mask);
-    value(last.clone().find(|b| !b.is_ascii_whitespace()), b']')
-        || value(next.clone().find(|b| !b.is_ascii_whitespace()), b'[')
+    value(last.find(|b| !b.is_ascii_whitespace()), b']')
+        || value(next.find(|b| !b.is_ascii_whitespace()), b'[')
 }
 
 /// Whether what `gap` parts into groups goes on beyond them.

@@ -73,7 +73,7 @@ pub struct Server {
     pub route: Vec<Route>,
     /// Whether arguments are checked against the input schemas of tools.
     pub validate: Validate,
-    /// Price of a call for which its tool has none; `None`: that of [`Governance`].
+    /// Price of a call for which its tool has none; `None`: that of [`super::Governance`].
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
     pub budget: Vec<Budget>,

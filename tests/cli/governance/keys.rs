@@ -1,22 +1,42 @@
 //! Keys: shown once, listed and revoked, and none where the config asks for none.
 
-use std::{fs, io, process::Stdio};
+use std::{fs, io, os::fd::OwnedFd, process::Stdio};
 
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt, BufReader},
-    net::UnixListener,
+    io::AsyncReadExt,
+    net::{
+        UnixListener,
+        unix::pipe::{self, Receiver},
+    },
+    process::Child,
 };
 
 use super::{GOVERNED, in_store, masked, ok};
 use crate::support::{Place, TOOLBOX, bounded, send, until};
 
-/// Lets it take long to store a key.
-const SLOW: &str = "CREATE TRIGGER slow BEFORE INSERT ON keys BEGIN SELECT count(*) FROM \
-                    (WITH RECURSIVE n(x) AS (VALUES(1) UNION ALL SELECT x + 1 FROM n WHERE x < 4000000) \
-                    SELECT x FROM n); END";
+/// A pipe that takes nothing more until all of its filling is read: how much that is, and both ends.
+async fn full_pipe() -> (usize, Receiver, OwnedFd) {
+    let (writer, reader) = pipe::pipe().expect("a pipe");
+    writer.writable().await.expect("there is room");
+    let mut filling = 0;
+    while let Ok(written) = writer.try_write(&[b'.'; 4096]) {
+        filling += written;
+    }
+    let writer = writer.into_blocking_fd().expect("it blocks");
+    assert!(filling > 0);
+    (filling, reader, writer)
+}
+
+/// What comes out of a [`full_pipe`] behind its filling, once all who write to it have ended.
+async fn behind(filling: usize, mut reader: Receiver) -> String {
+    let mut all = String::new();
+    let read = bounded(reader.read_to_string(&mut all)).await;
+    read.expect("it is text");
+    all.split_off(filling)
+}
 
 #[tokio::test]
 async fn keys_are_shown_once() {
@@ -147,15 +167,9 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
 async fn an_interrupted_command_ends_what_it_recorded() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    in_store(&place, SLOW).await;
-    let mut child = place
-        .command(&["keys", "create", "bot"])
-        .spawn()
-        .expect("it starts");
-    let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
-    let mut shown = String::new();
-    bounded(stdout.read_line(&mut shown)).await.expect("a key");
+    let (child, filling, pipe) = stuck_in_showing(&place).await;
     send(&child, Signal::TERM);
+    let shown = behind(filling, pipe).await;
     let ended = bounded(child.wait_with_output()).await.expect("it ends");
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     let said = String::from_utf8_lossy(&ended.stderr);
@@ -164,6 +178,17 @@ async fn an_interrupted_command_ends_what_it_recorded() {
     assert_eq!(live.len(), 1, "{live:?}");
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
     assert_eq!(events_of_keys(&place).await, ["key_created"]);
+}
+
+/// A command that makes a key for `bot`, has begun its chain, and cannot end before the pipe is read.
+async fn stuck_in_showing(place: &Place) -> (Child, usize, Receiver) {
+    let chains = || fs::read_dir(place.file("data/audit")).map_or(0, Iterator::count);
+    let before = chains();
+    let (filling, reader, writer) = full_pipe().await;
+    let mut command = place.command(&["keys", "create", "bot"]);
+    let child = command.stdout(writer).spawn().expect("it starts");
+    until(|| (chains() > before).then_some(())).await;
+    (child, filling, reader)
 }
 
 /// A key that cannot be stored opens nothing, as its command says.
@@ -187,18 +212,13 @@ async fn a_key_that_cannot_be_stored_says_so() {
 async fn a_key_is_recorded_before_it_opens_anything() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    in_store(&place, SLOW).await;
-    let chains = || fs::read_dir(place.file("data/audit")).map_or(0, Iterator::count);
-    let before = chains();
-    let child = place.command(&["keys", "create", "bot"]).spawn();
-    let child = child.expect("it starts");
-    until(|| (chains() > before).then_some(())).await;
+    let (child, filling, pipe) = stuck_in_showing(&place).await;
     // Its own chain is begun, and there it finds nothing more to write to.
     fs::rename(place.file("data/audit"), place.file("data/away")).expect("moved");
+    let shown = behind(filling, pipe).await;
     let made = bounded(child.wait_with_output()).await.expect("it ends");
     assert_eq!(made.status.code(), Some(1));
     fs::rename(place.file("data/away"), place.file("data/audit")).expect("moved");
-    let shown = String::from_utf8_lossy(&made.stdout);
     let events = events_of_keys(&place).await;
     match live(&place).await.as_slice() {
         // It could not be recorded.

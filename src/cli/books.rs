@@ -6,10 +6,22 @@
 
 mod roll;
 
-use std::{ops::Deref, path::PathBuf, pin::pin, process::ExitCode, sync::Arc};
+use std::{
+    ops::Deref,
+    path::PathBuf,
+    pin::pin,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use tempfile::TempDir;
-use tokio::{sync::Mutex, task::spawn_blocking};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    task::{spawn_blocking, yield_now},
+};
 
 use super::{
     EXIT_INTERRUPTED,
@@ -36,13 +48,21 @@ const ACTOR: &str = "cli";
 /// What follows when a gateway is not told of a change.
 const NOT_IN_FORCE: &str = "the change, which is written, may not be in force there";
 
+/// How far the change of a command has come.
+#[derive(Debug, Default)]
+struct Change {
+    /// Held while something is changed and recorded.
+    under_way: Mutex<()>,
+    /// Whether there is a change of which running gateways may not have heard yet.
+    is_untold: AtomicBool,
+}
+
 /// The store and the agents, open.
 #[derive(Debug)]
 pub(super) struct Books {
     roll: Roll,
     pub(super) store: Store,
-    /// Held while something is changed and recorded.
-    changing: Arc<Mutex<()>>,
+    change: Arc<Change>,
     /// What stands in for the data directory while nothing is kept there.
     _empty: Option<TempDir>,
 }
@@ -158,9 +178,9 @@ fn with_config(
         Err(code) => return code,
     };
     let files = args.files();
-    let changing = Arc::new(Mutex::new(()));
-    run_unless_interrupted(&changing, async {
-        let books = Books::open(config, files, intent, &changing).await?;
+    let change = Arc::<Change>::default();
+    run_unless_interrupted(&change, async {
+        let books = Books::open(config, files, intent, &change).await?;
         let done = work(&books).await;
         books.store.close().await;
         done
@@ -219,13 +239,13 @@ fn say_if_lost(config: &Config) {
 
 /// Does `work`, which changes nothing, until it ends or somebody interrupts it; what goes wrong is said.
 pub(super) fn run(work: impl Future<Output = Result<ExitCode, Failure>>) -> ExitCode {
-    run_unless_interrupted(&Mutex::new(()), work)
+    run_unless_interrupted(&Change::default(), work)
 }
 
-/// The same for `work` that holds `changing` while it changes something. Who interrupts it once waits
-/// until that is recorded: the audit must not lack a change, nor have one that never was.
+/// The same for `work` that makes `change`. Who interrupts it once waits until that is recorded: the
+/// audit must not lack a change, nor have one that never was.
 fn run_unless_interrupted(
-    changing: &Mutex<()>,
+    change: &Change,
     work: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> ExitCode {
     block_on(1, async {
@@ -234,17 +254,23 @@ fn run_unless_interrupted(
             done = &mut work => return done.unwrap_or_else(|failure| failure.say()),
             () = interrupted() => {}
         }
-        let is_changing = changing.try_lock().is_err();
+        let is_changing = change.under_way.try_lock().is_err();
+        if is_changing {
+            say("interrupted: what has begun is recorded first; a second time ends it at once\n");
+        }
         tokio::select! {
             biased;
-            _ = changing.lock() => {
-                if is_changing {
+            _ = change.under_way.lock() => {
+                if change.is_untold.load(Relaxed) {
                     say(&format!("interrupted before a gateway was told: {NOT_IN_FORCE}\n"));
+                } else if is_changing {
+                    // It failed, and why is on its way.
+                    return work.await.unwrap_or_else(|failure| failure.say());
                 }
                 ExitCode::from(EXIT_INTERRUPTED)
             }
             () = interrupted_again() => ExitCode::from(EXIT_INTERRUPTED),
-            done = work => done.unwrap_or_else(|failure| failure.say()),
+            done = &mut work => done.unwrap_or_else(|failure| failure.say()),
         }
     })
 }
@@ -254,7 +280,7 @@ impl Books {
         config: Config,
         files: Vec<PathBuf>,
         intent: Intent,
-        changing: &Arc<Mutex<()>>,
+        change: &Arc<Change>,
     ) -> Result<Self, Failure> {
         say_if_lost(&config);
         let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
@@ -266,7 +292,7 @@ impl Books {
         Ok(Self {
             roll: Roll::new(config, files, stored),
             store,
-            changing: Arc::clone(changing),
+            change: Arc::clone(change),
             _empty: empty,
         })
     }
@@ -279,15 +305,13 @@ impl Books {
         notes: &[Note],
         work: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<bool, Failure> {
-        let held = self.changing.lock().await;
+        let held = self.change.under_way.lock().await;
         let log = self.begin_chain().await?;
         let changed = match work.await {
             Ok(()) => record(&log, notes).await.map_err(Failure::from),
             Err(error) => Err(error.into()),
         };
-        end_chain(log, changed).await?;
-        drop(held);
-        Ok(self.tell_of_change().await)
+        self.end_change(held, log, changed).await
     }
 
     /// The same for what must not be there without its record: that is kept before the `work`, and where
@@ -298,7 +322,7 @@ impl Books {
         work: impl Future<Output = Result<(), Failure>>,
         otherwise: Note,
     ) -> Result<bool, Failure> {
-        let held = self.changing.lock().await;
+        let held = self.change.under_way.lock().await;
         let log = self.begin_chain().await?;
         let changed = match record(&log, &[note]).await {
             Ok(()) => work.await,
@@ -308,8 +332,23 @@ impl Books {
             // What failed first is what people are told.
             drop(record(&log, &[otherwise]).await);
         }
-        end_chain(log, changed).await?;
+        self.end_change(held, log, changed).await
+    }
+
+    /// Ends the chain of a change that is recorded, or failed; one that is made is told.
+    async fn end_change(
+        &self,
+        held: MutexGuard<'_, ()>,
+        log: Arc<Log>,
+        changed: Result<(), Failure>,
+    ) -> Result<bool, Failure> {
+        let closed = blocking(move || log.close()).await?;
+        changed?;
+        closed?;
+        self.change.is_untold.store(true, Relaxed);
         drop(held);
+        // Whoever has interrupted the command ends it here.
+        yield_now().await;
         Ok(self.tell_of_change().await)
     }
 
@@ -323,6 +362,7 @@ impl Books {
     /// none: the one that they see running may use another directory.
     pub(super) async fn tell_of_change(&self) -> bool {
         let told = self.tell_all(NOT_IN_FORCE).await;
+        self.change.is_untold.store(false, Relaxed);
         if told == Told::default() {
             let dir = self.config.data_dir.display();
             say(&format!(
@@ -347,12 +387,6 @@ impl Books {
         }
         told
     }
-}
-
-async fn end_chain(log: Arc<Log>, changed: Result<(), Failure>) -> Result<(), Failure> {
-    let closed = blocking(move || log.close()).await?;
-    changed?;
-    Ok(closed?)
 }
 
 /// What the audit says of a change.

@@ -49,11 +49,17 @@ async fn ok(place: &Place, args: &[&str]) -> Ran {
 
 /// Does `statements` with the store.
 async fn in_store(place: &Place, statements: &str) {
+    let done = sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()));
+    done.execute(&mut store(place).await)
+        .await
+        .expect("it is done");
+}
+
+/// A connection to the store of `place` beside the program's own.
+async fn store(place: &Place) -> sqlx::SqliteConnection {
     let url = format!("sqlite:{}", place.file("data/tollbridge.db").display());
     let store = sqlx::SqliteConnection::connect(&url).await;
-    let mut store = store.expect("it opens");
-    let done = sqlx::raw_sql(sqlx::AssertSqlSafe(statements.to_owned()));
-    done.execute(&mut store).await.expect("it is done");
+    store.expect("it opens")
 }
 
 /// Ids and times differ each time.

@@ -5,8 +5,9 @@ use std::{fs, io, os::fd::OwnedFd, process::Stdio};
 use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use sqlx::Connection;
 use tokio::{
-    io::AsyncReadExt,
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     net::{
         UnixListener,
         unix::pipe::{self, Receiver},
@@ -14,8 +15,12 @@ use tokio::{
     process::Child,
 };
 
-use super::{GOVERNED, in_store, masked, ok};
+use super::{GOVERNED, in_store, masked, ok, store};
 use crate::support::{Place, TOOLBOX, bounded, send, until};
+
+/// Lets no key be stored.
+const REFUSE: &str =
+    "CREATE TRIGGER refuse BEFORE INSERT ON keys BEGIN SELECT RAISE(ABORT, 'not today'); END";
 
 /// A pipe that takes nothing more until all of its filling is read: how much that is, and both ends.
 async fn full_pipe() -> (usize, Receiver, OwnedFd) {
@@ -156,6 +161,8 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
     send(&child, Signal::INT);
     let made = bounded(child.wait_with_output()).await.expect("it ends");
     assert_eq!(made.status.code(), Some(130));
+    let said = String::from_utf8_lossy(&made.stderr);
+    assert!(said.contains("may not be in force"), "{said}");
     drop((told, listener));
     let (live, shown) = (live(&place).await, String::from_utf8_lossy(&made.stdout));
     assert_eq!(live.len(), 1, "{live:?}");
@@ -167,17 +174,41 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
 async fn an_interrupted_command_ends_what_it_recorded() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    let (child, filling, pipe) = stuck_in_showing(&place).await;
+    let (mut child, filling, pipe) = stuck_in_showing(&place).await;
+    let mut store = store(&place).await;
+    let lock = store.begin_with("BEGIN IMMEDIATE").await.expect("free");
+    let shown = tokio::spawn(behind(filling, pipe));
     send(&child, Signal::TERM);
-    let shown = behind(filling, pipe).await;
-    let ended = bounded(child.wait_with_output()).await.expect("it ends");
-    assert_eq!(ended.status.code(), Some(130), "{ended:?}");
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+    let mut said = String::new();
+    bounded(stderr.read_line(&mut said)).await.expect("a line");
+    assert!(said.contains("what has begun is recorded first"), "{said}");
+    lock.rollback().await.expect("let go");
+    bounded(stderr.read_to_string(&mut said))
+        .await
+        .expect("all");
+    let ended = bounded(child.wait()).await.expect("it ends");
+    assert_eq!(ended.code(), Some(130), "{said}");
     assert!(said.contains("may not be in force"), "{said}");
-    let live = live(&place).await;
+    let (live, shown) = (live(&place).await, shown.await.expect("no panic"));
     assert_eq!(live.len(), 1, "{live:?}");
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
     assert_eq!(events_of_keys(&place).await, ["key_created"]);
+}
+
+/// Whoever interrupts what then fails hears why.
+#[tokio::test]
+async fn an_interrupted_command_says_why_it_failed() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    in_store(&place, REFUSE).await;
+    let (child, filling, pipe) = stuck_in_showing(&place).await;
+    send(&child, Signal::TERM);
+    drop(behind(filling, pipe).await);
+    let ended = bounded(child.wait_with_output()).await.expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("opens nothing, since"), "{said}");
+    assert_eq!(ended.status.code(), Some(1), "{said}");
 }
 
 /// A command that makes a key for `bot`, has begun its chain, and cannot end before the pipe is read.
@@ -196,9 +227,7 @@ async fn stuck_in_showing(place: &Place) -> (Child, usize, Receiver) {
 async fn a_key_that_cannot_be_stored_says_so() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON keys BEGIN \
-                  SELECT RAISE(ABORT, 'not today'); END";
-    in_store(&place, refuse).await;
+    in_store(&place, REFUSE).await;
     let made = place.run(&["keys", "create", "bot"]).await;
     assert_eq!(made.code, Some(1), "{made:?}");
     let expect = "the key that was shown opens nothing, since it could not be stored: ";

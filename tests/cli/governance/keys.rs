@@ -35,12 +35,18 @@ async fn full_pipe() -> (usize, Receiver, OwnedFd) {
     (filling, reader, writer)
 }
 
-/// What comes out of a [`full_pipe`] behind its filling, once all who write to it have ended.
-async fn behind(filling: usize, mut reader: Receiver) -> String {
-    let mut all = String::new();
-    let read = bounded(reader.read_to_string(&mut all)).await;
+/// Reads the filling of a [`full_pipe`], so that there is room in it.
+async fn make_room(filling: usize, reader: &mut Receiver) {
+    let read = bounded(reader.read_exact(&mut vec![0; filling])).await;
+    read.expect("the filling");
+}
+
+/// What comes after the filling, once all who write have ended.
+async fn rest(mut reader: Receiver) -> String {
+    let mut rest = String::new();
+    let read = bounded(reader.read_to_string(&mut rest)).await;
     read.expect("it is text");
-    all.split_off(filling)
+    rest
 }
 
 #[tokio::test]
@@ -174,10 +180,10 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
 async fn an_interrupted_command_ends_what_it_recorded() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    let (mut child, filling, pipe) = stuck_in_showing(&place).await;
+    let (mut child, filling, mut pipe) = stuck_in_showing(&place).await;
     let mut store = store(&place).await;
     let lock = store.begin_with("BEGIN IMMEDIATE").await.expect("free");
-    let shown = tokio::spawn(behind(filling, pipe));
+    make_room(filling, &mut pipe).await;
     send(&child, Signal::TERM);
     let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
     let mut said = String::new();
@@ -190,7 +196,7 @@ async fn an_interrupted_command_ends_what_it_recorded() {
     let ended = bounded(child.wait()).await.expect("it ends");
     assert_eq!(ended.code(), Some(130), "{said}");
     assert!(said.contains("may not be in force"), "{said}");
-    let (live, shown) = (live(&place).await, shown.await.expect("no panic"));
+    let (live, shown) = (live(&place).await, rest(pipe).await);
     assert_eq!(live.len(), 1, "{live:?}");
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
     assert_eq!(events_of_keys(&place).await, ["key_created"]);
@@ -202,9 +208,9 @@ async fn an_interrupted_command_says_why_it_failed() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
     in_store(&place, REFUSE).await;
-    let (child, filling, pipe) = stuck_in_showing(&place).await;
+    let (child, filling, mut pipe) = stuck_in_showing(&place).await;
     send(&child, Signal::TERM);
-    drop(behind(filling, pipe).await);
+    make_room(filling, &mut pipe).await;
     let ended = bounded(child.wait_with_output()).await.expect("it ends");
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(said.contains("opens nothing, since"), "{said}");
@@ -241,11 +247,12 @@ async fn a_key_that_cannot_be_stored_says_so() {
 async fn a_key_is_recorded_before_it_opens_anything() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    let (child, filling, pipe) = stuck_in_showing(&place).await;
+    let (child, filling, mut pipe) = stuck_in_showing(&place).await;
     // Its own chain is begun, and there it finds nothing more to write to.
     fs::rename(place.file("data/audit"), place.file("data/away")).expect("moved");
-    let shown = behind(filling, pipe).await;
+    make_room(filling, &mut pipe).await;
     let made = bounded(child.wait_with_output()).await.expect("it ends");
+    let shown = rest(pipe).await;
     assert_eq!(made.status.code(), Some(1));
     fs::rename(place.file("data/away"), place.file("data/audit")).expect("moved");
     let events = events_of_keys(&place).await;

@@ -277,6 +277,7 @@ impl Stage {
             agent: Arc::new(Agent::anonymous()),
             opening: Arc::new(opening),
             session: None,
+            gateway: None,
         };
         Self {
             catalog: Catalog::build(&config.naming, &[offer]),

@@ -29,6 +29,7 @@ mod maker;
 mod memory;
 mod mux;
 mod output;
+mod peer;
 mod pipe;
 mod pool;
 mod queued;
@@ -59,7 +60,7 @@ use std::{
 use crate::{
     config::Server,
     lock::lock,
-    mcp::{Raw, Revision, method::notice},
+    mcp::{Raw, Revision, gateway::Behind, method::notice},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -80,6 +81,7 @@ use instance::{Instance, Phase};
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
 use maker::Maker;
+use peer::Peer;
 pub(crate) use pipe::{Line, Lines, push_line};
 use pool::Pool;
 pub use replicas::ReplicaReport;
@@ -143,7 +145,7 @@ impl Backend {
             written: Arc::clone(&written),
             tasks: tasks.clone(),
             guard: guard.clone(),
-            gateway: outlet.gateway.clone(),
+            peer: Peer::new(outlet),
             views: outlet.views.clone(),
             shared,
         });
@@ -285,6 +287,15 @@ impl Backend {
         };
         let life = self.maker.shared.life();
         life.take_if(Event::Withdrawn, None, is_away);
+    }
+
+    /// The gateways behind each of its replicas, or behind it: who it is, where it is one, among them.
+    fn behind(&self) -> impl Iterator<Item = Behind> {
+        let replicas = self.replicas.iter().flat_map(Replicas::backends);
+        let peers = replicas.map(|replica| &replica.maker.peer);
+        std::iter::once(&self.maker.peer)
+            .chain(peers)
+            .map(|peer| peer.behind())
     }
 
     /// Where the server stands.

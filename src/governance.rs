@@ -533,7 +533,10 @@ impl Governance {
             Ok(rules) if rules.policy.allows_everything() || rules.observes(Rule::Policy) => {
                 Sight::Everything
             }
-            Ok(rules) => Sight::Some(Visible(rules)),
+            Ok(rules) => Sight::Some(Visible {
+                rules: Some(rules),
+                apart: Arc::default(),
+            }),
             Err(_) => Sight::Nothing(Blind::Terms),
         }
     }

@@ -32,10 +32,10 @@ use hyper::body::Incoming;
 use crate::{
     auth::{Agent, Unidentified},
     config::Config,
-    mcp::{GatewayId, RpcError, envelope, error},
+    mcp::{GatewayId, RpcError, envelope, error, gateway::GATEWAY},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
-    session::registry::Unopened,
+    session::{Session, registry::Unopened},
     status::Status,
     task::Tasks,
     telemetry::Presence,
@@ -127,7 +127,12 @@ impl Edge {
             return answer;
         }
         let page = cors::Page::behind(request);
+        let asks_gateway = request.headers().contains_key(GATEWAY);
         let mut response = self.answer(route, peer, request).await;
+        if asks_gateway && response.status().is_success() {
+            self.gateway().sign(response.headers_mut());
+            self.proxy.backends().behind().tell(response.headers_mut());
+        }
         if let Some(page) = page {
             page.may_read(response.headers_mut());
         }
@@ -189,8 +194,11 @@ impl Edge {
             }
         };
         match route {
-            Route::Mcp(scope) => streamable::handle(self, &Visitor { agent, scope }, request).await,
-            Route::Sse(scope) => messages::open(self, agent, scope),
+            Route::Mcp(scope) => {
+                let visitor = Visitor::of(agent, scope, request);
+                streamable::handle(self, &visitor, request).await
+            }
+            Route::Sse(scope) => messages::open(self, &Visitor::of(agent, scope, request)),
             Route::Messages => Box::pin(messages::post(self, &agent, request)).await,
             Route::Status => pages::status(self, &agent, request),
             Route::Metrics => pages::metrics(self, &agent),
@@ -232,6 +240,26 @@ impl Form {
 struct Visitor {
     agent: Arc<Agent>,
     scope: Scope,
+    /// Which gateway it is, if it is one and says so.
+    gateway: Option<GatewayId>,
+}
+
+impl Visitor {
+    fn of(agent: Arc<Agent>, scope: Scope, request: &Request<Incoming>) -> Self {
+        let gateway = GatewayId::of(request.headers());
+        Self {
+            agent,
+            scope,
+            gateway,
+        }
+    }
+
+    /// Lets `session` know which gateway it is of.
+    fn mark(&self, session: &Session) {
+        if let Some(gateway) = &self.gateway {
+            session.note_gateway(gateway);
+        }
+    }
 }
 
 /// What a path leads to.

@@ -32,7 +32,6 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    auth::Agent,
     backend::{Backend, Backends, Replaced, Updates},
     catalog::{Audience, Kind},
     config::{Config, Limits},
@@ -42,7 +41,7 @@ use crate::{
     names::{Scope, ServerName},
     router,
     session::{
-        Call, Introduction, Session, modern, registry::Sessions, server_info,
+        Call, Introduction, Onlooker, Session, modern, registry::Sessions, server_info,
         state::Kind as SessionKind,
     },
     store::Store,
@@ -248,11 +247,9 @@ impl Proxy {
             }
             Method::SetLevel => self.set_level(&call),
             Method::Listen => Box::pin(self.listen(call)).await,
-            Method::Discover => Ok(modern::discover_result(&self.introduce(
-                &call.client.agent,
-                &call.scope,
-                (call.kind, Era::Modern),
-            ))),
+            Method::Discover => Ok(modern::discover_result(
+                &self.introduce(call.onlooker(), (call.kind, Era::Modern)),
+            )),
             Method::Ping => Ok(Raw::from_static("{}")),
             Method::Initialize => Err(RpcError::new(
                 error::INVALID_REQUEST,
@@ -375,11 +372,10 @@ impl Proxy {
     /// speaks that era.
     pub fn introduce(
         &self,
-        agent: &Agent,
-        scope: &Scope,
+        onlooker: Onlooker<'_>,
         (kind, era): (SessionKind, Era),
     ) -> Introduction {
-        let known = match scope {
+        let known = match onlooker.scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
                 .backends
@@ -389,15 +385,16 @@ impl Proxy {
         Introduction {
             capabilities: capabilities(known.as_ref(), era),
             server_info: server_info(),
-            instructions: self.instructions(agent, scope, kind),
+            instructions: self.instructions(onlooker, kind),
         }
     }
 
     /// What the servers say for models, of which the agent may use something; where it may use nothing
     /// at all, why, since its empty lists do not tell.
-    fn instructions(&self, agent: &Agent, scope: &Scope, kind: SessionKind) -> Option<String> {
+    fn instructions(&self, onlooker: Onlooker<'_>, kind: SessionKind) -> Option<String> {
+        let Onlooker { agent, scope, .. } = onlooker;
         let catalog = self.board.catalog();
-        let sight = self.governance.sight(agent, scope);
+        let sight = self.sight(onlooker);
         match &sight {
             Sight::Everything => return catalog.instructions(scope, |_| true),
             Sight::Nothing(why) => {
@@ -425,7 +422,7 @@ impl Proxy {
             self.board.expect_able();
         }
         self.note_client(session);
-        session.swap_seen(self.digests(&session.agent, &session.scope, audience));
+        session.swap_seen(self.digests(session.onlooker(), audience));
     }
 }
 

@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
+    mcp::{Era, GatewayId, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
     names::Scope,
 };
 
@@ -51,6 +51,8 @@ pub struct Client {
     pub opening: Arc<Opening>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
+    /// Which gateway it is, if it is one and says so.
+    pub gateway: Option<GatewayId>,
 }
 
 /// What a client said about itself is read as its own.
@@ -69,6 +71,7 @@ impl Client {
             agent: Arc::clone(&session.agent),
             opening: session.opening()?,
             session: Some(Arc::clone(session)),
+            gateway: session.gateway().cloned(),
         })
     }
 
@@ -84,6 +87,7 @@ impl Client {
                 profile: Arc::default(),
             }),
             session: None,
+            gateway: None,
         }
     }
 
@@ -106,6 +110,17 @@ impl Client {
     pub fn era(&self) -> Era {
         self.revision.era()
     }
+}
+
+/// Whoever is shown lists.
+#[derive(Clone, Copy, Debug)]
+pub struct Onlooker<'a> {
+    /// The identity being governed.
+    pub agent: &'a Agent,
+    /// Which part of the catalog it sees.
+    pub scope: &'a Scope,
+    /// Which gateway it is, if it is one and says so: it is shown nothing of servers that it stands behind.
+    pub gateway: Option<&'a GatewayId>,
 }
 
 /// One request of a client, on its way to an answer.
@@ -170,6 +185,15 @@ impl Wants {
 }
 
 impl Call {
+    /// Who looks at a list that it asks for.
+    pub fn onlooker(&self) -> Onlooker<'_> {
+        Onlooker {
+            agent: &self.client.agent,
+            scope: &self.scope,
+            gateway: self.client.gateway.as_ref(),
+        }
+    }
+
     /// The call for `request` on the route of `scope`, and what will precede its answer.
     /// In a box, since every step hands it to the next and each of their futures has room for it.
     pub fn new(

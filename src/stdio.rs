@@ -245,11 +245,9 @@ impl Edge {
             let revision = opening.revision;
             self.session.open(opening);
             self.proxy.greet(&self.session);
-            let introduction = self.proxy.introduce(
-                &self.session.agent,
-                &self.session.scope,
-                (Kind::Stdio, Era::Legacy),
-            );
+            let introduction = self
+                .proxy
+                .introduce(self.session.onlooker(), (Kind::Stdio, Era::Legacy));
             let result = legacy::initialize_result(revision, &introduction);
             return Ok(Started::Done(Ok(result)));
         }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Uri, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header::AUTHORIZATION};
 use http_body_util::Full;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
@@ -155,21 +155,6 @@ pub(crate) fn headers(remote: &Remote, gateway: &GatewayId) -> Result<HeaderMap,
     }
     gateway.sign(&mut headers);
     Ok(headers)
-}
-
-/// Finds out whether an answer is a refusal of our own: the URL leads back to this gateway.
-pub(super) fn refuse_ourselves<B>(
-    response: &Response<B>,
-    gateway: &GatewayId,
-) -> Result<(), Failure> {
-    // Servers mean other things by that status too, so that it alone says nothing.
-    let is_ours =
-        response.status() == StatusCode::LOOP_DETECTED && gateway.has_signed(response.headers());
-    if is_ours {
-        Err(Failure::Ourselves)
-    } else {
-        Ok(())
-    }
 }
 
 /// The innermost cause of a failed request, which is what a person needs to read; with what to look at

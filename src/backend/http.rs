@@ -78,7 +78,7 @@ pub(crate) fn open(
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
     let way = Way::new(&remote.url, connect, &mux.tasks)?;
-    let mut headers = client::headers(remote, &mux.settings.gateway)?;
+    let mut headers = client::headers(remote, &mux.settings.peer.own)?;
     if let Some(host) = way.host() {
         headers.entry(HOST).or_insert(host);
     }
@@ -196,7 +196,7 @@ impl HttpLink {
 
     /// Turns statuses that say something about the link, not the request, into failures.
     fn check(&self, response: &Response<Answer>) -> Result<(), Failure> {
-        client::refuse_ourselves(response, &self.mux.settings.gateway)?;
+        self.mux.settings.peer.hear(response)?;
         let status = response.status();
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {

@@ -18,6 +18,7 @@ use super::{
     lineage::Lineage,
     link::Link,
     mux::{Begun, Mux, Settings},
+    peer::Peer,
     pipe, sse,
     starts::Party,
     stdio,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
-    mcp::{Era, GatewayId, Raw},
+    mcp::{Era, Raw},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -48,7 +49,7 @@ pub(crate) struct Maker {
     pub(super) written: Arc<Written>,
     pub(crate) tasks: Tasks,
     pub(crate) guard: Guard,
-    pub(super) gateway: GatewayId,
+    pub(super) peer: Arc<Peer>,
     pub(super) views: Views,
     pub(crate) shared: Arc<Shared>,
 }
@@ -243,7 +244,7 @@ impl Maker {
         let config = self.config();
         let settings = Settings {
             server: self.server.clone(),
-            gateway: self.gateway.clone(),
+            peer: Arc::clone(&self.peer),
             request_bytes_max: config.limits.request,
             response_bytes_max: config.limits.response,
             memory_max: config.limits.memory,

@@ -39,16 +39,14 @@ use super::{
     aftermath::Aftermath,
     backlog::Backlog,
     link::{Caller, Exchange},
+    peer::Peer,
     views::Views,
 };
 use crate::{
     clock::millis_since,
     config::{Memory, Root},
     lock::lock,
-    mcp::{
-        Era, GatewayId, Id, Method, Outcome, Raw, Response, Revision, envelope::Malformed, meta,
-        tasks,
-    },
+    mcp::{Era, Id, Method, Outcome, Raw, Response, Revision, envelope::Malformed, meta, tasks},
     names::InvocationId,
     session::Session,
     task::Tasks,
@@ -71,8 +69,8 @@ const READ_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) server: crate::names::ServerName,
-    /// As whom it is asked, over HTTP.
-    pub(crate) gateway: GatewayId,
+    /// Who it is among gateways, over HTTP.
+    pub(crate) peer: Arc<Peer>,
     pub(crate) request_bytes_max: usize,
     pub(crate) response_bytes_max: usize,
     /// What a child may use; for other servers it means nothing.
@@ -93,7 +91,7 @@ impl Settings {
     pub(crate) fn example() -> Self {
         Self {
             server: crate::names::ServerName::parse("x").unwrap(),
-            gateway: GatewayId::random(),
+            peer: Peer::example(),
             request_bytes_max: 1024,
             response_bytes_max: 1024,
             memory_max: None,

@@ -13,6 +13,7 @@ use std::{
 
 use arc_swap::ArcSwap;
 use indexmap::IndexMap;
+use tokio::sync::watch;
 
 use super::{
     Answer, Backend, Failure, Unanswered, Updates,
@@ -22,8 +23,13 @@ use super::{
     views::{Outlet, Viewer, Views},
 };
 use crate::{
-    config::Config, governance::Admitted, lock::lock, mcp::GatewayId, names::ServerName,
-    session::Session, task::Tasks,
+    config::Config,
+    governance::Admitted,
+    lock::lock,
+    mcp::{GatewayId, gateway::Behind},
+    names::ServerName,
+    session::Session,
+    task::Tasks,
 };
 
 /// How often a call looks for the successor of a backend that was retired in that moment.
@@ -64,6 +70,7 @@ impl Backends {
             guard: Guard::new(guard, tasks),
             outlet: Outlet {
                 gateway: GatewayId::random(),
+                gateways: watch::Sender::default(),
                 updates: teller,
                 views: Views::default(),
             },
@@ -76,6 +83,25 @@ impl Backends {
     /// As whom the servers are asked.
     pub fn gateway(&self) -> &GatewayId {
         &self.outlet.gateway
+    }
+
+    /// Hears when other gateways are found behind servers, or no longer.
+    pub fn gateways(&self) -> watch::Receiver<()> {
+        self.outlet.gateways.subscribe()
+    }
+
+    /// All gateways behind this one.
+    pub fn behind(&self) -> Behind {
+        let all = self.all();
+        let behind = all.flat_map(|backend| backend.behind().collect::<Vec<_>>());
+        Behind::gateway(self.gateway(), behind)
+    }
+
+    /// The servers that `gateway` is, or stands behind.
+    pub fn before(&self, gateway: &GatewayId) -> Vec<ServerName> {
+        let all = self.all();
+        let before = all.filter(|backend| backend.behind().any(|behind| behind.has(gateway)));
+        before.map(|backend| backend.name.clone()).collect()
     }
 
     /// Lets sessions see what servers say outside of calls as `viewer` says; until then they see nothing

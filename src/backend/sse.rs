@@ -48,10 +48,10 @@ pub(crate) async fn open(
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
     let client = client::new(&remote.url, connect)?;
-    let gateway = &mux.settings.gateway;
-    let headers = client::headers(remote, gateway)?;
+    let peer = &mux.settings.peer;
+    let headers = client::headers(remote, &peer.own)?;
     let answer = get(&client, remote, &headers).await?;
-    client::refuse_ourselves(&answer, gateway)?;
+    peer.hear(&answer)?;
     let mut stream = Stream {
         body: events(remote, answer)?,
         reader: sse::Reader::new(mux.settings.response_bytes_max),

@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use tokio::sync::watch;
+
 use super::updates::Teller;
 use crate::{
     catalog::UriMap, governance::Screens, mcp::GatewayId, names::ServerName, session::Session,
@@ -34,6 +36,8 @@ pub trait Viewer: Debug + Send + Sync {
 pub(crate) struct Outlet {
     /// Who asks.
     pub(crate) gateway: GatewayId,
+    /// Hears when other gateways are found behind servers, or no longer.
+    pub(crate) gateways: watch::Sender<()>,
     /// Updates of resources.
     pub(crate) updates: Teller,
     /// How sessions see the rest.
@@ -54,6 +58,19 @@ impl Views {
     pub(super) fn of(&self, session: &Session, server: &ServerName) -> Option<View> {
         let viewer = self.0.get()?;
         Some(viewer.view(session, server))
+    }
+}
+
+#[cfg(test)]
+impl Outlet {
+    /// That of some gateway, whose servers everybody sees as they are.
+    pub(crate) fn example() -> Self {
+        Self {
+            gateway: GatewayId::random(),
+            gateways: watch::Sender::default(),
+            updates: super::updates::updates().0,
+            views: Views::clear(),
+        }
     }
 }
 

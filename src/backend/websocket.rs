@@ -52,10 +52,10 @@ pub(crate) async fn open(
     mux: Arc<Mux>,
     connect: Duration,
 ) -> Result<Arc<Link>, Failure> {
-    let gateway = &mux.settings.gateway;
+    let peer = &mux.settings.peer;
     let failed = |error: &tungstenite::Error| {
         if let tungstenite::Error::Http(response) = error {
-            if let Err(failure) = client::refuse_ourselves(response, gateway) {
+            if let Err(failure) = peer.hear(response) {
                 return failure;
             }
             let status = response.status();
@@ -81,7 +81,7 @@ pub(crate) async fn open(
         .map_err(|error| failed(&error))?;
     request
         .headers_mut()
-        .extend(client::headers(remote, gateway)?);
+        .extend(client::headers(remote, &peer.own)?);
     request
         .headers_mut()
         .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));

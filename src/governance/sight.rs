@@ -68,11 +68,37 @@ fn only(profiles: &[ProfileName]) -> String {
     }
 }
 
-/// The rules by which an agent sees some things and others not.
+/// By what an agent sees some things and others not.
 #[derive(Clone, Debug)]
-pub struct Visible(pub(super) Arc<Rules>);
+pub struct Visible {
+    /// The rules; `None` where they allow everything.
+    pub(super) rules: Option<Arc<Rules>>,
+    /// Servers of which nothing is shown.
+    pub(super) apart: Arc<[ServerName]>,
+}
+
+impl Visible {
+    fn allows(&self, server: &ServerName, by: impl FnOnce(&Rules) -> bool) -> bool {
+        !self.apart.contains(server) && self.rules.as_deref().is_none_or(by)
+    }
+}
 
 impl Sight {
+    /// The same without anything of the servers `apart`.
+    #[must_use]
+    pub fn without(self, apart: Vec<ServerName>) -> Self {
+        let rules = match self {
+            _ if apart.is_empty() => return self,
+            Self::Nothing(_) => return self,
+            Self::Everything => None,
+            Self::Some(Visible { rules, .. }) => rules,
+        };
+        Self::Some(Visible {
+            rules,
+            apart: apart.into(),
+        })
+    }
+
     /// Whether an entry of a list is in it.
     pub fn shows(&self, kind: Kind, entry: &Entry) -> bool {
         self.decides(|| Item::of_entry(kind, entry))
@@ -94,7 +120,9 @@ impl Sight {
         match self {
             Self::Everything => true,
             Self::Nothing(_) => false,
-            Self::Some(Visible(rules)) => rules.policy.allows_notification(server, method, named),
+            Self::Some(visible) => visible.allows(server, |rules| {
+                rules.policy.allows_notification(server, method, named)
+            }),
         }
     }
 
@@ -108,7 +136,10 @@ impl Sight {
         match self {
             Self::Everything => true,
             Self::Nothing(_) => false,
-            Self::Some(Visible(rules)) => rules.policy.allows(&item()),
+            Self::Some(visible) => {
+                let item = item();
+                visible.allows(item.server, |rules| rules.policy.allows(&item))
+            }
         }
     }
 }

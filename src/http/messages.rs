@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, accepted, batch,
+    Edge, Visitor, accepted, batch,
     body::{self, Body, Writing},
     correlation, exchange, media, refused, rpc_error, stopping,
     streamable::asked_in,
@@ -20,7 +20,6 @@ use crate::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
         error,
     },
-    names::Scope,
     session::{
         Correlation, EventReader, Session, legacy, modern,
         replay::{Item, Stream},
@@ -32,14 +31,17 @@ use crate::{
 const SESSION: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
-pub(super) fn open(edge: &Arc<Edge>, agent: Arc<Agent>, scope: Scope) -> Response<Body> {
+pub(super) fn open(edge: &Arc<Edge>, visitor: &Visitor) -> Response<Body> {
     if edge.proxy.is_draining() {
         return stopping(None);
     }
+    let Visitor { agent, scope, .. } = visitor;
+    let (agent, scope) = (Arc::clone(agent), scope.clone());
     let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
         Ok(session) => session,
         Err(why) => return unopened(why, None),
     };
+    visitor.mark(&session);
     let stream = session.open_standing();
     let place = stream.take_over();
     let endpoint = format!(
@@ -177,9 +179,9 @@ pub(crate) fn initialize(edge: &Edge, session: &Session, request: &Request) -> O
     let revision = opening.revision;
     session.open(opening);
     edge.proxy.greet(session);
-    let introduction =
-        edge.proxy
-            .introduce(&session.agent, &session.scope, (Kind::Sse, Era::Legacy));
+    let introduction = edge
+        .proxy
+        .introduce(session.onlooker(), (Kind::Sse, Era::Legacy));
     Ok(legacy::initialize_result(revision, &introduction))
 }
 

@@ -192,7 +192,8 @@ impl Post<'_> {
     }
 
     /// A request outside of any session.
-    fn outside(&self, request: Request, client: Client, wants: Wants) -> Asked {
+    fn outside(&self, request: Request, mut client: Client, wants: Wants) -> Asked {
+        client.gateway.clone_from(&self.visitor.gateway);
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
@@ -261,13 +262,13 @@ impl Post<'_> {
             Ok(session) => session,
             Err(why) => return unopened(why, Some(&request.id)),
         };
+        self.visitor.mark(&session);
         session.open(opening);
         self.edge.proxy.greet(&session);
-        let introduction = self.edge.proxy.introduce(
-            &self.visitor.agent,
-            &self.visitor.scope,
-            (Kind::Streamable, Era::Legacy),
-        );
+        let introduction = self
+            .edge
+            .proxy
+            .introduce(session.onlooker(), (Kind::Streamable, Era::Legacy));
         let result = legacy::initialize_result(revision, &introduction);
         let mut response = json(
             StatusCode::OK,
@@ -457,13 +458,17 @@ async fn find_session(
     };
     let found = match named.to_str() {
         Ok(named) => {
-            let Visitor { agent, scope } = visitor;
+            let Visitor { agent, scope, .. } = visitor;
             edge.proxy.session(named, agent, scope).await
         }
         Err(_) => Ok(None),
     };
     match found {
-        Ok(Some(session)) => Ok(Some(session)),
+        Ok(Some(session)) => {
+            // One of an earlier process does not know it.
+            visitor.mark(&session);
+            Ok(Some(session))
+        }
         Ok(None) => Err(gone(edge, id)),
         Err(why) => Err(unopened(why, id)),
     }

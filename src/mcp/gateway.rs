@@ -1,26 +1,56 @@
-//! Which gateway a request comes from, so that one whose URL leads back to it finds out.
+//! Which gateways talk to each other over HTTP, in headers of ours that no specification knows: one whose
+//! URL leads back to it finds out, and of two that list each other each hears of the other's own.
+
+use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
-/// Names the gateway in its requests to servers, and in its refusal of a request of its own. Ours, of
-/// no specification; what clients write there is relayed to nobody.
+/// Names the gateway that asks in requests to servers, and the one that answers in answers to those. What
+/// clients write there is relayed to nobody.
 pub const GATEWAY: HeaderName = HeaderName::from_static("tollbridge-gateway");
 
+/// In an answer to a gateway, those that stand behind the one that answers, each with how many servers away
+/// it is: `gw_b=1, gw_c=2`.
+pub const BEHIND: HeaderName = HeaderName::from_static("tollbridge-behind");
+
+/// How many servers away a gateway may be to be told of. In a ring each tells the others what it has heard
+/// of them: this is how news of one that is gone comes to an end.
+const FARTHEST: u8 = 8;
+
+/// How many gateways are told of, the nearest first: a header has room for them.
+const TOLD_MAX: usize = 64;
+
+/// Bytes of an id, of which ours have 39.
+const ID_BYTES_MAX: usize = 64;
+
 /// A gateway for as long as it runs. Another process has another, whatever data they share.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GatewayId(HeaderValue);
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct GatewayId(String);
 
 impl GatewayId {
     /// One that no other gateway has.
     pub fn random() -> Self {
-        let id = format!("gw_{}", Uuid::new_v4());
-        Self(HeaderValue::try_from(id).expect("letters and digits"))
+        Self(format!("gw_{}", Uuid::new_v4()))
+    }
+
+    /// What names a gateway; `None` for text that names none.
+    fn parse(text: &str) -> Option<Self> {
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        let is_id =
+            text.starts_with("gw_") && text.len() <= ID_BYTES_MAX && text.bytes().all(is_plain);
+        is_id.then(|| Self(text.to_owned()))
+    }
+
+    /// The gateway that `headers` name.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        Self::parse(headers.get(GATEWAY)?.to_str().ok()?)
     }
 
     /// Names it in `headers`, and nobody else.
     pub fn sign(&self, headers: &mut HeaderMap) {
-        headers.insert(GATEWAY, self.0.clone());
+        let id = HeaderValue::try_from(&self.0).expect("letters and digits");
+        headers.insert(GATEWAY, id);
     }
 
     /// Whether `headers` name it.
@@ -30,9 +60,82 @@ impl GatewayId {
     }
 }
 
+/// Gateways behind something, and how many servers away each is.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Behind(BTreeMap<GatewayId, u8>);
+
+impl Behind {
+    /// Those behind a server, as the `headers` of its answer say; itself, where it is one.
+    pub fn server(headers: &HeaderMap) -> Self {
+        let mut behind = BTreeMap::new();
+        let Some(itself) = GatewayId::of(headers) else {
+            return Self(behind);
+        };
+        let told = headers.get(BEHIND).and_then(|told| told.to_str().ok());
+        for part in told.unwrap_or_default().split(',').take(TOLD_MAX) {
+            if let Some((id, away)) = part.trim().split_once('=')
+                && let (Some(id), Ok(away)) = (GatewayId::parse(id), away.parse())
+            {
+                behind.insert(id, away);
+            }
+        }
+        behind.insert(itself, 0);
+        Self(behind)
+    }
+
+    /// Those behind `own`, which has servers that these are behind.
+    pub fn gateway(own: &GatewayId, servers: impl IntoIterator<Item = Self>) -> Self {
+        let mut behind = BTreeMap::new();
+        for (id, away) in servers.into_iter().flat_map(|server| server.0) {
+            let away = away.saturating_add(1);
+            if id != *own && away <= FARTHEST {
+                let known = behind.entry(id).or_insert(away);
+                *known = away.min(*known);
+            }
+        }
+        Self(behind)
+    }
+
+    /// Whether `gateway` is among them.
+    pub fn has(&self, gateway: &GatewayId) -> bool {
+        self.0.contains_key(gateway)
+    }
+
+    /// Tells of them in `headers`.
+    pub fn tell(&self, headers: &mut HeaderMap) {
+        let mut nearest: Vec<_> = self.0.iter().collect();
+        nearest.sort_by_key(|(_, away)| **away);
+        nearest.truncate(TOLD_MAX);
+        let told = nearest.iter().map(|(id, away)| format!("{}={away}", id.0));
+        let told = told.collect::<Vec<_>>().join(", ");
+        if !told.is_empty() {
+            let told = HeaderValue::try_from(told).expect("letters and digits");
+            headers.insert(BEHIND, told);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn id(text: &str) -> GatewayId {
+        GatewayId::parse(text).unwrap()
+    }
+
+    /// What `own` tells of what is behind it, and what that is to whom it tells.
+    fn told(own: &str, servers: &[&Behind]) -> (String, Behind) {
+        let own = id(own);
+        let mut headers = HeaderMap::new();
+        own.sign(&mut headers);
+        let servers = servers.iter().map(|behind| (*behind).clone());
+        Behind::gateway(&own, servers).tell(&mut headers);
+        let text = headers.get(BEHIND).map(|told| told.to_str().unwrap());
+        (
+            text.unwrap_or_default().to_owned(),
+            Behind::server(&headers),
+        )
+    }
 
     #[test]
     fn a_gateway_knows_itself_alone() {
@@ -41,7 +144,78 @@ mod tests {
         assert!(!one.has_signed(&headers));
         one.sign(&mut headers);
         assert!(one.has_signed(&headers) && !other.has_signed(&headers));
+        assert_eq!(GatewayId::of(&headers), Some(one.clone()));
         other.sign(&mut headers);
         assert!(other.has_signed(&headers) && !one.has_signed(&headers));
+    }
+
+    #[test]
+    fn what_names_no_gateway_is_none() {
+        for odd in ["", "x", "GW_1", "gw_ü", "gw_a b", "gw_a=1", "gw_a,gw_b"] {
+            assert_eq!(GatewayId::parse(odd), None, "{odd}");
+        }
+        let long = |bytes: usize| GatewayId::parse(&format!("gw_{}", "a".repeat(bytes - 3)));
+        assert!(long(ID_BYTES_MAX).is_some() && long(ID_BYTES_MAX + 1).is_none());
+    }
+
+    #[test]
+    fn a_server_that_names_no_gateway_has_none_behind_it() {
+        let mut headers = HeaderMap::new();
+        headers.insert(BEHIND, HeaderValue::from_static("gw_a=1"));
+        assert_eq!(Behind::server(&headers), Behind::default());
+        headers.insert(GATEWAY, HeaderValue::from_static("gw_b"));
+        headers.insert(
+            BEHIND,
+            HeaderValue::from_static("gw_a=1,gw_c = 2, gw_d=x, gw_e, =3, gw_f=999"),
+        );
+        let behind = Behind::server(&headers);
+        assert!(behind.has(&id("gw_a")) && behind.has(&id("gw_b")));
+        assert_eq!(behind.0.len(), 2, "{behind:?}");
+    }
+
+    #[test]
+    fn the_nearest_way_counts() {
+        let (_, c) = told("gw_c", &[]);
+        let (text, b) = told("gw_b", &[&c]);
+        assert_eq!(text, "gw_c=1");
+        assert_eq!(told("gw_a", &[&b]).0, "gw_b=1, gw_c=2");
+        assert_eq!(told("gw_a", &[&b, &c]).0, "gw_b=1, gw_c=1");
+        assert_eq!(told("gw_c", &[&b]).0, "gw_b=1", "itself is not behind it");
+    }
+
+    /// Three in a ring went on telling of one that is gone.
+    #[test]
+    fn who_is_gone_is_forgotten() {
+        let (_, gone) = told("gw_gone", &[]);
+        let mut ring = [gone.clone(), gone.clone(), gone];
+        for round in 0.. {
+            for (at, own) in ["gw_a", "gw_b", "gw_c"].iter().enumerate() {
+                ring[at] = told(own, &[&ring[(at + 1) % 3]]).1;
+            }
+            if !ring.iter().any(|behind| behind.has(&id("gw_gone"))) {
+                break;
+            }
+            assert!(round < u32::from(FARTHEST));
+        }
+        assert!(ring[0].has(&id("gw_b")) && ring[0].has(&id("gw_c")));
+    }
+
+    #[test]
+    fn a_header_has_room() {
+        let all = |count: usize| {
+            let mut behind = Behind::default();
+            for at in 0..count {
+                behind
+                    .0
+                    .insert(id(&format!("gw_{at:03}")), u8::from(at != count - 1));
+            }
+            let (text, _) = told("gw_own", &[&behind]);
+            (
+                text.split(", ").count(),
+                text.starts_with(&format!("gw_{:03}=1", count - 1)),
+            )
+        };
+        assert_eq!(all(TOLD_MAX), (TOLD_MAX, true));
+        assert_eq!(all(TOLD_MAX + 1), (TOLD_MAX, true), "the nearest is told");
     }
 }

@@ -67,7 +67,7 @@ impl Proxy {
         let flags = honoured.flags.clone();
         let digests = || {
             let audience = lists::audience(&call.client);
-            self.digests_aside(&call.client.agent, &call.scope, audience)
+            self.digests_aside(call.onlooker(), audience)
         };
         // First what tells of the next change, lest one between is taken for known.
         let mut changes = self.board.changes();

@@ -1,6 +1,10 @@
 //! Lists, answered from the snapshot, and telling clients when theirs changed.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{
+    borrow::Cow,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use tokio::task::consume_budget;
@@ -13,7 +17,7 @@ use crate::{
     governance::Sight,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::{Scope, ServerName},
-    session::{Call, Client, Event, Session, modern, state::Kind as SessionKind},
+    session::{Call, Client, Event, Onlooker, Session, modern, state::Kind as SessionKind},
     task::{aside, aside_if_large},
 };
 
@@ -27,7 +31,7 @@ impl Proxy {
             return Err(self.not_listed(call).to_raw());
         }
         let catalog = self.board.catalog_for(audience(&call.client));
-        let sight = self.governance.sight(&call.client.agent, &call.scope);
+        let sight = self.sight(call.onlooker());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let wanted = Wanted {
             kind,
@@ -58,22 +62,32 @@ impl Proxy {
         })
     }
 
-    /// The state of what `agent` may see of each list on the route of `scope`.
-    pub(super) fn digests(&self, agent: &Agent, scope: &Scope, audience: Audience) -> [u64; 4] {
+    /// What `onlooker` is shown: a gateway nothing of servers that it is itself, or stands behind, which
+    /// would come back to it under longer and longer names.
+    pub(super) fn sight(&self, onlooker: Onlooker<'_>) -> Sight {
+        let sight = self.governance.sight(onlooker.agent, onlooker.scope);
+        match onlooker.gateway {
+            Some(gateway) => sight.without(self.backends.before(gateway)),
+            None => sight,
+        }
+    }
+
+    /// The state of what `onlooker` is shown of each list.
+    pub(super) fn digests(&self, onlooker: Onlooker<'_>, audience: Audience) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
-        digests(&catalog, scope, &self.governance.sight(agent, scope))
+        let digests = digests(&catalog, onlooker.scope, &self.sight(onlooker));
+        self.with_gateways(onlooker, digests)
     }
 
     /// The same, aside where the lists are long and each of their items is looked at.
     pub(super) async fn digests_aside(
         &self,
-        agent: &Agent,
-        scope: &Scope,
+        onlooker: Onlooker<'_>,
         audience: Audience,
     ) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
-        let sight = self.governance.sight(agent, scope);
-        let scope = scope.clone();
+        let sight = self.sight(onlooker);
+        let scope = onlooker.scope.clone();
         let bytes = match &sight {
             Sight::Everything | Sight::Nothing(_) => 0,
             Sight::Some(_) => {
@@ -81,15 +95,33 @@ impl Proxy {
                 lists.map(|list| list.array().as_bytes().len()).sum()
             }
         };
-        aside_if_large(bytes, move || digests(&catalog, &scope, &sight)).await
+        let digests = aside_if_large(bytes, move || digests(&catalog, &scope, &sight)).await;
+        self.with_gateways(onlooker, digests)
+    }
+
+    /// The same `digests`, but for a gateway, which asks again when there are others behind us: it hears of
+    /// those with lists, and what its own clients are shown depends on them.
+    fn with_gateways(&self, onlooker: Onlooker<'_>, mut digests: [u64; 4]) -> [u64; 4] {
+        if onlooker.gateway.is_some() {
+            let mut hasher = DefaultHasher::new();
+            self.backends.behind().hash(&mut hasher);
+            digests[0] ^= hasher.finish();
+        }
+        digests
     }
 
     /// Tells every session with an open stream which of its lists changed.
     pub(super) async fn tell_changes(self: Arc<Self>) {
         let mut changes = self.board.changes();
         let mut agents = self.governance.directory().changes();
+        let mut gateways = self.backends.gateways();
         loop {
             let (told, review) = tokio::select! {
+                Ok(()) = gateways.changed() => {
+                    // What they are shown is another part of the same lists.
+                    self.board.tell();
+                    continue;
+                }
                 told = changes.changed() => (told, Review::Ends),
                 told = agents.changed() => (told, Review::Whole),
                 () = self.tasks.stop_token().cancelled() => return,
@@ -138,7 +170,7 @@ impl Proxy {
             return;
         }
         Self::tell_lost(session);
-        let new = self.digests(&session.agent, &session.scope, audience_of(session));
+        let new = self.digests(session.onlooker(), audience_of(session));
         let Some(old) = session.swap_seen(new) else {
             return;
         };

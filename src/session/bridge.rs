@@ -220,6 +220,7 @@ mod tests {
                 profile: Arc::default(),
             }),
             session: None,
+            gateway: None,
         }
     }
 

@@ -46,6 +46,7 @@ impl Envelope {
                 profile: Arc::default(),
             }),
             session: None,
+            gateway: None,
         };
         let wants = Wants {
             logs: self.logs,

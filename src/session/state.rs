@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Cancel, Event, ServerRequest,
+    Cancel, Event, Onlooker, ServerRequest,
     calls::{Calls, NotBegun, Running},
     encoded::{Care, Encoded},
     legacy,
@@ -28,7 +28,7 @@ use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{Id, Level, Logs, Method, Outcome, Raw, Revision},
+    mcp::{GatewayId, Id, Level, Logs, Method, Outcome, Raw, Revision},
     names::{Scope, ServerName},
 };
 
@@ -101,6 +101,7 @@ pub struct Session {
     pub scope: Scope,
     /// How its client is connected.
     pub kind: Kind,
+    gateway: OnceLock<GatewayId>,
     opening: Mutex<Option<Arc<Opening>>>,
     logs: Mutex<Logs>,
     pub(super) calls: Calls,
@@ -132,6 +133,7 @@ impl Session {
             agent,
             scope,
             kind,
+            gateway: OnceLock::new(),
             opening: Mutex::new(None),
             logs: Mutex::new(Logs::All),
             calls: Calls::default(),
@@ -147,6 +149,26 @@ impl Session {
             initialized: AtomicBool::new(false),
             ended: CancellationToken::new(),
         }
+    }
+
+    /// Notes that its client is `gateway`, which says so with each request.
+    pub fn note_gateway(&self, gateway: &GatewayId) {
+        // Another process has another session.
+        self.gateway.get_or_init(|| gateway.clone());
+    }
+
+    /// Who looks at its lists.
+    pub fn onlooker(&self) -> Onlooker<'_> {
+        Onlooker {
+            agent: &self.agent,
+            scope: &self.scope,
+            gateway: self.gateway(),
+        }
+    }
+
+    /// Which gateway its client is, if it is one and says so.
+    pub fn gateway(&self) -> Option<&GatewayId> {
+        self.gateway.get()
     }
 
     /// The session `id` of an earlier process; `None` when it cannot be understood.

@@ -152,9 +152,9 @@ async fn a_call_waits_for_the_servers_of_its_tool_only() {
     server `slow` is not connected: it has not answered yet
     --- code 1
     ");
-    assert_snapshot!(place.run(&["call", "hsah", "--wait", "500ms"]).await.all(), @"
+    assert_snapshot!(place.run(&["call", "hsah", "--wait", "2s"]).await.all(), @"
     --- stderr
-    not all servers were listed within 500ms (--wait)
+    not all servers were listed within 2s (--wait)
     server `slow` is not connected: it has not answered yet
     server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
     no server that is connected has a tool `hsah`; did you mean `mcp_toolbox_hash`?

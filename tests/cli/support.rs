@@ -23,7 +23,7 @@ use tokio::{
 };
 
 /// Longer than any of these commands takes, on a busy machine.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 /// Pause between two looks at something that announces itself to nobody.
 const LOOK: Duration = Duration::from_millis(20);
 

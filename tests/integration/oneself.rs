@@ -1,6 +1,10 @@
 //! A gateway whose own URL is among its servers, and gateways that are servers of others.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    fmt::Write,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use crate::support::{Backend, Era, Gateway, TestGateway, Transport, http::PING};
 
@@ -87,7 +91,7 @@ async fn a_gateway_behind_another_is_a_server_like_any() {
     });
     let () = asked;
     assert_eq!(answer.status(), 200);
-    assert_eq!(answer.header(GATEWAY), None);
+    assert_ne!(answer.header(GATEWAY), Some("gw_of_a_client"));
     let mut names = names.lock().unwrap().clone();
     names.dedup();
     let [name] = &names[..] else {
@@ -99,10 +103,136 @@ async fn a_gateway_behind_another_is_a_server_like_any() {
     for (claimed, status) in [(name.as_str(), 508), ("gw_other", 200)] {
         let answer = http.post_with("/mcp", &[(GATEWAY, claimed)], PING).await;
         assert_eq!(answer.status(), status, "{claimed}");
-        assert_eq!(answer.header(GATEWAY).is_some(), status == 508);
+        assert_eq!(answer.header(GATEWAY), Some(name.as_str()));
         let health = http.get("/healthz", &[(GATEWAY, claimed)]).await;
         assert_eq!(health.status(), 200, "{claimed}");
     }
+    // Clients that are no gateways hear of none.
+    let answer = http.post("/mcp", PING).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.header(GATEWAY), None);
     before.stop().await;
     behind.stop().await;
+}
+
+/// Gateways, each with a server `x` of its own.
+struct Circle {
+    plans: Vec<TestGateway>,
+    gateways: Vec<Gateway>,
+    _backends: Vec<Backend>,
+}
+
+impl Circle {
+    async fn of(size: usize) -> Self {
+        let (mut plans, mut gateways, mut backends) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..size {
+            let backend = Backend::start(Transport::Stdio, Era::Legacy).await;
+            let plan = TestGateway::new().server("x", &backend);
+            gateways.push(plan.start().await);
+            plans.push(plan);
+            backends.push(backend);
+        }
+        Self {
+            plans,
+            gateways,
+            _backends: backends,
+        }
+    }
+
+    /// Lets each have those as servers that `servers` says, `g1` the second of all, written with `keys`.
+    fn join(&self, servers: &[&[usize]], (path, keys): (&str, &str)) {
+        for (at, servers) in servers.iter().enumerate() {
+            let mut text = self.plans[at].text();
+            for server in *servers {
+                let addr = self.gateways[*server].addr();
+                let url = format!("url = 'http://{addr}{path}'");
+                writeln!(text, "[servers.g{server}]\n{url}\n{keys}").unwrap();
+            }
+            let config = self.plans[at].config(&text);
+            self.gateways[at].running.core().reload(&config).unwrap();
+        }
+    }
+
+    /// Whether each comes to list the servers that `expect` says, and no more.
+    async fn list(&self, expect: &[&[&str]]) {
+        for settled in [false, true] {
+            if settled {
+                // Lists that change are asked for twice a second.
+                tokio::time::sleep(Duration::from_millis(1200)).await;
+            }
+            for (gateway, servers) in self.gateways.iter().zip(expect) {
+                let names = servers.iter().flat_map(|server| {
+                    ["echo", "other"].map(|tool| format!("mcp_{server}_{tool}"))
+                });
+                let mut names: Vec<String> = names.collect();
+                names.sort();
+                if settled {
+                    assert_eq!(gateway.tools().await, names);
+                } else {
+                    gateway.tools_until(|tools| tools == names).await;
+                }
+            }
+        }
+    }
+
+    async fn stop(self) {
+        for gateway in self.gateways {
+            gateway.stop().await;
+        }
+    }
+}
+
+const PLAIN: (&str, &str) = ("/mcp", "");
+
+/// Each would list what the other has of it, under longer and longer names.
+#[tokio::test]
+async fn gateways_that_list_each_other_hear_of_their_own() {
+    for way in [
+        PLAIN,
+        ("/mcp", "era = 'legacy'"),
+        ("/sse", "transport = 'sse'"),
+        ("/mcp/servers/x", ""),
+    ] {
+        let pair = Circle::of(2).await;
+        pair.join(&[&[1], &[0]], way);
+        if way.0 == "/mcp/servers/x" {
+            // They do not list each other.
+            pair.list(&[&["x", "g1"], &["x", "g0"]]).await;
+        } else {
+            pair.list(&[&["x", "g1_mcp_x"], &["x", "g0_mcp_x"]]).await;
+        }
+        pair.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn gateways_that_all_list_each_other_hear_of_their_own() {
+    let three = Circle::of(3).await;
+    three.join(&[&[1, 2], &[0, 2], &[0, 1]], PLAIN);
+    let lists: [&[&str]; 3] = [
+        &["x", "g1_mcp_x", "g2_mcp_x"],
+        &["x", "g0_mcp_x", "g2_mcp_x"],
+        &["x", "g0_mcp_x", "g1_mcp_x"],
+    ];
+    three.list(&lists).await;
+    three.stop().await;
+}
+
+/// In a ring each hears of the next alone; once the ring is open, of all that follow.
+#[tokio::test]
+async fn a_ring_of_gateways_comes_to_an_end() {
+    let three = Circle::of(3).await;
+    three.join(&[&[1], &[2], &[0]], PLAIN);
+    let ring: [&[&str]; 3] = [&["x", "g1_mcp_x"], &["x", "g2_mcp_x"], &["x", "g0_mcp_x"]];
+    three.list(&ring).await;
+    three.join(&[&[1], &[2], &[]], PLAIN);
+    let row: [&[&str]; 3] = [
+        &["x", "g1_mcp_x", "g1_mcp_g2_mcp_x"],
+        &["x", "g2_mcp_x"],
+        &["x"],
+    ];
+    three.list(&row).await;
+    three.join(&[&[1], &[2], &[0]], PLAIN);
+    three.list(&ring).await;
+    three.stop().await;
 }

@@ -13,11 +13,10 @@ use crate::{
         link::Link,
         mux::{Mux, Settings},
         queued::Queued,
-        updates::updates,
-        views::{Outlet, Views},
+        views::Outlet,
     },
     config::Server,
-    mcp::{GatewayId, Id, Message, Revision, envelope, method::notice},
+    mcp::{Id, Message, Revision, envelope, method::notice},
     names::ServerName,
     task::Tasks,
 };
@@ -73,11 +72,7 @@ async fn lists_are_fresh_for_as_long_as_their_server_says() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
-    let outlet = Outlet {
-        gateway: GatewayId::random(),
-        updates: updates().0,
-        views: Views::clear(),
-    };
+    let outlet = Outlet::example();
     let name = ServerName::parse("x").unwrap();
     let guard = Guard::new(None, &tasks);
     let backend = Backend::new(&name, &Server::example(), &guard, &outlet, &tasks);

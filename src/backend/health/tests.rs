@@ -21,10 +21,10 @@ use crate::{
         mux::{Mux, Settings},
         queued::Queued,
         updates::updates,
-        views::{Outlet, Views},
+        views::Outlet,
     },
     config::{Auth, Remote, Transport},
-    mcp::{GatewayId, Id, Message, Revision},
+    mcp::{Id, Message, Revision},
     names::ServerName,
     task::Tasks,
 };
@@ -82,11 +82,7 @@ fn shared_by(config: &Server) -> Shared {
 #[tokio::test]
 async fn a_server_whose_connection_has_ended_is_disconnected() {
     let tasks = Tasks::new();
-    let outlet = Outlet {
-        gateway: GatewayId::random(),
-        updates: updates().0,
-        views: Views::clear(),
-    };
+    let outlet = Outlet::example();
     let guard = Guard::new(None, &tasks);
     let name = ServerName::parse("x").unwrap();
     let backend = Backend::new(&name, &server(), &guard, &outlet, &tasks);

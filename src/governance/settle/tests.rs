@@ -147,6 +147,7 @@ fn call() -> Box<Call> {
         agent: Arc::new(Agent::anonymous()),
         opening: Arc::new(opening),
         session: None,
+        gateway: None,
     };
     let wants = Wants {
         logs: Logs::None,

@@ -290,7 +290,7 @@ impl Backend {
     }
 
     /// The gateways behind each of its replicas, or behind it: who it is, where it is one, among them.
-    fn behind(&self) -> impl Iterator<Item = Behind> {
+    fn behind(&self) -> impl Iterator<Item = Arc<Behind>> {
         let replicas = self.replicas.iter().flat_map(Replicas::backends);
         let peers = replicas.map(|replica| &replica.maker.peer);
         std::iter::once(&self.maker.peer)

@@ -31,8 +31,8 @@ impl Peer {
     }
 
     /// The gateways behind the server.
-    pub(super) fn behind(&self) -> Behind {
-        Behind::clone(&self.behind.load())
+    pub(super) fn behind(&self) -> Arc<Behind> {
+        self.behind.load_full()
     }
 
     /// Takes in the head of an answer.

@@ -92,15 +92,16 @@ impl Backends {
 
     /// All gateways behind this one.
     pub fn behind(&self) -> Behind {
-        let all = self.all();
-        let behind = all.flat_map(|backend| backend.behind().collect::<Vec<_>>());
-        Behind::gateway(self.gateway(), behind)
+        let set = self.set.load();
+        let servers = set.values().flat_map(|backend| backend.behind());
+        Behind::gateway(self.gateway(), servers)
     }
 
     /// The servers that `gateway` is, or stands behind.
     pub fn before(&self, gateway: &GatewayId) -> Vec<ServerName> {
-        let all = self.all();
-        let before = all.filter(|backend| backend.behind().any(|behind| behind.has(gateway)));
+        let set = self.set.load();
+        let backends = set.values();
+        let before = backends.filter(|backend| backend.behind().any(|behind| behind.has(gateway)));
         before.map(|backend| backend.name.clone()).collect()
     }
 

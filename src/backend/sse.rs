@@ -273,6 +273,8 @@ impl Outlet {
             .await
             .map_err(|_| format!("it did not acknowledge a message within {ACK_PATIENCE:?}"))?
             .map_err(|error| client::explain(&error))?;
+        let heard = self.mux.settings.peer.hear(&response);
+        heard.map_err(|failure| failure.to_string())?;
         if !response.status().is_success() {
             return self.refused(&message, response).await;
         }

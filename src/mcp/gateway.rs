@@ -1,7 +1,7 @@
 //! Which gateways talk to each other over HTTP, in headers of ours that no specification knows: one whose
 //! URL leads back to it finds out, and of two that list each other each hears of the other's own.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
@@ -84,13 +84,15 @@ impl Behind {
     }
 
     /// Those behind `own`, which has servers that these are behind.
-    pub fn gateway(own: &GatewayId, servers: impl IntoIterator<Item = Self>) -> Self {
+    pub fn gateway(own: &GatewayId, servers: impl IntoIterator<Item = Arc<Self>>) -> Self {
         let mut behind = BTreeMap::new();
-        for (id, away) in servers.into_iter().flat_map(|server| server.0) {
-            let away = away.saturating_add(1);
-            if id != *own && away <= FARTHEST {
-                let known = behind.entry(id).or_insert(away);
-                *known = away.min(*known);
+        for server in servers {
+            for (id, away) in &server.0 {
+                let away = away.saturating_add(1);
+                if id != own && away <= FARTHEST {
+                    let known = behind.entry(id.clone()).or_insert(away);
+                    *known = away.min(*known);
+                }
             }
         }
         Self(behind)
@@ -128,7 +130,7 @@ mod tests {
         let own = id(own);
         let mut headers = HeaderMap::new();
         own.sign(&mut headers);
-        let servers = servers.iter().map(|behind| (*behind).clone());
+        let servers = servers.iter().map(|behind| Arc::new((*behind).clone()));
         Behind::gateway(&own, servers).tell(&mut headers);
         let text = headers.get(BEHIND).map(|told| told.to_str().unwrap());
         (

@@ -221,18 +221,20 @@ async fn gateways_that_all_list_each_other_hear_of_their_own() {
 /// In a ring each hears of the next alone; once the ring is open, of all that follow.
 #[tokio::test]
 async fn a_ring_of_gateways_comes_to_an_end() {
-    let three = Circle::of(3).await;
-    three.join(&[&[1], &[2], &[0]], PLAIN);
     let ring: [&[&str]; 3] = [&["x", "g1_mcp_x"], &["x", "g2_mcp_x"], &["x", "g0_mcp_x"]];
-    three.list(&ring).await;
-    three.join(&[&[1], &[2], &[]], PLAIN);
     let row: [&[&str]; 3] = [
         &["x", "g1_mcp_x", "g1_mcp_g2_mcp_x"],
         &["x", "g2_mcp_x"],
         &["x"],
     ];
-    three.list(&row).await;
-    three.join(&[&[1], &[2], &[0]], PLAIN);
-    three.list(&ring).await;
-    three.stop().await;
+    for way in [PLAIN, ("/sse", "transport = 'sse'")] {
+        let three = Circle::of(3).await;
+        three.join(&[&[1], &[2], &[0]], way);
+        three.list(&ring).await;
+        three.join(&[&[1], &[2], &[]], way);
+        three.list(&row).await;
+        three.join(&[&[1], &[2], &[0]], way);
+        three.list(&ring).await;
+        three.stop().await;
+    }
 }

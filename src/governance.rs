@@ -275,9 +275,9 @@ impl Governance {
         self.seat(&law, ticket)?;
         self.limit(&routed, toll, &rules, ticket)?;
         self.check_task(&routed, &law, ticket).await?;
-        let opened = self.books.seal.opened(&routed, ticket);
-        if let Some(params) = opened.map_err(Refusal::State)? {
-            routed.params = Some(params);
+        if let Some(params) = state::brought(&routed, ticket) {
+            let opened = Box::pin(self.books.seal.opened(params, ticket)).await;
+            routed.params = opened.map_err(Refusal::State)?.or(routed.params);
         }
         if let Some(of_tool) = &of_tool {
             self.check_arguments(&routed, &rules, of_tool, ticket)?;

@@ -11,7 +11,10 @@ use super::number::{Decimal, Readings};
 use super::policy::{Globs, Item, Whose};
 use crate::{
     config::{ArgumentAction, ArgumentRule, Condition},
-    mcp::{Raw, json},
+    mcp::{
+        Raw,
+        json::{self, Step},
+    },
 };
 
 /// Bytes that a compiled regular expression may take.
@@ -279,25 +282,28 @@ fn element<'a>(json: &'a [u8], token: &str) -> Found<'a> {
     span.map_or(Found::Nothing, |span| Found::Value(&json[span]))
 }
 
-/// Whether any object in `json` has a key twice.
+/// Whether any object in `json` has a key twice, in whatever case.
 fn is_doubled_within(json: &[u8]) -> bool {
-    match json.first() {
-        Some(b'{') => {
-            let mut keys = Vec::new();
-            for member in json::members(json, 0) {
-                if is_doubled_within(&json[member.value]) {
+    let mut within: Vec<Vec<Option<String>>> = Vec::new();
+    for step in json::steps(json) {
+        match step {
+            Step::Object | Step::Array => within.push(Vec::new()),
+            Step::Key(span) => {
+                if let Some(keys) = within.last_mut() {
+                    keys.push(json::text(&json[span]).map(|key| json::without_case(&key)));
+                }
+            }
+            Step::Plain(_) => {}
+            Step::End => {
+                let mut keys = within.pop().unwrap_or_default();
+                keys.sort_unstable();
+                if keys.array_windows().any(|[a, b]| a == b) {
                     return true;
                 }
-                keys.push(json::text(&json[member.key]));
             }
-            let count = keys.len();
-            keys.sort_unstable();
-            keys.dedup();
-            keys.len() < count
         }
-        Some(b'[') => json::elements(json, 0).any(|span| is_doubled_within(&json[span])),
-        Some(_) | None => false,
     }
+    false
 }
 
 /// Whether it is a string that has no one meaning: a lone surrogate, which servers read as they like.

@@ -10,6 +10,7 @@ use super::{
     budget::Hold,
     refusal,
     screen::{self, Leg, Screens},
+    state,
     ticket::{Ended, Ticket},
     validate::is_same,
 };
@@ -89,10 +90,15 @@ impl Governance {
                     revision,
                     same_id,
                 };
-                let (outcome, ended) = self.answered(answer, &law, &mut ticket).await;
-                let lasting = law.request_state_ttl;
-                let seal = &self.books.seal;
-                (seal.closed(outcome, revision, &ticket, lasting), ended)
+                let (mut outcome, ended) = self.answered(answer, &law, &mut ticket).await;
+                if state::is_given(&outcome, revision, &ticket) {
+                    let closed = self
+                        .books
+                        .seal
+                        .closed(outcome, &ticket, law.request_state_ttl);
+                    outcome = Box::pin(closed).await;
+                }
+                (outcome, ended)
             }
             Ending::Failed {
                 error,

@@ -23,6 +23,7 @@ use crate::{
     clock,
     mcp::{Era, Method, Outcome, Params, Raw, Revision, json},
     router::Routed,
+    task::aside_if_large,
 };
 use canonical::canonical;
 
@@ -74,16 +75,8 @@ impl Seal {
 
     /// The state as its server wrote it.
     fn open(&self, sealed: &Raw, now: Timestamp, about: &[u8]) -> Result<Raw, InvalidState> {
-        let text = sealed.as_text().ok_or(InvalidState::Foreign)?;
-        let mut parts = text.splitn(4, '.');
-        let mut part = || parts.next().ok_or(InvalidState::Foreign);
-        let (form, until, code, state) = (part()?, part()?, part()?, part()?);
-        if form != FORM {
-            return Err(InvalidState::Foreign);
-        }
-        let code = URL_SAFE_NO_PAD.decode(code);
-        let code = code.map_err(|_| InvalidState::Foreign)?;
-        let fits = self.code(until, about, state).verify_slice(&code);
+        let Sealed { until, code, state } = Sealed::parse(sealed)?;
+        let fits = self.code(&until, about, &state).verify_slice(&code);
         fits.map_err(|_| InvalidState::Other)?;
         if until
             .parse()
@@ -91,7 +84,7 @@ impl Seal {
         {
             return Err(InvalidState::Expired);
         }
-        Raw::parse(state.to_owned()).map_err(|_| InvalidState::Foreign)
+        Raw::parse(state).map_err(|_| InvalidState::Foreign)
     }
 
     fn code(&self, until: &str, about: &[u8], state: &str) -> Hmac<Sha256> {
@@ -100,6 +93,32 @@ impl Seal {
             measured(part, |bytes| code.update(bytes));
         }
         code
+    }
+}
+
+/// A state in the form that clients get, whoever made it.
+struct Sealed {
+    /// Until when it holds, in seconds since 1970.
+    until: String,
+    code: Vec<u8>,
+    state: String,
+}
+
+impl Sealed {
+    fn parse(sealed: &Raw) -> Result<Self, InvalidState> {
+        let text = sealed.as_text().ok_or(InvalidState::Foreign)?;
+        let mut parts = text.splitn(4, '.');
+        let mut part = || parts.next().ok_or(InvalidState::Foreign);
+        let (form, until, code, state) = (part()?, part()?, part()?, part()?);
+        if form != FORM {
+            return Err(InvalidState::Foreign);
+        }
+        let code = URL_SAFE_NO_PAD.decode(code);
+        Ok(Self {
+            until: until.to_owned(),
+            code: code.map_err(|_| InvalidState::Foreign)?,
+            state: state.to_owned(),
+        })
     }
 }
 
@@ -135,21 +154,22 @@ fn may_ask(method: &Method) -> bool {
 
 /// Whose request a ticket is for, at which server, of what, with which arguments: what the states of a
 /// call and of those that go on with it have in common.
-fn about(ticket: &Ticket) -> Vec<u8> {
+async fn about(ticket: &Ticket) -> Vec<u8> {
+    // Who has none may say so.
+    let arguments = ticket.arguments().unwrap_or(Raw::from_static("{}"));
+    let bytes = arguments.as_bytes().len();
+    let arguments = aside_if_large(bytes, move || canonical(arguments.as_bytes())).await;
     let agent = ticket.agent().id.to_string();
     let target = ticket.target.as_ref();
     let server = target.map_or("", |target| target.server.as_str());
     let original = target.and_then(|target| target.original.as_deref());
-    // Who has none may say so.
-    let arguments = ticket.arguments();
-    let arguments = arguments.as_ref().map_or(&b"{}"[..], Raw::as_bytes);
     let mut about = Vec::new();
     for part in [
         agent.as_bytes(),
         server.as_bytes(),
         ticket.method.as_str().as_bytes(),
         original.unwrap_or_default().as_bytes(),
-        &canonical(arguments),
+        &arguments,
     ] {
         measured(part, |bytes| about.extend_from_slice(bytes));
     }
@@ -168,53 +188,57 @@ fn replaced<E>(body: &Raw, with: impl Fn(&Raw) -> Result<Raw, E>) -> Result<Opti
     Ok((!parts.is_empty()).then(|| super::screen::with_parts(body, parts)))
 }
 
+/// Whether `outcome`, from a server of `revision`, has a state for the client of `ticket`.
+pub(super) fn is_given(outcome: &Outcome, revision: Option<&str>, ticket: &Ticket) -> bool {
+    let is_modern = revision == Some(Revision::MODERN.as_str());
+    is_modern
+        && may_ask(&ticket.method)
+        && outcome
+            .as_ref()
+            .is_ok_and(|result| asks_for_more(result) && result.member(STATE).is_some())
+}
+
+/// The params of a request that brings a state back.
+pub(super) fn brought<'r>(routed: &'r Routed, ticket: &Ticket) -> Option<&'r Raw> {
+    let is_modern = ticket.client.era() == Era::Modern;
+    let may_have_state = !routed.call.params.as_ref().is_some_and(Params::is_usual);
+    let is_looked_at = is_modern && may_ask(&ticket.method) && may_have_state;
+    let params = routed.params.as_ref().filter(|_| is_looked_at)?;
+    let json = params.as_bytes();
+    let has_state = json::members(json, 0).any(|member| member.is_alike(json, STATE));
+    has_state.then_some(params)
+}
+
 impl Seal {
-    /// The outcome of a call as its client gets it, from a server of `revision`. The state in it is good
-    /// for as long as `lasting`.
-    pub(super) fn closed(
+    /// The outcome of a call that [gives a state](is_given) as its client gets it. The state is good for as
+    /// long as `lasting`.
+    pub(super) async fn closed(
         &self,
         outcome: Outcome,
-        revision: Option<&str>,
         ticket: &Ticket,
         lasting: Duration,
     ) -> Outcome {
-        let is_modern = revision == Some(Revision::MODERN.as_str());
-        let Some(result) = outcome
-            .as_ref()
-            .ok()
-            .filter(|_| is_modern && may_ask(&ticket.method))
-            .filter(|result| asks_for_more(result))
-        else {
-            return outcome;
-        };
+        let result = outcome?;
         let until = clock::now().saturating_add(lasting);
         let until = until.unwrap_or(Timestamp::MAX);
-        let close = |state: &Raw| Ok::<_, Infallible>(self.close(state, until, &about(ticket)));
-        let Ok(sealed) = replaced(result, close);
-        sealed.map_or(outcome, Ok)
+        let about = about(ticket).await;
+        let close = |state: &Raw| Ok::<_, Infallible>(self.close(state, until, &about));
+        let Ok(sealed) = replaced(&result, close);
+        Ok(sealed.unwrap_or(result))
     }
 
-    /// The params of a request as its server gets them; `None` when there is no state in them.
-    pub(super) fn opened(
+    /// The params of a request that [brings a state](brought) as its server gets them.
+    pub(super) async fn opened(
         &self,
-        routed: &Routed,
+        params: &Raw,
         ticket: &Ticket,
     ) -> Result<Option<Raw>, InvalidState> {
-        let is_modern = ticket.client.era() == Era::Modern;
-        let may_have_state = !routed.call.params.as_ref().is_some_and(Params::is_usual);
-        let is_looked_at = is_modern && may_ask(&ticket.method) && may_have_state;
-        let Some(params) = routed.params.as_ref().filter(|_| is_looked_at) else {
-            return Ok(None);
-        };
-        let json = params.as_bytes();
-        let has_state = json::members(json, 0).any(|member| member.is_alike(json, STATE));
-        if !has_state {
-            return Ok(None);
-        }
         if is_ambiguous(params) {
             return Err(InvalidState::Foreign);
         }
-        let now = clock::now();
-        replaced(params, |state| self.open(state, now, &about(ticket)))
+        // Before the arguments, of which there may be much, are gone through for it.
+        replaced(params, |state| Sealed::parse(state).map(|_| state.clone()))?;
+        let (now, about) = (clock::now(), about(ticket).await);
+        replaced(params, |state| self.open(state, now, &about))
     }
 }

@@ -1,10 +1,11 @@
 //! JSON as text: read a member, replace a span, leave every other byte alone.
 //!
 //! Bodies we relay are never parsed into a model and printed again. [`Raw`] is one valid JSON value
-//! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, and
-//! [`Patch`] splices replacements into them.
+//! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, [`steps`] those
+//! of all that is within them, and [`Patch`] splices replacements into them.
 
 pub(in crate::mcp) mod check;
+mod steps;
 
 use std::{borrow::Cow, cmp::Ordering, ops::Range};
 
@@ -13,6 +14,9 @@ use memchr::{memchr, memchr2};
 use serde_json::value::RawValue;
 
 use check::skip_space;
+#[cfg(test)]
+pub(crate) use steps::assert_as_fast_when_deep;
+pub use steps::{Step, Steps, steps};
 
 /// One JSON value, exactly as it was written; always valid JSON and valid UTF-8.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -176,14 +180,19 @@ impl Member {
         if key.is_ascii() && (!may_stand_for(own, key) || is_plain()) {
             return false;
         }
-        let folded = |letter: char| letter.to_lowercase().flat_map(char::to_uppercase);
-        let same = |own: &str| {
-            own.chars()
-                .flat_map(folded)
-                .eq(key.chars().flat_map(folded))
-        };
-        text(quoted).is_some_and(|own| same(&own))
+        text(quoted).is_some_and(|own| folded(&own).eq(folded(key)))
     }
+}
+
+/// The letters of `key` to who ignores their case, see [`Member::is_alike`].
+fn folded(key: &str) -> impl Iterator<Item = char> {
+    let letters = key.chars();
+    letters.flat_map(|letter| letter.to_lowercase().flat_map(char::to_uppercase))
+}
+
+/// The same text for all keys that are [alike](Member::is_alike).
+pub fn without_case(key: &str) -> String {
+    folded(key).collect()
 }
 
 /// The members of the object that starts at `at` in `json`; none when there is no object.

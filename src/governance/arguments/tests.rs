@@ -274,6 +274,23 @@ fn rule(at: &str, action: &str, condition: Value) -> Value {
     rule
 }
 
+#[test]
+fn what_is_doubled_is_found_wherever_it_is() {
+    for (json, expect) in [
+        (r#"{"a":1,"b":{"a":2},"c":[{"a":1},{"a":1}]}"#, false),
+        (r#"{"a":1,"a":1}"#, true),
+        (r#"{"a":1,"\u0061":1}"#, true),
+        (r#"{"a":1,"A":1}"#, true),
+        (r#"{"ſ":1,"S":1}"#, true),
+        (r#"{"a":["b",{"c":{"d":1,"e":{},"d":1}}]}"#, true),
+        (r#"["a","a",{}]"#, false),
+        ("1", false),
+    ] {
+        assert_eq!(is_doubled_within(json.as_bytes()), expect, "{json}");
+    }
+    crate::mcp::json::assert_as_fast_when_deep(|json| assert!(!is_doubled_within(json)));
+}
+
 fn rules(rules: &[Value]) -> ArgumentRules {
     let rules: Vec<ArgumentRule> = rules
         .iter()

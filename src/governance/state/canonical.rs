@@ -1,32 +1,106 @@
 //! JSON as it is whoever writes it, to tell whether two texts are the same.
 //!
 //! As RFC 8785 does it, but for what that cannot keep apart or has no form for: numbers are written by
-//! their value, none is rounded, and an object with a doubled member, or a string with a lone
-//! surrogate, stays as it was written.
+//! their value, none is rounded, a string with a lone surrogate stays as it was written, and so does
+//! all of a text that has an object with a doubled member. What is within an array or an object stands
+//! there as a hash, so that it is not written again for each that is around it.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, ops::Range};
 
-use crate::{governance::number::Decimal, mcp::json};
+use sha2::{Digest as _, Sha256};
 
-/// The same text for what is the same, and for nothing else.
+use crate::{
+    governance::number::Decimal,
+    mcp::json::{self, Step},
+};
+
+/// The same bytes for what is the same, and for nothing else.
 pub(super) fn canonical(json: &[u8]) -> Vec<u8> {
-    let mut canonical = Vec::with_capacity(json.len());
-    write(json, &mut canonical);
-    canonical
+    hashed(json).unwrap_or_else(|| [b"!", json].concat())
 }
 
-fn write(json: &[u8], to: &mut Vec<u8>) {
-    let is_written = match json.first() {
-        Some(b'{') => object(json, to),
-        Some(b'[') => {
-            to.push(b'[');
-            for item in json::elements(json, 0) {
-                write(&json[item], to);
-                to.push(b',');
+/// The form of `json`; `None` where a member has no one meaning.
+fn hashed(json: &[u8]) -> Option<Vec<u8>> {
+    let mut within = Vec::new();
+    let mut top = Part::new(b'!');
+    for step in json::steps(json) {
+        let open = match step {
+            Step::Object => b'{',
+            Step::Array => b'[',
+            Step::Key(span) => {
+                top.key(json::text(&json[span])?);
+                continue;
             }
-            to.push(b']');
-            true
+            Step::Plain(span) => {
+                plain(&json[span], &mut top.text);
+                top.text.push(b',');
+                continue;
+            }
+            Step::End => {
+                let ended = std::mem::replace(&mut top, within.pop()?);
+                top.text.push(b'#');
+                top.text.extend_from_slice(&ended.hash()?);
+                continue;
+            }
+        };
+        within.push(std::mem::replace(&mut top, Part::new(open)));
+    }
+    Some(top.text)
+}
+
+/// An array or an object, as far as it has been come to.
+struct Part<'a> {
+    open: u8,
+    /// What is in it, one after the other.
+    text: Vec<u8>,
+    /// The keys of an object, and where in `text` their values begin.
+    keys: Vec<(Cow<'a, str>, usize)>,
+}
+
+impl<'a> Part<'a> {
+    fn new(open: u8) -> Self {
+        Self {
+            open,
+            text: Vec::new(),
+            keys: Vec::new(),
         }
+    }
+
+    fn key(&mut self, key: Cow<'a, str>) {
+        self.keys.push((key, self.text.len()));
+    }
+
+    /// All of it, members by their keys in order; `None` where one is there twice.
+    fn hash(self) -> Option<[u8; 32]> {
+        let mut hash = Sha256::new();
+        hash.update([self.open]);
+        if self.keys.is_empty() {
+            hash.update(&self.text);
+            return Some(hash.finalize().into());
+        }
+        let ends = self.keys.iter().skip(1).map(|(_, start)| *start);
+        let ends: Vec<usize> = ends.chain([self.text.len()]).collect();
+        let spans = self.keys.into_iter().zip(ends);
+        let mut members: Vec<(Cow<'_, str>, Range<usize>)> =
+            spans.map(|((key, start), end)| (key, start..end)).collect();
+        members.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        if members.array_windows().any(|[(a, _), (b, _)]| a == b) {
+            return None;
+        }
+        let mut quoted = Vec::new();
+        for (key, value) in members {
+            quoted.clear();
+            string(&key, &mut quoted);
+            hash.update(&quoted);
+            hash.update(&self.text[value]);
+        }
+        Some(hash.finalize().into())
+    }
+}
+
+/// Writes a string, number or literal.
+fn plain(json: &[u8], to: &mut Vec<u8>) {
+    let is_written = match json.first() {
         Some(b'"') => json::text(json).is_some_and(|text| string(&text, to)),
         Some(b'-' | b'0'..=b'9') => number(json, to),
         Some(_) | None => false,
@@ -34,28 +108,6 @@ fn write(json: &[u8], to: &mut Vec<u8>) {
     if !is_written {
         to.extend_from_slice(json);
     }
-}
-
-/// Writes an object by its keys in order; not if one of them has no one meaning.
-fn object(json: &[u8], to: &mut Vec<u8>) -> bool {
-    let members = json::members(json, 0);
-    let members = members.map(|member| Some((json::text(&json[member.key])?, member.value)));
-    let Some(mut members) = members.collect::<Option<Vec<(Cow<'_, str>, _)>>>() else {
-        return false;
-    };
-    members.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    if members.array_windows().any(|[(a, _), (b, _)]| a == b) {
-        return false;
-    }
-    to.push(b'{');
-    for (key, value) in members {
-        string(&key, to);
-        to.push(b':');
-        write(&json[value], to);
-        to.push(b',');
-    }
-    to.push(b'}');
-    true
 }
 
 fn string(text: &str, to: &mut Vec<u8>) -> bool {
@@ -73,6 +125,7 @@ fn number(json: &[u8], to: &mut Vec<u8>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::canonical;
+    use crate::mcp::json;
 
     #[test]
     fn what_is_the_same_is_written_alike_and_nothing_else() {
@@ -90,6 +143,10 @@ mod tests {
             (r#"{"a":1,"a":2}"#, r#"{"a":1,"a":2}"#),
             (r#""\ud800""#, r#""\ud800""#),
             ("{}", "{ }"),
+            (
+                r#"{"b":[{"y":1,"x":[2]}],"a":{"d":"","c":null}}"#,
+                r#"{"a":{"c":null,"d":""},"b":[{"x":[2.0],"y":1}]}"#,
+            ),
         ] {
             check(one, other, true);
         }
@@ -102,6 +159,9 @@ mod tests {
             (r#"{"a":1,"\u0061":2}"#, r#"{"a":2}"#),
             (r#""\ud800""#, r#""\ud801""#),
             (r#"["a","b"]"#, r#"["b","a"]"#),
+            (r#"{"a":{"x":1,"x":2}}"#, r#"{"a":{"x":2,"x":1}}"#),
+            (r#"{"a":{},"b":[]}"#, r#"{"a":[],"b":{}}"#),
+            ("[[],[]]", "[[[]]]"),
             (r#"[["a"],"b"]"#, r#"[["a","b"]]"#),
             (r#"{"a":"1"}"#, r#"{"a":1}"#),
             ("null", r#""null""#),
@@ -109,5 +169,11 @@ mod tests {
         ] {
             check(one, other, false);
         }
+    }
+
+    /// What is within much was gone through once for each level.
+    #[test]
+    fn what_is_deep_takes_no_longer() {
+        json::assert_as_fast_when_deep(|json| assert!(!canonical(json).is_empty()));
     }
 }

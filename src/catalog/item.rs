@@ -139,10 +139,10 @@ impl Filter {
     pub(super) fn permits(&self, original: &str) -> bool {
         let matches =
             |globs: &[GlobMatcher], name: &str| globs.iter().any(|glob| glob.is_match(name));
-        let is_allowed = self
-            .allow
-            .as_deref()
-            .is_none_or(|globs| matches(globs, original));
+        let essence = spelling::essence(original).filter(|_| self.has_uris);
+        let is_allowed = self.allow.as_deref().is_none_or(|globs| {
+            matches(globs, original) && essence.is_none_or(|part| matches(globs, part))
+        });
         if !is_allowed || matches(&self.deny, original) {
             return false;
         }

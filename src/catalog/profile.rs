@@ -164,10 +164,18 @@ impl Selection {
         if kind.has_uris() && spelling::strays(original) {
             return false;
         }
-        let qualified = format!("{server}/{original}");
-        globs
-            .iter()
-            .any(|glob| glob.is_match(exposed) || glob.is_match(&qualified))
+        let shows = |exposed: &str, original: &str| {
+            let qualified = format!("{server}/{original}");
+            let mut globs = globs.iter();
+            globs.any(|glob| glob.is_match(exposed) || glob.is_match(&qualified))
+        };
+        let essence = |uri| spelling::essence(uri).filter(|_| kind.has_uris());
+        let is_all = essence(original).is_none() && essence(exposed).is_none();
+        let shows_essence = || {
+            let part = |uri| essence(uri).unwrap_or(uri);
+            shows(part(exposed), part(original))
+        };
+        shows(exposed, original) && (is_all || shows_essence())
     }
 
     fn is_unrestricted(&self) -> bool {

@@ -17,8 +17,12 @@ pub(crate) fn strays(uri: &str) -> bool {
         return true;
     }
     let (_, rest) = uri.split_once(':').unwrap_or(("", uri));
-    if authority(rest).is_some_and(|host| !host.is_ascii() || host.contains('%')) {
-        return true;
+    if let Some(host) = authority(rest) {
+        // A glob of hosts would find its end in a query, or in a fragment.
+        let is_pathless = matches!(rest.as_bytes().get(2 + host.len()), Some(b'?' | b'#'));
+        if !host.is_ascii() || host.contains('%') || is_pathless {
+            return true;
+        }
     }
     let path = &uri[..path_end(uri)];
     if !path.contains("..") && !path.contains('%') {
@@ -29,6 +33,19 @@ pub(crate) fn strays(uri: &str) -> bool {
         let mut segments = bytes.split(|byte| matches!(byte, b'/' | b':'));
         segments.any(|segment| segment == b"..")
     }
+}
+
+/// The part of `uri` that says which resource it is, where that is not all of it: nobody sends a fragment
+/// on, and a file has no query. What allows a resource must allow it by that as well.
+pub(crate) fn essence(uri: &str) -> Option<&str> {
+    let (scheme, _) = uri.split_once(':').unwrap_or_default();
+    let scheme = scheme.rsplit('+').next().unwrap_or_default();
+    let end = if scheme.eq_ignore_ascii_case("file") {
+        path_end(uri)
+    } else {
+        uri.find('#').unwrap_or(uri.len())
+    };
+    (end < uri.len()).then(|| &uri[..end])
 }
 
 /// Other spellings of what servers take for the same as `uri` (RFC 3986, section 6.2.2): scheme and
@@ -197,6 +214,8 @@ mod tests {
             "file://%6cocalhost/priv/a",
             "file://\u{ff4c}ocalhost/priv/a",
             r"https:\\h\priv",
+            "https://evil.com?.example.com/x",
+            "https://evil.com#.example.com/x",
         ] {
             assert!(strays(uri), "{uri:?}");
         }
@@ -277,6 +296,23 @@ mod tests {
                 let again = others(&other);
                 prop_assert!(again.contains(&String::new()), "{} {} {:?}", uri, other, again);
             }
+        }
+    }
+
+    #[test]
+    fn a_resource_is_what_its_uri_says_before_what_nobody_looks_at() {
+        for (uri, expect) in [
+            ("file:///a/b", None),
+            ("file:///a/b?c", Some("file:///a/b")),
+            ("FILE:///a/b?c#d", Some("FILE:///a/b")),
+            ("fs+file:///a/b#/c", Some("fs+file:///a/b")),
+            ("https://h/a?b", None),
+            ("https://h/a?b#c", Some("https://h/a?b")),
+            ("db:t?file:#x", Some("db:t?file:")),
+            ("no uri", None),
+            ("", None),
+        ] {
+            assert_eq!(essence(uri), expect, "{uri}");
         }
     }
 }

@@ -127,10 +127,7 @@ impl Rules {
         match chosen.mode {
             PolicyMode::All => true,
             PolicyMode::None => false,
-            PolicyMode::Allowlist => {
-                let names = item.names_that_allow(&qualified);
-                chosen.list(item.kind).is_match(names)
-            }
+            PolicyMode::Allowlist => chosen.lists(item, &qualified),
             PolicyMode::Denylist => !chosen.list(item.kind).is_match(names),
         }
     }
@@ -156,18 +153,15 @@ impl Rules {
         match mode {
             PolicyMode::All => Decision::allowed(Reason::Mode { whose, mode }),
             PolicyMode::None => Decision::refused(Reason::Mode { whose, mode }),
-            PolicyMode::Allowlist => {
-                let names = item.names_that_allow(&qualified);
-                match chosen.list(item.kind).first_match(names) {
-                    Some(entry) => Decision::allowed(Reason::Listed {
-                        whose,
-                        mode,
-                        list,
-                        glob: &entry.text,
-                    }),
-                    None => Decision::refused(Reason::Unlisted { whose, mode, list }),
-                }
-            }
+            PolicyMode::Allowlist => match chosen.listed(item, &qualified) {
+                Some(entry) => Decision::allowed(Reason::Listed {
+                    whose,
+                    mode,
+                    list,
+                    glob: &entry.text,
+                }),
+                None => Decision::refused(Reason::Unlisted { whose, mode, list }),
+            },
             PolicyMode::Denylist => match chosen.list(item.kind).first_match(names) {
                 Some(entry) => Decision::refused(Reason::Listed {
                     whose,
@@ -201,6 +195,22 @@ impl Chosen {
             resources: compile(&policy.resources)?,
             methods: compile(&policy.methods)?,
         })
+    }
+
+    /// Whether `item` is on the list that allows it, and what it essentially is as well.
+    fn lists(&self, item: &Item<'_>, qualified: &str) -> bool {
+        let list = self.list(item.kind);
+        let allows =
+            |item: &Item<'_>, qualified: &str| list.is_match(item.names_that_allow(qualified));
+        let essence = item.essence();
+        allows(item, qualified) && essence.is_none_or(|it| allows(&it, &it.qualified()))
+    }
+
+    /// The entry by which it is.
+    fn listed(&self, item: &Item<'_>, qualified: &str) -> Option<&Listed> {
+        let names = item.names_that_allow(qualified);
+        let entry = self.list(item.kind).first_match(names);
+        entry.filter(|_| self.lists(item, qualified))
     }
 
     fn list(&self, kind: ItemKind) -> &Globs {
@@ -330,6 +340,18 @@ impl<'a> Item<'a> {
             server,
             original: method,
         }
+    }
+
+    /// What a resource is by that of its URI which says so, see [`spelling::essence`].
+    fn essence(&self) -> Option<Self> {
+        let original = spelling::essence(self.original);
+        let exposed = spelling::essence(self.exposed);
+        let is_less = self.kind == ItemKind::Resource && (original.is_some() || exposed.is_some());
+        is_less.then(|| Self {
+            original: original.unwrap_or(self.original),
+            exposed: exposed.unwrap_or(self.exposed),
+            ..*self
+        })
     }
 
     fn qualified(&self) -> String {

@@ -195,6 +195,11 @@ fn resources_of_a_profile_are_those_it_shows() {
     let all = || only(&["fs/file:///**"]);
     check(all(), "fs+file:///x/d", found("fs", "file:///x/d"));
     check(all(), "fs+file:///x/../d", Lookup::NotFound);
+    let notes = || only(&["fs/file:///*.md"]);
+    let note = "file:///x.md#y.md";
+    check(notes(), &format!("fs+{note}"), found("fs", note));
+    check(notes(), "fs+file:///x.env#.md", Lookup::NotFound);
+    check(notes(), "fs+file:///x.env?.md", Lookup::NotFound);
     check(one(), "fs://file.txt", Lookup::NotFound);
     check(one(), pg, Lookup::NotFound);
     check(

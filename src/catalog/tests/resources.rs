@@ -118,6 +118,26 @@ fn denied_uris_are_not_found_however_they_are_written() {
 }
 
 #[test]
+fn what_allows_a_resource_allows_it_without_its_fragment() {
+    let mut offer = files();
+    config(&mut offer).resources.allow = Some(vec![glob("file:///*.md")]);
+    let catalog = Catalog::build(&naming(), &[offer]);
+    for (uri, is_found) in [
+        ("file:///b.md", true),
+        ("file:///b.md#c.md", true),
+        ("file:///b.env#.md", false),
+        ("file:///b.env?.md", false),
+    ] {
+        let expect = if is_found {
+            found("fs", uri)
+        } else {
+            Lookup::NotFound
+        };
+        assert_eq!(catalog.resource(&server("fs"), uri), expect, "{uri}");
+    }
+}
+
+#[test]
 fn originals_stay_without_namespaces() {
     let check = |conflict: Conflict, expect: &[&str], shared: Lookup| {
         let naming = Naming {

@@ -163,6 +163,23 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
         }
     }
     check(&json!({"mode": "all"}), "file:///pub/../priv/a", None);
+    let notes = json!({"mode": "allowlist", "resources": ["github/file:///pub/*.md", "github/https://h/*.md", "github/https://*.h/**"]});
+    let unlisted = Some("nothing in `resources` matches");
+    for (uri, because) in [
+        ("file:///pub/a.md", None),
+        ("file:///pub/a.md#.md", None),
+        ("file:///pub/a.md?.md", None),
+        ("file:///pub/a.env#.md", unlisted),
+        ("file:///pub/a.env?.md", unlisted),
+        ("https://h/a.env#.md", unlisted),
+        ("https://a.h/b", None),
+        ("https://evil?.h/b", upwards),
+        ("https://evil#.h/b", upwards),
+        // A query is part of what is asked for there.
+        ("https://h/a?b=.md", None),
+    ] {
+        check(&notes, uri, because);
+    }
 }
 
 #[test]

@@ -454,21 +454,18 @@ impl Seen {
     }
 }
 
+/// Members of params that nobody looks at: they say what is asked for, or are for the protocol, or sealed.
+const NOT_LOOKED_AT: [&str; 5] = ["_meta", "name", "ref", STATE, "uri"];
+
 /// Where in the `params` of a request of `method` is what is looked at, and in which direction it counts:
-/// what is written into them, and what the client answers to what its server asked before (2026-07-28).
-/// A member that stands there twice is looked at twice, since servers differ in which they take; some
-/// ignore case.
+/// all that is written into them but [`NOT_LOOKED_AT`], what no revision knows as well as what the client
+/// answers to what its server asked before (2026-07-28). A member that stands there twice is looked at
+/// twice, since servers differ in which they take; some ignore case.
 pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range<usize>)> {
-    const ANSWERS: (&str, Direction) = ("inputResponses", Direction::Arguments);
-    let members: &[(&str, Direction)] = match method {
-        Method::ToolsCall => &[("arguments", Direction::Arguments), ANSWERS],
-        Method::PromptsGet => &[("arguments", Direction::Prompts), ANSWERS],
-        Method::ResourcesRead => &[ANSWERS],
-        // What was completed before is in the context.
-        Method::Complete => &[
-            ("argument", Direction::Prompts),
-            ("context", Direction::Prompts),
-        ],
+    const ANSWERS: &str = "inputResponses";
+    let direction = match method {
+        Method::ToolsCall | Method::ResourcesRead => Direction::Arguments,
+        Method::PromptsGet | Method::Complete => Direction::Prompts,
         Method::Other(_) => return vec![(Direction::Arguments, 0..params.as_bytes().len())],
         Method::Discover
         | Method::Initialize
@@ -483,9 +480,18 @@ pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range
         | Method::ToolsList => return Vec::new(),
     };
     let json = params.as_bytes();
-    let looked_at = json::members(json, 0).filter_map(|member| {
-        let found = members.iter().find(|(name, _)| member.is_alike(json, name));
-        found.map(|(_, direction)| (*direction, member.value))
+    let is_looked_at = |member: &json::Member| {
+        let mut apart = NOT_LOOKED_AT.iter();
+        !apart.any(|name| member.is_alike(json, name))
+    };
+    let looked_at = json::members(json, 0).filter(is_looked_at).map(|member| {
+        let is_answer = member.is_alike(json, ANSWERS);
+        let direction = if is_answer {
+            Direction::Arguments
+        } else {
+            direction
+        };
+        (direction, member.value)
     });
     looked_at.collect()
 }

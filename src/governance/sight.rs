@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{policy::Item, rules::Rules};
 use crate::{
-    catalog::{Entry, Kind, Prospect},
+    catalog::{Entry, Kind, Prospect, Tool},
     names::{ProfileName, ServerName},
     router::Named,
     session::state::Kind as SessionKind,
@@ -102,6 +102,11 @@ impl Sight {
     /// Whether an entry of a list is in it.
     pub fn shows(&self, kind: Kind, entry: &Entry) -> bool {
         self.decides(|| Item::of_entry(kind, entry))
+    }
+
+    /// Whether a tool of the route is in it.
+    pub fn shows_tool(&self, tool: &Tool) -> bool {
+        self.decides(|| Item::of_tool(tool))
     }
 
     /// Whether a resource is in it, by its names on merged routes and with its server.

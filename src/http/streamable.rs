@@ -222,6 +222,18 @@ impl Post<'_> {
         let Some(tool) = catalog.tool(&self.visitor.scope, &name) else {
             return Ok(());
         };
+        let Visitor { agent, scope, .. } = self.visitor;
+        // Whoever may not use it is told nothing of it.
+        if tool.headers.is_empty()
+            || !self
+                .edge
+                .proxy
+                .governance()
+                .sight(agent, scope)
+                .shows_tool(&tool)
+        {
+            return Ok(());
+        }
         for param in tool.headers.iter() {
             let header = format!("{}{}", header::PARAM_PREFIX, param.header).to_ascii_lowercase();
             let mut values = self.headers.get_all(&header).iter();

@@ -197,3 +197,26 @@ async fn headers_of_clients_agree_with_the_arguments() {
     }
     gateway.stop().await;
 }
+
+/// Who may not use a tool was told which headers it wants.
+#[tokio::test]
+async fn what_may_not_be_used_tells_nothing_of_its_headers() {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    backend.set_list("tools/list", TOOLS);
+    let denied = "[governance]\npolicy = { mode = \"denylist\", tools = [\"x/find\"] }";
+    for (setting, expect) in [("", -32020), (denied, -32003)] {
+        let plan = TestGateway::new().server("x", &backend).setting(setting);
+        let gateway = plan.start().await;
+        let params = format!(r#"{{"name":"mcp_x_find","arguments":{{"page":3}},{META}}}"#);
+        let call = request("1", "tools/call", &params);
+        let headers = modern_headers(&Envelope::of(&call));
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(n, v)| (n.as_str(), v.as_str()))
+            .collect();
+        let answer = gateway.http().post_with("/mcp", &headers, call).await;
+        let answer = value(&answer.text().await);
+        assert_eq!(answer["error"]["code"], expect, "{answer}");
+        gateway.stop().await;
+    }
+}

@@ -29,13 +29,34 @@ fn a_scanner_that_nobody_uses_is_forgotten() {
 
 #[test]
 fn members_that_stand_twice_are_looked_at_twice() {
+    check_looked_at(
+        Method::ToolsCall,
+        r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"Arguments":3}"#,
+        &[r#"Arguments {"a":1}"#, "Arguments 2", "Arguments 3"],
+    );
+}
+
+/// A server may take in what no revision knows.
+#[test]
+fn all_that_a_client_writes_is_looked_at() {
     let params =
-        Raw::from_static(r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"Arguments":3}"#);
-    let found: Vec<_> = of_request(&Method::ToolsCall, &params)
-        .into_iter()
-        .map(|(_, span)| params.slice(span).as_str().to_owned())
-        .collect();
-    assert_eq!(found, [r#"{"a":1}"#, "2", "3"]);
+        r#"{"_meta":1,"name":2,"uri":3,"ref":4,"requestState":5,"x":6,"inputResponses":7}"#;
+    for (method, direction) in [
+        (Method::ToolsCall, "Arguments"),
+        (Method::ResourcesRead, "Arguments"),
+        (Method::PromptsGet, "Prompts"),
+        (Method::Complete, "Prompts"),
+    ] {
+        let expect = [&*format!("{direction} 6"), "Arguments 7"];
+        check_looked_at(method, params, &expect);
+    }
+}
+
+fn check_looked_at(method: Method, params: &'static str, expect: &[&str]) {
+    let params = Raw::from_static(params);
+    let found = of_request(&method, &params).into_iter();
+    let found = found.map(|(direction, span)| format!("{direction:?} {}", &params.as_str()[span]));
+    assert_eq!(found.collect::<Vec<_>>(), expect, "{method}");
 }
 
 #[test]

@@ -47,8 +47,6 @@ pub struct Law {
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>, RandomState>,
     scanners: Scanners,
-    /// Whether records have arguments.
-    pub(super) keeps_arguments: bool,
 }
 
 /// What one server asks of its callers.
@@ -95,7 +93,6 @@ impl Law {
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
             rules: DashMap::default(),
-            keeps_arguments: config.audit.arguments,
             scanners,
         };
         law.check(config)?;

@@ -248,7 +248,7 @@ impl Governance {
     }
 
     fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        if !self.law.load().keeps_arguments {
+        if !self.books.audit.wants_arguments() {
             return None;
         }
         let masked = screen::masked(&ticket.arguments()?, ticket.screens.as_ref())?;

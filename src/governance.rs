@@ -36,7 +36,7 @@ use concurrency::Concurrency;
 use law::Toll;
 use rate::{Limiters, Target as Metered};
 use rules::{OfTool, Rules};
-use screen::{Leg, Seen};
+use screen::Seen;
 use strangers::Strangers;
 use tally::Tally;
 use ticket::{Ended, Target};
@@ -418,8 +418,9 @@ impl Governance {
             let data = params.slice(span.clone());
             let seen = screens.look(direction, &data, || None).await;
             self.put_down(&seen, ticket);
-            if !seen.blocked.is_empty() {
-                return Err(screen::refuse(seen.blocked, Leg::Request));
+            let classes = seen.blocked;
+            if !classes.is_empty() {
+                return Err(Refusal::PiiInParams { classes });
             }
             masked.extend(seen.redacted.map(|part| (span, part)));
         }

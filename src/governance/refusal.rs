@@ -346,22 +346,9 @@ pub(super) fn of_failure(mut error: RpcError, about: About) -> RpcError {
     error
 }
 
-/// What passes between a server and its client beside the call itself.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Between {
-    /// The client answers the server.
-    Answer,
-    /// The server asks the client.
-    Question,
-}
-
 /// What a server is told when PII or a secret must not pass between it and its client. It does not
 /// learn which.
-pub(super) fn to_server(codes: ErrorCodes, what: Between) -> RpcError {
-    let message = match what {
-        Between::Answer => "PII in the client's answer",
-        Between::Question => "PII in the request to the client",
-    };
+pub(super) fn to_server(codes: ErrorCodes, message: &'static str) -> RpcError {
     let data = json!({ "code": PII.name, "retryable": false });
     RpcError::new(code_of(PII, codes), message).with(data)
 }

@@ -9,7 +9,7 @@ use super::{
     Governance, Law, Refusal,
     budget::Hold,
     refusal,
-    screen::{self, Leg, Screens},
+    screen::{self, Screens},
     ticket::{Ended, Ticket},
     validate::is_same,
 };
@@ -169,8 +169,9 @@ impl Governance {
             let looked_at = state.as_ref().map_or(body, |state| &state.without);
             let seen = screens.look(*direction, looked_at, schema).await;
             self.put_down(&seen, ticket);
-            if !seen.blocked.is_empty() {
-                let refusal = screen::refuse(seen.blocked, Leg::Answer);
+            let classes = seen.blocked;
+            if !classes.is_empty() {
+                let refusal = Refusal::PiiInResult { classes };
                 return self.withhold(&refusal, revision, ticket);
             }
             if let Some(masked) = seen.redacted {

@@ -494,7 +494,7 @@ impl Governance {
     }
 
     /// A refusal as the client gets it and as the record has it.
-    fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended<'static>) {
+    fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended) {
         let outcome = refusal.answer(self.law.load().style, &ticket.method, ticket.about());
         (outcome, Ended::refused(refusal, &ticket.agent().name))
     }

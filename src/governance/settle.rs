@@ -113,12 +113,7 @@ impl Governance {
     }
 
     /// Step 5: what the server answered, as far as it is for the agent.
-    async fn answered(
-        &self,
-        answer: Answered,
-        law: &Law,
-        ticket: &mut Ticket,
-    ) -> (Outcome, Ended<'static>) {
+    async fn answered(&self, answer: Answered, law: &Law, ticket: &mut Ticket) -> (Outcome, Ended) {
         let Answered {
             outcome,
             revision,
@@ -145,7 +140,7 @@ impl Governance {
         refusal: &Refusal,
         revision: Option<&'static str>,
         ticket: &Ticket,
-    ) -> (Outcome, Ended<'static>) {
+    ) -> (Outcome, Ended) {
         let mut refused = self.refuse(refusal, ticket);
         refused.1.server_revision = revision;
         refused.1.is_delivered = true;
@@ -159,7 +154,7 @@ impl Governance {
         revision: Option<&'static str>,
         screens: &Screens,
         ticket: &mut Ticket,
-    ) -> (Outcome, Ended<'static>) {
+    ) -> (Outcome, Ended) {
         let mut outcome = outcome;
         let tool = ticket.tool.clone();
         let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
@@ -191,7 +186,7 @@ impl Governance {
         &self,
         mut ticket: Box<Ticket>,
         outcome: Outcome,
-        mut ended: Ended<'_>,
+        mut ended: Ended,
         charge: bool,
     ) -> Outcome {
         if let Some(screens) = ticket.screens.clone() {
@@ -204,7 +199,7 @@ impl Governance {
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }
-        let refused_as = ended.refused_as;
+        let refused_as = ended.refused_as();
         if self.books.audit.chain().is_none() {
             drop(Due::of(&mut ticket, charge));
             self.count(refused_as);
@@ -217,7 +212,7 @@ impl Governance {
         let is_delivered = ended.is_delivered;
         let kept = {
             let arguments = self.arguments_for_record(&ticket);
-            let record = ticket.record(ended, arguments.as_deref());
+            let record = ticket.record(&ended, arguments.as_deref());
             self.books.audit.record(&record)
         };
         let due = Due::of(&mut ticket, charge);
@@ -234,7 +229,7 @@ impl Governance {
                     Refusal::AuditUnavailable
                 };
                 let (outcome, ended) = self.refuse(&refusal, &ticket);
-                (outcome, ended.refused_as)
+                (outcome, ended.refused_as())
             }
         };
         self.count(refused_as);

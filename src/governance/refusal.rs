@@ -431,11 +431,7 @@ fn spent(exceeded: &Exceeded, agent: &str) -> String {
         Some((SubjectKind::Server, server)) => ("server", server.id()),
         Some((SubjectKind::Agent, _)) | None => ("agent", agent),
     };
-    let window = match whose.as_ref().map(|(_, window)| *window) {
-        Some(Window::Day) => "day",
-        Some(Window::Month) => "month",
-        Some(Window::Total) | None => "total",
-    };
+    let window = whose.as_ref().map_or(Window::Total, |(_, it)| *it).as_str();
     let (spent, limit) = (exceeded.spent.exact(), exceeded.limit.exact());
     let mut text = format!("budget of {kind} \"{name}\" ({window}): {spent} of {limit} USD spent");
     for (amount, what) in [

@@ -67,13 +67,7 @@ impl Listing {
         let mut patch = Patch::new(json);
         let lists = json::members(json, 0).filter(|it| it.is_alike(json, self.member));
         for listed in lists.map(|list| list.value) {
-            let entries: Vec<_> = json::elements(json, listed.start).collect();
-            let seen = entries.iter().filter(|entry| is_entry_seen(entry.start));
-            let seen: Vec<_> = seen.map(|entry| &json[entry.clone()]).collect();
-            // What is no list is not shown.
-            if json[listed.start] != b'[' || seen.len() < entries.len() {
-                patch.replace(listed, [b"[", &*seen.join(&b','), b"]"].concat());
-            }
+            patch.keep_elements(listed, is_entry_seen);
         }
         if patch.is_empty() {
             return list.clone();

@@ -70,7 +70,7 @@ pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
 pub(crate) use screen::masked_name;
-pub use settle::Ending;
+pub use settle::{Answered, Ending};
 pub use sight::{Blind, Sight, Visible};
 pub use state::{InvalidState, Seal};
 pub use tally::Counts;

@@ -26,14 +26,7 @@ use crate::{
 #[derive(Debug)]
 pub enum Ending {
     /// The server answered.
-    Answered {
-        /// With what, in the names that the client knows.
-        outcome: Outcome,
-        /// The revision the server speaks.
-        revision: Option<&'static str>,
-        /// What a task in it says of an older one of its id.
-        same_id: SameId,
-    },
+    Answered(Answered),
     /// The server gave no answer.
     Failed {
         /// What the client is told.
@@ -66,10 +59,14 @@ impl Ending {
 }
 
 /// What a server answered, and what of it concerns whose tasks are.
-struct Answered {
-    outcome: Outcome,
-    revision: Option<&'static str>,
-    same_id: SameId,
+#[derive(Debug)]
+pub struct Answered {
+    /// In the names that the client knows.
+    pub outcome: Outcome,
+    /// The revision the server speaks.
+    pub revision: Option<&'static str>,
+    /// What a task in it says of an older one of its id.
+    pub same_id: SameId,
 }
 
 impl Governance {
@@ -77,18 +74,10 @@ impl Governance {
     pub async fn settle(&self, mut ticket: Box<Ticket>, ending: Ending) -> Outcome {
         let mut charge = false;
         let (outcome, ended) = match ending {
-            Ending::Answered {
-                outcome,
-                revision,
-                same_id,
-            } => {
+            Ending::Answered(answer) => {
                 let law = self.law.load_full();
-                charge = law.charge_errors || !is_error_result(&outcome);
-                let answer = Answered {
-                    outcome,
-                    revision,
-                    same_id,
-                };
+                charge = law.charge_errors || !is_error_result(&answer.outcome);
+                let revision = answer.revision;
                 let (outcome, ended) = self.answered(answer, &law, &mut ticket).await;
                 let lasting = law.request_state_ttl;
                 let seal = &self.books.seal;

@@ -9,7 +9,7 @@ use super::Proxy;
 use crate::{
     auth::Agent,
     catalog::Catalog,
-    governance::{Ending, Sight},
+    governance::{Answered, Ending, Sight},
     mcp::{
         Method, Raw,
         json::{self, Patch},
@@ -83,11 +83,11 @@ impl Proxy {
         let catalog = self.board.catalog();
         let is_whole =
             matches!(sight, Sight::Everything) && catalog.shows_every_resource(&listing.server);
-        let Ending::Answered {
+        let Ending::Answered(Answered {
             outcome: Ok(list),
             revision,
             same_id,
-        } = ending
+        }) = ending
         else {
             return ending;
         };
@@ -97,10 +97,10 @@ impl Proxy {
         } else {
             aside_if_large(bytes, move || listing.seen(&list, &sight, &catalog)).await
         };
-        Ending::Answered {
+        Ending::Answered(Answered {
             outcome: Ok(seen),
             revision,
             same_id,
-        }
+        })
     }
 }

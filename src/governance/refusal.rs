@@ -263,7 +263,7 @@ impl Refusal {
     fn tool_result(&self, about: About) -> Raw {
         let row = self.row();
         let detail = if let Some(wait) = self.retry_after() {
-            format!("; try again in {} ms", millis(wait))
+            format!("; try again in {} ms", error::millis(wait))
         } else if let Some(detail) = self.detail() {
             format!(": {detail}")
         } else {
@@ -327,7 +327,7 @@ impl Refusal {
             | Self::Unrecorded => {}
         }
         if let Some(wait) = wait {
-            data.insert("retryAfterMs".to_owned(), json!(millis(wait)));
+            data.insert("retryAfterMs".to_owned(), json!(error::millis(wait)));
         }
         data
     }
@@ -443,11 +443,6 @@ fn spent(exceeded: &Exceeded, agent: &str) -> String {
         }
     }
     text
-}
-
-/// Milliseconds, rounded up: who waits that long does not come too early.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

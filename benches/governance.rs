@@ -21,7 +21,7 @@ use tollbridge::{
     auth::{Agent, Directory},
     catalog::{ByKind, Catalog, Listing, Offer},
     config::{self, Config, Environment, Source},
-    governance::{Books, Ending, Governance, Seal, budget::Budgets},
+    governance::{Answered, Books, Ending, Governance, Seal, budget::Budgets},
     mcp::{Id, Logs, Method, Raw, Request, Revision},
     names::Scope,
     router,
@@ -307,11 +307,11 @@ impl Stage {
             router::route(call, &self.catalog, &|_, _, _| true).expect("the tool is there");
         let admitted = governance.admit(routed, &mut ticket).await;
         drop(admitted.expect("every rule lets it pass"));
-        let ending = Ending::Answered {
+        let ending = Ending::Answered(Answered {
             outcome: Ok(self.result.clone()),
             revision: Some("2025-11-25"),
             same_id: SameId::Same,
-        };
+        });
         let outcome = governance.settle(ticket, ending).await;
         drop((outcome.expect("it is what the server said"), events));
     }

@@ -36,7 +36,7 @@ use concurrency::Concurrency;
 use law::Toll;
 use rate::{Limiters, Target as Metered};
 use rules::{OfTool, Rules};
-use screen::{Leg, Seen};
+use screen::Seen;
 use strangers::Strangers;
 use tally::Tally;
 use ticket::{Ended, Target};
@@ -70,7 +70,7 @@ pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
 pub(crate) use screen::masked_name;
-pub use settle::Ending;
+pub use settle::{Answered, Ending};
 pub use sight::{Blind, Sight, Visible};
 pub use state::{InvalidState, Seal};
 pub use tally::Counts;
@@ -264,12 +264,11 @@ impl Governance {
         ticket.goes_to(&routed);
         let law = self.law.load_full();
         let rules = self.identify(&law, ticket)?;
-        let toll = law.toll(&routed.server);
-        if toll.is_none() {
+        let Some(toll) = law.toll(&routed.server) else {
             // The config has just lost it: nothing says any more what holds for its calls.
             let because = "the config no longer has the server".to_owned();
             return Err(Refusal::Policy { because });
-        }
+        };
         let of_tool = routed.tool.as_ref().map(|tool| rules.of_tool(tool));
         self.authorize(&routed, &rules, of_tool.as_deref(), ticket)?;
         self.seat(&law, ticket)?;
@@ -282,8 +281,8 @@ impl Governance {
         if let Some(of_tool) = &of_tool {
             self.check_arguments(&routed, &rules, of_tool, ticket)?;
         }
-        if let Some(inputs) = toll.map(|toll| &toll.inputs).filter(|it| it.is_on()) {
-            Box::pin(validated(inputs, &routed, ticket)).await?;
+        if toll.inputs.is_on() {
+            Box::pin(validated(&toll.inputs, &routed, ticket)).await?;
         }
         let screens = rules.screens(toll, law.style.codes);
         ticket.screens = screens.map(Screens::of_call);
@@ -361,7 +360,7 @@ impl Governance {
     fn limit(
         &self,
         routed: &Routed,
-        toll: Option<&Toll>,
+        toll: &Toll,
         rules: &Rules,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
@@ -370,7 +369,7 @@ impl Governance {
         }
         let checked = rules.limits.check(&Metered {
             server: &routed.server,
-            server_rate: toll.and_then(|toll| toll.rate),
+            server_rate: toll.rate,
             tool: routed.tool.as_ref().map(|tool| &tool.original),
         });
         match checked {
@@ -418,8 +417,9 @@ impl Governance {
             let data = params.slice(span.clone());
             let seen = screens.look(direction, &data, || None).await;
             self.put_down(&seen, ticket);
-            if !seen.blocked.is_empty() {
-                return Err(screen::refuse(seen.blocked, Leg::Request));
+            let classes = seen.blocked;
+            if !classes.is_empty() {
+                return Err(Refusal::PiiInParams { classes });
             }
             masked.extend(seen.redacted.map(|part| (span, part)));
         }
@@ -432,7 +432,7 @@ impl Governance {
     /// Step 3: holds the price against every budget that applies.
     async fn reserve(
         &self,
-        toll: Option<&Toll>,
+        toll: &Toll,
         rules: &Rules,
         of_tool: &OfTool,
         ticket: &mut Ticket,
@@ -445,10 +445,9 @@ impl Governance {
         else {
             return Ok(());
         };
-        let purses = of_tool.purses.get_or_init(|| {
-            let of_server = toll.map_or(&[][..], |toll| &toll.budgets);
-            budgets.purses(&[&rules.budgets, of_server].concat())
-        });
+        let purses = of_tool
+            .purses
+            .get_or_init(|| budgets.purses(&[&*rules.budgets, &toll.budgets].concat()));
         let held = budgets.hold_from(purses, ticket.price, clock::now());
         match held.await {
             Ok(hold) => {
@@ -493,7 +492,7 @@ impl Governance {
     }
 
     /// A refusal as the client gets it and as the record has it.
-    fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended<'static>) {
+    fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended) {
         let outcome = refusal.answer(self.law.load().style, &ticket.method, ticket.about());
         (outcome, Ended::refused(refusal, &ticket.agent().name))
     }
@@ -551,7 +550,7 @@ impl Governance {
         let known = known.filter(|agent| agent.enabled && may_use(agent, profile));
         let rules = known.and_then(|agent| law.rules_of(&agent, profile, &self.limiters).ok());
         match (rules, law.toll(server)) {
-            (Some(rules), toll @ Some(_)) => rules.screens(toll, law.style.codes),
+            (Some(rules), Some(toll)) => rules.screens(toll, law.style.codes),
             (None, _) | (_, None) => Some(Screens::shut(law.style.codes)),
         }
     }

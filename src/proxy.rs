@@ -41,8 +41,8 @@ use crate::{
     names::{Scope, ServerName},
     router,
     session::{
-        Call, Introduction, Onlooker, Session, modern, registry::Sessions, server_info,
-        state::Kind as SessionKind,
+        Call, Introduction, Onlooker, Opening, Session, legacy, modern, registry::Sessions,
+        server_info, state::Kind as SessionKind,
     },
     store::Store,
     task::Tasks,
@@ -368,13 +368,18 @@ impl Proxy {
         Ok(Raw::from_static("{}"))
     }
 
+    /// Opens `session` as its client asks for in `initialize`; the answer to that.
+    pub fn initialize(&self, session: &Session, opening: Opening) -> Raw {
+        let revision = opening.revision;
+        session.open(opening);
+        self.greet(session);
+        let introduction = self.introduce(session.onlooker(), (session.kind, Era::Legacy));
+        legacy::initialize_result(revision, &introduction)
+    }
+
     /// How we introduce ourselves on the route of `scope` to `agent`, whose client is connected so and
     /// speaks that era.
-    pub fn introduce(
-        &self,
-        onlooker: Onlooker<'_>,
-        (kind, era): (SessionKind, Era),
-    ) -> Introduction {
+    fn introduce(&self, onlooker: Onlooker<'_>, (kind, era): (SessionKind, Era)) -> Introduction {
         let known = match onlooker.scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
@@ -416,7 +421,7 @@ impl Proxy {
     }
 
     /// Remembers what a client that just opened its session has been told of the lists.
-    pub fn greet(&self, session: &Session) {
+    fn greet(&self, session: &Session) {
         let audience = lists::audience_of(session);
         if audience == Audience::Able {
             self.board.expect_able();

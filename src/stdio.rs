@@ -20,7 +20,7 @@ use crate::{
     backend::{Line, Lines, push_line},
     http::split_batch,
     mcp::{
-        Era, Id, Message, Method, Outcome, Raw, Request, RpcError,
+        Id, Message, Method, Outcome, Raw, Request, RpcError,
         envelope::{self, Outline},
         error, json as scan,
         method::notice,
@@ -214,9 +214,7 @@ impl Edge {
             Message::Request(request) => self.ask(request),
             Message::Notification(notification) => self.proxy.told(&self.session, &notification),
             Message::Response(response) => {
-                if let Some(id) = response.id {
-                    self.session.answer(&id, response.outcome);
-                }
+                self.session.take_response(response);
             }
         }
     }
@@ -242,13 +240,7 @@ impl Edge {
         }
         if request.method == Method::Initialize {
             let opening = legacy::open(request.params.as_deref())?;
-            let revision = opening.revision;
-            self.session.open(opening);
-            self.proxy.greet(&self.session);
-            let introduction = self
-                .proxy
-                .introduce(self.session.onlooker(), (Kind::Stdio, Era::Legacy));
-            let result = legacy::initialize_result(revision, &introduction);
+            let result = self.proxy.initialize(&self.session, opening);
             return Ok(Started::Done(Ok(result)));
         }
         let Some(client) = Client::of(&self.session) else {

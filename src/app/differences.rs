@@ -11,61 +11,30 @@ use crate::config::{Agent, Config, Governance, Profile, Terms};
 /// A key, and whether both say the same of it.
 type Key = (&'static str, bool);
 
+/// These fields of a struct as keys, each with whether `$old` and `$new` say the same of it. With those
+/// that are left out they are all that there are: a new one cannot be forgotten.
+macro_rules! keys {
+    ($of:ident, $old:expr, $new:expr; $($key:ident),*; but $($other:ident),*) => {{
+        let $of { $($key: _,)* $($other: _,)* } = $old;
+        [$((stringify!($key), $old.$key == $new.$key)),*]
+    }};
+}
+
 /// In what `new` differs from `old`, for people.
 pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
-    // Whole, here and below, so that a new key cannot be forgotten.
-    let Config {
-        listen: _,
-        danger_listen_without_auth,
-        port_search: _,
-        allowed_hosts,
-        allowed_origins,
-        workers: _,
-        log: _,
-        tls: _,
-        locality,
-        limits,
-        keep_alive,
-        first_list_wait,
-        drain_timeout,
-        request_state_ttl,
-        session_idle_timeout,
-        list_page_size,
-        naming,
-        data_dir: _,
-        governance,
-        audit,
-        agents,
-        profiles,
-        servers: _,
-        named_files: _,
-    } = old;
-    let mut told = by_name("agents", agents, &new.agents, of_agent);
-    told.extend(by_name("profiles", profiles, &new.profiles, of_profile));
-    let is_open = *danger_listen_without_auth == new.danger_listen_without_auth;
-    let settings = [
-        ("allowed_hosts", *allowed_hosts == new.allowed_hosts),
-        ("allowed_origins", *allowed_origins == new.allowed_origins),
-        ("audit", *audit == new.audit),
-        ("danger_listen_without_auth", is_open),
-        ("drain_timeout", *drain_timeout == new.drain_timeout),
-        ("first_list_wait", *first_list_wait == new.first_list_wait),
-        ("keep_alive", *keep_alive == new.keep_alive),
-        ("limits", *limits == new.limits),
-        ("list_page_size", *list_page_size == new.list_page_size),
-        ("locality", *locality == new.locality),
-        ("naming", *naming == new.naming),
-        (
-            "request_state_ttl",
-            *request_state_ttl == new.request_state_ttl,
-        ),
-        (
-            "session_idle_timeout",
-            *session_idle_timeout == new.session_idle_timeout,
-        ),
-    ];
+    let mut told = by_name("agents", &old.agents, &new.agents, of_agent);
+    let profiles = by_name("profiles", &old.profiles, &new.profiles, of_profile);
+    told.extend(profiles);
+    let settings = keys!(
+        Config, old, new;
+        allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout,
+        first_list_wait, keep_alive, limits, list_page_size, locality, naming, request_state_ttl,
+        session_idle_timeout;
+        but agents, data_dir, governance, listen, log, named_files, port_search, profiles, servers,
+        tls, workers
+    );
     let mut changed: Vec<String> = changed(settings).map(str::to_owned).collect();
-    let governing = of_governance(governance, &new.governance);
+    let governing = of_governance(&old.governance, &new.governance);
     changed.extend(governing.iter().map(|key| format!("governance.{key}")));
     changed.sort_unstable();
     if !changed.is_empty() {
@@ -81,93 +50,44 @@ fn changed(keys: impl IntoIterator<Item = Key>) -> impl Iterator<Item = &'static
 }
 
 fn of_governance(old: &Governance, new: &Governance) -> Vec<&'static str> {
-    let Governance {
-        auth,
-        is_auth_written,
-        errors,
-        error_codes,
-        price,
-        charge_errors,
-        teams,
-        terms,
-    } = old;
-    let is_auth_same = (*auth, *is_auth_written) == (new.auth, new.is_auth_written);
-    let own = [
-        ("auth", is_auth_same),
-        ("charge_errors", *charge_errors == new.charge_errors),
-        ("error_codes", *error_codes == new.error_codes),
-        ("errors", *errors == new.errors),
-        ("price", *price == new.price),
-        ("teams", *teams == new.teams),
-    ];
-    differing(own, terms, &new.terms)
+    let own = keys!(
+        Governance, old, new;
+        auth, charge_errors, error_codes, errors, price, teams;
+        but is_auth_written, terms
+    );
+    let is_auth_same = old.is_auth_written == new.is_auth_written;
+    let own = own.into_iter().chain([("auth", is_auth_same)]);
+    differing(own, &old.terms, &new.terms)
 }
 
 fn of_agent(old: &Agent, new: &Agent) -> Vec<&'static str> {
-    let Agent {
-        id,
-        name: _,
-        team,
-        enabled,
-        admin,
-        keys,
-        profiles,
-        terms,
-    } = old;
-    let own = [
-        ("admin", *admin == new.admin),
-        ("enabled", *enabled == new.enabled),
-        ("id", *id == new.id),
-        ("keys", *keys == new.keys),
-        ("profiles", *profiles == new.profiles),
-        ("team", *team == new.team),
-    ];
-    differing(own, terms, &new.terms)
+    let own = keys!(
+        Agent, old, new;
+        admin, enabled, id, keys, profiles, team;
+        but name, terms
+    );
+    differing(own, &old.terms, &new.terms)
 }
 
 fn of_profile(old: &Profile, new: &Profile) -> Vec<&'static str> {
-    let Profile {
-        tools,
-        prompts,
-        resources,
-        tags,
-        rename,
-        describe,
-        terms,
-    } = old;
-    let own = [
-        ("describe", *describe == new.describe),
-        ("prompts", *prompts == new.prompts),
-        ("rename", *rename == new.rename),
-        ("resources", *resources == new.resources),
-        ("tags", *tags == new.tags),
-        ("tools", *tools == new.tools),
-    ];
-    differing(own, terms, &new.terms)
+    let own = keys!(
+        Profile, old, new;
+        describe, prompts, rename, resources, tags, tools;
+        but terms
+    );
+    differing(own, &old.terms, &new.terms)
 }
 
-/// Those of a section's `own` keys, and of the terms in it, that are not alike.
-fn differing<const N: usize>(own: [Key; N], old: &Terms, new: &Terms) -> Vec<&'static str> {
-    let Terms {
-        policy,
-        budget,
-        rate,
-        tool_rate,
-        scan,
-        args,
-        observe,
-    } = old;
-    let terms = [
-        ("args", *args == new.args),
-        ("budget", *budget == new.budget),
-        ("observe", *observe == new.observe),
-        ("policy", *policy == new.policy),
-        ("rate", *rate == new.rate),
-        ("scan", *scan == new.scan),
-        ("tool_rate", *tool_rate == new.tool_rate),
-    ];
+/// Those of a section's `own` keys, and of the terms in it, that are not alike, each once.
+fn differing(own: impl IntoIterator<Item = Key>, old: &Terms, new: &Terms) -> Vec<&'static str> {
+    let terms = keys!(
+        Terms, old, new;
+        args, budget, observe, policy, rate, scan, tool_rate;
+        but
+    );
     let mut changed: Vec<_> = changed(own.into_iter().chain(terms)).collect();
     changed.sort_unstable();
+    changed.dedup();
     changed
 }
 

@@ -17,6 +17,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::{Failure, choice::Owner};
+pub(super) use crate::mcp::error::millis;
 use crate::{
     clock::turn_time,
     config,
@@ -479,9 +480,4 @@ impl Drop for Passage<'_, '_> {
 /// Whether `sign` is of a failure that is the caller's own where its connections are.
 fn is_bad(sign: Sign) -> bool {
     matches!(sign, Sign::Gone | Sign::Ill)
-}
-
-/// Whole milliseconds, rounded up: who waits that long is not too early.
-pub(super) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    agents::terms::{Limit, budget_shown, window_name},
+    agents::terms::{Limit, budget_shown},
     args::ConfigArgs,
     books::{self, Books, Failure, Intent, Note, ended, unknown},
     output::{Form, print, print_json, say, time},
@@ -194,7 +194,7 @@ impl Whose {
         let agents = books.agents();
         let accounts = books.store.leases.spenders(clock::now()).await?;
         let mut whose: Vec<_> = accounts.iter().filter_map(Account::of_whom).collect();
-        whose.sort_by_key(|(subject, window)| (subject.clone(), window_name(*window)));
+        whose.sort_by_key(|(subject, window)| (subject.clone(), window.as_str()));
         whose.dedup();
         whose.retain(|(subject, window)| {
             let mut others = limited.iter();
@@ -375,7 +375,7 @@ fn table(found: &[(Line, Standing)]) -> Table<9> {
         table.add([
             line.kind.to_owned(),
             line.name.clone(),
-            window_name(line.budget.window).to_owned(),
+            line.budget.window.as_str().to_owned(),
             limit,
             standing.spent.exact(),
             left,
@@ -394,7 +394,7 @@ fn to_json(line: &Line, standing: &Standing) -> Value {
         "of": line.kind,
         "name": line.name,
         "from": line.source,
-        "window": window_name(line.budget.window),
+        "window": line.budget.window.as_str(),
         "account": standing.account.as_str(),
         "limit": limit.map(|limit| limit.to_string()),
         "limit_micros": limit.map(Micros::get),
@@ -450,7 +450,7 @@ impl Reset {
         };
         lines.retain(|line| wanted.is_none_or(|window| window == line.budget.window));
         // Several budgets of one window share an account.
-        lines.sort_by_key(|line| window_name(line.budget.window));
+        lines.sort_by_key(|line| line.budget.window.as_str());
         lines.dedup_by_key(|line| line.budget.window);
         if lines.is_empty() {
             return Err(self.whose.nothing());
@@ -478,7 +478,7 @@ impl Reset {
                 "agent" => line.name.clone(),
                 kind => format!("{kind} {}", line.name),
             },
-            detail: format!("reset {}: {}", window_name(line.budget.window), self.reason),
+            detail: format!("reset {}: {}", line.budget.window.as_str(), self.reason),
         }
     }
 
@@ -489,7 +489,7 @@ impl Reset {
                 json!({
                     "of": line.kind,
                     "name": line.name,
-                    "window": window_name(line.budget.window),
+                    "window": line.budget.window.as_str(),
                     "account": account.as_str(),
                     "reset": time(now),
                     "reason": self.reason,
@@ -498,7 +498,7 @@ impl Reset {
             return print_json(&shown.collect::<Vec<_>>());
         }
         let lines = both.map(|(line, _)| {
-            let (of, name, window) = (line.kind, &line.name, window_name(line.budget.window));
+            let (of, name, window) = (line.kind, &line.name, line.budget.window.as_str());
             format!("{of} `{name}`: the budget for `{window}` begins again at 0.00\n")
         });
         print(&lines.collect::<Vec<_>>().concat())

@@ -135,6 +135,28 @@ pub enum Rule {
     Scan,
 }
 
+impl Rule {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Args,
+        Self::Budget,
+        Self::Policy,
+        Self::Rate,
+        Self::Scan,
+    ];
+
+    /// What a config calls it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Args => "args",
+            Self::Budget => "budget",
+            Self::Policy => "policy",
+            Self::Rate => "rate",
+            Self::Scan => "scan",
+        }
+    }
+}
+
 /// Which tools, prompts, resources and methods may be used. Globs match exposed names or
 /// `server/name`; `*` does not match `/`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -186,6 +208,18 @@ pub enum PolicyMode {
     None,
 }
 
+impl PolicyMode {
+    /// What a config calls it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Allowlist => "allowlist",
+            Self::Denylist => "denylist",
+            Self::None => "none",
+        }
+    }
+}
+
 /// Money that may be spent in a window.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -206,6 +240,20 @@ pub enum Window {
     Month,
     /// For ever.
     Total,
+}
+
+impl Window {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Day, Self::Month, Self::Total];
+
+    /// What a config calls it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+            Self::Total => "total",
+        }
+    }
 }
 
 /// How often something may be done (GCRA): on average `calls` each `per`, `burst` of them at once.
@@ -318,6 +366,18 @@ pub enum ScanAction {
     Redact,
     /// The call is refused, or its result withheld.
     Block,
+}
+
+impl ScanAction {
+    /// What a config calls it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Report => "report",
+            Self::Redact => "redact",
+            Self::Block => "block",
+        }
+    }
 }
 
 /// What stands in place of a match.
@@ -455,4 +515,35 @@ pub enum Durability {
     Disk,
     /// With the operating system, which survives a kill -9 of ours; on disk within 100 ms.
     Process,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_that_are_read() {
+        fn check<T: Copy + Serialize>(all: &[T], word: fn(T) -> &'static str) {
+            for one in all {
+                let written = serde_json::to_value(one).expect("a word");
+                assert_eq!(written, word(*one));
+            }
+        }
+        let modes = [
+            PolicyMode::All,
+            PolicyMode::Allowlist,
+            PolicyMode::Denylist,
+            PolicyMode::None,
+        ];
+        check(&modes, PolicyMode::as_str);
+        check(&Rule::ALL, Rule::as_str);
+        let actions = [
+            ScanAction::Off,
+            ScanAction::Report,
+            ScanAction::Redact,
+            ScanAction::Block,
+        ];
+        check(&actions, ScanAction::as_str);
+        check(&Window::ALL, Window::as_str);
+    }
 }

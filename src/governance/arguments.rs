@@ -8,7 +8,7 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::number::{Decimal, Readings};
-use super::policy::{Globs, Item, Whose};
+use super::policy::{Globs, Item};
 use crate::{
     config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{
@@ -24,10 +24,8 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug)]
 pub struct ArgumentRules {
     rules: Vec<Compiled>,
-    /// The globs of all rules at once.
-    globs: Globs,
-    /// The rule that each glob belongs to.
-    owners: Vec<usize>,
+    /// The globs of all rules at once, each with the position of its rule.
+    globs: Globs<usize>,
 }
 
 /// Which of the [`ArgumentRules`] that made it are about a tool, in the order they were given.
@@ -38,6 +36,12 @@ pub struct About(Vec<usize>);
 struct Compiled {
     name: String,
     observe: bool,
+    check: Check,
+}
+
+/// What is asked of one argument.
+#[derive(Debug)]
+struct Check {
     action: ArgumentAction,
     path: Vec<String>,
     tests: Vec<Test>,
@@ -45,7 +49,7 @@ struct Compiled {
 
 /// A condition on one argument, where something else than a refusal follows from it.
 #[derive(Debug)]
-pub struct ArgumentTest(Compiled);
+pub struct ArgumentTest(Check);
 
 impl ArgumentTest {
     /// Compiles the condition on what stands at the JSON pointer `at` in the arguments.
@@ -53,14 +57,8 @@ impl ArgumentTest {
     /// # Errors
     /// Says what cannot be used. The operator mends it.
     pub fn new(at: &str, condition: &Condition) -> Result<Self, Unusable> {
-        Ok(Self(Compiled::new(&ArgumentRule {
-            name: String::new(),
-            tools: Vec::new(),
-            at: at.to_owned(),
-            condition: condition.clone(),
-            action: ArgumentAction::Refuse,
-            observe: false,
-        })?))
+        let check = Check::new(at, condition, ArgumentAction::Refuse)?;
+        Ok(Self(check))
     }
 
     /// Whether it holds of `params`, the params of `tools/call`, as a rule that refuses reads them:
@@ -94,16 +92,11 @@ impl ArgumentRules {
     /// # Errors
     /// Names the rule that cannot be used. The operator mends it.
     pub fn new<'c>(rules: impl IntoIterator<Item = &'c ArgumentRule>) -> Result<Self, InvalidRule> {
-        let (mut compiled, mut globs, mut owners) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut compiled, mut globs) = (Vec::new(), Vec::new());
         for rule in rules {
-            for glob in &rule.tools {
-                globs.push((Whose::Default, glob));
-                owners.push(compiled.len());
-            }
-            compiled.push(Compiled::new(rule).map_err(|cause| InvalidRule {
-                rule: rule.name.clone(),
-                cause,
-            })?);
+            let at = compiled.len();
+            globs.extend(rule.tools.iter().map(|glob| (at, glob)));
+            compiled.push(Compiled::new(rule)?);
         }
         let globs = Globs::new(globs.into_iter()).map_err(|error| InvalidRule {
             rule: compiled
@@ -114,14 +107,12 @@ impl ArgumentRules {
         Ok(Self {
             rules: compiled,
             globs,
-            owners,
         })
     }
 
     /// The rules about `tool`, whatever it is called with.
     pub fn about(&self, tool: &Item<'_>) -> About {
-        let globs = self.globs.all_matches(tool).into_iter();
-        let mut about: Vec<usize> = globs.map(|glob| self.owners[glob]).collect();
+        let mut about = self.globs.owners(tool);
         about.sort_unstable();
         about.dedup();
         About(about)
@@ -143,7 +134,7 @@ impl ArgumentRules {
         let arguments = arguments(params);
         for at in &about.0 {
             let rule = &self.rules[*at];
-            if !rule.refuses(&arguments) {
+            if !rule.check.refuses(&arguments) {
                 continue;
             }
             if rule.observe {
@@ -157,8 +148,21 @@ impl ArgumentRules {
 }
 
 impl Compiled {
-    fn new(rule: &ArgumentRule) -> Result<Self, Unusable> {
-        let condition = &rule.condition;
+    fn new(rule: &ArgumentRule) -> Result<Self, InvalidRule> {
+        let check = Check::new(&rule.at, &rule.condition, rule.action);
+        Ok(Self {
+            name: rule.name.clone(),
+            observe: rule.observe,
+            check: check.map_err(|cause| InvalidRule {
+                rule: rule.name.clone(),
+                cause,
+            })?,
+        })
+    }
+}
+
+impl Check {
+    fn new(at: &str, condition: &Condition, action: ArgumentAction) -> Result<Self, Unusable> {
         let mut tests = Vec::new();
         if let Some(value) = &condition.equals {
             tests.push(Test::OneOf(vec![value.clone()]));
@@ -181,10 +185,8 @@ impl Compiled {
             }
         }
         Ok(Self {
-            name: rule.name.clone(),
-            observe: rule.observe,
-            action: rule.action,
-            path: pointer(&rule.at)?,
+            action,
+            path: pointer(at)?,
             tests,
         })
     }

@@ -47,8 +47,6 @@ pub struct Law {
     servers: HashMap<ServerName, Toll>,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>, RandomState>,
     scanners: Scanners,
-    /// Whether records have arguments.
-    pub(super) keeps_arguments: bool,
 }
 
 /// What one server asks of its callers.
@@ -95,7 +93,6 @@ impl Law {
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
             rules: DashMap::default(),
-            keeps_arguments: config.audit.arguments,
             scanners,
         };
         law.check(config)?;
@@ -148,12 +145,9 @@ impl Law {
         self.servers.get(server)
     }
 
-    pub(super) fn price_of(&self, tool: Option<&Tool>, toll: Option<&Toll>) -> Micros {
-        let of_tool = toll
-            .zip(tool)
-            .and_then(|(toll, tool)| toll.tools.get(&*tool.original));
-        let of_server = || toll.and_then(|toll| toll.price);
-        of_tool.copied().or_else(of_server).unwrap_or(self.price)
+    pub(super) fn price_of(&self, tool: Option<&Tool>, toll: &Toll) -> Micros {
+        let of_tool = tool.and_then(|tool| toll.tools.get(&*tool.original));
+        of_tool.copied().or(toll.price).unwrap_or(self.price)
     }
 
     /// The compiled rules of an agent on a route; compiled when it is new or has changed.

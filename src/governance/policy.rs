@@ -29,7 +29,7 @@ pub struct Rules {
     /// Who wrote the mode and the lists; `None` when nobody did, which allows nothing.
     chosen: Option<Chosen>,
     /// `deny` of every policy that applies.
-    deny: Globs,
+    deny: Globs<Whose>,
 }
 
 /// The policy whose mode and lists hold.
@@ -37,10 +37,10 @@ pub struct Rules {
 struct Chosen {
     whose: Whose,
     mode: PolicyMode,
-    tools: Globs,
-    prompts: Globs,
-    resources: Globs,
-    methods: Globs,
+    tools: Globs<()>,
+    prompts: Globs<()>,
+    resources: Globs<()>,
+    methods: Globs<()>,
 }
 
 impl Rules {
@@ -139,7 +139,7 @@ impl Rules {
         let names = item.names_that_refuse(&qualified, &others);
         if let Some(entry) = self.deny.first_match(names) {
             return Decision::refused(Reason::Denied {
-                whose: entry.whose,
+                whose: entry.owner,
                 glob: &entry.text,
             });
         }
@@ -186,7 +186,7 @@ impl Rules {
 
 impl Chosen {
     fn new(whose: Whose, policy: &Policy) -> Result<Self, TooLarge> {
-        let compile = |globs: &[Glob]| Globs::new(globs.iter().map(|glob| (whose, glob)));
+        let compile = |globs: &[Glob]| Globs::new(globs.iter().map(|glob| ((), glob)));
         Ok(Self {
             whose,
             mode: policy.mode,
@@ -207,13 +207,13 @@ impl Chosen {
     }
 
     /// The entry by which it is.
-    fn listed(&self, item: &Item<'_>, qualified: &str) -> Option<&Listed> {
+    fn listed(&self, item: &Item<'_>, qualified: &str) -> Option<&Listed<()>> {
         let names = item.names_that_allow(qualified);
         let entry = self.list(item.kind).first_match(names);
         entry.filter(|_| self.lists(item, qualified))
     }
 
-    fn list(&self, kind: ItemKind) -> &Globs {
+    fn list(&self, kind: ItemKind) -> &Globs<()> {
         match kind {
             ItemKind::Method => &self.methods,
             ItemKind::Prompt => &self.prompts,
@@ -481,29 +481,27 @@ pub struct TooLarge {
     reason: String,
 }
 
-/// Globs that are tried at once.
+/// Globs that are tried at once, each with what it belongs to.
 #[derive(Debug)]
-pub(super) struct Globs {
+pub(super) struct Globs<O> {
     /// By their meaning as regular expressions: a set of globs takes a last segment of `..` for no
     /// name at all and would not match it. None where there are no globs, as most lists have none
     /// and a matcher of nothing is kilobytes.
     set: Option<RegexSet>,
-    entries: Vec<Listed>,
+    entries: Vec<Listed<O>>,
 }
 
 #[derive(Debug)]
-pub(super) struct Listed {
-    whose: Whose,
+struct Listed<O> {
+    owner: O,
     text: String,
 }
 
-impl Globs {
-    pub(super) fn new<'g>(
-        globs: impl Iterator<Item = (Whose, &'g Glob)>,
-    ) -> Result<Self, TooLarge> {
+impl<O: Copy> Globs<O> {
+    pub(super) fn new<'g>(globs: impl Iterator<Item = (O, &'g Glob)>) -> Result<Self, TooLarge> {
         let too_large = |reason: String| TooLarge { reason };
         let (mut entries, mut patterns) = (Vec::new(), Vec::new());
-        for (whose, glob) in globs {
+        for (owner, glob) in globs {
             // Globs that were read from the store do not know that `/` is special.
             let strict = GlobBuilder::new(glob.glob())
                 .literal_separator(true)
@@ -511,7 +509,7 @@ impl Globs {
                 .map_err(|error| too_large(error.to_string()))?;
             patterns.push(strict.regex().to_owned());
             entries.push(Listed {
-                whose,
+                owner,
                 text: glob.glob().to_owned(),
             });
         }
@@ -526,7 +524,7 @@ impl Globs {
         Ok(Self { set, entries })
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
@@ -540,7 +538,7 @@ impl Globs {
     }
 
     /// The first entry that matches the first of `names` that any entry matches.
-    fn first_match<const N: usize>(&self, names: [&str; N]) -> Option<&Listed> {
+    fn first_match<const N: usize>(&self, names: [&str; N]) -> Option<&Listed<O>> {
         let set = self.set.as_ref()?;
         let at = names
             .into_iter()
@@ -549,8 +547,8 @@ impl Globs {
         Some(&self.entries[at])
     }
 
-    /// The positions of all entries that match any name of `item`.
-    pub(super) fn all_matches(&self, item: &Item<'_>) -> Vec<usize> {
+    /// What every entry belongs to that matches any name of `item`.
+    pub(super) fn owners(&self, item: &Item<'_>) -> Vec<O> {
         let Some(set) = &self.set else {
             return Vec::new();
         };
@@ -559,6 +557,7 @@ impl Globs {
             .into_iter()
             .filter(|name| !name.is_empty())
             .flat_map(|name| set.matches(name.as_bytes()))
+            .map(|at| self.entries[at].owner)
             .collect()
     }
 }

@@ -263,7 +263,7 @@ impl Refusal {
     fn tool_result(&self, about: About) -> Raw {
         let row = self.row();
         let detail = if let Some(wait) = self.retry_after() {
-            format!("; try again in {} ms", millis(wait))
+            format!("; try again in {} ms", error::millis(wait))
         } else if let Some(detail) = self.detail() {
             format!(": {detail}")
         } else {
@@ -327,7 +327,7 @@ impl Refusal {
             | Self::Unrecorded => {}
         }
         if let Some(wait) = wait {
-            data.insert("retryAfterMs".to_owned(), json!(millis(wait)));
+            data.insert("retryAfterMs".to_owned(), json!(error::millis(wait)));
         }
         data
     }
@@ -346,22 +346,9 @@ pub(super) fn of_failure(mut error: RpcError, about: About) -> RpcError {
     error
 }
 
-/// What passes between a server and its client beside the call itself.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Between {
-    /// The client answers the server.
-    Answer,
-    /// The server asks the client.
-    Question,
-}
-
 /// What a server is told when PII or a secret must not pass between it and its client. It does not
 /// learn which.
-pub(super) fn to_server(codes: ErrorCodes, what: Between) -> RpcError {
-    let message = match what {
-        Between::Answer => "PII in the client's answer",
-        Between::Question => "PII in the request to the client",
-    };
+pub(super) fn to_server(codes: ErrorCodes, message: &'static str) -> RpcError {
     let data = json!({ "code": PII.name, "retryable": false });
     RpcError::new(code_of(PII, codes), message).with(data)
 }
@@ -444,11 +431,7 @@ fn spent(exceeded: &Exceeded, agent: &str) -> String {
         Some((SubjectKind::Server, server)) => ("server", server.id()),
         Some((SubjectKind::Agent, _)) | None => ("agent", agent),
     };
-    let window = match whose.as_ref().map(|(_, window)| *window) {
-        Some(Window::Day) => "day",
-        Some(Window::Month) => "month",
-        Some(Window::Total) | None => "total",
-    };
+    let window = whose.as_ref().map_or(Window::Total, |(_, it)| *it).as_str();
     let (spent, limit) = (exceeded.spent.exact(), exceeded.limit.exact());
     let mut text = format!("budget of {kind} \"{name}\" ({window}): {spent} of {limit} USD spent");
     for (amount, what) in [
@@ -460,11 +443,6 @@ fn spent(exceeded: &Exceeded, agent: &str) -> String {
         }
     }
     text
-}
-
-/// Milliseconds, rounded up: who waits that long does not come too early.
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

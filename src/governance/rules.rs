@@ -157,14 +157,12 @@ impl Rules {
 
     /// What data to and from a server, which asks for `toll`, is looked at with; `None` when
     /// nothing is looked for. `codes` are those of refusals.
-    pub(super) fn screens(&self, toll: Option<&Toll>, codes: ErrorCodes) -> Option<Screens> {
-        let of_server = toll.and_then(|toll| toll.scan.as_ref());
-        let checks = toll.map(|toll| toll.inputs.checks().clone());
+    pub(super) fn screens(&self, toll: &Toll, codes: ErrorCodes) -> Option<Screens> {
         Screens::new(
-            (self.scan.as_ref(), of_server),
+            (self.scan.as_ref(), toll.scan.as_ref()),
             self.observes(Rule::Scan),
             codes,
-            checks.unwrap_or_default(),
+            toll.inputs.checks().clone(),
         )
     }
 }

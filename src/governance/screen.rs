@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 
 use super::{
     checks::Checks,
-    refusal::{self, Refusal},
+    refusal,
     state::{STATE, asks_for_more},
 };
 use crate::{
@@ -380,7 +380,10 @@ impl Screens {
         if seen.blocked.is_empty() {
             return Ok(seen.redacted.unwrap_or(params));
         }
-        Err(refusal::to_server(self.0.codes, refusal::Between::Question))
+        Err(refusal::to_server(
+            self.0.codes,
+            "PII in the request to the client",
+        ))
     }
 
     /// What a client answered its server, as the server may see it. `schema` says what the `content`
@@ -394,7 +397,7 @@ impl Screens {
         let seen = self.look(Direction::Arguments, body, schema).await;
         self.note(&seen);
         if !seen.blocked.is_empty() {
-            return Err(refusal::to_server(self.0.codes, refusal::Between::Answer).to_raw());
+            return Err(refusal::to_server(self.0.codes, "PII in the client's answer").to_raw());
         }
         match seen.redacted {
             Some(masked) => with_body(&outcome, masked),
@@ -585,23 +588,6 @@ pub(super) fn with_body(outcome: &Outcome, body: Raw) -> Outcome {
     match outcome {
         Ok(_) => Ok(body),
         Err(_) => Err(body),
-    }
-}
-
-/// Where on its way something must not pass.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Leg {
-    /// From the server to the client.
-    Answer,
-    /// From the client to the server.
-    Request,
-}
-
-/// The refusal for what must not pass on `leg`.
-pub(super) fn refuse(classes: Vec<Arc<str>>, leg: Leg) -> Refusal {
-    match leg {
-        Leg::Answer => Refusal::PiiInResult { classes },
-        Leg::Request => Refusal::PiiInParams { classes },
     }
 }
 

@@ -9,7 +9,7 @@ use super::{
     Governance, Law, Refusal,
     budget::Hold,
     refusal,
-    screen::{self, Leg, Screens},
+    screen::{self, Screens},
     state,
     ticket::{Ended, Ticket},
     validate::is_same,
@@ -27,14 +27,7 @@ use crate::{
 #[derive(Debug)]
 pub enum Ending {
     /// The server answered.
-    Answered {
-        /// With what, in the names that the client knows.
-        outcome: Outcome,
-        /// The revision the server speaks.
-        revision: Option<&'static str>,
-        /// What a task in it says of an older one of its id.
-        same_id: SameId,
-    },
+    Answered(Answered),
     /// The server gave no answer.
     Failed {
         /// What the client is told.
@@ -67,10 +60,14 @@ impl Ending {
 }
 
 /// What a server answered, and what of it concerns whose tasks are.
-struct Answered {
-    outcome: Outcome,
-    revision: Option<&'static str>,
-    same_id: SameId,
+#[derive(Debug)]
+pub struct Answered {
+    /// In the names that the client knows.
+    pub outcome: Outcome,
+    /// The revision the server speaks.
+    pub revision: Option<&'static str>,
+    /// What a task in it says of an older one of its id.
+    pub same_id: SameId,
 }
 
 impl Governance {
@@ -78,18 +75,10 @@ impl Governance {
     pub async fn settle(&self, mut ticket: Box<Ticket>, ending: Ending) -> Outcome {
         let mut charge = false;
         let (outcome, ended) = match ending {
-            Ending::Answered {
-                outcome,
-                revision,
-                same_id,
-            } => {
+            Ending::Answered(answer) => {
                 let law = self.law.load_full();
-                charge = law.charge_errors || !is_error_result(&outcome);
-                let answer = Answered {
-                    outcome,
-                    revision,
-                    same_id,
-                };
+                charge = law.charge_errors || !is_error_result(&answer.outcome);
+                let revision = answer.revision;
                 let (mut outcome, ended) = self.answered(answer, &law, &mut ticket).await;
                 if state::is_given(&outcome, revision, &ticket) {
                     let closed = self
@@ -119,12 +108,7 @@ impl Governance {
     }
 
     /// Step 5: what the server answered, as far as it is for the agent.
-    async fn answered(
-        &self,
-        answer: Answered,
-        law: &Law,
-        ticket: &mut Ticket,
-    ) -> (Outcome, Ended<'static>) {
+    async fn answered(&self, answer: Answered, law: &Law, ticket: &mut Ticket) -> (Outcome, Ended) {
         let Answered {
             outcome,
             revision,
@@ -151,7 +135,7 @@ impl Governance {
         refusal: &Refusal,
         revision: Option<&'static str>,
         ticket: &Ticket,
-    ) -> (Outcome, Ended<'static>) {
+    ) -> (Outcome, Ended) {
         let mut refused = self.refuse(refusal, ticket);
         refused.1.server_revision = revision;
         refused.1.is_delivered = true;
@@ -165,7 +149,7 @@ impl Governance {
         revision: Option<&'static str>,
         screens: &Screens,
         ticket: &mut Ticket,
-    ) -> (Outcome, Ended<'static>) {
+    ) -> (Outcome, Ended) {
         let mut outcome = outcome;
         let tool = ticket.tool.clone();
         let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
@@ -175,8 +159,9 @@ impl Governance {
             let looked_at = state.as_ref().map_or(body, |state| &state.without);
             let seen = screens.look(*direction, looked_at, schema).await;
             self.put_down(&seen, ticket);
-            if !seen.blocked.is_empty() {
-                let refusal = screen::refuse(seen.blocked, Leg::Answer);
+            let classes = seen.blocked;
+            if !classes.is_empty() {
+                let refusal = Refusal::PiiInResult { classes };
                 return self.withhold(&refusal, revision, ticket);
             }
             if let Some(masked) = seen.redacted {
@@ -196,7 +181,7 @@ impl Governance {
         &self,
         mut ticket: Box<Ticket>,
         outcome: Outcome,
-        mut ended: Ended<'_>,
+        mut ended: Ended,
         charge: bool,
     ) -> Outcome {
         if let Some(screens) = ticket.screens.clone() {
@@ -209,7 +194,7 @@ impl Governance {
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }
-        let refused_as = ended.refused_as;
+        let refused_as = ended.refused_as();
         if self.books.audit.chain().is_none() {
             drop(Due::of(&mut ticket, charge));
             self.count(refused_as);
@@ -222,7 +207,7 @@ impl Governance {
         let is_delivered = ended.is_delivered;
         let kept = {
             let arguments = self.arguments_for_record(&ticket);
-            let record = ticket.record(ended, arguments.as_deref());
+            let record = ticket.record(&ended, arguments.as_deref());
             self.books.audit.record(&record)
         };
         let due = Due::of(&mut ticket, charge);
@@ -239,7 +224,7 @@ impl Governance {
                     Refusal::AuditUnavailable
                 };
                 let (outcome, ended) = self.refuse(&refusal, &ticket);
-                (outcome, ended.refused_as)
+                (outcome, ended.refused_as())
             }
         };
         self.count(refused_as);
@@ -254,7 +239,7 @@ impl Governance {
     }
 
     fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
-        if !self.law.load().keeps_arguments {
+        if !self.books.audit.wants_arguments() {
             return None;
         }
         let masked = screen::masked(&ticket.arguments()?, ticket.screens.as_ref())?;

@@ -42,7 +42,10 @@ impl Tally {
     }
 
     pub(super) fn observed(&self, rule: Rule) {
-        *lock(&self.refusals).observed.entry(name(rule)).or_default() += 1;
+        *lock(&self.refusals)
+            .observed
+            .entry(rule.as_str())
+            .or_default() += 1;
     }
 
     /// Notes that a request had no agent.
@@ -79,16 +82,5 @@ impl Tally {
 
     pub(super) fn counts(&self) -> Counts {
         lock(&self.refusals).clone()
-    }
-}
-
-/// The rule as `observe` names it.
-fn name(rule: Rule) -> &'static str {
-    match rule {
-        Rule::Args => "args",
-        Rule::Budget => "budget",
-        Rule::Policy => "policy",
-        Rule::Rate => "rate",
-        Rule::Scan => "scan",
     }
 }

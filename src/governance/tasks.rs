@@ -10,7 +10,7 @@
 //! the call, and ids are of one task each (Spec 2025-11-25 basic/utilities/tasks). What a server gives to
 //! a second agent all the same, since it counts anew, is nobody's.
 
-use std::{collections::HashSet, ops::Range};
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
@@ -136,30 +136,20 @@ impl Governance {
     /// A list of tasks of `server` with those of `agent` alone.
     async fn own_of_list(&self, list: &Raw, agent: AgentId, server: &ServerName) -> Raw {
         let json = list.as_bytes();
-        let id_of = |task: &Range<usize>| match tasks::named(json, task.start) {
-            Named::One(id) => Some(TaskHash::of(&id)),
-            Named::Nothing | Named::Unclear => None,
-        };
-        let tasks = |listed: &Range<usize>| {
-            let tasks = json::elements(json, listed.start);
-            tasks.map(|task| (id_of(&task), task))
-        };
-        let lists: Vec<_> = tasks::lists(json)
-            .map(|listed| (tasks(&listed).collect::<Vec<_>>(), listed))
-            .collect();
-        let ids = lists.iter().flat_map(|(tasks, _)| tasks);
-        let ids: Vec<_> = ids.filter_map(|(id, _)| *id).collect();
-        let own = self.own_or_none(agent, server, &ids).await;
-        let is_own = |id: &Option<TaskHash>| id.is_some_and(|id| own.contains(&id));
-        let mut patch = Patch::new(json);
-        for (tasks, listed) in lists {
-            // What is no list is not shown.
-            let is_list = json[listed.start] == b'[';
-            if !is_list || !tasks.iter().all(|(id, _)| is_own(id)) {
-                let own = tasks.into_iter().filter(|(id, _)| is_own(id));
-                let own: Vec<_> = own.map(|(_, task)| &json[task]).collect();
-                patch.replace(listed, [b"[", &*own.join(&b','), b"]"].concat());
+        // By where each task begins.
+        let mut ids = BTreeMap::new();
+        let lists: Vec<_> = tasks::lists(json).collect();
+        for task in lists.iter().flat_map(|it| json::elements(json, it.start)) {
+            if let Named::One(id) = tasks::named(json, task.start) {
+                ids.insert(task.start, TaskHash::of(&id));
             }
+        }
+        let all: Vec<_> = ids.values().copied().collect();
+        let own = self.own_or_none(agent, server, &all).await;
+        let is_own = |at| ids.get(&at).is_some_and(|id| own.contains(id));
+        let mut patch = Patch::new(json);
+        for listed in lists {
+            patch.keep_elements(listed, is_own);
         }
         if patch.is_empty() {
             return list.clone();

@@ -85,19 +85,17 @@ pub(super) struct Target {
 
 /// How a call ended, for its record.
 #[derive(Clone, Debug)]
-pub(super) struct Ended<'a> {
+pub(super) struct Ended {
     decision: Decision,
-    code: Option<Cow<'a, str>>,
+    code: Option<&'static str>,
     rule: Option<String>,
     pub(super) server_revision: Option<&'static str>,
     pub(super) bytes_out: usize,
     /// Whether the call may have reached its server.
     pub(super) is_delivered: bool,
-    /// What refused it, by the discriminator of the error.
-    pub(super) refused_as: Option<&'static str>,
 }
 
-impl Ended<'static> {
+impl Ended {
     /// The server answered, and the answer went back.
     pub(super) fn answered(server_revision: Option<&'static str>) -> Self {
         Self {
@@ -107,7 +105,6 @@ impl Ended<'static> {
             server_revision,
             bytes_out: 0,
             is_delivered: true,
-            refused_as: None,
         }
     }
 
@@ -115,7 +112,7 @@ impl Ended<'static> {
     pub(super) fn failed(reason: &'static str, is_delivered: bool) -> Self {
         Self {
             decision: Decision::Failed,
-            code: Some(reason.into()),
+            code: Some(reason),
             is_delivered,
             ..Self::answered(None)
         }
@@ -125,12 +122,16 @@ impl Ended<'static> {
     pub(super) fn refused(refusal: &Refusal, agent: &str) -> Self {
         Self {
             decision: Decision::Refused,
-            code: Some(refusal.row().name.into()),
+            code: Some(refusal.row().name),
             rule: Some(refusal.rule(agent)),
             is_delivered: false,
-            refused_as: Some(refusal.row().name),
             ..Self::answered(None)
         }
+    }
+
+    /// What refused it, by the discriminator of the error.
+    pub(super) fn refused_as(&self) -> Option<&'static str> {
+        self.code.filter(|_| self.decision == Decision::Refused)
     }
 }
 
@@ -208,7 +209,7 @@ impl Ticket {
     /// The one record of the call.
     pub(super) fn record<'a>(
         &'a self,
-        ended: Ended<'a>,
+        ended: &Ended,
         arguments: Option<&'a RawValue>,
     ) -> Record<'a> {
         let session = self.client.session.as_ref();
@@ -235,7 +236,7 @@ impl Ticket {
             } else {
                 ended.decision
             },
-            code: ended.code,
+            code: ended.code.map(Cow::from),
             rule: self.rules(ended.rule.as_deref()).map(Cow::from),
             price: self.price,
             accounts: self.accounts(),
@@ -251,7 +252,7 @@ impl Ticket {
     }
 
     /// The one line of the call in the log: what did not end well is of interest to everybody.
-    pub(super) fn log(&self, ended: &Ended<'_>) {
+    pub(super) fn log(&self, ended: &Ended) {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -263,7 +264,7 @@ impl Ticket {
                     method = self.method(),
                     tool = self.tool(),
                     asked_for = self.asked_for(),
-                    code = ended.code.as_deref(),
+                    code = ended.code,
                     rule = ended.rule.as_deref(),
                     decision = ended.decision.as_str(),
                     took = ?self.began.elapsed(),

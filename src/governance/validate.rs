@@ -155,11 +155,8 @@ impl Inputs {
             .retain(|tool, _| kept.known.contains_key(tool.as_str()));
     }
 
-    /// Checks the arguments of a call, and counts.
+    /// Checks the arguments of a call, and counts; for where [`Inputs::is_on`].
     pub(super) async fn check(&self, routed: &Routed) -> Verdict {
-        if !self.is_on() {
-            return Verdict::Fits;
-        }
         let Some(tool) = routed
             .tool
             .as_ref()

@@ -128,9 +128,7 @@ fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message, named: Named
     match message {
         Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
-            if let Some(id) = response.id {
-                session.answer(&id, response.outcome);
-            }
+            session.take_response(response);
         }
         Message::Request(request) => ask(edge, session, request, named),
     }
@@ -174,15 +172,9 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named)
 }
 
 /// Answers `initialize` in `session`.
-pub(crate) fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
+fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
     let opening = legacy::open(request.params.as_deref()).map_err(|error| error.to_raw())?;
-    let revision = opening.revision;
-    session.open(opening);
-    edge.proxy.greet(session);
-    let introduction = edge
-        .proxy
-        .introduce(session.onlooker(), (Kind::Sse, Era::Legacy));
-    Ok(legacy::initialize_result(revision, &introduction))
+    Ok(edge.proxy.initialize(session, opening))
 }
 
 /// Carries one call's events and answer to a stream that is shared with others.

@@ -86,11 +86,10 @@ async fn post(
         Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
-            let session = post.session(None).await;
-            let taken = match (session, response.id) {
-                (Ok(Some(session)), Some(id)) => session.answer(&id, response.outcome),
-                (Err(refusal), _) => return refusal,
-                (Ok(_), _) => false,
+            let taken = match post.session(None).await {
+                Ok(Some(session)) => session.take_response(response),
+                Ok(None) => false,
+                Err(refusal) => return refusal,
             };
             if taken {
                 accepted()
@@ -266,7 +265,6 @@ impl Post<'_> {
             Ok(opening) => opening,
             Err(error) => return rpc_error(StatusCode::OK, Some(&request.id), &error),
         };
-        let revision = opening.revision;
         let agent = Arc::clone(&self.visitor.agent);
         let sessions = self.edge.proxy.sessions();
         let scope = self.visitor.scope.clone();
@@ -275,13 +273,7 @@ impl Post<'_> {
             Err(why) => return unopened(why, Some(&request.id)),
         };
         self.visitor.mark(&session);
-        session.open(opening);
-        self.edge.proxy.greet(&session);
-        let introduction = self
-            .edge
-            .proxy
-            .introduce(session.onlooker(), (Kind::Streamable, Era::Legacy));
-        let result = legacy::initialize_result(revision, &introduction);
+        let result = self.edge.proxy.initialize(&session, opening);
         let mut response = json(
             StatusCode::OK,
             envelope::response(Some(&request.id), &Ok(result)),
@@ -403,9 +395,7 @@ impl Post<'_> {
                 Err(None)
             }
             Message::Response(response) => {
-                if let Some(id) = response.id {
-                    session.answer(&id, response.outcome);
-                }
+                session.take_response(response);
                 Err(None)
             }
         }

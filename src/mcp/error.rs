@@ -32,6 +32,11 @@ pub const UNSUPPORTED_VERSION: i64 = -32022;
 /// whoever is refused from asking in a loop.
 pub const RETRY_SOON: Duration = Duration::from_secs(1);
 
+/// Whole milliseconds, rounded up: who waits that long is not too early.
+pub fn millis(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 /// A JSON-RPC error object of our own making.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RpcError {
@@ -66,7 +71,7 @@ impl RpcError {
     pub fn retry_soon(mut self) -> Self {
         let data = self.data.get_or_insert_with(|| json!({}));
         data["retryable"] = json!(true);
-        data["retryAfterMs"] = json!(RETRY_SOON.as_millis());
+        data["retryAfterMs"] = json!(millis(RETRY_SOON));
         self
     }
 

@@ -412,6 +412,18 @@ impl<'a> Patch<'a> {
         }
     }
 
+    /// Leaves those elements in the array at `list` for which `keep` says so, told by where each begins.
+    /// What is no array becomes an empty one: nobody can say what of it to leave.
+    pub fn keep_elements(&mut self, list: Range<usize>, keep: impl Fn(usize) -> bool) {
+        let json = self.json;
+        let all: Vec<_> = elements(json, list.start).collect();
+        let kept = all.iter().filter(|element| keep(element.start));
+        let kept: Vec<_> = kept.map(|element| &json[element.clone()]).collect();
+        if json[list.start] != b'[' || kept.len() < all.len() {
+            self.replace(list, [b"[", &*kept.join(&b','), b"]"].concat());
+        }
+    }
+
     /// Applies the edits.
     pub fn finish(mut self) -> Raw {
         self.edits.sort_by_key(|(span, _)| (span.start, span.end));
@@ -545,6 +557,24 @@ mod tests {
         check(&["a", "c"], r#"{ "\u0062":[2,{"a":"}"}] }"#);
         check(&["b", "c"], r#"{ "a" : 1 }"#);
         check(&["a", "b", "c"], "{  }");
+    }
+
+    #[test]
+    fn what_is_left_of_a_list_is_a_list() {
+        let check = |keep: &[u8], json: &str, expect: &str| {
+            let mut patch = Patch::new(json.as_bytes());
+            let list = find(json.as_bytes(), 0, "a").expect("all have one");
+            patch.keep_elements(list, |at| keep.contains(&json.as_bytes()[at]));
+            assert_eq!(patch.is_empty(), json == expect, "{json}");
+            assert_eq!(patch.finish().as_str(), expect, "{json}");
+        };
+        let list = r#"{ "a": [ 1 , [2,1], {"1":2} ], "b": [3] }"#;
+        check(b"1[{", list, list);
+        check(b"1{", list, r#"{ "a": [1,{"1":2}], "b": [3] }"#);
+        check(b"", list, r#"{ "a": [], "b": [3] }"#);
+        check(b"", r#"{"a":[ ]}"#, r#"{"a":[ ]}"#);
+        check(b"1\"{", r#"{"a":{"b":1}}"#, r#"{"a":[]}"#);
+        check(b"1\"{", r#"{"a":"[1]"}"#, r#"{"a":[]}"#);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::Proxy;
 use crate::{
     auth::Agent,
     catalog::Catalog,
-    governance::{Ending, Sight},
+    governance::{Answered, Ending, Sight},
     mcp::{
         Method, Raw,
         json::{self, Patch},
@@ -67,13 +67,7 @@ impl Listing {
         let mut patch = Patch::new(json);
         let lists = json::members(json, 0).filter(|it| it.is_alike(json, self.member));
         for listed in lists.map(|list| list.value) {
-            let entries: Vec<_> = json::elements(json, listed.start).collect();
-            let seen = entries.iter().filter(|entry| is_entry_seen(entry.start));
-            let seen: Vec<_> = seen.map(|entry| &json[entry.clone()]).collect();
-            // What is no list is not shown.
-            if json[listed.start] != b'[' || seen.len() < entries.len() {
-                patch.replace(listed, [b"[", &*seen.join(&b','), b"]"].concat());
-            }
+            patch.keep_elements(listed, is_entry_seen);
         }
         if patch.is_empty() {
             return list.clone();
@@ -89,11 +83,11 @@ impl Proxy {
         let catalog = self.board.catalog();
         let is_whole =
             matches!(sight, Sight::Everything) && catalog.shows_every_resource(&listing.server);
-        let Ending::Answered {
+        let Ending::Answered(Answered {
             outcome: Ok(list),
             revision,
             same_id,
-        } = ending
+        }) = ending
         else {
             return ending;
         };
@@ -103,10 +97,10 @@ impl Proxy {
         } else {
             aside_if_large(bytes, move || listing.seen(&list, &sight, &catalog)).await
         };
-        Ending::Answered {
+        Ending::Answered(Answered {
             outcome: Ok(seen),
             revision,
             same_id,
-        }
+        })
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::{
     backend::{Answer, Unanswered},
     catalog::{Tool, UriMap, rewrite},
-    governance::Ending,
+    governance::{Answered, Ending},
     mcp::{Era, Method, Outcome, Raw, error, tasks},
     names::{Scope, ServerName},
     router::Routed,
@@ -58,7 +58,7 @@ impl WayBack {
                 outcome,
                 revision,
                 is_of_one_agent,
-            }) => Ending::Answered {
+            }) => Ending::Answered(Answered {
                 outcome: self.translate(outcome),
                 revision: Some(revision.as_str()),
                 same_id: if is_of_one_agent {
@@ -66,7 +66,7 @@ impl WayBack {
                 } else {
                     SameId::Same
                 },
-            },
+            }),
             Err(Unanswered {
                 failure,
                 delivered,

@@ -1,7 +1,6 @@
 //! The rules of 2026-07-28: what a stateless request must carry, and what its results carry.
 
 use std::{
-    borrow::Cow,
     ops::Range,
     sync::{Arc, OnceLock},
 };
@@ -217,37 +216,28 @@ fn expect_header(headers: &HeaderMap, name: &HeaderName, expect: &str) -> Result
     }
 }
 
-/// Adds to an object of ours what every modern result carries.
-pub fn complete(members: &str, cacheable: bool) -> String {
-    let cache = if cacheable {
-        r#","ttlMs":0,"cacheScope":"private""#
-    } else {
-        ""
-    };
-    let comma = if members.is_empty() { "" } else { "," };
-    let info = server_info_member();
-    format!(r#"{{{members}{comma}"resultType":"complete"{cache},"_meta":{{{info}}}}}"#)
-}
-
 /// The `_meta` member that says who we are.
-pub fn server_info_member() -> Cow<'static, str> {
+pub fn server_info_member() -> String {
     let info = super::server_info();
-    Cow::Owned(format!(r#""{}":{info}"#, meta::SERVER_INFO))
+    format!(r#""{}":{info}"#, meta::SERVER_INFO)
 }
 
 /// The result of `server/discover`.
 pub fn discover_result(introduction: &Introduction) -> Raw {
     let supported = Revision::ALL.map(Revision::as_str);
-    let mut members = format!(
-        r#""supportedVersions":{},"capabilities":{}"#,
+    let mut result = format!(
+        r#"{{"supportedVersions":{},"capabilities":{}"#,
         json!(supported),
         introduction.capabilities
     );
     if let Some(instructions) = &introduction.instructions {
-        members.push_str(r#","instructions":"#);
-        members.push_str(&json!(instructions).to_string());
+        result.push_str(r#","instructions":"#);
+        result.push_str(&json!(instructions).to_string());
     }
-    Raw::parse(complete(&members, true)).expect("members of ours are JSON")
+    result.push_str(r#","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":{"#);
+    result.push_str(&server_info_member());
+    result.push_str("}}");
+    Raw::parse(result).expect("members of ours are JSON")
 }
 
 /// Makes the result of a legacy server one of 2026-07-28: what is missing is added at the front.

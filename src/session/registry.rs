@@ -126,16 +126,7 @@ impl Sessions {
         scope: Scope,
     ) -> Result<Arc<Session>, Unopened> {
         self.make_room(&agent)?;
-        let session = Arc::new(Session::new(kind, agent, scope));
-        if kind == Kind::Streamable {
-            session.report_to(&self.changes);
-        }
-        self.touch(&session);
-        self.adopt(&session);
-        if session.ended.is_cancelled() {
-            return Err(Unopened::Closed);
-        }
-        Ok(session)
+        self.register(Session::new(kind, agent, scope))
     }
 
     /// Registers a session of an earlier process.
@@ -144,8 +135,15 @@ impl Sessions {
     /// As [`Sessions::open`].
     pub fn take_back(&self, session: Session) -> Result<Arc<Session>, Unopened> {
         self.make_room(&session.agent)?;
+        self.register(session)
+    }
+
+    /// Registers a session for which there is room.
+    fn register(&self, session: Session) -> Result<Arc<Session>, Unopened> {
         let session = Arc::new(session);
-        session.report_to(&self.changes);
+        if session.kind == Kind::Streamable {
+            session.report_to(&self.changes);
+        }
         self.touch(&session);
         self.adopt(&session);
         if session.ended.is_cancelled() {

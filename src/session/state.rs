@@ -28,7 +28,7 @@ use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{GatewayId, Id, Level, Logs, Method, Outcome, Raw, Revision},
+    mcp::{GatewayId, Id, Level, Logs, Method, Outcome, Raw, Response, Revision},
     names::{Scope, ServerName},
 };
 
@@ -282,6 +282,12 @@ impl Session {
     /// Hands the client's answer to the server request `id`; whether one was waiting.
     pub fn answer(&self, id: &Id, outcome: Outcome) -> bool {
         self.questions.answer(id, outcome)
+    }
+
+    /// As [`Session::answer`], for what a client sent as an answer.
+    pub fn take_response(&self, response: Response) -> bool {
+        let id = response.id;
+        id.is_some_and(|id| self.answer(&id, response.outcome))
     }
 
     /// Hands the client's progress on a server request to its server; whether one waits for it.

@@ -153,19 +153,11 @@ impl Limit {
 }
 
 fn window_named(name: &str) -> Result<Window, String> {
-    [Window::Day, Window::Month, Window::Total]
-        .into_iter()
-        .find(|window| window_name(*window) == name)
-        .ok_or_else(|| format!("`{name}` is no window: these are day, month, total"))
-}
-
-/// What people call a window.
-pub(in super::super) const fn window_name(window: Window) -> &'static str {
-    match window {
-        Window::Day => "day",
-        Window::Month => "month",
-        Window::Total => "total",
-    }
+    let mut all = Window::ALL.into_iter();
+    all.find(|window| window.as_str() == name).ok_or_else(|| {
+        let names = Window::ALL.map(Window::as_str).join(", ");
+        format!("`{name}` is no window: these are {names}")
+    })
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -251,7 +243,7 @@ pub(super) fn allowed(agent: &StoredAgent, books: &Books) -> Option<String> {
         PolicyMode::All | PolicyMode::Denylist => false,
     });
     if nothing {
-        let mode = policy.map_or("none", |policy| mode_name(policy.mode));
+        let mode = policy.map_or("none", |policy| policy.mode.as_str());
         return Some(format!(
             "`{name}` may use nothing: {whose} is `{mode}` and lists nothing; `{change}` lets it call tools\n"
         ));
@@ -436,7 +428,7 @@ impl Flags {
             return Err(Failure::usage(format!(
                 "--tools, --prompts, --resources and --methods have no effect with the policy \
                  `{}`; write --policy allowlist or --policy denylist",
-                mode_name(mode)
+                mode.as_str()
             )));
         }
         let mut policy = old.unwrap_or_default();
@@ -484,21 +476,12 @@ fn profiles(names: &[String], books: &Books) -> Result<Vec<ProfileName>, Failure
     names.iter().map(find).collect()
 }
 
-const fn mode_name(mode: PolicyMode) -> &'static str {
-    match mode {
-        PolicyMode::All => "all",
-        PolicyMode::Allowlist => "allowlist",
-        PolicyMode::Denylist => "denylist",
-        PolicyMode::None => "none",
-    }
-}
-
 /// The policy on one line.
 pub(super) fn policy_shown(terms: &Terms) -> String {
     let Some(policy) = &terms.policy else {
         return "default".to_owned();
     };
-    let mut text = mode_name(policy.mode).to_owned();
+    let mut text = policy.mode.as_str().to_owned();
     let lists = [
         ("tools", &policy.tools),
         ("prompts", &policy.prompts),
@@ -521,9 +504,8 @@ pub(in super::super) fn budget_shown(terms: &Terms) -> String {
         None => "default".to_owned(),
         Some([]) => "off".to_owned(),
         Some(budgets) => {
-            let shown = |budget: &Budget| {
-                format!("{}/{}", budget.limit.exact(), window_name(budget.window))
-            };
+            let shown =
+                |budget: &Budget| format!("{}/{}", budget.limit.exact(), budget.window.as_str());
             budgets.iter().map(shown).collect::<Vec<_>>().join(" ")
         }
     }

@@ -40,8 +40,8 @@ fn names_are_masked_once() {
     let ticket = Ticket::open(&call);
     call.params = Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#).into());
     let named = Ticket::open(&call);
-    let [first, second] = [(); 2].map(|()| named.record(Ended::failed("not_found", false), None));
-    let other = ticket.record(Ended::failed("not_found", false), None);
+    let [first, second] = [(); 2].map(|()| named.record(&Ended::failed("not_found", false), None));
+    let other = ticket.record(&Ended::failed("not_found", false), None);
     let place =
         |name: &Option<Cow<'_, str>>| name.as_deref().map(|name| (name.to_owned(), name.as_ptr()));
     for (one, two) in [

@@ -10,8 +10,7 @@ use toml::de::DeValue;
 
 use super::super::super::books::Failure;
 use crate::config::{
-    ArgumentRule, Environment, Format, Mask, Notice, Rule, Scan, ScanAction, Severity, Source,
-    Terms, parse,
+    ArgumentRule, Environment, Format, Mask, Notice, Rule, Scan, Severity, Source, Terms, parse,
 };
 
 /// A scan on a command line.
@@ -83,29 +82,11 @@ fn terms_of(name: &str, lines: &str) -> Result<Terms, Failure> {
 
 /// Reads the name of a kind of rule.
 pub(super) fn rule(text: &str) -> Result<Rule, String> {
-    const ALL: [Rule; 5] = [
-        Rule::Args,
-        Rule::Budget,
-        Rule::Policy,
-        Rule::Rate,
-        Rule::Scan,
-    ];
-    ALL.into_iter()
-        .find(|rule| rule_name(*rule) == text)
-        .ok_or_else(|| {
-            let names = ALL.map(rule_name).join(", ");
-            format!("`{text}` is no kind of rule: these are {names}")
-        })
-}
-
-const fn rule_name(rule: Rule) -> &'static str {
-    match rule {
-        Rule::Args => "args",
-        Rule::Budget => "budget",
-        Rule::Policy => "policy",
-        Rule::Rate => "rate",
-        Rule::Scan => "scan",
-    }
+    let mut all = Rule::ALL.into_iter();
+    all.find(|rule| rule.as_str() == text).ok_or_else(|| {
+        let names = Rule::ALL.map(Rule::as_str).join(", ");
+        format!("`{text}` is no kind of rule: these are {names}")
+    })
 }
 
 /// The scan on one line.
@@ -123,7 +104,7 @@ pub(in super::super) fn scan_shown(terms: &Terms) -> String {
     ] {
         let shown = actions
             .iter()
-            .map(|(class, action)| format!("{place}.{class}={}", action_name(*action)));
+            .map(|(class, action)| format!("{place}.{class}={}", action.as_str()));
         parts.extend(shown);
     }
     if parts.is_empty() {
@@ -151,15 +132,6 @@ fn names<T>(map: &IndexMap<String, T>) -> Vec<String> {
     map.keys().cloned().collect()
 }
 
-const fn action_name(action: ScanAction) -> &'static str {
-    match action {
-        ScanAction::Block => "block",
-        ScanAction::Off => "off",
-        ScanAction::Redact => "redact",
-        ScanAction::Report => "report",
-    }
-}
-
 /// The names of the rules about arguments on one line; nothing where there are none.
 pub(in super::super) fn args_shown(terms: &Terms) -> String {
     let names: Vec<&str> = terms.args.iter().map(|rule| rule.name.as_str()).collect();
@@ -168,7 +140,7 @@ pub(in super::super) fn args_shown(terms: &Terms) -> String {
 
 /// What is only observed, on one line; nothing where all is enforced.
 pub(in super::super) fn observe_shown(terms: &Terms) -> String {
-    let names: Vec<&str> = terms.observe.iter().copied().map(rule_name).collect();
+    let names: Vec<&str> = terms.observe.iter().map(|rule| rule.as_str()).collect();
     names.join(" ")
 }
 

@@ -299,7 +299,8 @@ impl Backend {
         .filter(|(capability, _)| control.announces(capability))
         .map(|(_, flag)| flag)
         .collect();
-        if control.0.era() == Era::Legacy || announced.is_empty() || control.0.is_followed() {
+        let can_be = control.0.era() == Era::Modern && !announced.is_empty();
+        if !can_be || !control.0.begin_following() {
             return;
         }
         let flags: Vec<_> = announced

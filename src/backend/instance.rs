@@ -62,9 +62,9 @@ impl Connection {
             && self.hello.capabilities.member("logging").is_some()
     }
 
-    /// Whether the stream of list changes was opened before; from now on it counts as open.
-    pub(crate) fn is_followed(&self) -> bool {
-        self.followed.swap(true, Ordering::Relaxed)
+    /// Notes that the stream of list changes is opened; whether it was not before.
+    pub(crate) fn begin_following(&self) -> bool {
+        !self.followed.swap(true, Ordering::Relaxed)
     }
 
     /// Ends the connection, politely where the transport allows it.

@@ -243,13 +243,13 @@ impl Shared {
     pub(super) fn note_start(&self, mux: &Arc<Mux>) {
         self.reads.done.store(0, Ordering::SeqCst);
         self.reach.note_catalogs(mux);
-        self.breaker.is_back(&Owner::Shared);
+        self.breaker.note_back(&Owner::Shared);
     }
 
     /// Notes that a connection beside the catalog's, of an instance of `lineage`, was made.
     pub(super) fn note_start_beside(&self, lineage: &Lineage) {
         self.reach.note_beside();
-        self.breaker.is_back(lineage.owner());
+        self.breaker.note_back(lineage.owner());
     }
 
     /// Notes that the server looks away from where the instance of `lineage` is.
@@ -261,10 +261,10 @@ impl Shared {
     }
 
     /// Notes that a check which a suspicion led to was answered where the instance of `lineage` is.
-    pub(super) fn is_there(&self, lineage: &Lineage) {
+    pub(super) fn note_there(&self, lineage: &Lineage) {
         // The connections of a program say nothing of whether another can be made.
         if self.reach.is_common() {
-            self.breaker.is_back(lineage.owner());
+            self.breaker.note_back(lineage.owner());
         }
     }
 
@@ -337,7 +337,7 @@ impl Shared {
     }
 
     /// It answers as it did not for a while: it is to be listed again.
-    pub(super) fn is_well_again(&self) {
+    pub(super) fn note_well_again(&self) {
         if self.joined.get().is_some() {
             // Of replicas one is listed, and it may be another.
             self.life().take(Event::Greeted, None);
@@ -346,10 +346,10 @@ impl Shared {
     }
 
     /// The instance of `lineage` answers as it did not for a while.
-    pub(super) fn is_well_again_on(&self, lineage: &Lineage) {
+    pub(super) fn note_well_again_on(&self, lineage: &Lineage) {
         if self.is_catalogs(lineage) {
             self.reach.note_back();
-            return self.is_well_again();
+            return self.note_well_again();
         }
         lineage.life.take(Event::Greeted, None);
         if self.is_listed() {
@@ -359,9 +359,9 @@ impl Shared {
 
     /// A call was answered where the instance of `lineage` is, to which our credential was refused: at once,
     /// or where that was so only just, after a while.
-    pub(super) fn is_taken_again_on(self: &Arc<Self>, lineage: &Lineage) {
+    pub(super) fn note_taken_again_on(self: &Arc<Self>, lineage: &Lineage) {
         if !self.is_catalogs(lineage) {
-            return self.is_well_again_on(lineage);
+            return self.note_well_again_on(lineage);
         }
         let now = Instant::now();
         let mut taken = lock(&self.taken_again);
@@ -372,7 +372,7 @@ impl Shared {
         let Some(next) = next.filter(|next| now < *next) else {
             taken.last = Some(now);
             drop(taken);
-            return self.is_well_again_on(lineage);
+            return self.note_well_again_on(lineage);
         };
         taken.is_due = true;
         drop(taken);
@@ -388,7 +388,7 @@ impl Shared {
             };
             // A listing, or a check, may have been as quick.
             if shared.life().state() == State::NeedsReauth {
-                shared.is_well_again_on(&shared.lineage);
+                shared.note_well_again_on(&shared.lineage);
             }
         });
     }
@@ -525,12 +525,12 @@ mod tests {
         lineage.life.take(Event::Refused, None);
         let asked = || *shared.changes.borrow();
         for _ in 0..1000 {
-            shared.is_taken_again_on(&lineage);
+            shared.note_taken_again_on(&lineage);
         }
         assert_eq!(asked(), 1, "the first leads to one at once");
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            shared.is_taken_again_on(&lineage);
+            shared.note_taken_again_on(&lineage);
         }
         assert!((6..=7).contains(&asked()), "{} in a minute", asked());
         let before = asked();

@@ -19,7 +19,6 @@ use super::{
     lineage::{Callers, Lineage},
     maker::Wanted,
     pool::{Lease, Pool},
-    shared::{REFUSED, SPOKEN},
     supervisor::ATTEMPTS_AWAITED,
 };
 use crate::{
@@ -305,14 +304,14 @@ impl Backend {
         match self.config().era {
             EraPin::Legacy => Some(Era::Legacy),
             EraPin::Modern => Some(Era::Modern),
-            EraPin::Auto => (self.maker.shared.knows(client) == SPOKEN).then_some(client),
+            EraPin::Auto => self.maker.shared.speaks(client).then_some(client),
         }
     }
 
     /// The era to speak for a client where that of the catalog's connection is `catalog`.
     fn era_beside(&self, catalog: Era, client: Era) -> Era {
         // A server that was found to be legacy was asked for the modern era and declined.
-        let is_refused = client == Era::Modern || self.maker.shared.knows(client) == REFUSED;
+        let is_refused = client == Era::Modern || self.maker.shared.has_refused(client);
         if is_refused { catalog } else { client }
     }
 
@@ -353,7 +352,7 @@ impl Backend {
     }
 
     fn may_switch(&self, era: Era) -> bool {
-        self.config().era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
+        self.config().era == EraPin::Auto && self.maker.shared.speaks(other(era))
     }
 
     fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, Failure> {

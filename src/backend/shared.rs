@@ -118,8 +118,8 @@ const LISTENERS_STARTED_MAX: usize = 4;
 const READ_LOOK: Duration = Duration::from_millis(50);
 
 const UNKNOWN: u8 = 0;
-pub(super) const SPOKEN: u8 = 1;
-pub(super) const REFUSED: u8 = 2;
+const SPOKEN: u8 = 1;
+const REFUSED: u8 = 2;
 
 impl Shared {
     pub(super) fn new(
@@ -172,8 +172,14 @@ impl Shared {
         self.era(era).store(REFUSED, Ordering::Relaxed);
     }
 
-    pub(super) fn knows(&self, era: Era) -> u8 {
-        self.era(era).load(Ordering::Relaxed)
+    /// Whether it is known to speak `era`.
+    pub(super) fn speaks(&self, era: Era) -> bool {
+        self.era(era).load(Ordering::Relaxed) == SPOKEN
+    }
+
+    /// Whether it is known not to speak `era`.
+    pub(super) fn has_refused(&self, era: Era) -> bool {
+        self.era(era).load(Ordering::Relaxed) == REFUSED
     }
 
     /// Where the server stands.

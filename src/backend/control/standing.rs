@@ -9,10 +9,7 @@ use futures_util::future::select_all;
 use tokio::sync::watch;
 
 use super::Control;
-use crate::{
-    backend::{Backend, State, instance::Phase, life::Lists, shared::Shared},
-    task::Tasks,
-};
+use crate::backend::{Backend, State, instance::Phase, life::Lists, shared::Shared};
 
 /// Whether a server can be listed.
 #[derive(Clone, Debug)]
@@ -170,14 +167,6 @@ impl Following {
                 return;
             }
             self.stirred().await;
-        }
-    }
-
-    /// Completes at the next change, or when the gateway stops.
-    pub async fn changed_or(&mut self, tasks: &Tasks) {
-        tokio::select! {
-            () = self.changed() => {}
-            () = tasks.stop_token().cancelled() => {}
         }
     }
 

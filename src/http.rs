@@ -37,8 +37,7 @@ use crate::{
     proxy::{self, Proxy},
     session::{Session, registry::Unopened},
     status::Status,
-    task::Tasks,
-    telemetry::Presence,
+    task::{Presence, Tasks},
 };
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     config::{Health, Probe, Server},
     lock::lock,
-    mcp::{Era, Method, Outcome, Raw},
+    mcp::{Era, Method, Outcome},
 };
 
 /// Least time from one check to another that a call which failed leads to.
@@ -291,10 +291,7 @@ async fn ask(
 ) -> Result<Outcome, Failure> {
     // `server/discover` is of that era, whatever else is spoken.
     let is_modern = connection.era() == Era::Modern || *method == Method::Discover;
-    let params = is_modern.then(|| {
-        let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
-        Raw::parse(params).expect("our own JSON")
-    });
+    let params = is_modern.then(handshake::own_params);
     let request = control(method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;

@@ -47,7 +47,7 @@ impl Standing {
 
 /// How well a replica stands to be listed, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(in crate::backend) enum Rank {
+pub(in crate::backend) enum ListingRank {
     Well,
     /// Some of its lists could not be read.
     InPart,
@@ -59,7 +59,7 @@ pub(in crate::backend) enum Rank {
     Down,
 }
 
-impl Rank {
+impl ListingRank {
     fn of(phase: &Phase, shared: &Shared) -> Self {
         let life = shared.life();
         match phase {
@@ -95,10 +95,10 @@ impl Followed {
         }
     }
 
-    fn rank(&self) -> Rank {
+    fn rank(&self) -> ListingRank {
         // A copy: whoever notes something in a life looks at the phase meanwhile.
         let phase = self.phase.borrow().clone();
-        Rank::of(&phase, &self.shared)
+        ListingRank::of(&phase, &self.shared)
     }
 
     fn control(&self) -> Option<Control> {
@@ -177,7 +177,7 @@ impl Following {
 
     /// Whether a replica other than that of `control` can be listed, as far as anybody knows.
     pub fn has_other(&self, control: &Control) -> bool {
-        let mut well = self.all.iter().filter(|it| it.rank() == Rank::Well);
+        let mut well = self.all.iter().filter(|it| it.rank() == ListingRank::Well);
         well.any(|it| it.control().is_some_and(|other| other != *control))
     }
 
@@ -192,8 +192,11 @@ impl Following {
     pub fn behind(&mut self) -> Vec<Control> {
         let listed = self.now();
         let behind = self.all.iter().filter(|it| match it.rank() {
-            Rank::InPart | Rank::Unreadable => true,
-            Rank::Well | Rank::Connecting | Rank::Refused | Rank::Down => false,
+            ListingRank::InPart | ListingRank::Unreadable => true,
+            ListingRank::Well
+            | ListingRank::Connecting
+            | ListingRank::Refused
+            | ListingRank::Down => false,
         });
         let behind = behind.filter_map(Followed::control);
         behind
@@ -218,7 +221,7 @@ impl Backend {
     }
 
     /// How well it stands to be listed.
-    pub(in crate::backend) fn listing_rank(&self) -> Rank {
-        Rank::of(&self.catalog.phase(), &self.maker.shared)
+    pub(in crate::backend) fn listing_rank(&self) -> ListingRank {
+        ListingRank::of(&self.catalog.phase(), &self.maker.shared)
     }
 }

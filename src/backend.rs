@@ -242,7 +242,7 @@ impl Backend {
         owner.take_listed(control, missing);
         owner.maker.shared.note_listed();
         if owner.is_current(control) {
-            owner.breaker.is_back(&Owner::Shared);
+            owner.breaker.note_back(&Owner::Shared);
         }
     }
 

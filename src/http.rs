@@ -37,8 +37,7 @@ use crate::{
     proxy::{self, Proxy},
     session::{Session, registry::Unopened},
     status::Status,
-    task::Tasks,
-    telemetry::Presence,
+    task::{Presence, Tasks},
 };
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
@@ -121,14 +120,14 @@ impl Edge {
             return text(StatusCode::NOT_FOUND, &format!("not found; {WAY}"));
         };
         if !route.is_mcp() {
-            return self.answer(route, peer, request).await;
+            return self.answer(route, form, peer, request).await;
         }
         if let Some(answer) = cors::preflight(request, route.verbs().1) {
             return answer;
         }
         let page = cors::Page::behind(request);
         let asks_gateway = request.headers().contains_key(GATEWAY);
-        let mut response = self.answer(route, peer, request).await;
+        let mut response = self.answer(route, form, peer, request).await;
         if asks_gateway && response.status().is_success() {
             self.gateway().sign(response.headers_mut());
             self.proxy.backends().behind().tell(response.headers_mut());
@@ -160,10 +159,10 @@ impl Edge {
     async fn answer(
         self: &Arc<Self>,
         route: Route,
+        form: Form,
         peer: IpAddr,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
-        let form = Form::of(Some(&route), request.method());
         if let Some(scope) = route.scope()
             && !self.proxy.has(scope)
         {
@@ -181,7 +180,7 @@ impl Edge {
         let agent = match governance.directory().identify(request.headers()) {
             Ok(agent) => agent,
             Err(stranger) => {
-                let is_refused = route.needs_agent();
+                let is_refused = route.is_mcp();
                 // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
                 // one.
                 if is_refused || stranger != Unidentified::Missing {
@@ -307,16 +306,8 @@ impl Route {
         }
     }
 
-    /// Whether clients speak MCP there.
+    /// Whether clients speak MCP there, which is for agents only.
     fn is_mcp(&self) -> bool {
-        match self {
-            Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
-        }
-    }
-
-    /// Whether it is for agents only.
-    fn needs_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
             Self::Health | Self::Metrics | Self::Ready | Self::Status => false,

@@ -15,15 +15,7 @@ mod told;
 mod upstream;
 mod wait;
 
-use std::{
-    collections::HashSet,
-    panic::AssertUnwindSafe,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
@@ -45,7 +37,7 @@ use crate::{
         server_info, state::Kind as SessionKind,
     },
     store::Store,
-    task::Tasks,
+    task::{Presence, Tasks},
 };
 use listing::Listing;
 use memory::Memory;
@@ -61,7 +53,7 @@ pub struct Proxy {
     sessions: Sessions,
     settings: ArcSwap<Settings>,
     /// Requests that are being answered, but for listen streams.
-    running: AtomicU64,
+    running: Presence,
     /// What outlives the process, where anything does.
     memory: Option<Memory>,
     tasks: Tasks,
@@ -118,7 +110,7 @@ impl Proxy {
                 config.session_idle_timeout,
             ),
             settings: ArcSwap::from_pointee(Settings::new(config)),
-            running: AtomicU64::new(0),
+            running: Presence::default(),
             memory: store.map(Memory::new),
             tasks: tasks.clone(),
         }
@@ -203,7 +195,7 @@ impl Proxy {
 
     /// Requests that have not been answered yet; streams that only tell of changes do not count.
     pub fn in_flight(&self) -> u64 {
-        self.running.load(Ordering::SeqCst)
+        self.running.now()
     }
 
     /// Whether the gateway is stopping: it answers what it has taken, and takes nothing more.
@@ -223,7 +215,7 @@ impl Proxy {
     /// Answers one request.
     pub async fn answer(&self, call: Box<Call>) -> Outcome {
         // Whoever begins to drain looks at the count after it said so: one of both sees the other.
-        let _running = (call.method != Method::Listen).then(|| Running::new(&self.running));
+        let _running = (call.method != Method::Listen).then(|| self.running.enter());
         if self.is_draining() && call.method != Method::Ping {
             return Box::pin(self.turn_away(call)).await;
         }
@@ -472,22 +464,6 @@ pub fn draining() -> RpcError {
     RpcError::new(error::INTERNAL, message)
         .with(json!({ "reason": DRAINING }))
         .retry_soon()
-}
-
-/// Counts a request until it is answered or given up.
-struct Running<'a>(&'a AtomicU64);
-
-impl<'a> Running<'a> {
-    fn new(count: &'a AtomicU64) -> Self {
-        count.fetch_add(1, Ordering::SeqCst);
-        Self(count)
-    }
-}
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
 }
 
 /// What a new config did to the servers.

@@ -1,12 +1,6 @@
 //! The downstream edge on stdin and stdout, for clients that launch a command. Both eras.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::BytesMut;
 use tokio::{
@@ -34,7 +28,7 @@ use crate::{
         replay::{Item, Stream},
         state::Kind,
     },
-    task::Tasks,
+    task::{Presence, Present, Tasks},
 };
 
 /// Serves one client until its input ends or `stop` is cancelled.
@@ -45,7 +39,7 @@ pub struct Edge {
     stream: Arc<Stream>,
     agent: Arc<Agent>,
     /// Requests under way but for those that listen.
-    calls: Arc<AtomicUsize>,
+    calls: Presence,
     /// Cancelled when the input has ended: nothing is left to be listened to.
     listening: CancellationToken,
     tasks: Tasks,
@@ -62,7 +56,7 @@ impl Edge {
             session,
             stream,
             agent,
-            calls: Arc::default(),
+            calls: Presence::default(),
             listening: CancellationToken::new(),
             tasks: tasks.clone(),
         })
@@ -102,7 +96,7 @@ impl Edge {
 
     /// Whether a call is under way, or its answer on the way to the stream: those are no longer in flight.
     fn is_calling(&self) -> bool {
-        self.calls.load(Ordering::Relaxed) > 0
+        self.calls.now() > 0
     }
 
     /// Ends the session; whether no call was under way. Streams that are listened to end like this.
@@ -281,7 +275,7 @@ impl Edge {
         Ok(Started::Running(RunningCall {
             answer,
             events,
-            counted: (!listens).then(|| Counted::new(&self.calls)),
+            counted: (!listens).then(|| self.calls.enter()),
         }))
     }
 
@@ -339,23 +333,7 @@ struct RunningCall {
     answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, Running)> + Send>>,
     events: EventReader,
     /// Counts it until it is answered; `None` for a listen stream.
-    counted: Option<Counted>,
-}
-
-/// One of the requests under way.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    counted: Option<Present>,
 }
 
 /// Pause between looks at the calls that are still running.

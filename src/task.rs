@@ -2,12 +2,13 @@
 
 mod aside;
 mod departures;
+mod presence;
 mod steady;
 
 use std::{
     future::Future,
     pin::Pin,
-    sync::{Arc, atomic::AtomicUsize},
+    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -17,6 +18,7 @@ use tracing::{Instrument, Span};
 
 pub(crate) use aside::{LARGE_BYTES, aside, aside_if_large};
 pub(crate) use departures::Depart;
+pub(crate) use presence::{Presence, Present};
 pub(crate) use steady::Steady;
 
 /// Nearer than any timeout that is set for each call or connection.
@@ -33,7 +35,7 @@ struct Group {
     stop: CancellationToken,
     runtime: Handle,
     /// Requests that are not answered yet.
-    under_way: Arc<AtomicUsize>,
+    under_way: Presence,
     /// What log lines of the tasks are about.
     around: Span,
 }
@@ -49,7 +51,7 @@ impl Tasks {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
-            under_way: Arc::default(),
+            under_way: Presence::default(),
             around: Span::none(),
         }))
     }
@@ -70,7 +72,7 @@ impl Tasks {
             drain: drain.clone(),
             stop: stop.clone(),
             runtime: runtime.clone(),
-            under_way: Arc::clone(under_way),
+            under_way: under_way.clone(),
             around: span,
         }))
     }

@@ -2,10 +2,7 @@
 
 use std::{
     io::{self, IsTerminal},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -58,33 +55,6 @@ pub struct InvalidLog {
     pub level: String,
     /// What is wrong with it.
     pub reason: String,
-}
-
-/// Counts who is present, such as readers of streams.
-#[derive(Clone, Debug, Default)]
-pub struct Presence(Arc<AtomicU64>);
-
-/// Somebody is present until this is dropped.
-#[derive(Debug)]
-pub struct Present(Arc<AtomicU64>);
-
-impl Presence {
-    /// Counts one more.
-    pub fn enter(&self) -> Present {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Present(Arc::clone(&self.0))
-    }
-
-    /// How many there are.
-    pub fn now(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Present {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Buckets for each doubling; four keep the error of a percentile under 13 %, and far below that
@@ -255,17 +225,6 @@ mod tests {
         assert_eq!(count, 5);
         let expect = [(128e-6, 2), (256e-6, 1), (1.048_576, 1), (f64::INFINITY, 1)];
         assert_eq!(filled, expect, "an edge belongs to the bucket above it");
-    }
-
-    #[test]
-    fn who_leaves_is_counted_no_longer() {
-        let presence = Presence::default();
-        let (one, other) = (presence.enter(), presence.enter());
-        assert_eq!(presence.now(), 2);
-        drop(one);
-        assert_eq!(presence.now(), 1);
-        drop(other);
-        assert_eq!(presence.now(), 0);
     }
 
     #[test]

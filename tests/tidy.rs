@@ -18,34 +18,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "http",
         &[
-            "proxy",
-            "session",
-            "status",
-            "auth",
-            "mcp",
-            "names",
-            "telemetry",
-            "config",
-            "socket",
-            "task",
-            "clock",
-            "body",
-            "lock",
+            "proxy", "session", "status", "auth", "mcp", "names", "config", "socket", "task",
+            "clock", "body", "lock",
         ],
     ),
     (
         "stdio",
         &[
-            "http",
-            "proxy",
-            "session",
-            "backend",
-            "auth",
-            "mcp",
-            "names",
-            "telemetry",
-            "config",
-            "task",
+            "http", "proxy", "session", "backend", "auth", "mcp", "names", "config", "task",
         ],
     ),
     ("control", &["task"]),
@@ -168,7 +148,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Where the typed model of rmcp may be used: never for messages we relay.
-const RMCP: &[&str] = &["builtin", "cli"];
+const RMCP: &[&str] = &["builtin"];
 
 /// Lines of a source file, inline tests included.
 const LINES_MAX: usize = 900;

@@ -101,7 +101,7 @@ impl Backend {
     fn note_credential<T>(&self, lineage: &Lineage, outcome: &Result<T, Unanswered>) {
         match outcome {
             Ok(_) if lineage.life.state() == State::NeedsReauth => {
-                self.maker.shared.is_taken_again_on(lineage);
+                self.maker.shared.note_taken_again_on(lineage);
             }
             Err(Unanswered {
                 failure: refusal @ Failure::Unauthorized { .. },

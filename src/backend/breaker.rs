@@ -381,11 +381,11 @@ impl Breaker {
     }
 
     /// The server was connected anew, for `owner` where that is not for all.
-    pub(super) fn is_back(&self, owner: &Owner) {
+    pub(super) fn note_back(&self, owner: &Owner) {
         let mut cores = self.lock();
-        cores.server.is_back();
+        cores.server.note_back();
         if let Some(own) = cores.apart.get_mut(owner) {
-            own.core.is_back();
+            own.core.note_back();
         }
     }
 

@@ -18,8 +18,7 @@ use super::{
     instance::{Connection, Instance, Phase},
     lineage::{Callers, Lineage},
     maker::Wanted,
-    pool::{Lease, Pool},
-    shared::{REFUSED, SPOKEN},
+    pool::{Loan, Pool},
     supervisor::ATTEMPTS_AWAITED,
 };
 use crate::{
@@ -61,21 +60,21 @@ pub(super) struct Served {
     pub(super) connection: Arc<Connection>,
     pub(super) instance: Arc<Instance>,
     /// What keeps it from serving anybody else meanwhile, where it must not.
-    pub(super) lease: Option<Lease>,
+    pub(super) loan: Option<Loan>,
 }
 
 impl Served {
     /// Notes that a call is made on it.
     pub(super) fn note_call(&mut self) {
-        if let Some(lease) = &mut self.lease {
-            lease.note_call();
+        if let Some(loan) = &mut self.loan {
+            loan.note_call();
         }
     }
 
     /// Notes that the call was answered.
     pub(super) fn note_answer(&mut self) {
-        if let Some(lease) = &mut self.lease {
-            lease.note_answer();
+        if let Some(loan) = &mut self.loan {
+            loan.note_answer();
         }
     }
 }
@@ -118,7 +117,7 @@ impl Backend {
         Some(Served {
             connection,
             instance,
-            lease: None,
+            loan: None,
         })
     }
 
@@ -161,7 +160,7 @@ impl Backend {
 
     async fn served_as_known(&self, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
         if let Some(pool) = self.lends(wish) {
-            return self.leased(pool, wish, era).await;
+            return self.lent(pool, wish, era).await;
         }
         let mut instance = self.instance(wish.client, era)?;
         if self.is_awaited(&instance) {
@@ -180,7 +179,7 @@ impl Backend {
         Ok(Served {
             connection,
             instance,
-            lease: None,
+            loan: None,
         })
     }
 
@@ -196,23 +195,23 @@ impl Backend {
         (!stands).then_some(pool)
     }
 
-    async fn leased(&self, pool: &Pool, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
+    async fn lent(&self, pool: &Pool, wish: Wish<'_>, era: Era) -> Result<Served, Failure> {
         let turn = pool.turn(wish.until).await?;
         let key = self.lending_key(wish.client, era);
         pool.settled(&key).await;
-        let lease = pool.lend(turn, key.clone(), |before| {
+        let loan = pool.lend(turn, key.clone(), |before| {
             self.begin(&key, wish.client, before)
         });
-        let lease = lease.inspect_err(|_| {
+        let loan = loan.inspect_err(|_| {
             // Behind a URL the next one need not wait where that finds the server.
             self.catalog.hurry();
         })?;
-        let connection = lease.instance.connection().await;
-        lease.note_start(connection.is_ok());
+        let connection = loan.instance.connection().await;
+        loan.note_start(connection.is_ok());
         Ok(Served {
             connection: connection?,
-            instance: Arc::clone(&lease.instance),
-            lease: Some(lease),
+            instance: Arc::clone(&loan.instance),
+            loan: Some(loan),
         })
     }
 
@@ -271,7 +270,7 @@ impl Backend {
 
     /// A connection other than `old`, which has ended.
     pub(super) async fn reconnected(&self, old: Served, wish: Wish<'_>) -> Result<Served, Failure> {
-        if old.lease.is_some() {
+        if old.loan.is_some() {
             // The next one may be in need of its place.
             let failed = Arc::clone(&old.instance);
             drop(old);
@@ -305,14 +304,14 @@ impl Backend {
         match self.config().era {
             EraPin::Legacy => Some(Era::Legacy),
             EraPin::Modern => Some(Era::Modern),
-            EraPin::Auto => (self.maker.shared.knows(client) == SPOKEN).then_some(client),
+            EraPin::Auto => self.maker.shared.speaks(client).then_some(client),
         }
     }
 
     /// The era to speak for a client where that of the catalog's connection is `catalog`.
     fn era_beside(&self, catalog: Era, client: Era) -> Era {
         // A server that was found to be legacy was asked for the modern era and declined.
-        let is_refused = client == Era::Modern || self.maker.shared.knows(client) == REFUSED;
+        let is_refused = client == Era::Modern || self.maker.shared.has_refused(client);
         if is_refused { catalog } else { client }
     }
 
@@ -353,7 +352,7 @@ impl Backend {
     }
 
     fn may_switch(&self, era: Era) -> bool {
-        self.config().era == EraPin::Auto && self.maker.shared.knows(other(era)) == SPOKEN
+        self.config().era == EraPin::Auto && self.maker.shared.speaks(other(era))
     }
 
     fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, Failure> {

@@ -24,7 +24,7 @@ pub use standing::{Following, Standing};
 
 use crate::{
     catalog::{ByKind, FirstPage, Kind},
-    config::{EraPin, Transport},
+    config::EraPin,
     mcp::{Era, Method, Raw, error},
     task::aside_if_large,
 };
@@ -299,7 +299,8 @@ impl Backend {
         .filter(|(capability, _)| control.announces(capability))
         .map(|(_, flag)| flag)
         .collect();
-        if control.0.era() == Era::Legacy || announced.is_empty() || control.0.is_followed() {
+        let can_be = control.0.era() == Era::Modern && !announced.is_empty();
+        if !can_be || !control.0.begin_following() {
             return;
         }
         let flags: Vec<_> = announced
@@ -368,38 +369,6 @@ fn capability(kind: Kind) -> &'static str {
 /// Whether a server refused since it has no such method.
 fn lacks_method(refusal: &Raw) -> bool {
     error::code(refusal) == Some(error::METHOD_NOT_FOUND)
-}
-
-impl Transport {
-    /// How it is reached, without secrets: the program, or the URL without its query, and without a path
-    /// that came of the environment.
-    pub(super) fn to_address(&self) -> String {
-        match self {
-            Self::Builtin => "builtin".to_owned(),
-            Self::Stdio(command) => command.program.clone(),
-            Self::Auto(remote)
-            | Self::Http(remote)
-            | Self::Sse(remote)
-            | Self::WebSocket(remote) => {
-                let (url, path) = (&remote.url, remote.shown_path());
-                let scheme = url.scheme_str().unwrap_or_default();
-                let host = url.authority().map_or("", |authority| authority.as_str());
-                format!("{scheme}://{host}{path}")
-            }
-        }
-    }
-}
-
-/// How a server is reached, in a word.
-pub(super) fn transport_name(transport: &Transport) -> &'static str {
-    match transport {
-        Transport::Auto(_) => "auto",
-        Transport::Builtin => "builtin",
-        Transport::Http(_) => "http",
-        Transport::Sse(_) => "sse",
-        Transport::Stdio(_) => "stdio",
-        Transport::WebSocket(_) => "websocket",
-    }
 }
 
 #[cfg(test)]

@@ -551,39 +551,23 @@ impl Failure {
 
     /// Whether the server refuses the era itself, rather than being out of order.
     pub(super) fn refuses_era(&self) -> bool {
-        match self {
-            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. } => true,
-            Self::Http { status, .. } => {
-                status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS
-            }
-            Self::Absent { .. }
-            | Self::BackingOff { .. }
-            | Self::BreakerOpen { .. }
-            | Self::Cancelled { .. }
-            | Self::Connect { .. }
-            | Self::Crossing(_)
-            | Self::Directory { .. }
-            | Self::Disabled
-            | Self::Echo
-            | Self::Garbled { .. }
-            | Self::Header { .. }
-            | Self::InstancesBusy { .. }
-            | Self::Lost { .. }
-            | Self::Ourselves
-            | Self::Overloaded { .. }
-            | Self::RequestTooLarge { .. }
-            | Self::ResponseTooLarge { .. }
-            | Self::SessionGone
-            | Self::Spawn { .. }
-            | Self::StartsLimited { .. }
-            | Self::Startup { .. }
-            | Self::Timeout { .. }
-            | Self::Unread { .. }
-            | Self::Tls { .. }
-            | Self::Unauthorized { .. }
-            | Self::Unknown
-            | Self::Unlisted { .. } => false,
-        }
+        let is_said = matches!(
+            self,
+            Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. }
+        );
+        is_said || self.is_old_refusal()
+    }
+
+    /// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
+    pub(super) fn is_old_refusal(&self) -> bool {
+        matches!(self, Self::Http { status, .. }
+            if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// What an answer with this `status` means where that is that our credential is not taken.
+    pub(super) fn of_credential(status: StatusCode) -> Option<Self> {
+        let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        is_refused.then_some(Self::Unauthorized { status })
     }
 }
 

@@ -104,7 +104,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
                 hello = initialize(link, capabilities) => match hello {
                     Ok(hello) => return Ok(hello),
                     Err(Failure::Refused { .. }) => discovered.await,
-                    Err(failure) if is_old_refusal(&failure) => discovered.await,
+                    Err(failure) if failure.is_old_refusal() => discovered.await,
                     Err(failure) => return Err(failure),
                 },
             }
@@ -113,7 +113,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     let verdict = match outcome {
         Ok(outcome) => settle(link, outcome).await?,
         // Nor is what is no answer one of this era.
-        Err(failure) if is_old_refusal(&failure) || is_garbled(&failure) => Verdict::Legacy,
+        Err(failure) if failure.is_old_refusal() || is_garbled(&failure) => Verdict::Legacy,
         Err(failure) => return Err(failure),
     };
     match verdict {
@@ -142,14 +142,18 @@ pub(super) fn own_envelope() -> String {
     meta::envelope(Some(&info), &RELAYED, None)
 }
 
+/// The params of a modern request of our own that has no others.
+pub(super) fn own_params() -> Raw {
+    let params = format!(r#"{{"_meta":{{{}}}}}"#, own_envelope());
+    Raw::parse(params).expect("our own JSON")
+}
+
 /// Capabilities of clients that are relayed.
 pub(super) const RELAYED: Raw =
     Raw::from_static(r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#);
 
 async fn discover(link: &Link) -> Result<Outcome, Failure> {
-    let params = format!(r#"{{"_meta":{{{}}}}}"#, own_envelope());
-    let params = Raw::parse(params).expect("our own JSON");
-    link.request(&control(&Method::Discover, Some(params)))
+    link.request(&control(&Method::Discover, Some(own_params())))
         .await
 }
 
@@ -218,7 +222,7 @@ pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
     match answer {
         Ok(Ok(_)) => false,
         Ok(Err(refusal)) => error::code(refusal).is_some_and(|code| DOUBTFUL.contains(&code)),
-        Err(failure) => is_old_refusal(failure),
+        Err(failure) => failure.is_old_refusal(),
     }
 }
 
@@ -254,7 +258,7 @@ pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> b
         ),
         (Era::Modern, Ok(Ok(result))) => !matches!(verdict(Ok(result.clone())), Verdict::Modern(_)),
         (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
-        (Era::Modern, Err(failure)) => is_old_refusal(failure),
+        (Era::Modern, Err(failure)) => failure.is_old_refusal(),
         (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
     }
 }
@@ -299,12 +303,6 @@ fn is_of_another_era(refusal: &Raw) -> bool {
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let message = message.to_ascii_lowercase();
     WORDS.iter().any(|words| message.contains(words))
-}
-
-/// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
-fn is_old_refusal(failure: &Failure) -> bool {
-    matches!(failure, Failure::Http { status, .. }
-        if status.is_client_error() && *status != http::StatusCode::TOO_MANY_REQUESTS)
 }
 
 fn is_garbled(failure: &Failure) -> bool {

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     config::{Health, Probe, Server},
     lock::lock,
-    mcp::{Era, Method, Outcome, Raw},
+    mcp::{Era, Method, Outcome},
 };
 
 /// Least time from one check to another that a call which failed leads to.
@@ -65,7 +65,7 @@ pub(super) async fn until_dead(
         tokio::select! {
             reason = watch.until_dead(&mut misses) => return reason,
             reason = watch.until_another() => return reason,
-            () = watch.is_outdated(&mut rewrites) => {}
+            () = watch.until_outdated(&mut rewrites) => {}
         }
     }
 }
@@ -81,7 +81,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// Completes when `health` says something else.
-    async fn is_outdated(&self, rewrites: &mut Rewrites) {
+    async fn until_outdated(&self, rewrites: &mut Rewrites) {
         while self.written.now().health == self.health {
             rewrites.changed().await;
         }
@@ -92,7 +92,7 @@ impl Watch<'_> {
         if health.probe == Probe::Off {
             if misses.count > 0 {
                 // No check will find that it answers.
-                self.is_well_again(misses);
+                self.note_well_again(misses);
             }
             return std::future::pending().await;
         }
@@ -114,7 +114,7 @@ impl Watch<'_> {
                 self.shared.suspect_from(self.lineage);
             }
             if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
-                self.is_well_again(misses);
+                self.note_well_again(misses);
             }
             if !in_a_hurry && mux.silence() < health.interval {
                 continue;
@@ -128,11 +128,11 @@ impl Watch<'_> {
             match finding {
                 Finding::Well => {
                     if in_a_hurry {
-                        self.shared.is_there(self.lineage);
+                        self.shared.note_there(self.lineage);
                     }
                     let is_refused = self.lineage.life.state() == State::NeedsReauth;
                     if misses.count > 0 || is_refused {
-                        self.is_well_again(misses);
+                        self.note_well_again(misses);
                     }
                 }
                 // Whoever keeps the connection knows why it ended.
@@ -196,9 +196,9 @@ impl Watch<'_> {
     }
 
     /// The way back to `connected` is a listing.
-    fn is_well_again(&self, misses: &mut Misses) {
+    fn note_well_again(&self, misses: &mut Misses) {
         *misses = Misses::default();
-        self.shared.is_well_again_on(self.lineage);
+        self.shared.note_well_again_on(self.lineage);
     }
 }
 
@@ -291,10 +291,7 @@ async fn ask(
 ) -> Result<Outcome, Failure> {
     // `server/discover` is of that era, whatever else is spoken.
     let is_modern = connection.era() == Era::Modern || *method == Method::Discover;
-    let params = is_modern.then(|| {
-        let params = format!(r#"{{"_meta":{{{}}}}}"#, handshake::own_envelope());
-        Raw::parse(params).expect("our own JSON")
-    });
+    let params = is_modern.then(handshake::own_params);
     let request = control(method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;

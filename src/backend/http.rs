@@ -198,10 +198,10 @@ impl HttpLink {
     fn check(&self, response: &Response<Answer>) -> Result<(), Failure> {
         self.mux.settings.peer.hear(response)?;
         let status = response.status();
+        if let Some(refused) = Failure::of_credential(status) {
+            return Err(refused);
+        }
         match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(Failure::Unauthorized { status })
-            }
             StatusCode::NOT_FOUND | StatusCode::GONE if self.talk().has_session() => {
                 self.mux.forget_session();
                 Err(Failure::SessionGone)

@@ -62,9 +62,9 @@ impl Connection {
             && self.hello.capabilities.member("logging").is_some()
     }
 
-    /// Whether the stream of list changes was opened before; from now on it counts as open.
-    pub(crate) fn is_followed(&self) -> bool {
-        self.followed.swap(true, Ordering::Relaxed)
+    /// Notes that the stream of list changes is opened; whether it was not before.
+    pub(crate) fn begin_following(&self) -> bool {
+        !self.followed.swap(true, Ordering::Relaxed)
     }
 
     /// Ends the connection, politely where the transport allows it.
@@ -84,7 +84,7 @@ pub(crate) enum Phase {
     Asleep(Arc<Hello>),
     /// A connection is being made.
     Connecting,
-    /// There is none; why, and whether credentials are the cause.
+    /// There is none; why.
     Down { failure: Failure },
     /// It can be used.
     Ready(Arc<Connection>),
@@ -126,7 +126,7 @@ pub(crate) struct Instance {
     /// Since when nobody keeps it any more.
     abandoned: OnceLock<Instant>,
     /// Failures in a row before and with this one, and the pause after that.
-    backoff: Mutex<(u32, Option<Pause>)>,
+    backoff: Mutex<(Backoff, Option<Pause>)>,
     /// Resources that clients subscribed to through it, in the server's spelling.
     subscriptions: Mutex<BTreeSet<String>>,
     /// Ends the instance.
@@ -337,11 +337,11 @@ impl Instance {
 
     /// Failures in a row that a successor goes on counting from.
     pub(crate) fn failures(&self) -> u32 {
-        lock(&self.backoff).0
+        lock(&self.backoff).0.failures()
     }
 
     pub(super) fn set_failures(&self, failures: u32) {
-        lock(&self.backoff).0 = failures;
+        lock(&self.backoff).0 = Backoff::after(failures);
     }
 
     /// Is kept no more: there is no connection, and another instance may take its place.
@@ -386,21 +386,19 @@ impl Instance {
 
     /// Notes that an attempt failed, or that a connection was lost which was `up` for so long.
     pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
-        let mut backoff = lock(&self.backoff);
-        let mut delays = Backoff::after(backoff.0, retry, up);
-        let delay = delays.next_delay(retry);
-        *backoff = (delays.failures(), Some(Pause::of(delay)));
+        let (backoff, pause) = &mut *lock(&self.backoff);
+        backoff.after_uptime(retry, up);
+        *pause = Some(Pause::of(backoff.next_delay(retry)));
     }
 
     /// Notes that the server no longer knew a connection which was `up` for so long. It is there, and may
     /// have started anew: only where that goes on and on is there a pause.
     pub(super) fn note_forgotten(&self, retry: Retry, up: Duration) {
-        let mut backoff = lock(&self.backoff);
-        let mut delays = Backoff::after(backoff.0, retry, up);
-        let is_first = delays.failures() == 0;
-        let delay = delays.next_delay(retry);
-        let pause = (!is_first).then(|| Pause::of(delay));
-        *backoff = (delays.failures(), pause);
+        let (backoff, pause) = &mut *lock(&self.backoff);
+        backoff.after_uptime(retry, up);
+        let is_first = backoff.failures() == 0;
+        let delay = backoff.next_delay(retry);
+        *pause = (!is_first).then(|| Pause::of(delay));
     }
 
     /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was

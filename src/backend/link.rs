@@ -27,7 +27,7 @@ use super::{
     handshake,
     http::HttpLink,
     mux::{ANSWERS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting, asks_for_roots},
-    queued::Queued,
+    queued::{QUEUE_MAX, Queued},
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -203,11 +203,29 @@ impl Deadlines {
 }
 
 impl Link {
+    /// The link of `mux` over a pipe or socket, and what its writer takes.
+    pub(super) fn queued(mux: &Arc<Mux>) -> (Arc<Self>, mpsc::Receiver<Queued>) {
+        let (send, queue) = mpsc::channel(QUEUE_MAX);
+        (Arc::new(Self::pipe(Arc::clone(mux), send)), queue)
+    }
+
     pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Queued>) -> Self {
         Self {
             mux,
             wire: Wire::Pipe(writer),
         }
+    }
+
+    /// Takes what came in one event or frame; `odd` is what is logged of what is no message.
+    pub(super) async fn take(self: &Arc<Self>, bytes: &Bytes, odd: &'static str) {
+        each_message(&self.mux, bytes, |_, parsed| match parsed {
+            Ok(message) => self.incoming(message, None),
+            Err(malformed) => {
+                self.mux.failed_by(&malformed);
+                tracing::debug!(server = %self.mux.settings.server, %malformed, "{odd}");
+            }
+        })
+        .await;
     }
 
     pub(crate) fn http(mux: Arc<Mux>, http: Arc<HttpLink>) -> Self {

@@ -1,7 +1,8 @@
 //! The book of one link: what is under way, and who is behind it.
 //!
-//! Fed by whatever reads from the server. What a server says goes to the call on whose stream it
-//! came; else to the session that owns the link; else to the only call under way; else nowhere.
+//! Fed by whatever reads from the server. What a server says goes to the call on whose stream it came;
+//! else, when all calls under way are of one client, to the latest of them; else, when none is under
+//! way, to the session that owns the link; else nowhere.
 //! `recipient` finds out whose it is, `told` passes it on, `levels` says which log messages, `questions` is what it asks,
 //! `signals` what it says to the gateway itself, `visits` whose the URLs are that it sent clients to.
 
@@ -113,7 +114,7 @@ pub(crate) struct Mux {
     pub(crate) spoken: OnceLock<Revision>,
     /// Cancelled when the link is gone.
     pub(crate) closed: CancellationToken,
-    /// The session whose own this link is (`isolation = "session"`).
+    /// The session whose own this link is, where it serves one alone.
     home: Option<Arc<Session>>,
     /// What the supervisor is to know: lists changed, resources updated.
     pub(super) signals: Signals,
@@ -267,11 +268,12 @@ impl Mux {
 
     /// Ends the link unless a client waits for an answer; whether it did. Who comes later is told
     /// that nothing was sent.
-    pub(crate) fn close_if_unused(&self, reason: &str) -> bool {
+    pub(crate) fn close_if_unused(&self) -> bool {
         let pending = lock(&self.pending);
         if pending.values().any(|entry| entry.caller.is_some()) {
             return false;
         }
+        let reason = "it was idle";
         lock(&self.reason).get_or_insert_with(|| reason.to_owned());
         self.closed.cancel();
         drop(pending);

@@ -22,8 +22,6 @@ use crate::mcp::{
     envelope::{Malformed, Outline},
 };
 
-/// Messages that may wait for a server to read them.
-const QUEUE_MAX: usize = 256;
 /// Messages written in one go.
 const BATCH_MAX: usize = 64;
 /// What is read of a server once its link is closed: more than any has to say at its end.
@@ -64,9 +62,8 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (send, queue) = mpsc::channel(QUEUE_MAX);
-    let tasks = mux.tasks.clone();
-    let link = Arc::new(Link::pipe(Arc::clone(mux), send));
+    let (link, queue) = Link::queued(mux);
+    let tasks = &mux.tasks;
     tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(mux)));
     let of_reader = Arc::clone(&link);
     tasks.spawn("pipe reader", async move {

@@ -2,15 +2,12 @@
 //! again, `isolation = "call"` makes one for each call.
 //!
 //! `choice` asks for a [`Turn`], which are given first come first served, and then for a
-//! [`Lease`]. There are never more connections than turns, and never more than one call on each:
+//! [`Loan`]. There are never more connections than turns, and never more than one call on each:
 //! a connection whose call was not answered is ended, since its server may still be at work on it.
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -28,6 +25,7 @@ use super::{
 use crate::{
     config::{Isolation, Server},
     lock::lock,
+    task::Presence,
 };
 
 /// Longer than it takes to notice that a connection was lost.
@@ -38,7 +36,7 @@ const SETTLE: Duration = Duration::from_millis(100);
 pub(super) struct Pool {
     turns: Arc<Semaphore>,
     /// Calls that wait for a turn.
-    waiting: AtomicUsize,
+    waiting: Presence,
     shelf: Arc<Shelf>,
 }
 
@@ -85,7 +83,7 @@ impl Pool {
         let connections_max = connections_max.min(Semaphore::MAX_PERMITS);
         Some(Self {
             turns: Arc::new(Semaphore::new(connections_max)),
-            waiting: AtomicUsize::new(0),
+            waiting: Presence::default(),
             shelf: Arc::new(Shelf {
                 connections_max,
                 limit,
@@ -101,7 +99,7 @@ impl Pool {
         if let Ok(permit) = Arc::clone(&self.turns).try_acquire_owned() {
             return Ok(Turn { _permit: permit });
         }
-        let _waiting = Waiting::new(&self.waiting);
+        let _waiting = self.waiting.enter();
         let turn = Arc::clone(&self.turns).acquire_owned();
         match timeout_at(until, turn).await {
             // It is never closed.
@@ -130,7 +128,7 @@ impl Pool {
         turn: Turn,
         key: Key,
         start: impl FnOnce(Before) -> Arc<Instance>,
-    ) -> Result<Lease, Failure> {
+    ) -> Result<Loan, Failure> {
         let mut books = self.shelf.lock();
         if books.is_over {
             let reason = "the config has changed".to_owned();
@@ -150,7 +148,7 @@ impl Pool {
         };
         instance.touch();
         books.lent.push((key, Arc::clone(&instance)));
-        Ok(Lease {
+        Ok(Loan {
             instance,
             shelf: Arc::clone(&self.shelf),
             is_called: false,
@@ -171,7 +169,7 @@ impl Pool {
 
     /// Calls that wait for a connection to become free.
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        usize::try_from(self.waiting.now()).unwrap_or(usize::MAX)
     }
 
     /// Connections that are used, could be, or are being made.
@@ -209,22 +207,6 @@ impl Pool {
         let all = books.free.iter().chain(&books.lent);
         let own = all.filter(|(key, _)| matches!(&key.owner, Owner::Session(of) if of == id));
         own.map(|(_, instance)| Arc::clone(instance)).collect()
-    }
-}
-
-/// Counts a call that waits until this is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicUsize) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -297,7 +279,7 @@ impl Books {
 
 /// A connection that serves nobody else until this is dropped.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct Loan {
     pub(super) instance: Arc<Instance>,
     shelf: Arc<Shelf>,
     /// Whether its server may be at work on a call.
@@ -306,7 +288,7 @@ pub(super) struct Lease {
     _turn: Turn,
 }
 
-impl Lease {
+impl Loan {
     /// Notes whether the connection could be made.
     pub(super) fn note_start(&self, is_made: bool) {
         let mut books = self.shelf.lock();
@@ -343,7 +325,7 @@ impl Books {
     }
 }
 
-impl Drop for Lease {
+impl Drop for Loan {
     fn drop(&mut self) {
         self.instance.touch();
         let mut books = self.shelf.lock();

@@ -12,6 +12,9 @@ use bytes::Bytes;
 
 use super::activity::Activity;
 
+/// Messages that may wait for a server to take them.
+pub(super) const QUEUE_MAX: usize = 256;
+
 /// A message that waits for the writer.
 #[derive(Debug)]
 pub(crate) struct Queued {

@@ -181,23 +181,23 @@ enum Seeker {
 
 /// How soon a replica could serve a call, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Rank {
+enum Readiness {
     Ready,
     Starting,
     Out,
 }
 
 impl Replica {
-    fn rank(&self, now: Instant) -> Rank {
+    fn rank(&self, now: Instant) -> Readiness {
         // The breaker counts what `breaker` says, the outlier a single failure: while others serve,
         // it costs nothing to be careful.
         if lock(&self.outlier).is_out(now) || self.backend.breaker.is_open() {
-            return Rank::Out;
+            return Readiness::Out;
         }
         match self.backend.catalog.phase() {
-            Phase::Asleep(_) | Phase::Ready(_) => Rank::Ready,
-            Phase::Connecting => Rank::Starting,
-            Phase::Down { .. } => Rank::Out,
+            Phase::Asleep(_) | Phase::Ready(_) => Readiness::Ready,
+            Phase::Connecting => Readiness::Starting,
+            Phase::Down { .. } => Readiness::Out,
         }
     }
 
@@ -367,7 +367,7 @@ impl Replicas {
     fn best(&self) -> Option<usize> {
         let now = Instant::now();
         let burdens = self.burdens(Seeker::Session);
-        let is_ready = |at: &usize| self.all[*at].rank(now) == Rank::Ready;
+        let is_ready = |at: &usize| self.all[*at].rank(now) == Readiness::Ready;
         let ready = (0..self.all.len()).filter(is_ready);
         ready.min_by_key(|at| (!self.all[*at].is_near, burdens[*at]))
     }
@@ -517,17 +517,18 @@ impl Replicas {
         });
         let may = |at: &usize| route.is_none_or(|route| self.all[*at].is_called(&route.to));
         let now = Instant::now();
-        let mut ranked: Vec<(Rank, usize)> = (0..self.all.len())
+        let mut ranked: Vec<(Readiness, usize)> = (0..self.all.len())
             .filter(may)
             .map(|at| (self.all[at].rank(now), at))
             .collect();
         // Without any that can be expected to answer, they are tried all the same. One whose breaker
         // is open says at once for how long, which may be all that a caller can be told.
-        if ranked.iter().any(|(rank, _)| *rank != Rank::Out) {
+        if ranked.iter().any(|(rank, _)| *rank != Readiness::Out) {
             let is_open = |at: usize| self.all[at].backend.breaker.is_open();
-            ranked.retain(|(rank, at)| *rank != Rank::Out || is_open(*at));
+            ranked.retain(|(rank, at)| *rank != Readiness::Out || is_open(*at));
         }
-        let is_home = |(rank, at): &(Rank, usize)| Some(*at) == home && *rank == Rank::Ready;
+        let is_home =
+            |(rank, at): &(Readiness, usize)| Some(*at) == home && *rank == Readiness::Ready;
         let seeker = match session {
             Some(_) if ranked.iter().any(is_home) => Seeker::Settled,
             Some(_) if route.is_none() => Seeker::Session,

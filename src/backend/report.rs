@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::{
     Backend, BreakerReport, CallerBreaker, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport,
-    Replicas, State, Transition, control::transport_name, instance::Phase, life::Stand,
+    Replicas, State, Transition, instance::Phase, life::Stand,
 };
-use crate::{clock, lock::lock};
+use crate::{clock, config::Transport, lock::lock};
 pub use instances::InstanceReport;
 
 /// One server in `/status`.
@@ -284,7 +284,7 @@ impl Backend {
     pub fn transport(&self) -> &'static str {
         let lead = self.lead();
         let found = lead.maker.shared.lineage.transport();
-        found.unwrap_or_else(|| transport_name(&lead.config().transport))
+        found.unwrap_or_else(|| lead.config().transport.name())
     }
 
     /// The sum of a figure over all replicas, or the server's own.
@@ -332,6 +332,37 @@ impl Backend {
                 .backends()
                 .map(|replica| own(replica))
                 .fold(Checks::default(), Checks::plus),
+        }
+    }
+}
+
+impl Transport {
+    /// How it is reached, without secrets: the program, or the URL without its query, and without a path
+    /// that came of the environment.
+    pub(super) fn to_address(&self) -> String {
+        match self {
+            Self::Builtin => "builtin".to_owned(),
+            Self::Stdio(command) => command.program.clone(),
+            Self::Auto(remote)
+            | Self::Http(remote)
+            | Self::Sse(remote)
+            | Self::WebSocket(remote) => {
+                let (url, path) = (&remote.url, remote.shown_path());
+                let scheme = url.scheme_str().unwrap_or_default();
+                let host = url.authority().map_or("", |authority| authority.as_str());
+                format!("{scheme}://{host}{path}")
+            }
+        }
+    }
+    /// How it is reached, in a word.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Auto(_) => "auto",
+            Self::Builtin => "builtin",
+            Self::Http(_) => "http",
+            Self::Sse(_) => "sse",
+            Self::Stdio(_) => "stdio",
+            Self::WebSocket(_) => "websocket",
         }
     }
 }

@@ -4,25 +4,21 @@
 //! patience has, its connections end, and none opens any more. Whoever follows a server rather than
 //! calls it, such as discovery, lets go as soon as it is retired.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::Notify, time::timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use super::{Backend, replicas::Replicas};
 
 /// How long a backend is in service.
 #[derive(Debug)]
 pub(super) struct Service {
-    leases: AtomicUsize,
-    returned: Notify,
-    is_retired: AtomicBool,
+    /// Counts the leases; closed as soon as it is retired.
+    leases: TaskTracker,
     /// Cancelled as soon as it is retired.
     retired: CancellationToken,
     /// Cancelled when its connections end.
@@ -32,9 +28,7 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new() -> Self {
         Self {
-            leases: AtomicUsize::new(0),
-            returned: Notify::new(),
-            is_retired: AtomicBool::new(false),
+            leases: TaskTracker::new(),
             retired: CancellationToken::new(),
             over: CancellationToken::new(),
         }
@@ -44,46 +38,33 @@ impl Service {
     pub(super) fn is_over(&self) -> bool {
         self.over.is_cancelled()
     }
-
-    /// Completes when nobody holds a lease.
-    async fn unused(&self) {
-        loop {
-            let mut returned = std::pin::pin!(self.returned.notified());
-            returned.as_mut().enable();
-            if self.leases.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            returned.await;
-        }
-    }
 }
 
 /// The use of a backend by one call.
 #[derive(Debug)]
-pub(super) struct Lease(Arc<Backend>);
+pub(super) struct Lease {
+    backend: Arc<Backend>,
+    _counted: TaskTrackerToken,
+}
 
 impl Lease {
     /// None of a backend that is retired.
     pub(super) fn of(backend: Arc<Backend>) -> Option<Self> {
-        backend.service.leases.fetch_add(1, Ordering::SeqCst);
-        let lease = Self(backend);
-        // Whoever retires says so before looking for leases: one of both sees the other.
-        (!lease.0.service.is_retired.load(Ordering::SeqCst)).then_some(lease)
+        let leases = &backend.service.leases;
+        // Counted before the look: whoever retires closes first and waits then, and sees either this
+        // lease or that there is none.
+        let counted = leases.token();
+        if leases.is_closed() {
+            return None;
+        }
+        Some(Self {
+            backend,
+            _counted: counted,
+        })
     }
 
     pub(super) fn backend(&self) -> &Backend {
-        &self.0
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let service = &self.0.service;
-        if service.leases.fetch_sub(1, Ordering::SeqCst) == 1
-            && service.is_retired.load(Ordering::SeqCst)
-        {
-            service.returned.notify_waiters();
-        }
+        &self.backend
     }
 }
 
@@ -100,14 +81,14 @@ impl Backend {
 
     /// Takes no more calls.
     pub(super) fn close(&self) {
-        self.service.is_retired.store(true, Ordering::SeqCst);
+        self.service.leases.close();
         self.service.retired.cancel();
     }
 
     /// Lets the running calls finish within `patience`, then ends all connections.
     pub(super) async fn end(&self, patience: Duration) {
         tokio::select! {
-            drained = timeout(patience, self.service.unused()) => if drained.is_err() {
+            drained = timeout(patience, self.service.leases.wait()) => if drained.is_err() {
                 let server = &self.name;
                 tracing::warn!(%server, "calls did not finish within {patience:?}; they are cut off");
             },

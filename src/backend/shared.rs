@@ -118,8 +118,8 @@ const LISTENERS_STARTED_MAX: usize = 4;
 const READ_LOOK: Duration = Duration::from_millis(50);
 
 const UNKNOWN: u8 = 0;
-pub(super) const SPOKEN: u8 = 1;
-pub(super) const REFUSED: u8 = 2;
+const SPOKEN: u8 = 1;
+const REFUSED: u8 = 2;
 
 impl Shared {
     pub(super) fn new(
@@ -172,8 +172,14 @@ impl Shared {
         self.era(era).store(REFUSED, Ordering::Relaxed);
     }
 
-    pub(super) fn knows(&self, era: Era) -> u8 {
-        self.era(era).load(Ordering::Relaxed)
+    /// Whether it is known to speak `era`.
+    pub(super) fn speaks(&self, era: Era) -> bool {
+        self.era(era).load(Ordering::Relaxed) == SPOKEN
+    }
+
+    /// Whether it is known not to speak `era`.
+    pub(super) fn has_refused(&self, era: Era) -> bool {
+        self.era(era).load(Ordering::Relaxed) == REFUSED
     }
 
     /// Where the server stands.
@@ -243,13 +249,13 @@ impl Shared {
     pub(super) fn note_start(&self, mux: &Arc<Mux>) {
         self.reads.done.store(0, Ordering::SeqCst);
         self.reach.note_catalogs(mux);
-        self.breaker.is_back(&Owner::Shared);
+        self.breaker.note_back(&Owner::Shared);
     }
 
     /// Notes that a connection beside the catalog's, of an instance of `lineage`, was made.
     pub(super) fn note_start_beside(&self, lineage: &Lineage) {
         self.reach.note_beside();
-        self.breaker.is_back(lineage.owner());
+        self.breaker.note_back(lineage.owner());
     }
 
     /// Notes that the server looks away from where the instance of `lineage` is.
@@ -261,10 +267,10 @@ impl Shared {
     }
 
     /// Notes that a check which a suspicion led to was answered where the instance of `lineage` is.
-    pub(super) fn is_there(&self, lineage: &Lineage) {
+    pub(super) fn note_there(&self, lineage: &Lineage) {
         // The connections of a program say nothing of whether another can be made.
         if self.reach.is_common() {
-            self.breaker.is_back(lineage.owner());
+            self.breaker.note_back(lineage.owner());
         }
     }
 
@@ -337,7 +343,7 @@ impl Shared {
     }
 
     /// It answers as it did not for a while: it is to be listed again.
-    pub(super) fn is_well_again(&self) {
+    pub(super) fn note_well_again(&self) {
         if self.joined.get().is_some() {
             // Of replicas one is listed, and it may be another.
             self.life().take(Event::Greeted, None);
@@ -346,10 +352,10 @@ impl Shared {
     }
 
     /// The instance of `lineage` answers as it did not for a while.
-    pub(super) fn is_well_again_on(&self, lineage: &Lineage) {
+    pub(super) fn note_well_again_on(&self, lineage: &Lineage) {
         if self.is_catalogs(lineage) {
             self.reach.note_back();
-            return self.is_well_again();
+            return self.note_well_again();
         }
         lineage.life.take(Event::Greeted, None);
         if self.is_listed() {
@@ -359,9 +365,9 @@ impl Shared {
 
     /// A call was answered where the instance of `lineage` is, to which our credential was refused: at once,
     /// or where that was so only just, after a while.
-    pub(super) fn is_taken_again_on(self: &Arc<Self>, lineage: &Lineage) {
+    pub(super) fn note_taken_again_on(self: &Arc<Self>, lineage: &Lineage) {
         if !self.is_catalogs(lineage) {
-            return self.is_well_again_on(lineage);
+            return self.note_well_again_on(lineage);
         }
         let now = Instant::now();
         let mut taken = lock(&self.taken_again);
@@ -372,7 +378,7 @@ impl Shared {
         let Some(next) = next.filter(|next| now < *next) else {
             taken.last = Some(now);
             drop(taken);
-            return self.is_well_again_on(lineage);
+            return self.note_well_again_on(lineage);
         };
         taken.is_due = true;
         drop(taken);
@@ -388,7 +394,7 @@ impl Shared {
             };
             // A listing, or a check, may have been as quick.
             if shared.life().state() == State::NeedsReauth {
-                shared.is_well_again_on(&shared.lineage);
+                shared.note_well_again_on(&shared.lineage);
             }
         });
     }
@@ -525,12 +531,12 @@ mod tests {
         lineage.life.take(Event::Refused, None);
         let asked = || *shared.changes.borrow();
         for _ in 0..1000 {
-            shared.is_taken_again_on(&lineage);
+            shared.note_taken_again_on(&lineage);
         }
         assert_eq!(asked(), 1, "the first leads to one at once");
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            shared.is_taken_again_on(&lineage);
+            shared.note_taken_again_on(&lineage);
         }
         assert!((6..=7).contains(&asked()), "{} in a minute", asked());
         let before = asked();

@@ -16,7 +16,7 @@ use super::{
     Failure,
     client::{self, HttpClient},
     http::{denies_session, odd, redirected, retry_after, shown_type},
-    link::{Link, each_message},
+    link::Link,
     mux::Mux,
     pipe,
     queued::Queued,
@@ -26,8 +26,6 @@ use crate::{
     mcp::{Message, sse},
 };
 
-/// Messages that may wait for the server to take them.
-const QUEUE_MAX: usize = 256;
 /// Messages that may wait for their acknowledgement at a time.
 const POSTS_MAX: usize = 64;
 /// How long a message goes unacknowledged before the next one is sent.
@@ -62,8 +60,7 @@ pub(crate) async fn open(
         Failure::garbled("its event stream did not begin with an `endpoint` event")
     })?;
     let endpoint = resolve(&remote.url, &named)?;
-    let (send, queue) = mpsc::channel(QUEUE_MAX);
-    let link = Arc::new(Link::pipe(Arc::clone(&mux), send));
+    let (link, queue) = Link::queued(&mux);
     let tasks = mux.tasks.clone();
     tasks.spawn("sse reader", read(stream, Arc::clone(&link)));
     let outlet = Outlet {
@@ -132,8 +129,8 @@ async fn get(
 /// The event stream that an answer to our GET is.
 fn events(remote: &Remote, response: Response<Incoming>) -> Result<Incoming, Failure> {
     let status = response.status();
-    if is_unauthorized(status) {
-        return Err(Failure::Unauthorized { status });
+    if let Some(refused) = Failure::of_credential(status) {
+        return Err(refused);
     }
     if status.is_redirection() {
         let shows_path = !remote.is_of_variable;
@@ -204,14 +201,7 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
                 "it closed its event stream".to_owned()
             });
         };
-        each_message(&link.mux, &event.data, |_, parsed| match parsed {
-            Ok(message) => link.incoming(message, None),
-            Err(malformed) => {
-                link.mux.failed_by(&malformed);
-                tracing::debug!(server = %link.mux.settings.server, %malformed, "odd event");
-            }
-        })
-        .await;
+        link.take(&event.data, "odd event").await;
     }
 }
 
@@ -318,8 +308,8 @@ impl Outlet {
 /// Why a server took no message.
 async fn refusal(response: Response<Incoming>) -> Failure {
     let status = response.status();
-    if is_unauthorized(status) {
-        return Failure::Unauthorized { status };
+    if let Some(refused) = Failure::of_credential(status) {
+        return refused;
     }
     let odd = timeout(ACK_BODY_PATIENCE, odd(response)).await;
     odd.unwrap_or_else(|_| Failure::Http {
@@ -327,10 +317,6 @@ async fn refusal(response: Response<Incoming>) -> Failure {
         body: String::new(),
         retry_after: None,
     })
-}
-
-fn is_unauthorized(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 #[cfg(test)]

@@ -15,11 +15,9 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// After so many `failures` and a connection that was `up` for so long.
-    pub(super) fn after(failures: u32, retry: Retry, up: Duration) -> Self {
-        let mut backoff = Self { failures };
-        backoff.after_uptime(retry, up);
-        backoff
+    /// After so many `failures` in a row.
+    pub(super) fn after(failures: u32) -> Self {
+        Self { failures }
     }
 
     /// A connection that held for `stable_after` clears the count.

@@ -18,7 +18,6 @@ use super::{
     life::Event,
     maker::{Maker, Wanted},
     mux::Mux,
-    shared::SPOKEN,
     starts::{Backoff, Party},
     written::Written,
 };
@@ -217,7 +216,7 @@ impl Maker {
             }
             idle_watch(instance, &self.written).await;
             let sleeps = self.config().sleeps;
-            if sleeps && self.shared.is_read() && mux.close_if_unused("it was idle") {
+            if sleeps && self.shared.is_read() && mux.close_if_unused() {
                 return;
             }
             sleep(IDLE_LOOK).await;
@@ -324,7 +323,7 @@ impl Maker {
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
     /// server may refuse the same while that is away.
     fn is_of_another_era(&self, failure: &Failure) -> bool {
-        failure.refuses_era() && self.shared.knows(Era::Legacy) != SPOKEN
+        failure.refuses_era() && !self.shared.speaks(Era::Legacy)
     }
 
     /// Notes that no connection could be made.

@@ -25,17 +25,9 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{
-    Failure, client,
-    link::{Link, each_message},
-    mux::Mux,
-    pipe,
-    queued::Queued,
-};
+use super::{Failure, client, link::Link, mux::Mux, pipe, queued::Queued};
 use crate::config::Remote;
 
-/// Messages that may wait for the server to take them.
-const QUEUE_MAX: usize = 256;
 /// Time between pings; a peer from which nothing came in between is dead, unless it may be at work: then
 /// it has as long as the most patient call under way.
 const PING_EVERY: Duration = Duration::from_secs(30);
@@ -58,9 +50,8 @@ pub(crate) async fn open(
             if let Err(failure) = peer.hear(response) {
                 return failure;
             }
-            let status = response.status();
-            if matches!(status.as_u16(), 401 | 403) {
-                return Failure::Unauthorized { status };
+            if let Some(refused) = Failure::of_credential(response.status()) {
+                return refused;
             }
         }
         let is_unreadable = matches!(
@@ -100,10 +91,9 @@ pub(crate) async fn open(
             odd: Vec::new(),
         })?
         .map_err(|error| failed(&error))?;
-    let (send, queue) = mpsc::channel(QUEUE_MAX);
-    let tasks = mux.tasks.clone();
-    let link = Arc::new(Link::pipe(mux, send));
-    tasks.spawn("websocket", run(socket, queue, Arc::clone(&link)));
+    let (link, queue) = Link::queued(&mux);
+    mux.tasks
+        .spawn("websocket", run(socket, queue, Arc::clone(&link)));
     Ok(link)
 }
 
@@ -209,14 +199,7 @@ async fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
         Frame::Close(_) => return Some("it closed the socket".to_owned()),
         Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
     };
-    each_message(&link.mux, &bytes, |_, parsed| match parsed {
-        Ok(message) => link.incoming(message, None),
-        Err(malformed) => {
-            link.mux.failed_by(&malformed);
-            tracing::debug!(server = %link.mux.settings.server, %malformed, "odd frame");
-        }
-    })
-    .await;
+    link.take(&bytes, "odd frame").await;
     None
 }
 

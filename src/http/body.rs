@@ -24,8 +24,7 @@ use crate::{
     config::Limits,
     mcp::{json as scan, sse},
     session::replay::{Item, Place, Stream},
-    task::Tasks,
-    telemetry::Present,
+    task::{Present, Tasks},
 };
 
 /// How long a client may take to send a body.

@@ -267,7 +267,7 @@ impl Connection {
             ended = connection.as_mut() => ended,
             why = &mut interrupted => match why {
                 Interruption::Silence => return tracing::debug!("a connection brought no request"),
-                Interruption::Idle | Interruption::Rest | Interruption::Stop => {
+                Interruption::Idle | Interruption::Stop => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
                         ended = connection => ended,
@@ -359,10 +359,8 @@ impl Drop for Open {
 
 /// Why we end a connection.
 enum Interruption {
-    /// No request of HTTP/2 came any more.
+    /// No request of HTTP/2 came any more, or others wait for its place and it has no request under way.
     Idle,
-    /// Others wait for its place, and it has no request under way.
-    Rest,
     /// No request came in time, or none before others waited for its place.
     Silence,
     /// The gateway stops.
@@ -379,7 +377,7 @@ async fn interruption(
     let is_heard = || heard.is_cancelled();
     tokio::select! {
         // What ends gracefully may wait for a request that was begun, which takes its time.
-        () = guest.asked_to_leave() => if is_heard() { Interruption::Rest } else { Interruption::Silence },
+        () = guest.asked_to_leave() => if is_heard() { Interruption::Idle } else { Interruption::Silence },
         () = silence(&heard) => Interruption::Silence,
         () = streams.idle() => Interruption::Idle,
         () = stop.cancelled() => Interruption::Stop,

@@ -6,21 +6,18 @@
 
 use std::{
     mem,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex},
     vec,
 };
 
 use tokio::task::yield_now;
 
-use super::Tasks;
+use super::{Present, Tasks};
 use crate::lock::lock;
 
 /// Requests under way up to which nothing waits for a departure. Few gain nothing by it, and with
 /// several workers each may wake one that sleeps.
-const HASTY_MAX: usize = 3;
+const HASTY_MAX: u64 = 3;
 
 /// How many depart in one turn: others have theirs after that.
 const ABOARD_MAX: usize = 32;
@@ -38,27 +35,15 @@ thread_local! {
     static ABOARD: Arc<Mutex<Passengers>> = Arc::default();
 }
 
-/// A request is under way until this is dropped.
-#[derive(Debug)]
-pub(crate) struct UnderWay(Arc<AtomicUsize>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 impl Tasks {
     /// Counts a request for as long as it is not answered.
-    pub(crate) fn under_way(&self) -> UnderWay {
-        let count = &self.0.under_way;
-        count.fetch_add(1, Ordering::Relaxed);
-        UnderWay(Arc::clone(count))
+    pub(crate) fn under_way(&self) -> Present {
+        self.0.under_way.enter()
     }
 
     /// Whether it pays to [`Tasks::board`]: more than [`HASTY_MAX`] requests are under way.
     pub(crate) fn is_busy(&self) -> bool {
-        self.0.under_way.load(Ordering::Relaxed) > HASTY_MAX
+        self.0.under_way.now() > HASTY_MAX
     }
 
     /// Has `passenger` depart with the next, which goes when others had their turn.
@@ -121,13 +106,15 @@ impl Drop for Departure {
 #[cfg(test)]
 impl Tasks {
     /// Just as many requests as it takes to be busy.
-    pub(crate) fn busy(&self) -> Vec<UnderWay> {
+    pub(crate) fn busy(&self) -> Vec<Present> {
         (0..=HASTY_MAX).map(|_| self.under_way()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use tokio::sync::oneshot;
 
     use super::*;

@@ -133,7 +133,7 @@ impl Core {
     }
 
     /// The server was connected anew: where that is what was wanting, the next call may try.
-    pub(super) fn is_back(&mut self) {
+    pub(super) fn note_back(&mut self) {
         match self.phase {
             Phase::Open { away: true, .. } => self.enter(Phase::HalfOpen {
                 on_trial: false,
@@ -246,7 +246,7 @@ mod tests {
             let passed = match event {
                 '.' => true,
                 'b' => {
-                    core.is_back();
+                    core.note_back();
                     true
                 }
                 'q' => {

@@ -44,7 +44,7 @@ fn run(breaker: &Breaker, events: &str) -> String {
     let mut seen = Vec::new();
     for event in events.split(' ') {
         if event == "b" {
-            breaker.is_back(&Owner::Shared);
+            breaker.note_back(&Owner::Shared);
             seen.push(event.to_owned());
             continue;
         }

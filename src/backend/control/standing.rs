@@ -9,10 +9,7 @@ use futures_util::future::select_all;
 use tokio::sync::watch;
 
 use super::Control;
-use crate::{
-    backend::{Backend, State, instance::Phase, life::Lists, shared::Shared},
-    task::Tasks,
-};
+use crate::backend::{Backend, State, instance::Phase, life::Lists, shared::Shared};
 
 /// Whether a server can be listed.
 #[derive(Clone, Debug)]
@@ -50,7 +47,7 @@ impl Standing {
 
 /// How well a replica stands to be listed, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(in crate::backend) enum Rank {
+pub(in crate::backend) enum ListingRank {
     Well,
     /// Some of its lists could not be read.
     InPart,
@@ -62,7 +59,7 @@ pub(in crate::backend) enum Rank {
     Down,
 }
 
-impl Rank {
+impl ListingRank {
     fn of(phase: &Phase, shared: &Shared) -> Self {
         let life = shared.life();
         match phase {
@@ -98,10 +95,10 @@ impl Followed {
         }
     }
 
-    fn rank(&self) -> Rank {
+    fn rank(&self) -> ListingRank {
         // A copy: whoever notes something in a life looks at the phase meanwhile.
         let phase = self.phase.borrow().clone();
-        Rank::of(&phase, &self.shared)
+        ListingRank::of(&phase, &self.shared)
     }
 
     fn control(&self) -> Option<Control> {
@@ -173,14 +170,6 @@ impl Following {
         }
     }
 
-    /// Completes at the next change, or when the gateway stops.
-    pub async fn changed_or(&mut self, tasks: &Tasks) {
-        tokio::select! {
-            () = self.changed() => {}
-            () = tasks.stop_token().cancelled() => {}
-        }
-    }
-
     /// Whether it is of several replicas.
     pub fn is_of_several(&self) -> bool {
         self.all.len() > 1
@@ -188,7 +177,7 @@ impl Following {
 
     /// Whether a replica other than that of `control` can be listed, as far as anybody knows.
     pub fn has_other(&self, control: &Control) -> bool {
-        let mut well = self.all.iter().filter(|it| it.rank() == Rank::Well);
+        let mut well = self.all.iter().filter(|it| it.rank() == ListingRank::Well);
         well.any(|it| it.control().is_some_and(|other| other != *control))
     }
 
@@ -203,8 +192,11 @@ impl Following {
     pub fn behind(&mut self) -> Vec<Control> {
         let listed = self.now();
         let behind = self.all.iter().filter(|it| match it.rank() {
-            Rank::InPart | Rank::Unreadable => true,
-            Rank::Well | Rank::Connecting | Rank::Refused | Rank::Down => false,
+            ListingRank::InPart | ListingRank::Unreadable => true,
+            ListingRank::Well
+            | ListingRank::Connecting
+            | ListingRank::Refused
+            | ListingRank::Down => false,
         });
         let behind = behind.filter_map(Followed::control);
         behind
@@ -229,7 +221,7 @@ impl Backend {
     }
 
     /// How well it stands to be listed.
-    pub(in crate::backend) fn listing_rank(&self) -> Rank {
-        Rank::of(&self.catalog.phase(), &self.maker.shared)
+    pub(in crate::backend) fn listing_rank(&self) -> ListingRank {
+        ListingRank::of(&self.catalog.phase(), &self.maker.shared)
     }
 }

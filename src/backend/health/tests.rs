@@ -24,7 +24,7 @@ use crate::{
         views::Outlet,
     },
     config::{Auth, Remote, Transport},
-    mcp::{Id, Message, Revision},
+    mcp::{Id, Message, Raw, Revision},
     names::ServerName,
     task::Tasks,
 };

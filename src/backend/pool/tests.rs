@@ -18,7 +18,7 @@ fn soon() -> Instant {
 fn pool(connections_max: usize, lends_again: bool) -> Pool {
     Pool {
         turns: Arc::new(Semaphore::new(connections_max)),
-        waiting: AtomicUsize::new(0),
+        waiting: Presence::default(),
         shelf: Arc::new(Shelf {
             connections_max,
             limit: "pool_size",
@@ -45,7 +45,7 @@ fn key(profile: &str) -> Key {
     Key::new(Owner::Shared, Era::Legacy, profile.into())
 }
 
-async fn lease(pool: &Pool, profile: &str, tasks: &Tasks) -> Lease {
+async fn loan(pool: &Pool, profile: &str, tasks: &Tasks) -> Loan {
     let turn = pool.turn(soon()).await.unwrap();
     pool.lend(turn, key(profile), |_| instance(tasks)).unwrap()
 }
@@ -53,10 +53,7 @@ async fn lease(pool: &Pool, profile: &str, tasks: &Tasks) -> Lease {
 #[tokio::test(start_paused = true)]
 async fn who_came_first_is_served_first_and_none_beyond_the_limit() {
     let (tasks, pool) = (Tasks::new(), pool(2, true));
-    let (one, two) = (
-        lease(&pool, "", &tasks).await,
-        lease(&pool, "", &tasks).await,
-    );
+    let (one, two) = (loan(&pool, "", &tasks).await, loan(&pool, "", &tasks).await);
     assert_ne!(one.instance.id, two.instance.id);
     let mut third = Box::pin(pool.turn(soon()));
     let mut fourth = Box::pin(pool.turn(soon()));
@@ -83,17 +80,17 @@ async fn who_came_first_is_served_first_and_none_beyond_the_limit() {
 async fn another_key_takes_the_place_of_what_is_free_the_longest_unused_first() {
     let (tasks, pool) = (Tasks::new(), pool(2, true));
     let (one, two) = (
-        lease(&pool, "a", &tasks).await,
-        lease(&pool, "b", &tasks).await,
+        loan(&pool, "a", &tasks).await,
+        loan(&pool, "b", &tasks).await,
     );
     let (a, b) = (Arc::clone(&one.instance), Arc::clone(&two.instance));
     drop(one);
     drop(two);
     assert_eq!(pool.live(), 2);
-    let three = lease(&pool, "c", &tasks).await;
+    let three = loan(&pool, "c", &tasks).await;
     assert!(a.stop.is_cancelled() && !b.stop.is_cancelled());
     assert_eq!(pool.live(), 2);
-    assert_eq!(lease(&pool, "b", &tasks).await.instance.id, b.id);
+    assert_eq!(loan(&pool, "b", &tasks).await.instance.id, b.id);
     drop(three);
 }
 
@@ -107,15 +104,15 @@ async fn what_has_an_unanswered_call_is_ended_and_so_is_what_is_for_one_call() {
         (false, false, false, true),
     ] {
         let (tasks, pool) = (Tasks::new(), pool(1, lends_again));
-        let mut lease = lease(&pool, "", &tasks).await;
-        let instance = Arc::clone(&lease.instance);
+        let mut loan = loan(&pool, "", &tasks).await;
+        let instance = Arc::clone(&loan.instance);
         if called {
-            lease.note_call();
+            loan.note_call();
         }
         if answered {
-            lease.note_answer();
+            loan.note_answer();
         }
-        drop(lease);
+        drop(loan);
         let is_ended = instance.stop.is_cancelled();
         assert_eq!(is_ended, ends, "{lends_again} {called} {answered}");
         assert_eq!(pool.live(), usize::from(!ends));
@@ -125,10 +122,7 @@ async fn what_has_an_unanswered_call_is_ended_and_so_is_what_is_for_one_call() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lent_after_the_end() {
     let (tasks, pool) = (Tasks::new(), pool(3, true));
-    let (free, lent) = (
-        lease(&pool, "", &tasks).await,
-        lease(&pool, "", &tasks).await,
-    );
+    let (free, lent) = (loan(&pool, "", &tasks).await, loan(&pool, "", &tasks).await);
     let instances = [Arc::clone(&free.instance), Arc::clone(&lent.instance)];
     drop(free);
     pool.end();
@@ -156,7 +150,7 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
     };
     let (tasks, pool) = (Tasks::new(), pool(2, true));
     let lost = Failure::SessionGone;
-    let first = lease(&pool, "", &tasks).await;
+    let first = loan(&pool, "", &tasks).await;
     first.instance.note_failure(retry, Duration::ZERO);
     lose(&first.instance, lost.clone());
     first.note_start(false);
@@ -165,7 +159,7 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
     let turn = async || pool.turn(soon()).await.unwrap();
     let again = pool.lend(turn().await, key(""), |_| instance(&tasks));
     assert_eq!(again.err(), Some(lost));
-    lease(&pool, "of another kind", &tasks).await;
+    loan(&pool, "of another kind", &tasks).await;
     tokio::time::advance(Duration::from_millis(1001)).await;
     let mut taken = Before::default();
     let started = pool.lend(turn().await, key(""), |before| {
@@ -181,20 +175,20 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
 async fn goes_on_with(pool: &Pool, profile: &str, tasks: &Tasks) -> Option<u64> {
     let turn = pool.turn(soon()).await.unwrap();
     let mut taken = None;
-    let lease = pool.lend(turn, key(profile), |before| {
+    let loan = pool.lend(turn, key(profile), |before| {
         taken = before.lineage.as_ref().map(|lineage| lineage.number);
         before
             .lineage
             .map_or_else(|| instance(tasks), Instance::new)
     });
-    drop(lease.unwrap());
+    drop(loan.unwrap());
     taken
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_lost_is_remembered_until_another_takes_its_place() {
     let (tasks, pool) = (Tasks::new(), pool(2, true));
-    let lost = lease(&pool, "", &tasks).await;
+    let lost = loan(&pool, "", &tasks).await;
     let number = Some(lost.instance.lineage.number);
     let instance = Arc::clone(&lost.instance);
     instance.set(Phase::Down {
@@ -212,14 +206,14 @@ async fn what_was_lost_is_remembered_until_another_takes_its_place() {
     assert_eq!(pool.with_fallen().len(), 1, "what took its place");
     pool.shelf.lock().free.clear();
     // One that was ended with its call unanswered is not missed.
-    let mut unanswered = lease(&pool, "", &tasks).await;
+    let mut unanswered = loan(&pool, "", &tasks).await;
     unanswered.note_call();
     let instance = Arc::clone(&unanswered.instance);
     drop(unanswered);
     instance.abandon(Failure::SessionGone);
     assert_eq!(pool.with_fallen().len(), 0);
     // Nor is what was meant to end.
-    let ended = lease(&pool, "", &tasks).await;
+    let ended = loan(&pool, "", &tasks).await;
     ended.instance.stop.cancel();
     ended.instance.abandon(Failure::SessionGone);
     drop(ended);
@@ -229,7 +223,7 @@ async fn what_was_lost_is_remembered_until_another_takes_its_place() {
 #[tokio::test(start_paused = true)]
 async fn what_nobody_takes_the_place_of_is_forgotten() {
     let (tasks, pool) = (Tasks::new(), pool(1, true));
-    let lost = lease(&pool, "", &tasks).await;
+    let lost = loan(&pool, "", &tasks).await;
     lose(&lost.instance, Failure::SessionGone);
     drop(lost);
     let moment = Duration::from_millis(1);
@@ -243,14 +237,14 @@ async fn what_nobody_takes_the_place_of_is_forgotten() {
 async fn no_more_are_remembered_than_there_may_be() {
     let (tasks, pool) = (Tasks::new(), pool(2, true));
     for profile in ["a", "b", "c"] {
-        let lost = lease(&pool, profile, &tasks).await;
+        let lost = loan(&pool, profile, &tasks).await;
         lose(&lost.instance, Failure::SessionGone);
         drop(lost);
     }
     assert_eq!(pool.with_fallen().len(), 2);
-    let one = lease(&pool, "d", &tasks).await;
+    let one = loan(&pool, "d", &tasks).await;
     assert_eq!(pool.with_fallen().len(), 2, "one of them gave way");
-    let another = lease(&pool, "e", &tasks).await;
+    let another = loan(&pool, "e", &tasks).await;
     assert_eq!(pool.with_fallen().len(), 2, "both are lent");
     drop((one, another));
 }

@@ -210,8 +210,9 @@ fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
     });
 }
 
-/// How often idle sessions are looked for; more often where they may be idle for less.
-const SWEEP: Duration = Duration::from_secs(60);
+/// How often idle sessions, and answers that nobody reads, are looked for; more often where sessions may be
+/// idle for less.
+const SWEEP: Duration = Duration::from_secs(10);
 
 /// How long tasks may take to end once they were told to; longer than a server may take.
 const STOP_PATIENCE: Duration = Duration::from_secs(30);

@@ -229,7 +229,7 @@ impl Post<'_> {
                 .proxy
                 .governance()
                 .sight(agent, scope)
-                .shows_tool(&tool)
+                .shows_tool(tool)
         {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! The living legacy sessions of clients: found by id, limited in number, ended when idle.
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -16,11 +17,20 @@ use super::{
     saved::Changes,
     state::{Kind, Session},
 };
-use crate::{auth::Agent, clock::millis_since, lock::lock, names::Scope};
+use crate::{
+    auth::Agent,
+    clock::millis_since,
+    lock::lock,
+    names::{AgentId, Scope},
+};
 
 /// Sessions that have ended with subscriptions nobody has taken back yet; with more, their servers
 /// go on telling of what nobody hears.
 const LEFT_MAX: usize = 4096;
+
+/// Bytes of answers kept for all sessions of one agent, at which finished ones that nobody is reading are
+/// given up: those first whose session was used longest ago.
+const AGENT_BYTES_MAX: usize = 256 << 20;
 
 /// All sessions of clients that connect over HTTP.
 #[derive(Debug)]
@@ -278,6 +288,30 @@ impl Sessions {
             }
             keep
         });
+        self.trim_agents(AGENT_BYTES_MAX);
+    }
+
+    /// Gives up finished answers of agents with more than `bytes_max` of them.
+    fn trim_agents(&self, bytes_max: usize) {
+        let mut agents: HashMap<AgentId, (usize, Vec<Arc<Session>>)> = HashMap::new();
+        for session in self.all() {
+            let bytes = session.streams.bytes();
+            if bytes > 0 {
+                let (sum, sessions) = agents.entry(session.agent.id).or_default();
+                *sum += bytes;
+                sessions.push(session);
+            }
+        }
+        for (bytes, mut sessions) in agents.into_values() {
+            if bytes <= bytes_max {
+                continue;
+            }
+            sessions.sort_by_key(|session| session.used_ms.load(Ordering::Relaxed));
+            let mut excess = bytes - bytes_max;
+            for session in sessions {
+                excess = excess.saturating_sub(session.streams.give_up(excess));
+            }
+        }
     }
 
     /// Calls `visit` with every session.
@@ -352,8 +386,13 @@ fn millis(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
-    use crate::{mcp::Id, names::AgentId, session::Cancel};
+    use crate::{
+        mcp::Id,
+        session::{Cancel, replay::Item},
+    };
 
     const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -423,6 +462,43 @@ mod tests {
         tokio::time::advance(last).await;
         sessions.sweep();
         assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled());
+    }
+
+    #[test]
+    fn the_answers_of_an_agent_have_a_bound() {
+        let sessions = Sessions::new(8, IDLE_MAX);
+        let open = || {
+            let opened = sessions.open(Kind::Streamable, agent(), Scope::All);
+            opened.unwrap()
+        };
+        let answer = |session: &Session, is_finished: bool| {
+            let stream = session.streams.open();
+            stream.push(Item::Message(Bytes::from(vec![b'x'; 100])));
+            if is_finished {
+                stream.finish();
+            }
+            stream
+        };
+        let (old, new) = (open(), open());
+        new.used_ms.store(9, Ordering::Relaxed);
+        let read = answer(&old, true);
+        let reader = read.attend();
+        answer(&old, false);
+        answer(&old, true);
+        answer(&new, true);
+        answer(&new, true);
+        let each = read.bytes();
+        let check = |bytes_max: usize, expect: [usize; 2]| {
+            sessions.trim_agents(bytes_max);
+            let kept = [&old, &new].map(|session| session.streams.bytes() / each);
+            assert_eq!(kept, expect, "{bytes_max}");
+        };
+        check(5 * each, [3, 2]);
+        check(5 * each - 1, [2, 2]);
+        check(3 * each, [2, 1]);
+        check(0, [2, 0]);
+        drop(reader);
+        check(0, [1, 0]);
     }
 
     #[test]

@@ -107,6 +107,24 @@ impl Streams {
         }
     }
 
+    /// Bytes in the streams for answers.
+    pub(super) fn bytes(&self) -> usize {
+        lock(&self.answers).iter().map(|it| it.bytes()).sum()
+    }
+
+    /// Gives up finished streams that nobody is reading, until `wanted` bytes are free; how many are.
+    pub(super) fn give_up(&self, wanted: usize) -> usize {
+        let mut freed = 0;
+        lock(&self.answers).retain(|stream| {
+            let is_kept = freed >= wanted || !stream.is_finished() || stream.readers() > 0;
+            if !is_kept {
+                freed += stream.bytes();
+            }
+            is_kept
+        });
+        freed
+    }
+
     /// Whether somebody reads the stream for what belongs to no call.
     pub(super) fn is_listening(&self) -> bool {
         self.standing().is_some_and(|stream| stream.readers() > 0)

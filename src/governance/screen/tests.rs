@@ -30,7 +30,7 @@ fn a_scanner_that_nobody_uses_is_forgotten() {
 #[test]
 fn members_that_stand_twice_are_looked_at_twice() {
     check_looked_at(
-        Method::ToolsCall,
+        &Method::ToolsCall,
         r#"{"arguments":{"a":1},"name":"x","inputResponses":2,"Arguments":3}"#,
         &[r#"Arguments {"a":1}"#, "Arguments 2", "Arguments 3"],
     );
@@ -48,13 +48,13 @@ fn all_that_a_client_writes_is_looked_at() {
         (Method::Complete, "Prompts"),
     ] {
         let expect = [&*format!("{direction} 6"), "Arguments 7"];
-        check_looked_at(method, params, &expect);
+        check_looked_at(&method, params, &expect);
     }
 }
 
-fn check_looked_at(method: Method, params: &'static str, expect: &[&str]) {
+fn check_looked_at(method: &Method, params: &'static str, expect: &[&str]) {
     let params = Raw::from_static(params);
-    let found = of_request(&method, &params).into_iter();
+    let found = of_request(method, &params).into_iter();
     let found = found.map(|(direction, span)| format!("{direction:?} {}", &params.as_str()[span]));
     assert_eq!(found.collect::<Vec<_>>(), expect, "{method}");
 }

@@ -16,7 +16,7 @@ use super::{
     Failure,
     client::{self, HttpClient},
     http::{denies_session, odd, redirected, retry_after, shown_type},
-    link::Link,
+    link::{Link, next_event},
     mux::Mux,
     pipe,
     queued::Queued,
@@ -83,7 +83,7 @@ struct Stream {
 impl Stream {
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
-            if let Some(event) = self.reader.next_event() {
+            if let Some(event) = next_event(&mut self.reader).await {
                 return Some(event);
             }
             // A server that never stops talking leaves something to others.

@@ -13,7 +13,7 @@ use super::{
     item::{self, Filter, Item},
     mend,
     naming::{self, Claim, Template, Verdict},
-    pattern::Pattern,
+    pattern::Patterns,
     resources::{Routes, Site},
     uri::UriMap,
     view::Shelf,
@@ -51,7 +51,9 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
         .collect();
     settle_prefixes(&mut parts, &mut problems);
     let uri_verdicts = map_uris(naming, &mut parts);
-    let mut routes = Routes::new(parts.iter().map(site).collect(), naming.namespace_resources);
+    let sites: Vec<Site> = parts.iter().map(site).collect();
+    problems.extend(sites.iter().filter_map(unmatched));
+    let mut routes = Routes::new(sites, naming.namespace_resources);
     let mut merged = Tables::default();
     let mut names = ByKind::from_fn(|_| HashMap::new());
     for kind in Kind::ALL {
@@ -523,12 +525,20 @@ fn site(part: &Part<'_>) -> Site {
         uris: part.uris.clone(),
         filter: part.filter.clone(),
         known: listed.chain(linked).collect(),
-        templates: templates
-            .map(|item| Pattern::parse(&item.original))
-            .collect(),
+        templates: Patterns::new(templates.map(|item| &*item.original)),
         visible: part.offer.exposes(Kind::Resources),
         tags: part.offer.config.tags.clone(),
     }
+}
+
+/// Says that there are templates without a pattern, where merged routes would ask for it.
+fn unmatched(site: &Site) -> Option<Problem> {
+    let count = site.templates.left();
+    (site.visible && count > 0).then(|| Problem {
+        server: site.server.clone(),
+        kind: Some(Kind::Templates),
+        cause: Cause::Unmatched { count },
+    })
 }
 
 /// The least of all parts: the shortest time, and public only when every part is. A part that says

@@ -1,174 +1,305 @@
 //! Whether a URI template (RFC 6570) can expand to a URI.
 //!
 //! Called for reads of URIs that carry no prefix. A yes means "some values could give this URI", not
-//! that the server has it; the server still answers for itself. Time is linear in the URI for
-//! ordinary templates and bounded for all.
+//! that the server has it; the server still answers for itself.
+//!
+//! It is asked on the way of a call, of templates that a server wrote and a URI that a client wrote.
+//! So all positions of the URI that a template can have come to are kept as a set of bits, in which a
+//! step of the template takes as long for one position as for 64; and URIs, single templates and
+//! those of a server together are bounded, past which a template stands for itself alone.
 
-/// Longest URI that templates are tried on, bytes; longer ones are found by exact listing only. It
-/// bounds what a hostile template can cost.
+/// Longest URI that templates are tried on, bytes; longer ones are found by exact listing only.
 const URI_BYTES_MAX: usize = 8 * 1024;
+/// Most steps of one template: bytes after its first expression, and expressions. A longer one has
+/// no pattern.
+const TEMPLATE_STEPS_MAX: usize = 256;
+/// Most that the templates of a server may cost together.
+const COST_MAX: usize = 4096;
+/// Most that one URI may cost: its words times what the templates cost, which are a thousand for the
+/// longest URI. That is less than half a millisecond, and ten times that without optimisation.
+const WORK_MAX: usize = 1024 * words(URI_BYTES_MAX);
+
+/// The templates of one server.
+#[derive(Debug, Default)]
+pub(super) struct Patterns {
+    list: Vec<Pattern>,
+    cost: usize,
+    left: usize,
+}
+
+impl Patterns {
+    /// Reads `templates`, earlier ones first. One that is too long, or one too many, has no pattern:
+    /// it can be found by its own text and by a prefix, and claims no URIs.
+    pub(super) fn new<'t>(templates: impl IntoIterator<Item = &'t str>) -> Self {
+        let mut patterns = Self::default();
+        for template in templates {
+            let pattern = Pattern::parse(template);
+            match pattern.filter(|pattern| patterns.cost + pattern.cost() <= COST_MAX) {
+                Some(pattern) => {
+                    patterns.cost += pattern.cost();
+                    patterns.list.push(pattern);
+                }
+                None => patterns.left += 1,
+            }
+        }
+        patterns
+    }
+
+    /// Whether there are no templates, with or without patterns.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.left == 0
+    }
+
+    /// How many templates have no pattern.
+    pub(super) fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Whether any of them can expand to `uri`; no, where finding out would take too long.
+    pub(super) fn matches(&self, uri: &str) -> bool {
+        if uri.len() > URI_BYTES_MAX || words(uri.len()) * self.cost > WORK_MAX {
+            return false;
+        }
+        let mut likely = self.list.iter().filter(|it| uri.starts_with(&it.head));
+        let Some(first) = likely.next() else {
+            return false;
+        };
+        let mut walk = Walk::new(uri);
+        walk.leads_through(first) || likely.any(|pattern| walk.leads_through(pattern))
+    }
+}
 
 /// A parsed URI template.
-#[derive(Clone, Debug)]
-pub(super) struct Pattern {
+#[derive(Debug)]
+struct Pattern {
+    /// What precedes the first expression.
+    head: String,
     steps: Vec<Step>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Step {
     /// Exactly this byte.
     Byte(u8),
-    /// Either the next step or the one at the index.
-    Either(usize),
     /// Any number of bytes that the class has.
     Many(Class),
+    /// Nothing, or this byte and then any number of those that the class has.
+    Perhaps(u8, Class),
 }
 
-/// What an expression may expand to.
-#[derive(Clone, Copy, Debug)]
+/// What an expression may expand to; each has all that those before it have.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Class {
-    /// All bytes.
-    Any,
+    /// All within one segment. Wider than RFC 6570, whose simple expansion escapes every reserved
+    /// character: servers are seldom that strict.
+    Segment,
     /// All but those that begin a query or a fragment.
     Path,
     /// All but those that begin a fragment.
     Query,
-    /// All within one segment. Wider than RFC 6570, whose simple expansion escapes every reserved
-    /// character: servers are seldom that strict.
-    Segment,
+    /// All bytes.
+    Any,
 }
 
 impl Class {
+    const ALL: [Self; 4] = [Self::Segment, Self::Path, Self::Query, Self::Any];
+
     fn has(self, byte: u8) -> bool {
         match self {
-            Self::Any => true,
+            Self::Segment => !matches!(byte, b'/' | b'?' | b'#'),
             Self::Path => !matches!(byte, b'?' | b'#'),
             Self::Query => byte != b'#',
-            Self::Segment => !matches!(byte, b'/' | b'?' | b'#'),
+            Self::Any => true,
         }
     }
 }
 
 impl Pattern {
-    /// Reads `template`; a brace without its partner is taken literally.
-    pub(super) fn parse(template: &str) -> Self {
-        let (mut steps, mut rest) = (Vec::new(), template);
-        while !rest.is_empty() {
-            let literal = rest.find('{').unwrap_or(rest.len());
-            steps.extend(rest[..literal].bytes().map(Step::Byte));
-            rest = &rest[literal..];
-            if rest.is_empty() {
-                break;
+    /// Reads `template`; a brace without its partner is taken literally. `None` where it is too long.
+    fn parse(template: &str) -> Option<Self> {
+        let first = expression(template).map_or(template.len(), |(start, _)| start);
+        let (head, mut rest) = template.split_at(first);
+        let mut steps = Vec::new();
+        while let Some((start, end)) = expression(rest) {
+            steps.extend(rest[..start].bytes().map(Step::Byte));
+            push_expression(rest.as_bytes()[start + 1], &mut steps);
+            if steps.len() > TEMPLATE_STEPS_MAX {
+                return None;
             }
-            let Some(end) = rest.find('}') else {
-                steps.extend(rest.bytes().map(Step::Byte));
-                break;
-            };
-            push_expression(rest.as_bytes()[1], &mut steps);
-            rest = &rest[end + 1..];
+            rest = &rest[end..];
         }
-        Self { steps }
+        steps.extend(rest.bytes().map(Step::Byte));
+        let is_usable = head.len() <= URI_BYTES_MAX && steps.len() <= TEMPLATE_STEPS_MAX;
+        is_usable.then(|| Self {
+            head: head.to_owned(),
+            steps,
+        })
     }
 
-    /// Whether the template can expand to `uri`.
-    pub(super) fn matches(&self, uri: &str) -> bool {
-        if uri.len() > URI_BYTES_MAX {
-            return false;
-        }
-        let mut active = Active::new(self.steps.len() + 1);
-        let mut next = Active::new(self.steps.len() + 1);
-        active.enter(0, &self.steps);
-        for byte in uri.bytes() {
-            next.clear();
-            for at in &active.list {
-                match self.steps.get(*at) {
-                    Some(Step::Byte(expected)) if *expected == byte => {
-                        next.enter(at + 1, &self.steps);
-                    }
-                    Some(Step::Many(class)) if class.has(byte) => next.enter(*at, &self.steps),
-                    Some(Step::Byte(_) | Step::Either(_) | Step::Many(_)) | None => {}
-                }
-            }
-            if next.list.is_empty() {
-                return false;
-            }
-            std::mem::swap(&mut active, &mut next);
-        }
-        active.list.contains(&self.steps.len())
+    /// How often all positions are gone through, about; one more stands for the beginning.
+    fn cost(&self) -> usize {
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Byte(_) | Step::Many(_) => 1,
+            Step::Perhaps(..) => 4,
+        });
+        steps.sum::<usize>() + 1
     }
+}
+
+/// Where the first expression of `template` starts and ends.
+fn expression(template: &str) -> Option<(usize, usize)> {
+    let start = template.find('{')?;
+    let length = template[start..].find('}')?;
+    Some((start, start + length + 1))
 }
 
 fn push_expression(operator: u8, steps: &mut Vec<Step>) {
-    let (lead, class) = match operator {
-        b'+' => (None, Class::Any),
-        b'#' => (Some(b'#'), Class::Any),
-        b'.' => (Some(b'.'), Class::Segment),
-        b'/' => (Some(b'/'), Class::Path),
-        b';' => (Some(b';'), Class::Segment),
-        b'?' => (Some(b'?'), Class::Query),
-        b'&' => (Some(b'&'), Class::Query),
-        _ => (None, Class::Segment),
+    let step = match operator {
+        b'+' => Step::Many(Class::Any),
+        b'#' => Step::Perhaps(b'#', Class::Any),
+        b'.' => Step::Perhaps(b'.', Class::Segment),
+        b'/' => Step::Perhaps(b'/', Class::Path),
+        b';' => Step::Perhaps(b';', Class::Segment),
+        b'?' => Step::Perhaps(b'?', Class::Query),
+        b'&' => Step::Perhaps(b'&', Class::Query),
+        _ => Step::Many(Class::Segment),
     };
-    if let Some(lead) = lead {
-        steps.push(Step::Either(steps.len() + 3));
-        steps.push(Step::Byte(lead));
+    match (steps.last_mut(), step) {
+        // Neighbours match what the wider of them does, since it has all that the other has.
+        (Some(Step::Many(before)), Step::Many(class)) => *before = class.max(*before),
+        // Each class has the byte that it begins with.
+        (Some(before @ Step::Perhaps(..)), _) if *before == step => {}
+        (Some(Step::Byte(_) | Step::Many(_) | Step::Perhaps(..)) | None, _) => steps.push(step),
     }
-    steps.push(Step::Many(class));
 }
 
-/// The steps that are possible at one position of the URI, each once.
+/// Words that hold the positions in a URI of so many bytes.
+const fn words(uri_bytes: usize) -> usize {
+    uri_bytes / 64 + 1
+}
+
+/// Positions in a URI, its end included, a bit for each.
+#[derive(Clone, Debug)]
+struct Positions(Vec<u64>);
+
+impl Positions {
+    fn none(uri_bytes: usize) -> Self {
+        Self(vec![0; words(uri_bytes)])
+    }
+
+    fn insert(&mut self, at: usize) {
+        self.0[at / 64] |= 1 << (at % 64);
+    }
+
+    fn contains(&self, at: usize) -> bool {
+        self.0[at / 64] & (1 << (at % 64)) != 0
+    }
+
+    /// Goes on by one byte where `bytes` has it, and drops the rest; whether any is left.
+    fn advance(&mut self, bytes: &Self) -> bool {
+        let (mut carry, mut any) = (0, 0);
+        for (word, bytes) in self.0.iter_mut().zip(&bytes.0) {
+            let passed = *word & bytes;
+            *word = (passed << 1) | carry;
+            carry = passed >> 63;
+            any |= *word;
+        }
+        any != 0
+    }
+
+    /// Adds whatever can be reached from here through `bytes`. A position within a run of them is
+    /// added to the run like a number to one of ones: the carry goes to the end of the run.
+    fn spread(&mut self, bytes: &Self) {
+        let mut carry = false;
+        for (word, bytes) in self.0.iter_mut().zip(&bytes.0) {
+            let (sum, over) = (*word & bytes).overflowing_add(*bytes);
+            let (sum, over_by_carry) = sum.overflowing_add(carry.into());
+            carry = over || over_by_carry;
+            *word |= sum ^ bytes;
+        }
+    }
+
+    fn add(&mut self, others: &Self) {
+        for (word, other) in self.0.iter_mut().zip(&others.0) {
+            *word |= other;
+        }
+    }
+}
+
+/// One URI, and how far a template has come in it.
 #[derive(Debug)]
-struct Active {
-    list: Vec<usize>,
-    seen: Vec<bool>,
+struct Walk {
+    uri_bytes: usize,
+    /// Where each byte stands, for those that the URI has.
+    bytes: Vec<Option<Positions>>,
+    /// Where bytes of each class stand.
+    classes: [Positions; 4],
+    reached: Positions,
+    /// What is reached by way of what may be left out.
+    beside: Positions,
 }
 
-impl Active {
-    fn new(steps: usize) -> Self {
-        Self {
-            list: Vec::new(),
-            seen: vec![false; steps],
-        }
-    }
-
-    fn clear(&mut self) {
-        for at in self.list.drain(..) {
-            self.seen[at] = false;
-        }
-    }
-
-    /// Adds the step at `at` and those reachable from it without a byte.
-    fn enter(&mut self, at: usize, steps: &[Step]) {
-        let mut from = self.list.len();
-        self.add(at);
-        while let Some(at) = self.list.get(from).copied() {
-            match steps.get(at) {
-                Some(Step::Either(other)) => {
-                    self.add(at + 1);
-                    self.add(*other);
-                }
-                Some(Step::Many(_)) => self.add(at + 1),
-                Some(Step::Byte(_)) | None => {}
+impl Walk {
+    fn new(uri: &str) -> Self {
+        let none = Positions::none(uri.len());
+        let mut bytes = vec![None; 256];
+        let mut classes = Class::ALL.map(|_| none.clone());
+        for (at, byte) in uri.bytes().enumerate() {
+            let found = bytes[usize::from(byte)].get_or_insert_with(|| none.clone());
+            found.insert(at);
+            for class in Class::ALL.into_iter().filter(|class| class.has(byte)) {
+                classes[class as usize].insert(at);
             }
-            from += 1;
+        }
+        Self {
+            uri_bytes: uri.len(),
+            bytes,
+            classes,
+            reached: none.clone(),
+            beside: none,
         }
     }
 
-    fn add(&mut self, at: usize) {
-        if !std::mem::replace(&mut self.seen[at], true) {
-            self.list.push(at);
+    /// Whether `pattern`, whose head the URI begins with, can expand to all of it.
+    fn leads_through(&mut self, pattern: &Pattern) -> bool {
+        self.reached.0.fill(0);
+        self.reached.insert(pattern.head.len());
+        pattern.steps.iter().all(|step| self.take(*step)) && self.reached.contains(self.uri_bytes)
+    }
+
+    /// Goes on by `step`; whether it leads anywhere.
+    fn take(&mut self, step: Step) -> bool {
+        let of = |byte: u8| self.bytes[usize::from(byte)].as_ref();
+        match step {
+            Step::Byte(byte) => of(byte).is_some_and(|bytes| self.reached.advance(bytes)),
+            Step::Many(class) => {
+                self.reached.spread(&self.classes[class as usize]);
+                true
+            }
+            Step::Perhaps(lead, class) => {
+                if let Some(leads) = of(lead) {
+                    self.beside.clone_from(&self.reached);
+                    if self.beside.advance(leads) {
+                        self.beside.spread(&self.classes[class as usize]);
+                        self.reached.add(&self.beside);
+                    }
+                }
+                true
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn templates_match_what_they_can_expand_to() {
         let check = |template: &str, uri: &str, expect: bool| {
-            let found = Pattern::parse(template).matches(uri);
+            let found = Patterns::new([template]).matches(uri);
             assert_eq!(found, expect, "{template} and {uri}");
         };
         check("file:///a", "file:///a", true);
@@ -195,9 +326,120 @@ mod tests {
     }
 
     #[test]
-    fn hostile_templates_and_uris_end_soon() {
-        let pattern = Pattern::parse(&"{+a}".repeat(1000));
-        assert!(pattern.matches(&"x".repeat(URI_BYTES_MAX)));
-        assert!(!pattern.matches(&"x".repeat(URI_BYTES_MAX + 1)));
+    fn neighbours_that_match_the_same_are_one() {
+        let check = |template: &str, expect: &[Step]| {
+            assert_eq!(
+                Pattern::parse(template).unwrap().steps,
+                expect,
+                "{template}"
+            );
+        };
+        check(&"{+a}".repeat(300_000), &[Step::Many(Class::Any)]);
+        check("{a}{b}{+c}{d}", &[Step::Many(Class::Any)]);
+        check(&"{/a}".repeat(300_000), &[Step::Perhaps(b'/', Class::Path)]);
+        let apart = [
+            Step::Many(Class::Segment),
+            Step::Byte(b'-'),
+            Step::Many(Class::Segment),
+        ];
+        check("{a}-{b}", &apart);
+    }
+
+    #[test]
+    fn a_template_beyond_the_limit_has_no_pattern() {
+        let check = |template: &str, expect: Option<usize>| {
+            let steps = Pattern::parse(template).map(|pattern| pattern.steps.len());
+            assert_eq!(steps, expect, "{} bytes", template.len());
+        };
+        let half = TEMPLATE_STEPS_MAX / 2;
+        check(&"{a}-".repeat(half), Some(TEMPLATE_STEPS_MAX));
+        check(&("{a}-".repeat(half) + "-"), None);
+        check(&("{a}-".repeat(half) + "{b}"), None);
+        check(&("{a}".to_owned() + &"-".repeat(1 << 20)), None);
+        check(&("x".repeat(URI_BYTES_MAX) + "{a}"), Some(1));
+        check(&("x".repeat(URI_BYTES_MAX + 1) + "{a}"), None);
+    }
+
+    #[test]
+    fn templates_of_a_server_are_bounded_together() {
+        let each = "{a}-".repeat((COST_MAX / 64 - 1) / 2) + "-";
+        assert_eq!(Pattern::parse(&each).unwrap().cost(), COST_MAX / 64);
+        let mut all = vec![each.as_str(); 64];
+        let patterns = Patterns::new(all.iter().copied());
+        assert_eq!((patterns.list.len(), patterns.left()), (64, 0));
+        // What comes first has room, and what is too long takes none from the rest.
+        let long = "{a}-".repeat(TEMPLATE_STEPS_MAX);
+        all.splice(..1, [long.as_str(), "y://{a}"]);
+        all.extend(["z://{a}", "a"]);
+        let patterns = Patterns::new(all.iter().copied());
+        assert_eq!((patterns.list.len(), patterns.left()), (66, 1));
+        all.extend([each.as_str(), "b://{a}"]);
+        let patterns = Patterns::new(all.iter().copied());
+        assert_eq!(patterns.left(), 2);
+        assert!(patterns.matches("y://1") && patterns.matches("b://1"));
+        let cost: usize = patterns.list.iter().map(Pattern::cost).sum();
+        assert_eq!(patterns.cost, cost);
+        assert!(cost <= COST_MAX, "{cost}");
+    }
+
+    #[test]
+    fn longer_uris_are_not_tried() {
+        let patterns = Patterns::new(["{+a}"]);
+        assert!(patterns.matches(&"x".repeat(URI_BYTES_MAX)));
+        assert!(!patterns.matches(&"x".repeat(URI_BYTES_MAX + 1)));
+    }
+
+    #[test]
+    fn long_uris_are_tried_where_templates_cost_little() {
+        let each = "{a}-".repeat(127) + "{a}";
+        let mut templates = vec![each.as_str(); 4];
+        let check = |templates: &[&str], uri_bytes: usize, expect: bool| {
+            let uri = "-".repeat(uri_bytes);
+            let patterns = Patterns::new(templates.iter().copied());
+            assert_eq!(
+                patterns.matches(&uri),
+                expect,
+                "{} of {uri_bytes}",
+                patterns.cost
+            );
+        };
+        check(&templates, URI_BYTES_MAX, true);
+        templates = vec![each.as_str(); 8];
+        let (cost, half) = (8 * Pattern::parse(&each).unwrap().cost(), URI_BYTES_MAX / 2);
+        assert_eq!(cost, 2048);
+        check(&templates, half - 1, true);
+        check(&templates, half + 63, WORK_MAX >= cost * words(half + 63));
+        check(&templates, half + 64, false);
+    }
+
+    /// What `pattern` matches, by other means.
+    fn regex_of(pattern: &Pattern) -> regex::bytes::Regex {
+        let class = |class: Class| match class {
+            Class::Segment => "[^/?#]*",
+            Class::Path => "[^?#]*",
+            Class::Query => "[^#]*",
+            Class::Any => ".*",
+        };
+        let steps = pattern.steps.iter().map(|step| match step {
+            Step::Byte(byte) => format!(r"\x{byte:02x}"),
+            Step::Many(many) => class(*many).to_owned(),
+            Step::Perhaps(lead, many) => format!(r"(\x{lead:02x}{})?", class(*many)),
+        });
+        let steps: String = steps.collect();
+        let whole = format!("(?s-u)^{}{steps}$", regex::escape(&pattern.head));
+        regex::bytes::Regex::new(&whole).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn sets_of_positions_find_what_a_search_finds(
+            parts in prop::collection::vec(r"a|b|/|\?|#|\.|\{[+#./;?&]?x\}", 0..12),
+            uri in prop_oneof!["[ab/?#.;&]{0,12}", "[ab/.]{60,140}", "a{100,140}b?"],
+        ) {
+            let pattern = Pattern::parse(&parts.concat()).unwrap();
+            let expect = regex_of(&pattern).is_match(uri.as_bytes());
+            let patterns = Patterns { list: vec![pattern], ..Patterns::default() };
+            prop_assert_eq!(patterns.matches(&uri), expect);
+        }
     }
 }

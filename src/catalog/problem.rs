@@ -53,7 +53,8 @@ impl Problem {
             | Cause::Prefix { .. }
             | Cause::Schema { .. }
             | Cause::SchemasLeft { .. }
-            | Cause::Shortened { .. } => Cost::Nothing,
+            | Cause::Shortened { .. }
+            | Cause::Unmatched { .. } => Cost::Nothing,
         }
     }
 
@@ -65,7 +66,8 @@ impl Problem {
             | Cause::InstructionsCut { .. }
             | Cause::Mended { .. }
             | Cause::Prefix { .. }
-            | Cause::Shortened { .. } => !matches!(scope, Scope::Server(_)),
+            | Cause::Shortened { .. }
+            | Cause::Unmatched { .. } => !matches!(scope, Scope::Server(_)),
             Cause::ProfileRenamedOver { profile, .. } => {
                 matches!(scope, Scope::Profile(shown) if shown == profile)
             }
@@ -217,6 +219,15 @@ pub enum Cause {
         original: String,
         /// The exposed name.
         exposed: String,
+    },
+    /// Templates are too long, or too many, for URIs without a prefix to be held against them; the
+    /// server can make them simpler.
+    #[error(
+        "{count} of them are too long or too many; what they expand to is found by its prefix only"
+    )]
+    Unmatched {
+        /// How many of them.
+        count: usize,
     },
     /// The list could not be read, which is tried again; the state of the server says why.
     #[error("the list could not be read; what it had before is served, if it was read before")]

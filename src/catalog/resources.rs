@@ -12,7 +12,7 @@ use std::{
 
 use super::{
     item::Filter,
-    pattern::Pattern,
+    pattern::Patterns,
     uri::{UriMap, prefix_of},
 };
 use crate::names::ServerName;
@@ -44,7 +44,7 @@ pub(super) struct Site {
     pub(super) uris: Arc<UriMap>,
     pub(super) filter: Filter,
     pub(super) known: HashSet<Arc<str>>,
-    pub(super) templates: Vec<Pattern>,
+    pub(super) templates: Patterns,
     /// Whether merged routes show its resources.
     pub(super) visible: bool,
     /// Labels of the server, which profiles choose by.
@@ -54,11 +54,7 @@ pub(super) struct Site {
 impl Site {
     fn claims(&self, original: &str) -> bool {
         self.filter.permits(original)
-            && (self.known.contains(original)
-                || self
-                    .templates
-                    .iter()
-                    .any(|template| template.matches(original)))
+            && (self.known.contains(original) || self.templates.matches(original))
     }
 
     fn offers_anything(&self) -> bool {

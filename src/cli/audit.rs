@@ -17,7 +17,7 @@ use super::{
     args::ConfigArgs,
     books::{self, Failure, Roll, blocking},
     gateway::patiently,
-    output::{Form, print, say},
+    output::{Form, print_raw_json, say},
     table::Table,
 };
 use crate::{
@@ -181,7 +181,7 @@ impl Look {
         let shown: HashSet<_> = found.iter().map(|found| found.record.id).collect();
         let mut printed = if self.json {
             let lines = found.iter().map(|found| line(&found.entry) + "\n");
-            print(&lines.collect::<String>())
+            print_raw_json(&lines.collect::<String>())
         } else {
             table(found).print()
         };
@@ -191,7 +191,7 @@ impl Look {
                 continue;
             }
             printed = if self.json {
-                print(&(line(&next.entry) + "\n"))
+                print_raw_json(&(line(&next.entry) + "\n"))
             } else {
                 table(&[next]).without_headings().print()
             };
@@ -226,7 +226,7 @@ fn only_latest<T>(found: &mut Vec<T>, limit: usize) {
 /// Prints lines of the log as they are, as one array.
 fn print_lines<'e>(entries: impl Iterator<Item = &'e Entry>) -> ExitCode {
     let lines: Vec<String> = entries.map(|entry| format!("\n{}", line(entry))).collect();
-    print(&match lines.as_slice() {
+    print_raw_json(&match lines.as_slice() {
         [] => "[]\n".to_owned(),
         lines => format!("[{}\n]\n", lines.join(",")),
     })

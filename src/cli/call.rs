@@ -16,7 +16,7 @@ use super::{
     gateway::{self, Gateway, patiently},
     list::say_too_late,
     nearest::did_you_mean,
-    output::{Form, harmless, is_shown, print, refused, say},
+    output::{Form, harmless, is_shown, print, print_raw_json, refused, say},
     target::TargetArgs,
     wrong_usage,
 };
@@ -161,18 +161,18 @@ fn log_message(params: &Value) -> String {
     format!("{level}{}: {data}", logger.unwrap_or_default())
 }
 
-/// Prints the result, or an object with the `error`, byte for byte.
+/// Prints the result, or an object with the `error`, byte for byte unless a terminal shows it.
 fn print_raw(outcome: &Outcome) -> ExitCode {
     match outcome {
         Ok(result) => {
-            let printed = print(&format!("{}\n", result.as_str()));
+            let printed = print_raw_json(&format!("{}\n", result.as_str()));
             match standing(result) {
                 Standing::Done => printed,
                 Standing::Failed | Standing::Unfinished { .. } => ExitCode::FAILURE,
             }
         }
         Err(refusal) => {
-            print(&format!("{{\"error\":{}}}\n", refusal.as_str()));
+            print_raw_json(&format!("{{\"error\":{}}}\n", refusal.as_str()));
             ExitCode::FAILURE
         }
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{
     block_on,
     gateway::{self, Gateway},
-    output::{Form, print, print_json, refused, say},
+    output::{Form, print_json, print_raw_json, refused, say},
     survey::Found,
     table::Table,
     target::TargetArgs,
@@ -96,7 +96,7 @@ impl List {
             }
         }
         let printed = if self.json {
-            print(&array(&items))
+            print_raw_json(&array(&items))
         } else if items.is_empty() && !complete {
             // What is missing was said; the head of a table would say that there is nothing.
             ExitCode::FAILURE

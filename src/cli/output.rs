@@ -48,7 +48,16 @@ pub(super) fn print(text: &str) -> ExitCode {
 /// Writes `value` to stdout as indented JSON.
 pub(super) fn print_json(value: &impl Serialize) -> ExitCode {
     let text = serde_json::to_string_pretty(value).expect("string keys and no failing Serialize");
-    print(&format!("{text}\n"))
+    print_raw_json(&format!("{text}\n"))
+}
+
+/// Writes JSON to stdout byte for byte, unless a person reads it: see [`harmless_json`].
+pub(super) fn print_raw_json(json: &str) -> ExitCode {
+    if is_shown() {
+        print(&harmless_json(json))
+    } else {
+        print(json)
+    }
 }
 
 /// A time for JSON: ISO 8601, UTC, to the millisecond.
@@ -95,6 +104,12 @@ pub(super) fn harmless(text: &str) -> String {
     escaped(text, &['\n', '\t'])
 }
 
+/// The same JSON without what would steer a terminal, most of which JSON allows in strings. What it
+/// does not is between its tokens: a return, which is a space there.
+pub(super) fn harmless_json(json: &str) -> String {
+    harmless(&json.replace('\r', " "))
+}
+
 /// The first line of `text` that says anything, as one cell of a table: without tabs and controls.
 pub(super) fn one_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
@@ -130,6 +145,18 @@ mod tests {
             "no (-32603)",
         );
         check(r#"{"message":"no","data":[]}"#, "no");
+    }
+
+    #[test]
+    fn harmless_json_is_the_same_json() {
+        let json = "{\r\n\t\"\u{9b}\\\\\u{7f}\\n\":\r[\"\u{200e}\u{202e}\u{2066}é\", 1e2]}\n";
+        let harmless = harmless_json(json);
+        assert_eq!(
+            harmless,
+            "{ \n\t\"\\u009b\\\\\\u007f\\n\": [\"\\u200e\\u202e\\u2066é\", 1e2]}\n"
+        );
+        let read = |json: &str| serde_json::from_str::<Value>(json).unwrap();
+        assert_eq!(read(&harmless), read(json));
     }
 
     #[test]

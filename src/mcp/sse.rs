@@ -53,12 +53,30 @@ pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 #[derive(Debug)]
 pub struct Reader {
     buffer: BytesMut,
+    /// How much of the buffer has no end of a line.
     scanned: usize,
-    data: BytesMut,
-    has_data: bool,
-    event: Event,
+    draft: Draft,
     bytes_max: usize,
     at_start: bool,
+}
+
+/// What the chunks hold next.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Next {
+    /// A whole event.
+    Event(Event),
+    /// Something that may be found by asking again, which whoever shares a thread leaves for later.
+    Later,
+    /// Nothing until more bytes come.
+    Unfinished,
+}
+
+/// An event of which not all lines have come.
+#[derive(Debug, Default)]
+struct Draft {
+    event: Event,
+    data: BytesMut,
+    has_data: bool,
 }
 
 /// An event is larger than the reader allows.
@@ -75,9 +93,7 @@ impl Reader {
         Self {
             buffer: BytesMut::new(),
             scanned: 0,
-            data: BytesMut::new(),
-            has_data: false,
-            event: Event::default(),
+            draft: Draft::default(),
             bytes_max,
             at_start: true,
         }
@@ -88,7 +104,7 @@ impl Reader {
     /// # Errors
     /// When an unfinished event exceeds the limit; the stream is of no further use.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), TooLarge> {
-        if self.buffer.len() + self.data.len() + chunk.len()
+        if self.buffer.len() + self.draft.data.len() + chunk.len()
             > self.bytes_max.saturating_add(FRAMING)
         {
             return Err(TooLarge {
@@ -99,43 +115,61 @@ impl Reader {
         Ok(())
     }
 
-    /// The next whole event; `None` until more bytes come.
-    pub fn next_event(&mut self) -> Option<Event> {
-        while let Some(line) = self.next_line() {
-            if line.is_empty() {
-                if let Some(event) = self.dispatch() {
-                    return Some(event);
-                }
-                continue;
+    /// What comes next, of at most [`LINES_MAX`] lines: comments and empty lines are none too few to
+    /// fill chunks with, and make no event.
+    pub fn next_event(&mut self) -> Next {
+        self.skip_mark();
+        let mut read = 0;
+        let mut next = Next::Later;
+        for _ in 0..LINES_MAX {
+            let rest = &self.buffer[read..];
+            let Some((line, length)) = first_line(rest, &mut self.scanned) else {
+                next = Next::Unfinished;
+                break;
+            };
+            read += length;
+            if !line.is_empty() {
+                self.draft.take(line);
+            } else if let Some(event) = self.draft.finish() {
+                next = Next::Event(event);
+                break;
             }
-            self.field(&line);
         }
-        None
+        self.buffer.advance(read);
+        self.at_start &= read == 0;
+        next
     }
 
-    fn next_line(&mut self) -> Option<BytesMut> {
+    fn skip_mark(&mut self) {
         if self.at_start && self.buffer.starts_with(BOM) {
             self.buffer.advance(BOM.len());
+            self.scanned = 0;
+            self.at_start = false;
         }
-        let found = memchr::memchr2(b'\n', b'\r', &self.buffer[self.scanned..]);
-        let Some(end) = found.map(|found| self.scanned + found) else {
-            self.scanned = self.buffer.len();
-            return None;
-        };
-        // A lone CR at the end of a chunk may be half of a CRLF: wait for the next byte.
-        if self.buffer[end] == b'\r' && end + 1 == self.buffer.len() {
-            self.scanned = end;
-            return None;
-        }
-        self.at_start = false;
-        self.scanned = 0;
-        let line = self.buffer.split_to(end);
-        let pair = self.buffer.starts_with(b"\r\n");
-        self.buffer.advance(if pair { 2 } else { 1 });
-        Some(line)
     }
+}
 
-    fn field(&mut self, line: &[u8]) {
+/// The first line of `rest`, and how long it is with its end. `scanned` of it have no end of a line,
+/// and none of what follows the line has been looked at.
+fn first_line<'r>(rest: &'r [u8], scanned: &mut usize) -> Option<(&'r [u8], usize)> {
+    let found = memchr::memchr2(b'\n', b'\r', &rest[*scanned..]);
+    let Some(end) = found.map(|found| *scanned + found) else {
+        *scanned = rest.len();
+        return None;
+    };
+    // A lone CR at the end of a chunk may be half of a CRLF: wait for the next byte.
+    if rest[end] == b'\r' && end + 1 == rest.len() {
+        *scanned = end;
+        return None;
+    }
+    *scanned = 0;
+    let pair = rest[end..].starts_with(b"\r\n");
+    Some((&rest[..end], end + if pair { 2 } else { 1 }))
+}
+
+impl Draft {
+    /// Takes a line; a comment is a field without a name.
+    fn take(&mut self, line: &[u8]) {
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         let (name, rest) = line.split_at(colon);
         let value = rest.strip_prefix(b":").unwrap_or(rest);
@@ -160,18 +194,23 @@ impl Reader {
     }
 
     /// Ends the event at a blank line; an event that carried nothing at all is none.
-    fn dispatch(&mut self) -> Option<Event> {
+    fn finish(&mut self) -> Option<Event> {
+        if !self.has_data && self.event.id.is_none() && self.event.retry.is_none() {
+            self.event.name.clear();
+            return None;
+        }
         let mut event = std::mem::take(&mut self.event);
         event.data = self.data.split().freeze();
-        let empty = !self.has_data && event.id.is_none() && event.retry.is_none();
         self.has_data = false;
-        (!empty).then_some(event)
+        Some(event)
     }
 }
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 /// Room for field names and line ends beside the data of one event.
 const FRAMING: usize = 4096;
+/// Lines that are read in a row: some microseconds, and more than ordinary events have.
+const LINES_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -184,8 +223,12 @@ mod tests {
         let mut events = Vec::new();
         for chunk in chunks {
             reader.push(chunk).unwrap();
-            while let Some(event) = reader.next_event() {
-                events.push(event);
+            loop {
+                match reader.next_event() {
+                    Next::Event(event) => events.push(event),
+                    Next::Later => {}
+                    Next::Unfinished => break,
+                }
             }
         }
         events
@@ -221,6 +264,43 @@ mod tests {
             &[("", "x", None, None), ("", "y", None, None)],
         );
         check("data: unfinished\n", &[]);
+    }
+
+    #[test]
+    fn what_makes_no_event_is_read_a_bounded_number_of_lines_at_a_time() {
+        let check = |line: &str, count: usize, later: usize| {
+            let text = line.repeat(count) + "data: x\n\n" + &line.repeat(LINES_MAX - 1);
+            let mut reader = Reader::new(text.len());
+            reader.push(text.as_bytes()).unwrap();
+            for _ in 0..later {
+                assert_eq!(reader.next_event(), Next::Later, "{line:?} {count}");
+            }
+            let Next::Event(event) = reader.next_event() else {
+                panic!("no event after {count} of {line:?}");
+            };
+            assert_eq!(&event.data[..], b"x");
+            assert_eq!(reader.next_event(), Next::Unfinished, "{line:?} {count}");
+            assert!(reader.buffer.is_empty());
+        };
+        for line in [":\n", "\n", "event: x\n\r\n", ": ping\r\n", "odd\n"] {
+            let lines = line.matches('\n').count();
+            let most = (LINES_MAX - 2) / lines;
+            check(line, most, 0);
+            check(line, most + 1, 1);
+            check(line, most + 3 * LINES_MAX / lines, 3);
+        }
+    }
+
+    #[test]
+    fn a_mark_in_pieces_is_skipped_once() {
+        let events = read(&[b"\xef", b"\xbb\xbf", b"\ndata: x\n\n"]);
+        assert_eq!(events.len(), 1);
+        let events = read(&[b"\n", b"\xef\xbb\xbfdata: x\n\n"]);
+        assert_eq!(
+            events,
+            [],
+            "it is a part of the name where something precedes it"
+        );
     }
 
     #[test]

@@ -76,6 +76,28 @@ async fn text_of_servers_is_harmless() {
     "#);
 }
 
+/// In pipes the bytes are those of the server; on a terminal it is the same JSON.
+#[tokio::test]
+async fn json_of_servers_is_harmless() {
+    let place = Place::new(SCRIPT);
+    let given = "{\"text\":\"\u{9b}31m\u{7f}\u{202e}\u{2066}\u{200f}é\"}";
+    let call = ["call", "mcp_script_repeat", given, "--json"];
+    let piped = place.run(&call).await;
+    assert!(piped.stdout.contains(given), "{piped:?}");
+    let shown = shown(&place, &call).await;
+    let harmless = r#"{"text":"\u009b31m\u007f\u202e\u2066\u200fé"}"#;
+    assert!(shown.contains(harmless), "{shown:?}");
+    assert_eq!(shown.matches(char::is_control).count(), 1, "{shown:?}");
+
+    let described =
+        format!("{SCRIPT}\n[servers.script.tools.describe]\nhang = \"\\u009b2J\\u202e\"\n");
+    let place = Place::new(&described);
+    let piped = place.run(&["list", "--json"]).await;
+    assert!(piped.stdout.contains("\u{9b}2J\u{202e}"), "{piped:?}");
+    let shown = self::shown(&place, &["list", "--json"]).await;
+    assert!(shown.contains(r"\u009b2J\u202e"), "{shown:?}");
+}
+
 #[tokio::test]
 async fn mistakes_are_coloured() {
     let place = Place::new("lisen = 1");

@@ -17,7 +17,7 @@ use super::{Content, HttpLink, content_type, denies_session, odd, way::Answer};
 use crate::{
     backend::{
         Failure,
-        link::{Exchange, each_message},
+        link::{Exchange, each_message, next_event},
         mux::{Mux, Pending},
     },
     mcp::{Era, Outcome, header, sse},
@@ -97,7 +97,7 @@ impl HttpLink {
             reader
                 .push(&chunk)
                 .map_err(|_| Failure::ResponseTooLarge { limit })?;
-            while let Some(event) = reader.next_event() {
+            while let Some(event) = next_event(&mut reader).await {
                 consume_budget().await;
                 place.note(&event);
                 let answer = self.take_in(&event.data, StatusCode::OK, pending).await;
@@ -199,7 +199,7 @@ impl HttpLink {
             if reader.push(&chunk).is_err() {
                 return false;
             }
-            while let Some(event) = reader.next_event() {
+            while let Some(event) = next_event(&mut reader).await {
                 consume_budget().await;
                 place.note(&event);
                 if let Some(link) = self.link() {

@@ -48,6 +48,31 @@ fn resources_are_found_by_their_exposed_uri() {
 }
 
 #[test]
+fn a_template_that_is_too_long_is_found_as_it_is_and_by_its_prefix() {
+    let template = format!("x://{}", "{a}-".repeat(300));
+    let item = format!(r#"{{"uriTemplate":"{template}","name":"n"}}"#);
+    let mut offer = files();
+    Arc::make_mut(&mut offer.listing).templates.push(raw(&item));
+    let catalog = Catalog::build(&naming(), std::slice::from_ref(&offer));
+    let check = |uri: &str, expect: Lookup| {
+        assert_eq!(catalog.resource(&Scope::All, uri), expect, "{uri}");
+    };
+    let expanded = "x://".to_owned() + &"a-".repeat(300);
+    check(&format!("fs+{template}"), found("fs", &template));
+    check(&format!("fs+{expanded}"), found("fs", &expanded));
+    check(&expanded, Lookup::NotFound);
+    check("file:///b", found("fs", "file:///b"));
+    let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    let told_of = "fs: resourceTemplates: 1 of them are too long or too many; \
+                   what they expand to is found by its prefix only";
+    assert_eq!(told, [told_of]);
+    assert!(catalog.problems()[0].concerns(&Scope::All));
+    assert!(!catalog.problems()[0].concerns(&server("fs")));
+    config(&mut offer).expose.resources = false;
+    assert_eq!(Catalog::build(&naming(), &[offer]).problems(), []);
+}
+
+#[test]
 fn a_uri_that_two_servers_claim_is_ambiguous() {
     let mut other = files();
     other.server = name("other");

@@ -30,6 +30,7 @@ use crate::{
     scan::OutputSchema,
     session::Call,
     store::TaskOwners,
+    task::aside_if_large,
 };
 use budget::Budgets;
 use concurrency::Concurrency;
@@ -278,8 +279,10 @@ impl Governance {
             let opened = Box::pin(self.books.seal.opened(params, ticket)).await;
             routed.params = opened.map_err(Refusal::State)?.or(routed.params);
         }
-        if let Some(of_tool) = &of_tool {
-            self.check_arguments(&routed, &rules, of_tool, ticket)?;
+        if let Some(of_tool) = of_tool.as_ref().filter(|it| !it.arguments.is_empty()) {
+            // In a box: few tools have such rules.
+            let checked = self.check_arguments(&routed, &rules, of_tool, ticket);
+            Box::pin(checked).await?;
         }
         if toll.inputs.is_on() {
             Box::pin(validated(&toll.inputs, &routed, ticket)).await?;
@@ -379,24 +382,26 @@ impl Governance {
     }
 
     /// Step 2: the rules about arguments.
-    fn check_arguments(
+    async fn check_arguments(
         &self,
         routed: &Routed,
-        rules: &Rules,
-        of_tool: &OfTool,
+        rules: &Arc<Rules>,
+        of_tool: &Arc<OfTool>,
         ticket: &mut Ticket,
     ) -> Result<(), Refusal> {
         if routed.call.method != Method::ToolsCall {
             return Ok(());
         }
-        let params = routed.params.as_ref();
-        let findings = rules.arguments.check(&of_tool.arguments, params);
+        let params = routed.params.clone();
+        let bytes = params.as_ref().map_or(0, |params| params.as_bytes().len());
+        let (by, about) = (Arc::clone(rules), Arc::clone(of_tool));
+        let check = move || by.arguments.check(&about.arguments, params.as_ref());
+        let findings = aside_if_large(bytes, check).await;
         for rule in findings.observed {
             self.tally.observed(Rule::Args);
             ticket.observed.push(format!("args: {rule}"));
         }
         for rule in findings.refused {
-            let rule = rule.to_owned();
             self.unless_observed(Refusal::Argument { rule }, rules, ticket)?;
         }
         Ok(())

@@ -564,7 +564,7 @@ impl Failure {
             if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS)
     }
 
-    /// What an answer with this `status` means where that is that our credential is not taken.
+    /// The failure that `status` means, where it means that our credential is refused.
     pub(super) fn of_credential(status: StatusCode) -> Option<Self> {
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         is_refused.then_some(Self::Unauthorized { status })

@@ -1,30 +1,58 @@
 //! Who a server is among gateways, as the heads of its answers say: this one itself, by mistake, or another,
 //! and which stand behind it. Shared by all connections to the server.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
-use http::{Response, StatusCode};
-use tokio::sync::watch;
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use tokio::{sync::watch, time::Instant};
 
 use super::{Failure, views::Outlet};
-use crate::mcp::{GatewayId, gateway::Behind};
+use crate::{
+    lock::lock,
+    mcp::{
+        GatewayId,
+        gateway::{BEHIND, Behind, GATEWAY},
+    },
+};
+
+/// How long a gateway counts that no longer answers where another does: several may stand behind one URL, and
+/// take turns.
+const UNHEARD_MAX: Duration = Duration::from_secs(300);
+
+/// How many gateways behind one URL are told apart; of more, those heard last count.
+const HEARD_MAX: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Peer {
     /// As whom it is asked.
     pub(crate) own: GatewayId,
-    /// Itself, if it is a gateway, and what it says is behind it.
+    /// The gateways that have answered, each as it was heard last.
+    heard: Mutex<Vec<Heard>>,
+    /// All of them, and what they say is behind them.
     behind: ArcSwap<Behind>,
     /// Hears when that changes, of any server.
     changes: watch::Sender<()>,
+}
+
+/// What one gateway has said.
+#[derive(Debug)]
+struct Heard {
+    id: HeaderValue,
+    told: Option<HeaderValue>,
+    behind: Arc<Behind>,
+    at: Instant,
 }
 
 impl Peer {
     pub(super) fn new(outlet: &Outlet) -> Arc<Self> {
         Arc::new(Self {
             own: outlet.gateway.clone(),
+            heard: Mutex::default(),
             behind: ArcSwap::default(),
             changes: outlet.gateways.clone(),
         })
@@ -45,15 +73,43 @@ impl Peer {
         if status == StatusCode::LOOP_DETECTED && self.own.has_signed(headers) {
             return Err(Failure::Ourselves);
         }
-        // What is between answers in the name of a server that is away.
+        // What stands between may answer in the name of a server that is away.
         if status.is_success() {
-            let behind = Behind::server(headers);
-            if behind != **self.behind.load() {
-                self.behind.store(Arc::new(behind));
-                self.changes.send_replace(());
-            }
+            self.note(headers);
         }
         Ok(())
+    }
+
+    fn note(&self, headers: &HeaderMap) {
+        let mut heard = lock(&self.heard);
+        let id = headers.get(GATEWAY);
+        if id.is_none() && heard.is_empty() {
+            return;
+        }
+        let (now, before) = (Instant::now(), heard.len());
+        let mut is_news = false;
+        if let Some(id) = id {
+            let told = headers.get(BEHIND);
+            let known = heard.iter().position(|it| it.id == *id);
+            let known = known.map(|at| heard.remove(at));
+            let same = known.filter(|it| it.told.as_ref() == told);
+            is_news = same.is_none();
+            let latest = same.map(|it| Heard { at: now, ..it });
+            heard.push(latest.unwrap_or_else(|| Heard {
+                id: id.clone(),
+                told: told.cloned(),
+                behind: Arc::new(Behind::server(headers)),
+                at: now,
+            }));
+        }
+        heard.retain(|it| now.saturating_duration_since(it.at) < UNHEARD_MAX);
+        let beyond = heard.len().saturating_sub(HEARD_MAX);
+        heard.drain(..beyond);
+        if is_news || heard.len() < before {
+            let all = heard.iter().map(|it| &*it.behind);
+            self.behind.store(Arc::new(Behind::all(all)));
+            self.changes.send_replace(());
+        }
     }
 }
 
@@ -90,8 +146,8 @@ mod tests {
         assert!(matches!(heard, Err(Failure::Ourselves)), "{heard:?}");
     }
 
-    #[test]
-    fn what_changes_is_told_once() {
+    #[tokio::test(start_paused = true)]
+    async fn what_changes_is_told_once() {
         let peer = Peer::example();
         let mut changes = peer.changes.subscribe();
         let mut hear = |status, gateway| {
@@ -100,15 +156,39 @@ mod tests {
             changes.mark_unchanged();
             is_told
         };
-        let other = GatewayId::random();
+        let (one, other) = (GatewayId::random(), GatewayId::random());
         assert!(!hear(StatusCode::OK, None));
-        assert!(hear(StatusCode::ACCEPTED, Some(&other)));
-        assert!(peer.behind().has(&other));
-        assert!(!hear(StatusCode::OK, Some(&other)));
-        // A balancer answers while the server restarts.
+        assert!(hear(StatusCode::ACCEPTED, Some(&one)));
+        assert!(peer.behind().has(&one));
+        assert!(!hear(StatusCode::OK, Some(&one)));
+        // A balancer answers while the server restarts, or has answers of several in turn.
         assert!(!hear(StatusCode::BAD_GATEWAY, None));
-        assert!(peer.behind().has(&other));
+        assert!(hear(StatusCode::OK, Some(&other)));
+        for _ in 0..3 {
+            assert!(!hear(StatusCode::OK, Some(&one)) && !hear(StatusCode::OK, Some(&other)));
+            assert!(!hear(StatusCode::OK, None));
+        }
+        assert!(peer.behind().has(&one) && peer.behind().has(&other));
+        let last = Duration::from_millis(1);
+        tokio::time::advance(UNHEARD_MAX.saturating_sub(last)).await;
+        assert!(!hear(StatusCode::OK, Some(&one)));
+        tokio::time::advance(last).await;
+        assert!(hear(StatusCode::OK, Some(&one)));
+        assert!(peer.behind().has(&one) && !peer.behind().has(&other));
+        tokio::time::advance(UNHEARD_MAX).await;
         assert!(hear(StatusCode::OK, None));
-        assert!(!peer.behind().has(&other));
+        assert!(!peer.behind().has(&one));
+    }
+
+    #[test]
+    fn those_heard_last_count() {
+        let peer = Peer::example();
+        let all: Vec<_> = (0..=HEARD_MAX).map(|_| GatewayId::random()).collect();
+        let hear = |gateway| peer.hear(&answer(StatusCode::OK, Some(gateway))).unwrap();
+        all[..HEARD_MAX].iter().for_each(hear);
+        assert!(all[..HEARD_MAX].iter().all(|it| peer.behind().has(it)));
+        hear(&all[0]);
+        hear(&all[HEARD_MAX]);
+        assert!(peer.behind().has(&all[0]) && !peer.behind().has(&all[1]));
     }
 }

@@ -6,13 +6,15 @@
 //! It is asked on the way of a call, of templates that a server wrote and a URI that a client wrote.
 //! So all positions of the URI that a template can have come to are kept as a set of bits, in which a
 //! step of the template takes as long for one position as for 64; and URIs, single templates and
-//! those of a server together are bounded, past which a template stands for itself alone.
+//! those of a server together are bounded, past which a template is known by its beginning alone.
 
 /// Longest URI that templates are tried on, bytes; longer ones are found by exact listing only.
 const URI_BYTES_MAX: usize = 8 * 1024;
 /// Most steps of one template: bytes after its first expression, and expressions. A longer one has
 /// no pattern.
 const TEMPLATE_STEPS_MAX: usize = 256;
+/// Bytes that are kept of the beginning of a template without a pattern.
+const HEAD_BYTES_MAX: usize = 256;
 /// Most that the templates of a server may cost together.
 const COST_MAX: usize = 4096;
 /// Most that one URI may cost: its words times what the templates cost, which are a thousand for the
@@ -24,12 +26,13 @@ const WORK_MAX: usize = 1024 * words(URI_BYTES_MAX);
 pub(super) struct Patterns {
     list: Vec<Pattern>,
     cost: usize,
-    left: usize,
+    /// How those begin that have no pattern.
+    left: Vec<String>,
 }
 
 impl Patterns {
-    /// Reads `templates`, earlier ones first. One that is too long, or one too many, has no pattern:
-    /// it can be found by its own text and by a prefix, and claims no URIs.
+    /// Reads `templates`, earlier ones first. One that is too long, or one too many, has no pattern, and
+    /// claims whatever begins like it.
     pub(super) fn new<'t>(templates: impl IntoIterator<Item = &'t str>) -> Self {
         let mut patterns = Self::default();
         for template in templates {
@@ -39,7 +42,7 @@ impl Patterns {
                     patterns.cost += pattern.cost();
                     patterns.list.push(pattern);
                 }
-                None => patterns.left += 1,
+                None => patterns.left.push(beginning(template)),
             }
         }
         patterns
@@ -47,20 +50,27 @@ impl Patterns {
 
     /// Whether there are no templates, with or without patterns.
     pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty() && self.left == 0
+        self.list.is_empty() && self.left.is_empty()
     }
 
     /// How many templates have no pattern.
     pub(super) fn left(&self) -> usize {
-        self.left
+        self.left.len()
     }
 
-    /// Whether any of them can expand to `uri`; no, where finding out would take too long.
+    /// Whether any of them can expand to `uri`. Where finding out would take too long, any may that begins
+    /// like it: the URI is not to go to another server for that.
     pub(super) fn matches(&self, uri: &str) -> bool {
-        if uri.len() > URI_BYTES_MAX || words(uri.len()) * self.cost > WORK_MAX {
+        if uri.len() > URI_BYTES_MAX {
             return false;
         }
+        if self.left.iter().any(|head| uri.starts_with(head)) {
+            return true;
+        }
         let mut likely = self.list.iter().filter(|it| uri.starts_with(&it.head));
+        if words(uri.len()) * self.cost > WORK_MAX {
+            return likely.next().is_some();
+        }
         let Some(first) = likely.next() else {
             return false;
         };
@@ -144,6 +154,12 @@ impl Pattern {
         });
         steps.sum::<usize>() + 1
     }
+}
+
+/// What precedes the first expression of `template`, or so much of it as is kept.
+fn beginning(template: &str) -> String {
+    let end = expression(template).map_or(template.len(), |(start, _)| start);
+    template[..template.floor_char_boundary(end.min(HEAD_BYTES_MAX))].to_owned()
 }
 
 /// Where the first expression of `template` starts and ends.
@@ -377,6 +393,12 @@ mod tests {
         let patterns = Patterns::new(all.iter().copied());
         assert_eq!(patterns.left(), 2);
         assert!(patterns.matches("y://1") && patterns.matches("b://1"));
+        assert!(patterns.matches("anything"), "one is left that may");
+        let patterns = Patterns::new([&*("long://".to_owned() + &long), "y://{a}"]);
+        assert_eq!(patterns.left(), 1);
+        for (uri, expect) in [("long://", true), ("long://1", true), ("long:/", false)] {
+            assert_eq!(patterns.matches(uri), expect, "{uri}");
+        }
         let cost: usize = patterns.list.iter().map(Pattern::cost).sum();
         assert_eq!(patterns.cost, cost);
         assert!(cost <= COST_MAX, "{cost}");
@@ -408,8 +430,19 @@ mod tests {
         let (cost, half) = (8 * Pattern::parse(&each).unwrap().cost(), URI_BYTES_MAX / 2);
         assert_eq!(cost, 2048);
         check(&templates, half - 1, true);
-        check(&templates, half + 63, WORK_MAX >= cost * words(half + 63));
-        check(&templates, half + 64, false);
+        // Of those that take too long it is enough that one begins like the URI.
+        let beyond = half + 64;
+        assert!(WORK_MAX >= cost * words(half - 1) && WORK_MAX < cost * words(beyond));
+        let (odd, apart) = ("/{a}".repeat(128), format!("x{each}"));
+        for (template, bytes, expect) in [
+            (&odd, half - 1, false),
+            (&odd, beyond, false),
+            (&apart, half - 1, false),
+            (&apart, beyond, false),
+            (&each, beyond, true),
+        ] {
+            check(&[template.as_str(); 8], bytes, expect);
+        }
     }
 
     /// What `pattern` matches, by other means.

@@ -258,20 +258,29 @@ fn run_unless_interrupted(
         if is_changing {
             say("interrupted: what has begun is recorded first; a second time ends it at once\n");
         }
-        tokio::select! {
+        let mut again = pin!(interrupted_again());
+        let cut_off = ExitCode::from(EXIT_INTERRUPTED);
+        let ended = tokio::select! {
             biased;
-            _ = change.under_way.lock() => {
-                if change.is_untold.load(Relaxed) {
-                    say(&format!("interrupted before a gateway was told: {NOT_IN_FORCE}\n"));
-                } else if is_changing {
-                    // It failed, and why is on its way.
-                    return work.await.unwrap_or_else(|failure| failure.say());
-                }
-                ExitCode::from(EXIT_INTERRUPTED)
-            }
-            () = interrupted_again() => ExitCode::from(EXIT_INTERRUPTED),
-            done = &mut work => done.unwrap_or_else(|failure| failure.say()),
+            _ = change.under_way.lock() => None,
+            () = &mut again => Some(cut_off),
+            done = &mut work => Some(done.unwrap_or_else(|failure| failure.say())),
+        };
+        if let Some(code) = ended {
+            return code;
         }
+        if change.is_untold.load(Relaxed) {
+            say(&format!(
+                "interrupted before a gateway was told: {NOT_IN_FORCE}\n"
+            ));
+        } else if is_changing {
+            // It failed, and why is on its way.
+            return tokio::select! {
+                () = again => cut_off,
+                done = work => done.unwrap_or_else(|failure| failure.say()),
+            };
+        }
+        cut_off
     })
 }
 

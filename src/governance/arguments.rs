@@ -32,6 +32,13 @@ pub struct ArgumentRules {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct About(Vec<usize>);
 
+impl About {
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 #[derive(Debug)]
 struct Compiled {
     name: String,
@@ -79,11 +86,11 @@ enum Test {
 
 /// What rules say of one call, by name and in the order they were given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Findings<'r> {
+pub struct Findings {
     /// Those that refuse it.
-    pub refused: Vec<&'r str>,
+    pub refused: Vec<String>,
     /// Those that would refuse it, if they did more than count.
-    pub observed: Vec<&'r str>,
+    pub observed: Vec<String>,
 }
 
 impl ArgumentRules {
@@ -126,7 +133,7 @@ impl ArgumentRules {
 
     /// What `about`, the rules about a tool, say of a call of it with `params`, the params of
     /// `tools/call`.
-    pub fn check(&self, about: &About, params: Option<&Raw>) -> Findings<'_> {
+    pub fn check(&self, about: &About, params: Option<&Raw>) -> Findings {
         let mut findings = Findings::default();
         if about.0.is_empty() {
             return findings;
@@ -138,9 +145,9 @@ impl ArgumentRules {
                 continue;
             }
             if rule.observe {
-                findings.observed.push(&rule.name);
+                findings.observed.push(rule.name.clone());
             } else {
-                findings.refused.push(&rule.name);
+                findings.refused.push(rule.name.clone());
             }
         }
         findings

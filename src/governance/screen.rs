@@ -457,18 +457,17 @@ impl Seen {
     }
 }
 
-/// Members of params that nobody looks at: they say what is asked for, or are for the protocol, or sealed.
-const NOT_LOOKED_AT: [&str; 5] = ["_meta", "name", "ref", STATE, "uri"];
-
 /// Where in the `params` of a request of `method` is what is looked at, and in which direction it counts:
-/// all that is written into them but [`NOT_LOOKED_AT`], what no revision knows as well as what the client
-/// answers to what its server asked before (2026-07-28). A member that stands there twice is looked at
+/// all that is written into them, but what says what is asked for, is for the protocol, or is sealed. A member that stands there twice is looked at
 /// twice, since servers differ in which they take; some ignore case.
 pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range<usize>)> {
+    // What the client answers to what its server asked before (2026-07-28).
     const ANSWERS: &str = "inputResponses";
-    let direction = match method {
-        Method::ToolsCall | Method::ResourcesRead => Direction::Arguments,
-        Method::PromptsGet | Method::Complete => Direction::Prompts,
+    let (direction, subject) = match method {
+        Method::ToolsCall => (Direction::Arguments, "name"),
+        Method::ResourcesRead => (Direction::Arguments, "uri"),
+        Method::PromptsGet => (Direction::Prompts, "name"),
+        Method::Complete => (Direction::Prompts, "ref"),
         Method::Other(_) => return vec![(Direction::Arguments, 0..params.as_bytes().len())],
         Method::Discover
         | Method::Initialize
@@ -484,7 +483,7 @@ pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range
     };
     let json = params.as_bytes();
     let is_looked_at = |member: &json::Member| {
-        let mut apart = NOT_LOOKED_AT.iter();
+        let mut apart = [subject, "_meta", STATE].into_iter();
         !apart.any(|name| member.is_alike(json, name))
     };
     let looked_at = json::members(json, 0).filter(is_looked_at).map(|member| {

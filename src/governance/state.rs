@@ -33,7 +33,7 @@ mod canonical;
 pub(super) const STATE: &str = "requestState";
 
 /// Begins what is sealed; another form would begin otherwise.
-const FORM: &str = "v1";
+const FORM: &str = "v2";
 
 /// Why a state is not passed on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

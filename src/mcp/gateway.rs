@@ -85,17 +85,33 @@ impl Behind {
 
     /// Those behind `own`, which has servers that these are behind.
     pub fn gateway(own: &GatewayId, servers: impl IntoIterator<Item = Arc<Self>>) -> Self {
-        let mut behind = BTreeMap::new();
+        let mut behind = Self::default();
         for server in servers {
             for (id, away) in &server.0 {
                 let away = away.saturating_add(1);
                 if id != own && away <= FARTHEST {
-                    let known = behind.entry(id.clone()).or_insert(away);
-                    *known = away.min(*known);
+                    behind.add(id, away);
                 }
             }
         }
-        Self(behind)
+        behind
+    }
+
+    /// Those behind any of `servers`, which are one to who asks them.
+    pub fn all<'b>(servers: impl IntoIterator<Item = &'b Self>) -> Self {
+        let mut behind = Self::default();
+        for (id, away) in servers.into_iter().flat_map(|server| &server.0) {
+            behind.add(id, *away);
+        }
+        behind
+    }
+
+    fn add(&mut self, id: &GatewayId, away: u8) {
+        if let Some(known) = self.0.get_mut(id) {
+            *known = away.min(*known);
+        } else {
+            self.0.insert(id.clone(), away);
+        }
     }
 
     /// Whether `gateway` is among them.

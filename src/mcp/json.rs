@@ -192,7 +192,11 @@ fn folded(key: &str) -> impl Iterator<Item = char> {
 
 /// The same text for all keys that are [alike](Member::is_alike).
 pub fn without_case(key: &str) -> String {
-    folded(key).collect()
+    if key.is_ascii() {
+        key.to_ascii_uppercase()
+    } else {
+        folded(key).collect()
+    }
 }
 
 /// The members of the object that starts at `at` in `json`; none when there is no object.

@@ -115,8 +115,8 @@ impl Reader {
         Ok(())
     }
 
-    /// What comes next, of at most [`LINES_MAX`] lines: comments and empty lines are none too few to
-    /// fill chunks with, and make no event.
+    /// What comes next, of at most [`LINES_MAX`] lines: any number of comments and empty lines may
+    /// fill a chunk, and they make no event.
     pub fn next_event(&mut self) -> Next {
         self.skip_mark();
         let mut read = 0;

@@ -28,8 +28,8 @@ use crate::{
 /// go on telling of what nobody hears.
 const LEFT_MAX: usize = 4096;
 
-/// Bytes of answers kept for all sessions of one agent, at which finished ones that nobody is reading are
-/// given up: those first whose session was used longest ago.
+/// Bytes of finished answers that are kept for all sessions of one agent while nobody reads them. With more,
+/// those go first that were read, then those whose session was used longest ago.
 const AGENT_BYTES_MAX: usize = 256 << 20;
 
 /// All sessions of clients that connect over HTTP.
@@ -295,7 +295,7 @@ impl Sessions {
     fn trim_agents(&self, bytes_max: usize) {
         let mut agents: HashMap<AgentId, (usize, Vec<Arc<Session>>)> = HashMap::new();
         for session in self.all() {
-            let bytes = session.streams.bytes();
+            let bytes = session.streams.kept_bytes();
             if bytes > 0 {
                 let (sum, sessions) = agents.entry(session.agent.id).or_default();
                 *sum += bytes;
@@ -308,8 +308,11 @@ impl Sessions {
             }
             sessions.sort_by_key(|session| session.used_ms.load(Ordering::Relaxed));
             let mut excess = bytes - bytes_max;
-            for session in sessions {
-                excess = excess.saturating_sub(session.streams.give_up(excess));
+            for also_unread in [false, true] {
+                for session in &sessions {
+                    let freed = session.streams.give_up(excess, also_unread);
+                    excess = excess.saturating_sub(freed);
+                }
             }
         }
     }
@@ -464,12 +467,14 @@ mod tests {
         assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled());
     }
 
-    #[test]
-    fn the_answers_of_an_agent_have_a_bound() {
+    #[tokio::test]
+    async fn the_answers_of_an_agent_have_a_bound() {
         let sessions = Sessions::new(8, IDLE_MAX);
-        let open = || {
+        let open = |used: u64| {
             let opened = sessions.open(Kind::Streamable, agent(), Scope::All);
-            opened.unwrap()
+            let session = opened.unwrap();
+            session.used_ms.store(used, Ordering::Relaxed);
+            session
         };
         let answer = |session: &Session, is_finished: bool| {
             let stream = session.streams.open();
@@ -479,26 +484,33 @@ mod tests {
             }
             stream
         };
-        let (old, new) = (open(), open());
-        new.used_ms.store(9, Ordering::Relaxed);
-        let read = answer(&old, true);
-        let reader = read.attend();
+        let (old, new) = (open(1), open(2));
         answer(&old, false);
+        let attended = answer(&old, true);
+        let reader = attended.attend();
         answer(&old, true);
         answer(&new, true);
-        answer(&new, true);
+        let read = answer(&new, true);
+        let mut place = read.take_over();
+        while read.next(&mut place).await.is_some() {}
         let each = read.bytes();
+        assert!(each >= 100);
         let check = |bytes_max: usize, expect: [usize; 2]| {
             sessions.trim_agents(bytes_max);
-            let kept = [&old, &new].map(|session| session.streams.bytes() / each);
+            let kept = [&old, &new].map(|session| session.streams.kept_bytes() / each);
             assert_eq!(kept, expect, "{bytes_max}");
         };
-        check(5 * each, [3, 2]);
-        check(5 * each - 1, [2, 2]);
-        check(3 * each, [2, 1]);
-        check(0, [2, 0]);
+        check(3 * each, [1, 2]);
+        check(3 * each - 1, [1, 1]);
+        assert!(
+            new.streams.answer(read.id).is_none(),
+            "what was read goes first"
+        );
+        check(each, [0, 1]);
+        check(0, [0, 0]);
         drop(reader);
-        check(0, [1, 0]);
+        check(each, [1, 0]);
+        check(0, [0, 0]);
     }
 
     #[test]

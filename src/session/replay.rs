@@ -257,6 +257,11 @@ impl Stream {
         Attendance(Arc::clone(self))
     }
 
+    /// Whether it is finished, and kept in case somebody reads it once more.
+    pub fn is_kept(&self) -> bool {
+        self.is_finished() && self.readers() == 0
+    }
+
     /// Whether something waits to be read.
     pub fn has_unread(&self) -> bool {
         self.lock().unread > 0

@@ -107,20 +107,24 @@ impl Streams {
         }
     }
 
-    /// Bytes in the streams for answers.
-    pub(super) fn bytes(&self) -> usize {
-        lock(&self.answers).iter().map(|it| it.bytes()).sum()
+    /// Bytes of finished answers that nobody is reading.
+    pub(super) fn kept_bytes(&self) -> usize {
+        let answers = lock(&self.answers);
+        let kept = answers.iter().filter(|stream| stream.is_kept());
+        kept.map(|stream| stream.bytes()).sum()
     }
 
-    /// Gives up finished streams that nobody is reading, until `wanted` bytes are free; how many are.
-    pub(super) fn give_up(&self, wanted: usize) -> usize {
+    /// Gives up such answers until `wanted` bytes are free, those that were never read where it is
+    /// `also_unread`; how many bytes are.
+    pub(super) fn give_up(&self, wanted: usize, also_unread: bool) -> usize {
         let mut freed = 0;
         lock(&self.answers).retain(|stream| {
-            let is_kept = freed >= wanted || !stream.is_finished() || stream.readers() > 0;
-            if !is_kept {
+            let is_spared =
+                freed >= wanted || !stream.is_kept() || stream.has_unread() && !also_unread;
+            if !is_spared {
                 freed += stream.bytes();
             }
-            is_kept
+            is_spared
         });
         freed
     }

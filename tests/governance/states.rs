@@ -97,7 +97,7 @@ async fn a_state_comes_back_as_it_was() {
                 let answer = answered(&client, method, members).await;
                 let result = answer.result.unwrap();
                 let sealed = member(&result, &["requestState"]).unwrap();
-                assert!(sealed.starts_with(r#""v1."#), "{sealed}");
+                assert!(sealed.starts_with(r#""v2."#), "{sealed}");
                 assert_eq!(result.replace(&sealed, state), asks(state));
 
                 let text: String = serde_json::from_str(&sealed).unwrap();
@@ -196,8 +196,8 @@ async fn a_state_is_good_for_its_agent_and_call_alone() {
         (&ann, call, state(&changed), elsewhere),
         (&ann, call, state(&later), elsewhere),
         (&ann, call, state(r#""s""#), foreign),
-        (&ann, call, state(r#""v1.1.2""#), foreign),
-        (&ann, call, state(&sealed.replace("v1.", "v2.")), foreign),
+        (&ann, call, state(r#""v2.1.2""#), foreign),
+        (&ann, call, state(&sealed.replace("v2.", "v1.")), foreign),
         (&ann, call, state("null"), foreign),
         (&ann, call, state(r#""\ud800""#), foreign),
         (&ann, call, twice, foreign),

@@ -199,11 +199,8 @@ fn rules_are_about_their_tools_and_report_by_name() {
     let check = |tool: &str, params: &str, refused: &[&str], observed: &[&str]| {
         let params = Raw::parse(params.to_owned()).unwrap();
         let found = rules.check(&rules.about(&item(tool)), Some(&params));
-        assert_eq!(
-            (&*found.refused, &*found.observed),
-            (refused, observed),
-            "{tool}"
-        );
+        assert_eq!(found.refused, refused, "{tool}");
+        assert_eq!(found.observed, observed, "{tool}");
     };
     let (high, low) = (r#"{"arguments":{"a":11}}"#, r#"{"arguments":{"a":10}}"#);
     check("pay", high, &["limit", "other"], &["watch"]);

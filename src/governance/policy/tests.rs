@@ -173,8 +173,8 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
         ("file:///pub/a.env?.md", unlisted),
         ("https://h/a.env#.md", unlisted),
         ("https://a.h/b", None),
-        ("https://evil?.h/b", upwards),
-        ("https://evil#.h/b", upwards),
+        ("https://evil?.h/b", unlisted),
+        ("https://evil#.h/b", unlisted),
         // A query is part of what is asked for there.
         ("https://h/a?b=.md", None),
     ] {

@@ -40,15 +40,16 @@ fn members_that_stand_twice_are_looked_at_twice() {
 #[test]
 fn all_that_a_client_writes_is_looked_at() {
     let params =
-        r#"{"_meta":1,"name":2,"uri":3,"ref":4,"requestState":5,"x":6,"inputResponses":7}"#;
-    for (method, direction) in [
-        (Method::ToolsCall, "Arguments"),
-        (Method::ResourcesRead, "Arguments"),
-        (Method::PromptsGet, "Prompts"),
-        (Method::Complete, "Prompts"),
+        r#"{"_meta":1,"name":"n","uri":"u","ref":{},"requestState":5,"x":6,"inputResponses":7}"#;
+    for (method, direction, rest) in [
+        (Method::ToolsCall, "Arguments", [r#""u""#, "{}"]),
+        (Method::ResourcesRead, "Arguments", [r#""n""#, "{}"]),
+        (Method::PromptsGet, "Prompts", [r#""u""#, "{}"]),
+        (Method::Complete, "Prompts", [r#""n""#, r#""u""#]),
     ] {
-        let expect = [&*format!("{direction} 6"), "Arguments 7"];
-        check_looked_at(&method, params, &expect);
+        let expect = [rest[0], rest[1], "6"].map(|it| format!("{direction} {it}"));
+        let [first, second, third] = &expect;
+        check_looked_at(&method, params, &[first, second, third, "Arguments 7"]);
     }
 }
 

@@ -180,8 +180,31 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
 async fn an_interrupted_command_ends_what_it_recorded() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot"]).await;
-    let (mut child, filling, mut pipe) = stuck_in_showing(&place).await;
-    let mut store = store(&place).await;
+    let (code, said, shown) = interrupted_in_storing(&place).await;
+    assert_eq!(code, Some(130), "{said}");
+    assert!(said.contains("may not be in force"), "{said}");
+    let live = live(&place).await;
+    assert_eq!(live.len(), 1, "{live:?}");
+    assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
+    assert_eq!(events_of_keys(&place).await, ["key_created"]);
+}
+
+/// Whoever interrupts what then fails hears why.
+#[tokio::test]
+async fn an_interrupted_command_says_why_it_failed() {
+    let place = Place::new(GOVERNED);
+    ok(&place, &["agents", "add", "bot"]).await;
+    in_store(&place, REFUSE).await;
+    let (code, said, _) = interrupted_in_storing(&place).await;
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("opens nothing, since"), "{said}");
+}
+
+/// How a command ends that is interrupted while it waits to store the key that it has shown, and what it
+/// wrote to stderr and stdout.
+async fn interrupted_in_storing(place: &Place) -> (Option<i32>, String, String) {
+    let (mut child, filling, mut pipe) = stuck_in_showing(place).await;
+    let mut store = store(place).await;
     let lock = store.begin_with("BEGIN IMMEDIATE").await.expect("free");
     make_room(filling, &mut pipe).await;
     send(&child, Signal::TERM);
@@ -194,27 +217,7 @@ async fn an_interrupted_command_ends_what_it_recorded() {
         .await
         .expect("all");
     let ended = bounded(child.wait()).await.expect("it ends");
-    assert_eq!(ended.code(), Some(130), "{said}");
-    assert!(said.contains("may not be in force"), "{said}");
-    let (live, shown) = (live(&place).await, rest(pipe).await);
-    assert_eq!(live.len(), 1, "{live:?}");
-    assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
-    assert_eq!(events_of_keys(&place).await, ["key_created"]);
-}
-
-/// Whoever interrupts what then fails hears why.
-#[tokio::test]
-async fn an_interrupted_command_says_why_it_failed() {
-    let place = Place::new(GOVERNED);
-    ok(&place, &["agents", "add", "bot"]).await;
-    in_store(&place, REFUSE).await;
-    let (child, filling, mut pipe) = stuck_in_showing(&place).await;
-    send(&child, Signal::TERM);
-    make_room(filling, &mut pipe).await;
-    let ended = bounded(child.wait_with_output()).await.expect("it ends");
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(said.contains("opens nothing, since"), "{said}");
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    (ended.code(), said, rest(pipe).await)
 }
 
 /// A command that makes a key for `bot`, has begun its chain, and cannot end before the pipe is read.

@@ -81,11 +81,12 @@ impl Peer {
     }
 
     fn note(&self, headers: &HeaderMap) {
-        let mut heard = lock(&self.heard);
         let id = headers.get(GATEWAY);
-        if id.is_none() && heard.is_empty() {
+        // Most servers are no gateways.
+        if id.is_none() && self.behind.load().is_empty() {
             return;
         }
+        let mut heard = lock(&self.heard);
         let (now, before) = (Instant::now(), heard.len());
         let mut is_news = false;
         if let Some(id) = id {

@@ -114,6 +114,11 @@ impl Behind {
         }
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether `gateway` is among them.
     pub fn has(&self, gateway: &GatewayId) -> bool {
         self.0.contains_key(gateway)

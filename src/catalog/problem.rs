@@ -223,7 +223,7 @@ pub enum Cause {
     /// Templates are too long, or too many, for URIs without a prefix to be held against them; the
     /// server can make them simpler.
     #[error(
-        "{count} of them are too long or too many; what they expand to is found by its prefix only"
+        "too long or too many to hold each URI against: {count}; what begins like one counts as its own"
     )]
     Unmatched {
         /// How many of them.

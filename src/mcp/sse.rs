@@ -269,7 +269,9 @@ mod tests {
     #[test]
     fn what_makes_no_event_is_read_a_bounded_number_of_lines_at_a_time() {
         let check = |line: &str, count: usize, later: usize| {
-            let text = line.repeat(count) + "data: x\n\n" + &line.repeat(LINES_MAX - 1);
+            let lines = line.matches('\n').count();
+            let rest = line.repeat((LINES_MAX - 1) / lines);
+            let text = line.repeat(count) + "data: x\n\n" + &rest;
             let mut reader = Reader::new(text.len());
             reader.push(text.as_bytes()).unwrap();
             for _ in 0..later {

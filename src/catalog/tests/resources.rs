@@ -48,7 +48,7 @@ fn resources_are_found_by_their_exposed_uri() {
 }
 
 #[test]
-fn a_template_that_is_too_long_is_found_as_it_is_and_by_its_prefix() {
+fn a_template_that_is_too_long_claims_what_begins_like_it() {
     let template = format!("x://{}", "{a}-".repeat(300));
     let item = format!(r#"{{"uriTemplate":"{template}","name":"n"}}"#);
     let mut offer = files();
@@ -60,11 +60,13 @@ fn a_template_that_is_too_long_is_found_as_it_is_and_by_its_prefix() {
     let expanded = "x://".to_owned() + &"a-".repeat(300);
     check(&format!("fs+{template}"), found("fs", &template));
     check(&format!("fs+{expanded}"), found("fs", &expanded));
-    check(&expanded, Lookup::NotFound);
+    check(&expanded, found("fs", &expanded));
+    check("x://b", found("fs", "x://b"));
+    check("x:/b", Lookup::NotFound);
     check("file:///b", found("fs", "file:///b"));
     let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
-    let told_of = "fs: resourceTemplates: 1 of them are too long or too many; \
-                   what they expand to is found by its prefix only";
+    let told_of = "fs: resourceTemplates: too long or too many to hold each URI against: 1; \
+                   what begins like one counts as its own";
     assert_eq!(told, [told_of]);
     assert!(catalog.problems()[0].concerns(&Scope::All));
     assert!(!catalog.problems()[0].concerns(&server("fs")));

@@ -1,7 +1,7 @@
 //! JSON as text: read a member, replace a span, leave every other byte alone.
 //!
 //! Bodies we relay are never parsed into a model and printed again. [`Raw`] is one valid JSON value
-//! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, [`steps`] those
+//! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, [`steps()`] those
 //! of all that is within them, and [`Patch`] splices replacements into them.
 
 pub(in crate::mcp) mod check;

@@ -115,7 +115,7 @@ impl Reader {
         Ok(())
     }
 
-    /// What comes next, of at most [`LINES_MAX`] lines: any number of comments and empty lines may
+    /// What comes next, of a bounded number of lines: any number of comments and empty lines may
     /// fill a chunk, and they make no event.
     pub fn next_event(&mut self) -> Next {
         self.skip_mark();

@@ -219,7 +219,7 @@ impl Neighbours {
 
     /// Adds them, and one whose program ends at once.
     fn beside(&self, plan: TestGateway) -> TestGateway {
-        plan.server_with("slow", &self.slow, "startup_timeout = \"25s\"")
+        plan.server_with("slow", &self.slow, "startup_timeout = \"5m\"")
             .server_with("flapping", &self.flapping, EACH_SECOND)
             .section("never", &format!("command = \"false\"\n{EACH_SECOND}"))
     }

@@ -214,6 +214,13 @@ async fn a_schema_that_leads_too_far_checks_nothing() {
         ),
     ] {
         let stage = stage(Server::start().await, &schema, "refuse").await;
+        // On a busy machine it may take too long to find out, which says nothing yet.
+        for _ in 0..10 {
+            drop(stage.call("{}").await);
+            if validation(&stage).await["unusable"]["echo"].is_string() {
+                break;
+            }
+        }
         stage.must("{}").await;
         let counted = validation(&stage).await;
         let told = counted["unusable"]["echo"].as_str().unwrap();

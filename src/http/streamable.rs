@@ -223,14 +223,8 @@ impl Post<'_> {
         };
         let Visitor { agent, scope, .. } = self.visitor;
         // Whoever may not use it is told nothing of it.
-        if tool.headers.is_empty()
-            || !self
-                .edge
-                .proxy
-                .governance()
-                .sight(agent, scope)
-                .shows_tool(tool)
-        {
+        let sight = || self.edge.proxy.governance().sight(agent, scope);
+        if tool.headers.is_empty() || !sight().shows_tool(tool) {
             return Ok(());
         }
         for param in tool.headers.iter() {

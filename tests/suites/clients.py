@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Lets real MCP clients use real MCP servers through Tollbridge, several servers at once.
 
-    clients.py                        every client; the CI job
+    clients.py                        every client over every transport it has; the nightly job
+    clients.py --sample               each client once; the CI job
     clients.py --only typescript      the clients whose name begins so
     clients.py --servers              the servers alone, and a config for a Tollbridge of yours
     clients.py --gateway-url URL      a Tollbridge that runs with that config, while they run
@@ -107,6 +108,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", default="", metavar="NAME", help="clients whose name begins so")
+    parser.add_argument("--sample", action="store_true", help="each client once")
     parser.add_argument("--servers", action="store_true", help="run the servers alone")
     parser.add_argument("--gateway-url", metavar="URL", help="a Tollbridge in front of --servers")
     return parser.parse_args()
@@ -126,6 +128,9 @@ def serve_only() -> NoReturn:
 
 def judge_all(options: argparse.Namespace) -> int:
     drivers = [driver for driver in all_drivers() if driver.name.startswith(options.only)]
+    if options.sample:
+        # The first entry of each name: written last, it replaces the others.
+        drivers = list({driver.name: driver for driver in reversed(drivers)}.values())
     if not drivers:
         raise Failure(f"no client's name begins with {options.only!r}")
     started = time.monotonic()

@@ -24,6 +24,7 @@ mod line;
 mod query;
 mod reader;
 mod recover;
+mod refusals;
 mod retire;
 mod seal;
 mod shortened;
@@ -54,6 +55,7 @@ pub use line::{
 pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query};
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
+pub use refusals::Refusals;
 pub use retire::Retired;
 pub use shortened::{Shortened, acknowledge, shortened_chains};
 pub use syncer::{Kept, SYNC_DELAY};
@@ -223,6 +225,14 @@ impl Log {
             return Kept::now();
         };
         open.shared.put(Queued::event(event))
+    }
+
+    /// Notes refused calls that have no records of their own; it waits in memory as a record does.
+    pub fn refusals(&self, refusals: &Refusals<'_>) -> Kept<'_> {
+        let Some(open) = &self.open else {
+            return Kept::now();
+        };
+        open.shared.put(Queued::refusals(refusals))
     }
 
     /// Whether everything that was written is on disk by now. With the durability `process` it often

@@ -14,7 +14,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    AuditError,
+    AuditError, Refusals,
     line::{Event, Opened, Record},
 };
 use crate::{money::Micros, names::InvocationId};
@@ -61,6 +61,14 @@ impl Queued {
         Self {
             at: event.ts,
             line: event.line(),
+            about: About::Event,
+        }
+    }
+
+    pub(super) fn refusals(refusals: &Refusals<'_>) -> Self {
+        Self {
+            at: refusals.until,
+            line: refusals.line(),
             about: About::Event,
         }
     }

@@ -310,6 +310,9 @@ pub enum EventKind {
     LinesLost,
     /// The log has less than its index knows; the detail says how much of which segment.
     LogShortened,
+    /// Calls of an agent, which is the subject, were refused and are not recorded one by one; the detail
+    /// says how many and why.
+    RefusalsSummed,
     /// The segment that was being written, which is the subject, was removed, replaced or cut, could
     /// not be looked at, or its chain was not locked any more; the detail says which. The chain goes on
     /// in the next one.
@@ -335,6 +338,7 @@ impl EventKind {
             Self::KeyRevoked => "key_revoked",
             Self::LinesLost => "lines_lost",
             Self::LogShortened => "log_shortened",
+            Self::RefusalsSummed => "refusals_summed",
             Self::SegmentLost => "segment_lost",
             Self::ServerConnected => "server_connected",
             Self::ServerDisconnected => "server_disconnected",
@@ -484,7 +488,7 @@ impl<'a> Members<'a> {
         self.0.push(b'"');
     }
 
-    fn text(&mut self, name: &str, text: &str) {
+    pub(super) fn text(&mut self, name: &str, text: &str) {
         self.name(name);
         let kept = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
         string(self.0, kept);
@@ -494,7 +498,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    fn id(&mut self, name: &str, prefix: &str, id: Uuid) {
+    pub(super) fn id(&mut self, name: &str, prefix: &str, id: Uuid) {
         self.name(name);
         self.0.push(b'"');
         self.0.extend_from_slice(prefix.as_bytes());

@@ -12,8 +12,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, Decision, EventKind, Kind, Log, Opened,
-        PENDING_BYTES_MAX, Record, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX, chains, recover,
+        ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, ChainReader, Decision, EventKind, Kind,
+        Log, Opened, PENDING_BYTES_MAX, Record, Refusals, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX,
+        chains, recover,
         testing::{
             self, ACCOUNT, Faults, at, bounded, config, event, faulty_log, invocation, lines,
             opened, record, refusal,
@@ -22,6 +23,7 @@ use crate::{
     },
     config::{self, Durability},
     money::Micros,
+    names::AgentId,
 };
 
 #[test]
@@ -419,6 +421,34 @@ fn durability_disk_waits_for_the_disk() {
 }
 
 #[test]
+fn a_sum_of_refusals_is_an_event_with_figures() {
+    let place = TempDir::new().unwrap();
+    let log = Log::open(place.path(), config()).unwrap();
+    let refusals = Refusals {
+        since: at("2026-01-02T03:04:05Z"),
+        until: at("2026-01-02T03:05:04.5Z"),
+        agent_id: AgentId::ANONYMOUS,
+        agent_name: "nobody",
+        address: Some("::1".parse().unwrap()),
+        code: "RATE_LIMITED",
+        count: 4711,
+    };
+    assert!(log.refusals(&refusals).is_written());
+    let mut reader = ChainReader::new(place.path(), log.chain().unwrap()).unwrap();
+    reader.read().unwrap();
+    let entry = reader.read().unwrap().unwrap();
+    let event = entry.event().unwrap().unwrap();
+    assert_eq!(event.event, EventKind::RefusalsSummed);
+    assert_eq!(event.subject, "nobody");
+    insta::assert_snapshot!(event.detail.unwrap(), @"4711 calls from ::1, RATE_LIMITED, since 2026-01-02T03:04:05Z");
+    let line: Value = serde_json::from_slice(&entry.line).unwrap();
+    assert_eq!(line["count"], 4711);
+    assert_eq!(line["code"], "RATE_LIMITED");
+    assert_eq!(line["address"], "::1");
+    assert_eq!(line["agent_id"], AgentId::ANONYMOUS.to_string());
+}
+
+#[test]
 fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
     for decision in Decision::ALL {
         assert_eq!(decision.as_str().parse(), Ok(decision));
@@ -438,6 +468,7 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::KeyRevoked,
         EventKind::LinesLost,
         EventKind::LogShortened,
+        EventKind::RefusalsSummed,
         EventKind::SegmentLost,
         EventKind::ServerConnected,
         EventKind::ServerDisconnected,

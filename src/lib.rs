@@ -33,6 +33,7 @@ pub mod telemetry;
 mod body;
 pub mod clock;
 mod json_schema;
+pub mod key_file;
 mod lock;
 pub mod money;
 pub mod names;

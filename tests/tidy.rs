@@ -128,10 +128,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "audit",
         &[
-            "store", "config", "names", "money", "task", "text", "clock", "lock",
+            "store", "key_file", "config", "names", "money", "task", "text", "clock", "lock",
         ],
     ),
-    ("store", &["config", "names", "money", "clock"]),
+    ("store", &["key_file", "config", "names", "money", "clock"]),
     ("scan", &["mcp", "config", "json_schema"]),
     ("config", &["names", "money"]),
     ("mcp", &["names"]),
@@ -141,6 +141,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("task", &["clock", "lock"]),
     ("clock", &[]),
     ("json_schema", &[]),
+    ("key_file", &[]),
     ("money", &[]),
     ("lock", &[]),
     ("names", &[]),

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     Backend, Failure, State,
-    breaker::{Apart, Passage, Sign},
+    breaker::{Passage, Sign},
     choice::{RECONNECT_CHECKS, RECONNECT_PAUSE, Served, Wish},
     gate::Seat,
     handshake,
@@ -173,16 +173,16 @@ impl Backend {
         client: &'c Client,
         start: Instant,
     ) -> Result<Passage<'_, 'c>, Unanswered> {
-        let apart = self.owner_apart(client);
-        let apart = apart.map(|owner| Apart { owner, client });
-        self.breaker.enter(apart, start).map_err(|failure| {
-            if self.breaker.is_away() {
-                // No call finds out whether the server is there again: a check does, or an attempt.
-                self.maker.shared.reach.suspect();
-                self.catalog.hurry();
-            }
-            Unanswered::before(failure)
-        })
+        self.breaker
+            .enter(self.principal(client), start)
+            .map_err(|failure| {
+                if self.breaker.is_away() {
+                    // No call finds out whether the server is there again: a check does, or an attempt.
+                    self.maker.shared.reach.suspect();
+                    self.catalog.hurry();
+                }
+                Unanswered::before(failure)
+            })
     }
 
     /// What the end of a call says where that depends on the catalog's connection: that of a caller may

@@ -2,10 +2,11 @@
 //! then one of them finds out whether the server is well again.
 //!
 //! [`Core`] decides and knows no clock; [`Breaker`] has a lock, for whoever takes calls to one server,
-//! or to one replica of it. What counts is how the server does, never what it answers. A caller with
-//! connections of its own has a core of its own as well: how those fail says little of other connections,
-//! and holds back nobody else's calls. That no connection can be made concerns everybody, and so does that
-//! those of one caller after another fail.
+//! or to one replica of it. What counts is how the server does, never what it answers.
+//!
+//! No caller decides for others: each agent has a core of its own, also on a connection that several
+//! share, and its timeouts and failures hold back its own calls. Everybody is held back when no
+//! connection can be made, and when the calls of one agent after another fail.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,10 +32,9 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-/// Callers whose own failures are remembered. For one more, one that holds back nothing at present is
-/// forgotten, which has least to be remembered and called least recently; where there is none, what fails is
-/// counted as if the caller had no connections of its own.
-const APART_MAX: usize = 4096;
+/// Callers whose failures are remembered. For one more, those who are not held back at present are
+/// forgotten; where all are, the failures of one more hold it back no longer.
+const PRINCIPALS_MAX: usize = 4096;
 
 /// What the end of a call says of its server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -142,14 +142,25 @@ impl CallerBreaker {
     }
 }
 
-/// A caller with connections of its own.
+/// Whose failures the failures of a call are: an agent, or a session that has a connection to itself.
 #[derive(Debug)]
-pub(super) struct Apart<'c> {
+pub(super) struct Principal<'c> {
     pub(super) owner: Owner,
     pub(super) client: &'c Client,
+    /// Whether others use the same connection.
+    pub(super) shares_connection: bool,
 }
 
-impl<'c> Apart<'c> {
+impl<'c> Principal<'c> {
+    /// What the end of one of its calls says: that a connection is gone is the matter of all who use it.
+    fn sign(&self, sign: Sign) -> Sign {
+        if self.shares_connection && sign == Sign::Gone {
+            Sign::Away
+        } else {
+            sign
+        }
+    }
+
     /// Who is behind it: an agent, however many sessions it has, each with connections of its own.
     fn party(&self) -> Owner {
         match self.client.agent.id {
@@ -175,8 +186,8 @@ pub(crate) struct Breaker(Mutex<Cores>);
 struct Cores {
     settings: config::Breaker,
     server: Core,
-    /// Of callers whose own connections failed.
-    apart: HashMap<Owner, Own>,
+    /// Of callers that failed and were not answered since.
+    principals: HashMap<Owner, Own>,
     /// Who they are that failed since any call was answered: of one caller that concerns nobody else,
     /// and each further one counts once.
     ill: HashSet<Owner>,
@@ -188,8 +199,6 @@ struct Own {
     core: Core,
     agent: String,
     session: Option<String>,
-    /// When a call of the caller ended last.
-    used: Instant,
 }
 
 impl Own {
@@ -235,56 +244,76 @@ impl Changed {
 }
 
 impl Cores {
-    /// Whether a call of `apart`, or of anybody, may go to the server; else, how long its caller should
-    /// wait.
-    fn ask(&mut self, apart: Option<&Apart<'_>>, now: Instant) -> Result<(Pass, Pass), Duration> {
+    /// Whether a call of `principal`, or of anybody, may go to the server; else, how long its caller
+    /// should wait.
+    fn ask(
+        &mut self,
+        principal: Option<&Principal<'_>>,
+        now: Instant,
+    ) -> Result<(Pass, Pass), Duration> {
+        let own = principal.and_then(|it| self.principals.get_mut(&it.owner));
+        // Whoever failed may fail for reasons of its own: whether the server is well again is for others
+        // to find out, and it does not take their turn. Whether it can be reached anybody finds out.
+        let is_suspect = own.as_ref().is_some_and(|own| !own.core.is_closed());
+        let may_try = !is_suspect || self.server.is_away();
         // Whom the server's holds back is on no trial of its own.
-        if let Some(wait) = self.server.wait(now) {
+        if let Some(wait) = self.server.wait(now)
+            && (may_try || self.server.is_open(now))
+        {
             return Err(wait);
         }
-        let own = apart.and_then(|apart| self.apart.get_mut(&apart.owner));
         let own = own.map_or(Ok(Pass::FIRST), |own| own.core.ask(now))?;
-        Ok((self.server.ask(now)?, own))
+        let server = if may_try {
+            self.server.ask(now)?
+        } else {
+            self.server.pass_beside_trial(now)
+        };
+        Ok((server, own))
     }
 
     /// Takes how a call ended; what became of both cores.
     fn tell(&mut self, passage: &Passage<'_, '_>, now: Instant) -> [Option<Changed>; 2] {
-        let sign = passage.sign;
+        let mut sign = passage.sign;
         if sign == Sign::Well {
             self.ill.clear();
         }
-        let mut common = sign;
         let mut own = None;
-        if let Some(apart) = &passage.apart
-            && (!is_bad(sign) || self.has_room_for(&apart.owner, now))
-        {
-            common = self.common(apart, passage);
-            own = self.tell_own(apart, passage, now);
+        if let Some(principal) = &passage.principal {
+            let of_principal = principal.sign(sign);
+            sign = self.common(principal, of_principal, passage);
+            own = self.tell_own(principal, of_principal, passage, now);
         }
-        let server = self.server.tell(&passage.pass, common, now);
+        let server = self.server.tell(&passage.pass, sign, now);
         if server.is_some() {
             self.ill.clear();
         }
         [server.map(Changed::of_server), own]
     }
 
-    /// What the end of a call of `apart` says of the server.
-    fn common(&mut self, apart: &Apart<'_>, passage: &Passage<'_, '_>) -> Sign {
-        let sign = passage.sign;
+    /// What it says of the server that a call of `principal` ended with `sign`.
+    fn common(&mut self, principal: &Principal<'_>, sign: Sign, passage: &Passage<'_, '_>) -> Sign {
         if !is_bad(sign) || !self.server.hears(&passage.pass) {
             return sign;
         }
+        if self.server.is_away() {
+            // Where it was to be found out whether the server can be reached, that is known; that the
+            // caller's own connection is gone answers nothing.
+            return if sign == Sign::Gone {
+                Sign::None
+            } else {
+                Sign::Well
+            };
+        }
         if !self.server.is_closed() {
-            // The caller's own connection answers nothing that concerns others: let another try.
-            if sign == Sign::Gone {
-                return Sign::None;
-            }
-            // Where it was to be found out whether the server can be reached, that is known.
-            let is_answer = self.server.is_away();
-            return if is_answer { Sign::Well } else { sign };
+            let is_own = self.principals.contains_key(&principal.owner);
+            return if is_own || sign == Sign::Gone {
+                Sign::None
+            } else {
+                sign
+            };
         }
         let is_first = self.ill.is_empty();
-        let is_another = self.ill.len() >= APART_MAX || self.ill.insert(apart.party());
+        let is_another = self.ill.len() < PRINCIPALS_MAX && self.ill.insert(principal.party());
         if is_another && !is_first {
             Sign::Ill
         } else {
@@ -292,48 +321,46 @@ impl Cores {
         }
     }
 
-    /// Takes how a call of `apart` ended, as far as that concerns no other caller.
+    /// Takes how a call of `principal` ended, as far as that concerns no other caller.
     fn tell_own(
         &mut self,
-        apart: &Apart<'_>,
+        principal: &Principal<'_>,
+        sign: Sign,
         passage: &Passage<'_, '_>,
         now: Instant,
     ) -> Option<Changed> {
-        let sign = match passage.sign {
+        let sign = match sign {
             Sign::Away => Sign::None,
             sign @ (Sign::Gone | Sign::Ill | Sign::None | Sign::Well) => sign,
         };
-        if is_bad(sign) && !self.apart.contains_key(&apart.owner) {
-            let (agent, session) = apart.names();
+        if is_bad(sign) && !self.principals.contains_key(&principal.owner) {
+            if !self.has_room(now) {
+                return None;
+            }
+            let (agent, session) = principal.names();
             let own = Own {
                 core: Core::new(self.settings),
                 agent: agent.to_owned(),
                 session: session.map(str::to_owned),
-                used: now,
             };
-            self.apart.insert(apart.owner.clone(), own);
+            self.principals.insert(principal.owner.clone(), own);
         }
-        let own = self.apart.get_mut(&apart.owner)?;
-        own.used = now;
-        let change = own.core.tell(&passage.own, sign, now)?;
-        Some(own.changed(change))
+        let own = self.principals.get_mut(&principal.owner)?;
+        let change = own.core.tell(&passage.own, sign, now);
+        let changed = change.map(|change| own.changed(change));
+        if own.core.is_clean() {
+            self.principals.remove(&principal.owner);
+        }
+        changed
     }
 
-    /// Whether the failures of `owner` are or can be remembered; another is forgotten for it where none
-    /// fits in.
-    fn has_room_for(&mut self, owner: &Owner, now: Instant) -> bool {
-        if self.apart.len() < APART_MAX || self.apart.contains_key(owner) {
-            return true;
+    /// Whether the failures of one more can be remembered.
+    fn has_room(&mut self, now: Instant) -> bool {
+        if self.principals.len() >= PRINCIPALS_MAX {
+            self.principals
+                .retain(|_, own| own.core.wait(now).is_some());
         }
-        let may_go = self
-            .apart
-            .iter()
-            .filter(|(_, own)| own.core.wait(now).is_none());
-        let least = may_go.min_by_key(|(_, own)| (own.core.weight(), own.used));
-        let Some(least) = least.map(|(owner, _)| owner.clone()) else {
-            return false;
-        };
-        self.apart.remove(&least).is_some()
+        self.principals.len() < PRINCIPALS_MAX
     }
 }
 
@@ -342,28 +369,28 @@ impl Breaker {
         Self(Mutex::new(Cores {
             settings,
             server: Core::new(settings),
-            apart: HashMap::new(),
+            principals: HashMap::new(),
             ill: HashSet::new(),
         }))
     }
 
-    /// Lets a call that begins `now` to the server, or says for how long not; `apart` is its caller,
-    /// where that has connections of its own.
+    /// Lets a call that begins `now` to the server, or says for how long not; `principal` is whose it
+    /// is, `None` where nobody has to say who they are.
     ///
     /// # Errors
     /// [`Failure::BreakerOpen`].
     pub(super) fn enter<'c>(
         &self,
-        apart: Option<Apart<'c>>,
+        principal: Option<Principal<'c>>,
         now: Instant,
     ) -> Result<Passage<'_, 'c>, Failure> {
-        let asked = self.lock().ask(apart.as_ref(), now);
+        let asked = self.lock().ask(principal.as_ref(), now);
         let (pass, own) = asked.map_err(|retry_after| Failure::BreakerOpen { retry_after })?;
         Ok(Passage {
             breaker: self,
             pass,
             own,
-            apart,
+            principal,
             sign: Sign::None,
         })
     }
@@ -374,7 +401,7 @@ impl Breaker {
         let mut cores = self.lock();
         cores.settings = settings;
         let server = cores.server.set(settings, now).map(Changed::of_server);
-        let own = cores.apart.values_mut();
+        let own = cores.principals.values_mut();
         let own = own.filter_map(|own| Some((own.core.set(settings, now)?, own)));
         let own = own.map(|(change, own)| own.changed(change));
         own.chain(server).collect()
@@ -384,7 +411,7 @@ impl Breaker {
     pub(super) fn note_back(&self, owner: &Owner) {
         let mut cores = self.lock();
         cores.server.note_back();
-        if let Some(own) = cores.apart.get_mut(owner) {
+        if let Some(own) = cores.principals.get_mut(owner) {
             own.core.note_back();
         }
     }
@@ -404,7 +431,7 @@ impl Breaker {
             .into_iter()
             .collect();
         for owner in askers {
-            if let Some(own) = cores.apart.get_mut(owner) {
+            if let Some(own) = cores.principals.get_mut(owner) {
                 let change = own.core.asks();
                 changed.extend(change.map(|change| own.changed(change)));
             }
@@ -425,7 +452,10 @@ impl Breaker {
     pub(super) fn of_callers(&self) -> Vec<CallerBreaker> {
         let now = Instant::now();
         let cores = self.lock();
-        let open = cores.apart.values().filter(|own| !own.core.is_closed());
+        let open = cores
+            .principals
+            .values()
+            .filter(|own| !own.core.is_closed());
         let reports = open.map(|own| CallerBreaker {
             replica: None,
             agent: Some(own.agent.clone()),
@@ -449,9 +479,9 @@ impl Breaker {
 pub(super) struct Passage<'b, 'c> {
     breaker: &'b Breaker,
     pass: Pass,
-    /// That of its caller's own core, where there is one.
+    /// That of its caller's own core.
     own: Pass,
-    apart: Option<Apart<'c>>,
+    principal: Option<Principal<'c>>,
     sign: Sign,
 }
 

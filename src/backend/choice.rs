@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::{
     Backend, Failure, State,
+    breaker::Principal,
     instance::{Connection, Instance, Phase},
     lineage::{Callers, Lineage},
     maker::Wanted,
@@ -315,21 +316,25 @@ impl Backend {
         if is_refused { catalog } else { client }
     }
 
-    /// Whose failures those of `client`'s calls are, where its connections are its own: nobody else's
-    /// calls are held back for them. `None` where they are everybody's.
-    pub(super) fn owner_apart(&self, client: &Client) -> Option<Owner> {
-        let owner = if self.pool.is_some() {
+    /// Whose failures those of `client`'s calls are: nobody else's calls are held back for them. `None`
+    /// where nobody has to say who they are, which is everybody.
+    pub(super) fn principal<'c>(&self, client: &'c Client) -> Option<Principal<'c>> {
+        let agent = Owner::Agent(client.agent.id);
+        let (owner, shares_connection) = if self.pool.is_some() {
             // Each call has a connection to itself.
-            Owner::Agent(client.agent.id)
+            (agent, false)
         } else {
             let era = self.likely_era(client.era());
-            self.key(client, era.unwrap_or(client.era())).owner
+            match self.key(client, era.unwrap_or(client.era())).owner {
+                Owner::Shared => (agent, true),
+                owner @ (Owner::Agent(_) | Owner::Session(_)) => (owner, false),
+            }
         };
-        match owner {
-            // Where nobody has to say who they are, that is everybody.
-            Owner::Shared | Owner::Agent(AgentId::ANONYMOUS) => None,
-            Owner::Agent(_) | Owner::Session(_) => Some(owner),
-        }
+        (owner != Owner::Agent(AgentId::ANONYMOUS)).then_some(Principal {
+            owner,
+            client,
+            shares_connection,
+        })
     }
 
     /// The era to speak for a client, as far as that is known.

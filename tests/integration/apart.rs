@@ -86,7 +86,9 @@ async fn the_failures_of_one_caller_hold_back_nobody_else() {
         (Transport::Stdio, "session"),
         (Transport::Stdio, "pool"),
         (Transport::Stdio, "call"),
+        (Transport::Stdio, "shared"),
         (Transport::WebSocket, "agent"),
+        (Transport::Http, "shared"),
     ] {
         let what = format!("{transport:?} {isolation}");
         let keys =

@@ -38,15 +38,6 @@ enum Phase {
     },
 }
 
-/// What a breaker remembers, the least first.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Weight {
-    Nothing,
-    Failures,
-    /// That a call has to find out whether the server is well again.
-    Trial,
-}
-
 /// That a call may go to the server.
 #[derive(Debug)]
 pub(super) struct Pass {
@@ -73,16 +64,30 @@ impl Core {
         if let Some(wait) = self.wait(now) {
             return Err(wait);
         }
-        if let Phase::Open { away, .. } = self.phase {
+        let pass = self.pass_beside_trial(now);
+        if let Phase::HalfOpen { on_trial, .. } = &mut self.phase {
+            *on_trial = true;
+        }
+        Ok(pass)
+    }
+
+    /// That of a call that may go to the server without being the one that finds out whether it is well
+    /// again.
+    pub(super) fn pass_beside_trial(&mut self, now: Instant) -> Pass {
+        if let Phase::Open { away, until } = self.phase
+            && now >= until
+        {
             self.enter(Phase::HalfOpen {
                 on_trial: false,
                 away,
             });
         }
-        if let Phase::HalfOpen { on_trial, .. } = &mut self.phase {
-            *on_trial = true;
-        }
-        Ok(Pass { epoch: self.epoch })
+        Pass { epoch: self.epoch }
+    }
+
+    /// Whether calls are refused since the last failure is too recent.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        matches!(self.phase, Phase::Open { until, .. } if now < until)
     }
 
     /// How long the caller should wait whose call would be refused; `None` where none would be.
@@ -163,13 +168,9 @@ impl Core {
         }
     }
 
-    /// How much would be lost if it were forgotten.
-    pub(super) fn weight(&self) -> Weight {
-        match self.phase {
-            Phase::Closed { failures: 0 } => Weight::Nothing,
-            Phase::Closed { .. } => Weight::Failures,
-            Phase::HalfOpen { .. } | Phase::Open { .. } => Weight::Trial,
-        }
+    /// Whether there is nothing to remember.
+    pub(super) fn is_clean(&self) -> bool {
+        matches!(self.phase, Phase::Closed { failures: 0 })
     }
 
     pub(super) fn report(&self, now: Instant) -> BreakerReport {

@@ -553,7 +553,7 @@ mod tests {
             .write(&*store.keys, clock::now())
             .await
             .unwrap();
-        let keys = store.keys.keys().await.unwrap();
+        let keys = store.keys.keys().await.unwrap().rows;
         assert!(keys[0].last_used.is_some());
         store.close().await;
     }

@@ -72,6 +72,16 @@ impl FileKey {
             .map_err(|_| KeyFileError::NoKey(path.to_owned()))
     }
 
+    /// A key that is kept nowhere.
+    ///
+    /// # Errors
+    /// When the operating system has no random numbers.
+    pub fn generate() -> Result<Self, getrandom::Error> {
+        let mut key = [0; LENGTH];
+        getrandom::fill(&mut key)?;
+        Ok(Self(key))
+    }
+
     /// The bytes themselves, for a signature scheme that takes such.
     pub fn expose(&self) -> &[u8; LENGTH] {
         &self.0
@@ -115,11 +125,10 @@ pub enum KeyFileError {
 fn create(path: &Path) -> Result<(), KeyFileError> {
     let failed = |error| KeyFileError::Io(path.to_owned(), error);
     let directory = path.parent().unwrap_or(Path::new("."));
-    let mut key = [0; LENGTH];
-    getrandom::fill(&mut key).map_err(|error| failed(error.into()))?;
+    let key = FileKey::generate().map_err(|error| failed(error.into()))?;
     // Such files have mode 0600.
     let mut file = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
-    file.write_all(&key).map_err(failed)?;
+    file.write_all(&key.0).map_err(failed)?;
     file.as_file().sync_all().map_err(failed)?;
     match file.persist_noclobber(path) {
         Ok(_) => {}

@@ -1,5 +1,5 @@
 //! What outlives the process: agents, keys, leases on budgets, the index of the audit, sessions of
-//! clients, what servers listed last, whose their tasks are, and secrets of the gateway's own.
+//! clients, what servers listed last, and whose their tasks are.
 //!
 //! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
 //! them in one file of the data directory, which several processes may share; a second
@@ -9,12 +9,14 @@ use std::{io, path::Path, path::PathBuf, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
+use crate::key_file::KeyFileError;
+
 mod agents;
 mod index;
 mod keys;
 mod leases;
 mod listings;
-mod secrets;
+mod refused;
 mod sessions;
 mod sqlite;
 mod tasks;
@@ -29,7 +31,7 @@ pub use leases::{
     Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,
 };
 pub use listings::{Listings, StoredListing};
-pub use secrets::{Secret, Secrets};
+pub use refused::{Listed, RefusedRow, RowFault, RowKind};
 pub use sessions::{SessionHash, Sessions, StoredSession};
 pub use sqlite::FILE_NAME;
 pub use tasks::{Given, SameId, StoredTask, TaskOwners};
@@ -47,13 +49,11 @@ pub struct Store {
     pub audit: Arc<dyn AuditIndex>,
     /// What servers listed last.
     pub listings: Arc<dyn Listings>,
-    /// What the gateways of a data directory alone know.
-    pub secrets: Arc<dyn Secrets>,
     /// Sessions of clients.
     pub sessions: Arc<dyn Sessions>,
     /// Whose tasks of servers are.
     pub tasks: Arc<dyn TaskOwners>,
-    closing: Arc<dyn Closing>,
+    keeping: Arc<dyn Keeping>,
 }
 
 impl Store {
@@ -83,21 +83,27 @@ impl Store {
             leases: sqlite.clone(),
             audit: sqlite.clone(),
             listings: sqlite.clone(),
-            secrets: sqlite.clone(),
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),
-            closing: sqlite,
+            keeping: sqlite,
         }
+    }
+
+    /// A key for `purpose` that the gateways of this store have in common, and nobody else knows.
+    pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        self.keeping.derive_key(purpose)
     }
 
     /// Waits for what is under way and closes the files.
     pub async fn close(&self) {
-        self.closing.close().await;
+        self.keeping.close().await;
     }
 }
 
-/// Ends the connections of an implementation.
-trait Closing: std::fmt::Debug + Send + Sync {
+/// The secret key of an implementation, and the end of its connections.
+trait Keeping: std::fmt::Debug + Send + Sync {
+    fn derive_key(&self, purpose: &str) -> [u8; 32];
+
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -165,6 +171,9 @@ pub enum StoreError {
         /// What was being done.
         doing: &'static str,
     },
+    /// The file with the secret key; the operator mends it.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     /// An agent of this name exists; the caller chooses another.
     #[error("there is already an agent named `{name}`")]
     NameTaken {

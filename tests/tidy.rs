@@ -131,7 +131,10 @@ const LAYERS: &[(&str, &[&str])] = &[
             "store", "key_file", "config", "names", "money", "task", "text", "clock", "lock",
         ],
     ),
-    ("store", &["key_file", "config", "names", "money", "clock"]),
+    (
+        "store",
+        &["key_file", "config", "names", "money", "clock", "lock"],
+    ),
     ("scan", &["mcp", "config", "json_schema"]),
     ("config", &["names", "money"]),
     ("mcp", &["names"]),

@@ -6,6 +6,7 @@
 //! once no call is left: budgets, audit, its index, store.
 
 use std::{
+    collections::HashSet,
     fs, io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
@@ -16,15 +17,17 @@ use jiff::Timestamp;
 use tokio::task::{JoinError, spawn_blocking};
 
 use crate::{
-    audit::{self, AuditError, ChainId, Indexer, Log},
+    audit::{self, AuditError, ChainId, Event, EventKind, Indexer, Log},
     auth::{Agent, Directory},
     clock,
     config::{Authentication, Budget, Config},
     control::Socket,
     governance::{self, Seal, budget::Budgets},
+    key_file::FileKey,
     lock::lock,
-    store::{FILE_NAME, Secret, Store, StoreError},
+    store::{FILE_NAME, RefusedRow, Store, StoreError},
     task::Tasks,
+    text,
 };
 
 /// How often the index follows the audit.
@@ -36,6 +39,8 @@ const REREAD: Duration = Duration::from_secs(10);
 /// How long at most nobody looks whether the time of a key has passed: the clock may be set, and a
 /// machine may sleep.
 const EXPIRY: Duration = Duration::from_secs(60);
+/// Rows of the store that are told of one by one when they are found refused.
+const REFUSED_TOLD: usize = 20;
 /// How often old segments of the audit are looked for.
 const RETIRE: Duration = Duration::from_secs(3600);
 
@@ -45,6 +50,8 @@ pub(super) struct Keeper {
     pub(super) books: governance::Books,
     store: Option<Store>,
     data_dir: PathBuf,
+    /// Rows of the store that count for nothing, of which log and audit have been told.
+    refused: Mutex<HashSet<RefusedRow>>,
     /// What followed the audit until the tasks ended: the last lines come after that.
     indexer: Mutex<Option<Indexer>>,
 }
@@ -103,7 +110,7 @@ impl Keeper {
             }
             None => None,
         };
-        let seal = seal(store.as_ref(), governs).await?;
+        let seal = seal(store.as_ref())?;
         let keeper = Self {
             books: governance::Books {
                 directory,
@@ -114,6 +121,7 @@ impl Keeper {
             },
             store,
             data_dir: config.data_dir.clone(),
+            refused: Mutex::default(),
             indexer: Mutex::default(),
         };
         keeper.reread().await?;
@@ -149,9 +157,40 @@ impl Keeper {
         };
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;
-        let agents = agents.into_iter().map(Agent::from).collect();
-        self.books.directory.load(agents, keys);
+        let refused = agents.refused.into_iter().chain(keys.refused);
+        self.tell_of_refused(refused.collect());
+        let agents = agents.rows.into_iter().map(Agent::from).collect();
+        self.books.directory.load(agents, keys.rows);
         Ok(())
+    }
+
+    /// Tells log and audit of rows that are refused, once of each while it is there.
+    fn tell_of_refused(&self, refused: HashSet<RefusedRow>) {
+        let mut told = lock(&self.refused);
+        let mut new: Vec<&RefusedRow> = refused.difference(&told).collect();
+        new.sort_by_key(|row| row.subject());
+        let more = new.len().saturating_sub(REFUSED_TOLD);
+        for row in new.into_iter().take(REFUSED_TOLD) {
+            tracing::error!("{}", text::escaped(&row.to_string(), &[]));
+            self.note(row.subject(), &row.to_string());
+        }
+        if more > 0 {
+            let detail = format!("{more} more rows of agents and keys count for nothing");
+            tracing::error!("{detail}: `agents list` and `keys list` show them");
+            self.note(FILE_NAME, &detail);
+        }
+        *told = refused;
+    }
+
+    fn note(&self, subject: &str, detail: &str) {
+        // Kept in order with everything else; nobody waits for it.
+        drop(self.books.audit.event(&Event {
+            ts: clock::now(),
+            event: EventKind::RowRefused,
+            subject: subject.into(),
+            actor: None,
+            detail: Some(detail.into()),
+        }));
     }
 
     /// Starts what goes on in the background.
@@ -337,23 +376,13 @@ fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
 }
 
-/// What the states of servers are sealed with: the key of the store, where there is one, which a
-/// gateway that only remembers can do without.
-async fn seal(store: Option<&Store>, governs: bool) -> Result<Seal, Unusable> {
-    let mut key = Secret::default();
-    getrandom::fill(&mut key)?;
-    let kept = match store {
-        Some(store) => store.secrets.secret("request_state", key).await.map(Some),
-        None => Ok(None),
+/// What the states of servers are sealed with: a key of the store, where there is one.
+fn seal(store: Option<&Store>) -> Result<Seal, getrandom::Error> {
+    let key = match store {
+        Some(store) => store.derive_key("states of servers"),
+        None => FileKey::generate()?.derive("states of servers"),
     };
-    match kept {
-        Ok(kept) => Ok(Seal::new(&kept.unwrap_or(key))),
-        Err(error) if governs => Err(error.into()),
-        Err(error) => {
-            tracing::warn!(%error, "states of servers do not outlive the process");
-            Ok(Seal::new(&key))
-        }
-    }
+    Ok(Seal::new(&key))
 }
 
 /// Why a gateway of this user could not use the data directory of `config`, where it needs one. Whether it

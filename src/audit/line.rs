@@ -313,6 +313,9 @@ pub enum EventKind {
     /// Calls of an agent, which is the subject, were refused and are not recorded one by one; the detail
     /// says how many and why.
     RefusalsSummed,
+    /// A row of the store was refused, since neither a gateway nor the command line wrote it so; the
+    /// subject is the name of the agent, or the id of the key.
+    RowRefused,
     /// The segment that was being written, which is the subject, was removed, replaced or cut, could
     /// not be looked at, or its chain was not locked any more; the detail says which. The chain goes on
     /// in the next one.
@@ -339,6 +342,7 @@ impl EventKind {
             Self::LinesLost => "lines_lost",
             Self::LogShortened => "log_shortened",
             Self::RefusalsSummed => "refusals_summed",
+            Self::RowRefused => "row_refused",
             Self::SegmentLost => "segment_lost",
             Self::ServerConnected => "server_connected",
             Self::ServerDisconnected => "server_disconnected",

@@ -19,7 +19,7 @@ use crate::{
     clock,
     config::Terms,
     names::{AgentId, ProfileName},
-    store::StoredAgent,
+    store::{RefusedRow, StoredAgent},
 };
 use terms::Flags;
 
@@ -122,16 +122,18 @@ impl One {
     }
 
     async fn remove(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let agent = books.stored(&self.name)?;
-        let remove = async { books.store.agents.remove(agent.id).await.map(drop) };
-        let told = books.change(&[note(&agent, "removed")], remove).await?;
+        let (id, name) = match books.refused_agent(&self.name) {
+            Some(refused) => refused,
+            None => books.stored(&self.name).map(|it| (it.id, it.name))?,
+        };
+        let remove = async { books.store.agents.remove(id).await.map(drop) };
+        let told = books.change(&[note(&name, "removed")], remove).await?;
         let code = if self.common.json {
-            print_json(&json!({ "name": agent.name, "id": agent.id, "removed": true }))
+            print_json(&json!({ "name": name, "id": id, "removed": true }))
         } else {
-            print(&format!(
-                "agent `{}` and its keys are removed\n",
-                agent.name
-            ))
+            print(&harmless(&format!(
+                "agent `{name}` and its keys are removed\n"
+            )))
         };
         Ok(ended(code, told))
     }
@@ -160,7 +162,7 @@ impl Change {
         let done = self.flags.apply(&mut agent, books)?;
         let detail = [vec!["added".to_owned()], done].concat().join("; ");
         let add = books.store.agents.add(&agent);
-        let told = books.change(&[note(&agent, &detail)], add).await?;
+        let told = books.change(&[note(&agent.name, &detail)], add).await?;
         if let Some(hint) = terms::allowed(&agent, books) {
             say(&hint);
         }
@@ -192,7 +194,7 @@ async fn update(
     books: &Books,
 ) -> Result<ExitCode, Failure> {
     let update = async { books.store.agents.update(&agent).await.map(drop) };
-    let told = books.change(&[note(&agent, detail)], update).await?;
+    let told = books.change(&[note(&agent.name, detail)], update).await?;
     Ok(ended(report(agent, detail, json), told))
 }
 
@@ -207,10 +209,10 @@ fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {
     }
 }
 
-fn note(agent: &StoredAgent, detail: &str) -> Note {
+fn note(name: &str, detail: &str) -> Note {
     Note {
         event: EventKind::AgentChanged,
-        subject: agent.name.clone(),
+        subject: name.to_owned(),
         detail: detail.to_owned(),
     }
 }
@@ -249,10 +251,14 @@ fn list(books: &Books, json: bool) -> ExitCode {
             hidden.name, hidden.id
         )));
     }
+    for refused in books.refused() {
+        say(&harmless(&format!("{refused}\n")));
+    }
     let agents = books.agents();
     if json {
         let shown = agents.iter().map(|agent| complete(agent, books));
-        return print_json(&shown.collect::<Vec<_>>());
+        let refused = books.refused().iter().map(refused_to_json);
+        return print_json(&shown.chain(refused).collect::<Vec<_>>());
     }
     let mut table = Table::new([
         "NAME", "ORIGIN", "STATE", "TEAM", "BUDGET", "RATE", "POLICY",
@@ -269,7 +275,24 @@ fn list(books: &Books, json: bool) -> ExitCode {
             terms::policy_shown(&agent.terms),
         ]);
     }
+    for refused in books.refused() {
+        let cells = [&refused.name, "store", REFUSED, "", "", "", ""];
+        table.add(cells.map(harmless));
+    }
     table.print()
+}
+
+/// The state of an agent or a key of the store that counts for nothing.
+pub(super) const REFUSED: &str = "refused";
+
+fn refused_to_json(refused: &RefusedRow) -> Value {
+    json!({
+        "name": refused.name,
+        "id": refused.id,
+        "origin": "store",
+        "enabled": false,
+        "refused": refused.why.to_string(),
+    })
 }
 
 fn show(agent: &Agent, books: &Books, json: bool) -> ExitCode {

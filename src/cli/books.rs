@@ -38,7 +38,7 @@ use crate::{
     config::{Config, Use},
     control::{self, Told},
     governance::InvalidTerms,
-    store::{FILE_NAME, Store, StoreError},
+    store::{FILE_NAME, Listed, Store, StoreError},
 };
 pub(super) use roll::{Origin, Roll};
 
@@ -204,7 +204,7 @@ pub(super) fn with_audit(
         let store = open_index(&config, say_unknown).await;
         let stored = match &store {
             Some(store) => store.agents.agents().await,
-            None => Ok(Vec::new()),
+            None => Ok(Listed::default()),
         };
         let stored = stored.inspect_err(say_unknown).unwrap_or_default();
         let done = work(&Roll::new(config, files, stored), store.as_ref()).await;

@@ -68,8 +68,9 @@ impl Check {
     async fn show(&self, loaded: &Loaded) -> ExitCode {
         let shown = loaded.config.to_display();
         let mut odd = Vec::from_iter(unusable_data_dir(&loaded.config));
+        let (stored, refused, unread) = stored_agents(&loaded.config).await;
+        odd.extend(refused);
         if no_caller(&loaded.config, &[]).is_some() {
-            let (stored, unread) = stored_agents(&loaded.config).await;
             odd.extend(unread.or_else(|| no_caller(&loaded.config, &stored)));
         }
         if self.json {
@@ -137,8 +138,9 @@ impl Check {
         let odd = odd.chain(unseen.iter().map(unseen_schemas));
         let odd = odd.map(|message| Notice::warning(harmless(&message), None));
         let mut odd: Vec<Notice> = odd.collect();
-        let (stored, unread) = stored_agents(config).await;
+        let (stored, refused, unread) = stored_agents(config).await;
         odd.extend(unusable_data_dir(config));
+        odd.extend(refused);
         odd.extend(unread.or_else(|| no_caller(config, &stored)));
         odd.extend(unmatched(config, &stored, gateway));
         let printed = if self.json {
@@ -213,28 +215,31 @@ fn unseen_schemas(server: &ServerName) -> String {
     format!("{server}: tools: not every `inputSchema` was looked at within {wait}")
 }
 
-/// The agents of the store that those of `config` do not hide, or why they cannot be read.
-async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Option<Notice>) {
+/// The agents of the store that those of `config` do not hide, what is said of rows there that count for
+/// nothing, and why it cannot be read, if so.
+async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Vec<Notice>, Option<Notice>) {
     let read: Result<_, StoreError> = async {
         if !config.data_dir.join(FILE_NAME).exists() {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
         // A check before an upgrade must not be the upgrade.
         let store = Store::open_unchanged(&config.data_dir).await?;
-        let read = store.agents.agents().await;
+        let read = (store.agents.agents().await, store.keys.keys().await);
         store.close().await;
-        read
+        Ok((read.0?, read.1?.refused))
     }
     .await;
     match read {
-        Ok(mut stored) => {
+        Ok((mut stored, keys)) => {
             let written: Vec<_> = config.agents.values().map(|agent| agent.id).collect();
-            stored.retain(|agent| !written.contains(&agent.id));
-            (stored, None)
+            stored.rows.retain(|agent| !written.contains(&agent.id));
+            let refused = stored.refused.iter().chain(&keys);
+            let refused = refused.map(|row| Notice::warning(harmless(&row.to_string()), None));
+            (stored.rows, refused.collect(), None)
         }
         Err(error) => {
             let message = format!("the agents of the store are not looked at: {error}");
-            (Vec::new(), Some(Notice::warning(message, None)))
+            (Vec::new(), Vec::new(), Some(Notice::warning(message, None)))
         }
     }
 }

@@ -7,9 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
+    agents::REFUSED,
     args::ConfigArgs,
     books::{self, Books, Failure, Intent, Note, ended, unknown},
-    output::{Form, print, print_json, say, time},
+    output::{Form, harmless, print, print_json, say, time},
     table::Table,
 };
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
     auth::key::ApiKey,
     clock,
     names::AgentId,
-    store::{KeyId, StoredKey},
+    store::{KeyId, Listed, RefusedRow, StoredKey},
 };
 
 /// Make, list and revoke API keys
@@ -186,11 +187,21 @@ impl List {
     async fn list(&self, books: &Books) -> Result<ExitCode, Failure> {
         let agent = self.agent.as_deref().map(|name| books.agent(name));
         let agent = agent.transpose()?;
-        let mut keys = books.store.keys.keys().await?;
-        keys.retain(|key| agent.as_ref().is_none_or(|agent| agent.id == key.agent));
+        let Listed {
+            rows: mut keys,
+            mut refused,
+        } = books.store.keys.keys().await?;
+        if let Some(agent) = &agent {
+            keys.retain(|key| agent.id == key.agent);
+            refused.retain(|key| agent.id.to_string() == key.name);
+        }
+        for key in &refused {
+            say(&harmless(&format!("{key}\n")));
+        }
         if self.json {
             let shown = keys.iter().map(|key| to_json(key, books));
-            return Ok(print_json(&shown.collect::<Vec<_>>()));
+            let refused = refused.iter().map(refused_to_json);
+            return Ok(print_json(&shown.chain(refused).collect::<Vec<_>>()));
         }
         let mut table = Table::new([
             "ID",
@@ -213,6 +224,10 @@ impl List {
                 seconds(key.last_used),
             ]);
         }
+        for key in &refused {
+            let cells = [&key.id, &key.name, "", REFUSED, "", "", ""];
+            table.add(cells.map(harmless));
+        }
         let code = table.print();
         let written = books.config.agents.values().filter(|written| {
             let wanted = agent.as_ref().is_none_or(|agent| agent.id == written.id);
@@ -231,7 +246,13 @@ impl List {
 
 impl Revoke {
     async fn revoke(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let keys = books.store.keys.keys().await?;
+        let Listed {
+            rows: keys,
+            refused,
+        } = books.store.keys.keys().await?;
+        if refused.iter().any(|key| key.id == self.id) {
+            return self.revoke_refused(books).await;
+        }
         let Some(key) = keys.iter().find(|key| key.id.as_str() == self.id) else {
             return Err(no_such_key(&self.id, &keys));
         };
@@ -241,7 +262,8 @@ impl Revoke {
             // Whoever says it twice may have heard that a gateway was not told.
             books.tell_of_change().await
         } else {
-            let (revoked, told) = revoke(&key, books).await?;
+            let detail = format!("of {}", books.name_of(key.agent));
+            let (revoked, told) = revoke(&key.id, detail, books).await?;
             key.revoked = Some(revoked);
             told
         };
@@ -259,17 +281,41 @@ impl Revoke {
     }
 }
 
-/// Revokes `key`: when, and whether all running gateways know.
-async fn revoke(key: &StoredKey, books: &Books) -> Result<(Timestamp, bool), Failure> {
+impl Revoke {
+    /// Revokes a key that opens nothing as it stands, so that it is known as one that was revoked.
+    async fn revoke_refused(&self, books: &Books) -> Result<ExitCode, Failure> {
+        let id = KeyId::new(&self.id);
+        let detail = "which was refused, since its row had no MAC that fits".to_owned();
+        let (_, told) = revoke(&id, detail, books).await?;
+        let code = if self.json {
+            print_json(&json!({ "id": id.as_str(), "state": "revoked" }))
+        } else {
+            print(&harmless(&format!("key {id} is revoked\n")))
+        };
+        Ok(ended(code, told))
+    }
+}
+
+/// Revokes the key `id`: when, and whether all running gateways know.
+async fn revoke(id: &KeyId, detail: String, books: &Books) -> Result<(Timestamp, bool), Failure> {
     let now = clock::now();
     let note = Note {
         event: EventKind::KeyRevoked,
-        subject: key.id.to_string(),
-        detail: format!("of {}", books.name_of(key.agent)),
+        subject: id.to_string(),
+        detail,
     };
-    let revoke = async { books.store.keys.revoke(&key.id, now).await.map(drop) };
+    let revoke = async { books.store.keys.revoke(id, now).await.map(drop) };
     let told = books.change(&[note], revoke).await?;
     Ok((now, told))
+}
+
+fn refused_to_json(refused: &RefusedRow) -> Value {
+    json!({
+        "id": refused.id,
+        "agent_id": refused.name,
+        "state": REFUSED,
+        "refused": refused.why.to_string(),
+    })
 }
 
 fn no_such_key(id: &str, keys: &[StoredKey]) -> Failure {

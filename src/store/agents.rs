@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::StoreError;
+use super::{Listed, StoreError};
 use crate::{
     config::Terms,
     names::{AgentId, ProfileName},
@@ -44,17 +44,8 @@ pub trait Agents: std::fmt::Debug + Send + Sync {
     /// [`StoreError::NameTaken`] when another agent has the name.
     fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>>;
 
-    /// The agent of this id.
-    fn agent(&self, id: AgentId) -> BoxFuture<'_, Result<Option<StoredAgent>, StoreError>>;
-
-    /// The agent of this name.
-    fn agent_named<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredAgent>, StoreError>>;
-
     /// All agents, by name.
-    fn agents(&self) -> BoxFuture<'_, Result<Vec<StoredAgent>, StoreError>>;
+    fn agents(&self) -> BoxFuture<'_, Result<Listed<StoredAgent>, StoreError>>;
 
     /// Removes an agent, its keys and its sessions; `false` when there is none. What it spent stays.
     fn remove(&self, id: AgentId) -> BoxFuture<'_, Result<bool, StoreError>>;

@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::StoreError;
+use super::{Listed, StoreError};
 use crate::names::AgentId;
 
 /// The public id of a key, by which people revoke it.
@@ -85,14 +85,11 @@ pub trait Keys: fmt::Debug + Send + Sync {
     /// Adds a key.
     fn add<'a>(&'a self, key: &'a StoredKey) -> BoxFuture<'a, Result<(), StoreError>>;
 
-    /// The key with this hash, whether it is live or not.
-    fn by_hash(&self, hash: KeyHash) -> BoxFuture<'_, Result<Option<StoredKey>, StoreError>>;
-
-    /// All keys, oldest first.
-    fn keys(&self) -> BoxFuture<'_, Result<Vec<StoredKey>, StoreError>>;
+    /// All keys, live or not, oldest first.
+    fn keys(&self) -> BoxFuture<'_, Result<Listed<StoredKey>, StoreError>>;
 
     /// Revokes a key as of `at`, which ends the sessions of its agent; `false` when there is none or
-    /// it was revoked before.
+    /// it was revoked before. One whose row was refused opens nothing already, and is known as revoked.
     fn revoke<'a>(
         &'a self,
         id: &'a KeyId,

@@ -23,15 +23,16 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::{Closing, StoreError};
-use crate::money::Micros;
+use super::{Keeping, StoreError};
+use crate::{key_file::FileKey, money::Micros};
+use mac::Signer;
 
 mod agents;
 mod index;
 mod keys;
 mod leases;
 mod listings;
-mod secrets;
+mod mac;
 mod sessions;
 mod tasks;
 
@@ -48,7 +49,18 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0003.sql"),
     include_str!("../../migrations/sqlite/0004.sql"),
     include_str!("../../migrations/sqlite/0005.sql"),
+    include_str!("../../migrations/sqlite/0006.sql"),
 ];
+
+/// The first version of the schema whose agents and keys have MACs.
+const SIGNED: i64 = 6;
+
+/// The file with the secret key of the store, beside the database.
+const KEY_FILE: &str = "secret.key";
+
+/// The same while the rows of before have no MACs yet. Where only this one is there, they get them; where
+/// the other is, whoever takes the schema back to one without MACs gains nothing.
+const KEY_FILE_UNUSED: &str = "secret.key.new";
 
 /// The version of the schema that all of them make.
 fn schema_version() -> i64 {
@@ -74,13 +86,15 @@ pub(super) struct Sqlite {
     durable: SqlitePool,
     relaxed: SqlitePool,
     reader: SqlitePool,
+    signer: Signer,
 }
 
 impl Sqlite {
     pub(super) async fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        let store = Self::connect(data_dir).await?;
-        store.migrate().await?;
-        Ok(store)
+        let (path, options) = prepare(data_dir)?;
+        let durable = connect_durable(&path, &options).await?;
+        let signer = migrate(&path, data_dir, &durable).await?;
+        Ok(Self::with(path, options, durable, signer))
     }
 
     /// Opens what has the schema of this version.
@@ -101,75 +115,37 @@ impl Sqlite {
             return Err(StoreError::Foreign { path });
         }
         match found.cmp(&known) {
-            Ordering::Equal => Self::connect(data_dir).await,
-            Ordering::Greater => Err(StoreError::NewerVersion { path, found, known }),
-            Ordering::Less => Err(StoreError::OlderVersion { path, found, known }),
+            Ordering::Equal => {}
+            Ordering::Greater => return Err(StoreError::NewerVersion { path, found, known }),
+            Ordering::Less => return Err(StoreError::OlderVersion { path, found, known }),
         }
+        let (path, options) = prepare(data_dir)?;
+        let durable = connect_durable(&path, &options).await?;
+        // Under a key that is new no row has its MAC.
+        let key = match existing_key(data_dir)? {
+            Some(Kept { key, .. }) => key,
+            None => FileKey::generate().map_err(|error| StoreError::Directory {
+                path: data_dir.to_owned(),
+                source: error.into(),
+            })?,
+        };
+        Ok(Self::with(path, options, durable, Signer::new(key)))
     }
 
-    async fn connect(data_dir: &Path) -> Result<Self, StoreError> {
-        let path = prepare(data_dir)?;
-        let options = SqliteConnectOptions::new()
-            .filename(&path)
-            .busy_timeout(BUSY)
-            .journal_mode(SqliteJournalMode::Wal)
-            // Slow statements are slow disks or busy machines, which our own lines tell of where it
-            // matters.
-            .disable_statement_logging();
-        let writer = options.clone().synchronous(SqliteSynchronous::Full);
-        let durable = connect(&path, writer).await?;
+    fn with(
+        path: PathBuf,
+        options: SqliteConnectOptions,
+        durable: SqlitePool,
+        signer: Signer,
+    ) -> Self {
         let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);
-        Ok(Self {
+        Self {
             durable,
             relaxed: pool().connect_lazy_with(relaxed),
             reader: pool().connect_lazy_with(options.read_only(true)),
             path,
-        })
-    }
-
-    /// Brings the schema to our version, in one transaction: of processes that start together one
-    /// does it and the others find it done.
-    async fn migrate(&self) -> Result<(), StoreError> {
-        let doing = "bringing the schema up to date";
-        let failed = |error| self.failed(doing, error);
-        let mut tx = begin(&self.durable).await.map_err(failed)?;
-        let version: i64 = number("PRAGMA user_version", &mut tx)
-            .await
-            .map_err(failed)?;
-        let application: i64 = number("PRAGMA application_id", &mut tx)
-            .await
-            .map_err(failed)?;
-        let tables = number("SELECT count(*) FROM sqlite_schema", &mut tx)
-            .await
-            .map_err(failed)?;
-        let path = || self.path.clone();
-        if application != APPLICATION_ID && (tables > 0 || application != 0) {
-            return Err(StoreError::Foreign { path: path() });
+            signer,
         }
-        let known = schema_version();
-        if version > known {
-            return Err(StoreError::NewerVersion {
-                path: path(),
-                found: version,
-                known,
-            });
-        }
-        let done = usize::try_from(version).unwrap_or(0);
-        for migration in &MIGRATIONS[done..] {
-            sqlx::raw_sql(*migration)
-                .execute(&mut *tx)
-                .await
-                .map_err(failed)?;
-        }
-        if version < known {
-            let stamp =
-                format!("PRAGMA user_version = {known}; PRAGMA application_id = {APPLICATION_ID}");
-            sqlx::raw_sql(AssertSqlSafe(stamp))
-                .execute(&mut *tx)
-                .await
-                .map_err(failed)?;
-        }
-        tx.commit().await.map_err(failed)
     }
 
     /// What an error of the database means for the operator.
@@ -186,7 +162,11 @@ impl Sqlite {
     }
 }
 
-impl Closing for Sqlite {
+impl Keeping for Sqlite {
+    fn derive_key(&self, purpose: &str) -> [u8; 32] {
+        self.signer.derive(purpose)
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.reader.close().await;
@@ -196,9 +176,108 @@ impl Closing for Sqlite {
     }
 }
 
+/// A key and whether the rows of before have their MACs yet.
+struct Kept {
+    key: FileKey,
+    is_unused: bool,
+}
+
+/// The secret key of the store, if there is one. Its file gets its name while others look.
+fn existing_key(data_dir: &Path) -> Result<Option<Kept>, StoreError> {
+    for (name, is_unused) in [
+        (KEY_FILE, false),
+        (KEY_FILE_UNUSED, true),
+        (KEY_FILE, false),
+    ] {
+        if let Some(key) = FileKey::read(&data_dir.join(name))? {
+            return Ok(Some(Kept { key, is_unused }));
+        }
+    }
+    Ok(None)
+}
+
+/// The same, where it is made if there is none; one process at a time does this.
+fn store_key(data_dir: &Path) -> Result<Kept, StoreError> {
+    if let Some(kept) = existing_key(data_dir)? {
+        return Ok(kept);
+    }
+    Ok(Kept {
+        key: FileKey::read_or_create(&data_dir.join(KEY_FILE_UNUSED))?,
+        is_unused: true,
+    })
+}
+
+/// Brings the schema to our version, in one transaction: of processes that start together one does it and
+/// the others find it done.
+async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<Signer, StoreError> {
+    let doing = "bringing the schema up to date";
+    let failed = |error| explain(path, doing, error);
+    let mut tx = begin(durable).await.map_err(failed)?;
+    let version = version_of(path, &mut tx).await?;
+    let Kept { key, is_unused } = store_key(data_dir)?;
+    let signer = Signer::new(key);
+    let done = usize::try_from(version).unwrap_or(0);
+    for migration in &MIGRATIONS[done..] {
+        sqlx::raw_sql(*migration)
+            .execute(&mut *tx)
+            .await
+            .map_err(failed)?;
+    }
+    let known = schema_version();
+    if version < known {
+        let stamp =
+            format!("PRAGMA user_version = {known}; PRAGMA application_id = {APPLICATION_ID}");
+        sqlx::raw_sql(AssertSqlSafe(stamp))
+            .execute(&mut *tx)
+            .await
+            .map_err(failed)?;
+    }
+    if version < SIGNED && is_unused {
+        agents::sign_all(&signer, &mut tx).await.map_err(failed)?;
+        keys::sign_all(&signer, &mut tx).await.map_err(failed)?;
+    }
+    tx.commit().await.map_err(failed)?;
+    if is_unused {
+        let renamed = fs::rename(data_dir.join(KEY_FILE_UNUSED), data_dir.join(KEY_FILE));
+        match renamed {
+            // Another process has done it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            renamed => renamed.map_err(|source| StoreError::Directory {
+                path: data_dir.to_owned(),
+                source,
+            })?,
+        }
+    }
+    Ok(signer)
+}
+
+/// The version of the schema of what is ours.
+async fn version_of(path: &Path, tx: &mut Transaction<'_, Db>) -> Result<i64, StoreError> {
+    let doing = "reading the version of its schema";
+    let failed = |error| explain(path, doing, error);
+    let version = number("PRAGMA user_version", tx).await.map_err(failed)?;
+    let application = number("PRAGMA application_id", tx).await.map_err(failed)?;
+    let tables = number("SELECT count(*) FROM sqlite_schema", tx)
+        .await
+        .map_err(failed)?;
+    let path = path.to_owned();
+    let known = schema_version();
+    if application != APPLICATION_ID && (tables > 0 || application != 0) {
+        return Err(StoreError::Foreign { path });
+    }
+    if version > known {
+        return Err(StoreError::NewerVersion {
+            path,
+            found: version,
+            known,
+        });
+    }
+    Ok(version)
+}
+
 /// Makes the directory and an empty file that only we may read; what SQLite puts beside it gets the
-/// same mode.
-fn prepare(data_dir: &Path) -> Result<PathBuf, StoreError> {
+/// same mode. How that is opened.
+fn prepare(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreError> {
     let directory = |source| StoreError::Directory {
         path: data_dir.to_owned(),
         source,
@@ -239,7 +318,21 @@ fn prepare(data_dir: &Path) -> Result<PathBuf, StoreError> {
         file.set_permissions(Permissions::from_mode(0o600))
             .map_err(directory)?;
     }
-    Ok(path)
+    let options = SqliteConnectOptions::new()
+        .filename(&path)
+        .busy_timeout(BUSY)
+        .journal_mode(SqliteJournalMode::Wal)
+        // Slow statements are slow disks or busy machines, which our own lines tell of where it
+        // matters.
+        .disable_statement_logging();
+    Ok((path, options))
+}
+
+async fn connect_durable(
+    path: &Path,
+    options: &SqliteConnectOptions,
+) -> Result<SqlitePool, StoreError> {
+    connect(path, options.clone().synchronous(SqliteSynchronous::Full)).await
 }
 
 /// The first connection. SQLite does not wait for others while the journal is set up, so we do.

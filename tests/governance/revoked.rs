@@ -271,6 +271,74 @@ async fn who_came_with_a_key_that_expires_is_shown_out() {
     house.stop().await;
 }
 
+/// Lines of the audit that have `word`.
+fn recorded(data: &Path, word: &str) -> Vec<String> {
+    let segments = std::fs::read_dir(data.join("audit")).unwrap();
+    let texts = segments.map(|it| std::fs::read_to_string(it.unwrap().path()).unwrap());
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines.filter(|line| line.contains(word)).collect()
+}
+
+/// An agent and a key that somebody writes into the database let nobody in, however often it is read
+/// again; the audit has each once.
+#[tokio::test]
+async fn rows_that_somebody_else_wrote_let_nobody_in() {
+    let house = House::new().await;
+    let data = house.data.path();
+    let secret = "evil-9d1f0b7c2a4e6835d0c9b8a7f6e5d4c3b2a1";
+    let hash = KeyHash::of(secret).0;
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(data.join("tollbridge.db"));
+    let database = sqlx::SqlitePool::connect_with(options).await.unwrap();
+    let agent = "INSERT INTO agents (id, name, enabled, admin, terms, created_ms) VALUES \
+                 (x'00112233445566778899aabbccddeeff', 'evil', 1, 1, '{\"policy\":{\"mode\":\"all\"}}', 1)";
+    sqlx::query(agent).execute(&database).await.unwrap();
+    // The other key has the MAC of one that is right.
+    for (id, agent, mac) in [
+        ("e1", "x'00112233445566778899aabbccddeeff'", "NULL"),
+        (
+            "e2",
+            "(SELECT agent FROM keys WHERE id = 'k')",
+            "(SELECT mac FROM keys WHERE id = 'k')",
+        ),
+    ] {
+        let key = format!(
+            "INSERT INTO keys (id, agent, hash, prefix, created_ms, mac) VALUES ('{id}', {agent}, ?, '', 1, {mac})"
+        );
+        let hash = if id == "e1" {
+            hash
+        } else {
+            KeyHash::of("other").0
+        };
+        let key = sqlx::query(sqlx::AssertSqlSafe(key)).bind(hash.to_vec());
+        key.execute(&database).await.unwrap();
+    }
+    for _ in 0..2 {
+        house.refresh().await;
+    }
+    let stays = house.gateway.client_of(EVE, Front::Modern, "/mcp").await;
+    assert!(calls(&stays).await);
+    for key in [secret, "other"] {
+        let bearer = format!("Bearer {key}");
+        let headers = [("authorization", bearer.as_str())];
+        let body = crate::support::wire::request("1", "tools/call", r#"{"name":"mcp_x_echo"}"#);
+        let answer = stays.http.post_with("/mcp", &headers, body).await;
+        assert_ne!(answer.status(), 200, "{key}");
+    }
+    let mut found = recorded(data, "\"row_refused\"");
+    found.sort();
+    let of = |subject: &str| {
+        let subject = format!("\"subject\":\"{subject}\"");
+        found.iter().filter(|line| line.contains(&subject)).count()
+    };
+    assert_eq!(
+        (of("evil"), of("e1"), of("e2"), found.len()),
+        (1, 1, 1, 3),
+        "{found:?}"
+    );
+    database.close().await;
+    house.stop().await;
+}
+
 /// A notification that only a server knows needs the same permission as its methods.
 #[tokio::test]
 async fn notifications_of_vendors_are_governed() {

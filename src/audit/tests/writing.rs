@@ -469,6 +469,7 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::LinesLost,
         EventKind::LogShortened,
         EventKind::RefusalsSummed,
+        EventKind::RowRefused,
         EventKind::SegmentLost,
         EventKind::ServerConnected,
         EventKind::ServerDisconnected,

@@ -9,7 +9,7 @@ use crate::{
     auth::{ANONYMOUS, Agent, Directory},
     config::{Authentication, Config},
     names::AgentId,
-    store::StoredAgent,
+    store::{Listed, RefusedRow, StoredAgent},
 };
 
 /// The config and the agents.
@@ -20,6 +20,8 @@ pub(in crate::cli) struct Roll {
     files: Vec<PathBuf>,
     directory: Directory,
     stored: Vec<StoredAgent>,
+    /// Agents of the store that count for nothing.
+    refused: Vec<RefusedRow>,
     shut: HashSet<AgentId>,
 }
 
@@ -44,7 +46,11 @@ impl Origin {
 
 impl Roll {
     /// The agents of `config`, which was read from `files`, and `stored`, those of the store.
-    pub(super) fn new(config: Config, files: Vec<PathBuf>, stored: Vec<StoredAgent>) -> Self {
+    pub(super) fn new(config: Config, files: Vec<PathBuf>, stored: Listed<StoredAgent>) -> Self {
+        let Listed {
+            rows: stored,
+            refused,
+        } = stored;
         let agents = config.agents.values().cloned();
         let directory = Directory::new(config.governance.auth, agents);
         let loaded = stored.iter().cloned().map(Agent::from).collect();
@@ -55,6 +61,7 @@ impl Roll {
             shut: directory.shut(),
             directory,
             stored,
+            refused,
         }
     }
 
@@ -79,6 +86,18 @@ impl Roll {
     pub(in crate::cli) fn hidden(&self) -> impl Iterator<Item = &StoredAgent> {
         let stored = self.stored.iter();
         stored.filter(|agent| self.directory.is_written(agent.id))
+    }
+
+    /// The agents of the store that count for nothing, since they have no MAC that fits.
+    pub(in crate::cli) fn refused(&self) -> &[RefusedRow] {
+        &self.refused
+    }
+
+    /// Id and name of the one of these that `name` names, or whose id it is.
+    pub(in crate::cli) fn refused_agent(&self, name: &str) -> Option<(AgentId, String)> {
+        let mut refused = self.refused.iter();
+        let found = refused.find(|it| it.name == name || it.id == name)?;
+        Some((found.id.parse().ok()?, found.name.clone()))
     }
 
     /// Whether the keys of `id` open nothing, since its agent of the store is disabled and hidden.

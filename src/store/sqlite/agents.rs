@@ -1,31 +1,80 @@
 //! Agents in SQLite.
 
 use futures_util::future::BoxFuture;
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::{FromRow, SqliteConnection};
 
-use super::{Sqlite, begin, from_time, to_time, to_uuid};
+use super::{
+    Sqlite, begin, from_time,
+    mac::{Signed, Signer, Value},
+    to_time, to_uuid,
+};
 use crate::{
+    clock,
     names::{AgentId, ProfileName},
-    store::{Agents, StoreError, StoredAgent},
+    store::{Agents, Listed, RefusedRow, RowKind, StoreError, StoredAgent},
 };
 
-const COLUMNS: &str = "id, name, team, enabled, admin, profiles, terms, created_ms";
+/// A row. Texts are bytes, since whoever forges one need not write UTF-8.
+#[derive(Debug, FromRow)]
+struct Row {
+    id: Vec<u8>,
+    name: Vec<u8>,
+    team: Option<Vec<u8>>,
+    enabled: i64,
+    admin: i64,
+    profiles: Option<Vec<u8>>,
+    terms: Vec<u8>,
+    created_ms: i64,
+    changed_ms: i64,
+    mac: Option<Vec<u8>>,
+}
+
+impl Signed for Row {
+    const TABLE: &'static str = "agents";
+
+    fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    fn changed_ms(&self) -> i64 {
+        self.changed_ms
+    }
+
+    fn mac(&self) -> Option<&[u8]> {
+        self.mac.as_deref()
+    }
+
+    fn values(&self) -> Vec<Value<'_>> {
+        vec![
+            self.name.as_slice().into(),
+            self.team.as_deref().into(),
+            self.enabled.into(),
+            self.admin.into(),
+            self.profiles.as_deref().into(),
+            self.terms.as_slice().into(),
+            self.created_ms.into(),
+        ]
+    }
+}
 
 impl Agents for Sqlite {
     fn add<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            let row = self.row_of(agent, from_time(clock::now()))?;
             let done = sqlx::query(
-                "INSERT INTO agents (id, name, team, enabled, admin, profiles, terms, created_ms) \
-                 VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO agents (id, name, team, enabled, admin, profiles, terms, created_ms, \
+                 changed_ms, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )
-            .bind(agent.id.0.as_bytes().as_slice())
+            .bind(&row.id)
             .bind(&agent.name)
             .bind(&agent.team)
-            .bind(agent.enabled)
-            .bind(agent.admin)
+            .bind(row.enabled)
+            .bind(row.admin)
             .bind(profiles_json(agent))
             .bind(self.terms_json(agent)?)
-            .bind(from_time(agent.created))
+            .bind(row.created_ms)
+            .bind(row.changed_ms)
+            .bind(self.signer.sign(&row).as_slice())
             .execute(&self.durable)
             .await;
             done.map_err(|error| self.name_taken("adding an agent", agent, error))?;
@@ -35,62 +84,61 @@ impl Agents for Sqlite {
 
     fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
+            let doing = "changing an agent";
+            let failed = |error| self.failed(doing, error);
+            let mut tx = begin(&self.durable).await.map_err(failed)?;
+            let before: Option<(i64, i64)> =
+                sqlx::query_as("SELECT created_ms, changed_ms FROM agents WHERE id = ?")
+                    .bind(agent.id.0.as_bytes().as_slice())
+                    .fetch_optional(&mut *tx)
+                    .await
+                    .map_err(failed)?;
+            let Some((created_ms, changed_ms)) = before else {
+                return Ok(false);
+            };
+            let now = from_time(clock::now()).max(changed_ms.saturating_add(1));
+            let row = Row {
+                created_ms,
+                ..self.row_of(agent, now)?
+            };
             let done = sqlx::query(
                 "UPDATE agents SET name = ?, team = ?, enabled = ?, admin = ?, profiles = ?, \
-                 terms = ? WHERE id = ?",
+                 terms = ?, changed_ms = ?, mac = ? WHERE id = ?",
             )
             .bind(&agent.name)
             .bind(&agent.team)
-            .bind(agent.enabled)
-            .bind(agent.admin)
+            .bind(row.enabled)
+            .bind(row.admin)
             .bind(profiles_json(agent))
             .bind(self.terms_json(agent)?)
-            .bind(agent.id.0.as_bytes().as_slice())
-            .execute(&self.durable)
+            .bind(row.changed_ms)
+            .bind(self.signer.sign(&row).as_slice())
+            .bind(&row.id)
+            .execute(&mut *tx)
             .await;
-            let done = done.map_err(|error| self.name_taken("changing an agent", agent, error))?;
-            Ok(done.rows_affected() > 0)
+            done.map_err(|error| self.name_taken(doing, agent, error))?;
+            tx.commit().await.map_err(failed)?;
+            Ok(true)
         })
     }
 
-    fn agent(&self, id: AgentId) -> BoxFuture<'_, Result<Option<StoredAgent>, StoreError>> {
+    fn agents(&self) -> BoxFuture<'_, Result<Listed<StoredAgent>, StoreError>> {
         Box::pin(async move {
-            let row = sqlx::query(sqlx::AssertSqlSafe(format!(
-                "SELECT {COLUMNS} FROM agents WHERE id = ?"
-            )))
-            .bind(id.0.as_bytes().as_slice())
-            .fetch_optional(&self.reader)
-            .await
-            .map_err(|error| self.failed("reading an agent", error))?;
-            row.map(|row| self.agent_of(&row)).transpose()
-        })
-    }
-
-    fn agent_named<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredAgent>, StoreError>> {
-        Box::pin(async move {
-            let row = sqlx::query(sqlx::AssertSqlSafe(format!(
-                "SELECT {COLUMNS} FROM agents WHERE name = ?"
-            )))
-            .bind(name)
-            .fetch_optional(&self.reader)
-            .await
-            .map_err(|error| self.failed("reading an agent", error))?;
-            row.map(|row| self.agent_of(&row)).transpose()
-        })
-    }
-
-    fn agents(&self) -> BoxFuture<'_, Result<Vec<StoredAgent>, StoreError>> {
-        Box::pin(async move {
-            let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-                "SELECT {COLUMNS} FROM agents ORDER BY name"
-            )))
-            .fetch_all(&self.reader)
-            .await
-            .map_err(|error| self.failed("reading agents", error))?;
-            rows.iter().map(|row| self.agent_of(row)).collect()
+            let read = sqlx::query_as::<_, Row>("SELECT * FROM agents ORDER BY name");
+            let rows = read.fetch_all(&self.reader).await;
+            let rows = rows.map_err(|error| self.failed("reading agents", error))?;
+            let mut listed = Listed::default();
+            for row in rows {
+                match self.signer.check(&row) {
+                    Ok(()) => listed.rows.push(self.agent_of(row)?),
+                    Err(why) => {
+                        let id = AgentId(to_uuid(&row.id)).to_string();
+                        let row = RefusedRow::new(RowKind::Agent, id.as_bytes(), &row.name, why);
+                        listed.refused.push(row);
+                    }
+                }
+            }
+            Ok(listed)
         })
     }
 
@@ -121,24 +169,35 @@ impl Agents for Sqlite {
 }
 
 impl Sqlite {
-    fn agent_of(&self, row: &SqliteRow) -> Result<StoredAgent, StoreError> {
-        let failed = |error| self.failed("reading an agent", error);
-        let name: String = row.try_get("name").map_err(failed)?;
-        let profiles: Option<String> = row.try_get("profiles").map_err(failed)?;
-        let terms: String = row.try_get("terms").map_err(failed)?;
+    fn row_of(&self, agent: &StoredAgent, changed_ms: i64) -> Result<Row, StoreError> {
+        Ok(Row {
+            id: agent.id.0.as_bytes().to_vec(),
+            name: agent.name.clone().into_bytes(),
+            team: agent.team.clone().map(String::into_bytes),
+            enabled: agent.enabled.into(),
+            admin: agent.admin.into(),
+            profiles: profiles_json(agent).map(String::into_bytes),
+            terms: self.terms_json(agent)?.into_bytes(),
+            created_ms: from_time(agent.created),
+            changed_ms,
+            mac: None,
+        })
+    }
+
+    fn agent_of(&self, row: Row) -> Result<StoredAgent, StoreError> {
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let name = text(row.name);
         let what = |part: &str| format!("{part} of the agent `{name}`");
+        let profiles = row.profiles.as_deref().map(parse_profiles).transpose();
         Ok(StoredAgent {
-            id: AgentId(to_uuid(row.try_get("id").map_err(failed)?)),
-            team: row.try_get("team").map_err(failed)?,
-            enabled: row.try_get("enabled").map_err(failed)?,
-            admin: row.try_get("admin").map_err(failed)?,
-            profiles: profiles
-                .map(|json| parse_profiles(&json))
-                .transpose()
-                .map_err(|detail| self.undecodable(what("the profiles"), detail))?,
-            terms: serde_json::from_str(&terms)
+            id: AgentId(to_uuid(&row.id)),
+            team: row.team.map(text),
+            enabled: row.enabled != 0,
+            admin: row.admin != 0,
+            profiles: profiles.map_err(|detail| self.undecodable(what("the profiles"), detail))?,
+            terms: serde_json::from_slice(&row.terms)
                 .map_err(|detail| self.undecodable(what("the terms"), detail))?,
-            created: to_time(row.try_get("created_ms").map_err(failed)?),
+            created: to_time(row.created_ms),
             name,
         })
     }
@@ -170,14 +229,30 @@ impl Sqlite {
     }
 }
 
+/// Gives every row that is there its MAC.
+pub(super) async fn sign_all(
+    signer: &Signer,
+    db: &mut SqliteConnection,
+) -> Result<(), sqlx::Error> {
+    let read = sqlx::query_as::<_, Row>("SELECT * FROM agents");
+    for row in read.fetch_all(&mut *db).await? {
+        sqlx::query("UPDATE agents SET mac = ? WHERE id = ?")
+            .bind(signer.sign(&row).as_slice())
+            .bind(&row.id)
+            .execute(&mut *db)
+            .await?;
+    }
+    Ok(())
+}
+
 fn profiles_json(agent: &StoredAgent) -> Option<String> {
     let profiles = agent.profiles.as_ref()?;
     let names = profiles.iter().map(ProfileName::as_str);
     Some(names.collect::<serde_json::Value>().to_string())
 }
 
-fn parse_profiles(json: &str) -> Result<Vec<ProfileName>, String> {
-    let names: Vec<String> = serde_json::from_str(json).map_err(|error| error.to_string())?;
+fn parse_profiles(json: &[u8]) -> Result<Vec<ProfileName>, String> {
+    let names: Vec<String> = serde_json::from_slice(json).map_err(|error| error.to_string())?;
     let parsed = names.iter().map(|name| ProfileName::parse(name));
     parsed
         .collect::<Result<_, _>>()

@@ -2,29 +2,91 @@
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
-use sqlx::{Row, sqlite::SqliteRow};
+use sqlx::{FromRow, SqliteConnection};
 
-use super::{Sqlite, begin, from_time, to_time, to_uuid};
-use crate::{
-    names::AgentId,
-    store::{KeyHash, KeyId, Keys, StoreError, StoredKey},
+use super::{
+    Sqlite, begin, from_time,
+    mac::{Signed, Signer, Value},
+    to_time, to_uuid,
 };
+use crate::{
+    clock,
+    names::AgentId,
+    store::{KeyHash, KeyId, Keys, Listed, RefusedRow, RowKind, StoreError, StoredKey},
+};
+
+/// A row. Texts are bytes, since whoever forges one need not write UTF-8.
+#[derive(Debug, FromRow)]
+struct Row {
+    id: Vec<u8>,
+    agent: Vec<u8>,
+    hash: Vec<u8>,
+    prefix: Vec<u8>,
+    created_ms: i64,
+    expires_ms: Option<i64>,
+    revoked_ms: Option<i64>,
+    /// The MAC leaves it out: it is written every minute, and nothing depends on it.
+    last_used_ms: Option<i64>,
+    changed_ms: i64,
+    mac: Option<Vec<u8>>,
+}
+
+impl Signed for Row {
+    const TABLE: &'static str = "keys";
+
+    fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    fn changed_ms(&self) -> i64 {
+        self.changed_ms
+    }
+
+    fn mac(&self) -> Option<&[u8]> {
+        self.mac.as_deref()
+    }
+
+    fn values(&self) -> Vec<Value<'_>> {
+        vec![
+            self.agent.as_slice().into(),
+            self.hash.as_slice().into(),
+            self.prefix.as_slice().into(),
+            self.created_ms.into(),
+            self.expires_ms.into(),
+            self.revoked_ms.into(),
+        ]
+    }
+}
 
 impl Keys for Sqlite {
     fn add<'a>(&'a self, key: &'a StoredKey) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
+            let row = Row {
+                id: key.id.as_str().into(),
+                agent: key.agent.0.as_bytes().to_vec(),
+                hash: key.hash.0.to_vec(),
+                prefix: key.prefix.clone().into_bytes(),
+                created_ms: from_time(key.created),
+                expires_ms: key.expires.map(from_time),
+                revoked_ms: key.revoked.map(from_time),
+                last_used_ms: key.last_used.map(from_time),
+                changed_ms: from_time(clock::now()),
+                mac: None,
+            };
             sqlx::query(
                 "INSERT INTO keys (id, agent, hash, prefix, created_ms, expires_ms, revoked_ms, \
-                 last_used_ms) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                 last_used_ms, changed_ms, mac) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             )
             .bind(key.id.as_str())
-            .bind(key.agent.0.as_bytes().as_slice())
-            .bind(key.hash.0.as_slice())
+            .bind(&row.agent)
+            .bind(&row.hash)
             .bind(&key.prefix)
-            .bind(from_time(key.created))
-            .bind(key.expires.map(from_time))
-            .bind(key.revoked.map(from_time))
-            .bind(key.last_used.map(from_time))
+            .bind(row.created_ms)
+            .bind(row.expires_ms)
+            .bind(row.revoked_ms)
+            .bind(row.last_used_ms)
+            .bind(row.changed_ms)
+            .bind(self.signer.sign(&row).as_slice())
             .execute(&self.durable)
             .await
             .map_err(|error| self.failed("adding a key", error))?;
@@ -32,27 +94,23 @@ impl Keys for Sqlite {
         })
     }
 
-    fn by_hash(&self, hash: KeyHash) -> BoxFuture<'_, Result<Option<StoredKey>, StoreError>> {
+    fn keys(&self) -> BoxFuture<'_, Result<Listed<StoredKey>, StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("reading a key", error);
-            let row = sqlx::query("SELECT * FROM keys WHERE hash = ?")
-                .bind(hash.0.as_slice())
-                .fetch_optional(&self.reader)
-                .await
-                .map_err(failed)?;
-            row.map(|row| key_of(&row)).transpose().map_err(failed)
-        })
-    }
-
-    fn keys(&self) -> BoxFuture<'_, Result<Vec<StoredKey>, StoreError>> {
-        Box::pin(async move {
-            let failed = |error| self.failed("reading keys", error);
-            let rows = sqlx::query("SELECT * FROM keys ORDER BY created_ms, id")
-                .fetch_all(&self.reader)
-                .await
-                .map_err(failed)?;
-            let keys = rows.iter().map(key_of).collect::<Result<_, _>>();
-            keys.map_err(failed)
+            let read = sqlx::query_as::<_, Row>("SELECT * FROM keys ORDER BY created_ms, id");
+            let rows = read.fetch_all(&self.reader).await;
+            let rows = rows.map_err(|error| self.failed("reading keys", error))?;
+            let mut listed = Listed::default();
+            for row in rows {
+                match self.signer.check(&row) {
+                    Ok(()) => listed.rows.push(self.key_of(&row)?),
+                    Err(why) => {
+                        let agent = AgentId(to_uuid(&row.agent)).to_string();
+                        let row = RefusedRow::new(RowKind::Key, &row.id, agent.as_bytes(), why);
+                        listed.refused.push(row);
+                    }
+                }
+            }
+            Ok(listed)
         })
     }
 
@@ -64,25 +122,32 @@ impl Keys for Sqlite {
         Box::pin(async move {
             let failed = |error| self.failed("revoking a key", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
-            let done =
-                sqlx::query("UPDATE keys SET revoked_ms = ? WHERE id = ? AND revoked_ms IS NULL")
-                    .bind(from_time(at))
+            let found =
+                sqlx::query_as::<_, Row>("SELECT * FROM keys WHERE id = ? AND revoked_ms IS NULL")
                     .bind(id.as_str())
-                    .execute(&mut *tx)
+                    .fetch_optional(&mut *tx)
                     .await
                     .map_err(failed)?;
-            let is_new = done.rows_affected() > 0;
-            if is_new {
-                sqlx::query(
-                    "DELETE FROM sessions WHERE agent = (SELECT agent FROM keys WHERE id = ?)",
-                )
+            let Some(mut row) = found else {
+                return Ok(false);
+            };
+            row.revoked_ms = Some(from_time(at));
+            row.changed_ms = from_time(clock::now()).max(row.changed_ms.saturating_add(1));
+            sqlx::query("UPDATE keys SET revoked_ms = ?, changed_ms = ?, mac = ? WHERE id = ?")
+                .bind(row.revoked_ms)
+                .bind(row.changed_ms)
+                .bind(self.signer.sign(&row).as_slice())
                 .bind(id.as_str())
                 .execute(&mut *tx)
                 .await
                 .map_err(failed)?;
-            }
+            sqlx::query("DELETE FROM sessions WHERE agent = ?")
+                .bind(&row.agent)
+                .execute(&mut *tx)
+                .await
+                .map_err(failed)?;
             tx.commit().await.map_err(failed)?;
-            Ok(is_new)
+            Ok(true)
         })
     }
 
@@ -109,21 +174,38 @@ impl Keys for Sqlite {
     }
 }
 
-fn key_of(row: &SqliteRow) -> Result<StoredKey, sqlx::Error> {
-    let hash: Vec<u8> = row.try_get("hash")?;
-    let hash = <[u8; 32]>::try_from(hash).map_err(|_| sqlx::Error::ColumnDecode {
-        index: "hash".to_owned(),
-        source: "a hash has 32 bytes".into(),
-    })?;
-    let time = |column| row.try_get::<Option<i64>, _>(column);
-    Ok(StoredKey {
-        id: KeyId::new(row.try_get("id")?),
-        agent: AgentId(to_uuid(row.try_get("agent")?)),
-        hash: KeyHash(hash),
-        prefix: row.try_get("prefix")?,
-        created: to_time(row.try_get("created_ms")?),
-        expires: time("expires_ms")?.map(to_time),
-        revoked: time("revoked_ms")?.map(to_time),
-        last_used: time("last_used_ms")?.map(to_time),
-    })
+impl Sqlite {
+    fn key_of(&self, row: &Row) -> Result<StoredKey, StoreError> {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let id = text(&row.id);
+        let hash = <[u8; 32]>::try_from(row.hash.as_slice());
+        Ok(StoredKey {
+            hash: KeyHash(hash.map_err(|_| {
+                self.undecodable(format!("the hash of the key {id}"), "it has not 32 bytes")
+            })?),
+            agent: AgentId(to_uuid(&row.agent)),
+            prefix: text(&row.prefix),
+            created: to_time(row.created_ms),
+            expires: row.expires_ms.map(to_time),
+            revoked: row.revoked_ms.map(to_time),
+            last_used: row.last_used_ms.map(to_time),
+            id: KeyId::new(&id),
+        })
+    }
+}
+
+/// Gives every row that is there its MAC.
+pub(super) async fn sign_all(
+    signer: &Signer,
+    db: &mut SqliteConnection,
+) -> Result<(), sqlx::Error> {
+    let read = sqlx::query_as::<_, Row>("SELECT * FROM keys");
+    for row in read.fetch_all(&mut *db).await? {
+        sqlx::query("UPDATE keys SET mac = ? WHERE CAST(id AS BLOB) = ?")
+            .bind(signer.sign(&row).as_slice())
+            .bind(&row.id)
+            .execute(&mut *db)
+            .await?;
+    }
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! What is particular to the file: who may read it, what is in its way, who else opens it.
 
 use super::*;
-use crate::store::Store;
+use crate::{
+    names::AgentId,
+    store::{Agents, KeyHash, KeyId, Keys, RowFault, Store, StoredAgent, StoredKey},
+};
 
 #[tokio::test]
 async fn the_file_is_ours_alone() {
@@ -116,26 +119,167 @@ async fn a_file_that_cannot_be_written_says_so() {
     );
 }
 
-#[tokio::test]
-async fn a_value_of_the_future_names_itself() {
-    let parent = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(parent.path()).await.unwrap();
-    let insert = "INSERT INTO agents VALUES (x'00', 'zoe', NULL, 1, 0, NULL, '{\"new\": 1}', 0)";
-    sqlx::raw_sql(insert).execute(&store.durable).await.unwrap();
-    let error = crate::store::Agents::agents(&store).await.unwrap_err();
-    let words = error.to_string();
-    assert!(
-        words.contains("the terms of the agent `zoe` cannot be"),
-        "{words}"
-    );
-}
-
 async fn check(row: &str, prepare: impl Fn(&Path), words: &str) {
     let parent = tempfile::tempdir().unwrap();
     let data_dir = parent.path().join("data");
     prepare(&data_dir);
     let error = Store::open(&data_dir).await.unwrap_err().to_string();
     assert!(error.contains(words), "{row}: {error}");
+}
+
+/// An agent and a key of it, as the command line makes them.
+async fn written(store: &Sqlite) -> (StoredAgent, StoredKey) {
+    let created = Timestamp::from_millisecond(7).unwrap();
+    let agent = StoredAgent {
+        id: AgentId::of_name("zoe"),
+        name: "zoe".to_owned(),
+        team: None,
+        enabled: true,
+        admin: false,
+        profiles: None,
+        terms: crate::config::Terms::default(),
+        created,
+    };
+    let key = StoredKey {
+        id: KeyId::new("key_1"),
+        agent: agent.id,
+        hash: KeyHash::of("tbk_1"),
+        prefix: "tbk_1".to_owned(),
+        created,
+        expires: Some(created),
+        revoked: None,
+        last_used: None,
+    };
+    Agents::add(store, &agent).await.unwrap();
+    Keys::add(store, &key).await.unwrap();
+    (agent, key)
+}
+
+/// Whatever is changed in a row without the key of the store makes it count for nothing, and no other.
+#[tokio::test]
+async fn a_row_that_somebody_else_wrote_is_refused() {
+    let check = async |sql: &'static str, expect: &[RowFault], left: (usize, usize)| {
+        let parent = tempfile::tempdir().unwrap();
+        let store = Sqlite::open(parent.path()).await.unwrap();
+        written(&store).await;
+        sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
+        let agents = store.agents().await.unwrap();
+        let keys = store.keys().await.unwrap();
+        let refused = agents.refused.iter().chain(&keys.refused);
+        let refused: Vec<RowFault> = refused.map(|row| row.why).collect();
+        assert_eq!(refused, expect, "{sql}");
+        assert_eq!((agents.rows.len(), keys.rows.len()), left, "{sql}");
+    };
+    let altered = [RowFault::Altered].as_slice();
+    for sql in [
+        "UPDATE agents SET id = x'00112233445566778899aabbccddeeff'",
+        "UPDATE agents SET name = 'root'",
+        "UPDATE agents SET name = CAST(x'ff00' AS TEXT)",
+        "UPDATE agents SET team = ''",
+        "UPDATE agents SET enabled = 0",
+        "UPDATE agents SET admin = 1",
+        "UPDATE agents SET profiles = '[]'",
+        "UPDATE agents SET terms = '{\"policy\": {\"mode\": \"all\"}}'",
+        "UPDATE agents SET terms = 'no JSON'",
+        "UPDATE agents SET created_ms = 8",
+        "UPDATE agents SET changed_ms = changed_ms + 1",
+        "UPDATE agents SET mac = (SELECT mac FROM keys)",
+        "UPDATE agents SET mac = x''",
+    ] {
+        check(sql, altered, (0, 1)).await;
+    }
+    for sql in [
+        "UPDATE keys SET id = 'key_2'",
+        "UPDATE keys SET agent = x'00112233445566778899aabbccddeeff'",
+        "UPDATE keys SET hash = x'00'",
+        "UPDATE keys SET prefix = 'tbk_2'",
+        "UPDATE keys SET created_ms = 8",
+        "UPDATE keys SET expires_ms = NULL",
+        "UPDATE keys SET expires_ms = 4102444800000",
+        "UPDATE keys SET revoked_ms = 0",
+    ] {
+        check(sql, altered, (1, 0)).await;
+    }
+    let unsigned = [RowFault::Unsigned].as_slice();
+    check("UPDATE keys SET mac = NULL", unsigned, (1, 0)).await;
+    let made = "INSERT INTO agents (id, name, enabled, admin, terms, created_ms) \
+                VALUES (x'00', 'evil', 1, 1, '{}', 0)";
+    check(made, unsigned, (1, 1)).await;
+    let copied = "INSERT INTO keys SELECT 'key_2', agent, x'01', prefix, created_ms, expires_ms, \
+                  revoked_ms, last_used_ms, changed_ms, mac FROM keys";
+    check(copied, altered, (1, 1)).await;
+    check("UPDATE keys SET last_used_ms = 9", &[], (1, 1)).await;
+}
+
+/// Whoever keeps a row and puts it back later undoes nothing.
+#[tokio::test]
+async fn an_earlier_state_of_a_row_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let (mut agent, key) = written(&store).await;
+    let run = async |sql: &'static str| {
+        sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
+    };
+    run("CREATE TABLE a AS SELECT * FROM agents; CREATE TABLE k AS SELECT * FROM keys").await;
+    (agent.enabled, agent.admin) = (false, false);
+    assert!(store.update(&agent).await.unwrap());
+    assert!(store.revoke(&key.id, key.created).await.unwrap());
+    let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());
+    assert_eq!((agents.rows.len(), keys.rows.len()), (1, 1));
+    assert!(!agents.rows[0].enabled && keys.rows[0].revoked.is_some());
+    run(
+        "DELETE FROM agents; DELETE FROM keys; INSERT INTO agents SELECT * FROM a; \
+         INSERT INTO keys SELECT * FROM k",
+    )
+    .await;
+    let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());
+    assert_eq!((agents.rows.len(), keys.rows.len()), (0, 0));
+    assert_eq!(agents.refused[0].why, RowFault::Outdated);
+    assert_eq!(keys.refused[0].why, RowFault::Outdated);
+    // Nor is it in the way of the next change.
+    assert!(store.revoke(&key.id, key.created).await.unwrap());
+    assert_eq!(store.keys().await.unwrap().rows.len(), 1);
+}
+
+/// Takes the database back to the schema that had no MACs.
+async fn age(store: &Sqlite) {
+    let sql = "ALTER TABLE agents DROP COLUMN mac; ALTER TABLE agents DROP COLUMN changed_ms; \
+               ALTER TABLE keys DROP COLUMN mac; ALTER TABLE keys DROP COLUMN changed_ms; \
+               CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL); \
+               PRAGMA user_version = 5";
+    sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
+}
+
+/// What an earlier version wrote is taken over once: not when there was a key of the store before.
+#[tokio::test]
+async fn rows_of_before_are_signed_once() {
+    let parent = tempfile::tempdir().unwrap();
+    let counts = async || {
+        let store = Sqlite::open(parent.path()).await.unwrap();
+        let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());
+        store.close().await;
+        let refused = agents.refused.len() + keys.refused.len();
+        (agents.rows.len() + keys.rows.len(), refused)
+    };
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    written(&store).await;
+    age(&store).await;
+    store.close().await;
+    let key = parent.path().join(KEY_FILE);
+    assert!(key.exists() && !parent.path().join(KEY_FILE_UNUSED).exists());
+    fs::remove_file(&key).unwrap();
+    assert_eq!(counts().await, (2, 0));
+    assert!(key.exists());
+    // A start that was broken off before the key had its name.
+    fs::rename(&key, parent.path().join(KEY_FILE_UNUSED)).unwrap();
+    assert_eq!(counts().await, (2, 0));
+    assert!(key.exists());
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    age(&store).await;
+    store.close().await;
+    assert_eq!(counts().await, (0, 2), "somebody took the schema back");
+    fs::remove_file(&key).unwrap();
+    assert_eq!(counts().await, (0, 2), "the key was lost");
 }
 
 /// SQLite ends a transaction that meets a full disk by itself, which sqlx does not notice.

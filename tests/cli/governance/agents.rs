@@ -6,7 +6,9 @@ use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{GOVERNED, call, in_store, masked, ok};
+use tollbridge::store::Store;
+
+use super::{GOVERNED, call, masked, ok};
 use crate::support::Place;
 
 #[tokio::test]
@@ -401,9 +403,18 @@ async fn agents_are_listed_without_the_variables_of_servers() {
     assert!(ran.stderr.contains("NO_SUCH_TEAM"), "{ran:?}");
 }
 
-/// Makes of a small rule of a stored agent one that is too large.
-const GROW: &str =
-    r#"UPDATE agents SET terms = replace(terms, '"matches":"x"', '"matches":"\\w{200}"')"#;
+/// Makes of the small rule of the one agent in the store one that is too large, as a version before this
+/// one might have written it.
+async fn grow(place: &Place) {
+    let store = Store::open(&place.file("data")).await.expect("it opens");
+    let listed = store.agents.agents().await.expect("it is read");
+    let mut agent = listed.rows[0].clone();
+    let terms = serde_json::to_string(&agent.terms).expect("it is JSON");
+    let grown = terms.replace(r#""matches":"x""#, r#""matches":"\\w{200}""#);
+    agent.terms = serde_json::from_str(&grown).expect("they are terms");
+    assert!(store.agents.update(&agent).await.expect("it is written"));
+    store.close().await;
+}
 
 /// Terms that no call could be held to are no terms: as in a config, they are refused where they are
 /// written, and named at the start where they got in before.
@@ -425,7 +436,7 @@ async fn terms_that_cannot_be_used_are_refused() {
         .json();
     assert_eq!(shown["terms"]["args"][0]["matches"], "x");
 
-    in_store(&place, GROW).await;
+    grow(&place).await;
     let mut serving = place.serve().await;
     serving.says("an agent's terms cannot be used").await;
     serving.end(Signal::TERM).await;
@@ -449,7 +460,7 @@ async fn terms_that_count_since_a_reload_are_looked_at() {
     let place = Place::new(GOVERNED);
     let rule = "{ name = \"big\", at = \"/a\", matches = 'x' }";
     ok(&place, &["agents", "add", "bot", "--args", rule]).await;
-    in_store(&place, GROW).await;
+    grow(&place).await;
     let shown = ok(&place, &["agents", "show", "bot", "--json"]).await;
     let shown = shown.json();
     let id = shown["id"].as_str().expect("a text");

@@ -1,0 +1,98 @@
+//! Rows of agents and keys that neither a gateway nor the command line wrote as they are.
+
+use std::fmt;
+
+/// Rows as they were read.
+#[derive(Clone, Debug)]
+pub struct Listed<T> {
+    /// Those that count.
+    pub rows: Vec<T>,
+    /// The others, which count for nothing.
+    pub refused: Vec<RefusedRow>,
+}
+
+impl<T> Default for Listed<T> {
+    fn default() -> Self {
+        Self {
+            rows: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+}
+
+/// A row that counts for nothing.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct RefusedRow {
+    /// What it would be.
+    pub kind: RowKind,
+    /// Its id, as it stands there.
+    pub id: String,
+    /// The name of the agent; of a key, the id of the agent.
+    pub name: String,
+    /// Why it is refused.
+    pub why: RowFault,
+}
+
+/// Characters of an id and a name that are shown.
+const CHARS_SHOWN: usize = 64;
+
+/// What a row would be.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum RowKind {
+    /// An agent.
+    Agent,
+    /// A key.
+    Key,
+}
+
+/// Why a row is refused.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
+pub enum RowFault {
+    /// Its MAC is that of something else.
+    #[error("its MAC does not fit: it was changed, or signed with another secret.key")]
+    Altered,
+    /// It is what it was before it was last changed.
+    #[error("it was put back to an earlier state")]
+    Outdated,
+    /// It has no MAC.
+    #[error("it has no MAC")]
+    Unsigned,
+}
+
+impl RefusedRow {
+    /// A row whose id and name may be anything: who wrote it is not known.
+    pub(super) fn new(kind: RowKind, id: &[u8], name: &[u8], why: RowFault) -> Self {
+        let shown = |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            text.chars().take(CHARS_SHOWN).collect()
+        };
+        Self {
+            kind,
+            id: shown(id),
+            name: shown(name),
+            why,
+        }
+    }
+
+    /// What people call it.
+    pub fn subject(&self) -> &str {
+        match self.kind {
+            RowKind::Agent => &self.name,
+            RowKind::Key => &self.id,
+        }
+    }
+}
+
+impl fmt::Display for RefusedRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, why, .. } = self;
+        match self.kind {
+            RowKind::Agent => write!(f, "the agent `{name}` ({id}) of the store"),
+            RowKind::Key => write!(f, "the key {id} (of {name}) of the store"),
+        }?;
+        write!(
+            f,
+            " counts for nothing, since neither a gateway nor the command line wrote it so: {why}"
+        )
+    }
+}

@@ -1,0 +1,130 @@
+//! What shows that a gateway or the command line wrote a row: an HMAC under a key that is in a file of
+//! its own. Who can only write to the database makes no agent and no key, nor changes one.
+
+use std::{collections::HashMap, sync::Mutex};
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::{key_file::FileKey, lock::lock, store::RowFault};
+
+/// The MAC of a row.
+pub(super) type RowMac = [u8; 32];
+
+/// A value of a column.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    Null,
+    Integer(i64),
+    Bytes(&'a [u8]),
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(value: Option<i64>) -> Self {
+        value.map_or(Self::Null, Self::Integer)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self::Bytes(value)
+    }
+}
+
+impl<'a> From<Option<&'a [u8]>> for Value<'a> {
+    fn from(value: Option<&'a [u8]>) -> Self {
+        value.map_or(Self::Null, Self::Bytes)
+    }
+}
+
+/// A row with a MAC.
+pub(super) trait Signed {
+    const TABLE: &'static str;
+
+    fn id(&self) -> &[u8];
+
+    /// When it was written, which grows with each change.
+    fn changed_ms(&self) -> i64;
+
+    fn mac(&self) -> Option<&[u8]>;
+
+    /// All that the MAC covers besides id and time, in an order that never changes.
+    fn values(&self) -> Vec<Value<'_>>;
+}
+
+/// Makes and checks MACs of rows.
+#[derive(Debug)]
+pub(super) struct Signer {
+    key: FileKey,
+    rows: Hmac<Sha256>,
+    /// When each row that was seen was last changed: an earlier state of it has a MAC too.
+    latest: Mutex<HashMap<(&'static str, Vec<u8>), i64>>,
+}
+
+impl Signer {
+    /// Derives what it needs from `key`.
+    pub(super) fn new(key: FileKey) -> Self {
+        let rows = key.derive("rows of agents and keys");
+        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+        let rows = Hmac::new_from_slice(&rows).expect("any length will do");
+        Self {
+            key,
+            rows,
+            latest: Mutex::default(),
+        }
+    }
+
+    /// A key for another purpose.
+    pub(super) fn derive(&self, purpose: &str) -> [u8; 32] {
+        self.key.derive(purpose)
+    }
+
+    pub(super) fn sign<R: Signed>(&self, row: &R) -> RowMac {
+        self.hmac(row).finalize().into_bytes().into()
+    }
+
+    /// Whether `row` has its MAC, and is the latest state of it that was seen.
+    pub(super) fn check<R: Signed>(&self, row: &R) -> Result<(), RowFault> {
+        let mac = row.mac().ok_or(RowFault::Unsigned)?;
+        let verified = self.hmac(row).verify_slice(mac);
+        verified.map_err(|_| RowFault::Altered)?;
+        let mut latest = lock(&self.latest);
+        let known = latest.entry((R::TABLE, row.id().to_vec())).or_default();
+        if row.changed_ms() < *known {
+            return Err(RowFault::Outdated);
+        }
+        *known = row.changed_ms();
+        Ok(())
+    }
+
+    fn hmac<R: Signed>(&self, row: &R) -> Hmac<Sha256> {
+        let mut hmac = self.rows.clone();
+        let ours = [
+            R::TABLE.as_bytes().into(),
+            row.id().into(),
+            row.changed_ms().into(),
+        ];
+        for value in ours.into_iter().chain(row.values()) {
+            // Each says how long it is, so that no two rows give the same bytes.
+            match value {
+                Value::Null => hmac.update(&[0]),
+                Value::Integer(number) => {
+                    hmac.update(&[1]);
+                    hmac.update(&number.to_be_bytes());
+                }
+                Value::Bytes(bytes) => {
+                    hmac.update(&[2]);
+                    hmac.update(&(bytes.len() as u64).to_be_bytes());
+                    hmac.update(bytes);
+                }
+            }
+        }
+        hmac
+    }
+}

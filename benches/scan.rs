@@ -29,6 +29,7 @@ const CODE: &str = "fn main() -> Result<(), Fault> {\n    let config = Config::l
 const LOG: &str = "2026-01-02T03:04:05.123Z INFO request=8f14e45fceea167a5a36dedd4bea2543 path=/api/v1/items/48213 \
     status=200 bytes=51234 took=12ms\n";
 const HITS: &str = "Mail jane.roe@example.com or call +1 212-555-0143 from 203.0.113.7 about it. ";
+const ESCAPED: &str = "2026-01-02T03:04:05.123Z INFO sent {\"note\": \"The bridge\\nis \\u201copen\\u201d\"} took=12ms\n";
 
 fn main() {
     let scan = Scan {
@@ -50,6 +51,7 @@ fn main() {
     );
     measure(&scanner, "digits", &text("12 34 56 "));
     measure(&scanner, "hits", &text(HITS));
+    measure(&scanner, "escaped", &text(ESCAPED));
     // What would be slow if anything looked twice at the same bytes.
     for part in [
         "1.1.1.1.",

@@ -10,7 +10,8 @@
 //! `search` goes over a text once and calls the detectors (`number`, `phone`, `date`, `national`,
 //! `internet`, `secret`, `credential`), which ask `context` what stands around a candidate and
 //! `boundary` what it is glued to; `walk` goes through documents, `sink` decides, `redaction` and
-//! `schema` mend. `compiled` is what the config says.
+//! `schema` mend. `compiled` is what the config says. Text with `escapes` is searched as it is and as
+//! `decode` reads it.
 
 mod boundary;
 mod card;
@@ -21,6 +22,8 @@ mod context;
 mod credential;
 mod date;
 mod decode;
+mod embedded;
+mod escapes;
 mod internet;
 mod known;
 mod lexicon;

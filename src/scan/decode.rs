@@ -1,12 +1,14 @@
 //! Decoded views of text, and the way back: where in the written text a decoded position lies.
 
-use std::{borrow::Cow, fmt::Write as _};
+use std::{borrow::Cow, fmt::Write as _, ops::Range};
+
+use super::escapes::{self, Read, Signs, utf16};
 
 /// What a written text says, and where each part of it is written.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub(super) text: Cow<'a, str>,
-    /// Decoded position -> written position, at every point where the two drift apart.
+    /// Decoded position -> written position, at the end of every escape: there the two drift apart.
     jumps: Vec<(usize, usize)>,
 }
 
@@ -16,14 +18,14 @@ impl<'a> View<'a> {
         if memchr::memchr(b'\\', written.as_bytes()).is_none() {
             return Self::plain(written);
         }
-        Self::decode(written, |rest| Some(escape(rest)))
+        Self::decode(written, |bytes| memchr::memchr(b'\\', bytes), escape)
     }
 
-    /// Reads `\u0040` and the like in text that is not JSON as a whole; other escapes stay.
-    pub(super) fn of_unicode_escapes(written: &'a str) -> Self {
-        Self::decode(written, |rest| {
-            (rest.as_bytes().get(1) == Some(&b'u')).then(|| escape(rest))
-        })
+    /// Reads the escapes in a text that is no document; `None` where it has none.
+    pub(super) fn unescaped(written: &'a str) -> Option<Self> {
+        let signs = Signs::of(written)?;
+        let view = Self::decode(written, |bytes| signs.next(bytes), escapes::read);
+        (!view.jumps.is_empty()).then_some(view)
     }
 
     /// The view of a text without escapes.
@@ -34,26 +36,61 @@ impl<'a> View<'a> {
         }
     }
 
-    fn decode(written: &'a str, read: impl Fn(&str) -> Option<(char, usize)>) -> Self {
-        let mut text = String::with_capacity(written.len());
-        let (mut jumps, mut at) = (Vec::new(), 0);
-        while let Some(found) = memchr::memchr(b'\\', &written.as_bytes()[at..]) {
-            text.push_str(&written[at..at + found]);
+    fn decode(
+        written: &'a str,
+        next: impl Fn(&[u8]) -> Option<usize>,
+        read: impl Fn(&str) -> Read,
+    ) -> Self {
+        let (mut text, mut jumps) = (String::new(), Vec::new());
+        let (mut copied, mut at) = (0, 0);
+        while let Some(found) = next(&written.as_bytes()[at..]) {
             at += found;
-            if let Some((decoded, len)) = read(&written[at..]) {
-                text.push(decoded);
-                at += len;
-                jumps.push((text.len(), at));
-                // A position before the escape needs no jump: the one before it leads there.
-            } else {
-                text.push('\\');
-                at += 1;
+            match read(&written[at..]) {
+                Read::Escape(decoded, len) => {
+                    text.push_str(&written[copied..at]);
+                    text.push(decoded);
+                    at += len;
+                    copied = at;
+                    jumps.push((text.len(), at));
+                    // A position before the escape needs no jump: the one before it leads there.
+                }
+                Read::Plain(len) => at += len,
             }
         }
-        text.push_str(&written[at..]);
+        text.push_str(&written[copied..]);
         Self {
             text: Cow::Owned(text),
             jumps,
+        }
+    }
+
+    /// The decoded span that `written`, a span of what is written, says; an escape that it begins or
+    /// ends in is left out, unless there is nothing else.
+    pub(super) fn decoded(&self, written: &Range<usize>) -> Range<usize> {
+        let (outer_start, inner_start) = self.around(written.start);
+        let (inner_end, outer_end) = self.around(written.end);
+        if inner_start < inner_end {
+            inner_start..inner_end
+        } else {
+            outer_start..outer_end
+        }
+    }
+
+    /// The decoded positions next to `written`, a position of what is written: two, before and after
+    /// an escape, where it lies in one.
+    fn around(&self, written: usize) -> (usize, usize) {
+        let after = self.jumps.partition_point(|(_, end)| *end <= written);
+        let (decoded, end) = after.checked_sub(1).map_or((0, 0), |at| self.jumps[at]);
+        let at = decoded + (written - end);
+        let Some((after, _)) = self.jumps.get(after) else {
+            return (at, at);
+        };
+        let escape = self.text[..*after].chars().next_back();
+        let before = after - escape.map_or(0, char::len_utf8);
+        if at <= before {
+            (at, at)
+        } else {
+            (before, *after)
         }
     }
 
@@ -67,37 +104,21 @@ impl<'a> View<'a> {
     }
 }
 
-/// The character that the escape at the start of `rest` stands for, and the length of the escape.
-fn escape(rest: &str) -> (char, usize) {
+/// Reads the escape of JSON at the start of `rest`.
+fn escape(rest: &str) -> Read {
     let simple = match rest.as_bytes().get(1) {
         Some(b'n') => '\n',
         Some(b't') => '\t',
         Some(b'r') => '\r',
         Some(b'b') => '\u{8}',
         Some(b'f') => '\u{c}',
-        Some(b'u') => return unicode(rest),
-        Some(other @ (b'"' | b'\\' | b'/')) => char::from(*other),
-        Some(_) | None => return ('\\', 1),
-    };
-    (simple, 2)
-}
-
-fn unicode(rest: &str) -> (char, usize) {
-    const ESCAPE_BYTES: usize = 6;
-    let unit = |from: usize| {
-        let marked = rest.get(from..from + 2) == Some("\\u");
-        let digits = rest.get(from + 2..from + ESCAPE_BYTES).filter(|_| marked)?;
-        let hex = digits.bytes().all(|b| b.is_ascii_hexdigit());
-        hex.then(|| u32::from_str_radix(digits, 16).ok())?
-    };
-    match (unit(0), unit(ESCAPE_BYTES)) {
-        (Some(high @ 0xD800..0xDC00), Some(low @ 0xDC00..0xE000)) => {
-            let code = 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
-            (char::from_u32(code).unwrap_or('\u{FFFD}'), 2 * ESCAPE_BYTES)
+        Some(b'u') => {
+            return utf16(rest).map_or(Read::Plain(1), |(c, len)| Read::Escape(c, len));
         }
-        (Some(unit), _) => (char::from_u32(unit).unwrap_or('\u{FFFD}'), ESCAPE_BYTES),
-        (None, _) => ('\\', 1),
-    }
+        Some(other @ (b'"' | b'\\' | b'/')) => char::from(*other),
+        Some(_) | None => return Read::Plain(1),
+    };
+    Read::Escape(simple, 2)
 }
 
 /// Appends `text` as the inside of a JSON string.

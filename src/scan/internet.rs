@@ -11,8 +11,8 @@ use super::{
     search::Found,
 };
 
-/// The address whose `@` (or `%40`) is at `sign`, a sign of `width` bytes.
-pub(super) fn email(text: &Text<'_>, sign: usize, width: usize, floor: usize) -> Option<Found> {
+/// The address whose `@` is at `sign`, and which begins at `floor` or later.
+pub(super) fn email(text: &Text<'_>, sign: usize, floor: usize) -> Option<Found> {
     const LOCAL_BYTES_MAX: usize = 64;
     let mut start = sign;
     while start > floor && sign - start < LOCAL_BYTES_MAX {
@@ -28,8 +28,8 @@ pub(super) fn email(text: &Text<'_>, sign: usize, width: usize, floor: usize) ->
     if start == sign || text.before(sign) == b'.' || text.before(start) == b'@' {
         return None;
     }
-    let end = domain(text, sign + width)?;
-    let host = text.text.get(sign + width..end)?;
+    let end = domain(text, sign + 1)?;
+    let host = text.text.get(sign + 1..end)?;
     if !is_public(host) || is_login(text, start, end) {
         return None;
     }

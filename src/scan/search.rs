@@ -59,7 +59,7 @@ static KINDS: [u8; 256] = {
         kinds[at] = match byte {
             b'a'..=b'z' | b'A'..=b'Z' => LETTER,
             b'0'..=b'9' => DIGIT,
-            b'@' | b'%' | b':' | b'=' | b'-' | b'>' | b'\\' => SIGN,
+            b'@' | b':' | b'=' | b'-' | b'>' => SIGN,
             _ => OTHER,
         };
         at += 1;
@@ -259,11 +259,7 @@ impl Pass<'_, '_> {
     fn sign(&mut self, at: usize, byte: u8) -> usize {
         let classes = self.wanted.classes;
         match byte {
-            b'@' => self.email(at, 1),
-            b'%' if self.text.bytes()[at..].starts_with(b"%40") => {
-                self.email(at, 3);
-                return at + 3;
-            }
+            b'@' => self.email(at),
             b'=' if self.secrets => self.secret(credential::assigned(self.text, at)),
             b'>' if self.secrets
                 && self.text.before(at).is_ascii_alphanumeric()
@@ -288,18 +284,16 @@ impl Pass<'_, '_> {
                     return end;
                 }
             }
-            // In text that was escaped twice a line ends with two characters, the second a letter.
-            b'\\' if matches!(self.text.byte(at + 1), b'n' | b'r' | b't') => return at + 2,
             _ => {}
         }
         at + 1
     }
 
-    fn email(&mut self, at: usize, width: usize) {
+    fn email(&mut self, at: usize) {
         if !self.wanted.classes.has(Class::Email) {
             return;
         }
-        if let Some(found) = internet::email(self.text, at, width, self.email_end) {
+        if let Some(found) = internet::email(self.text, at, self.email_end) {
             self.email_end = found.span.end;
             self.out.push(found);
         }

@@ -7,6 +7,8 @@ use super::{
     class::Class,
     context::{Names, Text},
     credential,
+    decode::View,
+    embedded::Surroundings,
     known::{Known, Values},
     search::{Found, is_short_word, search},
     walk::Edit,
@@ -15,6 +17,8 @@ use crate::config::{Mask, ScanAction};
 
 /// A text shorter than this holds nothing of the built-in classes, bytes.
 const TEXT_BYTES_MIN: usize = 4;
+/// How often a text is unescaped at most. Once is enough for what was escaped in one way, however often.
+const READINGS_MAX: usize = 4;
 
 /// Takes what one pass over a document finds.
 #[derive(Debug)]
@@ -102,6 +106,7 @@ impl<'k> Sink<'k> {
     /// Counts what is in `text` and says what is to be masked.
     pub(super) fn search(&mut self, text: &str, names: Names<'_>) -> Vec<Edit> {
         let mut edits = Vec::new();
+        let surroundings = Surroundings::of(text);
         for found in self.matches(text, names) {
             self.count(found.class);
             let value = &text[found.span.clone()];
@@ -109,7 +114,11 @@ impl<'k> Sink<'k> {
                 self.by_context.insert(value.to_owned(), found.class);
             }
             if found.action == ScanAction::Redact || self.marking {
-                let with = self.masked(found.class, value);
+                let with = if surroundings.make_number(&found.span) && !self.marking {
+                    self.number_instead(value)
+                } else {
+                    self.masked(found.class, value)
+                };
                 edits.push(Edit {
                     span: found.span,
                     with,
@@ -139,15 +148,19 @@ impl<'k> Sink<'k> {
             }
         }
         let class = redacted?;
+        Some((self.number_instead(written), class))
+    }
+
+    /// The integer in place of the integer `written`.
+    fn number_instead(&self, written: &str) -> String {
         let replacement = self.replacements.and_then(|all| all.get(written));
-        let with = replacement.map_or_else(
+        replacement.map_or_else(
             || match self.mask {
                 Mask::Length => format!("1{}", "0".repeat(written.len() - 1)),
                 Mask::Type => "0".to_owned(),
             },
             |replacement| replacement.with.clone(),
-        );
-        Some((with, class))
+        )
     }
 
     fn count(&mut self, class: usize) {
@@ -182,8 +195,36 @@ impl<'k> Sink<'k> {
         self.has_custom() || written.len() >= TEXT_BYTES_MIN && written.bytes().any(telling)
     }
 
-    /// What is found in `text`, overlaps joined, in order.
+    /// What is found in `text`, overlaps joined, in order. Where it has escapes, what they say is looked
+    /// through too, and each of them is taken whole or left whole.
     pub(super) fn matches(&mut self, text: &str, names: Names<'_>) -> Vec<Match> {
+        self.readings(text, names, Vec::new(), READINGS_MAX)
+    }
+
+    /// The same with what is `found` in other readings of the text, in positions of this one.
+    fn readings(
+        &mut self,
+        text: &str,
+        names: Names<'_>,
+        mut found: Vec<Match>,
+        left: usize,
+    ) -> Vec<Match> {
+        found.extend(self.reading(text, names));
+        let Some(view) = View::unescaped(text).filter(|_| left > 0) else {
+            return join(found);
+        };
+        for it in &mut found {
+            it.span = view.decoded(&it.span);
+        }
+        let mut found = self.readings(&view.text, names, found, left - 1);
+        for it in &mut found {
+            it.span = view.written(it.span.start)..view.written(it.span.end);
+        }
+        found
+    }
+
+    /// What is found in `text` as it is written.
+    fn reading(&mut self, text: &str, names: Names<'_>) -> Vec<Match> {
         let mut matches = Vec::new();
         if text.len() >= TEXT_BYTES_MIN && !self.rules.wanted.classes.is_empty() {
             let looked_at = Text::new(text, names, self.known);
@@ -228,11 +269,8 @@ impl<'k> Sink<'k> {
                 by_context: false,
             }));
         }
-        if matches.is_empty() {
-            return matches;
-        }
         matches.retain(|found| !self.is_harmless(text, &found.span));
-        join(matches)
+        matches
     }
 
     /// Whether the value at `span` is on the list of those that never match, or a mask of ours.

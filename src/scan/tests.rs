@@ -7,6 +7,7 @@ use super::*;
 use crate::config::Mask;
 
 mod boundaries;
+mod embedded;
 
 fn scan(results: &[(&str, ScanAction)]) -> Scan {
     let results = results

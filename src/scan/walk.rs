@@ -82,13 +82,6 @@ pub(super) fn text(text: &str, names: Names<'_>, sink: &mut Sink<'_>, nested: us
         };
         return walk(text, below, sink, nested + 1).edits;
     }
-    let backslash = memchr::memchr(b'\\', text.as_bytes());
-    let escape = |at| memchr::memmem::find(&text.as_bytes()[at..], b"\\u00");
-    if backslash.and_then(escape).is_some() {
-        let view = View::of_unicode_escapes(text);
-        let edits = sink.search(&view.text, names);
-        return edits.into_iter().map(|edit| on(&view, edit)).collect();
-    }
     sink.search(text, names)
 }
 

@@ -73,7 +73,7 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
             .position(|b| *b == quote || *b == b'\n' || escaped && *b == b'\\')?
     } else {
         let stop = |b: &u8| {
-            b.is_ascii_whitespace()
+            *b <= b' '
                 || matches!(
                     b,
                     b'"' | b'\'' | b'`' | b',' | b';' | b'<' | b'>' | b'|' | b'\\'

@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-use tracing_subscriber::{EnvFilter, filter::LevelFilter, fmt};
+use tracing_subscriber::{EnvFilter, field::MakeExt as _, filter::LevelFilter, fmt::format};
 
-use crate::config::{Log, LogFormat};
+use crate::{
+    config::{Log, LogFormat},
+    text::escaped,
+};
 
 /// Starts logging to stderr, with colours on a terminal. A level alone is that of our own lines;
 /// those of libraries are shown from warnings on, but for that of the toolbox.
@@ -22,17 +25,58 @@ pub fn start(log: &Log) -> Result<(), InvalidLog> {
     };
     let filter = filter(&log.level);
     let filter = EnvFilter::try_new(filter).map_err(|error| invalid(error.to_string()))?;
-    let builder = fmt()
+    let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         // It would be said on stderr, which is what cannot be written, and is fatal there.
         .log_internal_errors(false)
         .with_writer(io::stderr);
     let started = match log.format {
-        LogFormat::Human => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().try_init(),
+        LogFormat::Human => builder
+            .with_target(false)
+            .fmt_fields(format::debug_fn(write_field).delimited(" "))
+            .try_init(),
+        LogFormat::Json => builder
+            .json()
+            .with_writer(|| Escaped(io::stderr()))
+            .try_init(),
     };
     started.map_err(|error| invalid(error.to_string()))
+}
+
+/// Writes a field for people. Its value may be of a client or a server, and has neither lines of its own
+/// nor anything else that would steer a terminal.
+fn write_field(
+    writer: &mut format::Writer<'_>,
+    field: &tracing::field::Field,
+    value: &dyn std::fmt::Debug,
+) -> std::fmt::Result {
+    let value = escaped(&format!("{value:?}"), &[]);
+    let name = field.name();
+    match (name, writer.has_ansi_escapes()) {
+        ("message", _) => writer.write_str(&value),
+        (_, true) => write!(writer, "\u{1b}[3m{name}\u{1b}[0m\u{1b}[2m=\u{1b}[0m{value}"),
+        (_, false) => write!(writer, "{name}={value}"),
+    }
+}
+
+/// Takes lines of JSON, whose strings may have what steers a terminal, and escapes that in them.
+#[derive(Debug)]
+struct Escaped<W>(W);
+
+impl<W: io::Write> io::Write for Escaped<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let line_end: &[char] = &['\n'];
+        match std::str::from_utf8(line) {
+            Ok(text) => self.0.write_all(escaped(text, line_end).as_bytes())?,
+            Err(_) => self.0.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// The filter that `level`, a filter or a level alone, stands for.

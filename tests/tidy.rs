@@ -138,7 +138,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("scan", &["mcp", "config", "json_schema"]),
     ("config", &["names", "money"]),
     ("mcp", &["names"]),
-    ("telemetry", &["config"]),
+    ("telemetry", &["config", "text"]),
     ("body", &[]),
     ("socket", &["task", "lock"]),
     ("task", &["clock", "lock"]),

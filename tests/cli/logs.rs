@@ -93,6 +93,51 @@ async fn an_unknown_tool_is_named() {
     assert!(table.stdout.contains(cell), "{table:?}");
 }
 
+/// Whatever clients, servers and programs write, a line of the log is one line, and moves no cursor.
+#[tokio::test]
+async fn nothing_in_the_log_steers_a_terminal() {
+    const NOISY: &str = r#"
+        [servers.noisy]
+        command = "sh"
+        args = ["-c", '''printf '\033[2J\000\302\233x\342\200\256\r\177why\n' >&2; exit 1''']
+    "#;
+    for format in ["human", "json"] {
+        let place = Place::new(&format!(
+            "log = {{ level = \"trace\", format = \"{format}\" }}\n{SCRIPT}{NOISY}"
+        ));
+        let serving = place.serve().await;
+        let odd = r"\u001b[2J\u0000\u009b31m\u202e\r\n\u007fx";
+        for method in ["tools/call", &format!("a/{odd}")] {
+            let body = format!(
+                r#"{{"jsonrpc":"2.0","id":"{odd}","method":"{method}","params":{{"name":"{odd}","arguments":{{"{odd}":1}}}}}}"#
+            );
+            read(&mut post(&serving.url, "1", &body).await).await;
+        }
+        let initialize = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"2025-06-18","capabilities":{{}},"clientInfo":{{"name":"{odd}","version":"{odd}"}}}}}}"#
+        );
+        read(&mut post(&serving.url, "2", &initialize).await).await;
+        let ended = serving.end(Signal::TERM).await;
+        let steers = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}';
+        let found = ended.stderr.chars().find(steers);
+        assert_eq!(found, None, "{format}: {}", ended.stderr);
+        // What the program wrote, and what the client asked for, are there all the same.
+        let asked = if format == "json" {
+            r"\u009b31m\u202e"
+        } else {
+            r"\u{9b}31m\u{202e}"
+        };
+        for told in [r"\u009bx\u202e", asked] {
+            assert!(ended.stderr.contains(told), "{format}: {}", ended.stderr);
+        }
+        if format == "json" {
+            for line in ended.stderr.lines() {
+                serde_json::from_str::<Value>(line).expect(line);
+            }
+        }
+    }
+}
+
 /// A call that is sent once more has the same names in the log as its own line and its record.
 #[tokio::test]
 async fn a_call_that_is_sent_once_more_is_named() {

@@ -38,6 +38,7 @@ pub use load::{
 };
 pub use log_filter::NotALogFilter;
 pub(crate) use log_filter::check_log_filter;
+pub(crate) use mask::{hidden_in, parts};
 pub(crate) use node::join as key_path;
 pub use report::{Mistakes, Notice, Severity};
 pub(crate) use resolve::with_scheme;
@@ -85,7 +86,7 @@ pub struct Config {
     pub port_search: u16,
     /// `Host` names accepted beside loopback names and the listen address (DNS rebinding).
     pub allowed_hosts: Vec<String>,
-    /// `Origin` values accepted beside those of loopback hosts; `*` accepts all.
+    /// `Origin` values accepted beside `http:` and `https:` ones of loopback hosts; `*` accepts all.
     pub allowed_origins: Vec<String>,
     /// Worker threads of the runtime.
     pub workers: usize,

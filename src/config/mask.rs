@@ -7,13 +7,10 @@
 
 use std::ops::Range;
 
-use super::node::Node;
+use super::{hint::closest, node::Node};
 
 /// What stands for a secret.
 pub(super) const MASK: &str = "***";
-
-/// Keys of command lines, which many write as one string by mistake.
-const COMMAND_LINES: [&str; 2] = ["args", "command"];
 
 /// Stretches of a text that must not be shown.
 #[derive(Debug, Default)]
@@ -24,10 +21,9 @@ pub(super) struct Hidden {
 impl Hidden {
     /// Hides every value below `node` of a freshly parsed text that stands where secrets do.
     pub(super) fn add_secrets(&mut self, node: &Node, text: &str) {
-        if let Some(url) = node.as_text()
-            && url.contains("://")
-        {
-            self.add_url(node.span.range(), text);
+        if node.as_text().is_some() {
+            self.add_urls(node.span.range(), text);
+            self.add_command_line(node.span.range(), text);
         }
         let items = node.as_list().into_iter().flatten();
         let words: Vec<&str> = items
@@ -44,18 +40,13 @@ impl Hidden {
         for (key, entry) in node.as_table().into_iter().flatten() {
             match secrecy(key) {
                 Secrecy::None => {}
-                Secrecy::Below => {
-                    if COMMAND_LINES.contains(&key.as_str()) && entry.node.is_leaf() {
-                        self.add_command_line(entry.node.span.range(), text);
-                    }
-                    self.add_secrets(&entry.node, text);
-                }
+                Secrecy::Below => self.add_secrets(&entry.node, text),
                 Secrecy::Whole => self.add_values(&entry.node, text),
             }
         }
     }
 
-    /// Hides the command line that is written in `range`, as one string, from its first secret on.
+    /// Hides what is written in `range` from the first secret on, if it reads as a command line.
     fn add_command_line(&mut self, range: Range<usize>, text: &str) {
         let written = text.get(range.clone()).unwrap_or_default();
         let written = written.trim_end_matches(['"', '\'']);
@@ -64,7 +55,7 @@ impl Hidden {
         }
     }
 
-    /// Hides every value below `node`, but for the word that says what it is.
+    /// Hides every value below `node`, but for a word that says what it is.
     fn add_values(&mut self, node: &Node, text: &str) {
         if node.is_leaf() {
             self.add(node.span.range(), text);
@@ -76,7 +67,7 @@ impl Hidden {
             .as_table()
             .into_iter()
             .flatten()
-            .filter(|(key, _)| *key != "type")
+            .filter(|(key, entry)| *key != "type" || !is_kind(&entry.node))
         {
             self.add_values(&entry.node, text);
         }
@@ -114,27 +105,12 @@ impl Hidden {
             .any(|hidden| hidden.start < range.end && range.start < hidden.end)
     }
 
-    /// Hides user, password and query of the URL written in `range`.
-    fn add_url(&mut self, range: Range<usize>, text: &str) {
-        let Some(written) = text.get(range.clone()) else {
-            return;
-        };
-        let Some(authority) = written.find("://").map(|at| at + 3) else {
-            return;
-        };
-        let path = written[authority..]
-            .find('/')
-            .map_or(written.len(), |at| authority + at);
-        if let Some(at) = written[authority..path].rfind('@') {
-            self.ranges
-                .push(range.start + authority..range.start + authority + at);
-        }
-        if let Some(query) = written.find('?') {
-            let end = written.trim_end_matches(['"', '\'']).len();
-            if end > query + 1 {
-                self.ranges.push(range.start + query + 1..range.start + end);
-            }
-        }
+    /// Hides what is secret in the URLs written in `range`.
+    fn add_urls(&mut self, range: Range<usize>, text: &str) {
+        let written = text.get(range.clone()).unwrap_or_default();
+        let secrets = secrets_of_urls(written).into_iter();
+        let moved = secrets.map(|it| range.start + it.start..range.start + it.end);
+        self.ranges.extend(moved);
     }
 
     /// Hides everything that may be a value in a text that could not be parsed.
@@ -305,8 +281,8 @@ pub(super) fn shown_words(words: &[&str]) -> Vec<String> {
 /// The command line `text`, one string, up to its first secret: where that ends nobody knows.
 pub(super) fn shown_line(text: &str) -> String {
     match first_secret(text) {
-        Some(start) => format!("{}{MASK}", &text[..start]),
-        None => text.to_owned(),
+        Some(start) => format!("{}{MASK}", without_secrets(&text[..start])),
+        None => without_secrets(text),
     }
 }
 
@@ -332,47 +308,346 @@ fn first_secret(text: &str) -> Option<usize> {
 }
 
 /// Where in each word of a command line begins what is most likely secret: all that follows `--token`,
-/// what stands behind a name that sounds like it (`--token=`, `API_KEY=`, `X-Api-Key:`), and, whatever
-/// they are called, the values of variables and headers that the program hands on, as under `env` and
-/// `headers`.
+/// what stands behind a name that sounds like it (`--token=`, `API_KEY=`, `X-Api-Key:`), what looks
+/// generated, and, whatever they are called, the values of variables and headers that the program
+/// hands on, as under `env` and `headers`.
 fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
-    const HANDING_ON: [&str; 4] = ["--env", "--header", "-H", "-e"];
     let start = |(index, word): (usize, &&str)| {
         let before = index.checked_sub(1).map_or("", |before| words[before]);
-        let mut flags = HANDING_ON.iter();
-        let glued = flags.find_map(|flag| word.strip_prefix(flag)?.strip_prefix('='));
-        let is_handed_on = glued.is_some() || HANDING_ON.contains(&before);
-        let follows_flag = !is_handed_on
-            && before.starts_with('-')
+        let follows_flag = before.starts_with('-')
             && !before.contains('=')
-            && sounds_secret(before)
-            && !word.starts_with('-');
+            && !HANDING_ON.contains(&before)
+            && names_secret(before, word)
+            && !is_flag(word);
         if follows_flag {
             return Some(0);
         }
-        let is_of_name = |c: char| !c.is_whitespace() && !matches!(c, '/' | '\\');
-        let pair = glued.unwrap_or(word);
-        let mut ends = pair.match_indices(['=', ':']).map(|(at, _)| at);
-        let behind_name = ends
-            .find(|at| is_handed_on || sounds_secret(&pair[..*at]))
-            .filter(|at| pair[..*at].chars().all(is_of_name))
-            .map(|at| word.len() - pair.len() + at + 1);
-        behind_name.or_else(|| {
-            let lower = word.to_lowercase();
-            let is_credential = lower.contains("authorization:") || lower.contains("bearer ");
-            is_credential.then_some(0)
-        })
+        if USERS.contains(&before) && !word.contains("://") && word.contains(':') {
+            return word.find(':').map(|at| at + 1);
+        }
+        let lower = word.to_lowercase();
+        let is_credential = lower.contains("authorization:") || lower.contains("bearer ");
+        // One without a space would be looked at again and again.
+        let line = || {
+            let is_line = word.contains(char::is_whitespace);
+            is_line.then(|| first_secret(word)).flatten()
+        };
+        behind_name(word, HANDING_ON.contains(&before))
+            .or_else(|| is_credential.then_some(0))
+            .or_else(line)
+            .or_else(|| generated(word))
     };
     words.iter().enumerate().map(start).collect()
 }
 
-/// `text` without what is secret in a URL: user, password and query.
+/// Flags whose values are variables and headers that the program hands on.
+const HANDING_ON: [&str; 4] = ["--env", "--header", "-H", "-e"];
+/// Flags whose values are a user and a password.
+const USERS: [&str; 4] = ["--proxy-user", "--user", "-U", "-u"];
+
+/// Where in `word` the value begins whose name sounds secret, or that is one to hand on.
+fn behind_name(word: &str, is_handed_on: bool) -> Option<usize> {
+    let glued = HANDING_ON
+        .iter()
+        .find_map(|flag| word.strip_prefix(flag)?.strip_prefix('='));
+    let is_handed_on = is_handed_on || glued.is_some();
+    let pair = glued.unwrap_or(word);
+    let is_of_name = |c: char| !c.is_whitespace() && !matches!(c, '/' | '\\');
+    let mut signs = pair.match_indices(['=', ':']).map(|(at, _)| at);
+    let sign = signs.find(|at| {
+        let (before, value) = (&pair[..*at], &pair[at + 1..]);
+        is_handed_on && before.chars().all(is_of_name)
+            || name_at_end(before).is_some_and(|name| names_secret(name, value))
+    })?;
+    Some(word.len() - pair.len() + sign + 1)
+}
+
+/// The name that `text` ends with, unless it is a part of a path.
+fn name_at_end(text: &str) -> Option<&str> {
+    let quotes = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '\\' | ']');
+    let text = text.trim_end_matches(quotes);
+    let is_of_name = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let name = &text[text.trim_end_matches(is_of_name).len()..];
+    let before = &text[..text.len() - name.len()];
+    let is_of_path = before.len() > 1 && before.ends_with(['/', '\\']);
+    (!name.is_empty() && !is_of_path).then_some(name)
+}
+
+/// Whether `word` is a flag itself instead of the value of one.
+fn is_flag(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or(word);
+    let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '-' | '_');
+    name.starts_with('-') && name.len() > 1 && name.chars().all(plain)
+}
+
+/// Whether a flag or a variable called `name` has a secret in `value`: by a name as in a config, by a
+/// word for one at its end, or by a slip of the pen for either.
+fn names_secret(name: &str, value: &str) -> bool {
+    /// What may as well name a file.
+    const WEAK: [&str; 12] = [
+        "auth", "bearer", "cookie", "cred", "creds", "jwt", "key", "pass", "pat", "pin", "pw",
+        "pwd",
+    ];
+    const MEANT: [&str; 10] = [
+        "accesskey",
+        "apikey",
+        "authorization",
+        "bearer",
+        "credential",
+        "passphrase",
+        "password",
+        "privatekey",
+        "secret",
+        "token",
+    ];
+    /// Shorter words are too near to others.
+    const WORD_CHARS_MIN: usize = 4;
+    if sounds_secret(name) {
+        return true;
+    }
+    let lower = name.to_lowercase();
+    let words: Vec<&str> = lower
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let is_path = value.starts_with(['/', '.', '~']) || value.is_empty();
+    if !is_path && words.last().is_some_and(|word| WEAK.contains(word)) {
+        return true;
+    }
+    let is_meant = |word: &str| {
+        let may_be = word.len() >= WORD_CHARS_MIN;
+        let slip = |meant: &&str| strsim::damerau_levenshtein(word, meant) <= 1 + meant.len() / 9;
+        may_be && MEANT.iter().any(slip)
+    };
+    let pairs = words.windows(2).map(<[&str]>::concat);
+    words.iter().any(|word| is_meant(word)) || pairs.into_iter().any(|pair| is_meant(&pair))
+}
+
+/// Where in `word`, which is no path and no URL, begins what nobody made up: a token.
+fn generated(word: &str) -> Option<usize> {
+    if word.starts_with(['/', '.', '~']) || word.contains("://") {
+        return None;
+    }
+    let is_of_token = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let mut start = 0;
+    for part in word.split_inclusive(|c| !is_of_token(c)) {
+        if is_generated(part) {
+            return Some(start);
+        }
+        start += part.len();
+    }
+    None
+}
+
+/// Whether `part` has the prefix of a token of a known vendor, or a stretch of letters and digits as
+/// only programs choose them.
+fn is_generated(part: &str) -> bool {
+    const PREFIXES: [&str; 24] = [
+        "AIza",
+        "AKIA",
+        "ASIA",
+        "SG.",
+        "dop_v1_",
+        "eyJ",
+        "gho_",
+        "ghp_",
+        "ghr_",
+        "ghs_",
+        "ghu_",
+        "github_pat_",
+        "glpat-",
+        "hf_",
+        "npm_",
+        "pk_",
+        "pypi-",
+        "rk_",
+        "shpat_",
+        "sk-",
+        "sk_",
+        "tbk_",
+        "xapp-",
+        "xox",
+    ];
+    const BYTES_MIN: usize = 16;
+    let after = PREFIXES.iter().find_map(|prefix| part.strip_prefix(prefix));
+    if after.is_some_and(|after| after.len() >= BYTES_MIN) {
+        return true;
+    }
+    let stretches = part.split(|c: char| !c.is_ascii_alphanumeric());
+    let mut stretches = stretches.filter(|it| it.len() >= BYTES_MIN);
+    stretches.any(|stretch| {
+        let bytes = stretch.as_bytes();
+        let count = |is: fn(&u8) -> bool| bytes.iter().filter(|b| is(b)).count();
+        let upper = count(u8::is_ascii_uppercase);
+        let lower = count(u8::is_ascii_lowercase);
+        let digits = count(u8::is_ascii_digit);
+        let differ = |pair: &&[u8]| pair[0].is_ascii_digit() != pair[1].is_ascii_digit();
+        let changes = bytes.windows(2).filter(differ).count();
+        // Digits among letters, capitals only, or as many capitals as in no name.
+        changes >= 4 && digits >= 3
+            || upper + digits == bytes.len() && upper > 0
+            || upper.min(lower) * 5 >= bytes.len() * 2
+    })
+}
+
+/// `text` without what is secret in its URLs.
 pub(super) fn without_secrets(text: &str) -> String {
     let mut hidden = Hidden::default();
-    if text.contains("://") {
-        hidden.add_url(0..text.len(), text);
-    }
+    hidden.add_urls(0..text.len(), text);
     Masked::new("", text, &hidden).text
+}
+
+/// The `path` of a URL without what looks generated in it.
+pub(super) fn shown_path(path: &str) -> String {
+    let segments = path.split('/');
+    let shown = segments.map(|it| if is_generated(it) { MASK } else { it });
+    shown.collect::<Vec<_>>().join("/")
+}
+
+/// User, password, query, fragment and generated parts of the path of every URL in `text`.
+fn secrets_of_urls(text: &str) -> Vec<Range<usize>> {
+    let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>');
+    let mut secrets = Vec::new();
+    let mut at = 0;
+    while let Some(found) = text[at..].find("://") {
+        let start = at + found + 3;
+        let end = text[start..]
+            .find(ends)
+            .map_or(text.len(), |len| start + len);
+        let path = start
+            + user_info(&text[start..end]).map_or(0, |user| {
+                secrets.push(start..start + user);
+                user
+            });
+        let url = &text[path..end];
+        let query = url.find(['?', '#']).unwrap_or(url.len());
+        if query + 1 < url.len() {
+            secrets.push(path + query + 1..end);
+        }
+        let mut part = path;
+        for segment in url[..query].split_inclusive('/') {
+            let name = segment.trim_end_matches('/');
+            if is_generated(name) {
+                secrets.push(part..part + name.len());
+            }
+            part += segment.len();
+        }
+        at = end;
+    }
+    if at == 0 {
+        secrets.extend(secrets_without_scheme(text));
+    }
+    secrets
+}
+
+/// The length of user and password in what follows the scheme of a URL. A password may have signs that it
+/// must not have: what follows a colon is no port then.
+fn user_info(url: &str) -> Option<usize> {
+    let host = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+    if let Some(user) = host.rfind('@') {
+        return Some(user);
+    }
+    let (name, port) = host.rsplit_once(':')?;
+    let is_port = port.bytes().all(|b| b.is_ascii_digit()) || name.starts_with('[');
+    (!is_port).then(|| url.rfind('@'))?
+}
+
+/// The same of a URL whose scheme was left out: `me:password@host`, `host/?key=...`.
+fn secrets_without_scheme(text: &str) -> Vec<Range<usize>> {
+    let inside = text.trim_matches(['"', '\'']);
+    let start = text.find(inside).unwrap_or_default();
+    let end = start + inside.len();
+    if inside.contains(char::is_whitespace) {
+        return Vec::new();
+    }
+    let mut secrets = Vec::new();
+    if let Some((user, _)) = inside.rsplit_once('@')
+        && let Some((name, password)) = user.split_once(':')
+        && !password.is_empty()
+        && !name.contains('/')
+    {
+        secrets.push(start..start + user.len());
+    }
+    if let Some((before, query)) = inside.split_once('?')
+        && query.contains('=')
+        && !before.contains('(')
+    {
+        secrets.push(start + before.len() + 1..end);
+    }
+    secrets
+}
+
+/// What of `args` is not shown, where `shown` is how they are shown.
+pub(crate) fn hidden_in(args: &[String], shown: &[String]) -> Vec<String> {
+    let each = args.iter().zip(shown).filter(|(arg, shown)| arg != shown);
+    let hidden = each.flat_map(|(arg, shown)| {
+        let (mut rest, mut shown) = (arg.as_str(), shown.as_str());
+        let mut hidden = Vec::new();
+        while let Some(place) = next_place(shown) {
+            let literal = shown[..place.start].replace("$$", "$");
+            shown = &shown[place.end..];
+            let after = &shown[..next_place(shown).map_or(shown.len(), |next| next.start)];
+            let after = after.replace("$$", "$");
+            rest = rest.strip_prefix(&*literal).unwrap_or(rest);
+            let end = if after.is_empty() {
+                None
+            } else {
+                rest.find(&*after)
+            };
+            let end = end.unwrap_or(rest.len());
+            hidden.push(rest[..end].to_owned());
+            rest = &rest[end..];
+        }
+        hidden
+    });
+    hidden.collect()
+}
+
+/// Where in `shown` something else stands than the value: a mask, or the name of a variable.
+fn next_place(shown: &str) -> Option<Range<usize>> {
+    let mask = shown.find(MASK).map(|at| at..at + MASK.len());
+    let variable = shown.find("${").map(|at| {
+        let end = shown[at..]
+            .find('}')
+            .map_or(shown.len(), |len| at + len + 1);
+        at..end
+    });
+    [mask, variable]
+        .into_iter()
+        .flatten()
+        .min_by_key(|it| it.start)
+}
+
+/// What of `value`, which is a secret, is one also by itself: the password in a URL, what stands behind
+/// `Bearer`, the lines of a key.
+pub(crate) fn parts(value: &str) -> Vec<&str> {
+    const LINE_BYTES_MIN: usize = 16;
+    let mut parts = Vec::new();
+    for secret in secrets_of_urls(value) {
+        let secret = &value[secret];
+        parts.extend(secret.split('&').map(|part| {
+            let at = part.find(['=', ':']).map_or(0, |at| at + 1);
+            &part[at..]
+        }));
+    }
+    if let Some(start) = first_secret(value) {
+        let end = |c: char| c.is_whitespace() || matches!(c, ';' | '&' | ',' | '"' | '\'');
+        let secret = value[start..].trim_start_matches(end);
+        parts.extend(secret.split(end).next());
+    }
+    let schemes = ["Basic ", "Bearer ", "bearer ", "Token ", "token "];
+    parts.extend(schemes.iter().find_map(|scheme| value.strip_prefix(scheme)));
+    if value.contains('\n') {
+        parts.extend(value.lines().filter(|line| line.len() >= LINE_BYTES_MIN));
+    }
+    parts
+}
+
+/// Whether `node` says of which kind a credential is, even if misspelt.
+fn is_kind(node: &Node) -> bool {
+    let kinds = ["basic", "bearer", "header", "none", "oauth"];
+    node.as_text()
+        .is_some_and(|kind| closest(kind, kinds).is_some())
 }
 
 /// How secret the values below a key are.
@@ -395,7 +670,18 @@ fn secrecy(key: &str) -> Secrecy {
     /// Sections whose keys sound like secrets and are none: `limits.headers` is a size,
     /// `governance.auth` a word, and classes of a scan are called `api_key` or `password`.
     const NONE: [&str; 3] = ["governance", "limits", "scan"];
-    const WHOLE: [&str; 5] = ["auth", "env", "environment", "headers", "keys"];
+    const WHOLE: [&str; 10] = [
+        "auth",
+        "authentication",
+        "bearer",
+        "env",
+        "environment",
+        "headers",
+        "keys",
+        "oauth",
+        "pass",
+        "pwd",
+    ];
     const PART: [&str; 7] = [
         "apikey",
         "authorization",

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, Condition, Rate, Scan, Secret, units};
+use super::{Budget, Condition, Rate, Scan, Secret, mask, units};
 use crate::money::Micros;
 
 /// One configured server.
@@ -179,11 +179,11 @@ pub struct Remote {
 
 impl Remote {
     /// The path as anybody may see it.
-    pub fn shown_path(&self) -> &str {
+    pub fn shown_path(&self) -> String {
         match self.url.path() {
-            "/" => "/",
-            _ if self.is_of_variable => "/***",
-            path => path,
+            "/" => "/".to_owned(),
+            _ if self.is_of_variable => "/***".to_owned(),
+            path => mask::shown_path(path),
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::support::{accepted, load, report};
 const SECRET: &str = "hunter2";
 
 /// Files that are wrong and hold the secret.
-const WRONG: [(&str, &str); 39] = [
+const WRONG: [(&str, &str); 59] = [
     (
         "a.toml",
         "[servers.a]\ncommand = 1\nenv = { T = 'hunter2', U = ['hunter2'] }",
@@ -119,6 +119,68 @@ const WRONG: [(&str, &str); 39] = [
         "mcp.json",
         r#"{"mcpServers": {"a": {"oauth": {"clientSecret": "hunter2"}, "url": 1}}}"#,
     ),
+    ("a.toml", "[servers.a]\nargs = ['--tokn', 'hunter2', 1]"),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['--api-kye=hunter2', '--pasword', 'hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['--db-pass', 'hunter2', 'OPENAI_KEY=hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['-u', 'me:hunter2', '--user', 'me:hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['-c', 'TOKN=hunter2 npx x --secert hunter2', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['{\"url\": \"https://x/\", \"token\": \"hunter2\"}', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = ['--x', 'https://h/?a=hunter2', 'https://me:hunter2@h', 1]",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nargs = { '--token' = 'hunter2', x = '--token hunter2' }",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\ncommand = { x = 'a --tokn hunter2' }",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\ncommand = 'npx x postgres://me:hun/hunter2@db'",
+    ),
+    ("a.toml", "[servers.a]\nauth = { type = 'hunter2' }"),
+    (
+        "a.toml",
+        "[servers.a]\nauth = { type = { token = 'hunter2' } }",
+    ),
+    ("a.toml", "[servers.a]\nauth = ['bearer', 'hunter2']"),
+    ("a.toml", "[servers.a.auth.bearer]\ntoken = ['hunter2']"),
+    (
+        "a.toml",
+        "[servers.a]\nbearer = 'hunter2'\n[auth]\nx = 'hunter2'",
+    ),
+    (
+        "a.toml",
+        "[servers]\na = 'https://me:hunter2@x/?y=hunter2#hunter2'",
+    ),
+    ("a.toml", "[servers.a]\nurl = 'me:hunter2@x/mcp'"),
+    ("a.toml", "[servers.a]\nurl = 'x.example/mcp?key=hunter2'"),
+    (
+        "a.toml",
+        "[servers.a]\nurl = 'ftp://x/#access_token=hunter2'",
+    ),
+    (
+        "a.toml",
+        "[servers.a]\nurl = ['ftp://x/', 'ftp://me:hunter2@x/']",
+    ),
 ];
 
 #[test]
@@ -199,7 +261,9 @@ fn nothing_that_is_loaded_shows_a_secret() {
         command = 'a'
         args = ['--token', 'hunter2', '--secret=hunter2', 'postgres://me:hunter2@db/x',
             '-e', 'API_KEY=hunter2', '-e', 'MODE=hunter2', '--header', 'X-A: hunter2', 'x-api-key:hunter2',
-            '{\"token\": \"hunter2\"}', '-v', '/etc/tokens:/etc/tokens', '-e', 'TOKEN']
+            '{\"token\": \"hunter2\"}', '-v', '/etc/tokens:/etc/tokens', '-e', 'TOKEN',
+            '--api-kye', 'hunter2', '--tls-key', '/etc/key.pem', 'ghp_aB3dE6gH9jK2mN5pQ8sT1vW4xY7zA0cD3eF6',
+            '@scope/server-everything@2025.12.18', 'https://h/k/aB3dE6gH9jK2mN5pQ8sT/mcp']
         env = { T = 'hunter2' }
         [servers.b]
         url = 'https://x/mcp?key=hunter2'
@@ -233,6 +297,13 @@ fn nothing_that_is_loaded_shows_a_secret() {
         "/etc/tokens:/etc/tokens",
         "-e",
         "TOKEN",
+        "--api-kye",
+        "***",
+        "--tls-key",
+        "/etc/key.pem",
+        "***",
+        "@scope/server-everything@2025.12.18",
+        "https://h/k/***/mcp",
     ];
     assert_eq!(*args, serde_json::json!(expect));
 }

@@ -191,7 +191,7 @@ fn urls_that_are_none() {
     error: `servers.e.url` is not usable
       --> tollbridge.toml:14:7
        |
-    14 | url = "mcp.example.com?a=b"
+    14 | url = "mcp.example.com?***"
        |       ^^^^^^^^^^^^^^^^^^^^^ not a URL
        |
        = help: write for example "https://mcp.example.com/mcp"

@@ -49,7 +49,7 @@ pub(super) struct File {
     pub(super) data_dir: Option<String>,
     /// `Host` names accepted beside loopback names and the listen address.
     pub(super) allowed_hosts: Vec<String>,
-    /// `Origin` values accepted beside those of loopback hosts; `*` accepts all.
+    /// `Origin` values accepted beside `http:` and `https:` ones of loopback hosts; `*` accepts all.
     pub(super) allowed_origins: Vec<String>,
     /// Worker threads; by default one for every two cores. Programs that it starts have the rest.
     #[serde(skip_serializing_if = "Option::is_none")]

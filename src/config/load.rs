@@ -5,9 +5,15 @@ use std::{
     io::{self, Read as _},
     path::{Path, PathBuf},
     str::Utf8Error,
+    time::Duration,
 };
 
 use etcetera::BaseStrategy;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags},
+    io::Errno,
+};
 
 use super::{
     Config, Environment, Mistakes, Notice, Severity, decode, environment, file, foreign, json,
@@ -20,6 +26,9 @@ use super::{
 
 /// The largest config file, bytes; what is larger is no config.
 const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// How long a pipe may say nothing: what writes a config does so at once.
+const PIPE_WAIT: Duration = Duration::from_secs(5);
 
 /// The names a config file has where it is not named, best first.
 const DEFAULT_NAMES: [&str; 4] = [
@@ -209,19 +218,51 @@ fn source(file: &Path) -> Result<Source, Finding> {
 
 /// The text of `file`, unless it is larger than a config is.
 fn read(file: &Path) -> io::Result<String> {
-    let file = File::open(file)?;
-    let size = file.metadata()?.len();
-    if size > FILE_BYTES_MAX {
-        return Err(too_large(size));
+    // Else a named pipe that nobody writes to would not even be opened.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let mut file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
+    let about = file.metadata()?;
+    if about.len() > FILE_BYTES_MAX {
+        return Err(too_large(about.len()));
     }
-    // What is no regular file does not say how much there is.
     let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if about.is_file() || about.is_dir() {
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    } else {
+        read_pipe(&mut file, &mut bytes)?;
+    }
     let size = bytes.len() as u64;
     if size > FILE_BYTES_MAX {
         return Err(too_large(size));
     }
     String::from_utf8(bytes).map_err(|error| not_text(error.as_bytes(), error.utf8_error()))
+}
+
+/// Reads what a pipe or a device has to say, to its end or until it is more than a config.
+fn read_pipe(pipe: &mut File, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let wait = Timespec::try_from(PIPE_WAIT).map_err(io::Error::other)?;
+    let mut part = vec![0; 64 * 1024];
+    while bytes.len() as u64 <= FILE_BYTES_MAX {
+        let mut waited = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut waited, Some(&wait)) {
+            Ok(0) => {
+                let seconds = PIPE_WAIT.as_secs();
+                let why = format!("it is no regular file, and nobody wrote to it for {seconds} s");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match pipe.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => bytes.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Says where `bytes` are no text: `error` is why.

@@ -148,8 +148,10 @@ impl Guard {
         {
             return true;
         }
+        // Pages of this machine; of other schemes nobody knows whose page it is.
         let uri: Option<Uri> = origin.parse().ok();
         uri.as_ref()
+            .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
             .and_then(Uri::authority)
             .and_then(name_in)
             .is_some_and(is_loopback)
@@ -249,7 +251,10 @@ mod tests {
     fn only_known_hosts_and_origins_are_welcome() {
         let guard = Guard {
             hosts: vec!["mcp.example.com".to_owned()],
-            origins: vec!["https://app.example.com".to_owned()],
+            origins: vec![
+                "https://app.example.com".to_owned(),
+                "tauri://localhost".to_owned(),
+            ],
             listen: [10, 0, 0, 5].into(),
             usual: ["10.0.0.5:8080".to_owned(), "localhost:8080".to_owned()],
         };
@@ -270,6 +275,26 @@ mod tests {
         check("", None, false);
         check("localhost:8080", Some("http://evil.example.com"), false);
         check("localhost:8080", Some("null"), false);
+        for origin in [
+            "localhost",
+            "localhost:3000",
+            "127.0.0.1",
+            "//localhost",
+            "javascript://localhost",
+            "file://localhost",
+            "file://",
+            "data:",
+            "ftp://localhost",
+            "ws://localhost",
+            "chrome-extension://localhost",
+            "capacitor://localhost",
+            "http:localhost",
+            "",
+        ] {
+            check("localhost:8080", Some(origin), false);
+        }
+        check("localhost:8080", Some("tauri://localhost"), true);
+        check("localhost:8080", Some("HTTPS://LOCALHOST"), true);
         check("localhost.evil.com", None, false);
         check("localhost.", Some("http://localhost.:3000"), true);
         check("localhost.:8080", None, true);

@@ -190,12 +190,12 @@ fn bytes(rest: &str, read: impl Fn(&str) -> Option<(u8, usize)>) -> Option<(char
         _ => 0,
     };
     let (mut all, mut end) = ([first, 0, 0, 0], len);
-    for place in 1..=more {
-        let Some((byte, len)) = read(&rest[end..]) else {
+    for place in all.iter_mut().take(more + 1).skip(1) {
+        let Some((byte, width)) = read(&rest[end..]) else {
             return Some((char::from(first), len));
         };
-        all[place] = byte;
-        end += len;
+        *place = byte;
+        end += width;
     }
     let utf8 = std::str::from_utf8(&all[..=more]).ok();
     match utf8.and_then(|utf8| utf8.chars().next()) {

@@ -2,7 +2,10 @@
 
 use std::{
     fs,
+    io::Write as _,
+    os::unix::{fs::symlink, net::UnixListener},
     path::{Path, PathBuf},
+    thread,
 };
 
 use tollbridge::config::{Environment, Mistakes, Transport, Use, load, load_with};
@@ -17,6 +20,42 @@ fn files_are_read_in_order() {
     let loaded = load(&[base, local], &Environment::default()).expect("right");
     assert_eq!((loaded.config.workers, loaded.config.port_search), (2, 1));
     assert!(loaded.warnings.is_empty());
+}
+
+/// Shells give the output of a program as a pipe; one that nobody writes to is no config.
+#[test]
+fn pipes_are_waited_for_but_not_for_ever() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let pipe = directory.path().join("pipe.toml");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, mode).expect("made");
+    let refused = |file: PathBuf, why: &str| {
+        let mistakes = load(&[file], &Environment::default()).expect_err("no config");
+        assert!(mistakes.to_string().contains(why), "{mistakes}");
+    };
+    refused(
+        pipe.clone(),
+        "it is no regular file, and nobody wrote to it",
+    );
+    let of_writer = pipe.clone();
+    let writer = thread::spawn(move || {
+        let mut pipe = fs::OpenOptions::new().write(true).open(of_writer)?;
+        pipe.write_all(b"workers = ")?;
+        pipe.write_all(b"3")
+    });
+    let loaded = load(&[pipe], &Environment::default()).expect("right");
+    assert_eq!(loaded.config.workers, 3);
+    writer.join().expect("it ends").expect("written");
+
+    let socket = directory.path().join("socket.toml");
+    let _listener = UnixListener::bind(&socket).expect("bound");
+    refused(socket, "cannot read the config");
+    let endless = directory.path().join("zero.toml");
+    symlink("/dev/zero", &endless).expect("linked");
+    refused(endless, "bytes are more than");
+    let within = directory.path().join("directory.toml");
+    fs::create_dir(&within).expect("created");
+    refused(within, "Is a directory");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Values behind escapes, in JSON that is only a part of a text: they are found, and nothing but they
 //! changes, so that what was JSON stays it.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 /// Classes with a value of each, and what stands before it, which stays.
@@ -104,7 +106,7 @@ impl Notation {
                         continue;
                     }
                     for unit in c.encode_utf16(&mut units) {
-                        out.push_str(&format!("\\u{unit:04x}"));
+                        write!(out, "\\u{unit:04x}").unwrap();
                     }
                 }
                 out

@@ -162,7 +162,11 @@ impl Reloader {
 
     /// Says everywhere that a changed config is not taken.
     pub(super) fn refuse(&self, refused: &Refused) {
-        tracing::error!("the changed config is refused, the old one holds: {refused}");
+        // A report has several lines, and whoever reads the log sees its excerpts below each other.
+        let report = format!("the changed config is refused, the old one holds: {refused}");
+        for line in report.lines().filter(|line| !line.is_empty()) {
+            tracing::error!("{line}");
+        }
         let file = refused.file();
         // What is wrong may be in words of the files; those stay out of the audit.
         let subject = file.as_deref().unwrap_or("config");

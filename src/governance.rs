@@ -284,7 +284,8 @@ impl Governance {
             let checked = self.check_arguments(&routed, &rules, of_tool, ticket);
             Box::pin(checked).await?;
         }
-        if toll.inputs.is_on() {
+        let has_rules = of_tool.as_ref().is_some_and(|it| it.holds_arguments);
+        if toll.inputs.are_checked(has_rules) {
             Box::pin(validated(&toll.inputs, &routed, ticket)).await?;
         }
         let screens = rules.screens(toll, law.style.codes);

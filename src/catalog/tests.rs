@@ -190,7 +190,7 @@ fn server_config() -> Server {
             max: Duration::ZERO,
         },
         route: Vec::new(),
-        validate: Validate::Off,
+        validate: Validate::Auto,
         price: None,
         budget: Vec::new(),
         rate: None,

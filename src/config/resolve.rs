@@ -29,6 +29,7 @@ mod prefix;
 mod reach;
 mod replicas;
 mod server;
+mod unchecked;
 
 pub(crate) use reach::with_scheme;
 pub(super) use server::IDLE_TIMEOUT;
@@ -141,6 +142,7 @@ pub(super) fn config(
         named_files: resolver.named_files,
     };
     prefix::check(&config, &root, resolver.findings);
+    unchecked::check(&config, &root, resolver.findings);
     config
 }
 

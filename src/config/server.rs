@@ -278,6 +278,8 @@ pub enum Isolation {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validate {
+    /// Those of tools that argument rules are about: they are refused where they do not match.
+    Auto,
     /// They are not.
     Off,
     /// A call whose arguments do not match is refused.

@@ -1,14 +1,18 @@
 //! Rules about arguments of tools: compiled once, read from the raw JSON of a call, pure.
 //!
-//! What a rule reads must be what the server will read. Where two readers may differ, the call is
-//! refused: a doubled member on the way to a value or inside it, text that cannot be decoded. Other
-//! parts of the arguments are never looked at.
+//! What a rule reads must be what the server will read, and servers on common SDKs convert: text that is
+//! JSON to what it says, text to numbers and truth values, one name of a member to another. So a rule that
+//! refuses looks at all that a server may make of a value ([`Readings`]), and one that allows holds only
+//! where it holds of all. What cannot be judged is refused: a doubled member on the way to a value or
+//! inside it, text that cannot be decoded. Other parts of the arguments are never looked at.
 
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::number::{Decimal, Readings};
-use super::policy::{Globs, Item};
+use super::{
+    number::{self, Decimal},
+    policy::{Globs, Item},
+};
 use crate::{
     config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{
@@ -16,6 +20,14 @@ use crate::{
         json::{self, Step},
     },
 };
+
+use pointer::{Decoded, Place, Pointer};
+use readings::Readings;
+use types::Types;
+
+mod pointer;
+mod readings;
+mod types;
 
 /// Bytes that a compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -30,7 +42,7 @@ pub struct ArgumentRules {
 
 /// Which of the [`ArgumentRules`] that made it are about a tool, in the order they were given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct About(Vec<usize>);
+pub struct About(Vec<(usize, Types)>);
 
 impl About {
     /// Whether none is.
@@ -50,7 +62,7 @@ struct Compiled {
 #[derive(Debug)]
 struct Check {
     action: ArgumentAction,
-    path: Vec<String>,
+    at: Pointer,
     tests: Vec<Test>,
 }
 
@@ -71,7 +83,7 @@ impl ArgumentTest {
     /// Whether it holds of `params`, the params of `tools/call`, as a rule that refuses reads them:
     /// where readings differ, one for which it holds is enough.
     pub fn holds(&self, params: Option<&Raw>) -> bool {
-        self.0.refuses(&arguments(params))
+        self.0.refuses(arguments(params), Types::ANY)
     }
 }
 
@@ -117,17 +129,27 @@ impl ArgumentRules {
         })
     }
 
-    /// The rules about `tool`, whatever it is called with.
-    pub fn about(&self, tool: &Item<'_>) -> About {
+    /// The rules about `tool`, whatever it is called with; `schema` is its input schema.
+    pub fn about(&self, tool: &Item<'_>, schema: Option<&Raw>) -> About {
         let mut about = self.globs.owners(tool);
         about.sort_unstable();
         about.dedup();
-        About(about)
+        let about = about.into_iter();
+        About(
+            about
+                .map(|at| (at, self.rules[at].check.types(schema)))
+                .collect(),
+        )
+    }
+
+    /// Whether one of `about`, the rules about a tool, does more than count.
+    pub fn is_enforced(&self, about: &About) -> bool {
+        about.0.iter().any(|(at, _)| !self.rules[*at].observe)
     }
 
     /// The names of `about`, the rules about a tool, each with whether it only counts.
     pub fn named(&self, about: &About) -> impl Iterator<Item = (&str, bool)> {
-        let rules = about.0.iter().map(|at| &self.rules[*at]);
+        let rules = about.0.iter().map(|(at, _)| &self.rules[*at]);
         rules.map(|rule| (rule.name.as_str(), rule.observe))
     }
 
@@ -139,9 +161,9 @@ impl ArgumentRules {
             return findings;
         }
         let arguments = arguments(params);
-        for at in &about.0 {
+        for (at, types) in &about.0 {
             let rule = &self.rules[*at];
-            if !rule.check.refuses(&arguments) {
+            if !rule.check.refuses(arguments, *types) {
                 continue;
             }
             if rule.observe {
@@ -193,102 +215,72 @@ impl Check {
         }
         Ok(Self {
             action,
-            path: pointer(at)?,
+            at: Pointer::parse(at)?,
             tests,
         })
     }
 
-    fn refuses(&self, arguments: &Found<'_>) -> bool {
-        let value = match arguments {
-            Found::Value(json) => walk(json, &self.path),
-            Found::Doubled => Found::Doubled,
-            Found::Nothing => Found::Nothing,
+    /// What the schema of a tool wants at its place.
+    fn types(&self, schema: Option<&Raw>) -> Types {
+        Types::at(self.at.tokens(), schema)
+    }
+
+    /// Whether a call with `arguments` is refused, of which the schema wants `types` there.
+    fn refuses(&self, arguments: Place<'_>, types: Types) -> bool {
+        let is_lax = self.action == ArgumentAction::Refuse;
+        let mut refuses = |place: Place<'_>| match (place, self.action) {
+            (Place::Unclear, _) | (Place::Missing, ArgumentAction::Allow) => true,
+            (Place::Missing, ArgumentAction::Refuse) => false,
+            (Place::Value(json), _) if is_doubled_within(json) || is_unclear(json) => true,
+            (Place::Value(json), ArgumentAction::Allow) => !self.must_hold(json, types),
+            (Place::Value(json), ArgumentAction::Refuse) => self.may_hold(json, types),
         };
-        match (value, self.action) {
-            (Found::Doubled, _) | (Found::Nothing, ArgumentAction::Allow) => true,
-            (Found::Nothing, ArgumentAction::Refuse) => false,
-            (Found::Value(json), _) if is_doubled_within(json) => true,
-            (Found::Value(json), action) => {
-                // Every reading of the value must pass.
-                let readings = Readings::of(json);
-                let holds = |reading| self.tests.iter().all(|test| test.holds(json, reading));
-                match action {
-                    ArgumentAction::Allow => !readings.iter().all(holds) || is_unclear(json),
-                    ArgumentAction::Refuse => readings.iter().any(holds) || is_unclear(json),
-                }
+        match arguments {
+            Place::Value(json) => self.at.any(json, is_lax, &mut refuses),
+            other @ (Place::Missing | Place::Unclear) => refuses(other),
+        }
+    }
+
+    /// Whether the condition holds of the value `json`, or of anything that a server may take it for.
+    fn may_hold(&self, json: &[u8], types: Types) -> bool {
+        let readings = Readings::lax(json, types);
+        self.tests.iter().all(|test| test.holds(&readings))
+            || match Decoded::of(json) {
+                Decoded::Json(inner) => self.may_hold(inner.as_bytes(), types),
+                Decoded::Broken | Decoded::Plain => false,
             }
-        }
     }
-}
 
-impl Test {
-    /// Whether it holds of the value `json`, which is read as `number` if it is one.
-    fn holds(&self, json: &[u8], number: Option<&Decimal>) -> bool {
-        match self {
-            Self::Matches(regex) => json::text(json).is_some_and(|text| regex.is_match(&text)),
-            Self::Max(limit) => number.is_some_and(|number| number <= limit),
-            Self::Min(limit) => number.is_some_and(|number| number >= limit),
-            Self::OneOf(values) => values.iter().any(|value| equals(json, value, number)),
-        }
+    /// Whether the condition holds of the value `json`, and of all that a server may take it for.
+    fn must_hold(&self, json: &[u8], types: Types) -> bool {
+        let holds = |readings: &Readings<'_>| self.tests.iter().all(|test| test.holds(readings));
+        // What is listed letter by letter is meant, whatever the server makes of it.
+        let is_listed = self.tests.iter().any(|test| matches!(test, Test::OneOf(_)));
+        let is_all = is_listed || self.tests.is_empty() || types.are_only(Types::STRING);
+        Readings::exact(json).iter().all(holds)
+            && (is_all
+                || match Decoded::of(json) {
+                    Decoded::Json(inner) => self.must_hold(inner.as_bytes(), types),
+                    Decoded::Broken | Decoded::Plain => true,
+                })
     }
-}
-
-/// What stands at a place of a call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Found<'a> {
-    /// More than one member has the name, or one has it in another case; servers differ in which they
-    /// take.
-    Doubled,
-    /// Nothing.
-    Nothing,
-    /// This value.
-    Value(&'a [u8]),
 }
 
 /// The arguments in the params of a call; what is no object has no values.
-fn arguments(params: Option<&Raw>) -> Found<'_> {
+fn arguments(params: Option<&Raw>) -> Place<'_> {
     let Some(params) = params else {
-        return Found::Nothing;
+        return Place::Missing;
     };
-    match member(params.as_bytes(), "arguments") {
-        Found::Value(json) if json.first() != Some(&b'{') => Found::Nothing,
-        found @ (Found::Doubled | Found::Nothing | Found::Value(_)) => found,
-    }
-}
-
-/// Follows a pointer from the value `json`.
-fn walk<'a>(json: &'a [u8], path: &[String]) -> Found<'a> {
-    let mut at = json;
-    for token in path {
-        let found = match at.first() {
-            Some(b'{') => member(at, token),
-            Some(b'[') => element(at, token),
-            Some(_) | None => Found::Nothing,
-        };
-        match found {
-            Found::Value(value) => at = value,
-            Found::Doubled | Found::Nothing => return found,
-        }
-    }
-    Found::Value(at)
-}
-
-fn member<'a>(json: &'a [u8], key: &str) -> Found<'a> {
-    let mut found = json::members(json, 0).filter(|member| member.is_alike(json, key));
+    let json = params.as_bytes();
+    let mut found = json::members(json, 0).filter(|member| member.is_alike(json, "arguments"));
     match (found.next(), found.next()) {
-        (None, _) => Found::Nothing,
-        (Some(member), None) if member.is(json, key) => Found::Value(&json[member.value]),
-        (Some(_), _) => Found::Doubled,
+        (None, _) => Place::Missing,
+        (Some(member), None) if member.is(json, "arguments") => match &json[member.value] {
+            value if value.first() == Some(&b'{') => Place::Value(value),
+            _ => Place::Missing,
+        },
+        (Some(_), _) => Place::Unclear,
     }
-}
-
-/// RFC 6901: digits without leading zeros; `-` names what does not exist.
-fn element<'a>(json: &'a [u8], token: &str) -> Found<'a> {
-    let is_index = token.bytes().all(|byte| byte.is_ascii_digit())
-        && (token == "0" || !token.starts_with('0'));
-    let index = token.parse::<usize>().ok().filter(|_| is_index);
-    let span = index.and_then(|index| json::elements(json, 0).nth(index));
-    span.map_or(Found::Nothing, |span| Found::Value(&json[span]))
 }
 
 /// Whether any object in `json` has a key twice, in whatever case.
@@ -318,69 +310,6 @@ fn is_doubled_within(json: &[u8]) -> bool {
 /// Whether it is a string that has no one meaning: a lone surrogate, which servers read as they like.
 fn is_unclear(json: &[u8]) -> bool {
     json.first() == Some(&b'"') && json::text(json).is_none()
-}
-
-/// Whether `json`, which has no doubled members, means `value`; numbers are compared by value.
-fn equals(json: &[u8], value: &Value, number: Option<&Decimal>) -> bool {
-    match (json.first(), value) {
-        (Some(b'n'), Value::Null) => true,
-        (Some(b't'), Value::Bool(value)) => *value,
-        (Some(b'f'), Value::Bool(value)) => !*value,
-        (Some(b'"'), Value::String(value)) => json::text(json).is_some_and(|text| text == *value),
-        (Some(b'-' | b'0'..=b'9' | b'"'), Value::Number(value)) => {
-            number == Decimal::parse(&value.to_string()).as_ref()
-        }
-        (Some(b'['), Value::Array(values)) => {
-            let parts: Vec<_> = json::elements(json, 0).collect();
-            parts.len() == values.len()
-                && parts
-                    .into_iter()
-                    .zip(values)
-                    .all(|(span, value)| inner_equals(&json[span], value))
-        }
-        (Some(b'{'), Value::Object(values)) => {
-            let parts: Vec<_> = json::members(json, 0).collect();
-            parts.len() == values.len()
-                && parts.into_iter().all(|part| {
-                    let key = json::text(&json[part.key]);
-                    let value = key.and_then(|key| values.get(&*key));
-                    value.is_some_and(|value| inner_equals(&json[part.value], value))
-                })
-        }
-        _ => false,
-    }
-}
-
-/// Like [`equals`], for a value inside another: any reading of a number may be the one meant, but a
-/// string is no number there.
-fn inner_equals(json: &[u8], value: &Value) -> bool {
-    if json.first() == Some(&b'"') {
-        return equals(json, value, None);
-    }
-    let readings = Readings::of(json);
-    readings.iter().any(|number| equals(json, value, number))
-}
-
-/// The tokens of a JSON pointer (RFC 6901).
-fn pointer(text: &str) -> Result<Vec<String>, Unusable> {
-    if text.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rest = text.strip_prefix('/').ok_or(Unusable::Pointer)?;
-    let unescape = |token: &str| {
-        let mut parts = token.split('~');
-        let mut out = parts.next().unwrap_or_default().to_owned();
-        for part in parts {
-            match part.as_bytes().first() {
-                Some(b'0') => out.push('~'),
-                Some(b'1') => out.push('/'),
-                Some(_) | None => return Err(Unusable::Pointer),
-            }
-            out.push_str(&part[1..]);
-        }
-        Ok(out)
-    };
-    rest.split('/').map(unescape).collect()
 }
 
 /// A rule that cannot be used.

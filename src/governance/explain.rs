@@ -54,7 +54,7 @@ impl Rules {
         if item.kind != ItemKind::Tool {
             return Vec::new();
         }
-        let about = self.arguments.about(item);
+        let about = self.arguments.about(item, None);
         let rules = self.arguments.named(&about);
         rules
             .map(|(name, observed)| ToldRule {

@@ -2,10 +2,13 @@
 
 use std::{cmp::Ordering, fmt};
 
-use crate::mcp::json;
+use unicode_general_category::{GeneralCategory, get_general_category};
 
 /// Significant digits that every double keeps.
 const DOUBLE_DIGITS: usize = 15;
+
+/// Powers of ten from which on doubles are infinite, or zero.
+const DOUBLE_EXPONENT: i64 = 300;
 
 /// A decimal number: `0.DIGITS` times ten to the power of `exponent`.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -56,6 +59,10 @@ impl Decimal {
     /// it is not finite.
     pub(super) fn of_f64(value: f64) -> Option<Self> {
         Self::parse(&value.to_string())
+    }
+
+    fn to_f64(&self) -> f64 {
+        self.to_string().parse().unwrap_or(f64::NAN)
     }
 
     fn magnitude(&self, other: &Self) -> Ordering {
@@ -114,93 +121,155 @@ fn exponent(text: &str) -> Option<i64> {
     Some(if negative { -size } else { size })
 }
 
-/// The number that `text` is where it is read leniently, as pydantic, Python's `int` and `float`,
-/// JavaScript's `Number` and others do.
-fn spelled(text: &str) -> Option<Decimal> {
-    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    let text: String = text.chars().filter(|c| *c != '_').map(latin).collect();
-    let text = text.to_ascii_lowercase();
-    let (sign, size) = match text.strip_prefix('-') {
-        Some(size) => ("-", size),
-        None => ("", text.strip_prefix('+').unwrap_or(&text)),
+/// What a value is where a number is wanted.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Number {
+    /// This one; an infinite one is [beyond](BEYOND) all others.
+    Is(Decimal),
+    /// `NaN`, which compares with nothing.
+    Nan,
+}
+
+impl Number {
+    /// The number that `text` spells where it is read leniently, as pydantic, Python's `int` and `float`,
+    /// JavaScript's `Number`, Go's and Java's parsers do.
+    pub(super) fn spelled(text: &str) -> Option<Self> {
+        let text: String = trimmed(text)
+            .chars()
+            .filter(|c| *c != '_')
+            .map(latin)
+            .collect();
+        let text = text.to_ascii_lowercase();
+        let (sign, size) = match text.strip_prefix('-') {
+            Some(size) => ("-", size),
+            None => ("", text.strip_prefix('+').unwrap_or(&text)),
+        };
+        let signed = |size: &str| Decimal::parse(&format!("{sign}{size}")).map(Self::Is);
+        match size {
+            "inf" | "infinity" => return signed(BEYOND),
+            "nan" => return Some(Self::Nan),
+            _ => {}
+        }
+        let other = [("0x", 16), ("0o", 8), ("0b", 2)];
+        let digits_of = |(prefix, radix)| Some((size.strip_prefix(prefix)?, radix));
+        if let Some((digits, radix)) = other.into_iter().find_map(digits_of) {
+            return signed(&in_radix(digits, radix)?);
+        }
+        // `0.1.` and `1e` are none; Java takes a letter that says how wide the number is.
+        let size = size.strip_suffix(['d', 'f']).unwrap_or(size);
+        let has_no_whole = size.starts_with('.') && size.len() > 1;
+        let zero = if has_no_whole { "0" } else { "" };
+        signed(&format!("{zero}{size}"))
+    }
+
+    /// What keeps numbers as doubles reads, where that is another number.
+    pub(super) fn rounded(&self) -> Option<Self> {
+        let Self::Is(exact) = self else { return None };
+        if exact.digits.len() <= DOUBLE_DIGITS && exact.exponent.abs() < DOUBLE_EXPONENT {
+            return None;
+        }
+        let double = Decimal::of_f64(exact.to_f64())?;
+        (double != *exact).then_some(Self::Is(double))
+    }
+
+    /// What is left of it where an integer is wanted: servers cut fractions off, or round.
+    pub(super) fn integers(&self) -> Vec<Self> {
+        let Self::Is(exact) = self else {
+            return Vec::new();
+        };
+        let double = exact.to_f64();
+        let whole = [double.trunc(), double.floor(), double.ceil()];
+        let whole = whole.into_iter().filter_map(Decimal::of_f64);
+        whole.map(Self::Is).collect()
+    }
+
+    /// Whether it is false where a truth value is wanted.
+    pub(super) fn is_zero(&self) -> bool {
+        matches!(self, Self::Is(exact) if exact.digits.is_empty())
+    }
+
+    /// The text that a server makes of it.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Is(exact) => exact.to_f64().to_string(),
+            Self::Nan => "NaN".to_owned(),
+        }
+    }
+
+    /// Whether it is at most, or not known to be more than, `limit`.
+    pub(super) fn is_at_most(&self, limit: &Decimal) -> bool {
+        match self {
+            Self::Is(exact) => exact <= limit,
+            Self::Nan => true,
+        }
+    }
+
+    /// Whether it is at least, or not known to be less than, `limit`.
+    pub(super) fn is_at_least(&self, limit: &Decimal) -> bool {
+        match self {
+            Self::Is(exact) => exact >= limit,
+            Self::Nan => true,
+        }
+    }
+}
+
+/// `text` without what readers of numbers and truth values leave out around them.
+pub(super) fn trimmed(text: &str) -> &str {
+    text.trim_matches(|c: char| c.is_whitespace() || c.is_control() || c == '\u{feff}')
+}
+
+/// The number of `digits` to the base `radix`, as a decimal one; of base 16 also with a fraction and a power
+/// of two, as Go and Java write them.
+fn in_radix(digits: &str, radix: u32) -> Option<String> {
+    let (mantissa, power) = match digits.split_once('p').filter(|_| radix == 16) {
+        Some((mantissa, power)) => (mantissa, power.parse::<i32>().ok()?),
+        None => (digits, 0),
     };
-    if matches!(size, "inf" | "infinity") {
-        return Decimal::parse(&format!("{sign}{BEYOND}"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = [whole, fraction].concat();
+    if all.is_empty() || !all.chars().all(|c| c.is_digit(radix)) {
+        return None;
     }
-    let other = [("0x", 16), ("0o", 8), ("0b", 2)];
-    let digits_of = |(prefix, radix)| Some((size.strip_prefix(prefix)?, radix));
-    if let Some((digits, radix)) = other.into_iter().find_map(digits_of) {
-        let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
-        let size = u128::from_str_radix(digits, radix).map(|size| size.to_string());
-        let size = size.unwrap_or_else(|_| BEYOND.to_owned());
-        return is_number.then(|| Decimal::parse(&format!("{sign}{size}")))?;
+    if fraction.is_empty() && power == 0 {
+        let size = u128::from_str_radix(whole, radix);
+        return Some(size.map_or_else(|_| BEYOND.to_owned(), |size| size.to_string()));
     }
-    let has_no_whole = size.starts_with('.') && size.len() > 1;
-    let zero = if has_no_whole { "0" } else { "" };
-    Decimal::parse(&format!("{sign}{zero}{size}"))
+    let digit = |c: char| f64::from(c.to_digit(radix).unwrap_or_default());
+    let size = all
+        .chars()
+        .fold(0.0, |size, c| size * f64::from(radix) + digit(c));
+    let places = i32::try_from(fraction.len()).ok()?;
+    let size = size * 2f64.powi(power.saturating_sub(places.saturating_mul(4)));
+    Some(if size.is_finite() {
+        size.to_string()
+    } else {
+        BEYOND.to_owned()
+    })
 }
 
 /// More than any bound.
 const BEYOND: &str = "1e9223372036854775807";
 
-/// Zeros of decimal digits of other scripts (Unicode's `Nd`) that people write; nine follow each.
-const ZEROS: [char; 5] = ['\u{660}', '\u{6f0}', '\u{966}', '\u{9e6}', '\u{ff10}'];
-
-/// `digit` as `0` to `9`; other characters as they are.
+/// `digit` of any script (Unicode's `Nd`) as `0` to `9`; other characters as they are.
 fn latin(digit: char) -> char {
-    let value = |zero: char| u32::from(digit).checked_sub(u32::from(zero));
-    let value = ZEROS
-        .into_iter()
-        .filter_map(value)
-        .find(|value| *value < 10);
-    value
-        .and_then(|value| char::from_digit(value, 10))
-        .unwrap_or(digit)
+    if digit.is_ascii() || !is_decimal_digit(digit) {
+        return digit;
+    }
+    // Those of a script are in a row of ten, and rows begin where a run of them does.
+    let code = u32::from(digit);
+    let before = (1..DIGITS_IN_A_RUN).take_while(|before| {
+        let earlier = code.checked_sub(*before).and_then(char::from_u32);
+        earlier.is_some_and(is_decimal_digit)
+    });
+    let value = u32::try_from(before.count()).unwrap_or_default() % 10;
+    char::from_digit(value, 10).unwrap_or(digit)
 }
 
-/// What servers may take a value for.
-#[derive(Debug)]
-pub(super) struct Readings {
-    exact: Option<Decimal>,
-    /// What a server reads that keeps fractions as doubles, where that is another number.
-    double: Option<Decimal>,
-    /// What a server makes of a string that wants a number there.
-    spelled: Option<Decimal>,
-}
+/// Digits that stand one after the other in Unicode: five styles of mathematics.
+const DIGITS_IN_A_RUN: u32 = 50;
 
-impl Readings {
-    /// The readings of a JSON value.
-    pub(super) fn of(value: &[u8]) -> Self {
-        if value.first() == Some(&b'"') {
-            return Self {
-                exact: None,
-                double: None,
-                spelled: json::text(value).and_then(|text| spelled(&text)),
-            };
-        }
-        let is_number = matches!(value.first(), Some(b'-' | b'0'..=b'9'));
-        let text = std::str::from_utf8(value).ok().filter(|_| is_number);
-        let exact = text.and_then(Decimal::parse);
-        let has_fraction = || value.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
-        let is_long = exact
-            .as_ref()
-            .is_some_and(|n| n.digits.len() > DOUBLE_DIGITS);
-        let rounded = text
-            .filter(|_| is_long && has_fraction())
-            .and_then(|text| text.parse().ok())
-            .and_then(Decimal::of_f64);
-        Self {
-            double: rounded.filter(|rounded| Some(rounded) != exact.as_ref()),
-            exact,
-            spelled: None,
-        }
-    }
-
-    /// Each reading; the first is without a number for what is none.
-    pub(super) fn iter(&self) -> impl Iterator<Item = Option<&Decimal>> {
-        let others = [&self.double, &self.spelled].into_iter().flatten();
-        std::iter::once(self.exact.as_ref()).chain(others.map(Some))
-    }
+fn is_decimal_digit(c: char) -> bool {
+    get_general_category(c) == GeneralCategory::DecimalNumber
 }
 
 #[cfg(test)]
@@ -248,6 +317,10 @@ mod tests {
 
     #[test]
     fn texts_are_the_numbers_that_servers_take_them_for() {
+        let spelled = |text: &str| match Number::spelled(text) {
+            Some(Number::Is(decimal)) => Some(decimal),
+            Some(Number::Nan) | None => None,
+        };
         let check = |text: &str, expect: &str| {
             assert_eq!(spelled(text), Decimal::parse(expect), "{text:?}");
             assert_ne!(spelled(text), None, "{text:?}");
@@ -268,6 +341,14 @@ mod tests {
             "\u{661}\u{661}",
             "\u{ff11}\u{ff11}",
             "\u{967}1",
+            "\u{1811}\u{1811}",
+            "\u{1d7cf}\u{1d7f7}\u{1d7ec}e-1",
+            "\u{e51}\u{e51}",
+            "11d",
+            "11.0F",
+            "0x1.6p3",
+            "0x16p-1",
+            "\u{1c}11\u{a0}\u{2003}",
         ] {
             check(eleven, "11");
         }
@@ -282,28 +363,32 @@ mod tests {
         }
         assert!(spelled("-INF") < Decimal::parse("-1e308"));
         for other in [
-            "", "x", "0x", "0xg", "0x-1", "0b2", "1 1", "infinite", ".", "-",
+            "", "x", "0x", "0xg", "0x-1", "0b2", "1 1", "infinite", ".", "-", "1ed", "0xp1",
+            "0x1p", "0x.p1",
         ] {
-            assert_eq!(spelled(other), None, "{other:?}");
+            assert_eq!(Number::spelled(other), None, "{other:?}");
+        }
+        for nan in ["nan", "NaN", "-NAN", " +nan "] {
+            assert_eq!(Number::spelled(nan), Some(Number::Nan), "{nan:?}");
         }
     }
 
     #[test]
-    fn long_fractions_and_spelled_numbers_have_two_readings() {
-        let check = |text: &str, expect: usize| {
-            assert_eq!(
-                Readings::of(text.as_bytes()).iter().count(),
-                expect,
-                "{text}"
-            );
+    fn other_numbers_of_servers() {
+        let rounded = |text: &str| {
+            let number = Decimal::parse(text).map(Number::Is).unwrap();
+            number.rounded()
         };
-        check("1.5", 1);
-        check("99.99999999999999999999", 2);
-        check("9007199254740993", 1);
-        check("1.00000000000000000", 1);
-        check("\"1.5\"", 2);
-        check("\"x\"", 1);
-        check("null", 1);
+        let is = |text: &str| Decimal::parse(text).map(Number::Is);
+        assert_eq!(rounded("1.5"), None);
+        assert_eq!(rounded("99.99999999999999999999"), is("100"));
+        assert_eq!(rounded("9007199254740993"), is("9007199254740992"));
+        assert_eq!(rounded("1.00000000000000000"), None);
+        assert_eq!(rounded("1e-400"), is("0"));
+        assert_eq!(rounded("1e400"), None);
+        let integers = is("-1.5").unwrap().integers();
+        assert!(integers.contains(&is("-1").unwrap()) && integers.contains(&is("-2").unwrap()));
+        assert_eq!(is("1e2").unwrap().text(), "100");
     }
 
     proptest! {

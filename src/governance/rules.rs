@@ -51,6 +51,8 @@ pub(super) struct OfTool {
     pub(super) allowed: bool,
     /// The argument rules about it.
     pub(super) arguments: About,
+    /// Whether one of them may refuse a call.
+    pub(super) holds_arguments: bool,
     /// What its calls are paid from, once there was one.
     pub(super) purses: OnceLock<Purses>,
 }
@@ -136,9 +138,13 @@ impl Rules {
             tools.clear();
         }
         let item = Item::of_tool(tool);
+        let schema = tool.source.get("inputSchema");
+        let arguments = self.arguments.about(&item, schema.as_ref());
+        let is_held = self.arguments.is_enforced(&arguments) && !self.observes(Rule::Args);
         let said = Arc::new(OfTool {
             allowed: self.policy.allows(&item),
-            arguments: self.arguments.about(&item),
+            holds_arguments: is_held,
+            arguments,
             purses: OnceLock::new(),
         });
         tools.insert(address, (Arc::downgrade(tool), Arc::clone(&said)));

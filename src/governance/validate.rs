@@ -1,6 +1,6 @@
 //! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
 //!
-//! Part of step 2. A schema that refers to documents elsewhere, that leads too far, or that is none, is
+//! Part of step 2. By default it is done for tools that argument rules are about. A schema that refers to documents elsewhere, that leads too far, or that is none, is
 //! reported in `/status` and checks nothing. Arguments that lead too far or take too long do not match.
 //! What is relayed is never touched: the check reads a copy.
 
@@ -116,9 +116,10 @@ impl Inputs {
         self.kept = Arc::clone(&predecessor.kept);
     }
 
-    /// Whether anything is checked.
-    pub(super) fn is_on(&self) -> bool {
+    /// Whether calls of a tool are checked; `has_rules`: its argument rules may refuse some.
+    pub(super) fn are_checked(&self, has_rules: bool) -> bool {
         match self.mode {
+            Validate::Auto => has_rules,
             Validate::Off => false,
             Validate::Refuse | Validate::Report => true,
         }
@@ -155,7 +156,7 @@ impl Inputs {
             .retain(|tool, _| kept.known.contains_key(tool.as_str()));
     }
 
-    /// Checks the arguments of a call, and counts; for where [`Inputs::is_on`].
+    /// Checks the arguments of a call, and counts; for where they [are checked](Inputs::are_checked).
     pub(super) async fn check(&self, routed: &Routed) -> Verdict {
         let Some(tool) = routed
             .tool
@@ -168,7 +169,7 @@ impl Inputs {
         let Some(first) = faults.first() else {
             return Verdict::Fits;
         };
-        if self.mode == Validate::Refuse {
+        if self.mode != Validate::Report {
             self.kept.refused.fetch_add(1, Ordering::Relaxed);
             return Verdict::Refused(faults);
         }
@@ -185,7 +186,8 @@ impl Inputs {
     /// What was counted; `None` while nothing is checked.
     pub fn validation(&self) -> Option<Validation> {
         let kept = &self.kept;
-        self.is_on().then(|| Validation {
+        let is_on = self.are_checked(!kept.known.is_empty());
+        is_on.then(|| Validation {
             reported: kept.reported.load(Ordering::Relaxed),
             refused: kept.refused.load(Ordering::Relaxed),
             unusable: kept.unusable().clone(),

@@ -737,7 +737,7 @@ fn what_governs_is_shown_and_loads_again() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
-    validate = "off"
+    validate = "auto"
     price = "0.02"
 
     [servers.toolbox.tools.price]
@@ -878,4 +878,34 @@ fn bounds_that_are_no_limits_are_warned_of() {
     ] {
         assert_eq!(rule(silent), "", "{silent}");
     }
+}
+
+/// Rules about arguments hold better where these are of the type that the tool wants.
+#[test]
+fn argument_rules_without_validation_are_warned_of() {
+    let of = |validate: &str, rule: &str| {
+        let text = format!(
+            "[[governance.args]]\nname = \"r\"\n{rule}at = \"/a\"\nequals = 1\n\n[servers.x]\nurl = \"http://127.0.0.1:1/\"\n{validate}"
+        );
+        warnings(&[], &[("a.toml", &text)])
+    };
+    assert_snapshot!(of("validate = \"off\"", "tools = [\"x/*\"]\n"), @r#"
+    warning: the argument rule `r` may be got around by values of another type
+      --> a.toml:9:12
+       |
+     9 | validate = "off"
+       |            ^^^^^ "off" lets them pass
+       |
+       = help: leave the key out, or write "refuse"
+    "#);
+    for (validate, rule) in [
+        ("", ""),
+        ("validate = \"auto\"", ""),
+        ("validate = \"refuse\"", ""),
+        ("validate = \"report\"", "tools = [\"y/*\"]\n"),
+        ("validate = \"off\"", "observe = true\n"),
+    ] {
+        assert_eq!(of(validate, rule), "", "{validate} {rule}");
+    }
+    assert!(of("validate = \"report\"", "tools = [\"mcp_*\"]\n").contains("lets them pass"));
 }

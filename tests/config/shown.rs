@@ -99,7 +99,7 @@ fn for_people() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
-    validate = "off"
+    validate = "auto"
 
     [servers.github.env]
     TOKEN = "***"
@@ -152,7 +152,7 @@ fn for_people() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
-    validate = "off"
+    validate = "auto"
 
     [servers.docs.auth]
     type = "bearer"
@@ -199,7 +199,7 @@ fn for_people() {
     timeout = "1m"
     max_total_timeout = "10m"
     grace = "30s"
-    validate = "off"
+    validate = "auto"
 
     [servers.toolbox.retry]
     base = "500ms"

@@ -214,6 +214,60 @@ pub(crate) async fn conditions_of_arguments() {
     }
 }
 
+/// Servers on common SDKs convert; what they would take for what is refused is refused.
+#[tokio::test]
+async fn rules_see_what_servers_convert() {
+    let check = async |rule: &str, refused: &[&str], passes: &[&str]| {
+        let all = [refused, passes].concat();
+        let expect: Vec<bool> = all.iter().map(|it| passes.contains(it)).collect();
+        let passed = pass(Level::Default, rule, &all).await;
+        assert_eq!(passed, expect, "{rule} and {all:?}");
+    };
+    check(
+        "at = \"/a/b\", equals = \"admin\"",
+        &[
+            r#"{"a":{"b":"admin"}}"#,
+            r#"{"a":"{\"b\": \"admin\"}"}"#,
+            r#"{"A":{"B":"admin"}}"#,
+        ],
+        &[r#"{"a":{"b":"user"}}"#, r#"{"a":"admin"}"#],
+    )
+    .await;
+    check(
+        "at = \"/a\", equals = true",
+        &[
+            r#"{"a":"yes"}"#,
+            r#"{"a":"on"}"#,
+            r#"{"a":"t"}"#,
+            r#"{"a":1}"#,
+            r#"{"a":"1"}"#,
+        ],
+        &[r#"{"a":false}"#, r#"{"a":"no"}"#, r#"{"a":"maybe"}"#],
+    )
+    .await;
+    check(
+        "at = \"/a/*\", matches = \"^/etc\"",
+        &[
+            r#"{"a":["/tmp","/etc/x"]}"#,
+            r#"{"a":"[\"/etc/x\"]"}"#,
+            r#"{"a":{"k":["/etc/x"]}}"#,
+        ],
+        &[r#"{"a":["/tmp"]}"#],
+    )
+    .await;
+    check(
+        "at = \"/a\", min = 100",
+        &[
+            r#"{"a":"1_000"}"#,
+            r#"{"a":"nan"}"#,
+            r#"{"a":" 1e3 "}"#,
+            r#"{"a":"\u0e51\u0e50\u0e50"}"#,
+        ],
+        &[r#"{"a":"99"}"#, r#"{"a":true}"#],
+    )
+    .await;
+}
+
 /// A rule is about the tools that it names, and can be observed on its own.
 #[tokio::test]
 pub(crate) async fn tools_of_a_rule_and_its_observation() {

@@ -80,6 +80,40 @@ async fn a_call_that_does_not_match_is_refused() {
     }
 }
 
+/// Without a word on it, arguments are checked of the tools that argument rules may refuse.
+#[tokio::test]
+async fn tools_with_argument_rules_are_checked_by_default() {
+    let rule = |more: &str| {
+        format!(
+            "args = [{{ name = \"r\", tools = [\"x/echo\"], at = \"/page\", equals = 7{more} }}]\n"
+        )
+    };
+    let wrong = r#"{"owner":"acme","page":"many"}"#;
+    for (rule, validate, is_refused) in [
+        (rule(""), "", true),
+        (rule(""), "validate = \"off\"", false),
+        (rule(", observe = true"), "", false),
+        (rule("") + "observe = [\"args\"]\n", "", false),
+        (String::new(), "", false),
+    ] {
+        let server = Server::start().await;
+        let tools = format!(
+            r#"[{{"name":"echo","inputSchema":{SCHEMA}}},{{"name":"other","inputSchema":{SCHEMA}}}]"#
+        );
+        server.backend.set_list("tools/list", tools);
+        let terms = format!("[governance]\nprice = \"0\"\n{rule}");
+        let stage = Stage::with(server, &terms, validate).await;
+        let answer = stage.call(wrong).await;
+        if is_refused {
+            assert_eq!(code_of(&answer), "INVALID_ARGUMENTS");
+        } else {
+            answer.value();
+        }
+        stage.call_tool("mcp_x_other", wrong).await.value();
+        stage.stop().await;
+    }
+}
+
 /// A call without arguments has none, which may be what a tool takes.
 #[tokio::test]
 async fn arguments_may_be_absent() {

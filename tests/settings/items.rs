@@ -131,6 +131,7 @@ pub(crate) async fn tags() {
 pub(crate) async fn validate() {
     let strict = r#"[{"name":"echo","inputSchema":{"type":"object","required":["x"]}}]"#;
     for (mode, passes, counted) in [
+        ("auto", true, Value::Null),
         ("off", true, Value::Null),
         ("report", true, json!([1, 0])),
         ("refuse", false, json!([0, 1])),

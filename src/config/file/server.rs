@@ -182,7 +182,7 @@ impl Default for Server {
             balance: Balance::Failover,
             ejection: Ejection::default(),
             route: Vec::new(),
-            validate: Validate::Off,
+            validate: Validate::Auto,
             price: None,
             budget: None,
             rate: None,

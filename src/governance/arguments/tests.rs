@@ -4,6 +4,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+
+mod lax;
+
 use crate::{governance::policy::ItemKind, names::ServerName};
 
 #[test]
@@ -22,7 +25,6 @@ fn conditions_decide() {
         (json!({"equals": "x"}), r#"{"a":"\u0078"}"#, true),
         (json!({"equals": "x"}), r#"{"\u0061":"x"}"#, true),
         (json!({"equals": "x"}), r#"{"a":"y"}"#, false),
-        (json!({"equals": "1"}), r#"{"a":1}"#, false),
         (json!({"equals": true}), r#"{"a":true}"#, true),
         (json!({"equals": true}), r#"{"a":false}"#, false),
         (json!({"equals": false}), r#"{"a":false}"#, true),
@@ -43,11 +45,6 @@ fn conditions_decide() {
             r#"{"a":[1.0,{"b":2}]}"#,
             true,
         ),
-        (
-            json!({"equals": [1, {"b": 2}]}),
-            r#"{"a":[1,{"b":2,"c":3}]}"#,
-            false,
-        ),
         (json!({"equals": [1]}), r#"{"a":[1,2]}"#, false),
         (json!({"one_of": ["x", "y"]}), r#"{"a":"y"}"#, true),
         (json!({"one_of": ["x", null]}), r#"{"a":null}"#, true),
@@ -55,7 +52,6 @@ fn conditions_decide() {
         (json!({"matches": "^[a-z]+$"}), r#"{"a":"abc"}"#, true),
         (json!({"matches": "b"}), r#"{"a":"abc"}"#, true),
         (json!({"matches": "^[a-z]+$"}), r#"{"a":"ab1"}"#, false),
-        (json!({"matches": "1"}), r#"{"a":1}"#, false),
         (json!({"min": 1}), r#"{"a":1}"#, true),
         (json!({"min": 1}), r#"{"a":0.99}"#, false),
         (json!({"max": 0.1}), r#"{"a":0.1}"#, true),
@@ -72,27 +68,306 @@ fn conditions_decide() {
 
 /// A server may convert it, or may not: neither kind of rule lets it pass.
 #[test]
-fn a_string_that_spells_a_number_counts_as_both() {
+#[expect(clippy::too_many_lines, reason = "tables")]
+fn what_a_server_may_convert_counts_as_both() {
     let check = |condition: Value, value: &str, expect: [bool; 2]| {
-        let params = format!(r#"{{"arguments":{{"a":"{value}"}}}}"#);
+        let params = format!(r#"{{"arguments":{{"a":{value}}}}}"#);
         let found = ["allow", "refuse"]
             .map(|action| refuses(&[rule("/a", action, condition.clone())], &params));
         assert_eq!(found, expect, "{condition} and {value}");
     };
     for spelled in [
-        "4", " 4 ", "+4", "0_4", "4.0", "40e-1", "\\u0034", "0x4", "0b100", "\u{664}", ".4e1",
+        "4",
+        " 4 ",
+        "+4",
+        "0_4",
+        "4.0",
+        "40e-1",
+        "\\u0034",
+        "0x4",
+        "0b100",
+        "\u{664}",
+        ".4e1",
+        "\u{1d7f0}",
+        "\u{2003}4\u{a0}",
+        "4d",
+        "0x1p2",
+        "\\\"4\\\"",
     ] {
-        check(json!({"max": 5}), spelled, [true, true]);
-        check(json!({"equals": 4}), spelled, [true, true]);
-        check(json!({"max": 3}), spelled, [true, false]);
+        let spelled = format!("\"{spelled}\"");
+        check(json!({"max": 5}), &spelled, [true, true]);
+        check(json!({"equals": 4}), &spelled, [true, true]);
+        check(json!({"max": 3}), &spelled, [true, false]);
     }
-    for other in ["four", "", "4 5", "0x"] {
+    for other in [r#""four""#, r#""4 5""#, r#""0x""#] {
         check(json!({"max": 5}), other, [true, false]);
     }
-    check(json!({"min": 5}), "-Infinity", [true, false]);
-    check(json!({"min": 5}), "Infinity", [true, true]);
-    check(json!({"one_of": ["4"]}), "4", [false, true]);
-    check(json!({"matches": "^[0-9]$"}), "4", [false, true]);
+    check(json!({"min": 5}), r#""-Infinity""#, [true, false]);
+    check(json!({"min": 5}), r#""Infinity""#, [true, true]);
+    for nan in [r#""nan""#, r#"" NaN""#, r#""\"NaN\"""#] {
+        check(json!({"min": 5}), nan, [true, true]);
+        check(json!({"min": 5, "max": 6}), nan, [true, true]);
+    }
+    check(json!({"one_of": ["4"]}), r#""4""#, [false, true]);
+    check(json!({"matches": "^[0-9]$"}), r#""4""#, [false, true]);
+    check(json!({"matches": "1"}), "1", [true, true]);
+    check(json!({"equals": "1"}), "1", [true, true]);
+    check(json!({"equals": "admin"}), r#"" admin\n""#, [true, true]);
+    check(json!({"max": 1}), "true", [true, true]);
+    check(json!({"equals": 0}), "1e-400", [true, true]);
+    check(
+        json!({"equals": 9_007_199_254_740_992_i64}),
+        "9007199254740993",
+        [true, true],
+    );
+    for (value, truth) in [
+        (r#""true""#, true),
+        (r#""TRUE""#, true),
+        (r#""yes""#, true),
+        (r#""On""#, true),
+        (r#""1""#, true),
+        (r#""t""#, true),
+        (r#""y""#, true),
+        (r#""enabled""#, true),
+        ("1", true),
+        ("1.0", true),
+        ("2", true),
+        (r#"" true ""#, true),
+        (r#""\"true\"""#, true),
+        (r#""false""#, false),
+        (r#""No""#, false),
+        (r#""off""#, false),
+        (r#""0""#, false),
+        (r#""f""#, false),
+        (r#""n""#, false),
+        (r#""disabled""#, false),
+        ("0", false),
+        ("0.0", false),
+        ("-0", false),
+    ] {
+        check(json!({"equals": truth}), value, [true, true]);
+        check(json!({"equals": !truth}), value, [true, false]);
+    }
+    check(json!({"one_of": [null]}), r#""null""#, [true, true]);
+    for spelled in [
+        r#""{\"b\":2}""#,
+        r#"" {\"b\":2} ""#,
+        r#""\"{\\\"b\\\":2}\"""#,
+        r#""{\"B\":\"2\"}""#,
+        r#"{"b":2,"c":3}"#,
+        r#"{"b":"0x2"}"#,
+    ] {
+        check(json!({"equals": {"b": 2}}), spelled, [true, true]);
+        check(json!({"equals": {"b": 3}}), spelled, [true, false]);
+    }
+    check(
+        json!({"equals": [true, {"b": 2}]}),
+        r#""[\"on\", \"{\\\"b\\\":2.0}\"]""#,
+        [true, true],
+    );
+    check(json!({"equals": ["NaN"]}), r#""[NaN]""#, [true, true]);
+}
+
+/// Text that reads as nothing or as a list is no text to a server that reads it.
+#[test]
+fn what_is_allowed_is_so_however_it_is_read() {
+    let check = |condition: Value, value: &str, refused: bool| {
+        let params = format!(r#"{{"arguments":{{"a":{value}}}}}"#);
+        let found = refuses(&[rule("/a", "allow", condition.clone())], &params);
+        assert_eq!(found, refused, "{condition} and {value}");
+    };
+    let word = || json!({"matches": "[a-z]"});
+    check(word(), r#""null""#, true);
+    check(word(), r#""[\"a\"]""#, true);
+    check(word(), r#""{\"a\":1}""#, true);
+    check(word(), r#""\"A\"""#, true);
+    check(word(), r#""\"a\"""#, false);
+    check(word(), r#""true""#, true);
+    check(word(), r#""yes""#, false);
+    check(word(), r#""{a""#, false);
+    check(json!({"one_of": ["null", "x"]}), r#""null""#, false);
+}
+
+#[test]
+fn what_the_schema_wants_decides() {
+    let check = |at: &str, action: &str, condition: Value, schema: Value, arguments: &str| {
+        let rules = rules(&[rule(at, action, condition)]);
+        let params = Raw::parse(format!(r#"{{"arguments":{arguments}}}"#)).unwrap();
+        let about = rules.about(&item("pay"), Some(&Raw::from_value(&schema)));
+        !rules.check(&about, Some(&params)).refused.is_empty()
+    };
+    let of = |schema: Value| json!({"type": "object", "properties": {"a": schema}});
+    let text = || of(json!({"type": ["string", "null"]}));
+    let word = || json!({"matches": "[a-z]"});
+    assert!(!check("/a", "allow", word(), text(), r#"{"a":"null"}"#));
+    let optional = json!({"anyOf": [{"type": "string"}, {"$ref": "#/$defs/x"}]});
+    let mut other = of(optional);
+    other["$defs"] = json!({"x": {"type": "object"}});
+    assert!(check("/a", "allow", word(), other, r#"{"a":"null"}"#));
+    let truth = || json!({"equals": true});
+    let boolean = || of(json!({"type": "boolean"}));
+    assert!(check("/a", "refuse", truth(), boolean(), r#"{"a":"no"}"#));
+    assert!(check("/a", "refuse", truth(), boolean(), r#"{"a":[]}"#));
+    assert!(!check("/a", "refuse", truth(), boolean(), r#"{"a":""}"#));
+    assert!(!check("/a", "refuse", truth(), text(), r#"{"a":"no"}"#));
+    let integer = || of(json!({"type": "integer"}));
+    assert!(check(
+        "/a",
+        "refuse",
+        json!({"equals": 5}),
+        integer(),
+        r#"{"a":5.9}"#
+    ));
+    assert!(check(
+        "/a",
+        "refuse",
+        json!({"equals": 0}),
+        integer(),
+        r#"{"a":""}"#
+    ));
+    assert!(check(
+        "/a",
+        "refuse",
+        json!({"equals": 5}),
+        integer(),
+        r#"{"a":["5"]}"#
+    ));
+    let number = || of(json!({"type": "number"}));
+    assert!(!check(
+        "/a",
+        "refuse",
+        json!({"equals": 5}),
+        number(),
+        r#"{"a":5.9}"#
+    ));
+    let path = || json!({"matches": "^/etc"});
+    assert!(check(
+        "/a",
+        "refuse",
+        path(),
+        text(),
+        r#"{"a":["/etc/shadow"]}"#
+    ));
+    let list = of(json!({"type": "array", "items": {"type": "string"}}));
+    assert!(check(
+        "/a/*",
+        "refuse",
+        path(),
+        list,
+        r#"{"a":["x", ["/etc/shadow"]]}"#
+    ));
+}
+
+#[test]
+fn what_stands_where_a_server_finds_it_is_found() {
+    let check = |at: &str, arguments: &str, found: bool| {
+        let condition = json!({"equals": "x"});
+        let refused = refuses(
+            &[rule(at, "refuse", condition)],
+            &format!(r#"{{"arguments":{arguments}}}"#),
+        );
+        assert_eq!(refused, found, "{at} in {arguments}");
+    };
+    for arguments in [
+        r#"{"a":{"b":"x"}}"#,
+        r#"{"a":"{\"b\":\"x\"}"}"#,
+        r#"{"a":" \"{\\\"b\\\":\\\"x\\\"}\" "}"#,
+        r#"{"a":"{\"n\":NaN,\"b\":\"x\"}"}"#,
+        r#"{"A":{"B":"x"}}"#,
+        r#"{"\uff41":{"b":"x"}}"#,
+        r#"{"a":{"b":"y"},"a_":{"b":"x"}}"#,
+        r#"{"a":["x"]}"#,
+        r#"{"a":"[\"y\",\"x\"]"}"#,
+        r#"{"a":"{\"b\":\"y\",\"b\":\"y\"}"}"#,
+        r#"{"a":"{\"b\":'x'}"}"#,
+    ] {
+        check("/a/b", arguments, true);
+    }
+    for arguments in [
+        r#"{"a":"x"}"#,
+        r#"{"a":"{\"b\":\"y\"}"}"#,
+        r#"{"a":{"B":"y"}}"#,
+    ] {
+        check("/a/b", arguments, false);
+    }
+    check("/role_name", r#"{"roleName":"x"}"#, true);
+    check("/roleName", r#"{"role_name":"x"}"#, true);
+    check("/roleName", r#"{"role-name":"x"}"#, true);
+    check("/roleName", r#"{"rolename2":"x"}"#, false);
+    for arguments in [
+        r#"{"a":["y","x"]}"#,
+        r#"{"a":[["y",["x"]]]}"#,
+        r#"{"a":{"k":"x"}}"#,
+        r#"{"a":[{"k":{"l":["x"]}}]}"#,
+        r#"{"a":"x"}"#,
+        r#"{"a":"[\"x\"]"}"#,
+        r#"{"a":["[\"x\"]"]}"#,
+        r#"{"a":["\"x\""]}"#,
+        r#"{"a":"[broken"}"#,
+    ] {
+        check("/a/*", arguments, true);
+    }
+    check("/a/*", r#"{"a":[["y"],{"x":"y"}],"b":"x"}"#, false);
+    for arguments in [
+        r#"{"a":[{"k":"y"},{"k":"x"}]}"#,
+        r#"{"a":[[{"k":"x"}]]}"#,
+        r#"{"a":{"z":{"k":"x"}}}"#,
+        r#"{"a":{"k":"x"}}"#,
+        r#"{"a":["{\"k\":\"x\"}"]}"#,
+        r#"{"a":["[{\"k\":\"x\"}]"]}"#,
+    ] {
+        check("/a/*/k", arguments, true);
+    }
+    check("/a/*/k", r#"{"a":[{"j":"x"}]}"#, false);
+    check("/a/0", r#"{"a":"x"}"#, true);
+    check("/a/0", r#"{"a":"[\"x\"]"}"#, true);
+    check("/a/1", r#"{"a":"x"}"#, false);
+}
+
+#[test]
+fn every_element_must_be_allowed() {
+    let check = |arguments: &str, refused: bool| {
+        let found = refuses(
+            &[rule("/a/*", "allow", json!({"matches": "^/tmp/"}))],
+            &format!(r#"{{"arguments":{arguments}}}"#),
+        );
+        assert_eq!(found, refused, "{arguments}");
+    };
+    check(r#"{"a":["/tmp/x","/tmp/y"]}"#, false);
+    check(r#"{"a":{"k":"/tmp/x"}}"#, false);
+    check(r#"{"a":[]}"#, false);
+    for other in [
+        r#"{"a":["/tmp/x","/etc"]}"#,
+        r#"{"a":[["/tmp/x"]]}"#,
+        r#"{"a":"/tmp/x"}"#,
+        r#"{"a":"[\"/tmp/x\"]"}"#,
+        "{}",
+    ] {
+        check(other, true);
+    }
+}
+
+/// Text in text, lists in lists: what leads too far is refused, and nothing takes long.
+#[test]
+fn what_leads_too_far_is_refused() {
+    let rule = |at: &str| rules(&[rule(at, "refuse", json!({"equals": "never"}))]);
+    let refuses = |at: &str, json: Value| {
+        let rules = rule(at);
+        let params = Raw::from_value(&json!({"arguments": json}));
+        let about = rules.about(&item("pay"), None);
+        !rules.check(&about, Some(&params)).refused.is_empty()
+    };
+    let lists = |depth| "[".repeat(depth) + &"]".repeat(depth);
+    assert!(!refuses("/a/*", json!({"a": lists(100)})));
+    assert!(refuses("/a/*", json!({"a": lists(1_000_000)})));
+    let deep = format!(
+        "{}{}{}",
+        "[".repeat(100),
+        "1,".repeat(50_000) + "1",
+        "]".repeat(100)
+    );
+    assert!(refuses("/*/*/*/*/*/k", json!({"a": deep})));
+    assert!(!refuses("/a/*", json!({"a": deep})));
 }
 
 #[test]
@@ -104,7 +379,7 @@ fn a_missing_value_fails_what_must_hold_and_passes_what_must_not() {
     for params in [
         r#"{"arguments":{}}"#,
         r#"{"arguments":{"a":1}}"#,
-        r#"{"arguments":{"a":[1]}}"#,
+        r#"{"arguments":{"a":[]}}"#,
         r#"{"arguments":[{"b":1}]}"#,
         r#"{"arguments":"a"}"#,
         r#"{"arguments":null}"#,
@@ -114,7 +389,7 @@ fn a_missing_value_fails_what_must_hold_and_passes_what_must_not() {
         assert!(!refuses(std::slice::from_ref(&refuse), params), "{params}");
     }
     let rules = rules(&[allow]);
-    let none = rules.check(&rules.about(&item("pay")), None);
+    let none = rules.check(&rules.about(&item("pay"), None), None);
     assert_eq!(none.refused.len(), 1);
 }
 
@@ -129,8 +404,8 @@ fn pointers_lead_into_objects_and_arrays() {
     };
     check("/a/b", r#"{"a":{"b":"x"}}"#, true);
     check("/a/1", r#"{"a":["y","x"]}"#, true);
-    check("/a/01", r#"{"a":["y","x"]}"#, false);
-    check("/a/-", r#"{"a":["x"]}"#, false);
+    check("/a/01", r#"{"a":["y","z"]}"#, false);
+    check("/a/-", r#"{"a":["y"]}"#, false);
     check("/a/2", r#"{"a":["x"]}"#, false);
     check("/a/99999999999999999999999", r#"{"a":["x"]}"#, false);
     check("/1", r#"{"1":"x"}"#, true);
@@ -198,7 +473,7 @@ fn rules_are_about_their_tools_and_report_by_name() {
     let rules = rules(&[limit, watch, other]);
     let check = |tool: &str, params: &str, refused: &[&str], observed: &[&str]| {
         let params = Raw::parse(params.to_owned()).unwrap();
-        let found = rules.check(&rules.about(&item(tool)), Some(&params));
+        let found = rules.check(&rules.about(&item(tool), None), Some(&params));
         assert_eq!(found.refused, refused, "{tool}");
         assert_eq!(found.observed, observed, "{tool}");
     };
@@ -233,16 +508,16 @@ fn a_rule_that_cannot_be_used_is_named() {
 }
 
 proptest! {
-    /// Whatever the arguments are, a value is allowed exactly when it is not refused, unless there
-    /// is none or readers differ.
+    /// Whatever the arguments are, a value is allowed exactly when it is the one that is meant, which is
+    /// never let pass by a rule that refuses it.
     #[test]
-    fn allow_and_refuse_are_opposites(value in value(), other in value()) {
+    fn what_is_allowed_is_what_is_refused(value in value(), other in value()) {
         let params = json!({"arguments": {"a": value}}).to_string();
         let condition = json!({"one_of": [other]});
         let allowed = !refuses(&[rule("/a", "allow", condition.clone())], &params);
         let refused = refuses(&[rule("/a", "refuse", condition)], &params);
-        prop_assert_eq!(allowed, refused);
         prop_assert_eq!(allowed, value == other);
+        prop_assert!(refused || !allowed);
     }
 }
 
@@ -299,7 +574,7 @@ fn rules(rules: &[Value]) -> ArgumentRules {
 fn refuses(given: &[Value], params: &str) -> bool {
     let params = Raw::parse(params.to_owned()).unwrap();
     let rules = rules(given);
-    let found = rules.check(&rules.about(&item("pay")), Some(&params));
+    let found = rules.check(&rules.about(&item("pay"), None), Some(&params));
     !found.refused.is_empty()
 }
 

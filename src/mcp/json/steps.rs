@@ -40,6 +40,13 @@ pub struct Steps<'a> {
     is_value: bool,
 }
 
+impl Steps<'_> {
+    /// Where the last step ended; of an object or an array that began, after its bracket.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+}
+
 impl Iterator for Steps<'_> {
     type Item = Step;
 

@@ -1,0 +1,340 @@
+//! Where a rule looks: JSON pointers (RFC 6901) in which `*` stands for every element.
+//!
+//! What servers convert, a rule that refuses follows too: text that is JSON is looked into, and a value
+//! that stands where a list belongs counts as its one element. A rule that allows follows what is written,
+//! so that it fails where a server might read something else.
+
+use icu_normalizer::ComposingNormalizerBorrowed;
+
+use super::{Unusable, is_doubled_within};
+use crate::mcp::{
+    Raw,
+    json::{self, Member, Step},
+};
+
+/// How often one rule may go through the bytes of a call, and bytes on top of that; what leads further
+/// cannot be judged. Only lists in lists under several `*` lead as far.
+const WALKS_MAX: usize = 16;
+const WALKED_BYTES: usize = 1 << 25;
+/// Nesting of JSON that stands in a text; what is deeper cannot be judged.
+const DEPTH_MAX: usize = 128;
+
+/// A pointer, ready to follow.
+#[derive(Debug)]
+pub(super) struct Pointer(Vec<Token>);
+
+/// One step of a pointer.
+#[derive(Debug)]
+pub(super) enum Token {
+    /// `*`: every element of an array, also of arrays in it, and every member of an object. At the end of a
+    /// pointer everything below.
+    Each,
+    /// A member of an object, or an element of an array.
+    Name(Name),
+}
+
+/// The name of a member.
+#[derive(Debug)]
+pub(super) struct Name {
+    pub(super) text: String,
+    /// What it is to those who take names loosely, see [`loose`].
+    loose: String,
+    /// The element that it is of an array: digits without leading zeros.
+    pub(super) index: Option<usize>,
+}
+
+/// What stands at a place.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place<'a> {
+    /// Nothing.
+    Missing,
+    /// What servers read differently, or cannot be judged: more than one member has the name, or a text
+    /// begins as JSON and is none.
+    Unclear,
+    /// This value.
+    Value(&'a [u8]),
+}
+
+impl Pointer {
+    /// Reads the text of a pointer.
+    pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
+        if text.is_empty() {
+            return Ok(Self(Vec::new()));
+        }
+        let rest = text.strip_prefix('/').ok_or(Unusable::Pointer)?;
+        rest.split('/')
+            .map(Token::parse)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Its steps.
+    pub(super) fn tokens(&self) -> &[Token] {
+        &self.0
+    }
+
+    /// Whether `test` holds of anything that it leads to from the value `json`; where `is_lax`, of anything
+    /// that it leads a server to which converts values.
+    pub(super) fn any(
+        &self,
+        json: &[u8],
+        is_lax: bool,
+        test: &mut dyn FnMut(Place<'_>) -> bool,
+    ) -> bool {
+        let left = WALKS_MAX * json.len() + WALKED_BYTES;
+        Walk { is_lax, left, test }.any(json, &self.0)
+    }
+}
+
+impl Token {
+    fn parse(token: &str) -> Result<Self, Unusable> {
+        if token == "*" {
+            return Ok(Self::Each);
+        }
+        let mut parts = token.split('~');
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            match part.as_bytes().first() {
+                Some(b'0') => text.push('~'),
+                Some(b'1') => text.push('/'),
+                Some(_) | None => return Err(Unusable::Pointer),
+            }
+            text.push_str(&part[1..]);
+        }
+        Ok(Self::Name(Name::new(text)))
+    }
+
+    /// Whether a value that is no list may be taken for the element that this names.
+    fn takes_single(&self) -> bool {
+        match self {
+            Self::Each => true,
+            Self::Name(name) => name.index == Some(0),
+        }
+    }
+}
+
+impl Name {
+    pub(super) fn new(text: String) -> Self {
+        let is_index = !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+            && (text == "0" || !text.starts_with('0'));
+        Self {
+            loose: loose(&text),
+            // One that no machine counts to is of no array.
+            index: is_index.then(|| text.parse().unwrap_or(usize::MAX)),
+            text,
+        }
+    }
+
+    /// Whether a server may take `member` for it.
+    pub(super) fn may_be(&self, json: &[u8], member: &Member) -> bool {
+        if member.is_alike(json, &self.text) {
+            return true;
+        }
+        let quoted = &json[member.key.clone()];
+        // Spelling takes bytes away, and adds none to letters.
+        let is_longer = quoted.len() > self.loose.len() + 2 || !quoted.is_ascii();
+        (is_longer || self.loose.len() < self.text.len())
+            && json::text(quoted).is_some_and(|key| loose(&key) == self.loose)
+    }
+}
+
+/// `key` as those read it who know members by several names: in compatibility form (NFKC), without case,
+/// and with `snake_case`, `kebab-case` and `camelCase` as one.
+fn loose(key: &str) -> String {
+    let composed = ComposingNormalizerBorrowed::new_nfkc().normalize(key);
+    let mut letters = json::without_case(&composed);
+    letters.retain(|c| !matches!(c, '_' | '-' | ' '));
+    letters
+}
+
+/// A way through the arguments of a call.
+struct Walk<'w> {
+    is_lax: bool,
+    left: usize,
+    test: &'w mut dyn FnMut(Place<'_>) -> bool,
+}
+
+impl Walk<'_> {
+    fn any(&mut self, json: &[u8], path: &[Token]) -> bool {
+        let Some((token, rest)) = path.split_first() else {
+            return (self.test)(Place::Value(json));
+        };
+        let Some(left) = self.left.checked_sub(json.len()) else {
+            return (self.test)(Place::Unclear);
+        };
+        self.left = left;
+        let found = match (json.first(), token) {
+            (Some(b'{' | b'['), Token::Each) => self.each(json, path),
+            (Some(b'{'), Token::Name(name)) => self.member(json, name, rest),
+            (Some(b'['), Token::Name(name)) => return self.element(json, name, rest),
+            (Some(b'"'), _) => self.in_text(json, path) || (self.test)(Place::Missing),
+            _ => (self.test)(Place::Missing),
+        };
+        let is_single = self.is_lax && token.takes_single() && json.first() != Some(&b'[');
+        found || is_single && self.any(json, rest)
+    }
+
+    /// All that is in an array or object.
+    fn each(&mut self, json: &[u8], path: &[Token]) -> bool {
+        let rest = &path[1..];
+        if rest.is_empty() && self.is_lax {
+            return self.below(json);
+        }
+        if json.first() == Some(&b'{') {
+            let mut members = json::members(json, 0);
+            return members.any(|member| self.any(&json[member.value], rest));
+        }
+        json::elements(json, 0).any(|span| {
+            let element = &json[span];
+            self.any(element, rest) || self.is_lax && self.in_list(element, path)
+        })
+    }
+
+    /// The elements of a list in a list.
+    fn in_list(&mut self, json: &[u8], path: &[Token]) -> bool {
+        if json.first() == Some(&b'[') {
+            return self.any(json, path);
+        }
+        match Decoded::of(json) {
+            Decoded::Json(inner) => self.in_list(inner.as_bytes(), path),
+            Decoded::Broken | Decoded::Plain => false,
+        }
+    }
+
+    /// Everything in an array or object, however deep, looked at once.
+    fn below(&mut self, json: &[u8]) -> bool {
+        if is_doubled_within(json) {
+            return (self.test)(Place::Unclear);
+        }
+        let mut open = Vec::new();
+        let mut steps = json::steps(json);
+        while let Some(step) = steps.next() {
+            let span = match step {
+                Step::Object | Step::Array => {
+                    open.push(steps.position() - 1);
+                    continue;
+                }
+                Step::Key(_) => continue,
+                Step::Plain(span) => span,
+                // The outermost is not in itself.
+                Step::End => match open.pop().filter(|_| !open.is_empty()) {
+                    Some(start) => start..steps.position(),
+                    None => continue,
+                },
+            };
+            let value = &json[span];
+            let is_found = (self.test)(Place::Value(value));
+            if is_found || value.first() == Some(&b'"') && self.below_text(value) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn below_text(&mut self, json: &[u8]) -> bool {
+        match Decoded::of(json) {
+            Decoded::Json(inner) if inner.as_bytes().first() == Some(&b'"') => {
+                self.below_text(inner.as_bytes())
+            }
+            Decoded::Json(inner) => self.below(inner.as_bytes()),
+            Decoded::Broken | Decoded::Plain => false,
+        }
+    }
+
+    fn member(&mut self, json: &[u8], name: &Name, rest: &[Token]) -> bool {
+        let (mut alike, mut is_exact) = (0, false);
+        for member in json::members(json, 0).filter(|member| name.may_be(json, member)) {
+            alike += usize::from(member.is_alike(json, &name.text));
+            is_exact |= member.is(json, &name.text);
+            if self.any(&json[member.value], rest) {
+                return true;
+            }
+        }
+        alike > 1 && (self.test)(Place::Unclear) || !is_exact && (self.test)(Place::Missing)
+    }
+
+    fn element(&mut self, json: &[u8], name: &Name, rest: &[Token]) -> bool {
+        if let Some(index) = name.index {
+            return match json::elements(json, 0).nth(index) {
+                Some(span) => self.any(&json[span], rest),
+                None => (self.test)(Place::Missing),
+            };
+        }
+        // Some take the elements of an array for the members of an object, in the order of these.
+        let mut elements = json::elements(json, 0);
+        self.is_lax && elements.any(|span| self.any(&json[span], rest))
+            || (self.test)(Place::Missing)
+    }
+
+    fn in_text(&mut self, json: &[u8], path: &[Token]) -> bool {
+        if !self.is_lax {
+            return false;
+        }
+        match Decoded::of(json) {
+            Decoded::Json(inner) => self.any(inner.as_bytes(), path),
+            Decoded::Broken => (self.test)(Place::Unclear),
+            Decoded::Plain => false,
+        }
+    }
+}
+
+/// What a string of JSON holds.
+pub(super) enum Decoded {
+    /// JSON, which a server may read.
+    Json(Raw),
+    /// What begins as an array or object and cannot be read, or what is no text.
+    Broken,
+    /// Something else.
+    Plain,
+}
+
+impl Decoded {
+    pub(super) fn of(json: &[u8]) -> Self {
+        if json.first() != Some(&b'"') {
+            return Self::Plain;
+        }
+        let Some(text) = json::text(json) else {
+            return Self::Broken;
+        };
+        let text = super::number::trimmed(&text);
+        // Numbers are read where they are compared.
+        let is_list = text.starts_with(['{', '[']);
+        let is_word = matches!(text, "null" | "true" | "false");
+        if !is_list && !is_word && !text.starts_with('"') {
+            return Self::Plain;
+        }
+        let parsed = Raw::parse(text.to_owned()).or_else(|_| Raw::parse(without_nan(text)));
+        match parsed {
+            Ok(inner) if !json::is_deeper(inner.as_bytes(), DEPTH_MAX) => Self::Json(inner),
+            Ok(_) => Self::Broken,
+            Err(_) if is_list => Self::Broken,
+            Err(_) => Self::Plain,
+        }
+    }
+}
+
+/// `text` with strings for the numbers that Python reads and writes, and JSON does not have.
+fn without_nan(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['"', 'N', 'I', '-']) {
+        let (before, found) = rest.split_at(at);
+        out.push_str(before);
+        let word = ["NaN", "Infinity", "-Infinity"];
+        let word = word.into_iter().find(|word| found.starts_with(word));
+        let length = match word {
+            Some(word) => {
+                out.extend(["\"", word, "\""]);
+                rest = &found[word.len()..];
+                continue;
+            }
+            None if found.starts_with('"') => json::skip_string(found.as_bytes(), 0),
+            None => 1,
+        };
+        out.push_str(&found[..length]);
+        rest = &found[length..];
+    }
+    out.push_str(rest);
+    out
+}

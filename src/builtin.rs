@@ -15,6 +15,7 @@ mod guide;
 mod id;
 mod json;
 mod jsonpath;
+mod lines;
 mod pattern;
 #[cfg(test)]
 mod testing;
@@ -25,21 +26,21 @@ use std::sync::Arc;
 
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult,
-    ContentBlock, GetPromptRequestParams, GetPromptResponse, Implementation, JsonObject,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities,
-    ServerConfig, Tool,
+    ContentBlock, CustomRequest, CustomResult, ErrorCode, GetPromptRequestParams,
+    GetPromptResponse, Implementation, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ReadResourceRequestParams,
+    ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{
     QuitReason, RequestContext, RoleServer, ServerInitializeError, serve_server_with_ct,
 };
-use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::{ErrorData, ServerHandler};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
+use self::lines::{Lines, UNREADABLE};
 use self::tools::{Entry, Weight};
 
 /// Serves the toolbox on one in-process connection until the peer closes it or `stop` is cancelled.
@@ -57,10 +58,8 @@ pub async fn serve<S>(stream: S, stop: CancellationToken) -> Result<(), Error>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (read, write) = tokio::io::split(stream);
-    // The peer is this process, which has read and bounded the message already; a line dropped for
-    // its length would leave its call without an answer.
-    let transport = AsyncRwTransport::new_server(read, write).with_max_line_length(usize::MAX);
+    // The peer is this process, which has read and bounded the message already.
+    let transport = Lines::of(stream);
     // rmcp cancels the token it was given when the connection ends, and `stop` belongs to the
     // caller.
     let opening = serve_server_with_ct(Toolbox::new(), transport, stop.child_token());
@@ -161,6 +160,22 @@ impl ServerHandler for Toolbox {
     ) -> Result<ListToolsResult, ErrorData> {
         refuse_cursor(request)?;
         Ok(ListToolsResult::with_all_items(tools::list()))
+    }
+
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method == UNREADABLE {
+            let message = "the request cannot be read: a member is of the wrong type, or missing";
+            return Err(ErrorData::invalid_params(message, None));
+        }
+        Err(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            request.method,
+            None,
+        ))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

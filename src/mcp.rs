@@ -16,6 +16,7 @@ pub mod revision;
 pub mod sse;
 pub mod tasks;
 pub mod trace;
+pub mod types;
 
 pub use envelope::{Id, Message, Notification, Outcome, Request, Response};
 pub use error::RpcError;

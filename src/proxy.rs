@@ -29,7 +29,7 @@ use crate::{
     config::{Config, Limits},
     discovery::Board,
     governance::{Ending, Governance, Sight, Ticket},
-    mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error},
+    mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error, types},
     names::{Scope, ServerName},
     router,
     session::{
@@ -223,6 +223,10 @@ impl Proxy {
         if call.client.era() == Era::Legacy && !call.method.is_legacy() {
             return Err(router::unknown_method(&call.method).to_raw());
         }
+        let checked = types::check(&call.method, call.params.as_ref());
+        if let Err(error) = checked {
+            return Box::pin(self.turn_down(&call, error)).await;
+        }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
             Method::ToolsList => Box::pin(self.list(&call, Kind::Tools)).await,
@@ -257,6 +261,20 @@ impl Proxy {
         let session_ended = call.ended.clone();
         let ending = whatever_happens(self.attempt(call, &mut ticket)).await;
         let ending = self.explained(ending, session_ended.as_ref());
+        self.governance.settle(ticket, ending).await
+    }
+
+    /// Refuses a request of which a server could not read what the specification says how to write.
+    async fn turn_down(&self, call: &Call, error: RpcError) -> Outcome {
+        if !is_for_servers(&call.method) {
+            return Err(error.to_raw());
+        }
+        let ticket = self.governance.open(call);
+        let ending = Ending::Failed {
+            error,
+            delivered: false,
+            reason: "malformed",
+        };
         self.governance.settle(ticket, ending).await
     }
 

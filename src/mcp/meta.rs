@@ -40,7 +40,7 @@ pub struct Meta {
     pub client_capabilities: Option<Range<usize>>,
     /// See [`LOG_LEVEL`].
     pub log_level: Option<Range<usize>>,
-    /// Whether something else is there, or one of these more than once.
+    /// Whether something else is there, or one of these more than once or of another type.
     has_other: bool,
 }
 
@@ -76,7 +76,8 @@ impl Meta {
         for member in json::members(json, span.start) {
             // A key that has no text is none of those that are looked for.
             let key = json::text(&json[member.key]);
-            meta.note(key.as_deref().unwrap_or_default(), member.value);
+            let first = json.get(member.value.start);
+            meta.note(key.as_deref().unwrap_or_default(), member.value, first);
         }
         meta.span = Some(span);
         meta
@@ -88,29 +89,31 @@ impl Meta {
         let mut meta = Self::none();
         let end = check::object_end(params, at, |key, value| {
             let end = check::value_end(params.as_bytes(), value)?;
-            meta.note(key, value..end);
+            meta.note(key, value..end, params.as_bytes().get(value));
             Some(end)
         })?;
         meta.span = Some(at..end);
         Some((meta, end))
     }
 
-    fn note(&mut self, key: &str, value: Range<usize>) {
-        let slot = match key {
-            PROGRESS_TOKEN => &mut self.progress_token,
-            VERSION => &mut self.version,
-            CLIENT_INFO => &mut self.client_info,
-            CLIENT_CAPABILITIES => &mut self.client_capabilities,
-            LOG_LEVEL => &mut self.log_level,
+    /// Notes a member, and how its value begins.
+    fn note(&mut self, key: &str, value: Range<usize>, first: Option<&u8>) {
+        let (slot, begins) = match key {
+            PROGRESS_TOKEN => (&mut self.progress_token, &b"\"-0123456789"[..]),
+            VERSION => (&mut self.version, &b"\""[..]),
+            CLIENT_INFO => (&mut self.client_info, &b"{"[..]),
+            CLIENT_CAPABILITIES => (&mut self.client_capabilities, &b"{"[..]),
+            LOG_LEVEL => (&mut self.log_level, &b"\""[..]),
             _ => {
                 self.has_other = true;
                 return;
             }
         };
-        self.has_other |= slot.replace(value).is_some();
+        let is_of_type = first.is_some_and(|first| begins.contains(first));
+        self.has_other |= slot.replace(value).is_some() || !is_of_type;
     }
 
-    /// Whether nothing is there but these parts, each once.
+    /// Whether nothing is there but these parts, each once and of its type.
     pub(super) fn is_usual(&self) -> bool {
         !self.has_other
     }

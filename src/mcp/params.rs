@@ -33,7 +33,7 @@ impl Params {
         let (mut name, mut name_is_doubled, mut meta) = (None, false, None);
         let mut keys = Keys::default();
         let end = check::object_end(text, 0, |key, value| {
-            keys.note(key);
+            keys.note(key, json[value..].first());
             if key == "_meta" && json[value..].first() == Some(&b'{') {
                 let (found, end) = Meta::skim(text, value)?;
                 meta = Some(Box::new(found));
@@ -77,7 +77,7 @@ impl Params {
     }
 
     /// Whether all members are among `name`, `arguments` and `_meta`, and all of that among those of
-    /// [`Meta`], each there once at most and spelled so: nobody, however he reads names, takes one of them
+    /// [`Meta`], each there once at most, of its type and spelled so: nobody, however he reads names, takes one of them
     /// for anything else, and nobody needs to look for that.
     pub fn is_usual(&self) -> bool {
         self.is_usual
@@ -98,16 +98,19 @@ impl Params {
 #[derive(Default)]
 struct Keys {
     seen: [bool; USUAL.len()],
-    /// Whether there was another, or one of these once more.
+    /// Whether there was another, or one of these once more or of another type.
     has_other: bool,
 }
 
-/// What nearly all calls consist of.
-const USUAL: [&str; 3] = ["name", "arguments", "_meta"];
+/// What nearly all calls consist of, and how each begins.
+const USUAL: [(&str, u8); 3] = [("name", b'"'), ("arguments", b'{'), ("_meta", b'{')];
 
 impl Keys {
-    fn note(&mut self, key: &str) {
-        let at = USUAL.iter().position(|usual| *usual == key);
+    /// Notes a key, and how its value begins.
+    fn note(&mut self, key: &str, first: Option<&u8>) {
+        let at = USUAL
+            .iter()
+            .position(|(usual, begins)| *usual == key && first == Some(begins));
         self.has_other |= at.is_none_or(|at| std::mem::replace(&mut self.seen[at], true));
     }
 
@@ -121,8 +124,10 @@ impl From<Raw> for Params {
     fn from(raw: Raw) -> Self {
         let json = raw.as_bytes();
         let mut keys = Keys::default();
-        members(json, 0)
-            .for_each(|member| keys.note(text(&json[member.key]).as_deref().unwrap_or("")));
+        members(json, 0).for_each(|member| {
+            let key = text(&json[member.key]);
+            keys.note(key.as_deref().unwrap_or(""), json.get(member.value.start));
+        });
         let meta = Some(Meta::walk(&raw)).filter(|meta| meta.span.is_some());
         let mut names = members(json, 0).filter(|member| member.is(json, "name"));
         let first = names.next();
@@ -243,6 +248,15 @@ mod tests {
             true,
         );
         check(r#"{"n\u0061me":"a"}"#, true);
+        for odd in [
+            r#"{"name":1}"#,
+            r#"{"arguments":[]}"#,
+            r#"{"_meta":null}"#,
+            r#"{"_meta":{"progressToken":{}}}"#,
+            r#"{"_meta":{"io.modelcontextprotocol/clientInfo":1}}"#,
+        ] {
+            check(odd, false);
+        }
         for other in [
             "task",
             "TASK",

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{Introduction, state::Opening};
-use crate::mcp::{Method, Raw, Revision, RpcError, error};
+use crate::mcp::{Method, Raw, Revision, RpcError, error, types};
 
 /// Bytes of `capabilities` and of `clientInfo` in an `initialize`: a session keeps both, in memory and
 /// in the store.
@@ -31,6 +31,7 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
             .with(json!({ "supported": legacy_revisions(), "requested": null }))
     };
     let params = params.ok_or_else(missing)?;
+    types::check(&Method::Initialize, Some(&params.clone().into()))?;
     let asked: Params<'_> = params.read().map_err(|_| missing())?;
     let revision = Revision::parse(&asked.protocol_version)
         .filter(|revision| revision.era() == crate::mcp::Era::Legacy)

@@ -23,6 +23,7 @@ mod greetings;
 mod idle;
 mod instances;
 mod listeners;
+mod malformed;
 mod neighbours;
 mod oneself;
 mod order;

@@ -1,0 +1,301 @@
+//! The types that the specification gives to members of requests.
+//!
+//! Servers on typed SDKs cannot read a request in which one of them is something else, and some never answer
+//! what they cannot read. So no such request is relayed. `null` stands for what is absent, as nearly
+//! everybody reads it.
+
+use serde_json::json;
+
+use super::{
+    Method, Params, RpcError, error,
+    json::{self, Member},
+    meta,
+};
+
+/// A type of JSON.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Type {
+    Object,
+    String,
+    /// A string or a number.
+    Token,
+}
+
+impl Type {
+    fn has(self, value: &[u8]) -> bool {
+        matches!(
+            (value.first(), self),
+            (Some(b'n'), _)
+                | (Some(b'{'), Self::Object)
+                | (Some(b'"'), Self::String | Self::Token)
+                | (Some(b'-' | b'0'..=b'9'), Self::Token)
+        )
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Object => "an object",
+            Self::String => "a string",
+            Self::Token => "a string or a number",
+        }
+    }
+}
+
+/// Members, and the type of each.
+type Members = &'static [(&'static str, Type)];
+
+/// Of params of any method.
+const PARAMS: Members = &[("_meta", Type::Object)];
+
+/// Of `_meta` in a request.
+const META: Members = &[
+    ("progressToken", Type::Token),
+    (meta::VERSION, Type::String),
+    (meta::CLIENT_INFO, Type::Object),
+    (meta::CLIENT_CAPABILITIES, Type::Object),
+    (meta::LOG_LEVEL, Type::String),
+    ("traceparent", Type::String),
+    ("tracestate", Type::String),
+    ("baggage", Type::String),
+];
+
+/// Of the capabilities of a client.
+const CAPABILITIES: Members = &[
+    ("elicitation", Type::Object),
+    ("experimental", Type::Object),
+    ("extensions", Type::Object),
+    ("roots", Type::Object),
+    ("sampling", Type::Object),
+    ("tasks", Type::Object),
+];
+
+/// Of what a client says that it is.
+const INFO: Members = &[("name", Type::String), ("version", Type::String)];
+
+/// Of what is completed, and for what.
+const REFERENCE: Members = &[
+    ("type", Type::String),
+    ("name", Type::String),
+    ("uri", Type::String),
+];
+const ARGUMENT: Members = &[("name", Type::String), ("value", Type::String)];
+
+/// Of the params of `method`.
+fn of(method: &Method) -> Members {
+    match method {
+        Method::ToolsCall => &[
+            ("name", Type::String),
+            ("arguments", Type::Object),
+            ("task", Type::Object),
+            ("requestState", Type::String),
+            ("inputResponses", Type::Object),
+        ],
+        Method::PromptsGet => &[
+            ("name", Type::String),
+            ("arguments", Type::Object),
+            ("requestState", Type::String),
+            ("inputResponses", Type::Object),
+        ],
+        Method::ResourcesRead => &[
+            ("uri", Type::String),
+            ("requestState", Type::String),
+            ("inputResponses", Type::Object),
+        ],
+        Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => &[("uri", Type::String)],
+        Method::Complete => &[
+            ("ref", Type::Object),
+            ("argument", Type::Object),
+            ("context", Type::Object),
+        ],
+        Method::PromptsList | Method::ResourcesList | Method::TemplatesList | Method::ToolsList => {
+            &[("cursor", Type::String)]
+        }
+        Method::Initialize => &[
+            ("protocolVersion", Type::String),
+            ("capabilities", Type::Object),
+            ("clientInfo", Type::Object),
+        ],
+        Method::Listen => &[("notifications", Type::Object)],
+        Method::SetLevel => &[("level", Type::String)],
+        Method::Discover | Method::Ping | Method::Other(_) => &[],
+    }
+}
+
+/// Checks the members of `params`, of a request of `method`, that every server reads.
+///
+/// # Errors
+/// `-32602`, which names the first that is of another type.
+pub fn check(method: &Method, params: Option<&Params>) -> Result<(), RpcError> {
+    let Some(params) = params else { return Ok(()) };
+    let has_inner =
+        params.meta().client_info.is_some() || params.meta().client_capabilities.is_some();
+    if params.is_usual() && !has_inner {
+        return Ok(());
+    }
+    let json = params.as_bytes();
+    for (key, members) in [("", PARAMS), ("", of(method)), ("_meta", META)] {
+        check_within(json, key, members)?;
+    }
+    for object in json::members(json, 0).filter(|member| member.is(json, "_meta")) {
+        let inner = &json[object.value];
+        check_within(inner, meta::CLIENT_INFO, INFO)?;
+        check_within(inner, meta::CLIENT_CAPABILITIES, CAPABILITIES)?;
+    }
+    let inner: &[(&str, Members)] = if *method == Method::Complete {
+        &[("ref", REFERENCE), ("argument", ARGUMENT)]
+    } else if *method == Method::Initialize {
+        &[("clientInfo", INFO), ("capabilities", CAPABILITIES)]
+    } else {
+        &[]
+    };
+    let mut inner = inner.iter();
+    inner.try_for_each(|(key, members)| check_within(json, key, members))
+}
+
+/// Checks the members of the object `key` of `json`, or of `json` itself where there is no key. Of what
+/// stands there more than once, each: servers differ in which they take.
+fn check_within(json: &[u8], key: &str, members: Members) -> Result<(), RpcError> {
+    let check =
+        |object: &[u8]| match json::members(object, 0).find_map(|it| odd(object, &it, members)) {
+            Some((name, wanted)) => Err(mistyped(key, name, wanted)),
+            None => Ok(()),
+        };
+    if key.is_empty() {
+        return check(json);
+    }
+    let mut objects = json::members(json, 0).filter(|member| member.is(json, key));
+    objects.try_for_each(|object| check(&json[object.value]))
+}
+
+/// The name and the type of `member`, where it is of another.
+fn odd(object: &[u8], member: &Member, members: Members) -> Option<(&'static str, Type)> {
+    let mut wanted = members.iter().filter(|(name, _)| member.is(object, name));
+    wanted
+        .find(|(_, wanted)| !wanted.has(&object[member.value.clone()]))
+        .copied()
+}
+
+fn mistyped(key: &str, name: &str, wanted: Type) -> RpcError {
+    let at = if key.is_empty() { "params" } else { key };
+    let message = format!("`{name}` in {at} is not {}", wanted.name());
+    RpcError::new(error::INVALID_PARAMS, message).with(json!({
+        "code": "INVALID_PARAMS",
+        "reason": "malformed",
+        "retryable": false,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mcp::Raw;
+
+    #[test]
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    fn what_is_of_another_type_is_named() {
+        let check = |method: &str, params: &str, expect: &str| {
+            let params = Params::from(Raw::parse(params.to_owned()).unwrap());
+            let found = super::check(&Method::parse(method), Some(&params));
+            let found = found.map_err(|error| (error.code, error.message.clone()));
+            match expect {
+                "" => assert_eq!(found, Ok(()), "{method} {params:?}"),
+                expect => assert_eq!(found, Err((error::INVALID_PARAMS, expect.to_owned()))),
+            }
+        };
+        for (params, expect) in [
+            (
+                r#"{"name":"a","arguments":{},"_meta":{"progressToken":1}}"#,
+                "",
+            ),
+            (
+                r#"{"name":"a","arguments":null,"_meta":null,"task":null}"#,
+                "",
+            ),
+            (
+                r#"{"_meta":{"progressToken":"x","own":[1]},"other":[1]}"#,
+                "",
+            ),
+            (r#"{"_meta":"x"}"#, "`_meta` in params is not an object"),
+            (r#"{"_meta":[]}"#, "`_meta` in params is not an object"),
+            (
+                r#"{"_meta":{},"\u005fmeta":0}"#,
+                "`_meta` in params is not an object",
+            ),
+            (
+                r#"{"arguments":[]}"#,
+                "`arguments` in params is not an object",
+            ),
+            (
+                r#"{"arguments":"{}"}"#,
+                "`arguments` in params is not an object",
+            ),
+            (r#"{"task":true}"#, "`task` in params is not an object"),
+            (r#"{"name":5}"#, "`name` in params is not a string"),
+            (
+                r#"{"requestState":{}}"#,
+                "`requestState` in params is not a string",
+            ),
+            (
+                r#"{"inputResponses":[]}"#,
+                "`inputResponses` in params is not an object",
+            ),
+            (
+                r#"{"_meta":{"progressToken":{}}}"#,
+                "`progressToken` in _meta is not a string or a number",
+            ),
+            (
+                r#"{"_meta":{"progressToken":1,"progressToken":true}}"#,
+                "`progressToken` in _meta is not a string or a number",
+            ),
+            (
+                r#"{"_meta":{"traceparent":{}}}"#,
+                "`traceparent` in _meta is not a string",
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/clientInfo":5}}"#,
+                "`io.modelcontextprotocol/clientInfo` in _meta is not an object",
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":1}}}"#,
+                "`name` in io.modelcontextprotocol/clientInfo is not a string",
+            ),
+            (
+                r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"roots":[]}}}"#,
+                "`roots` in io.modelcontextprotocol/clientCapabilities is not an object",
+            ),
+        ] {
+            check("tools/call", params, expect);
+        }
+        check(
+            "resources/read",
+            r#"{"uri":["a"]}"#,
+            "`uri` in params is not a string",
+        );
+        check(
+            "prompts/get",
+            r#"{"arguments":5}"#,
+            "`arguments` in params is not an object",
+        );
+        check(
+            "tools/list",
+            r#"{"cursor":5}"#,
+            "`cursor` in params is not a string",
+        );
+        check(
+            "completion/complete",
+            r#"{"ref":{},"argument":{"name":"a","value":5}}"#,
+            "`value` in argument is not a string",
+        );
+        check(
+            "initialize",
+            r#"{"capabilities":5}"#,
+            "`capabilities` in params is not an object",
+        );
+        check("own/method", r#"{"arguments":5}"#, "");
+        check(
+            "own/method",
+            r#"{"_meta":5}"#,
+            "`_meta` in params is not an object",
+        );
+    }
+}

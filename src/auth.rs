@@ -6,6 +6,7 @@
 
 pub mod key;
 mod roster;
+mod standing;
 
 use std::{
     collections::HashSet,
@@ -17,6 +18,7 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+pub use self::standing::Standing;
 use self::{
     key::Uses,
     roster::{Roster, Sources, has_passed},
@@ -54,6 +56,8 @@ pub struct Agent {
     pub terms: Terms,
     /// How many of its keys have been revoked or have expired; who came before the last time comes in anew.
     pub revocations: u64,
+    /// Whether who came in as this agent may stay.
+    pub standing: Standing,
 }
 
 impl Agent {
@@ -68,6 +72,7 @@ impl Agent {
             profiles: None,
             terms: Terms::default(),
             revocations: 0,
+            standing: Standing::default(),
         }
     }
 
@@ -96,6 +101,7 @@ impl Agent {
             profiles: agent.profiles.clone(),
             terms: agent.terms.clone(),
             revocations: 0,
+            standing: Standing::default(),
         }
     }
 }
@@ -111,6 +117,7 @@ impl From<StoredAgent> for Agent {
             profiles: stored.profiles,
             terms: stored.terms,
             revocations: 0,
+            standing: Standing::default(),
         }
     }
 }
@@ -244,7 +251,19 @@ impl Directory {
             return;
         }
         self.roster.store(Arc::new(roster));
+        for agent in old.agents.values() {
+            if !self.still_knows(agent) {
+                agent.standing.end();
+            }
+        }
         self.changes.send_replace(());
+    }
+
+    /// Ends what is under way for anybody, as the gateway stops.
+    pub fn dismiss_all(&self) {
+        for agent in self.roster.load().agents.values() {
+            agent.standing.end();
+        }
     }
 
     /// Whether who came in as `agent` may stay: the agent is known, and since then neither was it
@@ -465,9 +484,11 @@ mod tests {
         let why = |wrong: fn(KeyId) -> Wrong| Err(Unidentified::Wrong(wrong(KeyId::new("k1"))));
         assert_eq!(directory.identify(&headers), why(Wrong::Expired));
         assert!(!directory.still_knows(&first));
+        assert!(first.standing.token().is_cancelled());
         assert_eq!(directory.next_expiry(), None);
         directory.load(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
+        assert!(!first.standing.token().is_cancelled(), "it came in anew");
         let revoked = StoredKey {
             revoked: Some(clock::now()),
             ..key(Some("2001-01-01T00:00:00Z"))

@@ -503,6 +503,11 @@ impl Governance {
         (outcome, Ended::refused(refusal, &ticket.agent().name))
     }
 
+    /// What is said to who was shown out while a request was under way.
+    pub fn shown_out(&self) -> Raw {
+        Refusal::AgentDisabled.error(self.law.load().style).to_raw()
+    }
+
     /// Nothing, where the rule that refuses is only observed.
     fn unless_observed(
         &self,

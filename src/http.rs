@@ -35,7 +35,7 @@ use crate::{
     mcp::{GatewayId, RpcError, envelope, error, gateway::GATEWAY},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
-    session::{Session, registry::Unopened},
+    session::{Client, Session, registry::Unopened},
     status::Status,
     task::{Presence, Tasks},
 };
@@ -136,6 +136,14 @@ impl Edge {
             page.may_read(response.headers_mut());
         }
         response
+    }
+
+    /// Whether who asked may still be answered.
+    fn still_knows(&self, client: &Client) -> bool {
+        self.proxy
+            .governance()
+            .directory()
+            .still_knows(&client.agent)
     }
 
     /// Whether the URL of one of our servers leads here.

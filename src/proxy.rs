@@ -212,8 +212,18 @@ impl Proxy {
         }
     }
 
-    /// Answers one request.
+    /// Answers one request. Who is shown out meanwhile hears nothing but that.
     pub async fn answer(&self, call: Box<Call>) -> Outcome {
+        let client = Arc::clone(&call.client);
+        let outcome = self.answer_whoever(call).await;
+        if outcome.is_err() || self.governance.directory().still_knows(&client.agent) {
+            outcome
+        } else {
+            Err(self.governance.shown_out())
+        }
+    }
+
+    async fn answer_whoever(&self, call: Box<Call>) -> Outcome {
         // Whoever begins to drain looks at the count after it said so: one of both sees the other.
         let _running = (call.method != Method::Listen).then(|| self.running.enter());
         if self.is_draining() && call.method != Method::Ping {

@@ -195,6 +195,14 @@ impl Keeper {
 
     /// Starts what goes on in the background.
     pub(super) fn start(self: &Arc<Self>, tasks: &Tasks) {
+        let (directory, stop) = (
+            Arc::clone(&self.books.directory),
+            tasks.stop_token().clone(),
+        );
+        tasks.spawn("calls at the stop", async move {
+            stop.cancelled().await;
+            directory.dismiss_all();
+        });
         if let Some(budgets) = &self.books.budgets {
             budgets.start(tasks);
         }

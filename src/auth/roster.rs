@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Agent, Wrong};
+use super::{Agent, Standing, Wrong};
 use crate::{
     clock,
     config::{self, Authentication},
@@ -83,6 +83,12 @@ impl Roster {
             let known = old.agents.get(&id);
             let before = known.map_or(0, |known| known.revocations);
             agent.revocations = before + u64::from(lost.contains(&id));
+            // One that was shown out comes in anew.
+            let known = known.filter(|known| !known.standing.has_ended());
+            let stays = known.filter(|known| {
+                known.revocations == agent.revocations && known.enabled <= agent.enabled
+            });
+            agent.standing = stays.map_or_else(Standing::default, |it| it.standing.clone());
             // Whoever keeps something for an agent keeps it while the agent stays the same.
             let agent = match known.filter(|known| ***known == agent) {
                 Some(known) => Arc::clone(known),

@@ -195,15 +195,19 @@ impl Refusal {
         if style.form == ErrorForm::ToolResult && *method == Method::ToolsCall {
             return Ok(self.tool_result(about));
         }
+        let error = self.error(style);
+        Err(error.with(Value::Object(self.data(about))).to_raw())
+    }
+
+    /// The error without what it is about.
+    pub(super) fn error(&self, style: Style) -> RpcError {
         let row = self.row();
-        let code = code_of(row, style.codes);
         let message = match self.detail() {
             Some(detail) => format!("{}: {detail}", row.message),
             None => row.message.to_owned(),
         };
-        Err(RpcError::new(code, message)
-            .with(Value::Object(self.data(about)))
-            .to_raw())
+        let error = RpcError::new(code_of(row, style.codes), message);
+        error.with(serde_json::json!({ "code": row.name }))
     }
 
     /// What the message says beside that of its row.

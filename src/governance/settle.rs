@@ -74,7 +74,18 @@ impl Governance {
     /// Steps 5 to 7: settles a call with how it ended; what comes back is for its client.
     pub async fn settle(&self, mut ticket: Box<Ticket>, ending: Ending) -> Outcome {
         let mut charge = false;
+        let is_known = self.books.directory.still_knows(&ticket.client.agent);
         let (outcome, ended) = match ending {
+            Ending::Answered(answer) if !is_known => {
+                charge = self.law.load().charge_errors || !is_error_result(&answer.outcome);
+                self.withhold(&Refusal::AgentDisabled, answer.revision, &ticket)
+            }
+            Ending::Failed { delivered, .. } if !is_known => {
+                charge = delivered;
+                let (outcome, mut ended) = self.refuse(&Refusal::AgentDisabled, &ticket);
+                ended.is_delivered = delivered;
+                (outcome, ended)
+            }
             Ending::Answered(answer) => {
                 let law = self.law.load_full();
                 charge = law.charge_errors || !is_error_result(&answer.outcome);

@@ -9,11 +9,12 @@ use tokio::{task::unconstrained, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge,
+    Edge, Form,
     body::{self, Body, Writing},
-    json,
+    challenge, json,
 };
 use crate::{
+    auth::{Unidentified, Wrong},
     clock::turn_time,
     mcp::{Era, Id, Outcome, envelope, error, sse},
     session::{
@@ -112,11 +113,14 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
             // It came before the answer, if only just.
             Some(event) => (Some(event), Some(answered)),
             None if prefers_events && answered.outcome.is_ok() => (None, Some(answered)),
-            None => return whole(&id, &answered.outcome, client.era()),
+            None => return whole(edge, &id, &answered.outcome, &client),
         },
         // What the server sends may use up the budget of each turn.
         () = unconstrained(sleep_until(silent_until)) => (None, None),
     };
+    if !edge.still_knows(&client) {
+        return shown_out();
+    }
     let pump = Pump {
         id,
         client,
@@ -127,8 +131,17 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
     pump.into_events(edge, first, gone)
 }
 
+/// The answer to who was known when the call came and is no longer.
+fn shown_out() -> Response<Body> {
+    challenge(&Unidentified::Wrong(Wrong::Unknown), Form::Rpc)
+}
+
 /// An answer that nothing precedes.
-fn whole(id: &Id, outcome: &Outcome, era: Era) -> Response<Body> {
+fn whole(edge: &Edge, id: &Id, outcome: &Outcome, client: &Client) -> Response<Body> {
+    if !edge.still_knows(client) {
+        return shown_out();
+    }
+    let era = client.era();
     let status = match outcome {
         Err(refusal) if era == Era::Modern => status_of(error::code(refusal)),
         Ok(_) | Err(_) => StatusCode::OK,
@@ -184,12 +197,12 @@ impl Pump {
             _guard: gone.map(CancellationToken::drop_guard),
             _reader: edge.readers.enter(),
         };
-        edge.tasks
-            .spawn("stream of a call", self.run(Arc::clone(&stream), first));
+        let run = self.run(Arc::clone(edge), Arc::clone(&stream), first);
+        edge.tasks.spawn("stream of a call", run);
         body::events(stream, place, writing)
     }
 
-    async fn run(self, stream: Arc<Stream>, first: Option<Event>) {
+    async fn run(self, edge: Arc<Edge>, stream: Arc<Stream>, first: Option<Event>) {
         let Self {
             id,
             client,
@@ -197,7 +210,11 @@ impl Pump {
             answered,
             mut events,
         } = self;
-        let push = |event| push(event, &client, &stream);
+        let push = |event| {
+            if edge.still_knows(&client) {
+                push(event, &client, &stream);
+            }
+        };
         if let Some(event) = first {
             push(event);
         }

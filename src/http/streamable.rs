@@ -197,7 +197,8 @@ impl Post<'_> {
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
         // That of a session is cancelled with the session.
-        call.cancel = self.edge.tasks.stop_token().child_token().into();
+        let standing = &call.client.agent.standing;
+        call.cancel = standing.token().child_token().into();
         Asked {
             call,
             events,

@@ -15,7 +15,12 @@ use tollbridge::{
 
 use crate::{
     harness::Server,
-    support::{Client, Front, Gateway, TestGateway, client::Who, soon},
+    support::{
+        Auto, Client, Front, Gateway, TestGateway,
+        client::{Who, modern_headers},
+        soon, value,
+        wire::{self, Envelope, spawn},
+    },
 };
 
 const EVE: Who<'static> = Who {
@@ -268,6 +273,120 @@ async fn who_came_with_a_key_that_expires_is_shown_out() {
     while let Ok(event) = timeout(Duration::ZERO, standing.next()).await {
         assert!(event.is_some(), "the stream of another agent has ended");
     }
+    house.stop().await;
+}
+
+/// How an agent is shown out.
+#[derive(Clone, Copy, Debug)]
+enum Out {
+    Disabled,
+    Removed,
+    Revoked,
+}
+
+impl House {
+    async fn show_out(&self, how: Out) {
+        match how {
+            Out::Disabled => {
+                let disabled = eve(Terms::default(), false);
+                assert!(self.store.agents.update(&disabled).await.unwrap());
+            }
+            Out::Removed => assert!(self.store.agents.remove(id()).await.unwrap()),
+            Out::Revoked => {
+                let key = KeyId::new("k");
+                let revoked = self.store.keys.revoke(&key, clock::now()).await;
+                assert!(revoked.unwrap());
+            }
+        }
+        self.refresh().await;
+    }
+}
+
+/// A call outside of sessions that is under way ends at once, and nothing of its answer is delivered,
+/// whether its server answers then or not; what it may have done is charged and recorded as refused.
+#[tokio::test]
+async fn calls_under_way_end_with_who_is_revoked() {
+    for (out, is_stateless) in [
+        (Out::Revoked, false),
+        (Out::Disabled, false),
+        (Out::Removed, false),
+        (Out::Revoked, true),
+    ] {
+        let house = House::new().await;
+        house.server.does("tools/call", Auto::Hand);
+        let client = house.gateway.client_of(EVE, Front::Modern, "/mcp").await;
+        let ask = |token: &str| {
+            let meta = format!(r#""progressToken":{token}"#);
+            let params = if is_stateless {
+                format!(r#"{{"name":"mcp_x_echo","_meta":{{{meta}}}}}"#)
+            } else {
+                client.params(r#""name":"mcp_x_echo""#, &meta)
+            };
+            let text = wire::request(token, "tools/call", &params);
+            let headers = if is_stateless {
+                vec![("mcp-protocol-version".to_owned(), "2025-06-18".to_owned())]
+            } else {
+                modern_headers(&Envelope::of(&text))
+            };
+            let http = client.http.clone();
+            spawn(async move {
+                let headers: Vec<_> = headers
+                    .iter()
+                    .map(|(a, b)| (a.as_str(), b.as_str()))
+                    .collect();
+                http.post_with("/mcp", &headers, text).await
+            })
+        };
+        let quiet = ask("7");
+        let first = house.server.backend.asked("tools/call").await;
+        let talked = ask("8");
+        let second = house.server.backend.asked("tools/call").await;
+        second.progress(1).await;
+        let talked = soon("the stream begins", talked).await.unwrap();
+        let mut talked = talked.events();
+        assert!(talked.message().await.contains("notifications/progress"));
+        house.show_out(out).await;
+        let quiet = soon("the call ends at once", quiet).await.unwrap();
+        assert_eq!(quiet.status(), 401, "{out:?}");
+        let told = quiet.text().await;
+        // Too late: whatever is said now is for nobody.
+        second.progress(2).await;
+        let late = r#"{"content":[{"type":"text","text":"late"}],"resultType":"complete"}"#;
+        first.answer(late).await;
+        second.answer(late).await;
+        let last = talked.message().await;
+        let error = value(&Envelope::of(&last).error.unwrap());
+        assert_eq!(error["code"], -32003, "{last}");
+        let mut rest = String::new();
+        while let Some(event) = soon("the stream ends", talked.next()).await {
+            rest += &event.data.unwrap_or_default();
+        }
+        for text in [told, last, rest] {
+            assert!(!text.contains("late"), "{out:?}: {text}");
+        }
+        let records = recorded(house.data.path(), r#""kind":"call""#);
+        let refused = records
+            .iter()
+            .filter(|it| it.contains(r#""decision":"refused""#));
+        assert_eq!(refused.count(), 2, "{records:?}");
+        house.stop().await;
+    }
+}
+
+/// Lists that wait, and streams that listen, tell nobody anything who is no longer known.
+#[tokio::test]
+async fn listeners_hear_nothing_after_they_are_revoked() {
+    let house = House::new().await;
+    let modern = house.gateway.client_of(EVE, Front::Modern, "/mcp").await;
+    let wish = r#""notifications":{"toolsListChanged":true}"#;
+    modern.ask("9", "subscriptions/listen", wish).await;
+    modern
+        .must("notifications/subscriptions/acknowledged")
+        .await;
+    house.show_out(Out::Revoked).await;
+    let end = modern.answer("9").await;
+    let error = value(&end.error.unwrap());
+    assert_eq!(error["code"], -32003, "{error}");
     house.stop().await;
 }
 

@@ -87,17 +87,22 @@ impl Edge {
         peer: IpAddr,
         mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
-        let response = self.respond(peer, &mut request).await;
+        let route = Route::parse(request.uri().path());
+        let is_page = !route.as_ref().is_some_and(Route::is_mcp);
+        let mut response = self.respond(route, peer, &mut request).await;
+        if is_page {
+            pages::shield(response.headers_mut());
+        }
         body::leave(request.into_body(), &self.tasks);
         response
     }
 
     async fn respond(
         self: &Arc<Self>,
+        route: Option<Route>,
         peer: IpAddr,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
-        let route = Route::parse(request.uri().path());
         let form = Form::of(route.as_ref(), request.method());
         // Before all that a server may refuse for: the reason is none of those.
         if route.as_ref().is_some_and(Route::is_mcp) && self.is_of_ourselves(request) {

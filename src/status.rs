@@ -19,6 +19,7 @@ use crate::{
     proxy::Proxy,
 };
 pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
+pub use page::CONTENT_SECURITY_POLICY;
 
 /// Gathers the status.
 #[derive(Debug)]
@@ -94,10 +95,44 @@ pub struct ConfigError {
 /// How much of the status somebody may see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Insight {
-    /// How servers do, without what they wrote, their processes and their clients.
+    /// In which state servers are, and neither which nor how many things they have: for strangers.
     States,
+    /// The servers with as much detail.
+    Servers(Detail),
+}
+
+impl Insight {
+    const fn detail(self) -> Option<Detail> {
+        match self {
+            Self::States => None,
+            Self::Servers(detail) => Some(detail),
+        }
+    }
+}
+
+/// How much somebody may see of servers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Detail {
+    /// How they do, without what they wrote, their processes and their clients.
+    Part,
     /// Everything.
     Whole,
+}
+
+/// The status for strangers.
+#[derive(Clone, Debug, Serialize)]
+pub struct States {
+    /// As in [`Overview`].
+    pub status: &'static str,
+    /// Every server, in an order that does not tell which.
+    pub servers: Vec<StateReport>,
+}
+
+/// One server for strangers.
+#[derive(Clone, Debug, Serialize)]
+pub struct StateReport {
+    /// Its state.
+    pub state: State,
 }
 
 /// Why no clients should be sent here, for anybody who asks.
@@ -333,8 +368,31 @@ impl Status {
             })
     }
 
-    /// Everything.
-    pub fn overview(&self, insight: Insight) -> Overview {
+    /// The status as JSON.
+    ///
+    /// # Errors
+    /// Never, unless we made a mistake.
+    pub fn json(&self, insight: Insight) -> serde_json::Result<Vec<u8>> {
+        match insight.detail() {
+            Some(detail) => serde_json::to_vec_pretty(&self.overview(detail)),
+            None => serde_json::to_vec_pretty(&self.states()),
+        }
+    }
+
+    /// What strangers may see.
+    fn states(&self) -> States {
+        let servers = self.proxy.backends().all();
+        let mut states: Vec<State> = servers.map(|backend| backend.state()).collect();
+        states.sort_by_key(|state| state.as_str());
+        let report = |state| StateReport { state };
+        States {
+            status: self.word(),
+            servers: states.into_iter().map(report).collect(),
+        }
+    }
+
+    /// All servers, in this detail.
+    fn overview(&self, detail: Detail) -> Overview {
         let catalog = self.proxy.board().catalog();
         let servers = self.proxy.backends().all().map(|backend| {
             let offers = catalog.counts(&backend.name);
@@ -342,15 +400,15 @@ impl Status {
             let problems = catalog.problems().iter();
             let problems = problems.filter(|problem| problem.server == backend.name);
             let problems = problems.chain(schemas.iter());
-            let problems = problems.filter(|_| insight == Insight::Whole);
+            let problems = problems.filter(|_| detail == Detail::Whole);
             ServerReport {
-                report: match insight {
-                    Insight::States => backend.report().without_details(),
-                    Insight::Whole => backend.report(),
+                report: match detail {
+                    Detail::Part => backend.report().without_details(),
+                    Detail::Whole => backend.report(),
                 },
-                validation: match insight {
-                    Insight::States => None,
-                    Insight::Whole => self.proxy.governance().validation(&backend.name),
+                validation: match detail {
+                    Detail::Part => None,
+                    Detail::Whole => self.proxy.governance().validation(&backend.name),
                 },
                 offers: Counts {
                     tools: offers.tools,
@@ -377,21 +435,21 @@ impl Status {
             status: self.word(),
             started_at: self.started_at.to_string(),
             uptime_seconds: self.start.elapsed().as_secs(),
-            config: match insight {
-                Insight::States => None,
-                Insight::Whole => Some(self.config()),
+            config: match detail {
+                Detail::Part => None,
+                Detail::Whole => Some(self.config()),
             },
-            sessions_open: match insight {
-                Insight::States => None,
-                Insight::Whole => Some(self.proxy.sessions().len()),
+            sessions_open: match detail {
+                Detail::Part => None,
+                Detail::Whole => Some(self.proxy.sessions().len()),
             },
-            sessions: match insight {
-                Insight::States => None,
-                Insight::Whole => Some(self.sessions()),
+            sessions: match detail {
+                Detail::Part => None,
+                Detail::Whole => Some(self.sessions()),
             },
-            governance: match insight {
-                Insight::States => None,
-                Insight::Whole => Some(self.governed()),
+            governance: match detail {
+                Detail::Part => None,
+                Detail::Whole => Some(self.governed()),
             },
             listed: counts(&catalog, &Scope::All),
             profiles: profiles.collect(),

@@ -1,8 +1,11 @@
 //! `/status`, `/metrics` and `/readyz`.
 
 use http::{
-    HeaderValue, Request, Response, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
+    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    header::{
+        ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+        X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    },
 };
 use hyper::body::Incoming;
 
@@ -13,7 +16,7 @@ use super::{
 };
 use crate::{
     auth::Agent,
-    status::{Insight, METRICS_CONTENT_TYPE},
+    status::{self, Detail, Insight, METRICS_CONTENT_TYPE},
 };
 
 /// The status as JSON, or as a page when a browser asks.
@@ -39,8 +42,7 @@ pub(super) fn status(edge: &Edge, agent: &Agent, request: &Request<Incoming>) ->
         response.headers_mut().insert(CONTENT_TYPE, html);
         return response;
     }
-    let overview = serde_json::to_vec_pretty(&edge.status.overview(insight));
-    json(code, overview.unwrap_or_default())
+    json(code, edge.status.json(insight).unwrap_or_default())
 }
 
 /// The figures for Prometheus.
@@ -56,10 +58,28 @@ pub(super) fn metrics(edge: &Edge, agent: &Agent) -> Response<Body> {
 
 /// How much `agent` may see.
 fn insight(edge: &Edge, agent: &Agent) -> Insight {
-    if agent.admin || edge.proxy.governance().directory().is_anonymous() {
-        Insight::Whole
-    } else {
-        Insight::States
+    if edge.proxy.governance().directory().is_anonymous() {
+        return Insight::Servers(Detail::Whole);
+    }
+    match (agent.enabled, agent.admin) {
+        (true, true) => Insight::Servers(Detail::Whole),
+        (true, false) => Insight::Servers(Detail::Part),
+        // A stranger, or an agent that may do nothing.
+        (false, _) => Insight::States,
+    }
+}
+
+/// Lets a browser show what we answer, and nothing else: it is no script, no page in the frame of
+/// another, kept nowhere, and tells nobody where a link on it was followed.
+pub(super) fn shield(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, status::CONTENT_SECURITY_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
     }
 }
 

@@ -16,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Insight, Status};
+use super::{Detail, Insight, Status};
 use crate::{
     backend::{ReplicaReport, Report, State},
     governance::Counts,
@@ -123,14 +123,59 @@ struct Used {
 /// The figures of `status` as text; `streams` are the event streams that clients read.
 pub(super) fn render(status: &Status, insight: Insight, streams: u64) -> String {
     let mut registry = Registry::with_prefix("tollbridge");
-    registry.register_collector(Box::new(Figures::of(status, insight, streams)));
+    match insight.detail() {
+        Some(detail) => {
+            registry.register_collector(Box::new(Figures::of(status, detail, streams)));
+        }
+        None => registry.register_collector(Box::new(Strangers::of(status))),
+    }
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("a String takes all");
     out
 }
 
+/// The figures for those who may see nothing but states.
+#[derive(Debug)]
+struct Strangers {
+    serving: bool,
+    states: Vec<&'static str>,
+}
+
+impl Strangers {
+    fn of(status: &Status) -> Self {
+        let servers = status.proxy.backends().all();
+        let states = servers.map(|backend| {
+            let report = backend.report();
+            named(report.state, report.asleep)
+        });
+        Self {
+            serving: status.blocked().is_ok(),
+            states: states.collect(),
+        }
+    }
+}
+
+impl Collector for Strangers {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
+        let encoder = &mut encoder;
+        serving(encoder, self.serving)?;
+        let help = "Servers by the state they are in";
+        let mut family = gauge(encoder, "servers", help)?;
+        for state in names() {
+            let figure = self.states.iter().filter(|it| **it == state).count();
+            set(&mut family, &[("state", state)], bounded(figure))?;
+        }
+        Ok(())
+    }
+}
+
+fn serving(encoder: &mut DescriptorEncoder<'_>, is_serving: bool) -> Result<(), Error> {
+    let help = "1 while calls are taken and served";
+    ConstGauge::new(u64::from(is_serving)).encode(gauge(encoder, "serving", help)?)
+}
+
 impl Figures {
-    fn of(status: &Status, insight: Insight, streams: u64) -> Self {
+    fn of(status: &Status, detail: Detail, streams: u64) -> Self {
         let catalog = status.proxy.board().catalog();
         let backends = status.proxy.backends();
         let server = |report: Report, tools| Server { report, tools };
@@ -142,9 +187,9 @@ impl Figures {
                 .all()
                 .map(|backend| server(backend.report(), catalog.counts(&backend.name).tools))
                 .collect(),
-            traffic: match insight {
-                Insight::States => None,
-                Insight::Whole => Some(Traffic::of(status, streams)),
+            traffic: match detail {
+                Detail::Part => None,
+                Detail::Whole => Some(Traffic::of(status, streams)),
             },
         }
     }
@@ -333,12 +378,7 @@ impl Collector for Figures {
         let started = ConstGauge::new(self.started.as_secs_f64());
         let help = "When the gateway started, seconds since 1970";
         started.encode(gauge(encoder, "start_time_seconds", help)?)?;
-        let serving = ConstGauge::new(u64::from(self.serving));
-        serving.encode(gauge(
-            encoder,
-            "serving",
-            "1 while calls are taken and served",
-        )?)?;
+        serving(encoder, self.serving)?;
         self.servers(encoder)?;
         self.care(encoder)?;
         self.replicas(encoder)?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ConfigReport, Governed, Insight, ServerReport, Status};
+use super::{ConfigReport, Governed, Insight, ServerReport, StateReport, States, Status};
 use crate::{
     backend::{BreakerReport, CallerBreaker, InstanceReport, ReplicaReport, State, Transition},
     governance, text,
@@ -11,7 +11,10 @@ use crate::{
 impl Status {
     /// The page for a browser.
     pub fn page(&self, insight: Insight) -> String {
-        let overview = self.overview(insight);
+        let Some(detail) = insight.detail() else {
+            return self.page_of_states();
+        };
+        let overview = self.overview(detail);
         let mut rows = String::new();
         for server in &overview.servers {
             rows.push_str(&row(server));
@@ -43,6 +46,25 @@ impl Status {
             tools = overview.listed.tools,
             resources = overview.listed.resources,
             prompts = overview.listed.prompts,
+        )
+    }
+}
+
+impl Status {
+    /// The page for those who may see nothing but states.
+    fn page_of_states(&self) -> String {
+        let States { status, servers } = self.states();
+        let mut rows = String::new();
+        for StateReport { state } in servers {
+            let state = state.as_str();
+            write!(rows, "<tr><td class={state}>{state}").expect("a String takes all");
+        }
+        format!(
+            "<!doctype html><html lang=en><meta charset=utf-8>\
+             <meta name=viewport content='width=device-width'><meta http-equiv=refresh content=5>\
+             <title>Tollbridge: {status}</title><style>{STYLE}</style><h1>Tollbridge</h1>\
+             <p><b class={status}>{status}</b>. The same as <a href='?format=json'>JSON</a>; the key of an \
+             agent shows more.</p><table><tr><th>State of a server{rows}</table>"
         )
     }
 }
@@ -115,6 +137,11 @@ fn counted(governed: &Governed) -> String {
     .expect("a String takes all");
     text
 }
+
+/// What lets a browser use the page as it is, and do nothing else with it. The hash is that of the style.
+pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; \
+    style-src 'sha256-g7OMnrHyPQcbTM3IXaIEtztjSJfaiKvSGwotF07z62s='; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;\
 padding:0 1em;color:#222;background:#fff}table{border-collapse:collapse;width:100%}\
@@ -349,8 +376,19 @@ fn escape(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, prelude::BASE64_STANDARD};
+    use sha2::{Digest as _, Sha256};
+
     use super::*;
     use crate::backend::Checks;
+
+    #[test]
+    fn browsers_take_the_style_and_nothing_else() {
+        let hash = BASE64_STANDARD.encode(Sha256::digest(STYLE));
+        let allowed = format!("style-src 'sha256-{hash}'");
+        assert!(CONTENT_SECURITY_POLICY.contains(&allowed), "{allowed}");
+        assert!(CONTENT_SECURITY_POLICY.starts_with("default-src 'none';"));
+    }
 
     #[test]
     fn what_servers_say_is_neither_markup_nor_steering() {

@@ -296,8 +296,7 @@ pub(crate) async fn only_admins_see_everything() {
     let session = &whole["sessions"][0];
     assert_eq!(session["agent"], "ann", "{session}");
     assert_eq!(session["session"].as_str().unwrap().len(), 16, "{session}");
-    let browser = [("accept", "text/html")];
-    let page = ann.get("/status", &browser).await.text().await;
+    let page = ann.get("/status", &BROWSER).await.text().await;
     for told in [
         "<th>refused<td>none",
         " of ann is connected",
@@ -305,7 +304,10 @@ pub(crate) async fn only_admins_see_everything() {
     ] {
         assert!(page.contains(told), "{told}: {page}");
     }
-    for http in [gateway.http(), bob, gateway.http().with_key("wrong")] {
+    strangers_see_states(&gateway.http()).await;
+    strangers_see_states(&gateway.http().with_key("wrong")).await;
+    pages_are_shielded(&ann).await;
+    for http in [bob] {
         let part = status(&http).await;
         let servers = part["servers"].as_array().unwrap();
         assert_eq!(servers.len(), 2);
@@ -324,7 +326,7 @@ pub(crate) async fn only_admins_see_everything() {
         for hidden in ["config", "governance", "sessions"] {
             assert!(part.get(hidden).is_none(), "{hidden}: {part}");
         }
-        let page = http.get("/status", &browser).await.text().await;
+        let page = http.get("/status", &BROWSER).await.text().await;
         assert!(page.contains(" is connected"), "{page}");
         assert!(!page.contains("refused"), "{page}");
         for text in [page, part.to_string()] {

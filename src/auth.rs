@@ -178,6 +178,17 @@ impl Unidentified {
     }
 }
 
+/// A key whose time passes soon.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expiring {
+    /// The key.
+    pub key: KeyId,
+    /// The name of its agent.
+    pub agent: String,
+    /// When its time passes.
+    pub expires: Timestamp,
+}
+
 /// The agents and whose key is whose.
 #[derive(Debug)]
 pub struct Directory {
@@ -241,6 +252,24 @@ impl Directory {
         let roster = self.roster.load();
         let times = roster.credentials.values();
         times.filter_map(|credential| credential.expires).min()
+    }
+
+    /// The keys of the store that expire soon, by whose they are.
+    pub fn expiring(&self) -> Vec<Expiring> {
+        let sources = lock(&self.sources);
+        let (roster, now) = (self.roster.load(), clock::now());
+        let soon = sources.stored.1.iter().filter(|key| key.expires_soon(now));
+        let mut soon: Vec<Expiring> = soon
+            .filter_map(|key| {
+                Some(Expiring {
+                    key: key.id.clone(),
+                    agent: roster.agents.get(&key.agent)?.name.clone(),
+                    expires: key.expires?,
+                })
+            })
+            .collect();
+        soon.sort_by_key(|it| it.expires);
+        soon
     }
 
     /// Makes who the sources know now the roster. An agent that lost a key is another than before.

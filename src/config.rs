@@ -59,6 +59,7 @@ mod foreign;
 mod governing;
 mod hint;
 mod json;
+mod key_strength;
 mod known;
 mod listen;
 mod load;

@@ -166,6 +166,19 @@ pub struct Governed {
     pub audit_lost: u64,
     /// Why the store did not keep what budgets told it last; `null` once it has.
     pub budget_error: Option<String>,
+    /// Keys that expire within 30 days.
+    pub keys_expiring: Vec<ExpiringReport>,
+}
+
+/// A key that expires soon.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExpiringReport {
+    /// Its id.
+    pub key: String,
+    /// Whose it is.
+    pub agent: String,
+    /// When, RFC 3339.
+    pub expires: String,
 }
 
 /// One server: how it does, and what it offers.
@@ -478,12 +491,19 @@ impl Status {
     fn governed(&self) -> Governed {
         let governance = self.proxy.governance();
         let audit = governance.audit();
+        let expiring = governance.directory().expiring().into_iter();
+        let expiring = expiring.map(|it| ExpiringReport {
+            key: it.key.to_string(),
+            agent: it.agent,
+            expires: it.expires.to_string(),
+        });
         Governed {
             counts: governance.counts(),
             audit_chain: audit.chain().map(|chain| chain.to_string()),
             audit_error: audit.ready().err().map(|error| error.to_string()),
             audit_lost: audit.lost(),
             budget_error: governance.budgets().and_then(Budgets::failure),
+            keys_expiring: expiring.collect(),
         }
     }
 

@@ -75,6 +75,14 @@ impl Store {
         Ok(Self::of(sqlite::Sqlite::open_unchanged(data_dir).await?))
     }
 
+    /// Refuses permissions on `data_dir` that [`Store::open`] would refuse.
+    ///
+    /// # Errors
+    /// [`StoreError::Writable`].
+    pub fn check_data_dir(data_dir: &Path) -> Result<(), StoreError> {
+        sqlite::check_data_dir(data_dir)
+    }
+
     fn of(sqlite: sqlite::Sqlite) -> Self {
         let sqlite = Arc::new(sqlite);
         Self {
@@ -222,6 +230,17 @@ pub enum StoreError {
         path: PathBuf,
         /// What was being done.
         doing: &'static str,
+    },
+    /// Everybody on this machine can write to the data directory; the operator changes that.
+    #[error(
+        "other users can write to the data directory {path} (mode {mode:04o}), and replace what is kept \
+         there: take their permission away (`chmod o-w`)"
+    )]
+    Writable {
+        /// The directory.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// A stored value does not mean anything to this version; most likely a newer one wrote it.
     #[error(

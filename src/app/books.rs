@@ -18,14 +18,14 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::{
     audit::{self, AuditError, ChainId, Event, EventKind, Indexer, Log},
-    auth::{Agent, Directory},
+    auth::{Agent, Directory, Expiring},
     clock,
     config::{Authentication, Budget, Config},
     control::Socket,
     governance::{self, Seal, budget::Budgets},
     key_file::FileKey,
     lock::lock,
-    store::{FILE_NAME, RefusedRow, Store, StoreError},
+    store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError},
     task::Tasks,
     text,
 };
@@ -52,6 +52,8 @@ pub(super) struct Keeper {
     data_dir: PathBuf,
     /// Rows of the store that count for nothing, of which log and audit have been told.
     refused: Mutex<HashSet<RefusedRow>>,
+    /// Keys that expire soon, of which the log has been told.
+    expiring: Mutex<HashSet<KeyId>>,
     /// What followed the audit until the tasks ended: the last lines come after that.
     indexer: Mutex<Option<Indexer>>,
 }
@@ -122,6 +124,7 @@ impl Keeper {
             store,
             data_dir: config.data_dir.clone(),
             refused: Mutex::default(),
+            expiring: Mutex::default(),
             indexer: Mutex::default(),
         };
         keeper.reread().await?;
@@ -161,7 +164,27 @@ impl Keeper {
         self.tell_of_refused(refused.collect());
         let agents = agents.rows.into_iter().map(Agent::from).collect();
         self.books.directory.load(agents, keys.rows);
+        self.tell_of_expiring();
         Ok(())
+    }
+
+    /// Tells the log of keys that expire soon, once of each.
+    fn tell_of_expiring(&self) {
+        let mut told = lock(&self.expiring);
+        for expiring in self.books.directory.expiring() {
+            let Expiring {
+                key,
+                agent,
+                expires,
+            } = expiring;
+            if told.insert(key.clone()) {
+                tracing::warn!(
+                    %key,
+                    agent,
+                    "the key expires at {expires:.0}: `tollbridge keys create` makes another"
+                );
+            }
+        }
     }
 
     /// Tells log and audit of rows that are refused, once of each while it is there.
@@ -400,6 +423,9 @@ pub(crate) fn unusable_data_dir(config: &Config) -> Option<StoreError> {
         return None;
     }
     let path = &config.data_dir;
+    if let Err(error) = Store::check_data_dir(path) {
+        return Some(error);
+    }
     // What is missing is made by the gateway in what is there.
     let there = path.ancestors().find(|path| path.exists())?;
     let trial = there.join(format!(".tollbridge-{}", std::process::id()));

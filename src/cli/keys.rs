@@ -45,9 +45,9 @@ enum Command {
 struct Create {
     /// The agent's name or id; it may be one of the config
     agent: String,
-    /// How long the key is good for, such as 90d; without it, for ever
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    expires: Option<Duration>,
+    /// How long the key is good for, such as 90d, or `never`; without it, what `governance.key_lifetime` says
+    #[arg(long, value_name = "TIME", value_parser = Lifetime::parse)]
+    expires: Option<Lifetime>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print the key and what is known of it as one JSON object
@@ -75,6 +75,24 @@ struct Revoke {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// How long a key is good for.
+#[derive(Clone, Copy, Debug)]
+enum Lifetime {
+    Never,
+    Time(Duration),
+}
+
+impl Lifetime {
+    fn parse(text: &str) -> Result<Self, String> {
+        if text == "never" {
+            return Ok(Self::Never);
+        }
+        let time = humantime::parse_duration(text);
+        time.map(Self::Time)
+            .map_err(|error| format!("{error}; write a time such as 90d, or `never`"))
+    }
 }
 
 impl Keys {
@@ -115,7 +133,12 @@ impl Create {
             return Err(Failure::usage("callers without a key have none"));
         }
         let created = clock::now();
-        let expires = self.expires.map(|time| expiry(created, time)).transpose()?;
+        let lifetime = match self.expires {
+            Some(Lifetime::Never) => None,
+            Some(Lifetime::Time(time)) => Some(time),
+            None => books.config.governance.key_lifetime,
+        };
+        let expires = lifetime.map(|time| expiry(created, time)).transpose()?;
         let key = ApiKey::generate()?;
         let stored = StoredKey {
             id: KeyId::generate()?,
@@ -180,7 +203,7 @@ fn expiry(now: Timestamp, time: Duration) -> Result<Timestamp, Failure> {
         return Err(Failure::usage("--expires 0: such a key would open nothing"));
     }
     now.checked_add(time)
-        .map_err(|_| Failure::usage("--expires is too far away; leave it out"))
+        .map_err(|_| Failure::usage("--expires is too far away; write `never`"))
 }
 
 impl List {
@@ -229,6 +252,13 @@ impl List {
             table.add(cells.map(harmless));
         }
         let code = table.print();
+        let now = clock::now();
+        for key in keys.iter().filter(|key| key.expires_soon(now)) {
+            let (id, agent) = (&key.id, books.name_of(key.agent));
+            say(&harmless(&format!(
+                "the key {id} expires soon: `tollbridge keys create {agent}` makes another\n"
+            )));
+        }
         let written = books.config.agents.values().filter(|written| {
             let wanted = agent.as_ref().is_none_or(|agent| agent.id == written.id);
             wanted && !written.keys.is_empty()
@@ -346,6 +376,7 @@ fn to_json(key: &StoredKey, books: &Books) -> Value {
         "state": state(key, books),
         "created": time(key.created),
         "expires": key.expires.map(time),
+        "expires_soon": key.expires_soon(clock::now()),
         "revoked": key.revoked.map(time),
         "last_used": key.last_used.map(time),
     })

@@ -35,11 +35,16 @@ pub struct Governance {
     /// Whether a call costs its price although the tool's result says `isError`. Errors of the
     /// protocol and calls without an answer cost it anyway, once they reached their server.
     pub charge_errors: bool,
+    /// How long keys are good for that the command line makes without saying so; `None`: for ever.
+    pub key_lifetime: Option<Duration>,
     /// Budgets of teams.
     pub teams: IndexMap<String, Vec<Budget>>,
     /// What holds for agents that say nothing else; its policy is never `None`.
     pub terms: Terms,
 }
+
+/// How long a key is good for where nothing else is said.
+pub(super) const KEY_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 impl Default for Governance {
     fn default() -> Self {
@@ -50,6 +55,7 @@ impl Default for Governance {
             error_codes: ErrorCodes::Contract,
             price: Micros::ZERO,
             charge_errors: true,
+            key_lifetime: Some(KEY_LIFETIME),
             teams: IndexMap::new(),
             terms: Terms {
                 policy: Some(Policy {

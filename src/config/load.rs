@@ -1,8 +1,10 @@
 //! From files and environment to a [`Config`]: the order of the stages.
 
 use std::{
-    fs::File,
+    collections::HashSet,
+    fs::{self, File},
     io::{self, Read as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     str::Utf8Error,
     time::Duration,
@@ -129,7 +131,12 @@ pub fn load_with(
     let mut sources = Vec::new();
     for file in files {
         match source(file) {
-            Ok(source) => sources.push(source),
+            Ok(source) => {
+                if others_may(file, 0o004) {
+                    loading.readable.insert(source.name.clone());
+                }
+                sources.push(source);
+            }
             Err(finding) => {
                 loading.findings.add(finding);
                 loading.is_incomplete = true;
@@ -205,6 +212,13 @@ fn source(file: &Path) -> Result<Source, Finding> {
             .in_file(&name)
             .help("call it `.toml`, `.yaml` or `.json`"));
     };
+    if others_may(file, 0o002) {
+        return Err(Finding::mistake(
+            "other users can change this file, and with it what is run here",
+        )
+        .in_file(&name)
+        .help("take their permission away (`chmod o-w`)"));
+    }
     let text = read(file).map_err(|error| cannot(&error))?;
     let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;
     let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
@@ -214,6 +228,12 @@ fn source(file: &Path) -> Result<Source, Finding> {
         text,
         directory,
     })
+}
+
+/// Whether everybody on this machine has these permissions on the regular file `path`.
+fn others_may(path: &Path, permissions: u32) -> bool {
+    let known = fs::metadata(path);
+    known.is_ok_and(|known| known.is_file() && known.permissions().mode() & permissions != 0)
 }
 
 /// The text of `file`, unless it is larger than a config is.
@@ -292,6 +312,8 @@ struct Loading {
     is_incomplete: bool,
     /// The names of files that say nothing.
     blank: Vec<String>,
+    /// The names of files that everybody on this machine may read.
+    readable: HashSet<String>,
 }
 
 impl Files {
@@ -328,6 +350,7 @@ impl Loading {
             findings,
             is_incomplete,
             blank: _,
+            readable: _,
         } = &mut self;
         if !*is_incomplete {
             environment::override_keys(&mut tree, environment, &names, sources, findings);
@@ -356,6 +379,9 @@ impl Loading {
                 .hide(number, |hidden, text| hidden.add_secrets(node, text)),
             None => self.sources.hide(number, Hidden::add_unparsed),
         }
+        if read.is_some() {
+            self.warn_of_readers(number);
+        }
         for node in self.findings.take_dropped() {
             self.sources.hide_values(&node);
         }
@@ -365,6 +391,16 @@ impl Loading {
         } = self;
         foreign::translate(&mut node, number, source.format, sources, findings);
         Some(node)
+    }
+
+    /// Warns of a file with secrets, written out, that everybody on this machine may read.
+    fn warn_of_readers(&mut self, source: usize) {
+        let name = &self.sources.get(source).name;
+        if self.sources.hides_anything(source) && self.readable.contains(name) {
+            let warning = Finding::warning("other users can read the secrets in this file");
+            let help = "take their permission away (`chmod 600`), or write `${VARIABLE}` instead";
+            self.findings.add(warning.in_file(name).help(help));
+        }
     }
 
     fn config(&mut self, tree: &mut Node, used: Use<'_>, files: Files) -> Option<Config> {

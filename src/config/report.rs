@@ -297,6 +297,11 @@ impl Sources {
         change(hidden, text);
     }
 
+    /// Whether any part of the source `source` is hidden.
+    pub(super) fn hides_anything(&self, source: usize) -> bool {
+        self.list[source].hidden.hides(&(0..usize::MAX))
+    }
+
     /// Hides every value below `node`, each in the source it stands in.
     pub(super) fn hide_values(&mut self, node: &Node) {
         if node.is_leaf() {

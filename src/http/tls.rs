@@ -1,6 +1,6 @@
 //! The certificate that the listener shows; it can be replaced while connections are open.
 
-use std::{fmt::Display, fs, path::Path, sync::Arc};
+use std::{fmt::Display, fs, os::unix::fs::PermissionsExt, path::Path, sync::Arc};
 
 use arc_swap::ArcSwap;
 use rustls::{
@@ -68,6 +68,7 @@ impl Certificate {
         if chain.is_empty() {
             return Err(InvalidTls::new(&tls.cert, &lacks("certificate")));
         }
+        check_readers(&tls.key)?;
         let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| {
             let why = if !matches!(error, pem::Error::NoItemsFound) {
                 unread(&error)
@@ -92,6 +93,21 @@ impl Certificate {
         })?;
         Ok(Self(Arc::new(certified)))
     }
+}
+
+/// Refuses a private key that is not its owner's alone. Its group may read it: volumes of containers, and
+/// systems with a group for such keys, have it so.
+fn check_readers(key: &Path) -> Result<(), InvalidTls> {
+    let Ok(known) = fs::metadata(key) else {
+        // Whoever opens it says why.
+        return Ok(());
+    };
+    let mode = known.permissions().mode() & 0o777;
+    if mode & 0o027 == 0 {
+        return Ok(());
+    }
+    let why = format!("other users can use the private key (mode {mode:04o}): `chmod 600` it");
+    Err(InvalidTls::new(key, &why))
 }
 
 /// What is said of a file that cannot be read as PEM.

@@ -91,7 +91,7 @@ fn trouble(config: &ConfigReport) -> String {
     text
 }
 
-/// Why calls cannot be recorded, or what they cost cannot be kept.
+/// Why calls cannot be recorded, or what they cost cannot be kept, and which keys expire soon.
 fn unkept(governed: &Governed) -> String {
     let errors = [
         ("audit_error", &governed.audit_error),
@@ -101,7 +101,11 @@ fn unkept(governed: &Governed) -> String {
         let error = escape(error.as_deref()?);
         Some(format!("<p class=failed>{name}: {error}</p>"))
     });
-    told.collect()
+    let expiring = governed.keys_expiring.iter().map(|it| {
+        let (key, agent, expires) = (escape(&it.key), escape(&it.agent), escape(&it.expires));
+        format!("<p class=draining>The key {key} of {agent} expires at {expires}.</p>")
+    });
+    told.chain(expiring).collect()
 }
 
 /// What governance did.

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
 use super::{Listed, StoreError};
@@ -52,6 +52,9 @@ impl fmt::Debug for KeyHash {
     }
 }
 
+/// How long before its time passes people are told of a key.
+const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(30 * 24);
+
 /// A key of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredKey {
@@ -77,6 +80,16 @@ impl StoredKey {
     /// Whether the key opens anything at `now`.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
+    }
+
+    /// Whether the key still opens something at `now`, and its time passes within 30 days: of one that is
+    /// good for less than four times as long, within the last quarter of its time.
+    pub fn expires_soon(&self, now: Timestamp) -> bool {
+        let Some(expires) = self.expires.filter(|_| self.is_live(now)) else {
+            return false;
+        };
+        let lifetime = expires.duration_since(self.created);
+        expires.duration_since(now) <= EXPIRES_SOON.min(lifetime / 4)
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::{
     cmp::Ordering,
-    fs::{self, OpenOptions, Permissions},
+    fs::{self, Metadata, OpenOptions, Permissions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -283,7 +283,7 @@ fn prepare(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreErro
         source,
     };
     match fs::metadata(data_dir) {
-        Ok(found) if found.is_dir() => {}
+        Ok(found) if found.is_dir() => check_writers(data_dir, &found)?,
         Ok(_) => {
             return Err(StoreError::NotADirectory {
                 path: data_dir.to_owned(),
@@ -326,6 +326,26 @@ fn prepare(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreErro
         // matters.
         .disable_statement_logging();
     Ok((path, options))
+}
+
+/// Refuses a data directory in which everybody on this machine can put and replace files.
+fn check_writers(data_dir: &Path, found: &Metadata) -> Result<(), StoreError> {
+    let mode = found.permissions().mode() & 0o777;
+    if mode & 0o002 == 0 {
+        return Ok(());
+    }
+    Err(StoreError::Writable {
+        path: data_dir.to_owned(),
+        mode,
+    })
+}
+
+/// What [`Store::open`](super::Store::open) would refuse of permissions on `data_dir`.
+pub(super) fn check_data_dir(data_dir: &Path) -> Result<(), StoreError> {
+    match fs::metadata(data_dir) {
+        Ok(found) if found.is_dir() => check_writers(data_dir, &found),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 async fn connect_durable(

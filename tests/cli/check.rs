@@ -82,7 +82,7 @@ async fn files_that_the_config_names_are_read() {
     let tls = "listen = \"127.0.0.1:0\"\ntls = { cert = \"cert.pem\", key = \"key.pem\" }\n";
     let place = Place::new(&format!("{tls}{TWO_SERVERS}"));
     for name in ["cert.pem", "key.pem"] {
-        std::fs::write(place.file(name), "-----BEGIN NOTHING-----\n").unwrap();
+        place.write_private(name, "-----BEGIN NOTHING-----\n");
     }
     let checked = place.run(&["check"]).await;
     assert_eq!((checked.code, checked.stdout.as_str()), (Some(2), ""));

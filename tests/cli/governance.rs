@@ -33,13 +33,13 @@ const GOVERNED: &str = r#"
     budget = { limit = "3.00" }
     [agents.researcher]
     team = "science"
-    keys = ["0123456789abcdef0123456789abcdef"]
+    keys = ["4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"]
     policy = { mode = "allowlist", tools = ["toolbox/*"], prompts = ["other/*"] }
     [profiles.reading]
     tools = ["toolbox/hash"]
 "#;
 /// The key of the agent in the config.
-const RESEARCHER: &str = "0123456789abcdef0123456789abcdef";
+const RESEARCHER: &str = "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a";
 
 async fn ok(place: &Place, args: &[&str]) -> Ran {
     let ran = place.run(args).await;

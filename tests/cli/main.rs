@@ -7,6 +7,7 @@ mod governance;
 mod list;
 mod logs;
 mod mistakes;
+mod permissions;
 mod processes;
 mod readme;
 mod reload;

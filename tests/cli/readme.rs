@@ -10,7 +10,7 @@ use crate::support::Place;
 const VARIABLES: [(&str, &str); 3] = [
     ("DOCS_TOKEN", "t"),
     ("GITHUB_TOKEN", "t"),
-    ("RESEARCHER_KEY", "0123456789abcdef0123456789abcdef"),
+    ("RESEARCHER_KEY", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"),
 ];
 /// Programs of others that it tells people to run.
 const OTHERS: [&str; 2] = ["claude", "curl"];

@@ -181,7 +181,7 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         let made = made.expect("a certificate");
         fs::write(place.file("cert.pem"), made.cert.pem()).expect("written");
         let key = made.signing_key.serialize_pem();
-        fs::write(place.file("key.pem"), key).expect("written");
+        place.write_private("key.pem", &key);
     };
     renew();
     let mut serving = place.serve().await;

@@ -5,6 +5,7 @@ use std::{
     future::Future,
     io::Read,
     os::fd::OwnedFd,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
@@ -78,9 +79,16 @@ pub(crate) struct Ran {
 impl Place {
     pub(crate) fn new(config: &str) -> Self {
         let place = Self(tempfile::tempdir().expect("a directory"));
-        fs::write(place.file("tollbridge.toml"), config).expect("written");
+        place.write_private("tollbridge.toml", config);
         fs::write(place.file("server.sh"), include_str!("server.sh")).expect("written");
         place
+    }
+
+    /// Writes a file that nobody else may read.
+    pub(crate) fn write_private(&self, name: &str, text: &str) {
+        let path = self.file(name);
+        fs::write(&path, text).expect("written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("changed");
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {

@@ -14,7 +14,7 @@ use tollbridge::{
 
 use crate::support::{accepted, config, config_in, load, server, toml_in, warnings};
 
-const KEY: &str = "0123456789abcdef0123456789abcdef";
+const KEY: &str = "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a";
 
 #[test]
 fn without_the_section_nothing_is_governed() {
@@ -614,6 +614,7 @@ fn what_governs_is_shown_and_loads_again() {
     error_codes = "contract"
     price = "0.015"
     charge_errors = true
+    key_lifetime = "365d"
     observe = [
         "rate",
         "args",

@@ -256,7 +256,7 @@ fn nothing_that_is_loaded_shows_a_secret() {
         [governance]
         auth = 'keys'
         [agents.a]
-        keys = ['hunter2hunter2hunter2hunter2hunter2']
+        keys = ['hunter2-1c3d5e7f8a9b0c2d4f6c1d0a9b8']
         [servers.a]
         command = 'a'
         args = ['--token', 'hunter2', '--secret=hunter2', 'postgres://me:hunter2@db/x',

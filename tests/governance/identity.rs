@@ -8,6 +8,7 @@ use tollbridge::{
 };
 
 use crate::{
+    binary::Place,
     harness::{ANN, BOB, Server, Stage, ask_on, code_of, keyed},
     support::{
         Client, Front, TestGateway,
@@ -263,7 +264,119 @@ async fn status(http: &Http) -> Value {
     value(&http.get("/status", &[]).await.text().await)
 }
 
-/// With keys the status shows strangers, and agents that are no admins, how servers do, and no more.
+#[tokio::test]
+pub(crate) async fn keys_last_as_long_as_the_config_says() {
+    for (setting, days) in [
+        ("", Some(365)),
+        ("key_lifetime = \"9d\"", Some(9)),
+        ("key_lifetime = \"0s\"", None),
+    ] {
+        let place = Place::new(&format!("[governance]\nauth = \"keys\"\n{setting}\n"));
+        assert_eq!(place.run(&["agents", "add", "bot"]).await.code, Some(0));
+        let made = place.run(&["keys", "create", "bot", "--json"]).await.json();
+        let left = made["expires"].as_str().map(|expires| {
+            let expires: jiff::Timestamp = expires.parse().unwrap();
+            (expires.duration_since(clock::now()).as_secs() + 86_399) / 86_400
+        });
+        assert_eq!(left, days, "{setting}: {made}");
+    }
+}
+
+const BROWSER: [(&str, &str); 1] = [("accept", "text/html")];
+
+/// Neither which servers there are, nor what they have.
+async fn strangers_see_states(http: &Http) {
+    let states = status(http).await;
+    let keys = |value: &Value| {
+        let object = value.as_object().unwrap();
+        object.keys().cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(keys(&states), ["servers", "status"]);
+    let servers = states["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 2);
+    assert!(servers.iter().all(|it| keys(it) == ["state"]), "{states}");
+    let page = http.get("/status", &BROWSER).await.text().await;
+    assert!(page.contains("<td class=connected>connected"), "{page}");
+    let figures = http.get("/metrics", &[]).await.text().await;
+    assert!(
+        figures.contains("tollbridge_servers{state=\"connected\"} 1"),
+        "{figures}"
+    );
+    for hidden in [
+        "broken",
+        "\"x\"",
+        env!("CARGO_PKG_VERSION"),
+        "tools",
+        "private",
+    ] {
+        let told = [&page, &figures]
+            .into_iter()
+            .any(|text| text.contains(hidden));
+        assert!(!told, "{hidden}: {page} {figures}");
+    }
+    for open in ["/healthz", "/readyz"] {
+        assert_eq!(http.get(open, &[]).await.status(), 200);
+    }
+}
+
+/// An agent that is no admin sees servers, and nothing of what they wrote, their processes and clients.
+async fn others_see_how_servers_do(http: &Http) {
+    let part = status(http).await;
+    let servers = part["servers"].as_array().unwrap();
+    assert_eq!(servers.len(), 2);
+    for server in servers {
+        assert!(server["state"].is_string(), "{server}");
+        for hidden in ["reason", "pid", "server_info", "last_odd_line", "problems"] {
+            assert!(server[hidden].is_null(), "{hidden}: {server}");
+        }
+        for instance in server["instances"].as_array().into_iter().flatten() {
+            assert_eq!(instance["state"], "connected", "{instance}");
+            for hidden in ["agent", "session", "pid", "reason", "stderr"] {
+                assert!(instance[hidden].is_null(), "{hidden}: {instance}");
+            }
+        }
+    }
+    for hidden in ["config", "governance", "sessions"] {
+        assert!(part.get(hidden).is_none(), "{hidden}: {part}");
+    }
+    let page = http.get("/status", &BROWSER).await.text().await;
+    assert!(page.contains(" is connected"), "{page}");
+    assert!(!page.contains("refused"), "{page}");
+    for text in [page, part.to_string()] {
+        assert!(!text.contains("told in private"), "{text}");
+        assert!(!text.contains("1 sessions"), "{text}");
+    }
+    for open in ["/healthz", "/readyz"] {
+        assert_eq!(http.get(open, &[]).await.status(), 200);
+    }
+}
+
+/// Browsers run, frame and keep nothing of what we show.
+async fn pages_are_shielded(http: &Http) {
+    for path in [
+        "/status", "/", "/metrics", "/healthz", "/readyz", "/nothing",
+    ] {
+        let answer = http.get(path, &BROWSER).await;
+        let policy = answer.header("content-security-policy").unwrap();
+        for part in ["default-src 'none';", "frame-ancestors 'none'"] {
+            assert!(
+                policy.contains(part) && !policy.contains("unsafe"),
+                "{policy}"
+            );
+        }
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("x-frame-options", "DENY"),
+            ("referrer-policy", "no-referrer"),
+            ("cache-control", "no-store"),
+        ] {
+            assert_eq!(answer.header(name), Some(value), "{path}");
+        }
+    }
+}
+
+/// With keys the status shows strangers states alone, and agents that are no admins how servers do, and
+/// no more.
 #[tokio::test]
 pub(crate) async fn only_admins_see_everything() {
     let settings = keyed("[agents.ann]\nadmin = true\n[agents.bob]\n[governance]\nprice = \"0\"\n");
@@ -307,36 +420,7 @@ pub(crate) async fn only_admins_see_everything() {
     strangers_see_states(&gateway.http()).await;
     strangers_see_states(&gateway.http().with_key("wrong")).await;
     pages_are_shielded(&ann).await;
-    for http in [bob] {
-        let part = status(&http).await;
-        let servers = part["servers"].as_array().unwrap();
-        assert_eq!(servers.len(), 2);
-        for server in servers {
-            assert!(server["state"].is_string(), "{server}");
-            for hidden in ["reason", "pid", "server_info", "last_odd_line", "problems"] {
-                assert!(server[hidden].is_null(), "{hidden}: {server}");
-            }
-            for instance in server["instances"].as_array().into_iter().flatten() {
-                assert_eq!(instance["state"], "connected", "{instance}");
-                for hidden in ["agent", "session", "pid", "reason", "stderr"] {
-                    assert!(instance[hidden].is_null(), "{hidden}: {instance}");
-                }
-            }
-        }
-        for hidden in ["config", "governance", "sessions"] {
-            assert!(part.get(hidden).is_none(), "{hidden}: {part}");
-        }
-        let page = http.get("/status", &BROWSER).await.text().await;
-        assert!(page.contains(" is connected"), "{page}");
-        assert!(!page.contains("refused"), "{page}");
-        for text in [page, part.to_string()] {
-            assert!(!text.contains("told in private"), "{text}");
-            assert!(!text.contains("1 sessions"), "{text}");
-        }
-        for open in ["/healthz", "/readyz"] {
-            assert_eq!(http.get(open, &[]).await.status(), 200);
-        }
-    }
+    others_see_how_servers_do(&bob).await;
     gateway.stop().await;
 }
 

@@ -84,6 +84,10 @@ const OTHERS: &[(&str, fn())] = &[
         "governance.errors",
         refusals::refusals_can_be_results_that_a_model_reads,
     ),
+    (
+        "governance.key_lifetime",
+        identity::keys_last_as_long_as_the_config_says,
+    ),
     ("governance.price", rules::prices),
     ("governance.teams.*.budget", budgets::every_budget_holds),
     (

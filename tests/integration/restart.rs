@@ -115,8 +115,8 @@ async fn a_session_outlives_a_crash() {
 /// A session is its agent's, before and after.
 #[tokio::test]
 async fn a_session_stays_its_agents() {
-    const ONE: &str = "0123456789abcdef0123456789abcdef";
-    const TWO: &str = "fedcba9876543210fedcba9876543210";
+    const ONE: &str = "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a";
+    const TWO: &str = "d81b3c5e7f90a2461c3d5e7f8a9b0c2d";
     let plan = TestGateway::new()
         .setting("[governance]\nauth = \"keys\"\npolicy = { mode = \"all\" }")
         .setting(&format!("[agents.one]\nkeys = [\"{ONE}\"]"))

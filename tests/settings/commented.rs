@@ -4,7 +4,7 @@
 pub(crate) const VARIABLES: [(&str, &str); 4] = [
     ("GITHUB_TOKEN", "t"),
     ("DOCS_TOKEN", "t"),
-    ("RESEARCHER_KEY", "0123456789abcdef0123456789abcdef"),
+    ("RESEARCHER_KEY", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"),
     ("SEARCH_KEY", "t"),
 ];
 

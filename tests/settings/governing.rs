@@ -68,6 +68,7 @@ pub(crate) const GOVERNING: &[&str] = &[
     "governance.charge_errors",
     "governance.error_codes",
     "governance.errors",
+    "governance.key_lifetime",
     "governance.observe",
     "governance.policy.deny",
     "governance.policy.methods",

@@ -1,5 +1,6 @@
 //! Where the gateway listens, and to whom.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::{net::SocketAddr, path::Path};
 
 use bytes::Bytes;
@@ -81,7 +82,9 @@ pub(crate) fn write_certificate(directory: &Path, name: &str) -> CertificateDer<
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
     std::fs::write(directory.join(format!("{name}.pem")), made.cert.pem()).unwrap();
     let key = made.signing_key.serialize_pem();
-    std::fs::write(directory.join(format!("{name}.key")), key).unwrap();
+    let path = directory.join(format!("{name}.key"));
+    std::fs::write(&path, key).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
     made.cert.der().clone()
 }
 

@@ -26,6 +26,7 @@ pub(super) fn governance(governance: &Governance) -> Option<file::Governance> {
         error_codes: governance.error_codes,
         price: Amount(governance.price),
         charge_errors: governance.charge_errors,
+        key_lifetime: Time(governance.key_lifetime.unwrap_or_default()),
         teams: teams.collect(),
         terms: terms(&governance.terms),
     })

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{
     ArgumentAction, Authentication, Durability, ErrorCodes, ErrorForm, Mask, PolicyMode, Rule,
     ScanAction, Secret, Window,
+    governing::KEY_LIFETIME,
     units::{Amount, Time},
 };
 
@@ -32,6 +33,8 @@ pub(in crate::config) struct Governance {
     /// protocol and calls without an answer cost it anyway, once they reached their server, and so
     /// does each round of a call of 2026-07-28 that is answered with `input_required`.
     pub(in crate::config) charge_errors: bool,
+    /// How long the keys are good for that `keys create` makes without `--expires`; 0: for ever.
+    pub(in crate::config) key_lifetime: Time,
     /// What holds for teams as a whole, by the name of the team.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) teams: IndexMap<String, Team>,
@@ -48,6 +51,7 @@ impl Default for Governance {
             error_codes: ErrorCodes::Contract,
             price: Amount::micros(15_000),
             charge_errors: true,
+            key_lifetime: Time(KEY_LIFETIME),
             teams: IndexMap::new(),
             terms: Terms::default(),
         }

@@ -24,11 +24,11 @@ mod agents;
 mod arguments;
 mod scan;
 
-/// Records are kept at least this long, so that they can be read at all.
-const RETENTION_MIN: Duration = Duration::from_secs(1);
+/// Records are kept, and keys are good for, at least this long, so that they can be used at all.
+const TIME_MIN: Duration = Duration::from_secs(1);
 
-/// The longest time that records are kept, unless it is for ever.
-const RETENTION_DAYS_MAX: u64 = 36_500;
+/// The longest of these times, unless it is for ever.
+const DAYS_MAX: u64 = 36_500;
 
 /// What each agent may spend in total, where `[governance]` says nothing else.
 const BUDGET: Budget = Budget {
@@ -72,6 +72,10 @@ impl Resolver<'_> {
             error_codes: governance.error_codes,
             price: governance.price.0,
             charge_errors: governance.charge_errors,
+            key_lifetime: self.time_or_ever(
+                governance.key_lifetime,
+                &root.key("governance").key("key_lifetime"),
+            ),
             teams: self.teams(governance.teams, agents, root),
             terms,
         }
@@ -298,21 +302,22 @@ impl Resolver<'_> {
     }
 
     pub(super) fn audit(&mut self, audit: file::Audit, at: &Place<'_>) -> Audit {
-        let retention = audit.retention.0;
-        let longest = Time::days(RETENTION_DAYS_MAX);
-        if !retention.is_zero() && !(RETENTION_MIN..=longest.0).contains(&retention) {
-            let label = format!(
-                "must be 0, or between {} and {longest}",
-                Time(RETENTION_MIN)
-            );
-            self.wrong(&at.key("retention"), &label);
-        }
         Audit {
             enabled: audit.enabled,
             durability: audit.durability,
             arguments: audit.arguments,
-            retention: Some(retention).filter(|retention| !retention.is_zero()),
+            retention: self.time_or_ever(audit.retention, &at.key("retention")),
         }
+    }
+
+    /// A time of which 0 is none.
+    fn time_or_ever(&mut self, time: Time, at: &Place<'_>) -> Option<Duration> {
+        let longest = Time::days(DAYS_MAX);
+        if !time.0.is_zero() && !(TIME_MIN..=longest.0).contains(&time.0) {
+            let label = format!("must be 0, or between {} and {longest}", Time(TIME_MIN));
+            self.wrong(at, &label);
+        }
+        Some(time.0).filter(|time| !time.is_zero())
     }
 }
 

@@ -61,9 +61,15 @@ async fn keys_are_shown_once() {
     --- code 0
     ");
     let key = made.stdout.trim();
-    let object = ok(&place, &["keys", "create", "researcher", "--json"])
-        .await
-        .json();
+    let never = [
+        "keys",
+        "create",
+        "researcher",
+        "--expires",
+        "never",
+        "--json",
+    ];
+    let object = ok(&place, &never).await.json();
     assert_eq!(object["agent"], "researcher");
     assert_eq!(
         (&object["state"], &object["expires"]),
@@ -105,6 +111,53 @@ async fn keys_are_shown_once() {
         Some(1),
         "keys go with their agent"
     );
+}
+
+/// How long a key is good for, where nothing is said, and that people are told before.
+#[tokio::test]
+async fn keys_expire_after_a_year_or_what_the_config_says() {
+    let until = async |place: &Place, more: &[&str]| {
+        let args = [&["keys", "create", "researcher", "--json"], more].concat();
+        let made = ok(place, &args).await.json();
+        let expires = made["expires"]
+            .as_str()?
+            .parse::<jiff::Timestamp>()
+            .unwrap();
+        Some((expires.duration_since(jiff::Timestamp::now()).as_secs() + 86_399) / 86_400)
+    };
+    let place = Place::new(GOVERNED);
+    assert_eq!(until(&place, &[]).await, Some(365));
+    assert_eq!(until(&place, &["--expires", "never"]).await, None);
+    assert_eq!(until(&place, &["--expires", "7d"]).await, Some(7));
+    let listed = ok(&place, &["keys", "list"]).await;
+    assert!(!listed.stderr.contains("expires soon"), "{listed:?}");
+    for (setting, days) in [("30d", Some(30)), ("0s", None)] {
+        let lifetime = format!("[governance]\nkey_lifetime = \"{setting}\"");
+        place.write_private(
+            "tollbridge.toml",
+            &GOVERNED.replace("[governance]", &lifetime),
+        );
+        assert_eq!(until(&place, &[]).await, days, "{setting}");
+    }
+    // Within the last quarter of its time.
+    let made = ok(&place, &["keys", "create", "researcher", "--expires", "4s"]).await;
+    assert!(made.stdout.starts_with("tbk_"));
+    let told = async {
+        loop {
+            let listed = ok(&place, &["keys", "list"]).await;
+            if listed
+                .stderr
+                .contains("expires soon: `tollbridge keys create researcher`")
+            {
+                break;
+            }
+        }
+    };
+    crate::support::bounded(told).await;
+    let bad = place
+        .run(&["keys", "create", "researcher", "--expires", "soon"])
+        .await;
+    assert!(bad.stderr.contains("or `never`"), "{bad:?}");
 }
 
 /// A key that could not be written was seen by nobody, and there is none.

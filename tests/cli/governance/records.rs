@@ -301,9 +301,12 @@ async fn records_are_followed() {
 async fn changes_are_recorded() {
     let place = Place::new(GOVERNED);
     ok(&place, &["agents", "add", "bot", "--budget", "1"]).await;
-    let key = ok(&place, &["keys", "create", "bot", "--json"])
-        .await
-        .json();
+    let key = ok(
+        &place,
+        &["keys", "create", "bot", "--expires", "never", "--json"],
+    )
+    .await
+    .json();
     let id = key["id"].as_str().expect("an id");
     ok(&place, &["keys", "revoke", id]).await;
     ok(&place, &["budget", "set", "bot", "2/day"]).await;

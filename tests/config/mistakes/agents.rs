@@ -107,10 +107,10 @@ fn agents_that_are_one() {
         auth = "keys"
         [agents.a]
         id = "agent_5f0c3a52-9a0e-4a53-9c0e-0f6b6f3b7f11"
-        keys = ["0123456789abcdef0123456789abcdef", "0123456789abcdef0123456789abcdef"]
+        keys = ["4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"]
         [agents.b]
         id = "agent_5f0c3a52-9a0e-4a53-9c0e-0f6b6f3b7f11"
-        keys = ["0123456789abcdef0123456789abcdef"]
+        keys = ["4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"]
     "#,
     );
     assert_snapshot!(report, @r#"

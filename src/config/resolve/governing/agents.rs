@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 
 use super::super::{Resolver, quote};
 use crate::{
-    config::{Agent, Secret, file, hint, node::Place, report::Finding},
+    config::{Agent, Secret, file, hint, key_strength::weakness, node::Place, report::Finding},
     names::{AgentId, ProfileName},
 };
 
@@ -133,6 +133,8 @@ impl Resolver<'_> {
                 )
             } else if key.len() < KEY_CHARS_MIN {
                 ("is too short for a key", "fewer than 32 characters")
+            } else if let Some(weakness) = weakness(key) {
+                ("can be guessed", weakness)
             } else {
                 continue;
             };

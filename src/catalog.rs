@@ -5,6 +5,7 @@
 //! items and messages is spliced, never parsed into a model and printed again, and the same offers
 //! give the same snapshot in whatever order the servers answered.
 
+pub mod globs;
 mod header;
 mod instructions;
 mod item;
@@ -13,6 +14,7 @@ mod merge;
 mod mirror;
 mod naming;
 mod pattern;
+mod prefixes;
 mod problem;
 mod profile;
 mod prospect;
@@ -35,6 +37,7 @@ pub use header::{HeaderFault, HeaderParam, ParamKind};
 use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
+pub use prefixes::{ConfiguredNames, Prefixes};
 pub use problem::{Cause, Cost, Outcome, Problem};
 pub use profile::Profiles;
 pub use prospect::Prospect;
@@ -76,10 +79,12 @@ struct Tables {
 impl Catalog {
     /// Builds the snapshot of `offers`, which stand in the config's order and have distinct names.
     pub fn build(naming: &Naming, offers: &[Offer]) -> Self {
-        Self::build_with(naming, &Profiles::default(), offers)
+        let servers = offers.iter().map(|offer| (&offer.server, &*offer.config));
+        let prefixes = Arc::new(Prefixes::new(naming, servers));
+        Self::build_with(naming, &Profiles::none(prefixes), offers)
     }
 
-    /// The same, with the views of `profiles`.
+    /// The same with the views of `profiles`, of whose config `offers` are.
     pub fn build_with(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Self {
         merge::build(naming, profiles, offers)
     }
@@ -124,10 +129,10 @@ impl Catalog {
     /// A server may serve more than it lists, so a URI that is found need not exist.
     pub fn resource(&self, scope: &Scope, uri: &str) -> Lookup {
         match scope {
-            Scope::All => self.routes.find(uri, &|_, _, _| true),
+            Scope::All => self.routes.find(uri, &|_, _| true),
             Scope::Profile(name) => self.profiles.get(name).map_or(Lookup::NotFound, |view| {
-                self.routes.find(uri, &|at, exposed, original| {
-                    view.shows_resource(&self.routes.sites[at], exposed, original)
+                self.routes.find(uri, &|at, original| {
+                    view.shows_resource(&self.routes.sites[at], original)
                 })
             }),
             Scope::Server(_) => self
@@ -156,6 +161,24 @@ impl Catalog {
         }
     }
 
+    /// What rules know the resource or template by that `server` calls `original`, listed or not.
+    pub fn resource_names(
+        &self,
+        server: &ServerName,
+        kind: Kind,
+        original: &str,
+    ) -> ConfiguredNames {
+        let site = self.servers.get(server).and_then(|tables| tables.site);
+        let site = site.map(|at| &self.routes.sites[at]);
+        site.map_or_else(
+            || ConfiguredNames {
+                plain: original.into(),
+                distinct: Arc::default(),
+            },
+            |site| site.names(kind, original),
+        )
+    }
+
     /// Whether clients of `scope` may know of the resource that `server` calls `original`.
     pub fn shows_resource(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
         match scope {
@@ -165,8 +188,7 @@ impl Catalog {
                 let (Some(view), Some(at)) = (self.profiles.get(name), site) else {
                     return false;
                 };
-                let site = &self.routes.sites[at];
-                view.shows_resource(site, &site.uris.expose(original), original)
+                view.shows_resource(&self.routes.sites[at], original)
             }
             Scope::Server(own) => own == server,
         }
@@ -488,10 +510,7 @@ impl Offer {
 
     /// What the template and URIs call the server.
     fn namespace(&self) -> &str {
-        self.config
-            .namespace
-            .as_deref()
-            .unwrap_or(self.server.as_str())
+        prefixes::namespace(&self.server, &self.config)
     }
 }
 
@@ -504,9 +523,10 @@ pub struct Tool {
     pub original: Arc<str>,
     /// What clients of the route call it.
     pub exposed: Arc<str>,
-    /// What clients of merged routes call it, by which policies know it; empty where these do not
-    /// list it.
+    /// What clients of merged routes call it; empty where these do not list it.
     pub merged: Arc<str>,
+    /// What rules know it by.
+    pub names: ConfiguredNames,
     /// What the profile of the route calls it, where it renames it; else empty.
     pub alias: Arc<str>,
     /// Its entry in the route's list.
@@ -528,9 +548,10 @@ pub struct Prompt {
     pub original: Arc<str>,
     /// What clients of the route call it.
     pub exposed: Arc<str>,
-    /// What clients of merged routes call it, by which policies know it; empty where these do not
-    /// list it.
+    /// What clients of merged routes call it; empty where these do not list it.
     pub merged: Arc<str>,
+    /// What rules know it by.
+    pub names: ConfiguredNames,
     /// What the profile of the route calls it, where it renames it; else empty.
     pub alias: Arc<str>,
     /// Its entry in the route's list.

@@ -7,7 +7,7 @@ use std::{borrow::Cow, ops::Range, sync::Arc};
 use serde_json::json;
 
 use crate::{
-    catalog::{Catalog, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
+    catalog::{Catalog, ConfiguredNames, HeaderParam, Kind, Lookup, Prompt, Tool, UriMap, rewrite},
     mcp::{Era, Method, Params, Raw, RpcError, error, json, tasks},
     names::{Scope, ServerName},
     session::Call,
@@ -53,6 +53,8 @@ pub struct Subject {
     pub kind: Kind,
     /// Its name or URI on merged routes; empty where they do not list it.
     pub merged: Arc<str>,
+    /// What rules know it by.
+    pub names: ConfiguredNames,
     /// What the profile of the route calls it, where it renames it; else empty.
     pub alias: Arc<str>,
     /// What its server calls it.
@@ -64,6 +66,7 @@ impl Subject {
         Self {
             kind: Kind::Tools,
             merged: tool.merged.clone(),
+            names: tool.names.clone(),
             alias: tool.alias.clone(),
             original: tool.original.clone(),
         }
@@ -73,6 +76,7 @@ impl Subject {
         Self {
             kind: Kind::Prompts,
             merged: prompt.merged.clone(),
+            names: prompt.names.clone(),
             alias: prompt.alias.clone(),
             original: prompt.original.clone(),
         }
@@ -99,6 +103,7 @@ impl Subject {
         Self {
             kind,
             merged: merged.into(),
+            names: catalog.resource_names(server, kind, original),
             alias: Arc::default(),
             original: original.into(),
         }

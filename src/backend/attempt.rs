@@ -498,10 +498,10 @@ impl Backend {
     }
 
     /// How long a call of a tool that may have one of these names may take without progress.
-    pub fn patience_with(&self, tools: &[String]) -> Duration {
+    pub fn patience_with<'t>(&self, mut tools: impl Iterator<Item = &'t str>) -> Duration {
         let config = self.config();
         let timeouts = &config.tools.timeout;
-        let known = tools.iter().find_map(|tool| timeouts.get(&**tool));
+        let known = tools.find_map(|tool| timeouts.get(tool));
         known.copied().unwrap_or(config.timeout)
     }
 

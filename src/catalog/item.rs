@@ -9,10 +9,10 @@ use std::{
     sync::Arc,
 };
 
-use globset::{Glob, GlobMatcher};
+use globset::{Glob, GlobBuilder, GlobMatcher};
 
 use super::{
-    Cause, HeaderFault, HeaderParam, Kind, Offer, Problem,
+    Cause, ConfiguredNames, HeaderFault, HeaderParam, Kind, Offer, Problem,
     header::{self, Headers},
     rewrite::meta_uris,
     spelling,
@@ -38,6 +38,8 @@ pub(super) struct Item<'a> {
     pub(super) original: Arc<str>,
     /// What takes the original name's place in the template, and on the server's own route.
     pub(super) name: Arc<str>,
+    /// What rules know it by.
+    pub(super) names: ConfiguredNames,
     pub(super) headers: Arc<[HeaderParam]>,
     pub(super) hints: Hints,
     /// URIs that `_meta` names; servers need not list them.
@@ -116,7 +118,8 @@ fn quoted(text: &str) -> Vec<u8> {
     Raw::string(text).as_bytes().to_vec()
 }
 
-/// The `allow` and `deny` of a kind, ready to match.
+/// The `allow` and `deny` of a kind, ready to match. What refuses takes `*` for any character, and a URI
+/// for all of its spellings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter {
     allow: Option<Vec<GlobMatcher>>,
@@ -127,10 +130,20 @@ pub(super) struct Filter {
 impl Filter {
     pub(super) fn new(rules: &ItemRules, kind: Kind) -> Self {
         let compile = |globs: &Vec<Glob>| globs.iter().map(Glob::compile_matcher).collect();
+        let has_uris = kind.has_uris();
+        let deny = rules.deny.iter().flat_map(|glob| {
+            let others = if has_uris {
+                spelling::other_globs(glob.glob())
+            } else {
+                Vec::new()
+            };
+            let all = std::iter::once(glob.glob().to_owned()).chain(others);
+            all.filter_map(|text| denying(&text, has_uris))
+        });
         Self {
             allow: rules.allow.as_ref().map(compile),
-            deny: compile(&rules.deny),
-            has_uris: kind.has_uris(),
+            deny: deny.collect(),
+            has_uris,
         }
     }
 
@@ -149,7 +162,7 @@ impl Filter {
         if !self.has_uris || !self.says_something() {
             return true;
         }
-        let is_denied = |other: String| !other.is_empty() && matches(&self.deny, &other);
+        let is_denied = |other: String| matches(&self.deny, &other);
         !spelling::strays(original) && !spelling::others(original).into_iter().any(is_denied)
     }
 
@@ -157,6 +170,13 @@ impl Filter {
     pub(super) fn says_something(&self) -> bool {
         self.allow.is_some() || !self.deny.is_empty()
     }
+}
+
+/// The matcher of an entry of `deny` on a server's own names. Each text is a glob, or what is left of one
+/// with its escapes decoded.
+pub(super) fn denying(text: &str, has_uris: bool) -> Option<GlobMatcher> {
+    let glob = GlobBuilder::new(text).literal_separator(has_uris).build();
+    glob.ok().map(|glob| glob.compile_matcher())
 }
 
 /// Reads what `offer` has of `kind`, in the server's order.
@@ -206,6 +226,7 @@ impl<'a> Item<'a> {
         Self {
             source,
             name: original.clone(),
+            names: ConfiguredNames::default(),
             original,
             headers: Arc::default(),
             hints: Hints::default(),

@@ -7,8 +7,8 @@ use std::{
 };
 
 use super::{
-    ByKind, Catalog, Cause, Entry, Freshness, Gap, Kind, Offer, Outcome, Problem, Profiles, Prompt,
-    Tables, Tool,
+    ByKind, Catalog, Cause, Entry, Freshness, Gap, Kind, Offer, Outcome, Prefixes, Problem,
+    Profiles, Prompt, Tables, Tool,
     instructions::{self, Instructions},
     item::{self, Filter, Item},
     mend,
@@ -44,14 +44,16 @@ struct Placed<'a> {
 }
 
 pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Catalog {
+    let prefixes = profiles.prefixes();
     let mut problems = Vec::new();
     let mut parts: Vec<Part<'_>> = offers
         .iter()
         .map(|offer| read(offer, &mut problems))
         .collect();
     settle_prefixes(&mut parts, &mut problems);
+    name_items(prefixes, &mut parts);
     let uri_verdicts = map_uris(naming, &mut parts);
-    let sites: Vec<Site> = parts.iter().map(site).collect();
+    let sites: Vec<Site> = parts.iter().map(|part| site(part, prefixes)).collect();
     problems.extend(sites.iter().filter_map(unmatched));
     let mut routes = Routes::new(sites, naming.namespace_resources);
     let mut merged = Tables::default();
@@ -170,6 +172,23 @@ fn settle_prefixes(parts: &mut [Part<'_>], problems: &mut Vec<Problem>) {
     }
 }
 
+/// Gives every item the names that rules know it by.
+fn name_items(prefixes: &Prefixes, parts: &mut [Part<'_>]) {
+    for part in parts {
+        let prefixed = UriMap::prefixed(part.prefix.clone());
+        let server = (&part.offer.server, &*part.offer.config);
+        for kind in Kind::ALL {
+            for item in &mut part.items[kind] {
+                item.names = if kind.has_uris() {
+                    prefixes.uris(&prefixed, kind, &item.original)
+                } else {
+                    prefixes.names(server, (kind, &item.original))
+                };
+            }
+        }
+    }
+}
+
 /// Gives every part its map for merged routes, and says what becomes of equal URIs.
 fn map_uris(naming: &Naming, parts: &mut [Part<'_>]) -> ByKind<Vec<Verdict>> {
     if naming.namespace_resources {
@@ -183,7 +202,7 @@ fn map_uris(naming: &Naming, parts: &mut [Part<'_>]) -> ByKind<Vec<Verdict>> {
         Kind::Tools | Kind::Prompts => Vec::new(),
         Kind::Resources | Kind::Templates => {
             let claims: Vec<Claim<'_>> = visible(kind, parts)
-                .map(|(at, item)| claim(item.original.to_string(), at, item, parts))
+                .map(|(at, item)| claim((item.original.to_string(), 0), (at, item), parts))
                 .collect();
             let verdicts = naming::judge(naming.conflict, &claims);
             let contested = visible(kind, parts)
@@ -214,11 +233,16 @@ fn visible<'a>(
     parts.flat_map(move |(at, part)| part.items[kind].iter().map(move |item| (at, item)))
 }
 
-fn claim<'a>(name: String, at: usize, item: &'a Item<'a>, parts: &'a [Part<'a>]) -> Claim<'a> {
+fn claim<'a>(
+    (name, prefix): (String, usize),
+    (at, item): (usize, &'a Item<'a>),
+    parts: &'a [Part<'a>],
+) -> Claim<'a> {
     let offer = parts[at].offer;
     Claim {
         name,
         server: &offer.server,
+        prefix,
         order: at,
         priority: offer.config.priority,
         original: &item.original,
@@ -233,12 +257,16 @@ fn place_named<'a>(
     problems: &mut Vec<Problem>,
 ) -> Vec<Placed<'a>> {
     let template = Template::parse(naming);
+    let prefixes = parts
+        .iter()
+        .map(|part| template.affix(part.offer.namespace()).len());
+    let prefixes: Vec<usize> = prefixes.collect();
     let items: Vec<(usize, &Item<'_>)> = visible(kind, parts).collect();
     let claims: Vec<Claim<'_>> = items
         .iter()
         .map(|(at, item)| {
-            let name = template.render(parts[*at].offer.namespace(), &item.name);
-            claim(name, *at, item, parts)
+            let prefix = prefixes[*at];
+            claim((item.names.plain.to_string(), prefix), (*at, item), parts)
         })
         .collect();
     let verdicts = naming::judge(naming.conflict, &claims);
@@ -270,7 +298,7 @@ fn place_uris<'a>(
         .collect();
     let claims: Vec<Claim<'_>> = items
         .iter()
-        .map(|(at, item)| claim(item.original.to_string(), *at, item, parts))
+        .map(|(at, item)| claim((item.original.to_string(), 0), (*at, item), parts))
         .collect();
     report_collisions(kind, &claims, verdicts, &names, problems);
     place(items, names)
@@ -396,7 +424,7 @@ fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
     tables
 }
 
-/// What policies know an item by: the exposed URI of a resource whether it is listed or not, since
+/// What merged routes call an item: the exposed URI of a resource whether it is listed or not, since
 /// one that is not listed may be read as well.
 fn merged_name(kind: Kind, at: usize, item: &Item<'_>, part: &Part<'_>, names: &Names) -> Arc<str> {
     match kind {
@@ -459,6 +487,7 @@ impl Tables {
             original: placed.item.original.clone(),
             exposed: placed.exposed.clone(),
             merged: placed.merged.clone(),
+            names: placed.item.names.clone(),
             alias: Arc::default(),
             item: render(placed),
             digest: 0,
@@ -487,6 +516,7 @@ fn tool(entry: &Entry, item: &Item<'_>) -> Tool {
         original: entry.original.clone(),
         exposed: entry.exposed.clone(),
         merged: entry.merged.clone(),
+        names: entry.names.clone(),
         alias: entry.alias.clone(),
         item: entry.item.clone(),
         source: item.source.clone(),
@@ -501,13 +531,14 @@ fn prompt(entry: &Entry, item: &Item<'_>) -> Prompt {
         original: entry.original.clone(),
         exposed: entry.exposed.clone(),
         merged: entry.merged.clone(),
+        names: entry.names.clone(),
         alias: entry.alias.clone(),
         item: entry.item.clone(),
         source: item.source.clone(),
     }
 }
 
-fn site(part: &Part<'_>) -> Site {
+fn site(part: &Part<'_>, prefixes: &Arc<Prefixes>) -> Site {
     let listed = part
         .items
         .resources
@@ -523,6 +554,7 @@ fn site(part: &Part<'_>) -> Site {
         server: part.offer.server.clone(),
         prefix: part.prefix.clone(),
         uris: part.uris.clone(),
+        prefixes: Arc::clone(prefixes),
         filter: part.filter.clone(),
         known: listed.chain(linked).collect(),
         templates: Patterns::new(templates.map(|item| &*item.original)),

@@ -8,6 +8,7 @@ use std::{cmp::Reverse, collections::HashMap, fmt::Write as _};
 
 use sha2::{Digest as _, Sha256};
 
+use super::prefixes::Affix;
 use crate::config::{Charset, Conflict, Naming};
 use crate::names::{ServerName, strict};
 
@@ -54,6 +55,45 @@ impl Template {
             }
         }
         name
+    }
+
+    /// What stands around the item in the names of `server`.
+    pub(super) fn affix(&self, server: &str) -> Affix {
+        let mut affix = Affix::default();
+        let mut is_behind = false;
+        for part in &self.parts {
+            let text = if is_behind {
+                &mut affix.after
+            } else {
+                &mut affix.before
+            };
+            match part {
+                Part::Literal(literal) => text.push_str(literal),
+                Part::Server => self.push(server, text),
+                Part::Tool => {
+                    affix.after.clear();
+                    is_behind = true;
+                }
+            }
+        }
+        affix
+    }
+
+    /// How much text names have before the server, where that precedes the item, and behind it, where
+    /// that follows the item.
+    pub(super) fn around_server(&self) -> (Option<usize>, Option<usize>) {
+        fn literal<'p>(parts: impl Iterator<Item = &'p Part>) -> Option<usize> {
+            let mut length = 0;
+            for part in parts {
+                match part {
+                    Part::Literal(text) => length += text.len(),
+                    Part::Server => return Some(length),
+                    Part::Tool => return None,
+                }
+            }
+            None
+        }
+        (literal(self.parts.iter()), literal(self.parts.iter().rev()))
     }
 
     /// What a name that begins as those of `server` do calls the item, where the template tells
@@ -108,6 +148,8 @@ pub(super) struct Claim<'a> {
     /// What the template yields, before any length limit.
     pub(super) name: String,
     pub(super) server: &'a ServerName,
+    /// How much of the name is of the server alone, in bytes.
+    pub(super) prefix: usize,
     /// Position of the server in the config.
     pub(super) order: usize,
     pub(super) priority: i32,
@@ -125,10 +167,22 @@ pub(super) enum Verdict {
     Kept,
 }
 
-/// Applies `conflict` to every name that is claimed more than once.
+/// Applies `conflict` to every name that is claimed more than once. A name is of the servers with the
+/// longest prefix: no other takes it by what it calls its items, whatever `conflict` says.
 pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<Verdict> {
     let mut verdicts = vec![Verdict::Kept; claims.len()];
-    for group in groups(claims.iter().map(|claim| claim.name.as_str())) {
+    for mut group in groups(claims.iter().map(|claim| claim.name.as_str())) {
+        let longest = group.iter().map(|index| claims[*index].prefix).max();
+        group.retain(|index| {
+            let is_owner = Some(claims[*index].prefix) == longest;
+            if !is_owner {
+                verdicts[*index] = Verdict::Contested;
+            }
+            is_owner
+        });
+        if group.len() < 2 {
+            continue;
+        }
         let winner = match conflict {
             Conflict::Error | Conflict::Namespace => None,
             Conflict::First => group.iter().copied().min_by_key(|i| rank(&claims[*i], 0)),
@@ -158,8 +212,9 @@ fn rank<'a>(claim: &Claim<'a>, priority: i32) -> (Reverse<i32>, usize, &'a str) 
 /// The final names: no longer than `length_max` characters and all different.
 ///
 /// Contested and overlong names end in `_` and [`HASH_DIGITS`] digits of [`hash`]. Should that name
-/// be taken as well, a plain name gives way to a hashed one, and two hashed ones both move on to the
-/// next digits; `None` is left for those (none, in practice) that run out of digits.
+/// be taken as well, those with a shorter prefix give way, a plain name gives way to a hashed one, and
+/// two hashed ones both move on to the next digits; `None` is left for those (none, in practice) that
+/// run out of digits.
 pub(super) fn distinct(
     claims: &[Claim<'_>],
     verdicts: &[Verdict],
@@ -177,16 +232,20 @@ pub(super) fn distinct(
         let collisions: Vec<Vec<usize>> = groups(taken).collect();
         let mut moved = false;
         for group in collisions {
-            let plain_only = group
-                .iter()
-                .any(|i| names[*i].as_ref().is_some_and(|name| name.window == 0));
-            for index in group {
+            let rank = |i: usize| {
+                let is_hashed = names[i].as_ref().is_some_and(|name| name.window > 0);
+                (claims[i].prefix, is_hashed)
+            };
+            let first = group.iter().map(|i| rank(*i)).max();
+            let are_equal = group.iter().all(|i| Some(rank(*i)) == first);
+            let moving: Vec<usize> = group
+                .into_iter()
+                .filter(|i| are_equal || Some(rank(*i)) != first)
+                .collect();
+            for index in moving {
                 let Some(name) = names[index].as_mut() else {
                     continue;
                 };
-                if name.window > 0 && plain_only {
-                    continue;
-                }
                 moved = true;
                 if !name.advance(length_max) {
                     names[index] = None;
@@ -234,13 +293,29 @@ impl<'a> Distinct<'a> {
         else {
             return false;
         };
-        let room = length_max.saturating_sub(HASH_DIGITS + 1);
-        self.text = self.claim.name.chars().take(room).collect();
-        self.text.push('_');
-        self.text.push_str(window);
+        self.text = ending_in(window, &self.claim.name, length_max);
         self.window += 1;
         true
     }
+}
+
+fn ending_in(window: &str, name: &str, length_max: usize) -> String {
+    let room = length_max.saturating_sub(HASH_DIGITS + 1);
+    let mut text: String = name.chars().take(room).collect();
+    text.push('_');
+    text.push_str(window);
+    text
+}
+
+/// What [`distinct`] makes of `name`, which the template yields for an item of a server, where it is too
+/// long or another's as well.
+pub(super) fn with_hash(
+    name: &str,
+    (server, original): (&ServerName, &str),
+    length_max: usize,
+) -> String {
+    let digits = hash(server, original);
+    ending_in(&digits[..HASH_DIGITS], name, length_max)
 }
 
 /// SHA-256 in lower-case hex over the server's name, a zero byte (which no server's name holds) and
@@ -283,6 +358,7 @@ mod tests {
             .map(|((name, _, original, _), server)| Claim {
                 name: (*name).to_owned(),
                 server,
+                prefix: 0,
                 order: 0,
                 priority: 0,
                 original,
@@ -338,6 +414,41 @@ mod tests {
             [None, None],
             "what is not distinct runs out of digits"
         );
+    }
+
+    #[test]
+    fn no_name_is_taken_from_a_longer_prefix() {
+        let (short, long) = ["git", "git_hub"]
+            .map(|name| ServerName::parse(name).unwrap())
+            .into();
+        let claim = |server, prefix, original: &'static str| Claim {
+            name: "mcp_git_hub_x".to_owned(),
+            server,
+            prefix,
+            order: usize::from(prefix > 8),
+            priority: 8 - i32::try_from(prefix).unwrap(),
+            original,
+        };
+        for conflict in [
+            Conflict::Error,
+            Conflict::First,
+            Conflict::Namespace,
+            Conflict::Priority,
+        ] {
+            let claims = [claim(&short, 8, "hub_x"), claim(&long, 12, "x")];
+            let verdicts = judge(conflict, &claims);
+            assert_eq!(
+                verdicts,
+                [Verdict::Contested, Verdict::Kept],
+                "{conflict:?}"
+            );
+        }
+        // Not even by a name that was made to have the same hash.
+        let mut claims = [claim(&short, 8, "hub_x"), claim(&long, 12, "x")];
+        claims[1].name = with_hash(&claims[0].name, (&short, "hub_x"), 48);
+        let names = distinct(&claims, &[Verdict::Contested, Verdict::Kept], 48);
+        assert_eq!(names[1].as_deref(), Some(&*claims[1].name));
+        assert_ne!(names[0], names[1]);
     }
 
     #[test]

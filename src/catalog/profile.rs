@@ -8,11 +8,13 @@ use std::{
     sync::Arc,
 };
 
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use globset::Glob;
 use indexmap::IndexMap;
 
 use super::{
-    ByKind, Cause, Entry, Kind, Offer, Problem, Prompt, Scope, Shelf, Tables, Tool,
+    ByKind, Cause, ConfiguredNames, Entry, Kind, Offer, Prefixes, Problem, Prompt, Scope, Shelf,
+    Tables, Tool,
+    globs::{Globs, Known, Over, Reading, TooLarge},
     instructions::{self, Instructions},
     merge::merged_freshness,
     resources::Site,
@@ -23,20 +25,49 @@ use crate::mcp::json::{self, Patch, Raw};
 use crate::names::{ProfileName, ServerName};
 
 /// The profiles of a config, ready to match.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Profiles {
     all: Vec<(ProfileName, Arc<Selection>)>,
+    prefixes: Arc<Prefixes>,
 }
 
 impl Profiles {
-    /// Compiles the profiles of a config.
-    pub fn new(profiles: &IndexMap<ProfileName, config::Profile>) -> Self {
+    /// Compiles the profiles of a config that gives its servers `prefixes`. What
+    /// [`check`](Self::check) refuses shows nothing.
+    pub fn new(profiles: &IndexMap<ProfileName, config::Profile>, prefixes: Arc<Prefixes>) -> Self {
         let compile = |(name, profile): (&ProfileName, &config::Profile)| {
-            (name.clone(), Arc::new(Selection::new(profile)))
+            let selection = Selection::new(profile, &prefixes);
+            (name.clone(), Arc::new(selection))
         };
         Self {
             all: profiles.iter().map(compile).collect(),
+            prefixes,
         }
+    }
+
+    /// None, for servers that have `prefixes`.
+    pub fn none(prefixes: Arc<Prefixes>) -> Self {
+        Self {
+            all: Vec::new(),
+            prefixes,
+        }
+    }
+
+    /// Whether the lists of `profiles` can be used.
+    ///
+    /// # Errors
+    /// When one is too large to match.
+    pub fn check(
+        profiles: &IndexMap<ProfileName, config::Profile>,
+        prefixes: &Prefixes,
+    ) -> Result<(), TooLarge> {
+        let mut lists = profiles.values().flat_map(lists);
+        lists.try_for_each(|(_, globs, over)| compile(globs, over, prefixes).map(|_| ()))
+    }
+
+    /// The prefixes of the servers that they are about.
+    pub fn prefixes(&self) -> &Arc<Prefixes> {
+        &self.prefixes
     }
 
     /// Their names, in the config's order.
@@ -61,13 +92,13 @@ impl Profiles {
         scope: &Scope,
         kind: Kind,
         offer: &Offer,
-        [exposed, original]: [&str; 2],
+        (original, names): (&str, &ConfiguredNames),
     ) -> bool {
         match scope {
             Scope::All | Scope::Server(_) => true,
             Scope::Profile(name) => self.find(name).is_some_and(|selection| {
                 selection.takes(&offer.config.tags)
-                    && selection.shows(kind, &offer.server, [exposed, original])
+                    && selection.shows(kind, &offer.server, (original, names))
             }),
         }
     }
@@ -90,6 +121,7 @@ impl Profiles {
             let cut = Cut {
                 profile: name,
                 selection,
+                prefixes: &self.prefixes,
                 offers: offers
                     .iter()
                     .filter(|offer| selection.takes(&offer.config.tags))
@@ -114,11 +146,12 @@ pub(super) struct ProfileView {
 
 impl ProfileView {
     /// Whether a resource of `site` may be read, listed or not.
-    pub(super) fn shows_resource(&self, site: &Site, exposed: &str, original: &str) -> bool {
+    pub(super) fn shows_resource(&self, site: &Site, original: &str) -> bool {
+        let kind = Kind::Resources;
         self.selection.takes(&site.tags)
             && self
                 .selection
-                .shows(Kind::Resources, &site.server, [exposed, original])
+                .shows(kind, &site.server, (original, &site.names(kind, original)))
     }
 }
 
@@ -126,29 +159,25 @@ impl ProfileView {
 #[derive(Debug)]
 struct Selection {
     /// `None` shows all of a kind.
-    globs: ByKind<Option<Vec<GlobMatcher>>>,
+    globs: ByKind<Option<Globs<()>>>,
     tags: Option<Vec<String>>,
     rename: IndexMap<String, String>,
     describe: IndexMap<String, String>,
 }
 
 impl Selection {
-    fn new(profile: &config::Profile) -> Self {
-        let compile = |globs: &Option<Vec<Glob>>| {
-            let globs = globs.as_ref()?;
-            Some(globs.iter().map(matcher).collect::<Vec<_>>())
-        };
-        Self {
-            globs: ByKind {
-                tools: compile(&profile.tools),
-                resources: compile(&profile.resources),
-                templates: compile(&profile.resources),
-                prompts: compile(&profile.prompts),
-            },
+    fn new(profile: &config::Profile, prefixes: &Prefixes) -> Self {
+        let mut selection = Self {
+            globs: ByKind::default(),
             tags: profile.tags.clone(),
             rename: profile.rename.clone(),
             describe: profile.describe.clone(),
+        };
+        for (kind, globs, over) in lists(profile) {
+            let globs = compile(globs, over, prefixes).unwrap_or(Globs::none());
+            selection.globs[kind] = Some(globs);
         }
+        selection
     }
 
     fn takes(&self, tags: &[String]) -> bool {
@@ -156,26 +185,28 @@ impl Selection {
         wanted.is_none_or(|wanted| tags.iter().any(|tag| wanted.contains(tag)))
     }
 
-    /// Whether a glob matches the exposed name, or the server's name and the original one.
-    fn shows(&self, kind: Kind, server: &ServerName, [exposed, original]: [&str; 2]) -> bool {
+    /// Whether a glob names the item.
+    fn shows(
+        &self,
+        kind: Kind,
+        server: &ServerName,
+        (original, names): (&str, &ConfiguredNames),
+    ) -> bool {
         let Some(globs) = &self.globs[kind] else {
             return true;
         };
-        if kind.has_uris() && spelling::strays(original) {
-            return false;
+        let known = Known {
+            server,
+            original,
+            plain: &names.plain,
+            distinct: &names.distinct,
+            alias: "",
+        };
+        if kind.has_uris() {
+            !spelling::strays(original) && globs.allowing_uri(&known).is_some()
+        } else {
+            globs.allowing(&known).is_some()
         }
-        let shows = |exposed: &str, original: &str| {
-            let qualified = format!("{server}/{original}");
-            let mut globs = globs.iter();
-            globs.any(|glob| glob.is_match(exposed) || glob.is_match(&qualified))
-        };
-        let essence = |uri| spelling::essence(uri).filter(|_| kind.has_uris());
-        let is_all = essence(original).is_none() && essence(exposed).is_none();
-        let shows_essence = || {
-            let part = |uri| essence(uri).unwrap_or(uri);
-            shows(part(exposed), part(original))
-        };
-        shows(exposed, original) && (is_all || shows_essence())
     }
 
     fn is_unrestricted(&self) -> bool {
@@ -183,18 +214,28 @@ impl Selection {
     }
 }
 
-/// `*` does not match `/`, wherever the glob was read.
-fn matcher(glob: &Glob) -> GlobMatcher {
-    let strict = GlobBuilder::new(glob.glob())
-        .literal_separator(true)
-        .build();
-    strict.as_ref().unwrap_or(glob).compile_matcher()
+/// The lists that `profile` has.
+fn lists(profile: &config::Profile) -> impl Iterator<Item = (Kind, &[Glob], Over)> {
+    let lists = [
+        (Kind::Tools, &profile.tools, Over::Names),
+        (Kind::Resources, &profile.resources, Over::Uris),
+        (Kind::Templates, &profile.resources, Over::Uris),
+        (Kind::Prompts, &profile.prompts, Over::Names),
+    ];
+    let lists = lists.into_iter();
+    lists.filter_map(|(kind, globs, over)| Some((kind, globs.as_deref()?, over)))
+}
+
+fn compile(globs: &[Glob], over: Over, prefixes: &Prefixes) -> Result<Globs<()>, TooLarge> {
+    let globs = globs.iter().map(|glob| ((), glob));
+    Globs::new(globs, over, Reading::Narrow, prefixes)
 }
 
 /// One profile on its way to a view.
 struct Cut<'a> {
     profile: &'a ProfileName,
     selection: &'a Selection,
+    prefixes: &'a Prefixes,
     /// Those with a tag of the profile.
     offers: Vec<&'a Offer>,
 }
@@ -208,7 +249,7 @@ impl Cut<'_> {
             let shown: Vec<&Entry> = entries
                 .filter(|entry| servers.contains(&entry.server))
                 .filter(|entry| {
-                    let names = [&*entry.exposed, &*entry.original];
+                    let names = (&*entry.original, &entry.names);
                     self.selection.shows(kind, &entry.server, names)
                 })
                 .collect();
@@ -222,22 +263,27 @@ impl Cut<'_> {
     }
 
     /// Gives the entries their names here. What a rename collides with is left out: the operator
-    /// chose the name, and a server must not be able to take it by listing another item of it.
+    /// chose the name, and a server must not be able to take it by listing another item of it. Nor may
+    /// it by listing an item that the same rename is about: then neither has the name.
     fn rename(&self, kind: Kind, shown: &[&Entry], problems: &mut Vec<Problem>) -> Vec<Entry> {
-        let mut owners: HashMap<&str, &Entry> = HashMap::new();
-        for entry in shown {
-            if let Some(name) = self.alias(kind, entry) {
-                let owner = owners.entry(name).or_insert(entry);
-                if entry.exposed < owner.exposed {
-                    *owner = entry;
+        let mut owners: HashMap<&str, (&str, Option<&Entry>)> = HashMap::new();
+        for entry in shown.iter().copied() {
+            if let Some((key, name)) = self.alias(kind, entry) {
+                let (known, owner) = owners.entry(name).or_insert((key, Some(entry)));
+                if *known == key {
+                    owner.take_if(|owner| owner.exposed != entry.exposed);
+                } else if owner.is_none_or(|owner| entry.exposed < owner.exposed) {
+                    (*known, *owner) = (key, Some(entry));
                 }
             }
         }
+        let owner_of = |name: &str| owners.get(name).and_then(|(_, owner)| *owner);
         let mut entries = Vec::with_capacity(shown.len());
-        for entry in shown {
-            let alias = self.alias(kind, entry);
-            let name = alias.unwrap_or(&entry.exposed);
-            match owners.get(name) {
+        for entry in shown.iter().copied() {
+            let alias = self.alias(kind, entry).map(|(_, name)| name);
+            let is_renamed = alias.is_some_and(|name| owner_of(name).is_some());
+            let name = alias.filter(|_| is_renamed).unwrap_or(&entry.exposed);
+            match owner_of(name) {
                 Some(owner) if owner.exposed != entry.exposed => problems.push(Problem {
                     server: entry.server.clone(),
                     kind: Some(kind),
@@ -248,27 +294,50 @@ impl Cut<'_> {
                         name: name.to_owned(),
                     },
                 }),
-                Some(_) | None => entries.push(self.render(entry, alias)),
+                Some(_) | None => {
+                    entries.push(self.render((kind, entry), alias, is_renamed));
+                }
             }
         }
         entries
     }
 
-    /// The name that the profile gives to a tool or prompt; the URI of a resource is its identity.
-    fn alias(&self, kind: Kind, entry: &Entry) -> Option<&str> {
-        let name = self.selection.rename.get(&*entry.exposed)?;
-        (!kind.has_uris() && **name != *entry.exposed).then_some(name)
+    /// The name that the profile gives to a tool or prompt, behind the name that it says so of; the URI of a
+    /// resource is its identity.
+    fn alias(&self, kind: Kind, entry: &Entry) -> Option<(&str, &str)> {
+        let (key, name) = self.written(&self.selection.rename, (kind, entry))?;
+        (!kind.has_uris() && *name != *entry.exposed).then_some((key, name))
     }
 
-    fn render(&self, entry: &Entry, alias: Option<&str>) -> Entry {
-        let description = self.selection.describe.get(&*entry.exposed);
+    /// What `table` says of an entry, by a name that the config gives it: one that begins with the
+    /// prefix of another server is of an item there.
+    fn written<'t>(
+        &self,
+        table: &'t IndexMap<String, String>,
+        (kind, entry): (Kind, &Entry),
+    ) -> Option<(&'t str, &'t str)> {
+        let names = [&entry.names.plain, &entry.names.distinct];
+        let mut own = names.into_iter().filter(|name| {
+            let owners = self.prefixes.owners(name, name, true);
+            kind.has_uris() || owners.is_none_or(|owners| owners.contains(&entry.server))
+        });
+        let written = own.find_map(|name| table.get_key_value(&**name));
+        written.map(|(name, text)| (name.as_str(), text.as_str()))
+    }
+
+    /// The entry as it is listed here. Rules know it by its alias whether it `is_renamed` or not.
+    fn render(&self, item: (Kind, &Entry), alias: Option<&str>, is_renamed: bool) -> Entry {
+        let (_, entry) = item;
+        let description = self.written(&self.selection.describe, item);
+        let description = description.map(|(_, text)| text);
         let mut shown = entry.clone();
-        if let Some(name) = alias {
-            shown.exposed = name.into();
-            shown.alias = shown.exposed.clone();
+        shown.alias = alias.unwrap_or_default().into();
+        let alias = alias.filter(|_| is_renamed);
+        if alias.is_some() {
+            shown.exposed = shown.alias.clone();
         }
         if alias.is_some() || description.is_some() {
-            shown.item = with_members(&entry.item, alias, description.map(String::as_str));
+            shown.item = with_members(&entry.item, alias, description);
         }
         shown
     }

@@ -5,7 +5,9 @@
 //! all there is to go by. What a prospect says is a guess: it decides who waits, never what is
 //! allowed, since whoever has waited is routed by what the server lists.
 
-use super::{Kind, Offer, Profiles, Scope, UriMap, item::Filter, naming::Template};
+use super::{
+    ConfiguredNames, Kind, Offer, Profiles, Scope, UriMap, item::Filter, naming::Template,
+};
 use crate::config::{Charset, Naming};
 use crate::names::{ServerName, uri_prefix};
 
@@ -16,10 +18,9 @@ pub struct Prospect {
     pub server: ServerName,
     /// What kind of item it would be.
     pub kind: Kind,
-    /// What merged routes would call the item.
-    pub exposed: String,
-    /// What the server may call it; several where the charset leaves that open, never none.
-    pub originals: Vec<String>,
+    /// What the server may call it, and what rules know it by; several where the charset leaves that
+    /// open, never none.
+    pub originals: Vec<(String, ConfiguredNames)>,
 }
 
 /// Where the item called `name` on the route of `scope` may come from, of servers that have listed
@@ -33,12 +34,7 @@ pub(super) fn find(
     let template = Template::parse(naming);
     let guess = |offer: &Offer| match scope {
         Scope::Server(server) if *server == offer.server => {
-            let exposed = if kind.has_uris() {
-                uris_of(offer).expose(name).into_owned()
-            } else {
-                template.render(offer.namespace(), name)
-            };
-            Some((exposed, vec![name.to_owned()], name.len()))
+            Some((vec![name.to_owned()], name.len()))
         }
         Scope::Server(_) => None,
         Scope::All | Scope::Profile(_) if !offer.exposes(kind) => None,
@@ -46,28 +42,33 @@ pub(super) fn find(
             let uris = uris_of(offer);
             let original = uris.original(name).filter(|_| naming.namespace_resources)?;
             let rest = original.len();
-            Some((name.to_owned(), vec![original.into_owned()], rest))
+            Some((vec![original.into_owned()], rest))
         }
         Scope::All | Scope::Profile(_) => {
             let item = template.item_of(offer.namespace(), name)?;
             let originals = originals(item, kind, naming, offer);
-            Some((name.to_owned(), originals, item.len()))
+            Some((originals, item.len()))
         }
     };
     let prospects = unlisted.iter().filter_map(|offer| {
-        let (exposed, mut originals, rest) = guess(offer)?;
+        let (originals, rest) = guess(offer)?;
         let filter = Filter::new(offer.rules(kind), kind);
-        originals.retain(|original| {
-            filter.permits(original)
-                && profiles.may_show(scope, kind, offer, [exposed.as_str(), original])
+        let permitted = originals.into_iter().filter(|it| filter.permits(it));
+        let named = permitted.map(|original| {
+            let server = (&offer.server, &*offer.config);
+            let names = profiles.prefixes().names(server, (kind, &original));
+            (original, names)
         });
+        let shown = named.filter(|(original, names)| {
+            profiles.may_show(scope, kind, offer, (original.as_str(), names))
+        });
+        let originals: Vec<_> = shown.collect();
         if originals.is_empty() {
             return None;
         }
         let prospect = Prospect {
             server: offer.server.clone(),
             kind,
-            exposed,
             originals,
         };
         Some((rest, prospect))
@@ -107,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        catalog::{ByKind, Listing},
+        catalog::{ByKind, Listing, Prefixes},
         config::{Format, Source},
         names::ProfileName,
     };
@@ -133,7 +134,7 @@ mod tests {
         let profiles: &IndexMap<ProfileName, _> = &config.profiles;
         find(
             &config.naming,
-            &Profiles::new(profiles),
+            &Profiles::new(profiles, Arc::new(Prefixes::of(&config))),
             &offers,
             (scope, kind, name),
         )
@@ -144,7 +145,10 @@ mod tests {
     /// `expect` is the server and the originals, of the first.
     fn check(config: &str, scope: &Scope, kind: Kind, name: &str, expect: Option<(&str, &[&str])>) {
         let found = prospects(config, scope, kind, name).into_iter().next();
-        let found = found.map(|found| (found.server.to_string(), found.originals));
+        let found = found.map(|found| {
+            let originals = found.originals.into_iter().map(|(original, _)| original);
+            (found.server.to_string(), originals.collect::<Vec<_>>())
+        });
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let expect = expect.map(|(server, names)| (server.to_owned(), owned(names)));
         assert_eq!(found, expect, "{name} of\n{config}");
@@ -236,7 +240,7 @@ mod tests {
         check(TWO, &server("none"), Kind::Tools, "any", None);
         let own = prospects(TWO, &server("git-hub"), Kind::Tools, "a-b");
         assert_eq!(own.len(), 1);
-        assert_eq!(own[0].exposed, "mcp_git_hub_a_b");
+        assert_eq!(&*own[0].originals[0].1.plain, "mcp_git_hub_a_b");
         let config = format!("{TWO}[profiles.p]\ntools = ['git/*']\n");
         let profile = Scope::Profile(ProfileName::parse("p").unwrap());
         check(

@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{
+    ConfiguredNames, Kind, Prefixes,
     item::Filter,
     pattern::Patterns,
     uri::{UriMap, prefix_of},
@@ -42,6 +43,7 @@ pub(super) struct Site {
     pub(super) server: ServerName,
     pub(super) prefix: String,
     pub(super) uris: Arc<UriMap>,
+    pub(super) prefixes: Arc<Prefixes>,
     pub(super) filter: Filter,
     pub(super) known: HashSet<Arc<str>>,
     pub(super) templates: Patterns,
@@ -55,6 +57,12 @@ impl Site {
     fn claims(&self, original: &str) -> bool {
         self.filter.permits(original)
             && (self.known.contains(original) || self.templates.matches(original))
+    }
+
+    /// What rules know the resource or template by that the server calls `original`.
+    pub(super) fn names(&self, kind: Kind, original: &str) -> ConfiguredNames {
+        let prefixed = UriMap::prefixed(self.prefix.clone());
+        self.prefixes.uris(&prefixed, kind, original)
     }
 
     fn offers_anything(&self) -> bool {
@@ -107,13 +115,13 @@ impl Routes {
     /// Where `uri` leads on a merged route that shows what `sees` says.
     pub(super) fn find(&self, uri: &str, sees: Sees<'_>) -> Lookup {
         let found = match self.listed.get(uri) {
-            Some((at, original)) if sees(*at, uri, original) => {
+            Some((at, original)) if sees(*at, original) => {
                 return self.sites[*at].found(original);
             }
             Some(_) | None => self.unlisted(uri, sees),
         };
         match found {
-            Target::Found { at, original } if self.is_seen(at, &original, sees) => {
+            Target::Found { at, original } if sees(at, &original) => {
                 self.sites[at].found(&original)
             }
             Target::Ambiguous(sites) => Lookup::Ambiguous {
@@ -148,10 +156,6 @@ impl Routes {
         }
     }
 
-    fn is_seen(&self, at: usize, original: &str, sees: Sees<'_>) -> bool {
-        sees(at, &self.sites[at].uris.expose(original), original)
-    }
-
     fn own<'a>(&self, at: usize, original: Cow<'a, str>) -> Target<'a> {
         if self.sites[at].filter.permits(&original) {
             Target::Found { at, original }
@@ -182,7 +186,7 @@ impl Routes {
 
     fn claimed<'a>(&self, uri: &'a str, sees: Sees<'_>) -> Target<'a> {
         let claims = |(at, site): (usize, &Site)| {
-            (site.visible && site.claims(uri) && self.is_seen(at, uri, sees)).then_some(at)
+            (site.visible && site.claims(uri) && sees(at, uri)).then_some(at)
         };
         let claimants: Vec<usize> = self.sites.iter().enumerate().filter_map(claims).collect();
         match claimants.as_slice() {
@@ -205,8 +209,8 @@ impl Routes {
     }
 }
 
-/// Whether a route shows a resource: the position of its site, its exposed and its original URI.
-pub(super) type Sees<'a> = &'a dyn Fn(usize, &str, &str) -> bool;
+/// Whether a route shows a resource: the position of its site, and its original URI.
+pub(super) type Sees<'a> = &'a dyn Fn(usize, &str) -> bool;
 
 /// Where a URI leads, before it is known whether the route shows it.
 enum Target<'a> {

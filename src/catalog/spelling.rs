@@ -4,10 +4,27 @@
 //! Called by rules about resources alone; what is sent to the server stays as it was written. What
 //! URL parsers do beyond RFC 3986 is in the URL Standard of the WHATWG, which many servers follow.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    net::{Ipv4Addr, Ipv6Addr},
+};
 
-/// How many spellings [`others`] gives.
-pub(crate) const OTHERS: usize = 4;
+/// What spellings begin with that do not tell upper from lower case: no URI begins so.
+const FOLDED: char = '\u{1}';
+
+/// Ports that stand for themselves when no port is written.
+const DEFAULT_PORTS: [(&str, u16); 10] = [
+    ("ftp", 21),
+    ("http", 80),
+    ("https", 443),
+    ("mongodb", 27017),
+    ("mysql", 3306),
+    ("postgres", 5432),
+    ("postgresql", 5432),
+    ("redis", 6379),
+    ("ws", 80),
+    ("wss", 443),
+];
 
 /// Whether nobody can tell by `uri` what its server makes of it: its path leads upwards, however
 /// that is escaped (RFC 3986, section 5.2.4), or it has what is legal in no URI and what parsers drop
@@ -57,50 +74,182 @@ fn kind_of(scheme: &str) -> (bool, bool) {
 }
 
 /// Other spellings of what servers take for the same as `uri` (RFC 3986, section 6.2.2): scheme and
-/// host in small letters, no empty or `.` segments, no fragment; a file without host and query; with
-/// nothing escaped that need not be, and with everything escaped that may be; and both as programs
-/// read the path of a file, to whom `%2F` is a slash and one at the end is nothing. Empty where `uri`
-/// is spelled so.
-pub(crate) fn others(uri: &str) -> [String; OTHERS] {
-    let Some((scheme, rest)) = uri.split_once(':') else {
-        return Default::default();
+/// host in small letters, the host without what it says of the user, its last dot, and a port that goes
+/// without saying, and an address as the URL Standard writes it; no empty or `.` segments, no fragment,
+/// no empty query; a file without host and query, and once more without its case, since its server's
+/// system may not tell one from the other; with nothing escaped that need not be, and with everything
+/// escaped that may be; and both as programs read the path of a file, to whom `%2F` is a slash and one
+/// at the end is nothing.
+pub(crate) fn others(uri: &str) -> Vec<String> {
+    others_of("", uri)
+}
+
+/// The same, each behind the name of `server` and a `/`, where there is one.
+pub(crate) fn others_of(server: &str, uri: &str) -> Vec<String> {
+    let place = |uri: &str| match server {
+        "" => uri.to_owned(),
+        server => format!("{server}/{uri}"),
     };
-    let scheme = scheme.to_ascii_lowercase();
-    let (is_file, is_web) = kind_of(&scheme);
-    let (body, tail) = rest.split_at(path_end(rest));
-    let (body, has_host) = match authority(rest) {
-        // Parsers take any number of slashes for two.
-        _ if is_web => (body.trim_start_matches('/'), true),
-        Some(_) => (&body[2..], true),
-        None => (body, false),
+    let Some(parts) = Parts::of(uri, path_end(uri)) else {
+        return Vec::new();
     };
-    let host_end = body.find('/').unwrap_or(body.len());
-    let (host, path) = body.split_at(if has_host { host_end } else { 0 });
-    let host = if is_file { "" } else { host };
-    let slashes = if has_host || is_file { "//" } else { "" };
-    let start = format!("{scheme}:{slashes}{}", host.to_ascii_lowercase());
-    let tail = tail
-        .split('#')
-        .next()
-        .filter(|_| !is_file)
-        .unwrap_or_default();
-    let path = without_empty(path, is_file);
-    let parted = as_files(&path, is_file);
-    let other = |path: String| {
-        let spelled = format!("{start}{path}{tail}");
-        if spelled == uri {
-            String::new()
-        } else {
-            spelled
-        }
+    let mut all: Vec<String> = Vec::new();
+    let spell = |path: &str, tail: &str| {
+        let hosts = parts.hosts.iter();
+        hosts
+            .map(|host| place(&format!("{}{host}{path}{tail}", parts.start)))
+            .collect::<Vec<_>>()
     };
-    let [first, second] = [plain(&path), escaped(&path)].map(other);
-    // Few paths read otherwise as files.
-    if parted == path {
-        return [first, second, String::new(), String::new()];
+    let parted = as_files(&parts.path, parts.is_file);
+    for path in [&parts.path, &parted] {
+        all.extend(spell(&plain(path), &parts.tail));
+        all.extend(spell(&plain(path), &plain(&parts.tail)));
+        all.extend(spell(&escaped(path), &parts.tail));
     }
-    let [third, fourth] = [plain(&parted), escaped(&parted)].map(other);
-    [first, second, third, fourth]
+    let own = place(uri);
+    if parts.is_file {
+        let folded: Vec<String> = all.iter().chain([&own]).map(|it| folded(it)).collect();
+        all.extend(folded);
+    }
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|other| *other != own);
+    all
+}
+
+/// Other spellings of `glob`, which is about URIs: as [`others`] spells what it matches.
+pub(crate) fn other_globs(glob: &str) -> Vec<String> {
+    let is_special = |text: &str| text.contains(['*', '?', '[', '{']);
+    let Some(colon) = glob.find(':') else {
+        // It may well be about files, unless it is a name.
+        return Vec::from_iter(is_special(glob).then(|| folded(glob)));
+    };
+    let server_end = glob[..colon].rfind('/').map_or(0, |slash| slash + 1);
+    let (server, uri) = glob.split_at(server_end);
+    let mut all = Vec::new();
+    if let Some(parts) = Parts::of(uri, uri.len()) {
+        let path = plain(&parts.path);
+        // Who names a user means that user.
+        let host = parts.hosts.last().map_or("", |host| host);
+        all.push(format!("{server}{}{host}{path}", parts.start));
+    }
+    let scheme = glob[server_end..colon].to_ascii_lowercase();
+    if kind_of(&scheme).0 || is_special(&scheme) {
+        let plain = all.first().map_or(glob, |plain| plain);
+        let both = [folded(glob), folded(plain)];
+        all.extend(both);
+    }
+    all.dedup();
+    all.retain(|other| other != glob);
+    all
+}
+
+fn folded(text: &str) -> String {
+    format!("{FOLDED}{}", text.to_lowercase())
+}
+
+/// A URI taken apart.
+struct Parts {
+    /// Up to the host, in small letters.
+    start: String,
+    /// The host without and with the user; empty in a file.
+    hosts: Vec<String>,
+    path: String,
+    /// The query.
+    tail: String,
+    is_file: bool,
+}
+
+impl Parts {
+    /// Those of `uri`, whose path ends at `end`.
+    fn of(uri: &str, end: usize) -> Option<Self> {
+        let (scheme, rest) = uri.split_once(':')?;
+        let scheme = scheme.to_ascii_lowercase();
+        let (is_file, is_web) = kind_of(&scheme);
+        let end = end.checked_sub(scheme.len() + 1)?;
+        let (body, tail) = rest.split_at(end);
+        let (body, has_host) = match authority(rest) {
+            // Parsers take any number of slashes for two.
+            _ if is_web => (body.trim_start_matches('/'), true),
+            Some(_) => (&body[2..], true),
+            None => (body, false),
+        };
+        let host_end = body.find('/').unwrap_or(body.len());
+        let (host, path) = body.split_at(if has_host { host_end } else { 0 });
+        let hosts = if is_file || !has_host {
+            vec![String::new()]
+        } else {
+            hosts(scheme.rsplit('+').next().unwrap_or_default(), host)
+        };
+        let slashes = if has_host || is_file { "//" } else { "" };
+        let tail = tail.split('#').next().unwrap_or_default();
+        let tail = if is_file || tail == "?" { "" } else { tail };
+        Some(Self {
+            start: format!("{scheme}:{slashes}"),
+            hosts,
+            path: without_empty(path, is_file || is_web),
+            tail: tail.to_owned(),
+            is_file,
+        })
+    }
+}
+
+/// What stands between `//` and the path of a URI with `scheme`, without and with the user.
+fn hosts(scheme: &str, authority: &str) -> Vec<String> {
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let host = host.to_ascii_lowercase();
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
+        Some(_) | None => (&*host, ""),
+    };
+    let name = address(name.trim_end_matches('.'));
+    let default = DEFAULT_PORTS.iter().find(|(known, _)| *known == scheme);
+    let port = port.trim_start_matches('0');
+    let is_default = default.is_some_and(|(_, default)| port == default.to_string());
+    let host = if port.is_empty() || is_default {
+        name
+    } else {
+        format!("{name}:{port}")
+    };
+    if user.is_empty() {
+        return vec![host];
+    }
+    let with_user = format!("{user}@{host}");
+    vec![host, with_user]
+}
+
+/// The host `name`, an address in its one form.
+fn address(name: &str) -> String {
+    if let Some(inner) = name.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        let address = inner.parse::<Ipv6Addr>();
+        return address.map_or_else(|_| name.to_owned(), |it| format!("[{it}]"));
+    }
+    ipv4(name).map_or_else(|| name.to_owned(), |address| address.to_string())
+}
+
+/// The address that parsers see in `name`: one to four numbers, of which the last stands for all bytes that
+/// are left (URL Standard, "IPv4 parser").
+fn ipv4(name: &str) -> Option<Ipv4Addr> {
+    let number = |text: &str| {
+        let (digits, radix) = match text.strip_prefix("0x") {
+            Some(hex) => (hex, 16),
+            None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+            None => (text, 10),
+        };
+        let is_number = !digits.is_empty() && digits.chars().all(|c| c.is_digit(radix));
+        is_number.then(|| u32::from_str_radix(digits, radix).ok())?
+    };
+    let parts: Vec<&str> = name.split('.').collect();
+    let (last, first) = parts.split_last()?;
+    let last = number(last)?;
+    let mut value = 0;
+    for (at, part) in first.iter().enumerate() {
+        let byte = number(part).filter(|byte| *byte < 256)?;
+        value |= byte.checked_shl(u32::try_from(24_usize.checked_sub(8 * at)?).ok()?)?;
+    }
+    let room = 32_u32.checked_sub(8 * u32::try_from(first.len()).ok()?)?;
+    let fits = room == 32 || (room > 0 && last < 1 << room);
+    fits.then(|| Ipv4Addr::from(value | last))
 }
 
 /// What stands between `//` and the path in `rest`, which follows the scheme.
@@ -288,17 +437,120 @@ mod tests {
         check("urn:A:b", "urn:A:b");
         // A sign is no digit.
         check("a:%%2b2e", "a:%+2e");
-        for alone in ["a:%+2e", "plain", "x+file:///priv/a"] {
-            assert_eq!(others(alone), [""; OTHERS]);
+        for alone in ["a:%+2e", "plain", "docs://users"] {
+            assert_eq!(others(alone), Vec::<String>::new());
+        }
+    }
+
+    /// What a glob of `deny` about the one spelling refuses, it refuses in the others.
+    #[test]
+    fn no_authority_hides_a_resource() {
+        let check = |glob: &str, uri: &str, expect: bool| {
+            let matches = |glob: &str| {
+                let glob = globset::GlobBuilder::new(glob)
+                    .literal_separator(true)
+                    .build();
+                let glob = glob.unwrap().compile_matcher();
+                glob.is_match(uri) || others(uri).iter().any(|other| glob.is_match(other))
+            };
+            let found = matches(glob) || other_globs(glob).iter().any(|other| matches(other));
+            assert_eq!(found, expect, "{glob} of {uri}: {:?}", others(uri));
+        };
+        let same = [
+            "https://h.org/priv/a",
+            "https://h.org:443/priv/a",
+            "https://h.org:0443/priv/a",
+            "https://h.org:/priv/a",
+            "https://h.org./priv/a",
+            "https://H.ORG.:443/priv/a",
+            "https://u@h.org/priv/a",
+            "https://u:p@h.org:443/priv/a",
+            "https://u@v@h.org/priv/%61",
+            "https:/h.org/priv/a?",
+        ];
+        for uri in same {
+            for glob in [
+                "https://h.org/priv/**",
+                "https://h.org:443/priv/*",
+                "HTTPS://H.org./priv/a",
+                "https://h.org/%70riv/a",
+            ] {
+                check(glob, uri, true);
+                check(&format!("x+{glob}"), &format!("x+{uri}"), true);
+            }
+            check("https://h.org:8443/priv/**", uri, false);
+            check("http://h.org/priv/**", uri, false);
+        }
+        check("https://bob@h/**", "https://h/a", false);
+        check("https://bob@h/**", "https://bob@h.:443/a", true);
+        for uri in [
+            "https://h",
+            "https://h?/a",
+            "https://h/?x",
+            "https://h#x",
+            "https://h.",
+        ] {
+            check("https://h/**", uri, true);
+            check("https://h", uri, !uri.contains(['?']));
+        }
+        for uri in [
+            "http://127.0.0.1/a",
+            "http://127.1/a",
+            "http://2130706433/a",
+            "http://0x7f.0.0.1/a",
+            "http://0177.0.0.01/a",
+        ] {
+            check("http://127.0.0.1/**", uri, true);
+            check("http://0x7f000001/**", uri, true);
+            check("http://127.0.0.2/**", uri, false);
+        }
+        check("http://?::1?/**", "http://[0:0:0:0:0:0:0:1]:80/a", true);
+        check("postgres://db/**", "postgres://u:p@db:5432/t", true);
+        check("db/postgres://db/**", "db/postgres://db/t", true);
+        for uri in ["file:///Priv/a", "FILE://host/PRIV/A", "file:///priv/%41"] {
+            check("file:///priv/**", uri, true);
+            check("file:///PRIV/*", uri, true);
+            check("**/priv/a", uri, true);
+        }
+        check("file:///caf\u{c9}", "file:///caf%C3%A9", true);
+        check("https://h/priv", "https://h/PRIV", false);
+    }
+
+    #[test]
+    fn addresses_are_read_as_parsers_read_them() {
+        for (name, expect) in [
+            ("1.2.3.4", Some("1.2.3.4")),
+            ("1.2.772", Some("1.2.3.4")),
+            ("0x01020304", Some("1.2.3.4")),
+            ("1.131844", Some("1.2.3.4")),
+            ("1.2.3.256", None),
+            ("1.2.3.4.5", None),
+            ("4294967296", None),
+            ("1.2.3.", None),
+            ("h.1a", None),
+            ("h", None),
+            ("08.1", None),
+        ] {
+            assert_eq!(
+                ipv4(name).map(|it| it.to_string()).as_deref(),
+                expect,
+                "{name}"
+            );
         }
     }
 
     proptest! {
+        /// What is spelled plainly stays so.
         #[test]
-        fn a_spelling_is_its_own_spelling(uri in "[a-z+]{1,6}:[/.%2eE+\u{e9} ?#a-c]{0,20}") {
-            for other in others(&uri).into_iter().filter(|other| !other.is_empty()) {
-                let again = others(&other);
-                prop_assert!(again.contains(&String::new()), "{} {} {:?}", uri, other, again);
+        fn a_spelling_is_its_own_spelling(uri in "(x\\+)?[a-z]{1,6}:[/.%2eE+@:\u{e9} ?#a-c0]{0,20}") {
+            let all = |uri: &str| {
+                let mut all = others(uri);
+                all.push(uri.to_owned());
+                all
+            };
+            let own = all(&uri);
+            for other in &own {
+                prop_assert!(all(other).iter().any(|it| own.contains(it)), "{} {}", uri, other);
             }
         }
     }

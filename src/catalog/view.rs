@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use super::{Kind, mend};
+use super::{ConfiguredNames, Kind, mend};
 use crate::mcp::{
     Era,
     json::{Patch, Raw},
@@ -25,9 +25,10 @@ pub struct Entry {
     pub original: Arc<str>,
     /// The name or URI on this route; entries of merged routes are sorted by it.
     pub exposed: Arc<str>,
-    /// The name or URI on merged routes, by which policies know it; empty for a tool or prompt that
-    /// they do not list.
+    /// The name or URI on merged routes; empty for a tool or prompt that they do not list.
     pub merged: Arc<str>,
+    /// What rules know it by.
+    pub names: ConfiguredNames,
     /// What the profile of this route calls it, where it renames it; else empty.
     pub alias: Arc<str>,
     /// The item as listed; a slice of the list's text.

@@ -70,6 +70,8 @@ impl Check {
         let mut odd = Vec::from_iter(unusable_data_dir(&loaded.config));
         let (stored, refused, unread) = stored_agents(&loaded.config).await;
         odd.extend(refused);
+        let patterns = Patterns::of(&loaded.config).and_of(&stored);
+        odd.extend(patterns.spanning(&loaded.config));
         if no_caller(&loaded.config, &[]).is_some() {
             odd.extend(unread.or_else(|| no_caller(&loaded.config, &stored)));
         }
@@ -252,7 +254,10 @@ fn unmatched(config: &Config, stored: &[StoredAgent], gateway: &Gateway) -> Vec<
         Scope::All | Scope::Profile(_) => None,
     };
     let names = Names::of(config, &gateway.proxy().board().offers());
-    Patterns::of(config).and_of(stored).warnings(&names, only)
+    let patterns = Patterns::of(config).and_of(stored);
+    let mut warnings = patterns.spanning(config);
+    warnings.extend(patterns.warnings(&names, only));
+    warnings
 }
 
 fn table(found: &[Found]) -> Table<8> {

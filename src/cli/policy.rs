@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     auth::Agent,
-    catalog::{Entry, Kind, Lookup},
+    catalog::{ConfiguredNames, Entry, Kind, Lookup},
     config::{Config, Rule},
     governance::{Explanation, Sight, ToldRule, policy::Item},
     mcp::Method,
@@ -255,10 +255,7 @@ impl Explain {
         }
         match catalog.resource(scope, &self.name) {
             Lookup::Found { server, original } => Some(Found::Resource {
-                exposed: catalog
-                    .uris(&Scope::All, &server)
-                    .expose(&original)
-                    .into_owned(),
+                names: catalog.resource_names(&server, Kind::Resources, &original),
                 server,
                 original,
             }),
@@ -309,7 +306,7 @@ enum Found {
     /// A resource that no list has, such as one of a template.
     Resource {
         server: ServerName,
-        exposed: String,
+        names: ConfiguredNames,
         original: String,
     },
     /// What only the route of the server has.
@@ -322,9 +319,9 @@ impl Found {
             Self::Listed(kind, entry) => Item::of_entry(*kind, entry),
             Self::Resource {
                 server,
-                exposed,
+                names,
                 original,
-            } => Item::of_resource(server, exposed, original),
+            } => Item::of_resource(server, names, original),
             Self::Method { server, method } => Item::of_method(server, method),
         }
     }
@@ -334,9 +331,9 @@ impl Found {
             Self::Listed(kind, entry) => sight.shows(*kind, entry),
             Self::Resource {
                 server,
-                exposed,
+                names,
                 original,
-            } => sight.shows_resource(server, exposed, original),
+            } => sight.shows_resource(server, names, original),
             Self::Method { server, method } => sight.shows_method(server, method),
         }
     }

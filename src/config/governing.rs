@@ -163,8 +163,8 @@ impl Rule {
     }
 }
 
-/// Which tools, prompts, resources and methods may be used. Globs match exposed names or
-/// `server/name`; `*` does not match `/`.
+/// Which tools, prompts, resources and methods may be used. Globs match exposed names or `server/name`;
+/// what they mean is in [`catalog::globs`](crate::catalog::globs).
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
@@ -289,7 +289,7 @@ impl Rate {
     pub const PER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 }
 
-/// The glob `text` as all globs of a config are: `*` and `?` do not match `/`.
+/// The glob `text` as those over URIs are: `*` and `?` do not match `/`.
 ///
 /// # Errors
 /// What is wrong with it.

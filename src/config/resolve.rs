@@ -25,6 +25,7 @@ use super::{
 mod env_file;
 mod governing;
 mod items;
+mod methods;
 mod prefix;
 mod reach;
 mod replicas;
@@ -143,6 +144,7 @@ pub(super) fn config(
     };
     prefix::check(&config, &root, resolver.findings);
     unchecked::check(&config, &root, resolver.findings);
+    methods::check(&config, &root, resolver.findings);
     config
 }
 

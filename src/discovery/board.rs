@@ -22,7 +22,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Backends,
-    catalog::{Audience, ByKind, Catalog, Kind, Listing, Offer, Problem, Profiles, Prospect},
+    catalog::{
+        Audience, ByKind, Catalog, Kind, Listing, Offer, Prefixes, Problem, Profiles, Prospect,
+    },
     config::{self, Config, Naming},
     lock::lock,
     names::{ProfileName, Scope, ServerName},
@@ -100,7 +102,7 @@ impl Plan {
         let servers = servers.map(|backend| (backend.name.clone(), backend.written()));
         Self {
             naming: config.naming.clone(),
-            profiles: Profiles::new(&config.profiles),
+            profiles: Profiles::new(&config.profiles, Arc::new(Prefixes::of(config))),
             servers: servers.collect(),
         }
     }

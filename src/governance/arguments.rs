@@ -11,9 +11,13 @@ use serde_json::Value;
 
 use super::{
     number::{self, Decimal},
-    policy::{Globs, Item},
+    policy::Item,
 };
 use crate::{
+    catalog::{
+        Prefixes,
+        globs::{Globs, Over, Reading},
+    },
     config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{
         Raw,
@@ -110,14 +114,18 @@ impl ArgumentRules {
     ///
     /// # Errors
     /// Names the rule that cannot be used. The operator mends it.
-    pub fn new<'c>(rules: impl IntoIterator<Item = &'c ArgumentRule>) -> Result<Self, InvalidRule> {
+    pub fn new<'c>(
+        rules: impl IntoIterator<Item = &'c ArgumentRule>,
+        prefixes: &Prefixes,
+    ) -> Result<Self, InvalidRule> {
         let (mut compiled, mut globs) = (Vec::new(), Vec::new());
         for rule in rules {
             let at = compiled.len();
             globs.extend(rule.tools.iter().map(|glob| (at, glob)));
             compiled.push(Compiled::new(rule)?);
         }
-        let globs = Globs::new(globs.into_iter()).map_err(|error| InvalidRule {
+        let globs = Globs::new(globs.into_iter(), Over::Names, Reading::Wide, prefixes);
+        let globs = globs.map_err(|error| InvalidRule {
             rule: compiled
                 .first()
                 .map_or_else(String::new, |rule| rule.name.clone()),
@@ -131,7 +139,7 @@ impl ArgumentRules {
 
     /// The rules about `tool`, whatever it is called with; `schema` is its input schema.
     pub fn about(&self, tool: &Item<'_>, schema: Option<&Raw>) -> About {
-        let mut about = self.globs.owners(tool);
+        let mut about = self.globs.owners(&tool.forms());
         about.sort_unstable();
         about.dedup();
         let about = about.into_iter();

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     auth::Agent,
-    catalog::Tool,
+    catalog::{Prefixes, Profiles, Tool},
     config::{self, Authentication, Budget, Config, Rate, Terms},
     money::Micros,
     names::{AgentId, ProfileName, ServerName},
@@ -45,6 +45,7 @@ pub struct Law {
     teams: IndexMap<String, Vec<Budget>>,
     profiles: HashMap<ProfileName, Terms>,
     servers: HashMap<ServerName, Toll>,
+    prefixes: Prefixes,
     rules: DashMap<(AgentId, Option<ProfileName>), Arc<Rules>, RandomState>,
     scanners: Scanners,
 }
@@ -92,6 +93,7 @@ impl Law {
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
             servers: servers?,
+            prefixes: Prefixes::of(config),
             rules: DashMap::default(),
             scanners,
         };
@@ -119,6 +121,7 @@ impl Law {
     }
 
     fn check(&self, config: &Config) -> Result<(), InvalidTerms> {
+        Profiles::check(&config.profiles, &self.prefixes)?;
         let written = config.agents.values().map(Agent::written);
         let mut all = written.chain([Agent::anonymous()]).map(Arc::new);
         all.try_for_each(|agent| self.vet(&agent))
@@ -190,7 +193,7 @@ impl Law {
             Arc::clone(agent),
             layers,
             team.map(Vec::as_slice),
-            (limiters, &self.scanners),
+            (limiters, &self.scanners, &self.prefixes),
         )
     }
 }
@@ -223,3 +226,6 @@ impl Toll {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

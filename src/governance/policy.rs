@@ -5,17 +5,22 @@
 //! Whoever lists asks the same [`Rules::decide`] as whoever calls, so what is listed is what may be
 //! called.
 //!
-//! A glob is tried on what the item is called on merged routes, on what a profile calls it, and on
-//! `server/original`; `*` does not match `/`. The name on the route of one server is no name here:
-//! it is the server's to choose, and an entry meant for one server must not let in another.
+//! Globs are tried on what the config alone makes of an item's name, never on what it is called
+//! because of what other servers list; see [`catalog::globs`](crate::catalog::globs). The name on the
+//! route of one server is no name here: it is the server's to choose, and an entry meant for one server
+//! must not let in another.
 
 mod reason;
 
-use globset::{Glob, GlobBuilder};
-use regex::bytes::{RegexSet, RegexSetBuilder};
+use globset::Glob;
 
+pub use crate::catalog::globs::TooLarge;
 use crate::{
-    catalog::{Entry, Kind, Prompt, Prospect, Tool, spelling},
+    catalog::{
+        ConfiguredNames, Entry, Kind, Prefixes, Prompt, Prospect, Tool,
+        globs::{Forms, Globs, Known, Listed, Over, Reading},
+        spelling,
+    },
     config::{Policy, PolicyMode},
     mcp::Method,
     names::ServerName,
@@ -49,9 +54,8 @@ impl Rules {
     /// # Errors
     /// When a list is too large to match; the operator shortens it.
     pub fn new(
-        agent: Option<&Policy>,
-        profile: Option<&Policy>,
-        default: Option<&Policy>,
+        [agent, profile, default]: [Option<&Policy>; 3],
+        prefixes: &Prefixes,
     ) -> Result<Self, TooLarge> {
         let all = [
             (Whose::Agent, agent),
@@ -64,9 +68,9 @@ impl Rules {
         };
         let deny = given().flat_map(|(whose, policy)| policy.deny.iter().map(move |g| (whose, g)));
         Ok(Self {
-            deny: Globs::new(deny)?,
+            deny: Globs::new(deny, Over::All, Reading::Wide, prefixes)?,
             chosen: match given().next() {
-                Some((whose, policy)) => Some(Chosen::new(whose, policy)?),
+                Some((whose, policy)) => Some(Chosen::new(whose, policy, prefixes)?),
                 None => None,
             },
         })
@@ -115,29 +119,25 @@ impl Rules {
     /// Whether `item` may be used: [`decide`](Self::decide) without the reason, in a fraction of the
     /// time.
     pub fn allows(&self, item: &Item<'_>) -> bool {
-        let qualified = item.qualified();
-        let others = item.others();
-        let names = item.names_that_refuse(&qualified, &others);
         let Some(chosen) = &self.chosen else {
             return false;
         };
-        if self.deny.is_match(names) || self.is_astray(item) {
+        let is_denied = !self.deny.is_empty() && self.deny.is_match(&item.forms());
+        if is_denied || self.is_astray(item) {
             return false;
         }
         match chosen.mode {
             PolicyMode::All => true,
             PolicyMode::None => false,
-            PolicyMode::Allowlist => chosen.lists(item, &qualified),
-            PolicyMode::Denylist => !chosen.list(item.kind).is_match(names),
+            PolicyMode::Allowlist => chosen.allowing(item).is_some(),
+            PolicyMode::Denylist => !chosen.list(item.kind).is_match(&item.forms()),
         }
     }
 
     /// Whether `item` may be used, and why.
     pub fn decide(&self, item: &Item<'_>) -> Decision<'_> {
-        let qualified = item.qualified();
-        let others = item.others();
-        let names = item.names_that_refuse(&qualified, &others);
-        if let Some(entry) = self.deny.first_match(names) {
+        let forms = item.forms();
+        if let Some(entry) = self.deny.first(&forms) {
             return Decision::refused(Reason::Denied {
                 whose: entry.owner,
                 glob: &entry.text,
@@ -153,7 +153,7 @@ impl Rules {
         match mode {
             PolicyMode::All => Decision::allowed(Reason::Mode { whose, mode }),
             PolicyMode::None => Decision::refused(Reason::Mode { whose, mode }),
-            PolicyMode::Allowlist => match chosen.listed(item, &qualified) {
+            PolicyMode::Allowlist => match chosen.allowing(item) {
                 Some(entry) => Decision::allowed(Reason::Listed {
                     whose,
                     mode,
@@ -162,7 +162,7 @@ impl Rules {
                 }),
                 None => Decision::refused(Reason::Unlisted { whose, mode, list }),
             },
-            PolicyMode::Denylist => match chosen.list(item.kind).first_match(names) {
+            PolicyMode::Denylist => match chosen.list(item.kind).first(&forms) {
                 Some(entry) => Decision::refused(Reason::Listed {
                     whose,
                     mode,
@@ -185,32 +185,32 @@ impl Rules {
 }
 
 impl Chosen {
-    fn new(whose: Whose, policy: &Policy) -> Result<Self, TooLarge> {
-        let compile = |globs: &[Glob]| Globs::new(globs.iter().map(|glob| ((), glob)));
+    fn new(whose: Whose, policy: &Policy, prefixes: &Prefixes) -> Result<Self, TooLarge> {
+        let reading = match policy.mode {
+            PolicyMode::Denylist => Reading::Wide,
+            PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => Reading::Narrow,
+        };
+        let compile = |globs: &[Glob], over| {
+            let globs = globs.iter().map(|glob| ((), glob));
+            Globs::new(globs, over, reading, prefixes)
+        };
         Ok(Self {
             whose,
             mode: policy.mode,
-            tools: compile(&policy.tools)?,
-            prompts: compile(&policy.prompts)?,
-            resources: compile(&policy.resources)?,
-            methods: compile(&policy.methods)?,
+            tools: compile(&policy.tools, Over::Names)?,
+            prompts: compile(&policy.prompts, Over::Names)?,
+            resources: compile(&policy.resources, Over::Uris)?,
+            methods: compile(&policy.methods, Over::Names)?,
         })
     }
 
-    /// Whether `item` is on the list that allows it, and what it essentially is as well.
-    fn lists(&self, item: &Item<'_>, qualified: &str) -> bool {
+    /// The entry that allows `item`.
+    fn allowing(&self, item: &Item<'_>) -> Option<&Listed<()>> {
         let list = self.list(item.kind);
-        let allows =
-            |item: &Item<'_>, qualified: &str| list.is_match(item.names_that_allow(qualified));
-        let essence = item.essence();
-        allows(item, qualified) && essence.is_none_or(|it| allows(&it, &it.qualified()))
-    }
-
-    /// The entry by which it is.
-    fn listed(&self, item: &Item<'_>, qualified: &str) -> Option<&Listed<()>> {
-        let names = item.names_that_allow(qualified);
-        let entry = self.list(item.kind).first_match(names);
-        entry.filter(|_| self.lists(item, qualified))
+        match item.kind {
+            ItemKind::Resource => list.allowing_uri(&item.known()),
+            ItemKind::Method | ItemKind::Prompt | ItemKind::Tool => list.allowing(&item.known()),
+        }
     }
 
     fn list(&self, kind: ItemKind) -> &Globs<()> {
@@ -228,8 +228,12 @@ impl Chosen {
 pub struct Item<'a> {
     /// What it is.
     pub kind: ItemKind,
-    /// Its name or URI on merged routes; empty where they do not list it.
+    /// Its name or URI on merged routes, for people; empty where they do not list it.
     pub exposed: &'a str,
+    /// What the config makes of its name or URI: policies know it by that, see [`ConfiguredNames`].
+    pub plain: &'a str,
+    /// The other of those names; may be empty.
+    pub distinct: &'a str,
     /// What the profile calls it; empty where none renames it.
     pub alias: &'a str,
     /// The server that has it.
@@ -244,6 +248,8 @@ impl<'a> Item<'a> {
         Self {
             kind: ItemKind::of(kind),
             exposed: &entry.merged,
+            plain: &entry.names.plain,
+            distinct: &entry.names.distinct,
             alias: &entry.alias,
             server: &entry.server,
             original: &entry.original,
@@ -255,6 +261,8 @@ impl<'a> Item<'a> {
         Self {
             kind: ItemKind::Tool,
             exposed: &tool.merged,
+            plain: &tool.names.plain,
+            distinct: &tool.names.distinct,
             alias: &tool.alias,
             server: &tool.server,
             original: &tool.original,
@@ -266,6 +274,8 @@ impl<'a> Item<'a> {
         Self {
             kind: ItemKind::Prompt,
             exposed: &prompt.merged,
+            plain: &prompt.names.plain,
+            distinct: &prompt.names.distinct,
             alias: &prompt.alias,
             server: &prompt.server,
             original: &prompt.original,
@@ -303,6 +313,8 @@ impl<'a> Item<'a> {
         Self {
             kind: ItemKind::of(subject.kind),
             exposed: &subject.merged,
+            plain: &subject.names.plain,
+            distinct: &subject.names.distinct,
             alias: &subject.alias,
             server,
             original: &subject.original,
@@ -310,21 +322,32 @@ impl<'a> Item<'a> {
     }
 
     /// What a server that is not listed may call `original`.
-    pub fn of_prospect(prospect: &'a Prospect, original: &'a str) -> Self {
+    pub fn of_prospect(
+        prospect: &'a Prospect,
+        (original, names): (&'a str, &'a ConfiguredNames),
+    ) -> Self {
         Self {
             kind: ItemKind::of(prospect.kind),
-            exposed: &prospect.exposed,
+            exposed: &names.plain,
+            plain: &names.plain,
+            distinct: &names.distinct,
             alias: "",
             server: &prospect.server,
             original,
         }
     }
 
-    /// A resource by what its server and merged routes call it.
-    pub fn of_resource(server: &'a ServerName, exposed: &'a str, original: &'a str) -> Self {
+    /// A resource by what its server and the config call it.
+    pub fn of_resource(
+        server: &'a ServerName,
+        names: &'a ConfiguredNames,
+        original: &'a str,
+    ) -> Self {
         Self {
             kind: ItemKind::Resource,
-            exposed,
+            exposed: &names.plain,
+            plain: &names.plain,
+            distinct: &names.distinct,
             alias: "",
             server,
             original,
@@ -336,93 +359,31 @@ impl<'a> Item<'a> {
         Self {
             kind: ItemKind::Method,
             exposed: method,
+            plain: method,
+            distinct: "",
             alias: "",
             server,
             original: method,
         }
     }
 
-    /// What a resource is by that of its URI which says so, see [`spelling::essence`].
-    fn essence(&self) -> Option<Self> {
-        let original = spelling::essence(self.original);
-        let exposed = spelling::essence(self.exposed);
-        let is_less = self.kind == ItemKind::Resource && (original.is_some() || exposed.is_some());
-        is_less.then(|| Self {
-            original: original.unwrap_or(self.original),
-            exposed: exposed.unwrap_or(self.exposed),
-            ..*self
-        })
-    }
-
-    fn qualified(&self) -> String {
-        let mut name = String::with_capacity(self.server.as_str().len() + self.original.len() + 1);
-        name.push_str(self.server.as_str());
-        name.push('/');
-        name.push_str(self.original);
-        name
-    }
-
-    /// Other spellings of the URI of a resource, qualified and as exposed.
-    fn others(&self) -> [String; OTHERS] {
-        let mut all = <[String; OTHERS]>::default();
-        if self.kind != ItemKind::Resource {
-            return all;
+    /// What globs know it by.
+    pub(super) fn known(&self) -> Known<'a> {
+        Known {
+            server: self.server,
+            original: self.original,
+            plain: self.plain,
+            distinct: self.distinct,
+            alias: self.alias,
         }
-        let qualified = spelling::others(self.original).map(|uri| match &*uri {
-            "" => uri,
-            uri => format!("{}/{uri}", self.server.as_str()),
-        });
-        let both = qualified.into_iter().chain(spelling::others(self.exposed));
-        all.iter_mut()
-            .zip(both)
-            .for_each(|(slot, name)| *slot = name);
-        all
     }
 
-    /// Every name that a glob may refuse it by: also those that servers take for the same.
-    fn names_that_refuse<'n>(
-        &self,
-        qualified: &'n str,
-        others: &'n [String; OTHERS],
-    ) -> [&'n str; 3 + OTHERS]
-    where
-        'a: 'n,
-    {
-        let mut all = [""; 3 + OTHERS];
-        let others = others.iter().map(String::as_str);
-        let names = self.names(qualified).into_iter().chain(others);
-        all.iter_mut()
-            .zip(names)
-            .for_each(|(slot, name)| *slot = name);
-        all
-    }
-
-    /// Every name of its own.
-    fn names<'n>(&self, qualified: &'n str) -> [&'n str; 3]
-    where
-        'a: 'n,
-    {
-        [qualified, self.exposed, self.alias]
-    }
-
-    /// Every name that a glob may allow it by. An exposed name that reads like an item of another
-    /// server is left out: with a template of `{tool}` alone, a server could take it to be let in by
-    /// what was written for the other. Methods are exempt, since it is the client who names them.
-    fn names_that_allow<'n>(&self, qualified: &'n str) -> [&'n str; 3]
-    where
-        'a: 'n,
-    {
-        let exposed = match self.exposed.split_once('/') {
-            Some((first, _))
-                if self.kind != ItemKind::Method
-                    && first != self.server.as_str()
-                    && ServerName::parse(first).is_ok() =>
-            {
-                ""
-            }
-            Some(_) | None => self.exposed,
-        };
-        [qualified, exposed, self.alias]
+    /// What globs that refuse it, or that demand something of its callers, are tried on.
+    pub(super) fn forms(&self) -> Forms {
+        match self.kind {
+            ItemKind::Resource => Forms::of_any_uri(&self.known()),
+            ItemKind::Method | ItemKind::Prompt | ItemKind::Tool => Forms::of_name(&self.known()),
+        }
     }
 }
 
@@ -467,98 +428,6 @@ impl ItemKind {
             Self::Resource => "resource",
             Self::Tool => "tool",
         }
-    }
-}
-
-/// Other spellings of a resource: those of its qualified name and of its exposed one.
-const OTHERS: usize = 2 * spelling::OTHERS;
-
-/// A list of globs is too large to match. The operator shortens it.
-#[derive(Debug, thiserror::Error)]
-#[error("a list of globs cannot be used: {reason}")]
-pub struct TooLarge {
-    /// What the matcher says.
-    reason: String,
-}
-
-/// Globs that are tried at once, each with what it belongs to.
-#[derive(Debug)]
-pub(super) struct Globs<O> {
-    /// By their meaning as regular expressions: a set of globs takes a last segment of `..` for no
-    /// name at all and would not match it. None where there are no globs, as most lists have none
-    /// and a matcher of nothing is kilobytes.
-    set: Option<RegexSet>,
-    entries: Vec<Listed<O>>,
-}
-
-#[derive(Debug)]
-struct Listed<O> {
-    owner: O,
-    text: String,
-}
-
-impl<O: Copy> Globs<O> {
-    pub(super) fn new<'g>(globs: impl Iterator<Item = (O, &'g Glob)>) -> Result<Self, TooLarge> {
-        let too_large = |reason: String| TooLarge { reason };
-        let (mut entries, mut patterns) = (Vec::new(), Vec::new());
-        for (owner, glob) in globs {
-            // Globs that were read from the store do not know that `/` is special.
-            let strict = GlobBuilder::new(glob.glob())
-                .literal_separator(true)
-                .build()
-                .map_err(|error| too_large(error.to_string()))?;
-            patterns.push(strict.regex().to_owned());
-            entries.push(Listed {
-                owner,
-                text: glob.glob().to_owned(),
-            });
-        }
-        let set = (!patterns.is_empty())
-            .then(|| {
-                RegexSetBuilder::new(patterns)
-                    .dot_matches_new_line(true)
-                    .build()
-            })
-            .transpose()
-            .map_err(|error| too_large(error.to_string()))?;
-        Ok(Self { set, entries })
-    }
-
-    fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// Whether any entry matches any of `names`; empty names match nothing.
-    fn is_match<const N: usize>(&self, names: [&str; N]) -> bool {
-        self.set.as_ref().is_some_and(|set| {
-            names
-                .into_iter()
-                .any(|name| !name.is_empty() && set.is_match(name.as_bytes()))
-        })
-    }
-
-    /// The first entry that matches the first of `names` that any entry matches.
-    fn first_match<const N: usize>(&self, names: [&str; N]) -> Option<&Listed<O>> {
-        let set = self.set.as_ref()?;
-        let at = names
-            .into_iter()
-            .filter(|name| !name.is_empty())
-            .find_map(|name| set.matches(name.as_bytes()).iter().next())?;
-        Some(&self.entries[at])
-    }
-
-    /// What every entry belongs to that matches any name of `item`.
-    pub(super) fn owners(&self, item: &Item<'_>) -> Vec<O> {
-        let Some(set) = &self.set else {
-            return Vec::new();
-        };
-        let qualified = item.qualified();
-        item.names(&qualified)
-            .into_iter()
-            .filter(|name| !name.is_empty())
-            .flat_map(|name| set.matches(name.as_bytes()))
-            .map(|at| self.entries[at].owner)
-            .collect()
     }
 }
 

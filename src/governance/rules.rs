@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     auth::Agent,
-    catalog::Tool,
+    catalog::{Prefixes, Tool},
     config::{Budget, ErrorCodes, Rule, Terms},
     lock::lock,
     scan::{InvalidScan, Scanner},
@@ -97,16 +97,14 @@ impl Rules {
         agent: Arc<Agent>,
         layers: Layers<'_>,
         team: Option<&[Budget]>,
-        (limiters, scanners): (&Limiters, &Scanners),
+        (limiters, scanners, prefixes): (&Limiters, &Scanners, &Prefixes),
     ) -> Result<Self, InvalidTerms> {
         let policy = |terms: &'_ Terms| terms.policy.clone();
         let (own, profile) = (policy(layers.agent), layers.profile.and_then(policy));
-        let policy = policy::Rules::new(
-            own.as_ref(),
-            profile.as_ref(),
-            layers.default.policy.as_ref(),
-        )?;
-        let arguments = ArgumentRules::new(layers.all().flat_map(|terms| &terms.args))?;
+        let default = layers.default.policy.as_ref();
+        let policy = policy::Rules::new([own.as_ref(), profile.as_ref(), default], prefixes)?;
+        let arguments = layers.all().flat_map(|terms| &terms.args);
+        let arguments = ArgumentRules::new(arguments, prefixes)?;
         let limits = limiters.of(agent.id).with(
             layers.first(|terms| terms.rate),
             layers.first(|terms| terms.tool_rate),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{policy::Item, rules::Rules};
 use crate::{
-    catalog::{Entry, Kind, Prospect, Tool},
+    catalog::{ConfiguredNames, Entry, Kind, Prospect, Tool},
     names::{ProfileName, ServerName},
     router::Named,
     session::state::Kind as SessionKind,
@@ -109,9 +109,14 @@ impl Sight {
         self.decides(|| Item::of_tool(tool))
     }
 
-    /// Whether a resource is in it, by its names on merged routes and with its server.
-    pub fn shows_resource(&self, server: &ServerName, exposed: &str, original: &str) -> bool {
-        self.decides(|| Item::of_resource(server, exposed, original))
+    /// Whether a resource is in it, by its names in the config and with its server.
+    pub fn shows_resource(
+        &self,
+        server: &ServerName,
+        names: &ConfiguredNames,
+        original: &str,
+    ) -> bool {
+        self.decides(|| Item::of_resource(server, names, original))
     }
 
     /// Whether a method that only `server` knows is in it.
@@ -134,7 +139,9 @@ impl Sight {
     /// Whether something that `prospect` may stand for is in it.
     pub fn may_show(&self, prospect: &Prospect) -> bool {
         let mut originals = prospect.originals.iter();
-        originals.any(|original| self.decides(|| Item::of_prospect(prospect, original)))
+        originals.any(|(original, names)| {
+            self.decides(|| Item::of_prospect(prospect, (original, names)))
+        })
     }
 
     fn decides<'i>(&self, item: impl FnOnce() -> Item<'i>) -> bool {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Proxy, lists, upstream::WayBack};
 use crate::{
     auth::Agent,
-    catalog::{Lookup, UriMap, rewrite},
+    catalog::{Kind, Lookup, UriMap, rewrite},
     discovery::Board,
     governance::{Ending, Governance, Screens, Sight},
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice, tasks},
@@ -555,9 +555,9 @@ impl Hearing {
     /// Whether the client may know of a resource, by the server's own URI.
     fn shows(&self, uri: &str, sight: &Sight) -> bool {
         let catalog = self.board.catalog();
-        let merged = catalog.uris(&Scope::All, &self.server).expose(uri);
+        let names = catalog.resource_names(&self.server, Kind::Resources, uri);
         catalog.shows_resource(&self.scope, &self.server, uri)
-            && sight.shows_resource(&self.server, &merged, uri)
+            && sight.shows_resource(&self.server, &names, uri)
     }
 }
 

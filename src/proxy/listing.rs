@@ -55,7 +55,7 @@ impl Listing {
         let json = list.as_bytes();
         let is_seen = |uri: &str| {
             let shown = Subject::shown(&self.server, uri, catalog);
-            shown.is_some_and(|it| sight.shows_resource(&self.server, &it.merged, &it.original))
+            shown.is_some_and(|it| sight.shows_resource(&self.server, &it.names, &it.original))
         };
         // A client may take either of two members, and who names nothing names nothing that is seen.
         let is_entry_seen = |at: usize| {

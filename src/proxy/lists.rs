@@ -207,12 +207,9 @@ impl Proxy {
         original: &str,
     ) -> bool {
         let sight = self.governance.sight(agent, scope);
-        let merged = self
-            .board
-            .catalog()
-            .uris(&Scope::All, server)
-            .expose(original);
-        sight.shows_resource(server, &merged, original)
+        let catalog = self.board.catalog();
+        let names = catalog.resource_names(server, Kind::Resources, original);
+        sight.shows_resource(server, &names, original)
     }
 
     /// Passes an update to `session` when it subscribed to the resource or to one that contains it.

@@ -69,7 +69,7 @@ impl Proxy {
     ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
         let sees = |call: &Call, server: &ServerName, resource: &Subject| {
             let sight = self.governance.sight(&call.client.agent, &call.scope);
-            sight.shows_resource(server, &resource.merged, &resource.original)
+            sight.shows_resource(server, &resource.names, &resource.original)
         };
         router::route(call, catalog, &sees)
     }
@@ -148,7 +148,8 @@ impl Proxy {
         let Some(backend) = self.backends.get(&prospect.server) else {
             return Ok(());
         };
-        let deadline = since + backend.patience_with(&prospect.originals);
+        let originals = prospect.originals.iter().map(|(original, _)| &**original);
+        let deadline = since + backend.patience_with(originals);
         let outcome = tokio::select! {
             biased;
             outcome = self.until_listed(&prospect.server, prospect.kind) => outcome,

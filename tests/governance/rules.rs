@@ -4,8 +4,8 @@ use serde_json::json;
 use tollbridge::audit::Decision;
 
 use crate::{
-    harness::{ANN, BOB, Level, Stage, ask_on, code_of},
-    support::{Front, soon, wire::Envelope},
+    harness::{ANN, BOB, Level, Server, Stage, ask_on, code_of, keyed},
+    support::{Front, TestGateway, client::Who, soon, wire::Envelope},
 };
 
 /// The codes of some calls: empty for those that are answered.
@@ -397,7 +397,7 @@ pub(crate) async fn policies() {
             "tools = [\"x/echo\"]",
             "prompts = [\"mcp_x_greet\"]",
             "resources = [\"x+file:///*\"]",
-            "methods = [\"acme/*\"]",
+            "methods = [\"x/acme/*\"]",
         ]
         .into_iter()
         .enumerate()
@@ -496,4 +496,57 @@ pub(crate) async fn views_of_profiles() {
     assert_eq!(stage.last().tool.as_deref(), Some("echo"));
     assert_eq!(stage.last().exposed.as_deref(), Some("say"));
     stage.stop().await;
+}
+
+/// What a server lists changes nothing about the tools of another, on any route.
+#[tokio::test]
+async fn no_server_lifts_what_is_said_of_another() {
+    let rules = "[agents.ann]\npolicy = { mode = \"all\", deny = [\"mcp_git_hub_delete\"] }\n\
+                 [agents.bob]\npolicy = { mode = \"allowlist\", tools = [\"mcp_git_hub_push\"] }\n\
+                 [profiles.p]\npolicy = { mode = \"denylist\", tools = [\"mcp_git_hub_delete\"] }\n\
+                 [governance]\nprice = \"0\"\n\
+                 args = [{ name = \"acme\", tools = [\"mcp_git_hub_push\"], at = \"/owner\", one_of = [\"acme\"], action = \"allow\" }]\n";
+    let listed = |names: &[&str]| {
+        let item =
+            |name: &&str| format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#);
+        let items: Vec<String> = names.iter().map(item).collect();
+        format!("[{}]", items.join(","))
+    };
+    for intruders in [&["log"][..], &["hub_delete", "hub_push"]] {
+        let (git, hub) = (Server::start().await, Server::start().await);
+        git.backend.set_list("tools/list", listed(intruders));
+        hub.backend
+            .set_list("tools/list", listed(&["delete", "push"]));
+        let gateway = TestGateway::new()
+            .setting(&keyed(rules))
+            .server("git", &git.backend)
+            .server("git_hub", &hub.backend)
+            .start()
+            .await;
+        for (path, delete, push) in [
+            ("/mcp", "mcp_git_hub_delete", "mcp_git_hub_push"),
+            ("/mcp/profiles/p", "mcp_git_hub_delete", "mcp_git_hub_push"),
+            ("/mcp/servers/git_hub", "delete", "push"),
+        ] {
+            let call = async |who: Who<'_>, tool: &str, owner: &str| {
+                let http = gateway.http().with_key(who.key);
+                let params = format!(r#"{{"name":"{tool}","arguments":{{"owner":"{owner}"}}}}"#);
+                let answer = ask_on(&http, path, "tools/call", &params).await;
+                answer.error.is_none() || {
+                    assert_eq!(code_of(&answer), "UNAUTHORIZED");
+                    false
+                }
+            };
+            for who in [ANN, BOB] {
+                assert!(!call(who, delete, "acme").await, "{path} {intruders:?}");
+                assert!(!call(who, push, "evil").await, "{path} {intruders:?}");
+                assert!(call(who, push, "acme").await, "{path} {intruders:?}");
+            }
+        }
+        assert!(git.seen().is_empty(), "{intruders:?}");
+        // Nor is anything of another let in by what is said of it.
+        let bob = gateway.client_of(BOB, Front::Streamable, "/mcp").await;
+        assert_eq!(bob.list("tools").await.len(), 1, "{intruders:?}");
+        gateway.stop().await;
+    }
 }

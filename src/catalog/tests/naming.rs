@@ -191,3 +191,35 @@ fn tools_and_prompts_have_separate_names() {
     );
     assert_eq!(catalog.problems(), []);
 }
+
+/// A name is of the server with the longest prefix: no other takes it or changes it by what it lists.
+#[test]
+fn a_longer_prefix_keeps_its_names() {
+    for conflict in [
+        Conflict::Error,
+        Conflict::First,
+        Conflict::Namespace,
+        Conflict::Priority,
+    ] {
+        let naming = Naming {
+            conflict,
+            ..naming()
+        };
+        let mut git = offer("git", &["hub_search", "log"]);
+        config(&mut git).priority = 9;
+        let offers = [git, offer("git_hub", &["search"])];
+        let catalog = Catalog::build(&naming, &offers);
+        let expect = [
+            "mcp_git_hub_search",
+            "mcp_git_hub_search_02a4f55d",
+            "mcp_git_log",
+        ];
+        assert_eq!(names(&catalog), expect, "{conflict:?}");
+        let tool = catalog.tool(&Scope::All, "mcp_git_hub_search").unwrap();
+        assert_eq!(tool.server.as_str(), "git_hub", "{conflict:?}");
+        let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+        let problem = "git: tools: `hub_search` shares the exposed name `mcp_git_hub_search` with git_hub; \
+                       it is exposed as `mcp_git_hub_search_02a4f55d`";
+        assert_eq!(problems, [problem], "{conflict:?}");
+    }
+}

@@ -40,7 +40,6 @@ fn profiles_show_what_their_globs_and_tags_say() {
     check(tools(&["mcp_gh_*"]), &all[2..], 2);
     check(tools(&["get_me", "gh/*/x"]), &[], 2);
     check(tools(&["**"]), &all, 2);
-    // `Glob::new` lets `*` match `/`; here it does not.
     check(tools(&["d*"]), &[], 2);
     let tags = |tags: &[&str]| Profile {
         tags: Some(tags.iter().map(|tag| (*tag).to_owned()).collect()),
@@ -53,6 +52,48 @@ fn profiles_show_what_their_globs_and_tags_say() {
         ..tags(&["safe"])
     };
     check(both, &all[..1], 0);
+}
+
+/// What a profile says of a name is of the server with the longest prefix, whatever others list.
+#[test]
+fn a_profile_means_the_same_whatever_others_list() {
+    let profile = Profile {
+        tools: Some(vec![glob("mcp_git_hub_*")]),
+        rename: map([("mcp_git_hub_search", "find")]),
+        describe: map([("mcp_git_hub_search", "said")]),
+        ..profile()
+    };
+    for intruders in [&[][..], &["hub_search", "hub_delete"], &["search"]] {
+        let offers = [
+            offer("git", intruders),
+            offer("git_hub", &["search", "delete"]),
+        ];
+        let catalog = with_profile(&naming(), &profile, &offers);
+        assert_eq!(
+            shown(&catalog, &reading(), Kind::Tools),
+            ["find", "mcp_git_hub_delete"]
+        );
+        let found = catalog.tool(&reading(), "find").unwrap();
+        assert_eq!(found.server.as_str(), "git_hub");
+        assert!(
+            found.item.as_str().contains("said"),
+            "{}",
+            found.item.as_str()
+        );
+    }
+    // Where names have no server in them, both are meant, however they are exposed.
+    let mut short = naming();
+    short.template = "{tool}".to_owned();
+    let profile = Profile {
+        tools: Some(vec![glob("search")]),
+        ..self::profile()
+    };
+    let offers = [offer("a", &["search", "other"]), offer("b", &["search"])];
+    let catalog = with_profile(&short, &profile, &offers);
+    assert_eq!(
+        shown(&catalog, &reading(), Kind::Tools),
+        ["search_549d551a", "search_5ba67924"]
+    );
 }
 
 #[test]
@@ -389,7 +430,9 @@ pub(super) fn profile() -> Profile {
 
 pub(super) fn with_profile(naming: &Naming, profile: &Profile, offers: &[Offer]) -> Catalog {
     let name = ProfileName::parse("reading").unwrap();
-    let profiles = Profiles::new(&IndexMap::from([(name, profile.clone())]));
+    let servers = offers.iter().map(|offer| (&offer.server, &*offer.config));
+    let prefixes = Arc::new(Prefixes::new(naming, servers));
+    let profiles = Profiles::new(&IndexMap::from([(name, profile.clone())]), prefixes);
     Catalog::build_with(naming, &profiles, offers)
 }
 

@@ -320,8 +320,7 @@ impl Flags {
     }
 
     /// Says which globs of `policy` are about a server that there is none of, and about nothing else that has
-    /// a `/`; those of methods are names of their own. Whether the others match something only servers know:
-    /// `check --connect` asks them.
+    /// a `/`. Whether the others match something only servers know: `check --connect` asks them.
     fn warn_of_servers(&self, policy: Option<&Policy>, config: &Config) {
         // An allowlist takes nothing by an exposed name that reads like an item of another server.
         let refuses = policy.is_some_and(|policy| policy.mode == PolicyMode::Denylist);
@@ -337,6 +336,7 @@ impl Flags {
             ("--tools", &self.tools, &names as &dyn Fn(&str) -> bool),
             ("--prompts", &self.prompts, &names),
             ("--resources", &self.resources, &uris),
+            ("--methods", &self.methods, &|_| refuses),
             ("--deny", &self.deny, &any),
         ] {
             for glob in globs.iter().flatten().map(Glob::glob) {

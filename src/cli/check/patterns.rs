@@ -4,15 +4,21 @@
 //! those that rules of the config hide. Pure. What servers list only for clients that can be asked
 //! something is not among the names.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use globset::{Glob, GlobMatcher};
 use indexmap::IndexMap;
 
 use super::super::{nearest::did_you_mean, output::harmless, slashes::Slashes};
 use crate::{
-    catalog::{Catalog, Kind, Offer, Profiles},
-    config::{Config, ItemRules, Naming, Notice, Profile, Server, Terms, key_path},
+    catalog::{
+        Catalog, Kind, Offer, Prefixes, Profiles,
+        globs::{self, Forms, Globs, Known, Over, Reading, Spanned},
+    },
+    config::{Config, ItemRules, Naming, Notice, PolicyMode, Profile, Server, Terms, key_path},
     names::{Scope, ServerName},
     store::StoredAgent,
 };
@@ -36,6 +42,7 @@ struct Pattern {
     /// `None`: it is a name.
     glob: Option<GlobMatcher>,
     place: Place,
+    reading: Reading,
 }
 
 /// What the patterns of a list are about.
@@ -88,13 +95,19 @@ impl Patterns {
                 ("resources", &policy.resources, RESOURCES),
                 ("deny", &policy.deny, &Kind::ALL[..]),
             ] {
+                let reading = match policy.mode {
+                    _ if list == "deny" => Reading::Wide,
+                    PolicyMode::Denylist => Reading::Wide,
+                    PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => Reading::Narrow,
+                };
                 let place = Place::routes(kinds);
-                self.add_globs(globs, &format!("{at}.policy.{list}"), &place);
+                self.add_globs(globs, &format!("{at}.policy.{list}"), (&place, reading));
             }
         }
         for (index, rule) in terms.args.iter().enumerate() {
             let place = Place::routes(TOOLS);
-            self.add_globs(&rule.tools, &format!("{at}.args[{index}].tools"), &place);
+            let at = format!("{at}.args[{index}].tools");
+            self.add_globs(&rule.tools, &at, (&place, Reading::Wide));
         }
     }
 
@@ -105,7 +118,8 @@ impl Patterns {
             ("resources", &profile.resources, RESOURCES),
         ] {
             let globs = globs.as_deref().unwrap_or_default();
-            self.add_globs(globs, &format!("{at}.{list}"), &Place::routes(kinds));
+            let place = Place::routes(kinds);
+            self.add_globs(globs, &format!("{at}.{list}"), (&place, Reading::Narrow));
         }
         let rename = Place::routes(NAMED);
         self.add_names(&profile.rename, &format!("{at}.rename"), &rename);
@@ -129,27 +143,28 @@ impl Patterns {
         }
         for (index, route) in server.route.iter().enumerate() {
             let at = format!("{at}.route[{index}].tools");
-            self.add_globs(&route.tools, &at, &place(TOOLS));
+            self.add_globs(&route.tools, &at, (&place(TOOLS), Reading::Narrow));
         }
     }
 
     fn add_rules(&mut self, rules: &ItemRules, at: &str, place: &Place) {
         let allow = rules.allow.as_deref().unwrap_or_default();
-        self.add_globs(allow, &format!("{at}.allow"), place);
-        self.add_globs(&rules.deny, &format!("{at}.deny"), place);
+        self.add_globs(allow, &format!("{at}.allow"), (place, Reading::Narrow));
+        self.add_globs(&rules.deny, &format!("{at}.deny"), (place, Reading::Wide));
         self.add_names(&rules.rename, &format!("{at}.rename"), place);
         self.add_names(&rules.describe, &format!("{at}.describe"), place);
         self.add_names(&rules.price, &format!("{at}.price"), place);
         self.add_names(&rules.timeout, &format!("{at}.timeout"), place);
     }
 
-    fn add_globs(&mut self, globs: &[Glob], at: &str, place: &Place) {
+    fn add_globs(&mut self, globs: &[Glob], at: &str, (place, reading): (&Place, Reading)) {
         let globs = globs.iter().enumerate();
         self.0.extend(globs.map(|(index, glob)| Pattern {
             at: format!("{at}[{index}]"),
             text: glob.glob().to_owned(),
             glob: Some(glob.compile_matcher()),
             place: place.clone(),
+            reading,
         }));
     }
 
@@ -159,7 +174,33 @@ impl Patterns {
             text: name.clone(),
             glob: None,
             place: place.clone(),
+            reading: Reading::Narrow,
         }));
+    }
+
+    /// Warns of those that match names of several servers although they begin as those of some do: who
+    /// reads them may take them for what they are not.
+    pub(super) fn spanning(&self, config: &Config) -> Vec<Notice> {
+        let prefixes = Prefixes::of(config);
+        let named = |pattern: &&Pattern| {
+            let Place { server, kinds } = &pattern.place;
+            pattern.glob.is_some() && server.is_none() && *kinds != RESOURCES
+        };
+        let spanning = self.0.iter().filter(named).filter_map(|pattern| {
+            let Pattern { at, text, .. } = pattern;
+            let Spanned { meant, servers } = globs::spanned(text, &prefixes)?;
+            let servers = quoted(&servers);
+            let message = format!("`{at}` spans servers: `{text}` matches names of {servers}");
+            let help = match (meant, pattern.reading) {
+                (Some(meant), Reading::Narrow) => {
+                    let meant = quoted(meant);
+                    format!("it allows those of {meant} alone, by the longest prefix; write `SERVER/...`")
+                }
+                (_, _) => "it is about all of them; write `SERVER/...` to say which".to_owned(),
+            };
+            Some(Notice::warning(message, Some(help)))
+        });
+        spanning.collect()
     }
 
     /// Warns of those that match none of `names`; of those about the server `only`, if one is named.
@@ -224,6 +265,7 @@ pub(super) struct Names {
     servers: Vec<(ServerName, bool)>,
     /// Before which a `/` there need not be a server.
     slashes: Slashes,
+    prefixes: Arc<Prefixes>,
 }
 
 #[derive(Debug, Eq, Hash, PartialEq)]
@@ -234,15 +276,23 @@ struct Named {
     qualified: String,
     /// On merged routes; empty where these do not list it.
     exposed: String,
+    /// What the config makes of its name.
+    plain: String,
+    /// The other of those names; may be empty.
+    distinct: String,
     /// In a profile; empty where none renames it.
     alias: String,
 }
 
 impl Named {
-    /// The names that a glob of a route is tried on.
-    fn of_routes(&self) -> impl Iterator<Item = &String> {
-        let names = [&self.qualified, &self.exposed, &self.alias];
-        names.into_iter().filter(|name| !name.is_empty())
+    fn known(&self) -> Known<'_> {
+        Known {
+            server: &self.server,
+            original: &self.original,
+            plain: &self.plain,
+            distinct: &self.distinct,
+            alias: &self.alias,
+        }
     }
 }
 
@@ -255,8 +305,9 @@ impl Names {
             items: HashSet::new(),
             servers: servers.map(|it| (it.clone(), is_listed(it))).collect(),
             slashes: Slashes::of(config),
+            prefixes: Arc::new(Prefixes::of(config)),
         };
-        let profiles = Profiles::new(&config.profiles);
+        let profiles = Profiles::new(&config.profiles, Arc::clone(&names.prefixes));
         names.add(&config.naming, &profiles, offers);
         // With what rules of servers hide: those rules match something too, and so does a policy
         // that refuses the same once more.
@@ -280,6 +331,8 @@ impl Names {
                     original: entry.original.to_string(),
                     qualified: format!("{}/{}", entry.server, entry.original),
                     exposed: entry.merged.to_string(),
+                    plain: entry.names.plain.to_string(),
+                    distinct: entry.names.distinct.to_string(),
                     alias: entry.alias.to_string(),
                 }));
             }
@@ -289,7 +342,9 @@ impl Names {
     fn judge<'p>(&self, pattern: &'p Pattern) -> Verdict<'p> {
         let about = self.server_in(pattern);
         let concerns = |server: &ServerName| about.is_none_or(|about| about == server);
-        if self.items_for(pattern).any(|item| pattern.matches(item)) || self.means_all(pattern) {
+        let globs = pattern.of_routes(&self.prefixes);
+        let matches = |item: &Named| pattern.matches(item, globs.as_ref());
+        if self.items_for(pattern).any(matches) || self.means_all(pattern) {
             return Verdict::Something;
         }
         if let Some(server) = self.server_of_none(pattern) {
@@ -382,14 +437,28 @@ impl Names {
 }
 
 impl Pattern {
-    /// Whether it matches `item`, which is of its kind and server.
-    fn matches(&self, item: &Named) -> bool {
-        let is_own = self.place.server.is_some();
-        match &self.glob {
-            Some(glob) if is_own => glob.is_match(&item.original),
-            Some(glob) => item.of_routes().any(|name| glob.is_match(name)),
-            None if is_own => self.text == item.original,
-            None => self.text == item.exposed,
+    /// The matcher of a glob over names of routes.
+    fn of_routes(&self, prefixes: &Prefixes) -> Option<Globs<()>> {
+        let glob = self.glob.as_ref().filter(|_| self.place.server.is_none())?;
+        let globs = std::iter::once(((), glob.glob()));
+        // What cannot be used is refused before anybody is asked what it matches.
+        Globs::new(globs, Over::All, self.reading, prefixes).ok()
+    }
+
+    /// Whether it matches `item`, which is of its kind and server; `globs` is its matcher where it is about
+    /// names of routes.
+    fn matches(&self, item: &Named, globs: Option<&Globs<()>>) -> bool {
+        let is_uri = matches!(item.kind, Kind::Resources | Kind::Templates);
+        match (&self.glob, globs) {
+            (Some(_), Some(globs)) => match (self.reading, is_uri) {
+                (Reading::Narrow, false) => globs.allowing(&item.known()).is_some(),
+                (Reading::Narrow, true) => globs.allowing_uri(&item.known()).is_some(),
+                (Reading::Wide, false) => globs.is_match(&Forms::of_name(&item.known())),
+                (Reading::Wide, true) => globs.is_match(&Forms::of_any_uri(&item.known())),
+            },
+            (Some(glob), None) => glob.is_match(&item.original),
+            (None, _) if self.place.server.is_some() => self.text == item.original,
+            (None, _) => [&item.exposed, &item.plain, &item.distinct].contains(&&self.text),
         }
     }
 

@@ -168,8 +168,9 @@ pub(in crate::config) struct Terms {
     pub(in crate::config) observe: Vec<Rule>,
 }
 
-/// Which tools, prompts, resources and methods may be used. Globs match exposed names or
-/// `server/name`; `*` does not match `/`.
+/// Which tools, prompts, resources and methods may be used. Globs match `server/name`, whose first `/`
+/// parts the two, or exposed names, which are those of the server whose prefix they begin with; `*`
+/// matches any characters within its part, but in URIs none that is a `/` (`**` does).
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Policy {
@@ -184,10 +185,12 @@ pub(in crate::config) struct Policy {
     /// Globs of resources, by URI; also of those that vendor methods name by `uri` in their params.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) resources: Vec<String>,
-    /// Globs of vendor methods of the per-server routes.
+    /// Globs of vendor methods of the per-server routes, as `server/method`: `*/tasks/*` for the methods
+    /// `tasks/...` of all servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) methods: Vec<String>,
-    /// Globs of what is refused whatever the lists say, also by more specific policies.
+    /// Globs of what is refused whatever the lists say, also by more specific policies. They refuse all
+    /// that their text matches, of whatever server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) deny: Vec<String>,
 }
@@ -327,7 +330,7 @@ pub(in crate::config) struct ArgumentRule {
 }
 
 impl ArgumentRule {
-    /// `*` does not match `/`, and exposed names have none.
+    /// Every tool has an exposed name.
     fn tools() -> Vec<String> {
         vec!["*".to_owned()]
     }

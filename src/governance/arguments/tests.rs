@@ -7,7 +7,7 @@ use super::*;
 
 mod lax;
 
-use crate::{governance::policy::ItemKind, names::ServerName};
+use crate::{config::Config, governance::policy::ItemKind, names::ServerName};
 
 #[test]
 fn conditions_decide() {
@@ -488,7 +488,9 @@ fn rules_are_about_their_tools_and_report_by_name() {
 fn a_rule_that_cannot_be_used_is_named() {
     let check = |rule: Value, expect: &str| {
         let rule: ArgumentRule = serde_json::from_value(rule).unwrap();
-        let error = ArgumentRules::new([&rule]).unwrap_err().to_string();
+        let error = ArgumentRules::new([&rule], &prefixes())
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("the argument rule `r` cannot be used: ") && error.contains(expect),
             "{error}"
@@ -568,7 +570,11 @@ fn rules(rules: &[Value]) -> ArgumentRules {
         .iter()
         .map(|rule| serde_json::from_value(rule.clone()).unwrap())
         .collect();
-    ArgumentRules::new(&rules).unwrap()
+    ArgumentRules::new(&rules, &prefixes()).unwrap()
+}
+
+fn prefixes() -> Prefixes {
+    Prefixes::of(&Config::example("[servers.bank]\ncommand = 'a'"))
 }
 
 fn refuses(given: &[Value], params: &str) -> bool {
@@ -583,10 +589,12 @@ fn item(tool: &str) -> Item<'_> {
         std::sync::LazyLock::new(|| ServerName::parse("bank").unwrap());
     Item {
         kind: ItemKind::Tool,
-        exposed: match tool {
+        exposed: "",
+        plain: match tool {
             "pay" => "mcp_bank_pay",
             _ => "",
         },
+        distinct: "",
         alias: "",
         server: &BANK,
         original: tool,

@@ -37,7 +37,7 @@ impl<'r> Decision<'r> {
         } else {
             "use"
         };
-        let qualified = item.qualified();
+        let qualified = format!("{}/{}", item.server, item.original);
         let mut text = format!("{who} {may} {verb} the {} `{qualified}`", item.kind.noun());
         let mut also = [item.exposed, item.alias]
             .into_iter()

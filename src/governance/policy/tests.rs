@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use globset::GlobBuilder;
 use indexmap::IndexMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -106,11 +107,12 @@ fn one_policy_decides_by_its_mode_and_lists() {
     let dots = json!({"mode": "all", "deny": ["**/..", "*/a"]});
     check(dots.clone(), resource("github+x:a/..", "x:a/.."), false);
     check(dots, resource("github+x:a/..b", "x:a/..b"), true);
-    let methods = json!({"mode": "allowlist", "methods": ["tasks/*", "github/acme/*"]});
+    let methods = json!({"mode": "allowlist", "methods": ["*/tasks/*", "github/acme/*", "plain"]});
     check(methods.clone(), Item::of_method(&GITHUB, "tasks/get"), true);
     check(methods.clone(), Item::of_method(&EVIL, "tasks/get"), true);
     check(methods.clone(), Item::of_method(&GITHUB, "acme/run"), true);
     check(methods.clone(), Item::of_method(&EVIL, "acme/run"), false);
+    check(methods.clone(), Item::of_method(&EVIL, "plain"), true);
     check(methods, tool("acme/run"), false);
     let prompts = json!({"mode": "allowlist", "prompts": ["github/*"]});
     let prompt = Item {
@@ -158,6 +160,7 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
             "file:///%70riv/a",
             "file:///./priv/a",
             "file:////priv/a",
+            "file:///PRIV/A",
         ] {
             check(&deny, same, Some("in `deny`"));
         }
@@ -180,6 +183,210 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
     ] {
         check(&notes, uri, because);
     }
+}
+
+/// Without prefixes, a URI that another server lists too is still the one that a policy names.
+#[test]
+fn a_uri_is_the_same_whoever_else_has_it() {
+    let config = Config::example(
+        "naming.namespace_resources = false\n[servers.github]\ncommand = 'a'\n[servers.evil]\ncommand = 'b'\n",
+    );
+    let prefixes = Prefixes::of(&config);
+    let names = |server: &ServerName| {
+        prefixes.names(
+            (server, &config.servers[server]),
+            (Kind::Resources, "file:///a"),
+        )
+    };
+    let (own, posing) = (names(&GITHUB), names(&EVIL));
+    for glob in ["file:///a", "github+file:///a", "github/file:///a"] {
+        let decide = |policy: Value, server, names| {
+            let policy: Policy = serde_json::from_value(policy).unwrap();
+            let rules = Rules::new([None, None, Some(&policy)], &prefixes).unwrap();
+            rules.allows(&Item::of_resource(server, names, "file:///a"))
+        };
+        let deny = json!({"mode": "all", "deny": [glob]});
+        assert!(!decide(deny.clone(), &*GITHUB, &own), "{glob}");
+        let of_all = glob == "file:///a";
+        assert_eq!(decide(deny, &*EVIL, &posing), !of_all, "{glob}");
+        let allow = json!({"mode": "allowlist", "resources": [glob]});
+        assert!(decide(allow.clone(), &*GITHUB, &own), "{glob}");
+        assert_eq!(decide(allow, &*EVIL, &posing), of_all, "{glob}");
+    }
+}
+
+/// What precedes the first `/` is the server, whatever methods are called.
+#[test]
+fn a_method_that_reads_like_a_server_is_not_of_it() {
+    let check = |policy: Value, server: &ServerName, method: &str, allowed: bool| {
+        let rules = rules([None, None, Some(policy.clone())]);
+        let item = Item::of_method(server, method);
+        assert_eq!(rules.allows(&item), allowed, "{policy} {server} {method}");
+        assert_eq!(
+            rules.decide(&item).allowed,
+            allowed,
+            "{policy} {server} {method}"
+        );
+    };
+    let allow = |glob: &str| json!({"mode": "allowlist", "methods": [glob]});
+    for glob in [
+        "github/*",
+        "github/**",
+        "{github,x}/*",
+        "git?ub/*",
+        r"github\/*",
+        "*hub/*",
+    ] {
+        check(allow(glob), &GITHUB, "run", true);
+        check(allow(glob), &GITHUB, "acme/run/now", true);
+        check(allow(glob), &EVIL, "github/run", false);
+    }
+    check(allow("*"), &EVIL, "github/run", true);
+    check(allow("*/github/*"), &EVIL, "github/run", true);
+    check(allow("gone/*"), &EVIL, "gone/run", false);
+    // What refuses may mean both.
+    for mode in ["all", "denylist"] {
+        let refuse = json!({"mode": mode, "methods": ["github/*"], "deny": ["github/*"]});
+        check(refuse.clone(), &GITHUB, "run", false);
+        check(refuse.clone(), &EVIL, "github/run", false);
+        check(refuse, &EVIL, "run", true);
+    }
+}
+
+/// Nor does a spelling of its host.
+#[test]
+fn no_spelling_of_a_host_leads_around_a_policy() {
+    let check = |policy: &Value, original: &str, refused: bool| {
+        let rules = rules([None, None, Some(policy.clone())]);
+        let exposed = format!("github+{original}");
+        let decision = rules.decide(&resource(&exposed, original));
+        let is_denied = decision.because.to_string().contains("in `deny`");
+        assert_eq!(
+            (!decision.allowed, is_denied),
+            (refused, refused),
+            "{policy} {original}"
+        );
+    };
+    for glob in [
+        "github/https://h/priv/**",
+        "github+https://h:443/priv/**",
+        "github/HTTPS://h./priv/*",
+    ] {
+        let deny = json!({"mode": "all", "deny": [glob]});
+        check(&deny, "https://h/pub/a", false);
+        for same in [
+            "https://h/priv/a",
+            "https://h:443/priv/a",
+            "https://u:p@h/priv/a",
+            "https://h./priv/a",
+            "https:/H/priv/a",
+        ] {
+            check(&deny, same, true);
+        }
+    }
+    let host = json!({"mode": "all", "deny": ["github/https://h/**"]});
+    check(&host, "https://h?/a", true);
+    check(&host, "https://h", true);
+}
+
+/// A glob of names means the servers of the longest prefix where it allows, and all that it matches where
+/// it refuses.
+#[test]
+fn exposed_names_mean_the_server_of_the_longest_prefix() {
+    const SERVERS: &str = "[servers.git]\ncommand = 'a'\n[servers.git_hub]\ncommand = 'b'\n\
+                           [servers.docs]\ncommand = 'c'\n";
+    let check = |naming: &str,
+                 glob: &str,
+                 (server, original): (&str, &str),
+                 [allows, refuses]: [bool; 2]| {
+        let config = Config::example(&format!("{naming}\n{SERVERS}"));
+        let prefixes = Prefixes::of(&config);
+        let server = ServerName::parse(server).unwrap();
+        let names = prefixes.names((&server, &config.servers[&server]), (Kind::Tools, original));
+        let item = Item {
+            kind: ItemKind::Tool,
+            exposed: "",
+            plain: &names.plain,
+            distinct: &names.distinct,
+            alias: "",
+            server: &server,
+            original,
+        };
+        let allowed = |policy: Value| {
+            let policy: Policy = serde_json::from_value(policy).unwrap();
+            Rules::new([None, None, Some(&policy)], &prefixes)
+                .unwrap()
+                .allows(&item)
+        };
+        let allow = json!({"mode": "allowlist", "tools": [glob]});
+        assert_eq!(allowed(allow), allows, "{glob} allows {server}/{original}");
+        for refuse in [
+            json!({"mode": "all", "deny": [glob]}),
+            json!({"mode": "denylist", "tools": [glob]}),
+        ] {
+            assert_eq!(
+                !allowed(refuse),
+                refuses,
+                "{glob} refuses {server}/{original}"
+            );
+        }
+    };
+    let default = |glob, item, expect| check("", glob, item, expect);
+    let (own, intruder) = (("git_hub", "delete"), ("git", "hub_delete"));
+    for glob in [
+        "mcp_git_hub_delete",
+        "mcp_git_hub_*",
+        "mcp_{git_hub,docs}_delete",
+        "mcp_git_hub_[d]elete",
+        "mcp_{git_{hub,lab},docs}_*",
+    ] {
+        default(glob, own, [true, true]);
+        default(glob, intruder, [false, true]);
+    }
+    default("mcp_git_*", own, [false, true]);
+    default("mcp_git_*", intruder, [true, true]);
+    for glob in ["mcp_*", "*", "**", "mcp_git*", "*_delete"] {
+        default(glob, own, [true, true]);
+        default(glob, intruder, [true, true]);
+    }
+    default("git_hub/*", own, [true, true]);
+    default("git_hub/*", intruder, [false, false]);
+    default("git/*", intruder, [true, true]);
+    default("git/*", ("git", "a/b/c"), [true, true]);
+    default("git/a*c", ("git", "a/b/c"), [true, true]);
+    default("git/a", ("git", "a/b/c"), [false, false]);
+    default("git[!x]hub/*", own, [true, true]);
+    default("git[!x]hub/*", ("git", "hub/x"), [false, true]);
+    // Names as they are exposed where they are too long or another's as well.
+    default("mcp_docs_search_12790ead", ("docs", "search"), [true, true]);
+    let long = ("docs", "a_name_that_is_longer_than_names_may_be_at_all");
+    for glob in [
+        "mcp_docs_a_name_that_is_longer_than_nam_10b4ea7f",
+        "mcp_docs_a_name_that_is_longer_than_names_*",
+    ] {
+        default(glob, long, [true, true]);
+    }
+    // Without a server in them, they are of every server that has such a tool.
+    for naming in ["naming.template = '{tool}'", "naming.template = 'x_{tool}'"] {
+        let name = naming
+            .trim_start_matches("naming.template = '")
+            .trim_end_matches('\'')
+            .replace("{tool}", "delete");
+        for server in ["git", "docs"] {
+            check(naming, &name, (server, "delete"), [true, true]);
+        }
+    }
+    let behind = "naming.template = '{tool}_{server}'";
+    check(
+        behind,
+        "delete_git_hub",
+        ("git_hub", "delete"),
+        [true, true],
+    );
+    check(behind, "*_git_hub", ("git_hub", "delete"), [true, true]);
+    let dots = "naming = { template = '{server}.{tool}', charset = 'original' }";
+    check(dots, "git.*", ("git", "a/b"), [true, true]);
+    check(dots, "git_hub.delete", ("git_hub", "delete"), [true, true]);
 }
 
 #[test]
@@ -252,6 +459,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
     // With the template `{tool}` and the original charset.
     let posing = Item {
         exposed: "github/get",
+        plain: "github/get",
         server: &EVIL,
         original: "github/get",
         ..tool("x")
@@ -259,6 +467,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
     assert!(!allow.decide(&posing).allowed);
     let own = Item {
         exposed: "github/get",
+        plain: "github/get",
         ..tool("github/get")
     };
     assert!(allow.decide(&own).allowed, "it is that server's");
@@ -288,10 +497,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
         None,
         Some(json!({"mode": "allowlist", "tools": ["mcp_*", ""]})),
     ]);
-    assert!(
-        !by_name.decide(&hidden).allowed,
-        "merged routes do not list it"
-    );
+    assert!(by_name.allows(&hidden), "its name is the config's");
 }
 
 #[test]
@@ -358,7 +564,8 @@ fn what_allows_everything_says_so() {
 fn a_list_that_is_too_large_is_refused() {
     let huge = "[!a][!b][!c][!d]".repeat(60_000);
     let policy: Policy = serde_json::from_value(json!({"mode": "all", "deny": [huge]})).unwrap();
-    let error = Rules::new(None, None, Some(&policy)).unwrap_err();
+    let prefixes = Prefixes::of(&config());
+    let error = Rules::new([None, None, Some(&policy)], &prefixes).unwrap_err();
     assert!(
         error
             .to_string()
@@ -378,7 +585,8 @@ proptest! {
         prop_assume!(globs.iter().all(|glob| strict(glob).is_some()));
         // A matcher takes a last segment of `..` for no name at all.
         prop_assume!(!name.ends_with(".."));
-        let item = Item { exposed: &name, original: "-", ..tool("-") };
+        // Of names the alternatives are tried one by one, see there.
+        let item = Item { kind: ItemKind::Resource, plain: &name, ..tool("-") };
         let expect = globs.iter().any(|glob| {
             let matcher = strict(glob).unwrap().compile_matcher();
             matcher.is_match(&name) || matcher.is_match("github/-")
@@ -521,7 +729,8 @@ fn catalog() -> Catalog {
         terms: Terms::default(),
     };
     let reading = ProfileName::parse("reading").unwrap();
-    let profiles = Profiles::new(&IndexMap::from([(reading, profile)]));
+    let prefixes = Arc::new(Prefixes::of(&config));
+    let profiles = Profiles::new(&IndexMap::from([(reading, profile)]), prefixes);
     Catalog::build_with(&config.naming, &profiles, &offers.collect::<Vec<_>>())
 }
 
@@ -573,7 +782,8 @@ fn rules([agent, profile, default]: [Option<Value>; 3]) -> Rules {
         policy.map(|policy| serde_json::from_value::<Policy>(policy).unwrap())
     };
     let (agent, profile, default) = (read(agent), read(profile), read(default));
-    Rules::new(agent.as_ref(), profile.as_ref(), default.as_ref()).unwrap()
+    let policies = [agent.as_ref(), profile.as_ref(), default.as_ref()];
+    Rules::new(policies, &Prefixes::of(&config())).unwrap()
 }
 
 /// A tool of the server `github` with the name that the default template gives it.
@@ -589,6 +799,8 @@ fn tool(original: &str) -> Item<'_> {
     Item {
         kind: ItemKind::Tool,
         exposed,
+        plain: exposed,
+        distinct: "",
         alias: "",
         server: &GITHUB,
         original,
@@ -596,5 +808,13 @@ fn tool(original: &str) -> Item<'_> {
 }
 
 fn resource<'a>(exposed: &'a str, original: &'a str) -> Item<'a> {
-    Item::of_resource(&GITHUB, exposed, original)
+    Item {
+        kind: ItemKind::Resource,
+        exposed,
+        plain: exposed,
+        distinct: "",
+        alias: "",
+        server: &GITHUB,
+        original,
+    }
 }

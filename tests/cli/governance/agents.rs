@@ -135,10 +135,10 @@ async fn agents_of_the_store_have_all_terms() {
         "--tool-rate",
         "30/1m/5",
         "--methods",
-        "acme/*",
+        "*/acme/*",
     ];
     assert_snapshot!(ok(&place, &add).await.all(), @"
-    agent `bot`: added; policy allowlist methods=acme/*; tool rate 30/1m/5; scan arguments.*=block arguments.email=off results.ticket=redact custom=ticket allow=T-0; args small ours; observe rate scan
+    agent `bot`: added; policy allowlist methods=*/acme/*; tool rate 30/1m/5; scan arguments.*=block arguments.email=off results.ticket=redact custom=ticket allow=T-0; args small ours; observe rate scan
     --- stderr
     --- code 0
     ");
@@ -150,7 +150,7 @@ async fn agents_of_the_store_have_all_terms() {
     state→enabled
     admin→false
     profiles→all
-    policy→allowlist methods=acme/*
+    policy→allowlist methods=*/acme/*
     budget→default
     rate→default
     tool rate→30/1m/5
@@ -167,7 +167,7 @@ async fn agents_of_the_store_have_all_terms() {
         terms["tool_rate"],
         json!({ "calls": 30, "per": "1m", "burst": 5 })
     );
-    assert_eq!(terms["policy"]["methods"], json!(["acme/*"]));
+    assert_eq!(terms["policy"]["methods"], json!(["*/acme/*"]));
     assert_eq!(terms["observe"], json!(["rate", "scan"]));
     assert_eq!(
         terms["scan"]["arguments"],

@@ -166,3 +166,74 @@ fn a_server_that_is_gone_is_named() {
     let config = config.replace("template = '{server}/{tool}'\n", "");
     check(&config, &["git"], None, &[gone]);
 }
+
+/// A glob that begins as the names of one server do, and matches those of others as well.
+#[test]
+fn what_spans_servers_is_told() {
+    let check = |naming: &str, key: &str, glob: &str, expect: &[&str]| {
+        let config = format!(
+            "{naming}\n[governance]\n{}\n[servers.git]\ncommand = 'a'\n[servers.git_hub]\ncommand = 'b'\n[servers.docs]\ncommand = 'c'\n",
+            key.replace('@', glob)
+        );
+        let config = crate::config::Config::example(&config);
+        let said = Patterns::of(&config).spanning(&config);
+        let said: Vec<String> = said
+            .iter()
+            .map(|it| {
+                format!(
+                    "{}; {}",
+                    it.message,
+                    it.suggestion.as_deref().unwrap_or_default()
+                )
+            })
+            .collect();
+        assert_eq!(said, expect, "{naming} {key} {glob}");
+    };
+    let allow = "policy = { mode = 'allowlist', tools = ['@'] }";
+    let deny = "policy = { mode = 'all', deny = ['@'] }";
+    let says = |at: &str, glob: &str, help: &str| {
+        format!(
+            "`governance.{at}[0]` spans servers: `{glob}` matches names of `git_hub`, `git`; {help}"
+        )
+    };
+    let alone = |server: &str| {
+        format!("it allows those of `{server}` alone, by the longest prefix; write `SERVER/...`")
+    };
+    let all = "it is about all of them; write `SERVER/...` to say which";
+    let hub = says("policy.tools", "mcp_git_hub_*", &alone("git_hub"));
+    check("", allow, "mcp_git_hub_*", &[&hub]);
+    check(
+        "",
+        allow,
+        "mcp_git_*",
+        &[&says("policy.tools", "mcp_git_*", &alone("git"))],
+    );
+    check(
+        "",
+        allow,
+        "mcp_git*",
+        &[&says("policy.tools", "mcp_git*", all)],
+    );
+    check(
+        "",
+        deny,
+        "mcp_git_hub_*",
+        &[&says("policy.deny", "mcp_git_hub_*", all)],
+    );
+    for glob in [
+        "mcp_git_hub_delete",
+        "git_hub/*",
+        "mcp_docs_*",
+        "mcp_git_l*",
+        "mcp_*",
+        "*",
+        "*_delete",
+    ] {
+        check("", allow, glob, &[]);
+        check("", deny, glob, &[]);
+    }
+    check("naming.template = '{tool}'", allow, "git_*", &[]);
+    let behind = "naming.template = '{tool}_{server}'";
+    check(behind, deny, "a_*", &[]);
+    check(behind, deny, "*_docs", &[]);
+}

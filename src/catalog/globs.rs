@@ -1,0 +1,411 @@
+//! Globs of policies, profiles and argument rules, held against items: many at once, by what the config
+//! alone says of names.
+//!
+//! A glob with a `/` is about `server/name`: the first one parts them. One without is about exposed
+//! names, and means the server whose configured prefix it begins with, the longest of them; `*` matches
+//! any character within its part. What allows means that and nothing else. What refuses also means
+//! whatever else its text matches, so that no name leads around it. Globs over URIs are about the whole
+//! text, where `*` does not match `/`.
+
+mod alternatives;
+
+use globset::{Glob, GlobBuilder};
+use regex::bytes::{RegexSet, RegexSetBuilder};
+
+use super::{prefixes::Prefixes, spelling};
+use crate::names::ServerName;
+use alternatives::Alternative;
+
+/// A list of globs is too large to match. The operator shortens it.
+#[derive(Debug, thiserror::Error)]
+#[error("a list of globs cannot be used: {reason}")]
+pub struct TooLarge {
+    /// What the matcher says.
+    reason: String,
+}
+
+impl TooLarge {
+    fn new(reason: &dyn ToString) -> Self {
+        let reason = reason.to_string();
+        Self { reason }
+    }
+}
+
+/// How much an entry means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reading {
+    /// No more than it surely does, as of entries that allow.
+    Narrow,
+    /// All that it may, as of entries that refuse or demand.
+    Wide,
+}
+
+/// What a list is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Over {
+    /// Names of tools, prompts or methods.
+    Names,
+    /// URIs.
+    Uris,
+    /// Both.
+    All,
+}
+
+/// All that globs may know an item by.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The server that has it.
+    pub server: &'a ServerName,
+    /// What the server calls it.
+    pub original: &'a str,
+    /// What the config makes of that, see [`ConfiguredNames`](super::ConfiguredNames).
+    pub plain: &'a str,
+    /// The other of those names; may be empty.
+    pub distinct: &'a str,
+    /// What a profile calls it; may be empty.
+    pub alias: &'a str,
+}
+
+/// The texts that globs are tried on for an item.
+#[derive(Debug)]
+pub struct Forms {
+    texts: Vec<String>,
+    are_uris: bool,
+}
+
+/// What [`Forms`] of names begin with, so that none can pass for one of another sort.
+const QUALIFIED: char = 'q';
+const EXPOSED: char = 'e';
+const ALIAS: char = 'a';
+
+impl Forms {
+    /// Those of a tool, a prompt or a method.
+    pub fn of_name(item: &Known<'_>) -> Self {
+        let forms = [
+            (QUALIFIED, item.original),
+            (EXPOSED, item.plain),
+            (EXPOSED, item.distinct),
+            (ALIAS, item.alias),
+        ];
+        let forms = forms.into_iter().filter(|(_, name)| !name.is_empty());
+        let server = item.server.as_str();
+        let text = |(sort, name): (char, &str)| {
+            let mut text = String::with_capacity(server.len() + name.len() + 2);
+            text.push(sort);
+            text.push_str(server);
+            text.push('/');
+            text.push_str(name);
+            text
+        };
+        Self {
+            texts: forms.map(text).collect(),
+            are_uris: false,
+        }
+    }
+
+    /// Those of a resource by which a glob may allow it. A URI that reads like an item of another server
+    /// is left out: without prefixes, a server could take it to be let in by what was written for the
+    /// other.
+    fn of_uri(item: &Known<'_>) -> Self {
+        let is_foreign = |uri: &str| {
+            let first = uri.split_once('/').map(|(first, _)| first);
+            first.is_some_and(|it| it != item.server.as_str() && ServerName::parse(it).is_ok())
+        };
+        let plain = [item.plain, item.distinct];
+        let plain = plain.into_iter().filter(|uri| !is_foreign(uri));
+        let texts = plain.filter(|uri| !uri.is_empty()).map(str::to_owned);
+        Self {
+            texts: std::iter::once(qualified(item)).chain(texts).collect(),
+            are_uris: true,
+        }
+    }
+
+    /// Those of a resource by which a glob may refuse it: also as servers spell the same.
+    pub fn of_any_uri(item: &Known<'_>) -> Self {
+        let mut texts = vec![qualified(item)];
+        texts.extend(spelling::others_of(item.server.as_str(), item.original));
+        for exposed in [item.plain, item.distinct] {
+            if !exposed.is_empty() {
+                texts.push(exposed.to_owned());
+                texts.extend(spelling::others(exposed));
+            }
+        }
+        Self {
+            texts,
+            are_uris: true,
+        }
+    }
+}
+
+fn qualified(item: &Known<'_>) -> String {
+    format!("{}/{}", item.server, item.original)
+}
+
+/// What a resource is by that of its URIs which says so, see [`spelling::essence`].
+fn essence<'a>(item: &Known<'a>) -> Option<Known<'a>> {
+    let part = |uri: &'a str| spelling::essence(uri);
+    let uris = [item.original, item.plain, item.distinct];
+    uris.into_iter().find_map(part)?;
+    let part = |uri: &'a str| part(uri).unwrap_or(uri);
+    Some(Known {
+        original: part(item.original),
+        plain: part(item.plain),
+        distinct: part(item.distinct),
+        ..*item
+    })
+}
+
+/// Globs that are tried at once, each with what it belongs to.
+#[derive(Clone, Debug)]
+pub struct Globs<O> {
+    names: Matcher<O>,
+    uris: Matcher<O>,
+}
+
+/// An entry of a list.
+#[derive(Clone, Debug)]
+pub struct Listed<O> {
+    /// What it belongs to.
+    pub owner: O,
+    /// As it was written.
+    pub text: String,
+}
+
+impl<O: Copy> Globs<O> {
+    /// Compiles `globs`, which are read as `reading` says, for servers that have `prefixes`.
+    ///
+    /// # Errors
+    /// When they are too large to match.
+    pub fn new<'g>(
+        globs: impl Iterator<Item = (O, &'g Glob)>,
+        over: Over,
+        reading: Reading,
+        prefixes: &Prefixes,
+    ) -> Result<Self, TooLarge> {
+        let (mut names, mut uris) = (Draft::default(), Draft::default());
+        for (owner, glob) in globs {
+            let text = glob.glob();
+            if over != Over::Uris {
+                let all = alternatives::of(text).ok_or_else(|| {
+                    let most = alternatives::ALTERNATIVES_MAX;
+                    TooLarge::new(&format!("`{text}` has more than {most} alternatives"))
+                })?;
+                for alternative in &all {
+                    for pattern in patterns(alternative, reading, prefixes)? {
+                        names.add(owner, text, pattern);
+                    }
+                }
+            }
+            if over != Over::Names {
+                // Globs that were read from the store do not know that `/` is special.
+                uris.add(owner, text, format!("^{}$", regex(text, true)?));
+                let others = match reading {
+                    Reading::Narrow => Vec::new(),
+                    Reading::Wide => spelling::other_globs(text),
+                };
+                // What is no glob with its escapes decoded has no other spelling.
+                for other in others.iter().filter_map(|other| regex(other, true).ok()) {
+                    uris.add(owner, text, format!("^{other}$"));
+                }
+            }
+        }
+        Ok(Self {
+            names: names.compile()?,
+            uris: uris.compile()?,
+        })
+    }
+
+    /// No globs, which match nothing.
+    pub const fn none() -> Self {
+        Self {
+            names: Matcher::NONE,
+            uris: Matcher::NONE,
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.entries.is_empty() && self.uris.entries.is_empty()
+    }
+
+    /// The entry that allows a tool, a prompt or a method.
+    pub fn allowing(&self, item: &Known<'_>) -> Option<&Listed<O>> {
+        self.first(&Forms::of_name(item))
+    }
+
+    /// The entry that allows a resource, also by what it essentially is.
+    pub fn allowing_uri(&self, item: &Known<'_>) -> Option<&Listed<O>> {
+        let entry = self.first(&Forms::of_uri(item))?;
+        let is_allowed = essence(item).is_none_or(|it| self.is_match(&Forms::of_uri(&it)));
+        is_allowed.then_some(entry)
+    }
+
+    /// Whether any entry matches.
+    pub fn is_match(&self, forms: &Forms) -> bool {
+        let Some(set) = &self.matcher(forms).set else {
+            return false;
+        };
+        let mut texts = forms.texts.iter();
+        texts.any(|text| set.is_match(text.as_bytes()))
+    }
+
+    /// The first entry that matches the first of the texts that any entry matches.
+    pub fn first(&self, forms: &Forms) -> Option<&Listed<O>> {
+        let matcher = self.matcher(forms);
+        let set = matcher.set.as_ref()?;
+        let mut texts = forms.texts.iter();
+        let at = texts.find_map(|text| set.matches(text.as_bytes()).iter().next())?;
+        Some(&matcher.entries[at])
+    }
+
+    /// What every entry belongs to that matches.
+    pub fn owners(&self, forms: &Forms) -> Vec<O> {
+        let matcher = self.matcher(forms);
+        let Some(set) = &matcher.set else {
+            return Vec::new();
+        };
+        let texts = forms.texts.iter();
+        let matches = texts.flat_map(|text| set.matches(text.as_bytes()));
+        matches.map(|at| matcher.entries[at].owner).collect()
+    }
+
+    fn matcher(&self, forms: &Forms) -> &Matcher<O> {
+        if forms.are_uris {
+            &self.uris
+        } else {
+            &self.names
+        }
+    }
+}
+
+/// Entries, ready to match.
+#[derive(Clone, Debug)]
+struct Matcher<O> {
+    /// By their meaning as regular expressions: a set of globs takes a last segment of `..` for no
+    /// name at all and would not match it. None where there are no globs, as most lists have none
+    /// and a matcher of nothing is kilobytes.
+    set: Option<RegexSet>,
+    entries: Vec<Listed<O>>,
+}
+
+impl<O> Matcher<O> {
+    const NONE: Self = Self {
+        set: None,
+        entries: Vec::new(),
+    };
+}
+
+/// A matcher on its way.
+#[derive(Debug)]
+struct Draft<O> {
+    patterns: Vec<String>,
+    entries: Vec<Listed<O>>,
+}
+
+impl<O> Default for Draft<O> {
+    fn default() -> Self {
+        Self {
+            patterns: Vec::new(),
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<O> Draft<O> {
+    fn add(&mut self, owner: O, text: &str, pattern: String) {
+        self.patterns.push(pattern);
+        let text = text.to_owned();
+        self.entries.push(Listed { owner, text });
+    }
+
+    fn compile(self) -> Result<Matcher<O>, TooLarge> {
+        let compile = |patterns: Vec<String>| {
+            let mut builder = RegexSetBuilder::new(patterns);
+            builder.unicode(false).dot_matches_new_line(true).build()
+        };
+        let set = (!self.patterns.is_empty()).then(|| compile(self.patterns));
+        Ok(Matcher {
+            set: set.transpose().map_err(|error| TooLarge::new(&error))?,
+            entries: self.entries,
+        })
+    }
+}
+
+/// What `alternative` means as regular expressions over [`Forms`] of names.
+fn patterns(
+    alternative: &Alternative,
+    reading: Reading,
+    prefixes: &Prefixes,
+) -> Result<Vec<String>, TooLarge> {
+    const ANY: &str = "[^/]+";
+    let text = alternative.text.as_str();
+    let whole = regex(text, false)?;
+    let Some((server, item)) = alternative.parted() else {
+        let servers = match reading {
+            Reading::Narrow => alternative.owners(prefixes).map(one_of),
+            Reading::Wide => None,
+        };
+        let servers = servers.as_deref().unwrap_or(ANY);
+        return Ok(vec![format!("^[{EXPOSED}{ALIAS}]{servers}/{whole}$")]);
+    };
+    let item = regex(item, false)?;
+    if reading == Reading::Wide {
+        let server = regex(server, true)?;
+        return Ok(vec![
+            format!("^{QUALIFIED}{server}/{item}$"),
+            format!("^[{EXPOSED}{ALIAS}]{ANY}/{whole}$"),
+        ]);
+    }
+    let glob = GlobBuilder::new(server)
+        .build()
+        .map_err(|error| TooLarge::new(&error))?;
+    let glob = glob.compile_matcher();
+    let meant: Vec<ServerName> = prefixes
+        .servers()
+        .filter(|server| glob.is_match(server.as_str()))
+        .cloned()
+        .collect();
+    let mut all = vec![format!("^{ALIAS}{ANY}/{whole}$")];
+    if !meant.is_empty() {
+        all.push(format!("^{QUALIFIED}{}/{item}$", one_of(&meant)));
+    }
+    Ok(all)
+}
+
+/// A group that matches the names of these servers.
+fn one_of(servers: &[ServerName]) -> String {
+    let names: Vec<String> = servers
+        .iter()
+        .map(|server| regex::escape(server.as_str()))
+        .collect();
+    format!("(?:{})", names.join("|"))
+}
+
+/// The glob `text` as a regular expression without its anchors.
+fn regex(text: &str, literal_separator: bool) -> Result<String, TooLarge> {
+    let glob = GlobBuilder::new(text)
+        .literal_separator(literal_separator)
+        .build()
+        .map_err(|error| TooLarge::new(&error))?;
+    let inner = glob.regex().strip_prefix("(?-u)^");
+    let inner = inner.and_then(|regex| regex.strip_suffix('$'));
+    let inner = inner.ok_or_else(|| TooLarge::new(&"a glob is no regular expression"))?;
+    Ok(format!("(?:{inner})"))
+}
+
+/// The servers whose names a glob without a `/` may match, where it begins as the names of one or of some
+/// do and matches those of others too: who reads it may take it for one of the others.
+pub fn spanned<'p>(glob: &str, prefixes: &'p Prefixes) -> Option<Spanned<'p>> {
+    let all = alternatives::of(glob)?;
+    all.iter()
+        .find_map(|alternative| alternative.spanned(prefixes))
+}
+
+/// What a glob spans.
+#[derive(Debug, Eq, PartialEq)]
+pub struct Spanned<'p> {
+    /// The servers that it means where it allows; all that follow where it has no whole prefix.
+    pub meant: Option<&'p [ServerName]>,
+    /// The servers whose names it matches.
+    pub servers: Vec<&'p ServerName>,
+}

@@ -1,0 +1,294 @@
+//! Globs without their braces: `a{b,c}` is `ab` and `ac`.
+
+use std::{iter::Peekable, str::Chars};
+
+use super::Spanned;
+use crate::catalog::prefixes::{Affix, Prefixes};
+use crate::names::ServerName;
+
+/// The most that one glob may stand for. A thousand names are a list of a thousand entries.
+pub(super) const ALTERNATIVES_MAX: usize = 4096;
+
+/// A glob without braces.
+#[derive(Debug)]
+pub(super) struct Alternative {
+    pub(super) text: String,
+    tokens: Vec<Token>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Token {
+    /// This character.
+    Char(char),
+    /// Any number of characters.
+    Many,
+    /// One of several.
+    One,
+}
+
+/// The globs that `glob`, which is one, stands for; `None` where they are too many.
+pub(super) fn of(glob: &str) -> Option<Vec<Alternative>> {
+    let texts = expand(&mut glob.chars().peekable(), false)?;
+    let alternative = |text: String| Alternative {
+        tokens: tokens(&text),
+        text,
+    };
+    Some(texts.into_iter().map(alternative).collect())
+}
+
+/// Reads up to the end, or `is_inner` up to the brace that closes.
+fn expand(chars: &mut Peekable<Chars<'_>>, is_inner: bool) -> Option<Vec<String>> {
+    let mut branches = Vec::new();
+    let mut current = vec![String::new()];
+    while let Some(c) = chars.next() {
+        let put = |current: &mut Vec<String>, text: &str| {
+            for it in current.iter_mut() {
+                it.push_str(text);
+            }
+        };
+        match c {
+            '}' if is_inner => break,
+            ',' if is_inner => branches.append(&mut std::mem::replace(&mut current, one())),
+            '{' => {
+                let inner = expand(chars, true)?;
+                if current.len() * inner.len() > ALTERNATIVES_MAX {
+                    return None;
+                }
+                let joined = |before: &String| {
+                    let before = before.clone();
+                    let each = inner.iter();
+                    each.map(move |after| format!("{before}{after}"))
+                        .collect::<Vec<_>>()
+                };
+                current = current.iter().flat_map(joined).collect();
+            }
+            '[' => put(&mut current, &class(chars)),
+            '\\' => {
+                let escaped: String = chars.next().into_iter().collect();
+                put(&mut current, &format!("\\{escaped}"));
+            }
+            c => put(&mut current, c.encode_utf8(&mut [0; 4])),
+        }
+    }
+    branches.append(&mut current);
+    // An empty branch is none, unless there is no other.
+    if is_inner && branches.iter().any(|text| !text.is_empty()) {
+        branches.retain(|text| !text.is_empty());
+    }
+    branches.dedup();
+    (branches.len() <= ALTERNATIVES_MAX).then_some(branches)
+}
+
+fn one() -> Vec<String> {
+    vec![String::new()]
+}
+
+/// The rest of a class of characters, with its brackets.
+fn class(chars: &mut Peekable<Chars<'_>>) -> String {
+    let mut text = String::from("[");
+    text.extend(chars.next_if(|c| matches!(c, '!' | '^')));
+    // There it does not close it.
+    text.extend(chars.next_if_eq(&']'));
+    for c in chars.by_ref() {
+        text.push(c);
+        if c == ']' {
+            break;
+        }
+    }
+    text
+}
+
+fn tokens(text: &str) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        tokens.push(match c {
+            '*' => Token::Many,
+            '?' => Token::One,
+            '\\' => Token::Char(chars.next().unwrap_or(c)),
+            '[' => {
+                let class = class(&mut chars);
+                let mut inner = class.trim_start_matches('[').trim_end_matches(']').chars();
+                match (inner.next(), inner.next()) {
+                    (Some(only), None) if only != '!' && only != '^' => Token::Char(only),
+                    _ => Token::One,
+                }
+            }
+            c => Token::Char(c),
+        });
+    }
+    tokens
+}
+
+impl Alternative {
+    /// What it says of the server and of the item, where it has a `/`.
+    pub(super) fn parted(&self) -> Option<(&str, &str)> {
+        let mut chars = self.text.char_indices().peekable();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '/' => return Some((&self.text[..at], &self.text[at + 1..])),
+                '\\' => {
+                    if let Some((slash, '/')) = chars.next() {
+                        return Some((&self.text[..at], &self.text[slash + 1..]));
+                    }
+                }
+                '[' => {
+                    let mut rest = self.text[at + 1..].chars().peekable();
+                    let length = class(&mut rest).len();
+                    while chars.next_if(|(next, _)| *next < at + length).is_some() {}
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// The servers whose prefix it begins with, the longest; `None` where it may be about any.
+    pub(super) fn owners<'p>(&self, prefixes: &'p Prefixes) -> Option<&'p [ServerName]> {
+        let (head, tail) = (self.head(), self.tail());
+        prefixes.owners(&head, &tail, self.is_name())
+    }
+
+    pub(super) fn spanned<'p>(&self, prefixes: &'p Prefixes) -> Option<Spanned<'p>> {
+        let is_whole_name = self.is_name() || self.parted().is_some();
+        if is_whole_name || !prefixes.tell_something(&self.head(), &self.tail()) {
+            return None;
+        }
+        let matched = prefixes
+            .affixes()
+            .filter(|(affix, _)| self.may_match(affix));
+        let matched: Vec<&[ServerName]> = matched.map(|(_, servers)| servers).collect();
+        (matched.len() > 1).then(|| Spanned {
+            meant: self.owners(prefixes),
+            servers: matched.into_iter().flatten().collect(),
+        })
+    }
+
+    fn is_name(&self) -> bool {
+        let mut tokens = self.tokens.iter();
+        tokens.all(|token| matches!(token, Token::Char(_)))
+    }
+
+    fn head(&self) -> String {
+        characters(self.tokens.iter()).collect()
+    }
+
+    fn tail(&self) -> String {
+        let mut tail: Vec<char> = characters(self.tokens.iter().rev()).collect();
+        tail.reverse();
+        tail.into_iter().collect()
+    }
+
+    /// Whether it may match a name with `affix`.
+    fn may_match(&self, affix: &Affix) -> bool {
+        let reversed: Vec<Token> = self.tokens.iter().rev().copied().collect();
+        may_begin(&self.tokens, affix.before.chars())
+            && may_begin(&reversed, affix.after.chars().rev())
+    }
+}
+
+fn characters<'t>(tokens: impl Iterator<Item = &'t Token>) -> impl Iterator<Item = char> {
+    tokens.map_while(|token| match token {
+        Token::Char(c) => Some(*c),
+        Token::Many | Token::One => None,
+    })
+}
+
+/// Whether `tokens` match a text that begins with `start` and is longer.
+fn may_begin(tokens: &[Token], start: impl Iterator<Item = char>) -> bool {
+    /// Where one may stand: also behind what may be nothing.
+    fn with_skips(mut places: Vec<usize>, tokens: &[Token]) -> Vec<usize> {
+        let mut at = 0;
+        while let Some(place) = places.get(at).copied() {
+            if tokens.get(place) == Some(&Token::Many) && !places.contains(&(place + 1)) {
+                places.push(place + 1);
+            }
+            at += 1;
+        }
+        places
+    }
+    let mut places = with_skips(vec![0], tokens);
+    for c in start {
+        let mut next = Vec::new();
+        for place in places {
+            let to = match tokens.get(place) {
+                Some(Token::Char(own)) if *own == c => place + 1,
+                Some(Token::One) => place + 1,
+                Some(Token::Many) => place,
+                Some(Token::Char(_)) | None => continue,
+            };
+            if !next.contains(&to) {
+                next.push(to);
+            }
+        }
+        places = with_skips(next, tokens);
+    }
+    places.iter().any(|place| *place < tokens.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use globset::GlobBuilder;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts(glob: &str) -> Vec<String> {
+        let all = of(glob).unwrap();
+        all.into_iter().map(|it| it.text).collect()
+    }
+
+    #[test]
+    fn braces_are_taken_apart() {
+        for (glob, expect) in [
+            ("a", &["a"][..]),
+            ("", &[""]),
+            ("a{b,c}d", &["abd", "acd"]),
+            ("{a,b}{c,d}", &["ac", "ad", "bc", "bd"]),
+            ("{a,{b,c}}/*", &["a/*", "b/*", "c/*"]),
+            ("a{,b}", &["ab"]),
+            ("a{}", &["a"]),
+            ("a,b", &["a,b"]),
+            (r"a\{b,c\}", &[r"a\{b,c\}"]),
+            ("[{]{a,b}[],}]", &["[{]a[],}]", "[{]b[],}]"]),
+        ] {
+            assert_eq!(texts(glob), expect, "{glob}");
+        }
+        let many = "{a,b}".repeat(12);
+        assert_eq!(texts(&many).len(), ALTERNATIVES_MAX);
+        assert!(of(&format!("{many}{{a,b}}")).is_none());
+        assert!(
+            of(&format!("{{{}}}", "x,".repeat(ALTERNATIVES_MAX + 1)))
+                .is_some_and(|it| it.len() == 1)
+        );
+    }
+
+    #[test]
+    fn the_first_slash_parts_server_and_item() {
+        for (glob, expect) in [
+            ("a/b/c", Some(("a", "b/c"))),
+            ("*/x", Some(("*", "x"))),
+            (r"a\/b", Some(("a", "b"))),
+            ("[/]a/b", Some(("[/]a", "b"))),
+            ("a[!/]", None),
+            ("abc", None),
+        ] {
+            assert_eq!(of(glob).unwrap()[0].parted(), expect, "{glob}");
+        }
+    }
+
+    proptest! {
+        /// All of them together match what the glob does.
+        #[test]
+        fn alternatives_mean_what_their_glob_means(
+            glob in r"([ab?*]|\{[ab]{1,2},[ab*]{1,2}\}|\[[ab]\]){1,4}",
+            name in "[ab]{1,5}",
+        ) {
+            let matches = |text: &str| {
+                let glob = GlobBuilder::new(text).build().unwrap();
+                glob.compile_matcher().is_match(&name)
+            };
+            prop_assert_eq!(texts(&glob).iter().any(|text| matches(text)), matches(&glob));
+        }
+    }
+}

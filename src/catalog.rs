@@ -38,7 +38,7 @@ use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::Hints;
 pub use prefixes::{ConfiguredNames, Prefixes};
-pub use problem::{Cause, Cost, Outcome, Problem};
+pub use problem::{Cause, Cost, Excess, Outcome, Problem};
 pub use profile::Profiles;
 pub use prospect::Prospect;
 pub use resources::Lookup;

@@ -12,7 +12,7 @@ use std::{
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
 use super::{
-    Cause, ConfiguredNames, HeaderFault, HeaderParam, Kind, Offer, Problem,
+    Cause, ConfiguredNames, Excess, HeaderFault, HeaderParam, Kind, Offer, Problem,
     header::{self, Headers},
     rewrite::meta_uris,
     spelling,
@@ -20,6 +20,9 @@ use super::{
 };
 use crate::config::ItemRules;
 use crate::mcp::json::{self, Member, Patch, Raw};
+
+/// As much of a name as says which item is meant.
+const NAME_CHARS_MAX: usize = 128;
 
 /// What a tool says about calling it; untrusted, so nothing may be permitted because of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -204,6 +207,11 @@ pub(super) fn read<'a>(
             }
         };
         if !filter.permits(&original) {
+            continue;
+        }
+        if let Some(excess) = Excess::of(source, &offer.config.limits) {
+            let name = original.chars().take(NAME_CHARS_MAX).collect();
+            report(Cause::Oversized { name, excess });
             continue;
         }
         if !seen.insert(original.clone()) {

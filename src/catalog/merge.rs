@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    ByKind, Catalog, Cause, Entry, Freshness, Gap, Kind, Offer, Outcome, Prefixes, Problem,
+    ByKind, Catalog, Cause, Entry, Excess, Freshness, Gap, Kind, Offer, Outcome, Prefixes, Problem,
     Profiles, Prompt, Tables, Tool,
     instructions::{self, Instructions},
     item::{self, Filter, Item},
@@ -133,6 +133,15 @@ fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
             server: offer.server.clone(),
             kind: Some(kind),
             cause,
+        })
+    }));
+    problems.extend(Kind::ALL.into_iter().filter_map(|kind| {
+        let rest = offer.listing.pages[kind].as_ref()?.rest.as_ref()?;
+        let excess = Excess::of(rest, &offer.config.limits)?;
+        Some(Problem {
+            server: offer.server.clone(),
+            kind: Some(kind),
+            cause: Cause::RestLeft { excess },
         })
     }));
     let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind), kind));
@@ -419,7 +428,10 @@ fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
         tables.fill(kind, &placed.collect::<Vec<_>>(), parts, own);
         let page = listing.pages[kind].as_ref();
         tables.shelves[kind].freshness = freshness(page);
-        tables.shelves[kind].rest = page.and_then(|page| page.rest.clone());
+        let limits = &part.offer.config.limits;
+        let rest = page.and_then(|page| page.rest.as_ref());
+        let rest = rest.filter(|rest| Excess::of(rest, limits).is_none());
+        tables.shelves[kind].rest = rest.cloned();
     }
     tables
 }

@@ -5,6 +5,8 @@
 use std::fmt;
 
 use super::{HeaderFault, Kind};
+use crate::config::ServerLimits;
+use crate::mcp::json::{self, Raw};
 use crate::names::{ProfileName, Scope, ServerName};
 
 /// One oddity in what a server offers.
@@ -41,6 +43,7 @@ impl Problem {
             Cause::Header { dropped, .. } if *dropped => Cost::Item,
             Cause::NoName { .. }
             | Cause::NotAnObject { .. }
+            | Cause::Oversized { .. }
             | Cause::ProfileRenamedOver { .. }
             | Cause::RenamedOver { .. }
             | Cause::Unread => Cost::Item,
@@ -51,6 +54,7 @@ impl Problem {
             | Cause::Mended { .. }
             | Cause::NoMethod { .. }
             | Cause::Prefix { .. }
+            | Cause::RestLeft { .. }
             | Cause::Schema { .. }
             | Cause::SchemasLeft { .. }
             | Cause::Shortened { .. }
@@ -77,7 +81,9 @@ impl Problem {
             | Cause::NoMethod { .. }
             | Cause::NoName { .. }
             | Cause::NotAnObject { .. }
+            | Cause::Oversized { .. }
             | Cause::RenamedOver { .. }
+            | Cause::RestLeft { .. }
             | Cause::Schema { .. }
             | Cause::SchemasLeft { .. }
             | Cause::Unread => true,
@@ -198,6 +204,21 @@ pub enum Cause {
         /// The name.
         name: String,
     },
+    /// An item is larger or nested deeper than the server's may be; the server can mend it, or the
+    /// operator raise the limit.
+    #[error("`{name}` is not served: {excess}")]
+    Oversized {
+        /// How the name or URI begins.
+        name: String,
+        /// What is too much.
+        excess: Excess,
+    },
+    /// What came with a list is larger or nested deeper than an item may be; the server can mend it.
+    #[error("what comes with the list is left out: {excess}")]
+    RestLeft {
+        /// What is too much.
+        excess: Excess,
+    },
     /// The input schema of a tool does not compile; the server can mend it. Calls pass unchecked.
     #[error("`{tool}`: its `inputSchema` is no schema that can be used: {reason}")]
     Schema {
@@ -232,6 +253,38 @@ pub enum Cause {
     /// The list could not be read, which is tried again; the state of the server says why.
     #[error("the list could not be read; what it had before is served, if it was read before")]
     Unread,
+}
+
+/// What is too much of an item.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Excess {
+    /// Its nesting.
+    #[error("it is nested deeper than `limits.item_depth`, {limit} levels")]
+    Deep {
+        /// The levels that it may have.
+        limit: usize,
+    },
+    /// Its size.
+    #[error("it has {size} bytes, more than `limits.item`, {limit}")]
+    Large {
+        /// Its bytes.
+        size: usize,
+        /// The bytes that it may have.
+        limit: usize,
+    },
+}
+
+impl Excess {
+    /// What of `json` is beyond `limits`.
+    pub(super) fn of(json: &Raw, limits: &ServerLimits) -> Option<Self> {
+        let (bytes, limit) = (json.as_bytes(), limits.item);
+        if bytes.len() > limit {
+            let size = bytes.len();
+            return Some(Self::Large { size, limit });
+        }
+        let limit = limits.item_depth;
+        json::is_deeper(bytes, limit).then_some(Self::Deep { limit })
+    }
 }
 
 /// What became of an item whose name others claim too.

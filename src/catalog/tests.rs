@@ -182,6 +182,8 @@ fn server_config() -> Server {
             in_flight: None,
             queue: 0,
             memory: None,
+            item: 1 << 20,
+            item_depth: 32,
         },
         replicas: Vec::new(),
         balance: Balance::Failover,

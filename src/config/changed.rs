@@ -80,11 +80,18 @@ const SETTINGS: [Setting; 42] = [
     anew!("isolation", isolation),
     Setting {
         name: "limits",
-        keys: &["limits.in_flight", "limits.queue"],
+        keys: &[
+            "limits.in_flight",
+            "limits.item",
+            "limits.item_depth",
+            "limits.queue",
+        ],
         differs: |old, new| seats(&old.limits) != seats(&new.limits),
         take: Some(|old, new| {
             old.limits.in_flight = new.limits.in_flight;
             old.limits.queue = new.limits.queue;
+            old.limits.item = new.limits.item;
+            old.limits.item_depth = new.limits.item_depth;
         }),
     },
     // Readers of connections and children are made for them.
@@ -132,7 +139,12 @@ const SETTINGS: [Setting; 42] = [
 ];
 
 fn seats(limits: &ServerLimits) -> impl PartialEq + use<> {
-    (limits.in_flight, limits.queue)
+    (
+        limits.in_flight,
+        limits.queue,
+        limits.item,
+        limits.item_depth,
+    )
 }
 
 fn sizes(limits: &ServerLimits) -> impl PartialEq + use<> {

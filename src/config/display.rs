@@ -159,6 +159,8 @@ fn server(server: &Server) -> file::Server {
             in_flight: server.limits.in_flight.map(NonZeroUsize::get),
             queue: server.limits.queue,
             memory: server.limits.memory.map(|memory| Size(memory.0)),
+            item: size(server.limits.item),
+            item_depth: server.limits.item_depth,
         },
         balance: server.balance,
         ejection: file::Ejection {

@@ -372,6 +372,10 @@ pub struct ServerLimits {
     pub queue: usize,
     /// Memory that a child and all that it starts may use together; any amount when `None`.
     pub memory: Option<Memory>,
+    /// Largest item that is listed, bytes.
+    pub item: usize,
+    /// Levels of arrays and objects that an item may have, itself included.
+    pub item_depth: usize,
 }
 
 #[cfg(test)]

@@ -769,6 +769,8 @@ fn what_governs_is_shown_and_loads_again() {
     request = "4MiB"
     response = "16MiB"
     queue = 128
+    item = "1MiB"
+    item_depth = 32
 
     [servers.toolbox.budget]
     limit = "1.00"

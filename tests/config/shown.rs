@@ -132,6 +132,8 @@ fn for_people() {
     request = "4MiB"
     response = "16MiB"
     queue = 128
+    item = "1MiB"
+    item_depth = 32
 
     [servers.docs]
     url = "https://example.com/mcp?***"
@@ -180,6 +182,8 @@ fn for_people() {
     request = "4MiB"
     response = "16MiB"
     queue = 128
+    item = "1MiB"
+    item_depth = 32
 
     [servers.toolbox]
     transport = "builtin"
@@ -223,6 +227,8 @@ fn for_people() {
     request = "4MiB"
     response = "16MiB"
     queue = 128
+    item = "1MiB"
+    item_depth = 32
     "#);
 }
 

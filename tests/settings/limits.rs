@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::{
-    harness::{Raw, ask, http_backend, launch, try_launch, with_one},
+    harness::{Raw, ask, http_backend, launch, names, try_launch, with_one},
     support::{Backend, Client, Front, Gateway, TestGateway, soon, wire},
 };
 
@@ -319,5 +319,63 @@ pub(crate) async fn server_memory() {
         assert_eq!(status["failed_starts"], 0);
         tight.stop().await;
         roomy.stop().await;
+    }
+}
+
+/// What is listed of two tools, of which the second has these members more, and what is said of that.
+async fn listed_with(limit: &str, members: &str) -> (usize, Value) {
+    let backend = http_backend().await;
+    let plain = r#"{"name":"plain","inputSchema":{"type":"object"}}"#;
+    let other = format!(r#"{{"name":"other","inputSchema":{{"type":"object"}}{members}}}"#);
+    backend.set_list("tools/list", format!("[{plain},{other}]"));
+    let gateway = with_one(&backend, "", limit).await;
+    let own = names(&gateway, "/mcp/servers/one", "tools").await;
+    assert_eq!(names(&gateway, "/mcp", "tools").await.len(), own.len());
+    (own.len(), gateway.status("one").await["problems"].clone())
+}
+
+#[tokio::test]
+pub(crate) async fn server_item() {
+    let other = |bytes: usize| format!(r#","x":"{}""#, "y".repeat(bytes - 55));
+    for (limit, bytes, expect) in [
+        (1024, 1024, 2),
+        (1024, 1025, 1),
+        (1024, 1023, 2),
+        (2048, 1025, 2),
+    ] {
+        let limit = format!("limits.item = \"{limit}B\"");
+        let (count, problems) = listed_with(&limit, &other(bytes)).await;
+        assert_eq!(count, expect, "{limit} {bytes}");
+        assert_eq!(
+            problems.to_string().contains("`other`"),
+            expect == 1,
+            "{problems}"
+        );
+    }
+}
+
+#[tokio::test]
+pub(crate) async fn server_item_depth() {
+    let deep = |levels: usize| {
+        format!(
+            r#","_meta":{}{}"#,
+            r#"{"a":"#.repeat(levels - 1) + "1",
+            "}".repeat(levels - 1)
+        )
+    };
+    for (limit, levels, expect) in [
+        ("", 32, 2),
+        ("", 33, 1),
+        ("", 31, 2),
+        ("limits.item_depth = 40", 33, 2),
+        ("limits.item_depth = 4", 5, 1),
+    ] {
+        let (count, problems) = listed_with(limit, &deep(levels)).await;
+        assert_eq!(count, expect, "{limit} {levels}");
+        assert_eq!(
+            problems.to_string().contains("`other`"),
+            expect == 1,
+            "{problems}"
+        );
     }
 }

@@ -295,3 +295,81 @@ fn links_of_tools_are_exposed_like_the_resources_they_name() {
         found("gh", "ui://c")
     );
 }
+
+/// On all routes and of all kinds: at the limit, past it, and back under it.
+#[test]
+fn items_that_are_too_deep_or_too_large_are_left_out() {
+    let nested = |levels: usize| format!("{}1{}", r#"{"a":"#.repeat(levels), "}".repeat(levels));
+    let padded = |bytes: usize| format!("\"{}\"", "x".repeat(bytes.saturating_sub(2)));
+    let check = |value: &str, limits: (usize, usize), excess: Option<&str>| {
+        for kind in Kind::ALL {
+            let key = kind.key();
+            let name = if kind == Kind::Resources || kind == Kind::Templates {
+                "x:n"
+            } else {
+                "n"
+            };
+            let item = format!(
+                r#"{{"{key}":"{name}","_meta":{{"x":{value}}},"inputSchema":{{"type":"object"}}}}"#
+            );
+            let plain =
+                format!(r#"{{"{key}":"{name}2","name":"m","inputSchema":{{"type":"object"}}}}"#);
+            let mut listing = Listing::default();
+            listing.put(kind, vec![raw(&item), raw(&plain)], FirstPage::default());
+            let mut offer = listed("s", listing);
+            let (bytes, depth) = limits;
+            config(&mut offer).limits.item = item.len() + bytes - value.len();
+            config(&mut offer).limits.item_depth = depth;
+            let catalog = Catalog::build(&naming(), &[offer]);
+            let expect = 1 + usize::from(excess.is_none());
+            for scope in [Scope::All, server("s")] {
+                assert_eq!(
+                    catalog.list(&scope, kind).len(),
+                    expect,
+                    "{value} {limits:?} {scope:?}"
+                );
+            }
+            let said = catalog.problems().iter().map(ToString::to_string);
+            let said: Vec<String> = said.filter(|it| it.contains("not served")).collect();
+            match excess {
+                None => assert!(said.is_empty(), "{said:?}"),
+                Some(excess) => assert!(
+                    said[0].contains(&format!("`{name}`")) && said[0].contains(excess),
+                    "{said:?}"
+                ),
+            }
+        }
+    };
+    let all = 1 << 20;
+    // The item and `_meta` are two levels.
+    check(&nested(30), (all, 32), None);
+    check(
+        &nested(31),
+        (all, 32),
+        Some("`limits.item_depth`, 32 levels"),
+    );
+    check(&nested(29), (all, 32), None);
+    check(&format!("\"{}\"", "[".repeat(50)), (all, 32), None);
+    for (bytes, excess) in [(100, None), (101, Some("`limits.item`")), (99, None)] {
+        check(&padded(bytes), (100, 32), excess);
+    }
+}
+
+/// What comes beside the items of a list is held to the same.
+#[test]
+fn what_comes_with_a_list_may_be_left_out() {
+    for (levels, is_left) in [(31, false), (32, true), (30, false)] {
+        let deep = format!("{{\"x\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        let mut listing = tools([r#"{"name":"n","inputSchema":{"type":"object"}}"#]);
+        let rest = Some(raw(&deep));
+        listing.pages.tools = Some(FirstPage {
+            rest,
+            ..FirstPage::default()
+        });
+        let catalog = Catalog::build(&naming(), &[listed("s", listing)]);
+        let own = catalog.list(&server("s"), Kind::Tools);
+        assert_eq!(own.rest().is_none(), is_left, "{levels}");
+        assert_eq!(catalog.problems().len(), usize::from(is_left), "{levels}");
+        assert_eq!(own.len(), 1);
+    }
+}

@@ -343,7 +343,7 @@ pub(in crate::config) struct ItemRules {
     /// Globs; when given, only items that match one are shown (`*` does not match `/`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) allow: Option<Vec<String>>,
-    /// Globs; items that match one are left out.
+    /// Globs; items that match one are left out (`*` matches `/` in names, and not in URIs).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) deny: Vec<String>,
     /// Name -> the name used in its place; a resource keeps its URI and is shown under the name.
@@ -507,6 +507,11 @@ pub(in crate::config) struct ServerLimits {
     /// and the program is started again. Without this key any amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) memory: Option<Size>,
+    /// Largest item of its lists, as JSON; larger ones are left out.
+    pub(in crate::config) item: Size,
+    /// How many levels of arrays and objects an item of its lists may have, itself included; deeper
+    /// ones are left out, since clients cannot read a list that has one.
+    pub(in crate::config) item_depth: usize,
 }
 
 impl Default for ServerLimits {
@@ -517,6 +522,8 @@ impl Default for ServerLimits {
             in_flight: None,
             queue: 128,
             memory: None,
+            item: Size(Size::MIB),
+            item_depth: 32,
         }
     }
 }

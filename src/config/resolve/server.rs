@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::{CALLS_MAX, Resolver, governing::budgets, quote};
+use super::{CALLS_MAX, DEPTH_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
         Breaker, Ejection, Expose, Health, Memory, Retry, Root, Server, ServerLimits, Transport,
@@ -129,6 +129,8 @@ impl Resolver<'_> {
             in_flight: self.at_once(limits.in_flight, &at.key("in_flight")),
             queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
             memory: self.memory(limits.memory, &at.key("memory")),
+            item: self.size(limits.item, &at.key("item")),
+            item_depth: self.within(limits.item_depth, 1, DEPTH_MAX, &at.key("item_depth")),
         }
     }
 

@@ -1,8 +1,8 @@
 //! The audit log: what every call did and cost, kept so that nobody can change it unnoticed.
 //!
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
-//! a JSON object tied to the one before by hashes (see `seal`). Governance writes through [`Log`]:
-//! [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
+//! a JSON object tied to the one before by hashes (see `seal`), written by one thread (see `queue`).
+//! Governance writes through [`Log`]: [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
 //! [`recover()`] closes the chains of processes that died; the command line and the index read
 //! through [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
@@ -10,11 +10,11 @@
 //! every invocation has one record; a line once written is never changed; the file ends in a whole
 //! line whatever the disk did; what is written can be found at its path, or the chain goes on
 //! elsewhere and says so. Secrets and personal data do not belong here: arguments come redacted, and
-//! of the raw ones there is only a digest. What a chain of hashes cannot show is that its last
-//! lines, or a whole chain, are missing: the index does, as far as it knows them (see `shortened`);
-//! whoever needs more keeps the hashes that [`verify()`] reports.
+//! of the raw ones there is only a digest. Some lines are signed, so that nobody without the key can
+//! make a chain anew (see `signature`). What a chain cannot show is that its last lines, or a whole
+//! chain, are missing: the index does, as far as it knows them (see `shortened`); whoever needs more
+//! keeps the hashes that the log of the process and [`verify()`] tell.
 
-mod batch;
 mod error;
 mod export;
 mod files;
@@ -22,14 +22,15 @@ mod index;
 mod latest;
 mod line;
 mod query;
+mod queue;
 mod reader;
 mod recover;
 mod refusals;
 mod retire;
 mod seal;
 mod shortened;
+mod signature;
 mod sink;
-mod syncer;
 mod tally;
 mod verify;
 mod writer;
@@ -37,7 +38,6 @@ mod writer;
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
-    thread,
 };
 
 use arc_swap::ArcSwap;
@@ -53,27 +53,30 @@ pub use line::{
     Opened, Record, TEXT_BYTES_MAX,
 };
 pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query};
+pub use queue::{Kept, QUEUE_BYTES_MAX, SYNC_DELAY};
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
 pub use refusals::Refusals;
 pub use retire::Retired;
+pub use seal::{Hash, InvalidHash};
 pub use shortened::{Shortened, acknowledge, shortened_chains};
-pub use syncer::{Kept, SYNC_DELAY};
-pub use verify::{ChainReport, Fault, FaultAt, Report, verify, verify_with};
-pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX};
+pub use signature::{InvalidPublicKey, PublicKey};
+pub use verify::{ChainReport, Fault, FaultAt, Report, Trust, verify, verify_by, verify_with};
+pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX, UNSIGNED_LINES_MAX};
 
 use crate::{config, lock::lock};
-use batch::Queued;
 use files::Owned;
+use queue::{Queued, Shared, Threads};
+use seal::Link;
+use signature::SigningKey;
 use sink::{Directory, Place};
-use syncer::Shared;
 use writer::Writer;
 
 /// The chain of this process, open for writing.
 ///
 /// Every method may be called from any thread. [`Log::opened`], [`Log::record`] and [`Log::event`]
-/// put a line down, in the order of the calls, and wait for nothing; it is written once the returned
-/// [`Kept`] is waited for or dropped, with all that were put down until then.
+/// put a line into the queue, in the order of the calls, and wait for nothing; the thread that writes
+/// is told of it once the returned [`Kept`] is waited for or dropped.
 #[derive(Debug)]
 pub struct Log {
     /// Nothing when the audit is switched off.
@@ -85,7 +88,7 @@ struct Open {
     directory: PathBuf,
     chain: ChainId,
     shared: Arc<Shared>,
-    syncer: Mutex<Option<thread::JoinHandle<()>>>,
+    threads: Mutex<Option<Threads>>,
     /// Holds the chain until it has ended or the log is dropped.
     owned: Mutex<Option<Arc<Owned>>>,
 }
@@ -111,6 +114,16 @@ impl Log {
             });
         }
         files::make(directory)?;
+        let key = Arc::new(SigningKey::of(directory)?);
+        Self::open_with(directory, config, key)
+    }
+
+    /// The same with this key.
+    fn open_with(
+        directory: &Path,
+        config: config::Audit,
+        key: Arc<SigningKey>,
+    ) -> Result<Self, AuditError> {
         let begun = Owned::begin(directory);
         let (chain, owned) = begun.map_err(|source| AuditError::Directory {
             path: directory.to_owned(),
@@ -122,32 +135,32 @@ impl Log {
             chain,
             owned: Arc::clone(&owned),
         };
-        Self::begin(directory, config, (chain, owned), Box::new(place))
+        Self::begin(directory, config, (chain, owned), (Box::new(place), key))
     }
 
     fn begin(
         directory: &Path,
         config: config::Audit,
         (chain, owned): (ChainId, Arc<Owned>),
-        place: Box<dyn Place>,
+        (place, key): (Box<dyn Place>, Arc<SigningKey>),
     ) -> Result<Self, AuditError> {
         let cannot = |error| AuditError::Write {
             source: Arc::new(error),
         };
-        let writer = match Writer::begin(chain, place) {
+        let writer = match Writer::begin(chain, place, key) {
             Ok(writer) => writer,
             Err(source) => {
                 drop(owned.end());
                 return Err(cannot(source));
             }
         };
-        let shared = Arc::new(Shared::new(writer, config.durability));
-        let syncer = shared.clone().start().map_err(cannot)?;
+        let shared = Arc::new(Shared::new(&writer, config.durability));
+        let threads = shared.start(writer).map_err(cannot)?;
         let open = Open {
             directory: directory.to_owned(),
             chain,
             shared,
-            syncer: Mutex::new(Some(syncer)),
+            threads: Mutex::new(Some(threads)),
             owned: Mutex::new(Some(owned)),
         };
         Ok(Self {
@@ -248,6 +261,13 @@ impl Log {
         self.open.as_ref().map_or(0, |open| open.shared.lost())
     }
 
+    /// The last signed line of the chain that the log of the process was told of, which is at most once a
+    /// minute: its number and its hash.
+    pub fn head(&self) -> Option<(u64, Hash)> {
+        let Link { seq, hash } = self.open.as_ref()?.shared.head()?;
+        Some((seq, hash))
+    }
+
     /// Removes whole segments of this and other chains in which everything is older than
     /// `audit.retention`, if that is set.
     ///
@@ -282,18 +302,17 @@ impl Open {
         let Some(owned) = owned else { return Ok(()) };
         self.shared.end(Opened::stopped)?;
         self.stop();
-        self.shared.sync_now()?;
+        self.shared.trusted()?;
         let path = self.directory.clone();
         owned
             .end()
             .map_err(|source| AuditError::File { path, source })
     }
 
-    /// Stops the thread that syncs, after it has synced once more.
+    /// Ends the threads, after they have written and synced once more.
     fn stop(&self) {
-        self.shared.stop();
-        if let Some(syncer) = lock(&self.syncer).take() {
-            drop(syncer.join());
+        if let Some(threads) = lock(&self.threads).take() {
+            self.shared.stop(threads);
         }
     }
 }

@@ -25,7 +25,9 @@ mod tasks;
 mod tests;
 
 pub use agents::{Agents, StoredAgent};
-pub use index::{AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, SegmentMark};
+pub use index::{
+    AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
+};
 pub use keys::{KeyHash, KeyId, Keys, StoredKey};
 pub use leases::{
     Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use super::{ChainId, verify::Fault};
-use crate::store::StoreError;
+use crate::{key_file::KeyFileError, store::StoreError};
 
 /// Why the log could not be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +26,9 @@ pub enum AuditError {
         /// What the system said.
         source: io::Error,
     },
+    /// The key that lines are signed with cannot be used. The operator mends it.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
     /// A line is not what this version writes: somebody changed it, or a newer version wrote it.
     #[error("line at byte {offset} of segment {segment} of chain {chain}: {fault}")]
     Line {
@@ -79,6 +82,7 @@ impl AuditError {
             | Self::Directory { .. }
             | Self::Export { .. }
             | Self::File { .. }
+            | Self::Key(_)
             | Self::Line { .. } => false,
         }
     }

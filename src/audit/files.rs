@@ -31,6 +31,10 @@ impl ChainId {
         Self(Uuid::now_v7())
     }
 
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
     /// When the chain was begun, to the millisecond; the epoch when the id does not say.
     pub fn began(self) -> Timestamp {
         made_at(self.0).unwrap_or(Timestamp::UNIX_EPOCH)

@@ -1,12 +1,9 @@
 //! Follows the log with the index of the store, off the path of calls: the log is the truth, and
-//! the index can be made again from it.
-//!
-//! The index knows blocks of the log and what their records have (see `latest` for how they are
-//! found again); with some hundred records to a block it costs a call next to nothing.
+//! the index can be made again from it. It has a row for each record, written many at a time.
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,12 +13,14 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, Behind, ChainId, ChainReader, Kind, Log, Position, acknowledge, files, line::time,
+    AuditError, Behind, ChainId, ChainReader, Kind, Log, Position, acknowledge, files,
+    line::{invocation, time},
+    reader::Segment,
 };
-use crate::store::{AuditIndex, Block, BlockTerms, ChainMark, StoreError};
-
-/// Bytes at which a block is full: some hundred records, a millisecond of reading.
-const BLOCK_BYTES: u64 = 256 << 10;
+use crate::{
+    names::InvocationId,
+    store::{AuditIndex, IndexedRecord, IndexedSegment, SegmentMark},
+};
 
 /// Bytes of the log that are read before the index is written, at least.
 const TURN_BYTES: u64 = 32 << 20;
@@ -43,36 +42,17 @@ struct Place {
     directory: PathBuf,
     /// All segments, as they were listed last.
     listed: BTreeMap<ChainId, Vec<u32>>,
-    marks: HashMap<ChainId, Mark>,
-    chains: HashMap<ChainId, Chain>,
+    /// Up to where the index knows each chain.
+    marks: HashMap<ChainId, Position>,
+    chains: HashMap<ChainId, ChainReader>,
     /// Chains to which nothing will be added.
     ended: HashSet<ChainId>,
-}
-
-/// A chain that is being read.
-#[derive(Debug)]
-struct Chain {
-    reader: ChainReader,
-    /// The block that the next line may go on with.
-    block: Option<(Block, BlockTerms)>,
-    /// The segment up to which the index knows the chain, and how much of it.
-    known: (u64, u64),
-}
-
-/// Where the last block of a chain begins that the index knows: it may grow. Whoever goes on there
-/// makes the same blocks as everybody else.
-#[derive(Debug)]
-struct Mark {
-    start: Position,
-    /// Bytes of the segment that the index covers.
-    end: u64,
 }
 
 /// What one reading gives.
 #[derive(Debug)]
 struct Turn {
-    /// Blocks that are new or have grown.
-    blocks: Vec<(Block, BlockTerms)>,
+    segments: Vec<IndexedSegment>,
     /// Whether something that was there is gone.
     is_shorter: bool,
     /// Bytes that may be read yet; none when there may be more to read.
@@ -137,7 +117,9 @@ impl Indexer {
             return Err(Behind::Broken);
         };
         self.place = place;
-        if let Err(error) = self.write(&turn.blocks).await {
+        if !turn.segments.is_empty()
+            && let Err(error) = self.index.put(&turn.segments).await
+        {
             // What was read is not written.
             self.begin_again(directory);
             return Err(error.into());
@@ -159,13 +141,6 @@ impl Indexer {
         self.place = Place::of(directory);
         self.begun = false;
     }
-
-    async fn write(&self, blocks: &[(Block, BlockTerms)]) -> Result<(), StoreError> {
-        if blocks.is_empty() {
-            return Ok(());
-        }
-        self.index.put(blocks).await
-    }
 }
 
 impl Place {
@@ -176,26 +151,26 @@ impl Place {
         }
     }
 
-    fn begin_at(&mut self, marks: Vec<ChainMark>) {
+    fn begin_at(&mut self, marks: Vec<SegmentMark>) {
         for mark in marks {
             let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
                 continue;
             };
-            let start = Position {
+            let at = Position {
                 chain,
                 segment,
-                offset: mark.start,
+                offset: mark.end,
                 length: 0,
             };
-            let end = mark.end;
-            self.marks.insert(chain, Mark { start, end });
+            // Later segments come later.
+            self.marks.insert(chain, at);
         }
     }
 
     /// Reads on. A chain that cannot be read keeps nobody from reading the others.
     fn read(&mut self) -> Turn {
         let mut turn = Turn {
-            blocks: Vec::new(),
+            segments: Vec::new(),
             is_shorter: false,
             left: TURN_BYTES,
             outcome: Ok(()),
@@ -230,7 +205,7 @@ impl Place {
         };
         let mut listed = self.listed.iter();
         listed.any(|(chain, them)| them.iter().any(|it| !is_there(chain, it)))
-            || self.chains.values().any(|chain| chain.reader.is_astray())
+            || self.chains.values().any(ChainReader::is_astray)
     }
 
     fn read_chain(
@@ -239,14 +214,21 @@ impl Place {
         segments: &[u32],
         turn: &mut Turn,
     ) -> Result<(), AuditError> {
-        let chain = match self.chains.entry(id) {
-            Entry::Occupied(chain) => chain.into_mut(),
+        let reader = match self.chains.entry(id) {
+            Entry::Occupied(reader) => reader.into_mut(),
             Entry::Vacant(place) => {
-                let mark = self.marks.get(&id);
-                place.insert(Chain::new(&self.directory, id, segments.to_vec(), mark)?)
+                let segments = segments.to_vec();
+                place.insert(match self.marks.get(&id) {
+                    Some(mark) if is_end(&self.directory, mark)? => {
+                        self.ended.insert(id);
+                        return Ok(());
+                    }
+                    Some(mark) => ChainReader::over_after(&self.directory, segments, mark)?,
+                    None => ChainReader::over(&self.directory, id, segments),
+                })
             }
         };
-        if chain.read(turn)? == Some(Kind::End) {
+        if read_on(reader, turn)? == Some(Kind::End) {
             self.chains.remove(&id);
             self.ended.insert(id);
         }
@@ -254,139 +236,85 @@ impl Place {
     }
 }
 
-impl Chain {
-    fn new(
-        directory: &Path,
-        id: ChainId,
-        segments: Vec<u32>,
-        mark: Option<&Mark>,
-    ) -> Result<Self, AuditError> {
-        let (reader, known) = match mark {
-            Some(Mark { start, end }) => (
-                ChainReader::over_after(directory, segments, start)?,
-                (u64::from(start.segment), *end),
-            ),
-            None => (ChainReader::over(directory, id, segments), (0, 0)),
-        };
-        Ok(Self {
-            reader,
-            block: None,
-            known,
-        })
-    }
-
-    /// Reads on until there is no line, or the turn is over; the kind of the last line.
-    fn read(&mut self, turn: &mut Turn) -> Result<Option<Kind>, AuditError> {
-        let mut last = Ok(None);
-        while turn.left > 0 {
-            let position = match self.reader.advance() {
-                Ok(Some(position)) => position,
-                Ok(None) => break,
-                // What was read before is indexed all the same.
-                Err(error) => {
-                    last = Err(error);
-                    break;
-                }
-            };
-            turn.left = turn.left.saturating_sub(position.length);
-            last = Ok(self.add(position, turn));
-        }
-        self.hand_in(turn);
-        last
-    }
-
-    /// Takes in the line that was read, which is at `position`; says its kind.
-    fn add(&mut self, position: Position, turn: &mut Turn) -> Option<Kind> {
-        let is_full = |(block, _): &(Block, BlockTerms)| is_full(block, position);
-        if self.block.as_ref().is_some_and(is_full) {
-            self.hand_in(turn);
-            self.block = None;
-        }
-        let line = self.reader.line();
-        let (block, terms) = self.block.get_or_insert_with(|| begin(position));
-        block.end = position.end();
-        let kind = Kind::of(line);
-        if kind == Some(Kind::Call) {
-            take_in(line, block, terms);
-        }
-        kind
-    }
-
-    /// Hands in the block as it is, if the index does not know it so.
-    fn hand_in(&mut self, turn: &mut Turn) {
-        if let Some((block, terms)) = &self.block
-            && (block.segment, block.end) > self.known
-        {
-            self.known = (block.segment, block.end);
-            turn.blocks.push((block.clone(), terms.clone()));
-        }
-    }
-}
-
-/// Whether the line at `position` does not belong to `block`, which comes before it.
-fn is_full(block: &Block, position: Position) -> bool {
-    block.segment != u64::from(position.segment) || block.end - block.start >= BLOCK_BYTES
-}
-
-fn begin(position: Position) -> (Block, BlockTerms) {
-    let block = Block {
-        chain: position.chain.to_string(),
-        segment: u64::from(position.segment),
-        start: position.offset,
-        end: position.offset,
-        times: None,
+/// Whether the chain ends at `mark`.
+fn is_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
+    let Some(mut segment) = Segment::open_existing(directory, mark.chain, mark.segment)? else {
+        return Ok(false);
     };
-    (block, BlockTerms::default())
+    let last = segment.last_line()?;
+    let is_at = last.is_some_and(|last| last.end() == mark.offset);
+    Ok(is_at && Kind::of(segment.line()) == Some(Kind::End))
+}
+
+/// Reads on until there is no line, or the turn is over; the kind of the last line.
+fn read_on(reader: &mut ChainReader, turn: &mut Turn) -> Result<Option<Kind>, AuditError> {
+    let (mut last, mut new) = (None, None::<IndexedSegment>);
+    let mut outcome = Ok(());
+    while turn.left > 0 {
+        let position = match reader.advance() {
+            Ok(Some(position)) => position,
+            Ok(None) => break,
+            // What was read before is indexed all the same.
+            Err(error) => {
+                outcome = Err(error);
+                break;
+            }
+        };
+        turn.left = turn.left.saturating_sub(position.length);
+        let number = u64::from(position.segment);
+        turn.segments
+            .extend(new.take_if(|segment| segment.segment != number));
+        let segment = new.get_or_insert_with(|| IndexedSegment {
+            chain: position.chain.to_string(),
+            segment: number,
+            ..IndexedSegment::default()
+        });
+        segment.end = position.end();
+        last = Kind::of(reader.line());
+        if last == Some(Kind::Call) {
+            let record = indexed(reader.line(), position.offset);
+            segment.records.extend(record);
+        }
+    }
+    turn.segments.extend(new);
+    outcome.map(|()| last)
 }
 
 /// What of a [`super::Record`] is in the index.
 #[derive(Deserialize)]
 struct Indexed<'a> {
+    #[serde(deserialize_with = "invocation")]
+    id: InvocationId,
     #[serde(deserialize_with = "time")]
     ts: Timestamp,
     #[serde(borrow)]
-    agent_id: Term<'a>,
+    agent_id: Cow<'a, str>,
     #[serde(borrow)]
-    agent_name: Term<'a>,
+    agent_name: Cow<'a, str>,
+    server: Option<String>,
+    tool: Option<String>,
+    exposed: Option<String>,
     #[serde(borrow)]
-    server: Option<Term<'a>>,
-    #[serde(borrow)]
-    tool: Option<Term<'a>>,
-    #[serde(borrow)]
-    exposed: Option<Term<'a>>,
-    #[serde(borrow)]
-    decision: Term<'a>,
+    decision: Cow<'a, str>,
 }
 
-/// A text, borrowed from the line where it has no escape: that is what a bare `Cow` borrows for.
-#[derive(Deserialize)]
-struct Term<'a>(#[serde(borrow)] Cow<'a, str>);
-
-/// Adds what a record has to what its block has.
-fn take_in(line: &[u8], block: &mut Block, terms: &mut BlockTerms) {
+/// The row of the record in `line`. What only a newer version understands, only a newer version can
+/// show.
+fn indexed(line: &[u8], offset: u64) -> Option<IndexedRecord> {
     // In whole, or each text of it would be looked at for UTF-8 by itself.
-    let text = std::str::from_utf8(line).ok();
-    // What only a newer version understands, only a newer version can show.
-    let Some(record) = text.and_then(|text| serde_json::from_str::<Indexed<'_>>(text).ok()) else {
-        return;
-    };
-    let times = (record.ts, record.ts);
-    let (first, last) = block.times.unwrap_or(times);
-    block.times = Some((first.min(record.ts), last.max(record.ts)));
-    let agent = [Some(record.agent_id), Some(record.agent_name)];
-    note(&mut terms.agents, agent);
-    note(&mut terms.servers, [record.server]);
-    note(&mut terms.tools, [record.tool, record.exposed]);
-    note(&mut terms.decisions, [Some(record.decision)]);
-}
-
-/// Adds what is not there yet: most is.
-fn note<'a>(terms: &mut BTreeSet<String>, found: impl IntoIterator<Item = Option<Term<'a>>>) {
-    for Term(term) in found.into_iter().flatten() {
-        if !terms.contains(&*term) {
-            terms.insert(term.into_owned());
-        }
-    }
+    let text = std::str::from_utf8(line).ok()?;
+    let record: Indexed<'_> = serde_json::from_str(text).ok()?;
+    Some(IndexedRecord {
+        offset,
+        ts: record.ts,
+        invocation: record.id.0,
+        agent_id: record.agent_id.into_owned(),
+        agent_name: record.agent_name.into_owned(),
+        server: record.server,
+        tool: record.tool,
+        exposed: record.exposed,
+        decision: record.decision.into_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -394,10 +322,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::{
-        audit::{Log, testing},
-        store::Store,
-    };
+    use crate::{audit::testing, store::Store};
 
     /// Of the many chains that commands leave behind nothing is kept, also where it was an earlier
     /// process that indexed them.
@@ -406,7 +331,7 @@ mod tests {
         let place = TempDir::new().unwrap();
         let store = Store::open(place.path()).await.unwrap();
         for _ in 0..3 {
-            let log = Log::open(place.path(), testing::config()).unwrap();
+            let log = testing::open_log(place.path(), testing::config()).unwrap();
             assert!(
                 log.record(&testing::record(testing::invocation()))
                     .is_written()

@@ -34,6 +34,8 @@ pub enum Kind {
     Begin,
     /// A call is over: its record.
     Call,
+    /// Nothing but a signature.
+    Checkpoint,
     /// The chain ends.
     End,
     /// Something that is not a call happened.
@@ -45,9 +47,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Begin,
         Self::Call,
+        Self::Checkpoint,
         Self::End,
         Self::Event,
         Self::Opened,
@@ -59,6 +62,7 @@ impl Kind {
         match self {
             Self::Begin => r#"{"kind":"begin","#,
             Self::Call => r#"{"kind":"call","#,
+            Self::Checkpoint => r#"{"kind":"checkpoint","#,
             Self::End => r#"{"kind":"end","#,
             Self::Event => r#"{"kind":"event","#,
             Self::Opened => r#"{"kind":"opened","#,
@@ -70,6 +74,14 @@ impl Kind {
     pub fn of(line: &[u8]) -> Option<Self> {
         let is_of = |kind: &Self| line.starts_with(kind.head().as_bytes());
         Self::ALL.into_iter().find(is_of)
+    }
+
+    /// Whether lines of the kind are signed.
+    pub(super) fn is_signed(self) -> bool {
+        match self {
+            Self::Begin | Self::Checkpoint | Self::End => true,
+            Self::Call | Self::Event | Self::Opened | Self::Retired => false,
+        }
     }
 
     /// The line of this kind with these members.

@@ -12,11 +12,12 @@ use super::{
     files::{self, Owned},
     line::Opened,
     reader::{Segment as SegmentReader, Step},
-    seal::{Link, unseal},
+    seal::{Link, Sealed, unseal},
+    signature::{PublicKey, SigningKey},
     sink::{Directory, Place as _},
     tally::Tally,
     verify::{Fault, FaultAt},
-    writer::{Segment, Writer},
+    writer::{Resumed, Segment, Writer},
 };
 use crate::money::Micros;
 
@@ -72,7 +73,7 @@ pub fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditErr
         if let Some(total) = ended(directory, chain, segment)? {
             return Ok(Some(total));
         }
-        if let Some(found) = load(directory, chain, segment)? {
+        if let Some(found) = load(directory, chain, segment, None)? {
             return Ok(Some(Total {
                 chain,
                 ended: false,
@@ -94,14 +95,26 @@ pub fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditErr
 /// # Errors
 /// When the directory cannot be listed.
 pub fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
-    let chains = files::list(directory)?.into_iter();
-    let recovered = chains.filter_map(|(chain, _)| recover_chain(directory, chain).transpose());
+    recover_with(directory, &Arc::new(SigningKey::of(directory)?))
+}
+
+/// The same with this key.
+pub(super) fn recover_with(
+    directory: &Path,
+    key: &Arc<SigningKey>,
+) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
+    let chains = files::list(directory)?.into_keys();
+    let recovered = chains.filter_map(|chain| recover_chain(directory, chain, key).transpose());
     let recovered = recovered.collect();
     remove_stray_locks(directory)?;
     Ok(recovered)
 }
 
-fn recover_chain(directory: &Path, chain: ChainId) -> Result<Option<Recovered>, AuditError> {
+fn recover_chain(
+    directory: &Path,
+    chain: ChainId,
+    key: &Arc<SigningKey>,
+) -> Result<Option<Recovered>, AuditError> {
     if newest(directory, chain)?.is_none_or(|newest| newest.ended) {
         return Ok(None);
     }
@@ -113,14 +126,14 @@ fn recover_chain(directory: &Path, chain: ChainId) -> Result<Option<Recovered>, 
     let recovered = match newest(directory, chain)? {
         None => None,
         Some(newest) if newest.ended => None,
-        Some(newest) => match load(directory, chain, newest.segment)? {
+        Some(newest) => match load(directory, chain, newest.segment, Some(key))? {
             Some(found) if found.damage.is_none() => {
                 let place = Directory {
                     path: directory.to_owned(),
                     chain,
                     owned: Arc::clone(&owned),
                 };
-                Some(end_chain(place, found)?)
+                Some(end_chain(place, key, found)?)
             }
             Some(found) => return Ok(Some(found.damaged(chain))),
             None => None,
@@ -179,6 +192,8 @@ struct Loaded {
     length: u64,
     last: Link,
     tally: Tally,
+    /// Lines after the last one that is signed.
+    unsigned: u64,
     torn_bytes: u64,
     damage: Option<FaultAt>,
 }
@@ -196,8 +211,14 @@ impl Loaded {
     }
 }
 
-/// Reads a segment, which begins with what the chain amounted to; nothing without a whole line.
-fn load(directory: &Path, chain: ChainId, number: u32) -> Result<Option<Loaded>, AuditError> {
+/// Reads a segment, which begins with what the chain amounted to; nothing without a whole line. Where
+/// there is a `key`, signatures count, too.
+fn load(
+    directory: &Path,
+    chain: ChainId,
+    number: u32,
+    key: Option<&SigningKey>,
+) -> Result<Option<Loaded>, AuditError> {
     let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
         return Ok(None);
     };
@@ -206,15 +227,25 @@ fn load(directory: &Path, chain: ChainId, number: u32) -> Result<Option<Loaded>,
         length: 0,
         last: Link::default(),
         tally: Tally::default(),
+        unsigned: 0,
         torn_bytes: 0,
         damage: None,
     };
+    let keys: Vec<PublicKey> = key.map(SigningKey::public).into_iter().collect();
     let mut lines = 0;
     loop {
         match segment.read()? {
             Step::Line(_) => {
                 lines += 1;
-                let fault = found.take_in(segment.line(), lines == 1).err();
+                let line = segment.line();
+                let taken = found.take_in(line, lines == 1);
+                let taken = taken.and_then(|sealed| match key {
+                    Some(_) => {
+                        Fault::of_signature(line, chain, &sealed, &keys, &mut found.unsigned)
+                    }
+                    None => Ok(()),
+                });
+                let fault = taken.err();
                 let at = |fault| FaultAt {
                     segment: number,
                     line: lines,
@@ -236,7 +267,7 @@ fn load(directory: &Path, chain: ChainId, number: u32) -> Result<Option<Loaded>,
 
 impl Loaded {
     /// Takes in a line as far as it can be read, and says what is wrong with it.
-    fn take_in(&mut self, line: &[u8], first: bool) -> Result<(), Fault> {
+    fn take_in<'l>(&mut self, line: &'l [u8], first: bool) -> Result<Sealed<'l>, Fault> {
         let sealed = unseal(line).ok_or(Fault::NoLine)?;
         let (before, link) = (self.last, sealed.link);
         self.last = link;
@@ -249,15 +280,19 @@ impl Loaded {
         if !sealed.genuine {
             return Err(Fault::Hash);
         }
-        if first {
-            return Ok(());
+        if !first {
+            Fault::between(before, &sealed)?;
         }
-        Fault::between(before, &sealed)
+        Ok(sealed)
     }
 }
 
 /// Records the calls that were open, and ends the chain.
-fn end_chain(place: Directory, found: Loaded) -> Result<Recovered, AuditError> {
+fn end_chain(
+    place: Directory,
+    key: &Arc<SigningKey>,
+    found: Loaded,
+) -> Result<Recovered, AuditError> {
     let chain = place.chain;
     remove_later(&place.path, chain, found.segment)?;
     let path = files::segment(&place.path, chain, found.segment);
@@ -270,7 +305,13 @@ fn end_chain(place: Directory, found: Loaded) -> Result<Recovered, AuditError> {
     let before = found.tally.calls;
     let mut segment = Segment::new(found.segment, sink, found.length);
     segment.used = true;
-    let mut writer = Writer::resume(chain, Box::new(place), segment, (found.last, found.tally));
+    let resumed = Resumed {
+        segment,
+        last: found.last,
+        tally: found.tally,
+        unsigned: found.unsigned,
+    };
+    let mut writer = Writer::resume(chain, Box::new(place), Arc::clone(key), resumed);
     writer.end(Opened::found)?;
     let synced = writer.sink().sync();
     synced.map_err(cannot)?;
@@ -304,7 +345,8 @@ fn remove_later(directory: &Path, chain: ChainId, segment: u32) -> Result<(), Au
 /// died before the first line or after the last.
 fn remove_stray_locks(directory: &Path) -> Result<(), AuditError> {
     let unusable = |source| files::unusable(directory, source);
-    let is_stray = |chain| Ok(newest(directory, chain)?.is_none_or(|newest| newest.ended));
+    let is_stray =
+        |chain| Ok::<bool, AuditError>(newest(directory, chain)?.is_none_or(|newest| newest.ended));
     for chain in files::locks(directory)? {
         if is_stray(chain)?
             && let Some(owned) = Owned::take(directory, chain).map_err(unusable)?

@@ -12,9 +12,12 @@ use serde::Deserialize;
 
 use super::{
     AuditError, ChainId, EventKind, Kind, Open, files,
+    line::Members,
+    queue::{Fallback, Queued},
     reader::{Segment, Step, written_at},
     seal::{Hash, Link, unseal},
 };
+use crate::clock;
 
 /// A segment that was removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -74,7 +77,6 @@ pub(super) fn retire(open: &Open, oldest: Timestamp) -> Result<Vec<Retired>, Aud
                 open.vouch(voucher)?;
             }
             open.vouch(&old.voucher)?;
-            open.shared.sync_now()?;
             remove(directory, &old.voucher)?;
             removed.push(Retired {
                 chain: *chain,
@@ -93,13 +95,17 @@ fn is_needed(voucher: &Voucher, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
 }
 
 impl Open {
+    /// Returns when the disk says where the rest of the chain begins.
     fn vouch(&self, voucher: &Voucher) -> Result<(), AuditError> {
-        self.shared.line(Kind::Retired, |line, _| {
-            line.shown("chain", &voucher.chain.to_string());
-            line.number("segment", voucher.segment.into());
-            line.number("last_seq", voucher.link.seq);
-            line.shown("last_hash", &voucher.link.hash.to_string());
-        })
+        let (mut made, now) = (Vec::new(), clock::now());
+        let mut line = Members::begin(&mut made, Kind::Retired);
+        line.time("ts", now);
+        line.shown("chain", &voucher.chain.to_string());
+        line.number("segment", voucher.segment.into());
+        line.number("last_seq", voucher.link.seq);
+        line.shown("last_hash", &voucher.link.hash.to_string());
+        let line = Queued::new(now, made, Fallback::Discard).durable();
+        self.shared.put(line).wait()
     }
 }
 

@@ -3,30 +3,30 @@
 //! A sealed line is `{...,"seq":N,"prev":"<64 hex>","hash":"<64 hex>"}`. `hash` is SHA-256 over the
 //! bytes from the first `{` up to, not including, `,"hash"`; since `prev` is among them, each hash
 //! covers all lines before it, and `sha256sum` is all that is needed to check one by hand. The
-//! `prev` of a chain's first line is zeros.
+//! `prev` of a chain's first line is zeros. Some lines have a signature after that:
+//! `,"sig":"<128 hex>"` (see `signature`).
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256.
+use super::signature::{SIGNATURE_BYTES, bytes};
+
+/// A SHA-256, such as that of a line: 64 hex digits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Hash([u8; 32]);
+pub struct Hash([u8; 32]);
 
 impl Hash {
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     fn parse(hex: &[u8]) -> Option<Self> {
-        let mut hash = [0; 32];
-        if hex.len() != HEX {
-            return None;
-        }
-        for (byte, pair) in hash.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-        }
-        Some(Self(hash))
+        bytes(hex).map(Self)
     }
 
     pub(super) fn parse_text(hex: &str) -> Option<Self> {
@@ -34,14 +34,26 @@ impl Hash {
     }
 
     pub(super) fn hex(self) -> [u8; HEX] {
-        let mut hex = [0; HEX];
-        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
-            let [high, low] = PAIRS[usize::from(byte)];
-            (pair[0], pair[1]) = (high, low);
+        let mut made = [0; HEX];
+        for (digit, at) in hex(&self.0).zip(&mut made) {
+            *at = digit;
         }
-        hex
+        made
     }
 }
+
+impl FromStr for Hash {
+    type Err = InvalidHash;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHash> {
+        Self::parse_text(text).ok_or(InvalidHash)
+    }
+}
+
+/// A text that is no hash.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a hash is 64 hex digits, as `audit verify --json` prints it")]
+pub struct InvalidHash;
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,8 +72,14 @@ pub(super) struct Link {
     pub(super) hash: Hash,
 }
 
-/// Appends `line`, which lacks its `}`, to others with seal and newline, and says which link it is.
-pub(super) fn seal(to: &mut Vec<u8>, line: &[u8], before: Link) -> Link {
+/// Appends `line`, which lacks its `}`, to others with seal and newline, signed by `sign` where it is to
+/// be, and says which link it is.
+pub(super) fn seal(
+    to: &mut Vec<u8>,
+    line: &[u8],
+    before: Link,
+    sign: Option<&dyn Fn(Link) -> [u8; SIGNATURE_BYTES]>,
+) -> Link {
     let (start, seq) = (to.len(), before.seq + 1);
     to.reserve(line.len() + SEAL_BYTES_MAX);
     to.extend_from_slice(line);
@@ -73,8 +91,13 @@ pub(super) fn seal(to: &mut Vec<u8>, line: &[u8], before: Link) -> Link {
     let hash = Hash::of(&to[start..]);
     to.extend_from_slice(HASH);
     to.extend_from_slice(&hash.hex());
+    let link = Link { seq, hash };
+    if let Some(sign) = sign {
+        to.extend_from_slice(SIG);
+        to.extend(hex(&sign(link)));
+    }
     to.extend_from_slice(b"\"}\n");
-    Link { seq, hash }
+    link
 }
 
 /// Appends `number` in decimal.
@@ -103,11 +126,20 @@ pub(super) struct Sealed<'a> {
     pub(super) link: Link,
     /// Whether the hash is that of the line.
     pub(super) genuine: bool,
+    /// The signature, if there is one.
+    pub(super) signature: Option<[u8; SIGNATURE_BYTES]>,
 }
 
 /// Takes a line without its newline apart, unless it has no seal.
 pub(super) fn unseal(line: &[u8]) -> Option<Sealed<'_>> {
-    let open = line.strip_suffix(b"\"}")?;
+    let mut open = line.strip_suffix(b"\"}")?;
+    let mut signature = None;
+    if let Some((rest, hex)) = open.split_at_checked(open.len().saturating_sub(2 * SIGNATURE_BYTES))
+        && let Some(rest) = rest.strip_suffix(SIG)
+    {
+        signature = Some(bytes(hex)?);
+        open = rest;
+    }
     let (open, hash) = open.split_at_checked(open.len().checked_sub(HEX)?)?;
     let hashed = open.strip_suffix(HASH)?;
     let open = hashed.strip_suffix(b"\"")?;
@@ -125,10 +157,16 @@ pub(super) fn unseal(line: &[u8]) -> Option<Sealed<'_>> {
             hash,
         },
         genuine: Hash::of(hashed) == hash,
+        signature,
     })
 }
 
-fn digit(hex: u8) -> Option<u8> {
+/// The hex digits of `bytes`.
+pub(super) fn hex(bytes: &[u8]) -> impl Iterator<Item = u8> {
+    bytes.iter().flat_map(|byte| PAIRS[usize::from(*byte)])
+}
+
+pub(super) fn digit(hex: u8) -> Option<u8> {
     match hex {
         b'0'..=b'9' => Some(hex - b'0'),
         b'a'..=b'f' => Some(hex - b'a' + 10),
@@ -153,10 +191,11 @@ const HEX: usize = 64;
 const SEQ: &[u8] = b",\"seq\":";
 const PREV: &[u8] = b",\"prev\":\"";
 const HASH: &[u8] = b",\"hash\":\"";
+const SIG: &[u8] = b"\",\"sig\":\"";
 
 /// Bytes that a seal adds at most, newline included.
 pub(super) const SEAL_BYTES_MAX: usize =
-    SEQ.len() + 20 + PREV.len() + HEX + 1 + HASH.len() + HEX + 3;
+    SEQ.len() + 20 + PREV.len() + HEX + 1 + HASH.len() + HEX + SIG.len() + 2 * SIGNATURE_BYTES + 3;
 
 #[cfg(test)]
 mod tests {
@@ -165,7 +204,7 @@ mod tests {
     #[test]
     fn a_sealed_line_can_be_checked_by_hand() {
         let mut line = Vec::new();
-        let link = seal(&mut line, b"{\"kind\":\"end\"", Link::default());
+        let link = seal(&mut line, b"{\"kind\":\"end\"", Link::default(), None);
         // printf '{"kind":"end","seq":1,"prev":"%064d"' 0 | sha256sum
         let hash = "cc3548ed4c176d1c515b578a9edf9725e6d2a534af92552ee9758d9fe6926c72";
         let zeros = "0".repeat(64);
@@ -184,7 +223,7 @@ mod tests {
     fn every_changed_byte_is_noticed() {
         let mut line = Vec::new();
         let body = b"{\"kind\":\"event\",\"subject\":\"x\"";
-        let link = seal(&mut line, body, Link::default());
+        let link = seal(&mut line, body, Link::default(), None);
         let line = line.trim_ascii_end();
         for at in 0..line.len() {
             let mut changed = line.to_vec();
@@ -194,6 +233,25 @@ mod tests {
             });
             assert!(!passes, "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_signature_stands_after_the_hash() {
+        let mut line = Vec::new();
+        let sign = |_| [0xab; SIGNATURE_BYTES];
+        let link = seal(
+            &mut line,
+            b"{\"kind\":\"end\"",
+            Link::default(),
+            Some(&sign),
+        );
+        let line = line.trim_ascii_end();
+        let sealed = unseal(line).unwrap();
+        assert_eq!((sealed.link, sealed.genuine), (link, true));
+        assert_eq!(sealed.signature, Some([0xab; SIGNATURE_BYTES]));
+        let mut broken = line.to_vec();
+        broken[line.len() - 3] = b'x';
+        assert!(unseal(&broken).is_none());
     }
 
     #[test]

@@ -181,7 +181,7 @@ pub async fn shortened_chains(
 }
 
 async fn compare(open: &Open, index: &dyn AuditIndex) -> Result<Look, Behind> {
-    let marks = index.segment_marks().await?;
+    let marks = index.marks().await?;
     let directory = open.directory.clone();
     let look = spawn_blocking(move || look(&directory, &marks));
     Ok(look.await.map_err(|_| Behind::Broken)??)

@@ -11,8 +11,8 @@ use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use super::{
-    batch::{About, Queued},
     line::{Kind, Members, Opened, Record},
+    queue::{About, Queued},
 };
 use crate::{money::Micros, names::InvocationId};
 
@@ -86,7 +86,8 @@ impl Tally {
                 let accounts = record.accounts.iter().map(AsRef::as_ref);
                 self.close(record.id, record.price, accounts);
             }
-            Some(Kind::Begin | Kind::End | Kind::Event | Kind::Retired) | None => {}
+            Some(Kind::Begin | Kind::Checkpoint | Kind::End | Kind::Event | Kind::Retired)
+            | None => {}
         }
         Some(())
     }
@@ -129,11 +130,6 @@ impl Tally {
             }
         }
         self.open.remove(&id.0);
-    }
-
-    /// Whether a call is open.
-    pub(super) fn is_open(&self, id: InvocationId) -> bool {
-        self.open.contains_key(&id.0)
     }
 
     /// The calls that are open, in the order of opening; nothing when one cannot be read.

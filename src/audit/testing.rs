@@ -7,7 +7,8 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -16,9 +17,12 @@ use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
-    AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record,
+    AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record, Recovered, Report, Trust,
     files::{Loss, Owned},
+    recover::recover_with,
+    signature::SigningKey,
     sink::{Directory, Place, Sink},
+    verify_by,
 };
 use crate::{
     clock,
@@ -167,6 +171,31 @@ pub(super) fn faulty_log(
     })
 }
 
+/// The key of all logs of these tests.
+pub(super) fn key() -> Arc<SigningKey> {
+    Arc::new(SigningKey::new(&[7; 32]))
+}
+
+/// A log in `directory`.
+pub(super) fn open_log(directory: &Path, config: config::Audit) -> Result<Log, AuditError> {
+    Log::open_with(directory, config, key())
+}
+
+pub(super) fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
+    recover_with(directory, &key())
+}
+
+pub(super) fn trust() -> Trust {
+    Trust {
+        keys: vec![key().public()],
+        expected: Vec::new(),
+    }
+}
+
+pub(super) fn verify(directory: &Path) -> Result<Report, AuditError> {
+    verify_by(directory, &trust())
+}
+
 /// A log whose first line goes to a file, and further ones to a device that is always full.
 #[cfg(target_os = "linux")]
 pub(super) fn full_log(directory: &Path) -> Log {
@@ -188,7 +217,7 @@ fn log_on(
         chain,
         owned: Arc::clone(&owned),
     });
-    Log::begin(directory, config, (chain, owned), place)
+    Log::begin(directory, config, (chain, owned), (place, key()))
 }
 
 impl Place for FaultyPlace {
@@ -227,8 +256,8 @@ impl Sink for FaultySink {
             return Err(io::ErrorKind::StorageFull.into());
         }
         let written = self.sink.append(&bytes[..fits])?;
-        lock(&self.faults.writes).push(written);
         self.faults.leave_room(room - written as u64);
+        lock(&self.faults.writes).push(written);
         Ok(written)
     }
 
@@ -310,6 +339,33 @@ impl Sink for FullSink {
     fn lost(&self, length: u64) -> Option<Loss> {
         self.0.lost(length)
     }
+}
+
+/// Waits for a thread of a log.
+pub(super) fn until(is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "in vain");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Does something while the disk takes its time over an event, so that all that is put meanwhile is
+/// taken at once.
+pub(super) fn while_stalled<T>(
+    directory: &Path,
+    log: &Log,
+    faults: &Faults,
+    put: impl FnOnce() -> T,
+) -> T {
+    let chain = log.chain().unwrap();
+    let before = lines(directory, chain).len();
+    let held = lock(&faults.writes);
+    drop(log.event(&event("2026-01-01T00:00:00Z")));
+    until(|| lines(directory, chain).len() > before);
+    let done = put();
+    drop(held);
+    done
 }
 
 /// The lines of a chain, all segments together.

@@ -10,4 +10,5 @@ mod latest;
 mod lost;
 mod reading;
 mod shortened;
+mod signatures;
 mod writing;

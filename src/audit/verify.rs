@@ -1,7 +1,8 @@
 //! Whether the log is what we wrote: every line's hash, every link, every segment.
 //!
 //! A chain may begin later than its first line when a line `retired`, in a chain that is whole,
-//! vouches for what was removed.
+//! vouches for what was removed. Whoever can write the files can make hashes that fit, but no
+//! signatures: what comes before a signed line is as it was when that was written.
 
 use std::{collections::BTreeMap, fmt, path::Path};
 
@@ -15,8 +16,32 @@ use super::{
     retire::Voucher,
     seal::{Hash, Link, Sealed, unseal},
     shortened::{self, Vouched},
+    signature::PublicKey,
+    writer::UNSIGNED_LINES_MAX,
 };
 use crate::store::{AuditIndex, SegmentMark};
+
+/// What is known of the log from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// Keys with which lines may be signed.
+    pub keys: Vec<PublicKey>,
+    /// Hashes of lines that must be there.
+    pub expected: Vec<Hash>,
+}
+
+impl Trust {
+    /// Trusts the key of the log in `directory`, where it has one.
+    ///
+    /// # Errors
+    /// When the file of the key cannot be used.
+    pub fn local(directory: &Path) -> Result<Self, AuditError> {
+        Ok(Self {
+            keys: PublicKey::of(directory)?.into_iter().collect(),
+            expected: Vec::new(),
+        })
+    }
+}
 
 /// What all chains are like.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +50,16 @@ pub struct Report {
     pub chains: Vec<ChainReport>,
     /// Segments of which the index knows more than there is, if it was asked.
     pub shortened: Vec<Shortened>,
+    /// Hashes that were expected, and that no line has.
+    pub missing: Vec<Hash>,
 }
 
 impl Report {
     /// Whether nothing is wrong anywhere.
     pub fn is_whole(&self) -> bool {
-        self.shortened.is_empty() && self.chains.iter().all(|chain| chain.fault.is_none())
+        self.missing.is_empty()
+            && self.shortened.is_empty()
+            && self.chains.iter().all(|chain| chain.fault.is_none())
     }
 }
 
@@ -56,6 +85,8 @@ pub struct ChainReport {
     /// The hash of the last of `lines`, 64 hex digits. Kept elsewhere, it shows later whether lines
     /// were removed from the end.
     pub hash: String,
+    /// How many of the last lines come after the last signature.
+    pub unsigned: u64,
     /// Bytes of a line that is being written, or was when the process died; no fault.
     pub torn_bytes: u64,
     /// The first thing that is wrong.
@@ -115,12 +146,20 @@ pub enum Fault {
         /// What should be there.
         expected: u64,
     },
+    /// The line is signed with a key that is not trusted, or not at all as its signature says.
+    #[error(
+        "its signature is not one of the trusted key: somebody forged it, or the key was another"
+    )]
+    Signature,
     /// The line is longer than any we write.
     #[error("it is too long")]
     TooLong,
     /// A line without an end that is not the last of a chain that goes on.
     #[error("its end is missing")]
     Torn,
+    /// A signature is missing.
+    #[error("a signature is missing here: the lines were forged, or an earlier version wrote them")]
+    Unsigned,
     /// Lines before it are missing, and no chain that is whole says that they were retired.
     #[error("what came before, up to segment {last}, is missing, and nothing vouches for it")]
     Unvouched {
@@ -141,23 +180,53 @@ impl Fault {
         }
         Ok(())
     }
+
+    /// Whether `line` is signed with one of `keys`, where it has to be: of a certain kind, or after so
+    /// many others that are not.
+    pub(super) fn of_signature(
+        line: &[u8],
+        chain: ChainId,
+        sealed: &Sealed<'_>,
+        keys: &[PublicKey],
+        unsigned: &mut u64,
+    ) -> Result<(), Self> {
+        if let Some(signature) = &sealed.signature {
+            let is_of = |key: &PublicKey| key.has_signed(chain, sealed.link, signature);
+            *unsigned = 0;
+            return keys.iter().any(is_of).then_some(()).ok_or(Self::Signature);
+        }
+        *unsigned += 1;
+        if *unsigned > UNSIGNED_LINES_MAX || Kind::of(line).is_some_and(Kind::is_signed) {
+            return Err(Self::Unsigned);
+        }
+        Ok(())
+    }
 }
 
 /// Times everything is looked at before something is called wrong: segments may be retired
 /// meanwhile.
 const LOOKS: usize = 2;
 
-/// Looks at every line of every chain in `directory`, also while processes write.
+/// Looks at every line of every chain in `directory`, also while processes write. Trusted is the key of
+/// this data directory.
 ///
 /// # Errors
 /// When files cannot be read; what is wrong in them is in the report.
 pub fn verify(directory: &Path) -> Result<Report, AuditError> {
-    let mut report = look(directory, &[])?;
+    verify_by(directory, &Trust::local(directory)?)
+}
+
+/// The same, by what is known from elsewhere.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_by(directory: &Path, trust: &Trust) -> Result<Report, AuditError> {
+    let mut report = look(directory, &[], trust)?;
     for _ in 1..LOOKS {
         if report.is_whole() {
             break;
         }
-        report = look(directory, &[])?;
+        report = look(directory, &[], trust)?;
     }
     Ok(report)
 }
@@ -166,13 +235,17 @@ pub fn verify(directory: &Path) -> Result<Report, AuditError> {
 ///
 /// # Errors
 /// When files or the index cannot be read.
-pub async fn verify_with(directory: &Path, index: &dyn AuditIndex) -> Result<Report, Behind> {
+pub async fn verify_with(
+    directory: &Path,
+    index: &dyn AuditIndex,
+    trust: &Trust,
+) -> Result<Report, Behind> {
     let mut looks = 0;
     loop {
         // Before the files are looked at, which may grow meanwhile.
-        let marks = index.segment_marks().await?;
-        let directory = directory.to_owned();
-        let report = spawn_blocking(move || look(&directory, &marks)).await;
+        let marks = index.marks().await?;
+        let (directory, trust) = (directory.to_owned(), trust.clone());
+        let report = spawn_blocking(move || look(&directory, &marks, &trust)).await;
         let report = report.map_err(|_| Behind::Broken)??;
         looks += 1;
         if report.is_whole() || looks == LOOKS {
@@ -181,13 +254,13 @@ pub async fn verify_with(directory: &Path, index: &dyn AuditIndex) -> Result<Rep
     }
 }
 
-fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Report, AuditError> {
+fn look(directory: &Path, marks: &[SegmentMark], trust: &Trust) -> Result<Report, AuditError> {
     // What is gone by now was vouched for before, so that the vouchers are found below.
     let (mut shortened, read) = shortened::find(directory, marks);
     read?;
     let mut walks = Vec::new();
     for (chain, segments) in files::list(directory)? {
-        walks.push(Walk::over(directory, chain, &segments)?);
+        walks.push(Walk::over(directory, chain, &segments, trust)?);
     }
     let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
     let vouchers = whole.flat_map(|walk| &walk.vouchers);
@@ -196,8 +269,11 @@ fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Report, AuditError> {
     let vouchers: BTreeMap<(ChainId, u64), Hash> = vouchers
         .map(|voucher| ((voucher.chain, voucher.link.seq), voucher.link.hash))
         .collect();
+    let mut missing = trust.expected.clone();
+    missing.retain(|hash| !vouchers.values().any(|vouched| vouched == hash));
     let mut chains = Vec::new();
     for walk in walks {
+        missing.retain(|hash| !walk.met.contains(hash));
         let mut report = walk.report;
         let vouched = vouchers.get(&(report.chain, walk.before.seq)) == Some(&walk.before.hash);
         if report.fault.is_none() && walk.before != Link::default() && !vouched {
@@ -212,11 +288,18 @@ fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Report, AuditError> {
         }
         chains.push(report);
     }
-    Ok(Report { chains, shortened })
+    Ok(Report {
+        chains,
+        shortened,
+        missing,
+    })
 }
 
 /// One chain being walked.
-struct Walk {
+struct Walk<'a> {
+    trust: &'a Trust,
+    /// What was expected and is there.
+    met: Vec<Hash>,
     report: ChainReport,
     /// What comes before its first line.
     before: Link,
@@ -231,9 +314,16 @@ struct Walk {
     head: Vec<u8>,
 }
 
-impl Walk {
-    fn over(directory: &Path, chain: ChainId, segments: &[u32]) -> Result<Self, AuditError> {
+impl<'a> Walk<'a> {
+    fn over(
+        directory: &Path,
+        chain: ChainId,
+        segments: &[u32],
+        trust: &'a Trust,
+    ) -> Result<Self, AuditError> {
         let mut walk = Self {
+            trust,
+            met: Vec::new(),
             report: ChainReport {
                 chain,
                 segments: segments.len(),
@@ -244,6 +334,7 @@ impl Walk {
                 begins_at: 0,
                 ends_at: 0,
                 hash: String::new(),
+                unsigned: 0,
                 torn_bytes: 0,
                 fault: None,
             },
@@ -326,10 +417,16 @@ impl Walk {
         if begins {
             self.check_name(line)?;
         }
+        let (keys, unsigned) = (&self.trust.keys, &mut self.report.unsigned);
+        Fault::of_signature(line, self.report.chain, &sealed, keys, unsigned)?;
+        if self.trust.expected.contains(&sealed.link.hash) {
+            self.met.push(sealed.link.hash);
+        }
         match Kind::of(line) {
             Some(Kind::End) => self.report.ended = true,
             Some(Kind::Retired) => self.vouchers.extend(Voucher::of(line)),
-            Some(Kind::Begin | Kind::Call | Kind::Event | Kind::Opened) | None => {}
+            Some(Kind::Begin | Kind::Call | Kind::Checkpoint | Kind::Event | Kind::Opened)
+            | None => {}
         }
         self.at = sealed.link;
         self.report.lines += 1;

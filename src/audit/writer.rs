@@ -1,20 +1,22 @@
 //! The one writer of a chain: seals lines, appends them, begins new segments, and keeps what could
 //! not be written.
 //!
-//! Used under the lock of the log, and by whoever takes over a dead chain. What must stay true: the
+//! Used by the thread of the log, and by whoever takes over a dead chain. What must stay true: the
 //! file ends in a whole line whenever nobody is in here, and lines that wait are written before any
 //! later one.
 
-use std::{collections::VecDeque, io, sync::Arc};
+use std::{collections::VecDeque, io, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{
     AuditError, ChainId,
-    batch::{About, Outcome, Queued},
     files::Loss,
     line::{Event, EventKind, Kind, Members, Opened, Record},
+    queue::{Fallback, Outcome, Queued},
     seal::{Link, SEAL_BYTES_MAX, seal},
+    signature::SigningKey,
     sink::{Place, Sink},
     tally::Tally,
 };
@@ -24,11 +26,24 @@ use crate::clock;
 pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of lines about refused calls and events that wait for room; further ones are given up and
-/// counted. Records of opened calls always wait: there are no more of them than calls in flight.
+/// counted.
 pub const PENDING_BYTES_MAX: usize = 16 << 20;
+
+/// Most lines in a row without a signature. What comes after the last one can be forged by who can write
+/// the files.
+pub const UNSIGNED_LINES_MAX: u64 = 1000;
+
+/// How long lines go without a signature.
+pub(super) const CHECKPOINT_EVERY: Duration = Duration::from_secs(30);
+
+/// How often a signed place of the chain is told to the log.
+const HEAD_EVERY: Duration = Duration::from_secs(60);
 
 /// Bytes of lines that go into one `write`; a longer line has one for itself.
 pub(super) const WRITE_BYTES_MAX: usize = 256 << 10;
+
+/// How long after a failure waiting lines are tried again.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -36,13 +51,20 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 pub(super) struct Writer {
     chain: ChainId,
     place: Box<dyn Place>,
+    key: Arc<SigningKey>,
     segment: Segment,
     /// The last line written.
     last: Link,
+    /// Lines after the last one that is signed.
+    unsigned: u64,
+    /// When a line was last signed.
+    signed_at: Instant,
+    /// The last signed place of the chain that was told to the log, and when.
+    head: Option<(Link, Instant)>,
     tally: Tally,
     pending: Pending,
     /// Why the disk is not to be trusted.
-    broken: Option<Arc<io::Error>>,
+    pub(super) broken: Option<Arc<io::Error>>,
     /// What became of the segment, and why there is no other one yet.
     stuck: Option<(Loss, Arc<io::Error>)>,
     /// What the system said when it last took no line.
@@ -51,8 +73,61 @@ pub(super) struct Writer {
     sealed: Vec<u8>,
     /// Where each of them ends, and its place in the chain.
     ends: Vec<(usize, Link)>,
-    /// Whether something was written that is not on disk.
-    pub(super) dirty: bool,
+}
+
+/// What keeps lines from being written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Health {
+    /// Lines that wait.
+    pub(super) waiting: usize,
+    /// Lines that were given up, of which the log does not know yet.
+    pub(super) lost: u64,
+    /// Why there is no segment to write to.
+    stuck: Option<Arc<io::Error>>,
+    /// What the system said when it last took no line.
+    obstacle: Option<Arc<io::Error>>,
+    /// The last signed place of the chain that was told to the log.
+    pub(super) head: Option<Link>,
+}
+
+impl Health {
+    /// Whether anything may be opened on a disk that is to be trusted.
+    pub(super) fn ready(&self) -> Result<(), AuditError> {
+        match &self.stuck {
+            Some(source) => {
+                let source = Arc::clone(source);
+                Err(AuditError::Write { source })
+            }
+            None if self.waiting > 0 => Err(self.pending()),
+            None => Ok(()),
+        }
+    }
+
+    /// What who waits for a line is told that waits in memory.
+    pub(super) fn pending(&self) -> AuditError {
+        AuditError::Pending {
+            lines: self.waiting,
+            source: self.obstacle.clone(),
+        }
+    }
+}
+
+/// A line without its seal.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    text: &'a [u8],
+    at: Timestamp,
+    is_signed: bool,
+}
+
+impl<'a> Line<'a> {
+    fn of(text: &'a [u8], at: Timestamp) -> Self {
+        Self {
+            text,
+            at,
+            is_signed: false,
+        }
+    }
 }
 
 /// The segment that is being written.
@@ -71,6 +146,16 @@ pub(super) struct Segment {
     pub(super) overdue: bool,
 }
 
+/// What a chain amounts to that is gone on with.
+pub(super) struct Resumed {
+    pub(super) segment: Segment,
+    /// Its last line.
+    pub(super) last: Link,
+    pub(super) tally: Tally,
+    /// Lines after the last one that is signed.
+    pub(super) unsigned: u64,
+}
+
 /// Lines that could not be written yet, in order.
 #[derive(Debug, Default)]
 struct Pending {
@@ -81,32 +166,46 @@ struct Pending {
 
 impl Writer {
     /// Begins a chain.
-    pub(super) fn begin(chain: ChainId, place: Box<dyn Place>) -> io::Result<Self> {
+    pub(super) fn begin(
+        chain: ChainId,
+        place: Box<dyn Place>,
+        key: Arc<SigningKey>,
+    ) -> io::Result<Self> {
         let tally = Tally::default();
-        let (segment, last) = begin_segment(&*place, chain, 1, (Link::default(), &tally))?;
-        Ok(Self::resume(chain, place, segment, (last, tally)))
+        let from = (Link::default(), &tally);
+        let (segment, last) = begin_segment(&*place, chain, &key, 1, from)?;
+        let resumed = Resumed {
+            segment,
+            last,
+            tally,
+            unsigned: 0,
+        };
+        Ok(Self::resume(chain, place, key, resumed))
     }
 
-    /// Goes on after the line `last` of a chain.
+    /// Goes on with a chain.
     pub(super) fn resume(
         chain: ChainId,
         place: Box<dyn Place>,
-        segment: Segment,
-        (last, tally): (Link, Tally),
+        key: Arc<SigningKey>,
+        from: Resumed,
     ) -> Self {
         Self {
             chain,
             place,
-            segment,
-            last,
-            tally,
+            key,
+            segment: from.segment,
+            last: from.last,
+            unsigned: from.unsigned,
+            signed_at: Instant::now(),
+            head: None,
+            tally: from.tally,
             pending: Pending::default(),
             broken: None,
             stuck: None,
             obstacle: None,
             sealed: Vec::new(),
             ends: Vec::new(),
-            dirty: true,
         }
     }
 
@@ -123,50 +222,53 @@ impl Writer {
         &self.tally
     }
 
-    /// Lines that wait.
-    pub(super) fn waiting(&self) -> usize {
-        self.pending.lines.len()
-    }
-
-    /// Lines that were given up, of which the log does not know yet.
-    pub(super) fn lost(&self) -> u64 {
-        self.pending.lost
+    pub(super) fn health(&self) -> Health {
+        Health {
+            waiting: self.pending.lines.len(),
+            lost: self.pending.lost,
+            stuck: self.stuck.as_ref().map(|(_, error)| Arc::clone(error)),
+            obstacle: self.obstacle.clone(),
+            head: self.head.map(|(head, _)| head),
+        }
     }
 
     /// Whether anything may be opened.
-    pub(super) fn ready(&self) -> Result<(), AuditError> {
-        if let Some(source) = self.broken() {
-            return Err(AuditError::Sync { source });
-        }
-        if let Some((_, source)) = &self.stuck {
-            let source = Arc::clone(source);
-            return Err(AuditError::Write { source });
-        }
-        match self.waiting() {
-            0 => Ok(()),
-            lines => {
-                let source = self.obstacle.clone();
-                Err(AuditError::Pending { lines, source })
-            }
+    fn ready(&self) -> Result<(), AuditError> {
+        match self.broken.clone() {
+            Some(source) => Err(AuditError::Sync { source }),
+            None => self.health().ready(),
         }
     }
 
-    /// Writes lines and takes them out: all, or so many of the first as there was room for. Of the
-    /// others, those of opened calls are gone, and further ones wait.
+    /// How long to wait for lines before what waits is tried again, or a signature is due.
+    pub(super) fn next_try(&self) -> Option<Duration> {
+        if self.waits() || self.is_stuck() {
+            return Some(RETRY_DELAY);
+        }
+        let left = CHECKPOINT_EVERY.saturating_sub(self.signed_at.elapsed());
+        (self.unsigned > 0).then(|| left.max(RETRY_DELAY))
+    }
+
+    /// Writes what waits, then lines, and takes them out: all, or so many of the first as there was
+    /// room for. Of the others some are discarded, and further ones wait.
     pub(super) fn write(&mut self, lines: &mut Vec<Queued>) -> Outcome {
-        let may_go_on = !self.waits() || self.flush_pending();
+        let may_go_on = !(self.waits() || self.is_stuck()) || self.flush_pending();
+        if may_go_on && self.unsigned > 0 && self.signed_at.elapsed() >= CHECKPOINT_EVERY {
+            // Without room for it there is none for further lines, which say so.
+            drop(self.checkpoint());
+        }
         let (mut written, mut refused) = (0, None);
         while may_go_on && refused.is_none() && !lines.is_empty() {
             // Nothing may be opened on a disk that is not to be trusted.
             let is_broken = self.broken.is_some();
-            let is_passed = |line: &Queued| is_broken && line.opens();
+            let is_passed = |line: &Queued| is_broken && line.fallback == Fallback::Discard;
             if is_passed(&lines[0]) {
                 lines.remove(0);
                 written += 1;
                 continue;
             }
             let run = lines.iter().take_while(|line| !is_passed(line));
-            let (count, error) = self.put(run.map(|line| (&line.line[..], line.at)));
+            let (count, error) = self.put(run.map(|line| Line::of(&line.line, line.at)));
             lines.drain(..count).for_each(|line| self.tally.take(line));
             written += count;
             refused = error;
@@ -174,30 +276,41 @@ impl Writer {
         for line in lines.drain(..) {
             self.postpone(line);
         }
-        Outcome {
-            written,
-            seq: self.last.seq,
-            refused,
-            waiting: self.waiting(),
-            obstacle: self.obstacle.clone(),
-            broken: self.broken(),
-        }
+        Outcome { written, refused }
     }
 
-    /// Writes a line of its own making, or nothing.
-    pub(super) fn line(
-        &mut self,
-        kind: Kind,
-        members: impl FnOnce(&mut Members<'_>, &Tally),
-    ) -> Result<(), AuditError> {
-        self.ready()?;
+    /// Writes a line that is signed, or nothing.
+    fn signed(&mut self, kind: Kind) -> Result<(), Arc<io::Error>> {
         let now = clock::now();
         let mut made = Vec::new();
         let mut line = Members::begin(&mut made, kind);
         line.time("ts", now);
-        members(&mut line, &self.tally);
-        self.put_one(&made, now)
-            .map_err(|source| AuditError::Write { source })
+        if kind == Kind::End {
+            self.tally.write_sums(&mut line);
+        } else {
+            line.shown("chain", &self.chain.to_string());
+        }
+        self.put_one(Line {
+            is_signed: true,
+            ..Line::of(&made, now)
+        })
+    }
+
+    /// Signs all lines until now.
+    fn checkpoint(&mut self) -> Result<(), Arc<io::Error>> {
+        self.signed(Kind::Checkpoint)
+    }
+
+    /// Notes that the last line is signed, and tells the log now and then, so that somebody may know it
+    /// who cannot be reached from here.
+    fn is_signed(&mut self) {
+        (self.unsigned, self.signed_at) = (0, Instant::now());
+        let is_told = |(_, at): &(Link, Instant)| at.elapsed() < HEAD_EVERY;
+        if !self.head.as_ref().is_some_and(is_told) {
+            let Link { seq, hash } = self.last;
+            tracing::info!(chain = %self.chain, seq, %hash, "audit checkpoint");
+            self.head = Some((self.last, Instant::now()));
+        }
     }
 
     /// Closes every call that is still open with the record that `record` makes of it at this time, and
@@ -213,24 +326,28 @@ impl Writer {
             .map(|opened| Queued::record(&record(opened, clock::now())))
             .collect();
         self.write(&mut records);
-        self.line(Kind::End, |line, tally| tally.write_sums(line))
+        self.ready()?;
+        // The last place of a chain is told in any case.
+        self.head = None;
+        self.signed(Kind::End)
+            .map_err(|source| AuditError::Write { source })
     }
 
     /// Remembers that the disk is not to be trusted.
-    pub(super) fn distrust(&mut self, error: io::Error) {
+    pub(super) fn distrust(&mut self, error: Arc<io::Error>) {
         if self.broken.is_none() {
             tracing::error!(%error, "the audit log cannot be synced to disk; no call may leave");
-            self.broken = Some(Arc::new(error));
+            self.broken = Some(error);
         }
     }
 
-    /// Why the disk is not to be trusted, if it is not.
-    pub(super) fn broken(&self) -> Option<Arc<io::Error>> {
-        self.broken.clone()
+    /// Remembers lines that were given up before they came here.
+    pub(super) fn give_up(&mut self, lines: u64) {
+        self.pending.lost += lines;
     }
 
     /// Whether the segment is lost and there is no other one.
-    pub(super) fn is_stuck(&self) -> bool {
+    fn is_stuck(&self) -> bool {
         self.stuck.is_some()
     }
 
@@ -267,14 +384,14 @@ impl Writer {
         let begin = || {
             self.place.hold()?;
             let from = (self.last, &self.tally);
-            begin_segment(&*self.place, self.chain, number + 1, from)
+            begin_segment(&*self.place, self.chain, &self.key, number + 1, from)
         };
         match begin() {
             Ok((segment, last)) => {
                 let day = segment.day.max(self.segment.day);
                 self.segment = Segment { day, ..segment };
                 self.last = last;
-                self.dirty = true;
+                self.is_signed();
                 self.stuck = None;
             }
             Err(error) => {
@@ -290,18 +407,18 @@ impl Writer {
             actor: None,
             detail: Some(format!("it {loss}").into()),
         };
-        if self.put_one(&event.line(), event.ts).is_err() {
+        if self.put_one(Line::of(&event.line(), event.ts)).is_err() {
             self.postpone(Queued::event(&event));
         }
     }
 
     /// Whether anything waits, be it what is to be said of lines that were given up.
-    pub(super) fn waits(&self) -> bool {
+    fn waits(&self) -> bool {
         self.pending.lost > 0 || !self.pending.lines.is_empty()
     }
 
     /// Tries again to write what waits; says whether nothing waits.
-    pub(super) fn flush_pending(&mut self) -> bool {
+    fn flush_pending(&mut self) -> bool {
         // Who made room may have removed the segment, and nothing was synced since.
         if self.waits() {
             self.look();
@@ -311,7 +428,7 @@ impl Writer {
             return false;
         }
         while let Some(line) = self.pending.lines.pop_front() {
-            if self.put_one(&line.line, line.at).is_err() {
+            if self.put_one(Line::of(&line.line, line.at)).is_err() {
                 self.pending.lines.push_front(line);
                 return false;
             }
@@ -327,7 +444,7 @@ impl Writer {
                 actor: None,
                 detail: Some(detail.into()),
             };
-            if self.put_one(&event.line(), event.ts).is_err() {
+            if self.put_one(Line::of(&event.line(), event.ts)).is_err() {
                 return false;
             }
             self.pending.lost = 0;
@@ -337,11 +454,10 @@ impl Writer {
 
     /// Keeps a line that could not be written, if it is one that must not be lost.
     fn postpone(&mut self, line: Queued) {
-        let must_keep = match &line.about {
-            About::Call { id, .. } => self.tally.is_open(*id),
-            About::Event => false,
-            About::Opened(_) => return,
-        };
+        if line.fallback == Fallback::Discard {
+            return;
+        }
+        let must_keep = line.fallback == Fallback::Keep;
         let length = line.line.len();
         if !must_keep && self.pending.bytes + length > PENDING_BYTES_MAX {
             self.pending.lost += 1;
@@ -358,8 +474,8 @@ impl Writer {
         self.pending.lines.push_back(line);
     }
 
-    fn put_one(&mut self, line: &[u8], at: Timestamp) -> Result<(), Arc<io::Error>> {
-        let (_, error) = self.put([(line, at)].into_iter());
+    fn put_one(&mut self, line: Line<'_>) -> Result<(), Arc<io::Error>> {
+        let (_, error) = self.put([line].into_iter());
         error.map_or(Ok(()), Err)
     }
 
@@ -367,7 +483,7 @@ impl Writer {
     /// room; says how many, and why no more of these.
     fn put<'a>(
         &mut self,
-        lines: impl Iterator<Item = (&'a [u8], Timestamp)>,
+        lines: impl Iterator<Item = Line<'a>>,
     ) -> (usize, Option<Arc<io::Error>>) {
         let (count, error) = self.put_some(lines);
         let error = error.map(Arc::new);
@@ -379,26 +495,39 @@ impl Writer {
 
     fn put_some<'a>(
         &mut self,
-        lines: impl Iterator<Item = (&'a [u8], Timestamp)>,
+        lines: impl Iterator<Item = Line<'a>>,
     ) -> (usize, Option<io::Error>) {
         let mut lines = lines.peekable();
-        if let Some((line, at)) = lines.peek() {
-            self.roll_when_due(line.len(), *at);
+        if let Some(line) = lines.peek() {
+            self.roll_when_due(line.text.len(), line.at);
         }
         if let Err(error) = self.unstick() {
             return (0, Some(error));
         }
+        if self.unsigned >= UNSIGNED_LINES_MAX
+            && lines.peek().is_some_and(|line| !line.is_signed)
+            && let Err(error) = self.checkpoint()
+        {
+            return (0, Some(io::Error::new(error.kind(), error)));
+        }
+        let (key, chain) = (Arc::clone(&self.key), self.chain);
+        let sign = |link| key.sign(chain, link);
         self.sealed.clear();
         self.sealed.shrink_to(WRITE_BYTES_MAX);
         self.ends.clear();
-        for (line, at) in lines {
-            let length = self.sealed.len() + line.len();
-            let is_due = length > WRITE_BYTES_MAX || self.is_due(length, at);
+        let mut is_signed = false;
+        for line in lines {
+            let length = self.sealed.len() + line.text.len();
+            let is_due = length > WRITE_BYTES_MAX
+                || self.is_due(length, line.at)
+                || self.unsigned + self.ends.len() as u64 >= UNSIGNED_LINES_MAX;
             if is_due && !self.ends.is_empty() {
                 break;
             }
             let before = self.ends.last().map_or(self.last, |(_, link)| *link);
-            let link = seal(&mut self.sealed, line, before);
+            is_signed = line.is_signed;
+            let sign: Option<&dyn Fn(Link) -> _> = if is_signed { Some(&sign) } else { None };
+            let link = seal(&mut self.sealed, line.text, before, sign);
             self.ends.push((self.sealed.len(), link));
         }
         let ends = self.ends.iter().map(|(end, _)| *end);
@@ -406,7 +535,11 @@ impl Writer {
         if let Some((_, link)) = count.checked_sub(1).and_then(|last| self.ends.get(last)) {
             self.last = *link;
             self.segment.used = true;
-            self.dirty = true;
+            self.unsigned += count as u64;
+            // Such a line is put alone.
+            if is_signed {
+                self.is_signed();
+            }
         }
         (count, error)
     }
@@ -441,15 +574,16 @@ impl Writer {
         self.segment.mend()?;
         if let Err(error) = self.segment.sink.sync() {
             let kind = error.kind();
-            self.distrust(error);
+            self.distrust(Arc::new(error));
             return Err(kind.into());
         }
         let number = self.segment.number + 1;
         let from = (self.last, &self.tally);
-        let (mut segment, last) = begin_segment(&*self.place, self.chain, number, from)?;
+        let (mut segment, last) = begin_segment(&*self.place, self.chain, &self.key, number, from)?;
         segment.day = segment.day.max(day(at));
         self.segment = segment;
         self.last = last;
+        self.is_signed();
         Ok(())
     }
 }
@@ -516,6 +650,7 @@ impl Segment {
 fn begin_segment(
     place: &dyn Place,
     chain: ChainId,
+    key: &SigningKey,
     number: u32,
     (last, tally): (Link, &Tally),
 ) -> io::Result<(Segment, Link)> {
@@ -525,9 +660,15 @@ fn begin_segment(
     members.shown("chain", &chain.to_string());
     members.number("segment", number.into());
     members.shown("version", env!("CARGO_PKG_VERSION"));
+    members.shown("key", &key.public().to_string());
     tally.write(&mut members);
     let mut sealed = Vec::new();
-    let link = seal(&mut sealed, &line, last);
+    let link = seal(
+        &mut sealed,
+        &line,
+        last,
+        Some(&|link| key.sign(chain, link)),
+    );
     let mut segment = Segment::new(number, place.create(number)?, 0);
     let (_, error) = segment.append(&sealed, [sealed.len()].into_iter());
     let begun = error.map_or(Ok(()), Err).and_then(|()| place.sync());

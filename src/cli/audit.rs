@@ -29,7 +29,7 @@ use crate::{
 };
 use events::Events;
 use filter::{FilterArgs, Wanted};
-use verify::Verify;
+use verify::{PublicKeyArgs, Verify};
 
 /// Look for records of calls, export them, verify them
 #[derive(Args, Debug)]
@@ -51,6 +51,8 @@ enum Command {
     Export(Export),
     /// Check that nobody has changed a line of the log
     Verify(Verify),
+    /// Print the key that `verify --key` takes, to keep it elsewhere
+    PublicKey(PublicKeyArgs),
 }
 
 #[derive(Args, Debug)]
@@ -99,6 +101,7 @@ impl Audit {
                 })
             }
             Some(Command::Verify(verify)) => verify.run(),
+            Some(Command::PublicKey(public_key)) => public_key.run(),
         }
     }
 }

@@ -50,6 +50,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0004.sql"),
     include_str!("../../migrations/sqlite/0005.sql"),
     include_str!("../../migrations/sqlite/0006.sql"),
+    include_str!("../../migrations/sqlite/0007.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.

@@ -498,27 +498,34 @@ async fn compaction_changes_no_sum(open: impl AsyncFn() -> (Store, TempDir)) {
 
 async fn the_index_finds_what_matches(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
-    let blocks: Vec<_> = (0..6_u64).map(block).collect();
     let index = &store.audit;
-    index.put(&blocks[..5]).await.unwrap();
-    index.put(&blocks[3..]).await.unwrap();
-    let elsewhere = Block {
+    index
+        .put(&[segment(0, 0..3), segment(1, 0..2)])
+        .await
+        .unwrap();
+    // What is known already does no harm.
+    index
+        .put(&[segment(1, 1..3), segment(0, 0..1)])
+        .await
+        .unwrap();
+    let elsewhere = IndexedSegment {
         chain: "d".to_owned(),
-        ..blocks[0].0.clone()
+        end: 40,
+        ..IndexedSegment::default()
     };
-    let nothing = BlockTerms::default();
-    index.put(&[(elsewhere, nothing)]).await.unwrap();
-    let mark = |chain: &str, segment, start| ChainMark {
+    index.put(&[elsewhere]).await.unwrap();
+    let mark = |chain: &str, segment, end| SegmentMark {
         chain: chain.to_owned(),
         segment,
-        start,
-        end: start + 100,
+        end,
     };
     let marks = index.marks().await.unwrap();
-    assert_eq!(marks, [mark("c", 1, 200), mark("d", 0, 0)]);
+    assert_eq!(
+        marks,
+        [mark("c", 0, 300), mark("c", 1, 300), mark("d", 0, 40)]
+    );
 
-    let all = IndexFilter::default();
-    check_find(&store, &all, &[5, 4, 3, 2, 1]).await;
+    check_find(&store, &IndexFilter::default(), &[5, 4, 3, 2, 1, 0]).await;
     let check = |change: fn(&mut IndexFilter), expect: &'static [u64]| {
         let mut filter = IndexFilter::default();
         change(&mut filter);
@@ -526,44 +533,43 @@ async fn the_index_finds_what_matches(open: impl AsyncFn() -> (Store, TempDir)) 
         async move { check_find(store, &filter, expect).await }
     };
     check(|f| f.agent = Some("a1".to_owned()), &[5, 3, 1]).await;
-    check(|f| f.server = Some("s0".to_owned()), &[3]).await;
-    check(|f| f.tool = Some("t".to_owned()), &[5, 4, 3, 2, 1]).await;
+    check(|f| f.agent = Some("id of a1".to_owned()), &[5, 3, 1]).await;
+    check(|f| f.server = Some("s0".to_owned()), &[3, 0]).await;
+    check(|f| f.tool = Some("t \"q\"".to_owned()), &[5, 4, 3, 2, 1, 0]).await;
     check(|f| f.tool = Some("mcp_s2_t".to_owned()), &[5, 2]).await;
     check(|f| f.tool = Some("mcp_s2".to_owned()), &[]).await;
     check(|f| f.decision = Some("refused".to_owned()), &[]).await;
-    check(
-        |f| (f.since, f.until) = (Some(at(2)), Some(at(3))),
-        &[3, 2, 1],
-    )
-    .await;
+    check(|f| (f.since, f.until) = (Some(at(2)), Some(at(4))), &[3, 2]).await;
     check(|f| f.since = Some(at(7)), &[]).await;
     check(|f| f.until = Some(at(0)), &[]).await;
-
-    let oldest = async || index.find(&all, IndexOrder::OldestFirst).await.unwrap();
-    let (mut longer, terms) = blocks[1].clone();
-    longer.end += 50;
-    index.put(&[(longer.clone(), terms)]).await.unwrap();
-    index.put(&blocks[1..2]).await.unwrap();
-    assert_eq!(oldest().await[0], longer, "a block never shrinks");
+    check(|f| f.invocation = Some(Uuid::from_u128(4)), &[4]).await;
+    check(|f| f.invocation = Some(Uuid::from_u128(9)), &[]).await;
+    let both = |f: &mut IndexFilter| {
+        f.agent = Some("a0".to_owned());
+        f.server = Some("s1".to_owned());
+    };
+    check(both, &[4]).await;
 
     index.remove_segment("c", 1).await.unwrap();
-    assert_eq!(oldest().await.len(), 2);
+    check_find(&store, &IndexFilter::default(), &[2, 1, 0]).await;
     let marks = index.marks().await.unwrap();
-    assert_eq!(marks, [mark("c", 0, 200), mark("d", 0, 0)]);
+    assert_eq!(marks, [mark("c", 0, 300), mark("d", 0, 40)]);
 }
 
 async fn the_index_forgets_what_somebody_has_seen_go(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
     let index = &store.audit;
-    let blocks: Vec<_> = (0..6_u64).map(block).collect();
-    index.put(&blocks).await.unwrap();
+    index
+        .put(&[segment(0, 0..3), segment(1, 0..3)])
+        .await
+        .unwrap();
     let mark = |segment, end| SegmentMark {
         chain: "c".to_owned(),
         segment,
         end,
     };
     let check = async |expect: [u64; 2]| {
-        let marks = index.segment_marks().await.unwrap();
+        let marks = index.marks().await.unwrap();
         assert_eq!(marks, [mark(0, expect[0]), mark(1, expect[1])]);
     };
     check([300, 300]).await;
@@ -583,46 +589,55 @@ async fn the_index_forgets_what_somebody_has_seen_go(open: impl AsyncFn() -> (St
     assert_eq!(cut(300, 150, true).await, (true, true));
     check([150, 300]).await;
     assert_eq!(cut(300, 150, true).await, (false, false), "it was others");
-    let all = IndexFilter::default();
-    let found = index.find(&all, IndexOrder::OldestFirst).await.unwrap();
-    assert_eq!(found.len(), 4, "the very first block has no record");
-    index.put(&blocks[1..3]).await.unwrap();
+    check_find(&store, &IndexFilter::default(), &[5, 4, 3, 1, 0]).await;
+    index.put(&[segment(0, 2..3)]).await.unwrap();
     check([300, 300]).await;
     assert_eq!(cut(300, 0, true).await, (true, true));
-    let marks = index.segment_marks().await.unwrap();
+    let marks = index.marks().await.unwrap();
     assert_eq!(marks, [mark(1, 300)]);
 }
 
-/// Looks in both directions.
+/// Looks for all, and for the latest two.
 async fn check_find(store: &Store, filter: &IndexFilter, expect: &[u64]) {
-    let mut expect: Vec<_> = expect.iter().map(|number| block(*number).0).collect();
-    for order in [IndexOrder::NewestFirst, IndexOrder::OldestFirst] {
-        let found = store.audit.find(filter, order).await.unwrap();
-        assert_eq!(found, expect, "{filter:?} {order:?}");
-        expect.reverse();
+    let expect: Vec<_> = expect.iter().map(|number| place(*number)).collect();
+    for count in [9, 2, 0] {
+        let found = store.audit.find(filter, count).await.unwrap();
+        let expect = &expect[..count.min(expect.len())];
+        assert_eq!(found, expect, "{filter:?}");
     }
 }
 
-/// Three blocks a segment; the very first one has no record, and each goes on into the time of the
-/// next one.
-fn block(number: u64) -> (Block, BlockTerms) {
-    let first = i64::try_from(number).unwrap();
-    let block = Block {
+/// Some of the three records of a segment.
+fn segment(number: u64, records: std::ops::Range<u64>) -> IndexedSegment {
+    IndexedSegment {
+        chain: "c".to_owned(),
+        segment: number,
+        end: records.end * 100,
+        records: records.map(|at| indexed(3 * number + at)).collect(),
+    }
+}
+
+fn place(number: u64) -> IndexedPlace {
+    IndexedPlace {
         chain: "c".to_owned(),
         segment: number / 3,
-        start: number % 3 * 100,
-        end: number % 3 * 100 + 100,
-        times: (number > 0).then(|| (at(first), at(first + 1))),
-    };
-    let terms = |terms: &[String]| terms.iter().cloned().collect();
-    let server = number % 3;
-    let terms = BlockTerms {
-        agents: terms(&[format!("a{}", number % 2), "other".to_owned()]),
-        servers: terms(&[format!("s{server}")]),
-        tools: terms(&["t".to_owned(), format!("mcp_s{server}_t")]),
-        decisions: terms(&["allowed".to_owned()]),
-    };
-    (block, terms)
+        offset: number % 3 * 100,
+    }
+}
+
+fn indexed(number: u64) -> IndexedRecord {
+    let server = format!("s{}", number % 3);
+    IndexedRecord {
+        offset: number % 3 * 100,
+        ts: at(number.try_into().unwrap()),
+        invocation: Uuid::from_u128(number.into()),
+        agent_id: format!("id of a{}", number % 2),
+        agent_name: format!("a{}", number % 2),
+        exposed: Some(format!("mcp_{server}_t")),
+        server: Some(server),
+        tool: Some("t \"q\"".to_owned()),
+        decision: "allowed".to_owned(),
+    }
 }
 
 fn key(id: &str, created: i64) -> StoredKey {

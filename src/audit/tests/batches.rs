@@ -1,49 +1,48 @@
 //! Lines that are written together, and disks that take only some of them.
 
-use std::{
-    sync::{Arc, atomic::Ordering, mpsc},
-    thread,
-    time::Duration,
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use futures_util::{
-    FutureExt as _,
-    future::{join, join_all},
-};
+use futures_util::{FutureExt as _, future::join};
 use tempfile::TempDir;
 use tokio::task::yield_now;
 
 use crate::{
     audit::{
-        AuditError, ChainReader, Kept, Log, Opened,
+        ARGUMENTS_BYTES_MAX, AuditError, ChainReader, Kept, Log, Opened, QUEUE_BYTES_MAX,
         testing::{
-            Faults, bounded, config, event, faulty_log, invocation, lines, opened, record, refusal,
+            Faults, bounded, config, event, faulty_log, invocation, lines, open_log, opened,
+            record, refusal, until, verify, while_stalled,
         },
-        verify,
         writer::WRITE_BYTES_MAX,
     },
     lock::lock,
 };
 
+/// Every line that is put while the disk is busy goes with the next write.
 #[test]
 fn lines_of_one_moment_share_a_write() {
     let (place, faults, log) = faulty();
     let ids = [invocation(), invocation(), invocation()];
     let put = ids.map(opened);
-    let kept: Vec<_> = put.iter().map(|opened| log.opened(opened)).collect();
-    assert!(!log.is_synced());
     let before = faults.writes();
+    let kept = while_stalled(place.path(), &log, &faults, || {
+        assert!(!log.is_synced());
+        put.each_ref().map(|opened| log.opened(opened))
+    });
     for kept in kept {
         bounded(kept.kept()).unwrap();
-        assert_eq!(faults.writes(), before + 1);
+        assert_eq!(faults.writes(), before + 2);
     }
-    let records = ids.map(|id| log.record(&record(id)));
-    drop(records);
-    assert_eq!(faults.writes(), before + 2);
+    while_stalled(place.path(), &log, &faults, || {
+        for id in ids {
+            drop(log.record(&record(id)));
+        }
+    });
+    until(|| faults.writes() == before + 4);
     log.close().unwrap();
     assert_eq!(
         kinds(&place, &log),
-        "begin opened opened opened call call call end"
+        "begin event opened opened opened event call call call end"
     );
     assert!(verify(place.path()).unwrap().is_whole());
 }
@@ -52,89 +51,71 @@ fn lines_of_one_moment_share_a_write() {
 fn a_line_that_nobody_waits_for_is_written() {
     let (place, _, log) = faulty();
     drop(log.event(&event("2026-01-01T00:00:00Z")));
-    assert_eq!(kinds(&place, &log), "begin event");
+    until(|| kinds(&place, &log) == "begin event");
     // Somebody stops waiting before the write.
-    let (place, _, log) = faulty();
     let mut given_up = Box::pin(log.record(&record(invocation())).kept());
-    assert!(
-        given_up.as_mut().now_or_never().is_none(),
-        "others may join"
-    );
-    assert_eq!(kinds(&place, &log), "begin");
+    assert!(given_up.as_mut().now_or_never().is_none());
     drop(given_up);
-    assert_eq!(kinds(&place, &log), "begin call");
+    until(|| kinds(&place, &log) == "begin event call");
 }
 
+/// However long the disk takes, nothing but who waits for it is held up.
 #[test]
-fn a_line_that_does_not_wait_is_written_at_once() {
-    let (place, _, log) = faulty();
-    let put = || log.event(&event("2026-01-01T00:00:00Z")).kept();
-    drop(put());
-    // Not all of them: the log's own thread may look at the file in one's moment.
-    let tries = [(); 8].map(|()| put().now_or_never());
-    let at_once = tries.iter().flatten();
-    assert_ne!(at_once.filter(|kept| kept.is_ok()).count(), 0);
-    drop([put(), put()]);
-    assert!(put().now_or_never().is_none(), "others came before");
-    let events = " event".repeat(1 + tries.len() + 2 + 1);
-    assert_eq!(kinds(&place, &log), format!("begin{events}"));
-}
-
-#[test]
-fn a_batch_takes_the_lines_of_one_turn() {
-    // At which turns a line comes, and how many lines each write has.
-    let check = |turns: &[usize], expect: &[usize]| {
-        let (place, faults, log) = faulty();
-        let before = faults.writes();
-        let calls = turns.iter().map(|turns| async {
-            for _ in 0..*turns {
-                yield_now().await;
-            }
-            log.event(&event("2026-01-01T00:00:00Z"))
-                .kept()
-                .await
-                .unwrap();
-            faults.writes() - before
-        });
-        let writes = bounded(join_all(calls));
-        let lines = |write: &usize| writes.iter().filter(|of| *of == write).count();
-        let lines: Vec<_> = (1..=faults.writes() - before).map(|w| lines(&w)).collect();
-        assert_eq!(lines, expect, "{turns:?}");
-        assert!(verify(place.path()).unwrap().is_whole());
-    };
-    check(&[0], &[1]);
-    check(&[1, 0, 0], &[3]);
-    check(&[3, 2, 1, 0], &[2, 2]);
-    check(&[4, 3, 1, 0], &[2, 2]);
-}
-
-#[test]
-fn who_meets_a_write_lets_others_run() {
+fn a_slow_disk_holds_up_no_worker() {
     let (place, faults, log) = faulty();
-    let put = || log.event(&event("2026-01-01T00:00:00Z"));
-    let (others_ran, others_run) = mpsc::channel();
-    let (slow, is_slow) = mpsc::channel();
-    thread::scope(|scope| {
-        // A disk that takes its time until others have run.
-        let writes = &faults.writes;
-        let disk = scope.spawn(move || {
-            let write = lock(writes);
-            slow.send(()).unwrap();
-            let waited = others_run.recv_timeout(Duration::from_secs(10));
-            drop(write);
-            waited
-        });
-        is_slow.recv().unwrap();
-        scope.spawn(|| drop(put()));
-        while kinds(&place, &log) != "begin event" {
-            thread::yield_now();
+    let held = lock(&faults.writes);
+    let call = async { log.opened(&opened(invocation())).kept().await };
+    let others = async {
+        for _ in 0..100 {
+            yield_now().await;
+            log.ready().unwrap();
+            drop(log.event(&event("2026-01-01T00:00:00Z")));
         }
-        let others = async { others_ran.send(()).unwrap() };
-        let (kept, ()) = bounded(join(put().kept(), others));
-        kept.unwrap();
-        disk.join().unwrap().expect("others wait for the disk");
+        drop(held);
+    };
+    let (kept, ()) = bounded(join(call, others));
+    kept.unwrap();
+    log.close().unwrap();
+    let events = " event".repeat(100);
+    let kinds = kinds(&place, &log);
+    assert_eq!(
+        kinds.replacen(" opened", "", 1),
+        format!("begin{events} call end")
+    );
+}
+
+/// With the disk at a standstill so much is queued; then calls are refused, and records of those that
+/// left are still taken.
+#[test]
+fn a_queue_that_is_full_refuses_calls_but_takes_records_of_opened_ones() {
+    let (place, faults, log) = faulty();
+    let (id, late) = (invocation(), invocation());
+    assert!(log.opened(&opened(id)).is_written());
+    let kept = while_stalled(place.path(), &log, &faults, || {
+        let mut taken = 0;
+        while log.lost() == 0 {
+            assert!(taken * ARGUMENTS_BYTES_MAX <= QUEUE_BYTES_MAX);
+            drop(log.record(&refusal(ARGUMENTS_BYTES_MAX)));
+            taken += 1;
+        }
+        assert!((taken + 1) * ARGUMENTS_BYTES_MAX > QUEUE_BYTES_MAX);
+        // Whatever is as large as the room that is left.
+        while log.lost() < 2 {
+            drop(log.record(&refusal(100)));
+        }
+        let refused = bounded(log.opened(&opened(late)).kept()).unwrap_err();
+        assert!(matches!(refused, AuditError::Pending { .. }), "{refused}");
+        log.record(&record(id))
     });
-    assert_eq!(kinds(&place, &log), "begin event event");
+    assert!(kept.is_written());
+    assert_eq!(log.lost(), 0);
+    log.close().unwrap();
+    assert!(verify(place.path()).unwrap().is_whole());
+    let lines = lines(place.path(), log.chain().unwrap());
+    let has = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!(has(&id.to_string()), 2);
+    assert_eq!(has(&late.to_string()), 0);
+    assert_eq!(has("\"detail\":\"2 lines\""), 1);
 }
 
 #[test]
@@ -144,9 +125,11 @@ fn a_batch_is_no_longer_than_a_write_may_be() {
     for (count, writes) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)] {
         let before = faults.writes();
         let refusals: Vec<_> = (0..count).map(|_| refusal(third)).collect();
-        let kept: Vec<_> = refusals.iter().map(|refusal| log.record(refusal)).collect();
-        assert!(kept.iter().all(Kept::is_written));
-        assert_eq!(faults.writes(), before + writes, "{count} lines");
+        let kept: Vec<_> = while_stalled(place.path(), &log, &faults, || {
+            refusals.iter().map(|refusal| log.record(refusal)).collect()
+        });
+        assert!(kept.into_iter().all(Kept::is_written));
+        assert_eq!(faults.writes(), before + 1 + writes, "{count} lines");
     }
     assert!(
         lock(&faults.writes)
@@ -155,13 +138,14 @@ fn a_batch_is_no_longer_than_a_write_may_be() {
     );
     let (long, short) = (refusal(WRITE_BYTES_MAX), refusal(10));
     let before = faults.writes();
-    let kept = [log.record(&long), log.record(&short)];
+    let kept = while_stalled(place.path(), &log, &faults, || {
+        [log.record(&long), log.record(&short)]
+    });
     assert!(
-        kept.iter().all(Kept::is_written),
+        kept.into_iter().all(Kept::is_written),
         "a longer line goes alone"
     );
-    assert_eq!(faults.writes(), before + 2);
-    drop(kept);
+    assert_eq!(faults.writes(), before + 3);
     log.close().unwrap();
     assert!(verify(place.path()).unwrap().is_whole());
 }
@@ -178,8 +162,7 @@ fn a_batch_of_two_days_is_in_two_segments() {
     ];
     let events = days.map(|day| event(&format!("{day}T00:00:00Z")));
     let kept: Vec<_> = events.iter().map(|event| log.event(event)).collect();
-    assert!(kept.iter().all(Kept::is_written));
-    drop(kept);
+    assert!(kept.into_iter().all(Kept::is_written));
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
     assert!(report.is_whole(), "{report:?}");
@@ -197,7 +180,7 @@ fn what_is_put_before_the_end_is_written_before_it() {
     let (opened, record) = (opened(id), record(id));
     let kept = [log.opened(&opened), log.record(&record)];
     log.close().unwrap();
-    assert!(kept.iter().all(Kept::is_written));
+    assert!(kept.into_iter().all(Kept::is_written));
     let late = bounded(log.record(&record).kept()).unwrap_err();
     assert!(matches!(late, AuditError::Closed));
     assert_eq!(kinds(&place, &log), "begin opened call end");
@@ -222,15 +205,17 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
     for id in [first, second] {
         assert!(log.opened(&opened(id)).is_written());
     }
-    faults.cut_fails.store(cut_fails, Ordering::SeqCst);
-    faults.leave_room(room);
     let records = [first, second, refused].map(record);
-    let kept = [
-        log.record(&records[0]),
-        log.opened(&opened(new)),
-        log.record(&records[1]),
-        log.record(&records[2]),
-    ];
+    let kept = while_stalled(place.path(), &log, &faults, || {
+        faults.cut_fails.store(cut_fails, Ordering::SeqCst);
+        faults.leave_room(room);
+        [
+            log.record(&records[0]),
+            log.opened(&opened(new)),
+            log.record(&records[1]),
+            log.record(&records[2]),
+        ]
+    });
     let kept = kept.map(|kept| bounded(kept.kept()));
     let fit = kept.iter().take_while(|kept| kept.is_ok()).count();
     let waiting = [3, 2, 2, 1, 0][fit];
@@ -257,10 +242,10 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
     let report = verify(place.path()).unwrap();
     assert!(report.is_whole(), "room {room}: {report:?}");
     let expected = if fit < 2 {
-        "begin opened opened call call call event end"
+        "begin opened opened event call call call event end"
     } else {
         // The call that began has no record of its own; the end of the chain brings one.
-        "begin opened opened call opened call call event call end"
+        "begin opened opened event call opened call call event call end"
     };
     assert_eq!(kinds(&place, &log), expected, "room {room}");
     fit
@@ -276,8 +261,10 @@ fn a_batch_of_two_days_finds_room_for_so_many_of_its_lines() {
             ts: event("2099-01-01T00:00:00Z").ts,
             ..opened(id)
         });
-        let kept = [&today, &tomorrow[0], &tomorrow[1]].map(|opened| log.opened(opened));
-        faults.leave_room(room);
+        let kept = while_stalled(place.path(), &log, &faults, || {
+            faults.leave_room(room);
+            [&today, &tomorrow[0], &tomorrow[1]].map(|opened| log.opened(opened))
+        });
         let kept = kept.map(|kept| bounded(kept.kept()));
         let fit = kept.iter().take_while(|kept| kept.is_ok()).count();
         for kept in &kept[fit..] {
@@ -301,6 +288,7 @@ fn what_was_seen_of_a_batch_is_not_taken_back() {
     faults.leave_room(1700);
     let records: Vec<_> = (0..4).map(|_| record(invocation())).collect();
     drop(records.iter().map(|it| log.record(it)).collect::<Vec<_>>());
+    until(|| log.ready().is_err());
     let mut reader = ChainReader::new(place.path(), log.chain().unwrap()).unwrap();
     let mut seen = Vec::new();
     seen.extend(std::iter::from_fn(|| reader.read().ok().flatten()));
@@ -343,7 +331,7 @@ fn a_disk_that_is_not_to_be_trusted_gets_no_opened_lines() {
 #[test]
 fn tasks_on_many_threads_lose_no_line() {
     let place = TempDir::new().unwrap();
-    let log = Arc::new(Log::open(place.path(), config()).unwrap());
+    let log = Arc::new(open_log(place.path(), config()).unwrap());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(4)
         .build()

@@ -16,10 +16,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        Decision, Fault, Filter, Kept, Kind, Log, Opened, Query, Record, Recovered, chains,
-        recover,
-        testing::{ACCOUNT, config, invocation, lines, opened, record},
-        total, verify,
+        Decision, Fault, Filter, Kept, Kind, Opened, Query, Record, Recovered, chains,
+        testing::{ACCOUNT, config, invocation, lines, open_log, opened, record, recover, verify},
+        total,
     },
     config::{self, Durability},
     money::Micros,
@@ -145,7 +144,7 @@ fn process() {
 
 /// Two threads for ever, one of which changes the day now and then.
 fn write_until_killed(directory: &Path) {
-    let log = Arc::new(Log::open(directory, config()).unwrap());
+    let log = Arc::new(open_log(directory, config()).unwrap());
     let threads = [0_i64, 1].map(|thread| {
         let log = log.clone();
         thread::spawn(move || {
@@ -175,12 +174,12 @@ fn say(what: &str) {
 #[test]
 fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
     let place = TempDir::new().unwrap();
-    let dead = Log::open(place.path(), config()).unwrap();
+    let dead = open_log(place.path(), config()).unwrap();
     let (done, first, second) = (invocation(), invocation(), invocation());
     for id in [done, first, second] {
-        now(&dead.opened(&opened(id)));
+        now(dead.opened(&opened(id)));
     }
-    now(&dead.record(&record(done)));
+    now(dead.record(&record(done)));
     let chain = dead.chain().unwrap();
     assert!(recover(place.path()).unwrap().is_empty(), "it is alive");
     drop(dead);
@@ -228,12 +227,12 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
 #[test]
 fn a_damaged_chain_is_counted_but_not_touched() {
     let place = TempDir::new().unwrap();
-    let dead = Log::open(place.path(), config()).unwrap();
+    let dead = open_log(place.path(), config()).unwrap();
     let (done, open) = (invocation(), invocation());
     for id in [done, open] {
-        now(&dead.opened(&opened(id)));
+        now(dead.opened(&opened(id)));
     }
-    now(&dead.record(&record(done)));
+    now(dead.record(&record(done)));
     let segment = place
         .path()
         .join(format!("{}.1.jsonl", dead.chain().unwrap()));
@@ -281,7 +280,7 @@ fn a_chain_is_dead_also_without_its_lock_file() {
         durability: Durability::Disk,
         ..config()
     };
-    let dead = Log::open(place.path(), disk).unwrap();
+    let dead = open_log(place.path(), disk).unwrap();
     let lock = place.path().join(format!("{}.lock", dead.chain().unwrap()));
     drop(dead);
     fs::remove_file(lock).unwrap();
@@ -289,7 +288,7 @@ fn a_chain_is_dead_also_without_its_lock_file() {
     assert!(verify(place.path()).unwrap().chains[0].ended);
 }
 
-fn now(kept: &Kept<'_>) {
+fn now(kept: Kept<'_>) {
     assert!(kept.is_written());
 }
 

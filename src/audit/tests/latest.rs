@@ -1,12 +1,6 @@
 //! The index and the searches that go by it.
 
-use std::{
-    fs,
-    os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, os::unix::fs::FileExt as _, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -16,12 +10,11 @@ use uuid::Uuid;
 use crate::{
     audit::{
         ChainId, Decision, Filter, Indexer, LINE_BYTES_MAX, Log, Query, Record, latest,
-        testing::{at, config, invocation, record, refusal},
+        testing::{at, config, invocation, open_log, record},
     },
     names::{AgentId, InvocationId},
     store::{
-        AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, SegmentMark, Store,
-        StoreError,
+        AuditIndex, IndexFilter, IndexedPlace, IndexedSegment, SegmentMark, Store, StoreError,
     },
 };
 
@@ -43,7 +36,7 @@ impl Place {
     }
 
     pub(super) fn log(&self) -> Log {
-        Log::open(&self.log_dir(), config()).unwrap()
+        open_log(&self.log_dir(), config()).unwrap()
     }
 
     pub(super) fn indexer(&self) -> Indexer {
@@ -56,10 +49,15 @@ impl Place {
         found.map(|found| found.record.id).collect()
     }
 
-    /// All blocks, the first ones first.
-    pub(super) async fn blocks(&self) -> Vec<Block> {
-        let (all, order) = (IndexFilter::default(), IndexOrder::OldestFirst);
-        self.store.audit.find(&all, order).await.unwrap()
+    /// How far every segment is indexed.
+    pub(super) async fn marks(&self) -> Vec<SegmentMark> {
+        self.store.audit.marks().await.unwrap()
+    }
+
+    /// How many records are indexed.
+    pub(super) async fn records(&self) -> usize {
+        let all = IndexFilter::default();
+        self.store.audit.find(&all, usize::MAX).await.unwrap().len()
     }
 
     pub(super) fn segment(&self, chain: ChainId) -> PathBuf {
@@ -155,63 +153,34 @@ async fn the_index_holds_every_term_of_a_record() {
     check(&both, &[]).await;
 }
 
-/// Records for several blocks, one a minute, the first by somebody else.
-fn fill(log: &Log) -> Vec<InvocationId> {
-    let written = (0..600).map(|minute| {
-        let record = Record {
-            agent_name: if minute == 0 { "other" } else { "usual" }.into(),
-            arguments: refusal(1000).arguments,
-            ..at_minute(minute)
-        };
-        put(log, &record)
-    });
-    written.collect()
-}
-
-/// Makes what lies in `block` unreadable.
-fn spoil(path: &Path, block: &Block) {
-    let file = fs::File::options().write(true).open(path).unwrap();
-    let length = usize::try_from(block.end - block.start).unwrap();
-    let junk = "{\"kind\":\"call\",}\n".repeat(length / 17);
-    file.write_all_at(junk.as_bytes(), block.start).unwrap();
-}
-
 #[tokio::test]
-async fn only_blocks_that_may_hold_what_is_wanted_are_read() {
+async fn only_lines_that_are_wanted_are_read() {
     let place = Place::new().await;
     let log = place.log();
-    let written = fill(&log);
+    let written: Vec<_> = (0..9).map(|minute| put(&log, &at_minute(minute))).collect();
     place.indexer().catch_up().await.unwrap();
-    let blocks = place.blocks().await;
-    assert_eq!(blocks.len(), 4, "{blocks:?}");
     let segment = place.segment(log.chain().unwrap());
-    let of_other = Filter {
-        agent: Some("other".to_owned()),
-        ..Filter::default()
-    };
-    let of_last = Filter {
-        id: written.last().copied(),
-        ..Filter::default()
-    };
-    spoil(&segment, &blocks[1]);
+    let text = fs::read_to_string(&segment).unwrap();
+    let spoilt = text.find(&written[4].to_string()).unwrap();
+    let file = fs::File::options().write(true).open(&segment).unwrap();
+    file.write_all_at(b"\\u", u64::try_from(spoilt).unwrap())
+        .unwrap();
     assert!(
         Query::new(&place.log_dir(), Filter::default())
             .unwrap()
             .any(|it| it.is_err())
     );
-    assert_eq!(place.latest(&of_other, 9).await, written[..1]);
-    assert_eq!(place.latest(&Filter::default(), 5).await, written[595..]);
-    assert_eq!(place.latest(&of_last, 5).await, written[599..]);
-    let wrong = latest(
-        &place.log_dir(),
-        &*place.store.audit,
-        &Filter::default(),
-        999,
-    )
-    .await;
+    assert_eq!(place.latest(&Filter::default(), 4).await, written[5..]);
+    let of_first = Filter {
+        id: Some(written[0]),
+        ..Filter::default()
+    };
+    assert_eq!(place.latest(&of_first, 5).await, written[..1]);
+    let all = Filter::default();
+    let wrong = latest(&place.log_dir(), &*place.store.audit, &all, 9).await;
     assert!(wrong.is_err(), "what cannot be read is not passed over");
     fs::remove_file(segment).unwrap();
-    assert!(place.latest(&of_last, 9).await.is_empty(), "it is gone");
+    assert!(place.latest(&of_first, 9).await.is_empty(), "it is gone");
 }
 
 #[tokio::test]
@@ -228,8 +197,8 @@ async fn an_index_goes_on_where_it_or_another_ended() {
         }
         assert_eq!(place.latest(&Filter::default(), 9).await, written);
     }
-    let blocks = place.blocks().await;
-    assert_eq!(blocks.len(), 1, "both go on with one block: {blocks:?}");
+    let marks = place.marks().await;
+    assert_eq!(marks.len(), 1, "both go on with one segment: {marks:?}");
 }
 
 #[tokio::test]
@@ -257,28 +226,21 @@ struct Busy {
 }
 
 impl AuditIndex for Busy {
-    fn put<'a>(
-        &'a self,
-        blocks: &'a [(Block, BlockTerms)],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, new: &'a [IndexedSegment]) -> BoxFuture<'a, Result<(), StoreError>> {
         put(&self.log, &at_minute(1));
-        self.index.put(blocks)
+        self.index.put(new)
     }
 
-    fn marks(&self) -> BoxFuture<'_, Result<Vec<ChainMark>, StoreError>> {
+    fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
         self.index.marks()
     }
 
     fn find<'a>(
         &'a self,
         filter: &'a IndexFilter,
-        order: IndexOrder,
-    ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>> {
-        self.index.find(filter, order)
-    }
-
-    fn segment_marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
-        self.index.segment_marks()
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<IndexedPlace>, StoreError>> {
+        self.index.find(filter, count)
     }
 
     fn cut_segment<'a>(
@@ -326,7 +288,7 @@ async fn lines_before_one_that_cannot_be_read_are_found() {
     for _ in 0..2 {
         assert!(indexer.catch_up().await.is_err(), "no line is so long");
         assert_eq!(place.latest(&Filter::default(), 9).await, [written]);
-        assert_eq!(place.blocks().await[0].end, end);
+        assert_eq!(place.marks().await[0].end, end);
     }
 }
 

@@ -5,8 +5,6 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     sync::Arc,
-    thread,
-    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
@@ -15,12 +13,12 @@ use crate::{
     audit::{
         ChainReader, Event, EventKind, Fault, Filter, Log, Query,
         files::Owned,
-        recover,
         sink::{self, Place as _},
         testing::{
-            ACCOUNT, Faults, bounded, config, event, faulty_log, invocation, opened, record,
+            ACCOUNT, Faults, bounded, config, event, faulty_log, invocation, open_log, opened,
+            record, recover, until, verify,
         },
-        total, verify,
+        total,
     },
     money::Micros,
     names::InvocationId,
@@ -28,7 +26,7 @@ use crate::{
 
 /// A log that has a record, and nothing to do.
 fn idle(directory: &Path) -> (Log, InvocationId) {
-    let log = Log::open(directory, config()).unwrap();
+    let log = open_log(directory, config()).unwrap();
     let id = put(&log);
     until(|| log.is_synced());
     (log, id)
@@ -39,15 +37,6 @@ fn put(log: &Log) -> InvocationId {
     assert!(log.opened(&opened(id)).is_written());
     assert!(log.record(&record(id)).is_written());
     id
-}
-
-/// Waits for the thread that syncs.
-fn until(is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(20), "in vain");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn found(directory: &Path) -> Vec<InvocationId> {

@@ -12,9 +12,8 @@ use tempfile::TempDir;
 use crate::{
     audit::{
         AuditError, ChainId, ChainReader, Decision, Entry, Event, EventKind, FOLLOW_BATCH_MAX,
-        Fault, Filter, Follow, Format, Kind, Log, Query, Record, chains, export, recover,
-        testing::{at, config, invocation, opened, record},
-        verify,
+        Fault, Filter, Follow, Format, Kind, Log, Query, Record, chains, export,
+        testing::{at, config, invocation, open_log, opened, record, recover, verify},
     },
     clock, config,
     names::{AgentId, InvocationId},
@@ -23,7 +22,7 @@ use crate::{
 #[test]
 fn queries_go_over_all_chains_in_the_order_of_time() {
     let place = TempDir::new().unwrap();
-    let logs = [0, 1].map(|_| Log::open(place.path(), config()).unwrap());
+    let logs = [0, 1].map(|_| open_log(place.path(), config()).unwrap());
     let written: Vec<InvocationId> = (0..10)
         .map(|n| put(&logs[n % 2], 0, |it| it.ts = later(n)))
         .collect();
@@ -52,7 +51,7 @@ fn queries_go_over_all_chains_in_the_order_of_time() {
 #[test]
 fn filters_hold_together() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     put(&log, 0, |record| record.ts = later(0));
     let other = AgentId::of_name("other");
     let id = put(&log, 1, |record| {
@@ -93,7 +92,7 @@ fn filters_hold_together() {
 #[test]
 fn followers_see_what_is_new_across_segments_and_chains() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     put(&log, 0, |_| ());
     let mut follow = Follow::new(place.path(), Filter::default()).unwrap();
     let mut seen = || -> Vec<InvocationId> {
@@ -104,7 +103,7 @@ fn followers_see_what_is_new_across_segments_and_chains() {
     let mut new = vec![put(&log, 1, |_| ())];
     next_day(&log, 1);
     new.push(put(&log, 2, |_| ()));
-    let young = Log::open(place.path(), config()).unwrap();
+    let young = open_log(place.path(), config()).unwrap();
     new.push(put(&young, 3, |_| ()));
     assert_eq!(seen(), new);
     assert_eq!(seen(), []);
@@ -119,7 +118,7 @@ fn followers_see_what_is_new_across_segments_and_chains() {
 #[tokio::test(start_paused = true)]
 async fn followers_wait() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let mut follow = Follow::new(place.path(), Filter::default()).unwrap();
     let writes = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -132,7 +131,7 @@ async fn followers_wait() {
 #[test]
 fn a_line_that_is_being_written_is_read_once_it_is_whole() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let id = put(&log, 0, |_| ());
     let chain = log.chain().unwrap();
     drop(log);
@@ -156,7 +155,7 @@ fn a_line_that_is_being_written_is_read_once_it_is_whole() {
 #[test]
 fn a_reader_goes_on_after_a_line() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     for n in 0..3 {
         put(&log, n, |_| ());
         next_day(&log, n);
@@ -176,7 +175,7 @@ fn a_reader_goes_on_after_a_line() {
 #[test]
 fn exports_are_safe_for_spreadsheets() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let id = put(&log, 0, |record| {
         record.agent_name = "=HYPERLINK(\"http://x\")".into();
         record.team = Some("a,b".into());
@@ -302,7 +301,7 @@ fn verification_names_broken_segments() {
 /// included.
 fn check(name: &str, harm: impl Fn(&Path, ChainId), expected: Option<&(u32, u64, Fault)>) {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let chain = log.chain().unwrap();
     for n in 0..3 {
         if n > 0 {
@@ -324,7 +323,7 @@ fn check(name: &str, harm: impl Fn(&Path, ChainId), expected: Option<&(u32, u64,
 #[test]
 fn verification_says_how_far_a_chain_goes() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     put(&log, 0, |_| ());
     let report = verify(place.path()).unwrap().chains.remove(0);
     assert_eq!((report.lines, report.begins_at, report.ends_at), (2, 1, 2));
@@ -339,8 +338,8 @@ fn verification_says_how_far_a_chain_goes() {
 #[test]
 fn what_is_retired_is_vouched_for() {
     let place = TempDir::new().unwrap();
-    let past = Log::open(place.path(), config()).unwrap();
-    let living = Log::open(place.path(), config()).unwrap();
+    let past = open_log(place.path(), config()).unwrap();
+    let living = open_log(place.path(), config()).unwrap();
     for log in [&past, &living] {
         put(log, 0, |_| ());
         next_day(log, 0);
@@ -352,7 +351,7 @@ fn what_is_retired_is_vouched_for() {
         retention: Some(Duration::from_secs(3600)),
         ..config()
     };
-    let ours = Log::open(place.path(), keep).unwrap();
+    let ours = open_log(place.path(), keep).unwrap();
     assert_eq!(
         ours.retire(clock::now()).unwrap(),
         [],
@@ -378,7 +377,7 @@ fn what_is_retired_is_vouched_for() {
         1
     );
 
-    let young = Log::open(place.path(), keep).unwrap();
+    let young = open_log(place.path(), keep).unwrap();
     ours.close().unwrap();
     let retired = young.retire(later).unwrap();
     assert_eq!(retired.len(), 1, "the chain that vouched");
@@ -405,7 +404,7 @@ fn what_follows_a_lost_segment_is_retired() {
             retention: Some(Duration::from_secs(3600)),
             ..config()
         };
-        let ours = Log::open(place.path(), keep).unwrap();
+        let ours = open_log(place.path(), keep).unwrap();
         let chain = ours.chain().unwrap();
         put(&ours, 0, |_| ());
         next_day(&ours, 0);
@@ -445,14 +444,14 @@ fn what_follows_a_lost_segment_is_retired() {
 #[test]
 fn a_closed_log_vouches_for_nothing_and_removes_nothing() {
     let place = TempDir::new().unwrap();
-    let past = Log::open(place.path(), config()).unwrap();
+    let past = open_log(place.path(), config()).unwrap();
     put(&past, 0, |_| ());
     past.close().unwrap();
     let keep = config::Audit {
         retention: Some(Duration::from_secs(3600)),
         ..config()
     };
-    let ours = Log::open(place.path(), keep).unwrap();
+    let ours = open_log(place.path(), keep).unwrap();
     ours.close().unwrap();
     let later = clock::now() + SignedDuration::from_hours(2);
     let refused = ours.retire(later).unwrap_err();
@@ -465,7 +464,7 @@ fn a_closed_log_vouches_for_nothing_and_removes_nothing() {
 #[test]
 fn without_retention_everything_is_kept() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     put(&log, 0, |_| ());
     next_day(&log, 0);
     let later = clock::now() + SignedDuration::from_hours(100_000);
@@ -475,7 +474,7 @@ fn without_retention_everything_is_kept() {
 #[test]
 fn events_and_opened_calls_are_read_back() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let event = Event {
         ts: second(0),
         event: EventKind::KeyRevoked,
@@ -559,6 +558,6 @@ fn forged(seq: u64) -> String {
         seq: seq - 1,
         ..Default::default()
     };
-    crate::audit::seal::seal(&mut line, b"{\"kind\":\"event\"", before);
+    crate::audit::seal::seal(&mut line, b"{\"kind\":\"event\"", before, None);
     String::from_utf8(line).unwrap().trim_end().to_owned()
 }

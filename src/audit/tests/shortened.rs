@@ -14,8 +14,8 @@ use super::latest::{Place, at_minute, put};
 use crate::{
     audit::{
         ChainId, ChainReader, Event, EventKind, Filter, Indexer, Log, Report, Shortened,
-        acknowledge, chains, recover,
-        testing::{config, event, invocation, opened},
+        acknowledge, chains,
+        testing::{config, event, invocation, open_log, opened, recover, trust},
         verify_with,
     },
     clock, config,
@@ -29,7 +29,7 @@ impl Place {
     }
 
     async fn verify(&self) -> Report {
-        let report = verify_with(&self.log_dir(), &*self.store.audit).await;
+        let report = verify_with(&self.log_dir(), &*self.store.audit, &trust()).await;
         report.unwrap()
     }
 
@@ -165,7 +165,7 @@ async fn who_cannot_record_a_loss_leaves_it_to_others() {
     let known = place.length(gone.chain().unwrap());
     fs::remove_file(place.segment(gone.chain().unwrap())).unwrap();
     let off = Arc::new(
-        Log::open(
+        open_log(
             &place.log_dir(),
             config::Audit {
                 enabled: false,
@@ -215,7 +215,7 @@ async fn a_loss_is_met_while_the_log_is_followed() {
     recorder.catch_up().await.unwrap();
     assert_eq!(place.recorded().len(), 2);
     assert_eq!(place.verify().await.shortened, []);
-    assert_eq!(place.blocks().await.len(), 2);
+    assert_eq!(place.records().await, 2);
     assert!(place.all().await.contains(&kept));
     for _ in 0..3 {
         recorder.catch_up().await.unwrap();
@@ -252,10 +252,10 @@ async fn what_was_retired_is_no_loss() {
         retention: Some(Duration::from_secs(3600)),
         ..config()
     };
-    let ours = Arc::new(Log::open(&place.log_dir(), keep).unwrap());
+    let ours = Arc::new(open_log(&place.log_dir(), keep).unwrap());
     let mut recorder = place.recorder(&ours);
     recorder.catch_up().await.unwrap();
-    assert_eq!(place.blocks().await.len(), 2);
+    assert_eq!(place.records().await, 2);
     let later = clock::now() + jiff::SignedDuration::from_hours(2);
     assert_eq!(ours.retire(later).unwrap().len(), 2);
     assert!(
@@ -265,7 +265,7 @@ async fn what_was_retired_is_no_loss() {
     );
     recorder.catch_up().await.unwrap();
     assert_eq!(place.recorded(), []);
-    assert!(place.blocks().await.is_empty());
+    assert_eq!(place.records().await, 0);
 }
 
 /// However fast the log grows and however far it is indexed, nothing is missing.

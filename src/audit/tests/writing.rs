@@ -14,12 +14,12 @@ use crate::{
     audit::{
         ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, ChainReader, Decision, EventKind, Kind,
         Log, Opened, PENDING_BYTES_MAX, Record, Refusals, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX,
-        chains, recover,
+        chains,
         testing::{
             self, ACCOUNT, Faults, at, bounded, config, event, faulty_log, invocation, lines,
-            opened, record, refusal,
+            open_log, opened, record, recover, refusal, verify,
         },
-        total, verify,
+        total,
     },
     config::{self, Durability},
     money::Micros,
@@ -29,7 +29,7 @@ use crate::{
 #[test]
 fn a_call_has_two_lines_and_its_record_every_field() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let id = "inv_01900000-0000-7000-8000-000000000000";
     let id = crate::audit::line::invocation_id(id).unwrap();
     let ts = at("2026-01-02T03:04:05.5Z");
@@ -96,7 +96,7 @@ fn arguments_are_recorded_only_when_asked_for() {
         arguments: false,
         ..config()
     };
-    let log = Log::open(place.path(), without).unwrap();
+    let log = open_log(place.path(), without).unwrap();
     assert!(!log.wants_arguments());
     assert!(log.record(&refusal(10)).is_written());
     let lines = lines(place.path(), log.chain().unwrap());
@@ -111,7 +111,7 @@ fn an_audit_that_is_off_leaves_no_trace() {
         enabled: false,
         ..config()
     };
-    let log = Log::open(&directory, off).unwrap();
+    let log = open_log(&directory, off).unwrap();
     assert!(log.opened(&opened(invocation())).is_written());
     assert!(log.record(&record(invocation())).is_written());
     log.close().unwrap();
@@ -122,7 +122,7 @@ fn an_audit_that_is_off_leaves_no_trace() {
 #[test]
 fn a_closed_chain_has_ended_and_takes_nothing_more() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let (done, abandoned) = (invocation(), invocation());
     assert!(log.opened(&opened(done)).is_written());
     assert!(log.opened(&opened(abandoned)).is_written());
@@ -151,7 +151,7 @@ fn a_closed_chain_has_ended_and_takes_nothing_more() {
 #[test]
 fn threads_share_one_chain() {
     let place = TempDir::new().unwrap();
-    let log = Arc::new(Log::open(place.path(), config()).unwrap());
+    let log = Arc::new(open_log(place.path(), config()).unwrap());
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let log = log.clone();
@@ -176,7 +176,7 @@ fn threads_share_one_chain() {
 #[test]
 fn a_new_day_and_a_full_segment_begin_another() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let (early, open) = (invocation(), invocation());
     for id in [early, open] {
         assert!(log.opened(&opened(id)).is_written());
@@ -298,7 +298,7 @@ fn a_file_in_place_of_the_directory_is_an_error() {
     let file = place.path().join("audit");
     fs::write(&file, "").unwrap();
     for directory in [file.clone(), file.join("below")] {
-        let refused = Log::open(&directory, config()).unwrap_err();
+        let refused = open_log(&directory, config()).unwrap_err();
         assert!(matches!(refused, AuditError::Directory { .. }), "{refused}");
         assert!(verify(&directory).is_err());
     }
@@ -355,7 +355,7 @@ fn when_too_much_waits_refusals_are_counted_but_opened_calls_are_kept() {
 #[test]
 fn a_segment_that_cannot_be_begun_lets_the_old_one_go_on() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     assert!(log.record(&record(invocation())).is_written());
     let chain = log.chain().unwrap();
     let in_the_way = place.path().join(format!("{chain}.2.jsonl"));
@@ -423,7 +423,7 @@ fn durability_disk_waits_for_the_disk() {
 #[test]
 fn a_sum_of_refusals_is_an_event_with_figures() {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let refusals = Refusals {
         since: at("2026-01-02T03:04:05Z"),
         until: at("2026-01-02T03:05:04.5Z"),
@@ -486,7 +486,7 @@ fn raw(json: &str) -> Box<RawValue> {
 /// A record as it stands in the log.
 fn read_back(change: impl FnOnce(&mut Record<'static>)) -> Value {
     let place = TempDir::new().unwrap();
-    let log = Log::open(place.path(), config()).unwrap();
+    let log = open_log(place.path(), config()).unwrap();
     let mut record = record(invocation());
     change(&mut record);
     assert!(log.record(&record).is_written());

@@ -1,6 +1,9 @@
-//! `tollbridge audit verify`
+//! `tollbridge audit verify` and `tollbridge audit public-key`
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::Args;
 use serde_json::{Value, json};
@@ -12,7 +15,9 @@ use super::super::{
     output::{Form, print, print_json, say, time},
 };
 use crate::{
-    audit::{Behind, ChainReport, Report, Shortened, verify, verify_with},
+    audit::{
+        Behind, ChainReport, Hash, PublicKey, Report, Shortened, Trust, verify_by, verify_with,
+    },
     config::{Config, Use},
     store::{Store, StoreError},
 };
@@ -20,15 +25,23 @@ use crate::{
 /// What is right and what is wrong, for scripts.
 const EXIT_CODES: &str = "\
 Exit code: 0 when every line is as it was written, 1 when one is not, is missing or cannot be read. \
-That lines at the end, or a whole chain, are missing is seen only as far as the index of the audit \
-knows them, and until a gateway has recorded it (audit events: log_shortened): keep the hashes of \
---json elsewhere.";
+Whoever can write the files, but cannot read the key (audit.key), is found out up to the last signed \
+line of each chain. That lines at the end, or a whole chain, are missing is seen only as far as the \
+index knows them, and until a gateway has recorded it (audit events: log_shortened), or by --expect: \
+keep the hashes of --json, or those that the gateway logs as `audit checkpoint`, and the public key \
+elsewhere.";
 
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct Verify {
     #[command(flatten)]
     config: ConfigArgs,
+    /// A line with this hash must be there; may be given several times
+    #[arg(long, value_name = "HASH")]
+    expect: Vec<Hash>,
+    /// Trust this key instead of that of the data directory; may be given several times
+    #[arg(long, value_name = "KEY")]
+    key: Vec<PublicKey>,
     /// Print JSON: every chain with its last hash
     #[arg(long)]
     json: bool,
@@ -48,8 +61,9 @@ impl Verify {
     async fn verify(&self, config: &Config) -> Result<ExitCode, Failure> {
         let log_dir = config.data_dir.join("audit");
         let shown = log_dir.display().to_string();
+        let trust = self.trust(&log_dir)?;
         let store = open_index(config, say_uncompared).await;
-        let look = look(log_dir, store.as_ref());
+        let look = look(log_dir, &trust, store.as_ref());
         let (report, indexed) = patiently(look, || format!("reading {shown}")).await?;
         if let Some(store) = &store {
             store.close().await;
@@ -59,6 +73,7 @@ impl Verify {
                 "ok": report.is_whole(),
                 "chains": report.chains.iter().map(to_json).collect::<Vec<_>>(),
                 "indexed": indexed,
+                "missing": report.missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "shortened": report.shortened.iter().map(shortened_to_json).collect::<Vec<_>>(),
             }))
         } else {
@@ -70,17 +85,66 @@ impl Verify {
             ExitCode::FAILURE
         })
     }
+
+    fn trust(&self, log_dir: &Path) -> Result<Trust, Failure> {
+        let local = match &self.key[..] {
+            [] => Trust::local(log_dir)?,
+            keys => Trust {
+                keys: keys.to_vec(),
+                ..Trust::default()
+            },
+        };
+        if local.keys.is_empty() && log_dir.exists() {
+            say("there is no audit.key to check signatures with: give --key\n");
+        }
+        Ok(Trust {
+            expected: self.expect.clone(),
+            ..local
+        })
+    }
+}
+
+#[derive(Args, Debug)]
+pub(super) struct PublicKeyArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+impl PublicKeyArgs {
+    pub(super) fn run(&self) -> ExitCode {
+        match self.config.load_quietly_for(Use::Books, Form::Text) {
+            Ok(config) => books::run(async { Self::show(&config) }),
+            Err(code) => code,
+        }
+    }
+
+    fn show(config: &Config) -> Result<ExitCode, Failure> {
+        let log_dir = config.data_dir.join("audit");
+        if let Some(key) = PublicKey::of(&log_dir)? {
+            return Ok(print(&format!("{key}\n")));
+        }
+        let dir = config.data_dir.display();
+        say(&format!(
+            "there is no audit.key in {dir}: no gateway has begun an audit there\n"
+        ));
+        Ok(ExitCode::FAILURE)
+    }
 }
 
 /// What is found in `log_dir`, and whether it was compared with the index of `store`.
-async fn look(log_dir: PathBuf, store: Option<&Store>) -> Result<(Report, bool), Failure> {
+async fn look(
+    log_dir: PathBuf,
+    trust: &Trust,
+    store: Option<&Store>,
+) -> Result<(Report, bool), Failure> {
     if let Some(store) = store {
-        match verify_with(&log_dir, &*store.audit).await {
+        match verify_with(&log_dir, &*store.audit, trust).await {
             Err(Behind::Store(error)) => say_uncompared(&error),
             looked => return Ok((looked?, true)),
         }
     }
-    Ok((blocking(move || verify(&log_dir)).await??, false))
+    let trust = trust.clone();
+    Ok((blocking(move || verify_by(&log_dir, &trust)).await??, false))
 }
 
 fn say_uncompared(error: &StoreError) {
@@ -99,14 +163,23 @@ fn plain(report: &Report, log_dir: &str) -> String {
         .shortened
         .iter()
         .map(|it| format!("chain {}, segment {}: {it}\n", it.chain, it.segment));
-    let broken: String = faults.chain(shortened).collect();
+    let missing = report.missing.iter();
+    let missing = missing.map(|hash| format!("no line has the hash {hash}\n"));
+    let broken: String = faults.chain(shortened).chain(missing).collect();
     if chains == 0 && broken.is_empty() {
         return format!("there is no record in {log_dir}\n");
     }
     if broken.is_empty() {
         let lines: u64 = report.chains.iter().map(|chain| chain.lines).sum();
         let plural = if chains == 1 { "" } else { "s" };
-        return format!("every line is as it was written: {lines} in {chains} chain{plural}\n");
+        let unsigned: u64 = report.chains.iter().map(|chain| chain.unsigned).sum();
+        let unsigned = match unsigned {
+            0 => String::new(),
+            unsigned => format!(", {unsigned} not signed yet"),
+        };
+        return format!(
+            "every line is as it was written: {lines} in {chains} chain{plural}{unsigned}\n"
+        );
     }
     broken
 }
@@ -131,6 +204,7 @@ fn to_json(chain: &ChainReport) -> Value {
         "begins_at": chain.begins_at,
         "ends_at": chain.ends_at,
         "hash": chain.hash,
+        "unsigned": chain.unsigned,
         "torn_bytes": chain.torn_bytes,
         "fault": chain.fault.as_ref().map(|at| json!({
             "segment": at.segment,

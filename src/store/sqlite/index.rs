@@ -1,97 +1,58 @@
 //! The index of the audit in SQLite.
 
-use std::collections::BTreeSet;
-
 use futures_util::future::BoxFuture;
-use sqlx::{QueryBuilder, Row, Sqlite as Db, sqlite::SqliteRow};
+use jiff::Timestamp;
+use serde_json::json;
+use sqlx::{QueryBuilder, Sqlite as Db};
 
-use super::{Sqlite, begin, from_time, to_time};
+use super::{Sqlite, begin};
 use crate::store::{
-    AuditIndex, Block, BlockTerms, ChainMark, IndexFilter, IndexOrder, SegmentMark, StoreError,
+    AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark, StoreError,
 };
 
+/// Adds what is new of a segment, or raises how far it is known.
+const PUT_SEGMENT: &str = "INSERT INTO audit_segments (chain, segment, end_byte) VALUES (?, ?, ?) \
+     ON CONFLICT (chain, segment) DO UPDATE SET end_byte = max(end_byte, excluded.end_byte) \
+     RETURNING id";
+
+/// Adds records, which come as one text: a statement for each would cost more than all else.
+const PUT_RECORDS: &str = "INSERT OR IGNORE INTO audit_records (segment, first_byte, ts_us, \
+     invocation, agent_id, agent_name, server, tool, exposed, decision) \
+     SELECT ?1, value->>0, value->>1, unhex(value->>2), value->>3, value->>4, value->>5, value->>6, \
+     value->>7, value->>8 FROM json_each(?2)";
+
 impl AuditIndex for Sqlite {
-    fn put<'a>(
-        &'a self,
-        blocks: &'a [(Block, BlockTerms)],
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
+    fn put<'a>(&'a self, segments: &'a [IndexedSegment]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("indexing the audit", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
-            for (block, terms) in blocks {
-                let (first, last) = block.times.unzip();
-                sqlx::query(
-                    "INSERT INTO audit_blocks (chain, segment, first_byte, end_byte, first_ms, \
-                     last_ms, agents, servers, tools, decisions) \
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) \
-                     ON CONFLICT DO UPDATE SET end_byte = excluded.end_byte, \
-                     first_ms = excluded.first_ms, last_ms = excluded.last_ms, \
-                     agents = excluded.agents, servers = excluded.servers, \
-                     tools = excluded.tools, decisions = excluded.decisions \
-                     WHERE excluded.end_byte > end_byte",
-                )
-                .bind(&block.chain)
-                .bind(block.segment.cast_signed())
-                .bind(block.start.cast_signed())
-                .bind(block.end.cast_signed())
-                .bind(first.map(from_time))
-                .bind(last.map(from_time))
-                .bind(array(&terms.agents))
-                .bind(array(&terms.servers))
-                .bind(array(&terms.tools))
-                .bind(array(&terms.decisions))
-                .execute(&mut *tx)
-                .await
-                .map_err(failed)?;
+            for segment in segments {
+                let id: i64 = sqlx::query_scalar(PUT_SEGMENT)
+                    .bind(&segment.chain)
+                    .bind(segment.segment.cast_signed())
+                    .bind(segment.end.cast_signed())
+                    .fetch_one(&mut *tx)
+                    .await
+                    .map_err(failed)?;
+                if segment.records.is_empty() {
+                    continue;
+                }
+                let rows: Vec<_> = segment.records.iter().map(row).collect();
+                sqlx::query(PUT_RECORDS)
+                    .bind(id)
+                    .bind(serde_json::Value::from(rows).to_string())
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(failed)?;
             }
             tx.commit().await.map_err(failed)
         })
     }
 
-    fn marks(&self) -> BoxFuture<'_, Result<Vec<ChainMark>, StoreError>> {
-        Box::pin(async move {
-            let rows: Vec<(String, i64, i64, i64)> = sqlx::query_as(
-                "SELECT chain, segment, max(first_byte), end_byte FROM audit_blocks AS it \
-                 WHERE segment = (SELECT max(segment) FROM audit_blocks WHERE chain = it.chain) \
-                 GROUP BY chain ORDER BY chain",
-            )
-            .fetch_all(&self.reader)
-            .await
-            .map_err(|error| self.failed("reading the index of the audit", error))?;
-            let marks = rows
-                .into_iter()
-                .map(|(chain, segment, start, end)| ChainMark {
-                    chain,
-                    segment: segment.cast_unsigned(),
-                    start: start.cast_unsigned(),
-                    end: end.cast_unsigned(),
-                });
-            Ok(marks.collect())
-        })
-    }
-
-    fn find<'a>(
-        &'a self,
-        filter: &'a IndexFilter,
-        order: IndexOrder,
-    ) -> BoxFuture<'a, Result<Vec<Block>, StoreError>> {
-        Box::pin(async move {
-            let failed = |error| self.failed("reading the index of the audit", error);
-            let rows = query(filter, order)
-                .build()
-                .fetch_all(&self.reader)
-                .await
-                .map_err(failed)?;
-            let blocks = rows.iter().map(block_of).collect::<Result<_, _>>();
-            blocks.map_err(failed)
-        })
-    }
-
-    fn segment_marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
+    fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
         Box::pin(async move {
             let rows: Vec<(String, i64, i64)> = sqlx::query_as(
-                "SELECT chain, segment, max(end_byte) FROM audit_blocks \
-                 GROUP BY chain, segment ORDER BY chain, segment",
+                "SELECT chain, segment, end_byte FROM audit_segments ORDER BY chain, segment",
             )
             .fetch_all(&self.reader)
             .await
@@ -105,6 +66,28 @@ impl AuditIndex for Sqlite {
         })
     }
 
+    fn find<'a>(
+        &'a self,
+        filter: &'a IndexFilter,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<IndexedPlace>, StoreError>> {
+        Box::pin(async move {
+            let rows: Vec<(String, i64, i64)> = query(filter, count)
+                .build_query_as()
+                .fetch_all(&self.reader)
+                .await
+                .map_err(|error| self.failed("reading the index of the audit", error))?;
+            let places = rows
+                .into_iter()
+                .map(|(chain, segment, offset)| IndexedPlace {
+                    chain,
+                    segment: segment.cast_unsigned(),
+                    offset: offset.cast_unsigned(),
+                });
+            Ok(places.collect())
+        })
+    }
+
     fn cut_segment<'a>(
         &'a self,
         mark: &'a SegmentMark,
@@ -114,28 +97,31 @@ impl AuditIndex for Sqlite {
         Box::pin(async move {
             let failed = |error| self.failed("cutting a segment of the index", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
-            let (segment, length) = (mark.segment.cast_signed(), length.cast_signed());
             let known: Option<i64> = sqlx::query_scalar(
-                "SELECT max(end_byte) FROM audit_blocks WHERE chain = ? AND segment = ?",
+                "SELECT id FROM audit_segments WHERE chain = ? AND segment = ? AND end_byte = ?",
             )
             .bind(&mark.chain)
-            .bind(segment)
-            .fetch_one(&mut *tx)
+            .bind(mark.segment.cast_signed())
+            .bind(mark.end.cast_signed())
+            .fetch_optional(&mut *tx)
             .await
             .map_err(failed)?;
-            if known != Some(mark.end.cast_signed()) || !witness.await {
+            let Some(id) = known else {
+                tx.rollback().await.map_err(failed)?;
+                return Ok(false);
+            };
+            if !witness.await {
                 tx.rollback().await.map_err(failed)?;
                 return Ok(false);
             }
             for cut in [
-                "DELETE FROM audit_blocks WHERE chain = ?1 AND segment = ?2 AND first_byte >= ?3",
-                "UPDATE audit_blocks SET end_byte = ?3 \
-                 WHERE chain = ?1 AND segment = ?2 AND end_byte > ?3",
+                "DELETE FROM audit_records WHERE segment = ?1 AND first_byte >= ?2",
+                "UPDATE audit_segments SET end_byte = ?2 WHERE id = ?1 AND ?2 > 0",
+                "DELETE FROM audit_segments WHERE id = ?1 AND ?2 = 0",
             ] {
                 sqlx::query(cut)
-                    .bind(&mark.chain)
-                    .bind(segment)
-                    .bind(length)
+                    .bind(id)
+                    .bind(length.cast_signed())
                     .execute(&mut *tx)
                     .await
                     .map_err(failed)?;
@@ -151,63 +137,73 @@ impl AuditIndex for Sqlite {
         segment: u64,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            sqlx::query("DELETE FROM audit_blocks WHERE chain = ? AND segment = ?")
-                .bind(chain)
-                .bind(segment.cast_signed())
-                .execute(&self.relaxed)
-                .await
-                .map_err(|error| self.failed("removing a segment from the index", error))?;
-            Ok(())
+            let failed = |error| self.failed("removing a segment from the index", error);
+            let mut tx = begin(&self.relaxed).await.map_err(failed)?;
+            for remove in [
+                "DELETE FROM audit_records WHERE segment IN \
+                 (SELECT id FROM audit_segments WHERE chain = ?1 AND segment = ?2)",
+                "DELETE FROM audit_segments WHERE chain = ?1 AND segment = ?2",
+            ] {
+                sqlx::query(remove)
+                    .bind(chain)
+                    .bind(segment.cast_signed())
+                    .execute(&mut *tx)
+                    .await
+                    .map_err(failed)?;
+            }
+            tx.commit().await.map_err(failed)
         })
     }
 }
 
-/// A JSON array.
-fn array(terms: &BTreeSet<String>) -> String {
-    serde_json::to_string(terms).expect("texts are JSON")
+fn row(record: &IndexedRecord) -> serde_json::Value {
+    json!([
+        record.offset,
+        micros(record.ts),
+        record.invocation.simple().to_string(),
+        record.agent_id,
+        record.agent_name,
+        record.server,
+        record.tool,
+        record.exposed,
+        record.decision,
+    ])
 }
 
-fn query(filter: &IndexFilter, order: IndexOrder) -> QueryBuilder<Db> {
+fn micros(time: Timestamp) -> i64 {
+    time.as_microsecond()
+}
+
+fn query(filter: &IndexFilter, count: usize) -> QueryBuilder<Db> {
     let mut query = QueryBuilder::new(
-        "SELECT chain, segment, first_byte, end_byte, first_ms, last_ms FROM audit_blocks \
-         WHERE last_ms IS NOT NULL",
+        "SELECT it.chain, it.segment, first_byte FROM audit_records AS record \
+         JOIN audit_segments AS it ON it.id = record.segment WHERE true",
     );
-    let terms = [
-        ("agents", &filter.agent),
-        ("servers", &filter.server),
-        ("tools", &filter.tool),
-        ("decisions", &filter.decision),
-    ];
-    for (column, wanted) in terms {
-        if let Some(wanted) = wanted {
-            query.push(format_args!(
-                " AND EXISTS (SELECT 1 FROM json_each({column}) WHERE value = "
-            ));
-            query.push_bind(wanted.clone()).push(")");
-        }
+    if let Some(agent) = &filter.agent {
+        query.push(" AND (agent_name = ").push_bind(agent);
+        query.push(" OR agent_id = ").push_bind(agent).push(")");
+    }
+    if let Some(server) = &filter.server {
+        query.push(" AND server = ").push_bind(server);
+    }
+    if let Some(tool) = &filter.tool {
+        query.push(" AND (tool = ").push_bind(tool);
+        query.push(" OR exposed = ").push_bind(tool).push(")");
+    }
+    if let Some(decision) = &filter.decision {
+        query.push(" AND decision = ").push_bind(decision);
     }
     if let Some(since) = filter.since {
-        query.push(" AND last_ms >= ").push_bind(from_time(since));
+        query.push(" AND ts_us >= ").push_bind(micros(since));
     }
     if let Some(until) = filter.until {
-        query.push(" AND first_ms <= ").push_bind(from_time(until));
+        query.push(" AND ts_us < ").push_bind(micros(until));
     }
-    query.push(match order {
-        IndexOrder::NewestFirst => " ORDER BY last_ms DESC",
-        IndexOrder::OldestFirst => " ORDER BY first_ms",
-    });
+    if let Some(invocation) = filter.invocation {
+        let id = invocation.as_bytes().to_vec();
+        query.push(" AND invocation = ").push_bind(id);
+    }
+    query.push(" ORDER BY ts_us DESC, record.segment DESC, first_byte DESC LIMIT ");
+    query.push_bind(i64::try_from(count).unwrap_or(i64::MAX));
     query
-}
-
-fn block_of(row: &SqliteRow) -> Result<Block, sqlx::Error> {
-    let number = |column| row.try_get::<i64, _>(column);
-    let time = |column| row.try_get::<Option<i64>, _>(column);
-    let times = time("first_ms")?.zip(time("last_ms")?);
-    Ok(Block {
-        chain: row.try_get("chain")?,
-        segment: number("segment")?.cast_unsigned(),
-        start: number("first_byte")?.cast_unsigned(),
-        end: number("end_byte")?.cast_unsigned(),
-        times: times.map(|(first, last)| (to_time(first), to_time(last))),
-    })
 }

@@ -148,7 +148,8 @@ async fn a_full_disk_keeps_nobody_from_reading() {
         .expect("it opens");
     for (look, expect) in looks.iter().zip(&expected) {
         // There is something to be written.
-        let forget = sqlx::raw_sql("DELETE FROM audit_blocks").execute(&mut store);
+        let forget = sqlx::raw_sql("DELETE FROM audit_records; DELETE FROM audit_segments")
+            .execute(&mut store);
         forget.await.expect("it is done");
         let binary = env!("CARGO_BIN_EXE_tollbridge");
         let full = format!("trap '' XFSZ; ulimit -f 0; exec {binary} {look}");

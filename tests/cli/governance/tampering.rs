@@ -171,7 +171,7 @@ async fn records_are_verified_without_the_index() {
     let mut store = sqlx::SqliteConnection::connect(&url)
         .await
         .expect("a store");
-    let drop = sqlx::raw_sql("DROP TABLE audit_blocks")
+    let drop = sqlx::raw_sql("DROP TABLE audit_segments")
         .execute(&mut store)
         .await;
     drop.expect("dropped");

@@ -1,0 +1,594 @@
+//! The way of a line to the file: whoever has one puts it into the queue; one thread takes all that is
+//! queued, writes it with one call, and tells who waits.
+//!
+//! Nothing else writes, so that a slow disk holds up whoever waits for it and no worker of the
+//! runtime. Another thread syncs what is written, since that takes as long as the disk likes: one
+//! `fdatasync` serves all lines written before it. The writer is woken only when it sleeps, and once
+//! for all calls that are ready at that moment.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt, io,
+    pin::pin,
+    sync::{
+        Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::{sync::oneshot, task::yield_now};
+use uuid::Uuid;
+
+use super::{
+    AuditError, Refusals,
+    line::{Event, Opened, Record},
+    seal::Link,
+    sink::Sink,
+    writer::{Health, Writer},
+};
+use crate::{config::Durability, lock::lock, money::Micros, names::InvocationId};
+
+/// How long a line may wait for its sync to begin with the durability `process`: half of the
+/// promised 100 ms, the other half is for the disk.
+pub const SYNC_DELAY: Duration = Duration::from_millis(50);
+
+/// Bytes of lines that are queued; then calls are refused, and further lines about refused calls and
+/// events are given up and counted. Records of opened calls are always taken: there are no more of
+/// them than calls in flight.
+pub const QUEUE_BYTES_MAX: usize = 16 << 20;
+
+/// A line that is to be written.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) at: Timestamp,
+    /// Without its seal.
+    pub(super) line: Vec<u8>,
+    pub(super) about: About,
+    pub(super) fallback: Fallback,
+    /// Whether whoever waits does so until the disk has it.
+    is_durable: bool,
+    reply: Option<Reply>,
+}
+
+/// What a line means for the sums of its chain.
+#[derive(Debug)]
+pub(super) enum About {
+    /// A call is over.
+    Call {
+        id: InvocationId,
+        price: Micros,
+        accounts: Vec<String>,
+    },
+    /// Nothing.
+    Event,
+    /// A call begins.
+    Opened(InvocationId),
+}
+
+/// What becomes of a line that cannot be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fallback {
+    /// It is nowhere, and who waits is told so.
+    Discard,
+    /// It waits in memory until it can be written.
+    Keep,
+    /// The same while there is room, else it is counted.
+    KeepIfRoom,
+}
+
+type Reply = oneshot::Sender<Result<(), AuditError>>;
+
+impl Queued {
+    pub(super) fn new(at: Timestamp, line: Vec<u8>, fallback: Fallback) -> Self {
+        Self {
+            at,
+            line,
+            about: About::Event,
+            fallback,
+            is_durable: false,
+            reply: None,
+        }
+    }
+
+    pub(super) fn event(event: &Event<'_>) -> Self {
+        Self::new(event.ts, event.line(), Fallback::KeepIfRoom)
+    }
+
+    pub(super) fn refusals(refusals: &Refusals<'_>) -> Self {
+        Self::new(refusals.until, refusals.line(), Fallback::KeepIfRoom)
+    }
+
+    pub(super) fn opened(opened: &Opened<'_>) -> Self {
+        Self {
+            about: About::Opened(opened.id),
+            ..Self::new(opened.ts, opened.line(), Fallback::Discard)
+        }
+    }
+
+    pub(super) fn record(record: &Record<'_>) -> Self {
+        let accounts = record.accounts.iter();
+        Self {
+            about: About::Call {
+                id: record.id,
+                price: record.price,
+                accounts: accounts.map(ToString::to_string).collect(),
+            },
+            ..Self::new(record.ts, record.line(), Fallback::KeepIfRoom)
+        }
+    }
+
+    /// The same for somebody who waits until the disk has it.
+    pub(super) fn durable(self) -> Self {
+        Self {
+            is_durable: true,
+            ..self
+        }
+    }
+}
+
+/// What became of lines that were written together.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// How many are with the operating system, from the first on, but for those that are discarded on
+    /// a disk that is not to be trusted.
+    pub(super) written: usize,
+    /// What the system said of the first that is not, unless earlier ones were in the way.
+    pub(super) refused: Option<Arc<io::Error>>,
+}
+
+impl Outcome {
+    /// What who waits for the line at this place is told.
+    fn of(&self, line: usize, fallback: Fallback, writer: &Writer) -> Result<(), AuditError> {
+        let is_discarded = fallback == Fallback::Discard;
+        let refused = self.refused.clone().filter(|_| is_discarded);
+        match (refused, writer.broken.clone()) {
+            (_, Some(source)) if is_discarded => Err(AuditError::Sync { source }),
+            _ if line < self.written => Ok(()),
+            (Some(source), _) => Err(AuditError::Write { source }),
+            (None, _) => Err(writer.health().pending()),
+        }
+    }
+}
+
+/// What a log and its threads share.
+pub(super) struct Shared {
+    queue: Mutex<Queue>,
+    /// Whether the thread that writes waits to be woken. It is set with the queue locked.
+    asleep: AtomicBool,
+    wake: Condvar,
+    /// Wakes the thread that syncs.
+    wake_sync: Condvar,
+    durability: Durability,
+}
+
+type EndRecord = fn(Opened<'static>, Timestamp) -> Record<'static>;
+
+#[derive(Default)]
+struct Queue {
+    lines: Vec<Queued>,
+    bytes: usize,
+    /// Lines given up since the writer last came.
+    lost: u64,
+    /// Calls that were opened, of which there is no record yet.
+    open: HashSet<Uuid, foldhash::fast::RandomState>,
+    end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
+    /// Whether the writer has lines that it took.
+    is_writing: bool,
+    /// The chain takes no further line.
+    closed: bool,
+    stopping: bool,
+    /// As the writer left it.
+    health: Health,
+    /// The number of the last line written.
+    written: u64,
+    /// What was written and the disk does not have yet, up to this number.
+    unsynced: Option<(Arc<dyn Sink>, u64)>,
+    /// The number of the last line that the disk has.
+    synced: u64,
+    /// Whether something was synced since the writer last came.
+    is_newly_synced: bool,
+    /// Why the disk is not to be trusted.
+    broken: Option<Arc<io::Error>>,
+    /// Who waits for the disk to have the line of this number.
+    waiting: VecDeque<(u64, Reply)>,
+    sync_stopping: bool,
+}
+
+/// What the writer is to do.
+#[derive(Default)]
+struct Turn {
+    lines: Vec<Queued>,
+    replies: Vec<(Option<Reply>, Fallback, bool)>,
+    end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
+    /// Whether to look if the file is still there.
+    look: bool,
+    stopping: bool,
+}
+
+impl Shared {
+    pub(super) fn new(writer: &Writer, durability: Durability) -> Self {
+        let queue = Queue {
+            health: writer.health(),
+            written: writer.seq(),
+            unsynced: Some((writer.sink(), writer.seq())),
+            ..Queue::default()
+        };
+        Self {
+            queue: Mutex::new(queue),
+            asleep: AtomicBool::new(false),
+            wake: Condvar::new(),
+            wake_sync: Condvar::new(),
+            durability,
+        }
+    }
+
+    /// Takes a line; the writer is woken when its [`Kept`] is asked or dropped.
+    pub(super) fn put(&self, mut line: Queued) -> Kept<'_> {
+        let (reply, waits) = oneshot::channel();
+        line.reply = Some(reply);
+        let mut queue = self.queue();
+        if queue.closed {
+            return Kept(Wait::Never(AuditError::Closed));
+        }
+        match &line.about {
+            About::Call { id, .. } if queue.open.remove(&id.0) => line.fallback = Fallback::Keep,
+            About::Opened(id) => drop(queue.open.insert(id.0)),
+            About::Call { .. } | About::Event => {}
+        }
+        let bytes = queue.bytes + line.line.len();
+        if bytes > QUEUE_BYTES_MAX && line.fallback != Fallback::Keep {
+            queue.lost += u64::from(line.fallback == Fallback::KeepIfRoom);
+            let mut health = queue.health.clone();
+            health.waiting += queue.lines.len();
+            return Kept(Wait::Never(health.pending()));
+        }
+        queue.bytes = bytes;
+        queue.lines.push(line);
+        drop(queue);
+        Kept(Wait::For(Line {
+            shared: self,
+            is_told: false,
+            waits,
+        }))
+    }
+
+    /// Ends the chain with the records that `record` makes of calls that are still open. It blocks.
+    pub(super) fn end(&self, record: EndRecord) -> Result<(), AuditError> {
+        let (reply, ended) = mpsc::sync_channel(1);
+        self.queue().end = Some((record, reply));
+        self.wake();
+        ended.recv().unwrap_or(Err(AuditError::Closed))
+    }
+
+    /// Whether anything may be opened.
+    pub(super) fn ready(&self) -> Result<(), AuditError> {
+        let queue = self.queue();
+        if queue.closed {
+            return Err(AuditError::Closed);
+        }
+        queue.trusted()?;
+        queue.health.ready()
+    }
+
+    /// Whether the disk can be trusted.
+    pub(super) fn trusted(&self) -> Result<(), AuditError> {
+        self.queue().trusted()
+    }
+
+    /// Lines that were given up, of which the log does not know yet.
+    pub(super) fn lost(&self) -> u64 {
+        let queue = self.queue();
+        queue.health.lost + queue.lost
+    }
+
+    /// The last signed place of the chain that the log was told of.
+    pub(super) fn head(&self) -> Option<Link> {
+        self.queue().health.head
+    }
+
+    /// Whether the disk has every line that was put.
+    pub(super) fn is_synced(&self) -> bool {
+        let queue = self.queue();
+        queue.lines.is_empty() && !queue.is_writing && queue.synced >= queue.written
+    }
+
+    pub(super) fn start(self: &Arc<Self>, writer: Writer) -> io::Result<Threads> {
+        let (write, sync) = (Arc::clone(self), Arc::clone(self));
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        Ok(Threads {
+            sync: named("audit-sync").spawn(move || sync.sync())?,
+            write: named("audit").spawn(move || write.write(writer))?,
+        })
+    }
+
+    /// Ends the threads, once all that is queued is written and synced as far as that can be.
+    pub(super) fn stop(&self, threads: Threads) {
+        self.queue().stopping = true;
+        self.wake();
+        drop(threads.write.join());
+        self.queue().sync_stopping = true;
+        self.wake_sync.notify_one();
+        drop(threads.sync.join());
+    }
+
+    /// Wakes the writer if it sleeps. Whoever has put something before finds it asleep or finds that
+    /// it will look once more: it goes to sleep with the queue locked.
+    fn wake(&self) {
+        if self.asleep.load(Ordering::Acquire) && self.asleep.swap(false, Ordering::AcqRel) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn write(&self, mut writer: Writer) {
+        let mut turn = Turn::default();
+        loop {
+            self.next(&mut writer, &mut turn);
+            if turn.look {
+                writer.look();
+            }
+            let take = |line: &mut Queued| (line.reply.take(), line.fallback, line.is_durable);
+            turn.replies.extend(turn.lines.iter_mut().map(take));
+            let outcome = writer.write(&mut turn.lines);
+            self.publish(&writer, &outcome, &mut turn.replies);
+            if let Some((record, reply)) = turn.end.take() {
+                let ended = writer.end(record);
+                let is_over = ended.is_ok();
+                self.queue().close(is_over);
+                self.publish(&writer, &outcome, &mut turn.replies);
+                // Whoever is gone does not mind.
+                drop(reply.send(ended));
+                if is_over {
+                    return;
+                }
+            }
+            if turn.stopping {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to do.
+    fn next(&self, writer: &mut Writer, turn: &mut Turn) {
+        let mut queue = self.queue();
+        let pause = writer.next_try();
+        while !queue.has_work() {
+            self.asleep.store(true, Ordering::Release);
+            let Some(pause) = pause else {
+                queue = unpoisoned(self.wake.wait(queue));
+                continue;
+            };
+            let (left, waited) = unpoisoned(self.wake.wait_timeout(queue, pause));
+            queue = left;
+            if waited.timed_out() {
+                break;
+            }
+        }
+        self.asleep.store(false, Ordering::Release);
+        let is_first = !queue.lines.is_empty() && queue.synced >= queue.written;
+        // Nothing follows an end.
+        turn.look = queue.is_newly_synced || is_first;
+        queue.is_newly_synced = false;
+        std::mem::swap(&mut turn.lines, &mut queue.lines);
+        queue.bytes = 0;
+        queue.is_writing = true;
+        turn.end = queue.end.take();
+        turn.look |= turn.end.is_some();
+        turn.stopping = queue.stopping;
+        writer.give_up(std::mem::take(&mut queue.lost));
+        if let Some(source) = &queue.broken {
+            writer.distrust(Arc::clone(source));
+        }
+    }
+
+    /// Says what became of lines, to those who wait as well.
+    fn publish(
+        &self,
+        writer: &Writer,
+        outcome: &Outcome,
+        replies: &mut Vec<(Option<Reply>, Fallback, bool)>,
+    ) {
+        let mut queue = self.queue();
+        queue.health = writer.health();
+        queue.is_writing = false;
+        if queue.broken.is_none() {
+            queue.broken.clone_from(&writer.broken);
+        }
+        let (seq, was_idle) = (writer.seq(), queue.unsynced.is_none());
+        let mut wakes = false;
+        if seq > queue.written {
+            queue.written = seq;
+            queue.unsynced = Some((writer.sink(), seq));
+            wakes = was_idle;
+        }
+        let is_disk = self.durability == Durability::Disk;
+        let mut told = Vec::with_capacity(replies.len());
+        for (n, (reply, fallback, is_durable)) in replies.drain(..).enumerate() {
+            let Some(reply) = reply else { continue };
+            let kept = outcome.of(n, fallback, writer);
+            if kept.is_ok() && (is_durable || is_disk) {
+                queue.waiting.push_back((seq, reply));
+                wakes = true;
+            } else {
+                told.push((reply, kept));
+            }
+        }
+        queue.tell_synced();
+        drop(queue);
+        if wakes {
+            self.wake_sync.notify_one();
+        }
+        for (reply, kept) in told {
+            // Whoever gave up does not mind.
+            drop(reply.send(kept));
+        }
+    }
+
+    /// Syncs what is written, and tells who waits for that.
+    fn sync(&self) {
+        let mut queue = self.queue();
+        loop {
+            let idle = |queue: &mut Queue| queue.unsynced.is_none() && !queue.sync_stopping;
+            queue = unpoisoned(self.wake_sync.wait_while(queue, idle));
+            let gathers = |queue: &mut Queue| queue.waiting.is_empty() && !queue.sync_stopping;
+            let waited = self
+                .wake_sync
+                .wait_timeout_while(queue, SYNC_DELAY, gathers);
+            queue = unpoisoned(waited).0;
+            let Some((sink, seq)) = queue.unsynced.take() else {
+                return;
+            };
+            drop(queue);
+            let done = sink.sync();
+            queue = self.queue();
+            if let Err(error) = done {
+                queue.broken.get_or_insert_with(|| Arc::new(error));
+            }
+            queue.synced = queue.synced.max(seq);
+            queue.is_newly_synced = true;
+            queue.tell_synced();
+            self.wake();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+}
+
+impl Queue {
+    fn has_work(&self) -> bool {
+        !self.lines.is_empty() || self.end.is_some() || self.is_newly_synced || self.stopping
+    }
+
+    fn trusted(&self) -> Result<(), AuditError> {
+        let broken = self.broken.clone();
+        broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
+    }
+
+    /// Tells those whose lines the disk has, or may not have.
+    fn tell_synced(&mut self) {
+        while let Some((_, reply)) = self
+            .waiting
+            .pop_front_if(|(seq, _)| *seq <= self.synced || self.broken.is_some())
+        {
+            let broken = self.broken.clone();
+            drop(reply.send(broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))));
+        }
+    }
+
+    /// Takes no further line once the chain `is_over`; who waits for one that came late is told so.
+    fn close(&mut self, is_over: bool) {
+        if is_over {
+            self.closed = true;
+            self.lines.clear();
+        }
+    }
+}
+
+/// What was waited for, also after a panic of another holder, as [`lock`] does.
+fn unpoisoned<T>(waited: LockResult<T>) -> T {
+    waited.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The threads of a log.
+#[derive(Debug)]
+pub(super) struct Threads {
+    write: thread::JoinHandle<()>,
+    sync: thread::JoinHandle<()>,
+}
+
+/// Says when a line is kept as `audit.durability` asks.
+#[must_use = "nothing may leave before the line is kept"]
+pub struct Kept<'a>(Wait<'a>);
+
+enum Wait<'a> {
+    For(Line<'a>),
+    Never(AuditError),
+    Now,
+}
+
+/// A line on its way. The writer is told of it at the latest when nobody waits for it any more.
+struct Line<'a> {
+    shared: &'a Shared,
+    is_told: bool,
+    waits: oneshot::Receiver<Result<(), AuditError>>,
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        self.tell();
+    }
+}
+
+impl Line<'_> {
+    fn tell(&mut self) {
+        if !std::mem::replace(&mut self.is_told, true) {
+            self.shared.wake();
+        }
+    }
+}
+
+impl fmt::Debug for Kept<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Wait::For(line) => f.debug_tuple("Kept").field(&line.waits).finish(),
+            Wait::Never(error) => f.debug_tuple("Kept").field(error).finish(),
+            Wait::Now => f.write_str("Kept"),
+        }
+    }
+}
+
+impl Kept<'_> {
+    pub(super) fn now() -> Self {
+        Self(Wait::Now)
+    }
+
+    /// Whether the line is kept; blocks until that is known.
+    #[cfg(test)]
+    pub(super) fn is_written(self) -> bool {
+        self.wait().is_ok()
+    }
+
+    /// As [`Kept::kept`], on a thread that may block.
+    pub(super) fn wait(self) -> Result<(), AuditError> {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let mut kept = pin!(self.kept());
+        loop {
+            match kept.as_mut().poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(kept) => return kept,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+
+    /// Returns when the line is kept: with the durability `process` once it is written, with `disk`
+    /// after it was synced. Giving up waiting changes nothing.
+    ///
+    /// # Errors
+    /// When the line waits in memory, or the disk did not take it.
+    pub async fn kept(self) -> Result<(), AuditError> {
+        match self.0 {
+            Wait::Never(error) => Err(error),
+            Wait::Now => Ok(()),
+            Wait::For(mut line) => {
+                // Calls that are ready put theirs, so that they share the waking and the write.
+                yield_now().await;
+                line.tell();
+                (&mut line.waits).await.unwrap_or(Err(AuditError::Closed))
+            }
+        }
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

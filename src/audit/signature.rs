@@ -1,0 +1,119 @@
+//! Signatures over places of chains: whoever can write the files can make hashes that fit, but no
+//! signature without the key.
+//!
+//! A signature (Ed25519) is over the chain, the number of the line and its hash, and so over every line
+//! before it; it stands after the hash of the line. The first line of each segment has one, the last
+//! line of a chain, and lines `checkpoint` between them.
+
+use std::{fmt, path::Path, str::FromStr};
+
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+
+use super::{
+    AuditError, ChainId,
+    seal::{Link, digit, hex},
+};
+use crate::key_file::FileKey;
+
+/// Bytes of a signature.
+pub(super) const SIGNATURE_BYTES: usize = 64;
+
+/// Sets our signatures apart from others that are made with the same key.
+const CONTEXT: &[u8] = b"tollbridge audit v1\0";
+
+/// What the lines of this data directory are signed with.
+pub(super) struct SigningKey(Ed25519KeyPair);
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SigningKey({})", self.public())
+    }
+}
+
+impl SigningKey {
+    /// The key of the log in `log_dir`, which is made where there is none.
+    pub(super) fn of(log_dir: &Path) -> Result<Self, AuditError> {
+        let key = FileKey::read_or_create(&key_file(log_dir))?;
+        Ok(Self::new(key.expose()))
+    }
+
+    #[expect(clippy::expect_used, reason = "a seed has 32 bytes")]
+    pub(super) fn new(seed: &[u8; 32]) -> Self {
+        Self(Ed25519KeyPair::from_seed_unchecked(seed).expect("any 32 bytes will do"))
+    }
+
+    /// Its public half.
+    pub(super) fn public(&self) -> PublicKey {
+        let mut key = [0; 32];
+        key.copy_from_slice(self.0.public_key().as_ref());
+        PublicKey(key)
+    }
+
+    pub(super) fn sign(&self, chain: ChainId, link: Link) -> [u8; SIGNATURE_BYTES] {
+        let mut signature = [0; SIGNATURE_BYTES];
+        let made = self.0.sign(&message(chain, link));
+        signature.copy_from_slice(made.as_ref());
+        signature
+    }
+}
+
+/// The key that signatures are checked with: 64 hex digits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PublicKey([u8; 32]);
+
+impl PublicKey {
+    /// The key of the log in `log_dir`, where it has one.
+    ///
+    /// # Errors
+    /// When the file of the key cannot be used.
+    pub fn of(log_dir: &Path) -> Result<Option<Self>, AuditError> {
+        let key = FileKey::read(&key_file(log_dir))?;
+        Ok(key.map(|key| SigningKey::new(key.expose()).public()))
+    }
+
+    pub(super) fn has_signed(&self, chain: ChainId, link: Link, signature: &[u8]) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, self.0);
+        key.verify(&message(chain, link), signature).is_ok()
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        hex(&self.0).try_for_each(|digit| fmt::Write::write_char(f, char::from(digit)))
+    }
+}
+
+impl FromStr for PublicKey {
+    type Err = InvalidPublicKey;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPublicKey> {
+        bytes(text.as_bytes()).map(Self).ok_or(InvalidPublicKey)
+    }
+}
+
+/// A text that is no public key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a public key is 64 hex digits, as `audit public-key` prints it")]
+pub struct InvalidPublicKey;
+
+/// The bytes that hex digits stand for.
+pub(super) fn bytes<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    if hex.len() != 2 * N {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// Beside the log and not in it: files of the log may go elsewhere.
+fn key_file(log_dir: &Path) -> std::path::PathBuf {
+    log_dir.with_extension("key")
+}
+
+fn message(chain: ChainId, link: Link) -> Vec<u8> {
+    let seq = link.seq.to_be_bytes();
+    [CONTEXT, chain.as_bytes(), &seq, link.hash.as_bytes()].concat()
+}

@@ -23,10 +23,12 @@ mod latest;
 mod line;
 mod query;
 mod queue;
+mod ration;
 mod reader;
 mod recover;
 mod refusals;
 mod retire;
+mod room;
 mod seal;
 mod shortened;
 mod signature;
@@ -58,6 +60,7 @@ pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
 pub use refusals::Refusals;
 pub use retire::Retired;
+pub use room::Room;
 pub use seal::{Hash, InvalidHash};
 pub use shortened::{Shortened, acknowledge, shortened_chains};
 pub use signature::{InvalidPublicKey, PublicKey};
@@ -71,6 +74,12 @@ use seal::Link;
 use signature::SigningKey;
 use sink::{Directory, Place};
 use writer::Writer;
+
+/// Of so many segments at least the log has one that may go, where only so much is kept.
+const SEGMENTS_MIN: u64 = 8;
+
+/// Size that every segment may have.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
 /// The chain of this process, open for writing.
 ///
@@ -148,7 +157,14 @@ impl Log {
             source: Arc::new(error),
         };
         let writer = match Writer::begin(chain, place, key) {
-            Ok(writer) => writer,
+            Ok(mut writer) => {
+                writer.room = Room::look(directory, config.quota)?;
+                let part = config
+                    .retention_size
+                    .map_or(u64::MAX, |size| size / SEGMENTS_MIN);
+                writer.segment_bytes_max = part.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+                writer
+            }
             Err(source) => {
                 drop(owned.end());
                 return Err(cannot(source));
@@ -170,12 +186,14 @@ impl Log {
     }
 
     /// Takes from `config` what may change while the chain is written: whether arguments are
-    /// recorded, and how long records are kept.
+    /// recorded, and how long and how many records are kept.
     pub fn rewrite(&self, config: config::Audit) {
         let known = **self.config.load();
         self.config.store(Arc::new(config::Audit {
             arguments: config.arguments,
             retention: config.retention,
+            retention_size: config.retention_size,
+            quota: config.quota,
             ..known
         }));
     }
@@ -268,8 +286,42 @@ impl Log {
         Some((seq, hash))
     }
 
+    /// What room there is for the log; as much as anybody wants where there is none.
+    pub fn room(&self) -> Room {
+        let open = self.open.as_ref();
+        open.map_or_else(Room::default, |open| open.shared.room())
+    }
+
+    /// Looks how much room there is: others write to the directory too, and to its disk. It says so when
+    /// there has become little.
+    ///
+    /// It reads the directory; call it where blocking is allowed, every few seconds.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn look_for_room(&self) -> Result<(), AuditError> {
+        let Some(open) = &self.open else {
+            return Ok(());
+        };
+        let room = Room::look(&open.directory, self.config.load().quota)?;
+        match room.warning() {
+            Some(warning) if !open.shared.room().is_low() => tracing::warn!("{warning}"),
+            None if open.shared.room().is_low() => tracing::info!("the audit has room again"),
+            Some(_) | None => {}
+        }
+        open.shared.set_room(room);
+        Ok(())
+    }
+
+    /// Whether the log takes more than `audit.retention_size`.
+    pub fn is_too_large(&self) -> bool {
+        let size = self.config.load().retention_size;
+        size.is_some_and(|size| self.room().used > size)
+    }
+
     /// Removes whole segments of this and other chains in which everything is older than
-    /// `audit.retention`, if that is set.
+    /// `audit.retention`, if that is set, and then the oldest until no more is there than
+    /// `audit.retention_size`.
     ///
     /// It reads and removes files; call it where blocking is allowed, once in a while.
     ///
@@ -277,11 +329,19 @@ impl Log {
     /// When the log cannot be written or files cannot be read or removed. What was removed until
     /// then is vouched for.
     pub fn retire(&self, now: Timestamp) -> Result<Vec<Retired>, AuditError> {
-        let (Some(open), Some(retention)) = (&self.open, self.config.load().retention) else {
+        let Some(open) = &self.open else {
             return Ok(Vec::new());
         };
-        let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
-        retire::retire(open, oldest)
+        let config = **self.config.load();
+        let mut retired = Vec::new();
+        if let Some(retention) = config.retention {
+            let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
+            retired = retire::retire(open, oldest)?;
+        }
+        if let Some(size) = config.retention_size {
+            retired.extend(retire::retire_to(open, size)?);
+        }
+        Ok(retired)
     }
 
     /// Ends the chain: calls that are still open are recorded as interrupted, then everything is

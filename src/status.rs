@@ -160,6 +160,8 @@ pub struct Governed {
     pub counts: governance::Counts,
     /// The chain of the audit that is written; `null` when there is none.
     pub audit_chain: Option<String>,
+    /// That there is little room for the audit; `null` while there is enough.
+    pub audit_warning: Option<String>,
     /// Why no call can be recorded; `null` while the audit can be written.
     pub audit_error: Option<String>,
     /// Records lost because the disk was full for long.
@@ -350,6 +352,11 @@ impl Status {
         }
     }
 
+    /// Whether there is little room for the audit: calls are still served.
+    pub fn is_low(&self) -> bool {
+        self.proxy.governance().audit().room().is_low()
+    }
+
     /// What keeps calls from being served, if anything does.
     fn blocked(&self) -> Result<(), NotReady> {
         if self.draining.is_cancelled() {
@@ -500,6 +507,7 @@ impl Status {
         Governed {
             counts: governance.counts(),
             audit_chain: audit.chain().map(|chain| chain.to_string()),
+            audit_warning: audit.room().warning(),
             audit_error: audit.ready().err().map(|error| error.to_string()),
             audit_lost: audit.lost(),
             budget_error: governance.budgets().and_then(Budgets::failure),

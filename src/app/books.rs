@@ -41,6 +41,8 @@ const REREAD: Duration = Duration::from_secs(10);
 const EXPIRY: Duration = Duration::from_secs(60);
 /// Rows of the store that are told of one by one when they are found refused.
 const REFUSED_TOLD: usize = 20;
+/// How often it is looked how much room there is for the audit.
+const LOOK: Duration = Duration::from_secs(5);
 /// How often old segments of the audit are looked for.
 const RETIRE: Duration = Duration::from_secs(3600);
 
@@ -269,6 +271,7 @@ impl Keeper {
         let mut follow = tokio::time::interval(FOLLOW);
         let mut touch = tokio::time::interval(TOUCH);
         let mut reread = tokio::time::interval(REREAD);
+        let mut look = tokio::time::interval(LOOK);
         let mut retire = tokio::time::interval(RETIRE);
         loop {
             tokio::select! {
@@ -277,6 +280,9 @@ impl Keeper {
                 },
                 _ = touch.tick() => self.touch().await,
                 _ = reread.tick() => warn("agents cannot be read", self.reread().await),
+                _ = look.tick() => if self.look_for_room().await {
+                    retire.reset_immediately();
+                },
                 _ = retire.tick() => self.retire().await,
                 () = tasks.stop_token().cancelled() => break,
             }
@@ -325,6 +331,16 @@ impl Keeper {
                 .write(&*store.keys, clock::now());
             warn("uses of keys are not noted", written.await);
         }
+    }
+
+    /// Looks how much room there is for the audit; whether it takes more than it is to keep.
+    async fn look_for_room(&self) -> bool {
+        let audit = Arc::clone(&self.books.audit);
+        let looked = spawn_blocking(move || audit.look_for_room()).await;
+        if let Ok(looked) = looked {
+            warn("the room for the audit is not known", looked);
+        }
+        self.books.audit.is_too_large()
     }
 
     /// Removes what the audit no longer has to keep.

@@ -49,6 +49,14 @@ pub enum AuditError {
         /// What the system said of the last attempt.
         source: Option<Arc<io::Error>>,
     },
+    /// The log has taken all that it may take; no call may be opened. The operator raises `audit.quota`, or
+    /// lets less be kept.
+    #[error("the audit has used up its quota of {} MiB: raise `audit.quota`, or lower `audit.retention` or \
+             `audit.retention_size`", quota >> 20)]
+    Quota {
+        /// What it may take, bytes.
+        quota: u64,
+    },
     /// A file cannot be read, moved or removed. The operator mends its permissions.
     #[error("{}: {source}", path.display())]
     File {
@@ -83,6 +91,7 @@ impl AuditError {
             | Self::Export { .. }
             | Self::File { .. }
             | Self::Key(_)
+            | Self::Quota { .. }
             | Self::Line { .. } => false,
         }
     }

@@ -21,12 +21,16 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::{sync::oneshot, task::yield_now};
+use tokio::{
+    sync::oneshot,
+    task::{unconstrained, yield_now},
+};
 use uuid::Uuid;
 
 use super::{
     AuditError, Refusals,
     line::{Event, Opened, Record},
+    room::Room,
     seal::Link,
     sink::Sink,
     writer::{Health, Writer},
@@ -122,6 +126,14 @@ impl Queued {
         }
     }
 
+    /// Tells who waits for the line.
+    pub(super) fn reply(&mut self, kept: Result<(), AuditError>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever gave up does not mind.
+            drop(reply.send(kept));
+        }
+    }
+
     /// The same for somebody who waits until the disk has it.
     pub(super) fn durable(self) -> Self {
         Self {
@@ -169,6 +181,10 @@ pub(super) struct Shared {
 type EndRecord = fn(Opened<'static>, Timestamp) -> Record<'static>;
 
 #[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are told by different threads, and no two of them are one state"
+)]
 struct Queue {
     lines: Vec<Queued>,
     bytes: usize,
@@ -184,6 +200,8 @@ struct Queue {
     stopping: bool,
     /// As the writer left it.
     health: Health,
+    /// What somebody found who looked.
+    new_room: Option<Room>,
     /// The number of the last line written.
     written: u64,
     /// What was written and the disk does not have yet, up to this number.
@@ -247,12 +265,14 @@ impl Shared {
             health.waiting += queue.lines.len();
             return Kept(Wait::Never(health.pending()));
         }
+        let is_needed = matches!(line.about, About::Call { .. });
         queue.bytes = bytes;
         queue.lines.push(line);
         drop(queue);
         Kept(Wait::For(Line {
             shared: self,
             is_told: false,
+            is_needed,
             waits,
         }))
     }
@@ -289,6 +309,18 @@ impl Shared {
     /// The last signed place of the chain that the log was told of.
     pub(super) fn head(&self) -> Option<Link> {
         self.queue().health.head
+    }
+
+    /// What room there is.
+    pub(super) fn room(&self) -> Room {
+        self.queue().health.room
+    }
+
+    /// Lets the writer know what room there is.
+    pub(super) fn set_room(&self, room: Room) {
+        let mut queue = self.queue();
+        queue.new_room = Some(room);
+        queue.health.room = room;
     }
 
     /// Whether the disk has every line that was put.
@@ -331,6 +363,7 @@ impl Shared {
             if turn.look {
                 writer.look();
             }
+            writer.ration(&mut turn.lines, turn.stopping);
             let take = |line: &mut Queued| (line.reply.take(), line.fallback, line.is_durable);
             turn.replies.extend(turn.lines.iter_mut().map(take));
             let outcome = writer.write(&mut turn.lines);
@@ -380,6 +413,9 @@ impl Shared {
         turn.look |= turn.end.is_some();
         turn.stopping = queue.stopping;
         writer.give_up(std::mem::take(&mut queue.lost));
+        if let Some(room) = queue.new_room.take() {
+            writer.room = room;
+        }
         if let Some(source) = &queue.broken {
             writer.distrust(Arc::clone(source));
         }
@@ -516,12 +552,20 @@ enum Wait<'a> {
 struct Line<'a> {
     shared: &'a Shared,
     is_told: bool,
+    /// Whether what follows must not come before the line, which is the record of a call.
+    is_needed: bool,
     waits: oneshot::Receiver<Result<(), AuditError>>,
 }
 
+/// Whoever gives up waiting for the record of a call, which happens when the runtime ends, still waits:
+/// what the call held of budgets is given back after this.
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         self.tell();
+        if self.is_needed {
+            // What came of it nobody wants to know.
+            drop(block_on(&mut self.waits));
+        }
     }
 }
 
@@ -550,20 +594,14 @@ impl Kept<'_> {
 
     /// Whether the line is kept; blocks until that is known.
     #[cfg(test)]
+    #[expect(clippy::wrong_self_convention, reason = "waiting uses it up")]
     pub(super) fn is_written(self) -> bool {
         self.wait().is_ok()
     }
 
     /// As [`Kept::kept`], on a thread that may block.
     pub(super) fn wait(self) -> Result<(), AuditError> {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut kept = pin!(self.kept());
-        loop {
-            match kept.as_mut().poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(kept) => return kept,
-                Poll::Pending => thread::park(),
-            }
-        }
+        block_on(self.told())
     }
 
     /// Returns when the line is kept: with the durability `process` once it is written, with `disk`
@@ -572,15 +610,36 @@ impl Kept<'_> {
     /// # Errors
     /// When the line waits in memory, or the disk did not take it.
     pub async fn kept(self) -> Result<(), AuditError> {
+        if matches!(self.0, Wait::For(_)) {
+            // Calls that are ready put theirs, so that they share the waking and the write.
+            yield_now().await;
+        }
+        self.told().await
+    }
+
+    async fn told(self) -> Result<(), AuditError> {
         match self.0 {
             Wait::Never(error) => Err(error),
             Wait::Now => Ok(()),
             Wait::For(mut line) => {
-                // Calls that are ready put theirs, so that they share the waking and the write.
-                yield_now().await;
                 line.tell();
-                (&mut line.waits).await.unwrap_or(Err(AuditError::Closed))
+                let kept = (&mut line.waits).await;
+                line.is_needed = false;
+                kept.unwrap_or(Err(AuditError::Closed))
             }
+        }
+    }
+}
+
+/// Waits for `future` on a thread that may block.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    // Whatever the task has done before in its turn: nobody else runs here.
+    let mut future = pin!(unconstrained(future));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
         }
     }
 }

@@ -95,6 +95,11 @@ pub fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditErr
 /// # Errors
 /// When the directory cannot be listed.
 pub fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
+    // Where there is nothing to sign no key is made.
+    if files::list(directory)?.is_empty() {
+        remove_stray_locks(directory)?;
+        return Ok(Vec::new());
+    }
     recover_with(directory, &Arc::new(SigningKey::of(directory)?))
 }
 

@@ -1,11 +1,16 @@
-//! Removing what is older than the log keeps.
+//! Removing what is older, or more, than the log keeps.
 //!
 //! Whole segments go, oldest first, and only after a line `retired` in our own chain says where the
 //! rest of their chain begins: the chain stays verifiable at every moment. The segment that a chain
 //! is being written to stays, as does one that does not fit what follows it, unless that says itself
 //! that lines before it were lost.
 
-use std::{collections::BTreeMap, fs, io, ops::Range, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    ops::Range,
+    path::Path,
+};
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -73,17 +78,49 @@ pub(super) fn retire(open: &Open, oldest: Timestamp) -> Result<Vec<Retired>, Aud
             is_ours: *chain == open.chain,
         };
         for old in of.older_than(oldest, segments)? {
-            for voucher in old.carried.iter().filter(|it| is_needed(it, &chains)) {
-                open.vouch(voucher)?;
-            }
-            open.vouch(&old.voucher)?;
-            remove(directory, &old.voucher)?;
-            removed.push(Retired {
-                chain: *chain,
-                segment: old.voucher.segment,
-                last_seq: old.voucher.link.seq,
-            });
+            removed.push(open.remove(&old, &chains)?);
         }
+    }
+    Ok(removed)
+}
+
+/// Removes the oldest segments until the log has no more than `size` bytes, as far as they may go.
+pub(super) fn retire_to(open: &Open, size: u64) -> Result<Vec<Retired>, AuditError> {
+    let directory = &open.directory;
+    let chains = files::list(directory)?;
+    let (mut all, mut total) = (Vec::new(), 0);
+    for (chain, segments) in &chains {
+        for (n, number) in segments.iter().enumerate() {
+            let path = files::segment(directory, *chain, *number);
+            let length = fs::metadata(path).map_or(0, |file| file.len());
+            total += length;
+            let segment = Segment::open_existing(directory, *chain, *number)?;
+            let begun = segment.map_or(Ok(None), |mut segment| segment.begun())?;
+            let next = segments.get(n + 1).copied();
+            all.push((begun, *chain, *number, next, length));
+        }
+    }
+    all.sort_unstable();
+    let (mut removed, mut stay) = (Vec::new(), BTreeSet::new());
+    for (_, id, number, next, length) in all {
+        if total <= size {
+            break;
+        }
+        let of = Chain {
+            directory,
+            id,
+            is_ours: id == open.chain,
+        };
+        // Of a chain only the beginning may go.
+        if stay.contains(&id) {
+            continue;
+        }
+        let Some(old) = of.old(number, next, Timestamp::MAX)? else {
+            stay.insert(id);
+            continue;
+        };
+        removed.push(open.remove(&old, &chains)?);
+        total -= length;
     }
     Ok(removed)
 }
@@ -95,6 +132,24 @@ fn is_needed(voucher: &Voucher, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
 }
 
 impl Open {
+    /// Removes a segment, once it is vouched for what follows it.
+    fn remove(
+        &self,
+        old: &Old,
+        chains: &BTreeMap<ChainId, Vec<u32>>,
+    ) -> Result<Retired, AuditError> {
+        for voucher in old.carried.iter().filter(|it| is_needed(it, chains)) {
+            self.vouch(voucher)?;
+        }
+        self.vouch(&old.voucher)?;
+        remove(&self.directory, &old.voucher)?;
+        Ok(Retired {
+            chain: old.voucher.chain,
+            segment: old.voucher.segment,
+            last_seq: old.voucher.link.seq,
+        })
+    }
+
     /// Returns when the disk says where the rest of the chain begins.
     fn vouch(&self, voucher: &Voucher) -> Result<(), AuditError> {
         let (mut made, now) = (Vec::new(), clock::now());

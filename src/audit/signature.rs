@@ -5,7 +5,11 @@
 //! before it; it stands after the hash of the line. The first line of each segment has one, the last
 //! line of a chain, and lines `checkpoint` between them.
 
-use std::{fmt, path::Path, str::FromStr};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
@@ -109,7 +113,7 @@ pub(super) fn bytes<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
 }
 
 /// Beside the log and not in it: files of the log may go elsewhere.
-fn key_file(log_dir: &Path) -> std::path::PathBuf {
+fn key_file(log_dir: &Path) -> PathBuf {
     log_dir.with_extension("key")
 }
 

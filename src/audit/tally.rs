@@ -132,6 +132,11 @@ impl Tally {
         self.open.remove(&id.0);
     }
 
+    /// Whether a call is open.
+    pub(super) fn is_open(&self, id: InvocationId) -> bool {
+        self.open.contains_key(&id.0)
+    }
+
     /// The calls that are open, in the order of opening; nothing when one cannot be read.
     pub(super) fn still_open(&self) -> Option<Vec<Opened<'static>>> {
         let parsed = self.in_order().into_iter().map(|members| {

@@ -36,10 +36,11 @@ impl Trust {
     /// # Errors
     /// When the file of the key cannot be used.
     pub fn local(directory: &Path) -> Result<Self, AuditError> {
-        Ok(Self {
-            keys: PublicKey::of(directory)?.into_iter().collect(),
-            expected: Vec::new(),
-        })
+        let mut trust = Self::default();
+        if !files::list(directory)?.is_empty() {
+            trust.keys.extend(PublicKey::of(directory)?);
+        }
+        Ok(trust)
     }
 }
 

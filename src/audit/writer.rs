@@ -15,6 +15,8 @@ use super::{
     files::Loss,
     line::{Event, EventKind, Kind, Members, Opened, Record},
     queue::{Fallback, Outcome, Queued},
+    ration::Summed,
+    room::Room,
     seal::{Link, SEAL_BYTES_MAX, seal},
     signature::SigningKey,
     sink::{Place, Sink},
@@ -22,7 +24,7 @@ use super::{
 };
 use crate::clock;
 
-/// Size at which a segment is full.
+/// Size at which a segment is full; less where all of them may not have so much more.
 pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of lines about refused calls and events that wait for room; further ones are given up and
@@ -53,6 +55,8 @@ pub(super) struct Writer {
     place: Box<dyn Place>,
     key: Arc<SigningKey>,
     segment: Segment,
+    /// Size at which a segment is full.
+    pub(super) segment_bytes_max: u64,
     /// The last line written.
     last: Link,
     /// Lines after the last one that is signed.
@@ -63,6 +67,9 @@ pub(super) struct Writer {
     head: Option<(Link, Instant)>,
     tally: Tally,
     pending: Pending,
+    /// What room there is, and what was not recorded for want of it.
+    pub(super) room: Room,
+    summed: Summed,
     /// Why the disk is not to be trusted.
     pub(super) broken: Option<Arc<io::Error>>,
     /// What became of the segment, and why there is no other one yet.
@@ -88,6 +95,8 @@ pub(super) struct Health {
     obstacle: Option<Arc<io::Error>>,
     /// The last signed place of the chain that was told to the log.
     pub(super) head: Option<Link>,
+    /// What room there is.
+    pub(super) room: Room,
 }
 
 impl Health {
@@ -99,6 +108,10 @@ impl Health {
                 Err(AuditError::Write { source })
             }
             None if self.waiting > 0 => Err(self.pending()),
+            None if self.room.is_over() => {
+                let quota = self.room.quota;
+                Err(AuditError::Quota { quota })
+            }
             None => Ok(()),
         }
     }
@@ -195,12 +208,15 @@ impl Writer {
             place,
             key,
             segment: from.segment,
+            segment_bytes_max: SEGMENT_BYTES_MAX,
             last: from.last,
             unsigned: from.unsigned,
             signed_at: Instant::now(),
             head: None,
             tally: from.tally,
             pending: Pending::default(),
+            room: Room::default(),
+            summed: Summed::default(),
             broken: None,
             stuck: None,
             obstacle: None,
@@ -229,14 +245,18 @@ impl Writer {
             stuck: self.stuck.as_ref().map(|(_, error)| Arc::clone(error)),
             obstacle: self.obstacle.clone(),
             head: self.head.map(|(head, _)| head),
+            room: self.room,
         }
     }
 
-    /// Whether anything may be opened.
-    fn ready(&self) -> Result<(), AuditError> {
-        match self.broken.clone() {
-            Some(source) => Err(AuditError::Sync { source }),
-            None => self.health().ready(),
+    /// Whether nothing waits that has to come before the end of the chain.
+    fn ready_for_end(&self) -> Result<(), AuditError> {
+        if let Some(source) = self.broken.clone() {
+            return Err(AuditError::Sync { source });
+        }
+        match self.health().ready() {
+            Err(AuditError::Quota { .. }) | Ok(()) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -246,13 +266,23 @@ impl Writer {
             return Some(RETRY_DELAY);
         }
         let left = CHECKPOINT_EVERY.saturating_sub(self.signed_at.elapsed());
-        (self.unsigned > 0).then(|| left.max(RETRY_DELAY))
+        let unsigned = (self.unsigned > 0).then_some(left);
+        let due = unsigned.into_iter().chain(self.summed.left()).min();
+        due.map(|due| due.max(RETRY_DELAY))
+    }
+
+    /// Takes lines out for which there is no room, and puts sums of earlier ones in; all at the end.
+    pub(super) fn ration(&mut self, lines: &mut Vec<Queued>, is_end: bool) {
+        self.summed.ration(&self.room, &self.tally, lines);
+        lines.extend(self.summed.due(is_end));
     }
 
     /// Writes what waits, then lines, and takes them out: all, or so many of the first as there was
     /// room for. Of the others some are discarded, and further ones wait.
     pub(super) fn write(&mut self, lines: &mut Vec<Queued>) -> Outcome {
-        let may_go_on = !(self.waits() || self.is_stuck()) || self.flush_pending();
+        let may_go_on = !self.waits() || self.flush_pending();
+        // Else whoever has a line is told why.
+        drop(self.unstick());
         if may_go_on && self.unsigned > 0 && self.signed_at.elapsed() >= CHECKPOINT_EVERY {
             // Without room for it there is none for further lines, which say so.
             drop(self.checkpoint());
@@ -320,13 +350,15 @@ impl Writer {
         record: fn(Opened<'static>, Timestamp) -> Record<'static>,
     ) -> Result<(), AuditError> {
         self.flush_pending();
-        self.ready()?;
+        self.ready_for_end()?;
+        let mut sums = self.summed.due(true);
+        self.write(&mut sums);
         let open = self.tally.still_open().unwrap_or_default().into_iter();
         let mut records = open
             .map(|opened| Queued::record(&record(opened, clock::now())))
             .collect();
         self.write(&mut records);
-        self.ready()?;
+        self.ready_for_end()?;
         // The last place of a chain is told in any case.
         self.head = None;
         self.signed(Kind::End)
@@ -531,7 +563,9 @@ impl Writer {
             self.ends.push((self.sealed.len(), link));
         }
         let ends = self.ends.iter().map(|(end, _)| *end);
+        let before = self.segment.length;
         let (count, error) = self.segment.append(&self.sealed, ends);
+        self.room.take(self.segment.length - before);
         if let Some((_, link)) = count.checked_sub(1).and_then(|last| self.ends.get(last)) {
             self.last = *link;
             self.segment.used = true;
@@ -547,7 +581,7 @@ impl Writer {
     /// Whether so many bytes more of this time belong in another segment.
     fn is_due(&self, body: usize, at: Timestamp) -> bool {
         let length = self.segment.length + (body + SEAL_BYTES_MAX) as u64;
-        length > SEGMENT_BYTES_MAX || day(at) > self.segment.day
+        length > self.segment_bytes_max || day(at) > self.segment.day
     }
 
     /// Begins a new segment when the present one is full or of another day. When that fails, the

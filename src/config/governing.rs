@@ -500,6 +500,10 @@ pub struct Audit {
     pub arguments: bool,
     /// How long records are kept, default 90 days; `None`: for ever.
     pub retention: Option<Duration>,
+    /// How many bytes of records are kept, oldest first to go; default `None`: all.
+    pub retention_size: Option<u64>,
+    /// How many bytes the audit may take; default `None`: half of its disk.
+    pub quota: Option<u64>,
 }
 
 impl Default for Audit {
@@ -509,6 +513,8 @@ impl Default for Audit {
             durability: Durability::Process,
             arguments: false,
             retention: Some(Duration::from_secs(90 * 24 * 60 * 60)),
+            retention_size: None,
+            quota: None,
         }
     }
 }

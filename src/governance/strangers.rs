@@ -283,10 +283,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_tells_what_was_held_back() {
         let directory = tempfile::tempdir().unwrap();
-        let (governance, tasks) = (governance(directory.path()), Tasks::new());
+        let log_dir = directory.path().join("audit");
+        let (governance, tasks) = (governance(&log_dir), Tasks::new());
         governance.follow_strangers(&tasks);
         let details = || {
-            let segments = std::fs::read_dir(directory.path()).unwrap();
+            while !governance.audit().is_synced() {
+                std::thread::yield_now();
+            }
+            let segments = std::fs::read_dir(&log_dir).unwrap();
             let texts = segments.map(|it| std::fs::read(it.unwrap().path()).unwrap());
             let texts = texts.map(|text| String::from_utf8(text).unwrap());
             let detail = |line: &str| {

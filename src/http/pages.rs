@@ -86,6 +86,10 @@ pub(super) fn shield(headers: &mut HeaderMap) {
 /// Whether to send clients here.
 pub(super) fn ready(edge: &Edge) -> Response<Body> {
     match edge.status.ready() {
+        Ok(()) if edge.status.is_low() => text(
+            StatusCode::OK,
+            "ready, but there is little room for the audit",
+        ),
         Ok(()) => text(StatusCode::OK, "ready"),
         Err(why) => not_now(
             StatusCode::SERVICE_UNAVAILABLE,

@@ -18,6 +18,7 @@ use prometheus_client::{
 
 use super::{Detail, Insight, Status};
 use crate::{
+    audit::{Log, Room},
     backend::{ReplicaReport, Report, State},
     governance::Counts,
     telemetry::Buckets,
@@ -106,6 +107,8 @@ struct Traffic {
     servers: Vec<Used>,
     counts: Counts,
     audit_lost: u64,
+    audit_room: Room,
+    audit_head: Option<[(&'static str, String); 3]>,
     sessions: usize,
     streams: u64,
 }
@@ -404,6 +407,8 @@ impl Traffic {
         Self {
             servers: used.collect(),
             audit_lost: governance.audit().lost(),
+            audit_room: governance.audit().room(),
+            audit_head: head_of(governance.audit()),
             sessions: status.proxy.sessions().len(),
             streams,
             counts,
@@ -462,10 +467,33 @@ impl Traffic {
         }
         let lost = "Records of the audit that could not be written";
         ConstCounter::new(self.audit_lost).encode(counter(encoder, "audit_lost_records", lost)?)?;
+        self.audit(encoder)?;
         let help = "Sessions of legacy clients that are open";
         ConstGauge::new(bounded(self.sessions)).encode(gauge(encoder, "sessions", help)?)?;
         let help = "Event streams that clients read";
         ConstGauge::new(self.streams).encode(gauge(encoder, "streams", help)?)
+    }
+
+    /// What room the audit has, and the place of its chain that was last told to the log.
+    fn audit(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Room { used, quota, free } = self.audit_room;
+        for (name, help, bytes) in [
+            ("audit_used_bytes", "What the audit takes", used),
+            ("audit_quota_bytes", "What the audit may take", quota),
+            (
+                "audit_free_bytes",
+                "What is free on the disk of the audit",
+                free,
+            ),
+        ] {
+            ConstGauge::new(bytes).encode(gauge(encoder, name, help)?)?;
+        }
+        if let Some(labels) = &self.audit_head {
+            let help = "The last signed line of the audit that the log was told of";
+            let mut head = gauge(encoder, "audit_head", help)?;
+            ConstGauge::new(1_u64).encode(head.encode_family(labels)?)?;
+        }
+        Ok(())
     }
 
     fn each(
@@ -478,6 +506,16 @@ impl Traffic {
         }
         Ok(())
     }
+}
+
+/// Where the chain is that is written, so that scrapes take it elsewhere.
+fn head_of(audit: &Log) -> Option<[(&'static str, String); 3]> {
+    let (chain, (seq, hash)) = audit.chain().zip(audit.head())?;
+    Some([
+        ("chain", chain.to_string()),
+        ("seq", seq.to_string()),
+        ("hash", hash.to_string()),
+    ])
 }
 
 fn gauge<'e>(

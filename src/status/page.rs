@@ -95,6 +95,7 @@ fn trouble(config: &ConfigReport) -> String {
 fn unkept(governed: &Governed) -> String {
     let errors = [
         ("audit_error", &governed.audit_error),
+        ("audit_warning", &governed.audit_warning),
         ("budget_error", &governed.budget_error),
     ];
     let told = errors.into_iter().filter_map(|(name, error)| {

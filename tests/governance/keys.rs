@@ -67,7 +67,9 @@ const OTHERS: &[(&str, fn())] = &[
     ("audit.arguments", records::arguments),
     ("audit.durability", records::durability),
     ("audit.enabled", records::enabled),
+    ("audit.quota", records::quota),
     ("audit.retention", records::retention),
+    ("audit.retention_size", records::retention_size),
     (
         "governance.auth",
         identity::without_keys_everybody_is_the_anonymous_agent,

@@ -424,6 +424,75 @@ pub(crate) async fn retention() {
     }
 }
 
+/// Old records go when there are too many, the oldest first.
+#[tokio::test]
+pub(crate) async fn retention_size() {
+    for is_limited in [true, false] {
+        let limit = if is_limited {
+            "retention_size = \"16MiB\"\n"
+        } else {
+            ""
+        };
+        let settings = format!("[audit]\narguments = true\n{limit}");
+        let stage = Stage::new(&settings, "").await;
+        let large = format!("{{\"text\":\"{}\"}}", "x".repeat(250 << 10));
+        for _ in 0..70 {
+            stage.must(&large).await;
+        }
+        let audit = Arc::clone(stage.gateway.running.core().proxy.governance().audit());
+        audit.look_for_room().unwrap();
+        assert_eq!(audit.is_too_large(), is_limited);
+        let all = stage.records();
+        audit.retire(clock::now()).unwrap();
+        let kept = stage.records();
+        assert_eq!(kept.len() < all.len(), is_limited, "{}", kept.len());
+        assert!(kept.len() > 40, "{}", kept.len());
+        assert_eq!(kept.last().map(|it| it.id), all.last().map(|it| it.id));
+        let log_dir = stage.gateway.config.data_dir.join("audit");
+        assert!(audit::verify(&log_dir).unwrap().is_whole());
+        stage.stop().await;
+    }
+}
+
+/// Where there is little room left of the quota, refused calls have no records of their own; where there
+/// is none, no call leaves.
+#[tokio::test]
+pub(crate) async fn quota() {
+    for is_limited in [true, false] {
+        let data = tempfile::tempdir().unwrap();
+        let log_dir = data.path().join("audit");
+        fs::create_dir(&log_dir).unwrap();
+        let fill = |mib: usize| fs::write(log_dir.join("other"), vec![0; mib << 20]).unwrap();
+        fill(15);
+        let quota = if is_limited {
+            "quota = \"16MiB\"\n"
+        } else {
+            ""
+        };
+        let settings = format!(
+            "data_dir = '{}'\n[audit]\n{quota}[governance]\n\
+             args = [{{ name = \"never\", at = \"/never\", equals = true }}]\n",
+            data.path().display()
+        );
+        let stage = Stage::new(&settings, "").await;
+        for _ in 0..3 {
+            assert_eq!(stage.must_not(r#"{"never":true}"#).await, "UNAUTHORIZED");
+        }
+        stage.must("{}").await;
+        assert_eq!(stage.records().len(), if is_limited { 1 } else { 4 });
+        let audit = Arc::clone(stage.gateway.running.core().proxy.governance().audit());
+        assert_eq!(audit.room().is_low(), is_limited);
+        fill(17);
+        audit.look_for_room().unwrap();
+        if is_limited {
+            assert_eq!(stage.must_not("{}").await, "AUDIT_UNAVAILABLE");
+        } else {
+            stage.must("{}").await;
+        }
+        stage.stop().await;
+    }
+}
+
 /// With either durability many calls at once are each recorded before their answers leave; with
 /// `disk` an answer leaves only when the disk has its record, with `process` it does not wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -351,7 +351,14 @@ fn config_events(directory: &Path) -> Vec<(String, Option<String>)> {
 async fn the_audit_has_changes_of_the_config() {
     let (gateway, _server) = house().await;
     let directory = gateway.config.data_dir.join("audit");
-    let events = || config_events(&directory);
+    // Nobody waits for the lines of events.
+    let audit = gateway.running.core().proxy.governance().audit();
+    let events = || {
+        while !audit.is_synced() {
+            std::thread::yield_now();
+        }
+        config_events(&directory)
+    };
     reload(&gateway, |config| {
         config.workers += 1;
         config.servers.clear();

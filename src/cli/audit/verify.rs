@@ -16,7 +16,8 @@ use super::super::{
 };
 use crate::{
     audit::{
-        Behind, ChainReport, Hash, PublicKey, Report, Shortened, Trust, verify_by, verify_with,
+        Behind, ChainReport, Hash, PublicKey, Report, Shortened, Trust, chains, verify_by,
+        verify_with,
     },
     config::{Config, Use},
     store::{Store, StoreError},
@@ -94,7 +95,7 @@ impl Verify {
                 ..Trust::default()
             },
         };
-        if local.keys.is_empty() && log_dir.exists() {
+        if local.keys.is_empty() && !chains(log_dir)?.is_empty() {
             say("there is no audit.key to check signatures with: give --key\n");
         }
         Ok(Trust {

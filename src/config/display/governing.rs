@@ -6,7 +6,7 @@ use super::globs;
 use crate::{
     config::{
         Agent, ArgumentRule, Audit, Budget, Governance, Policy, Profile, Rate, Scan, Terms, file,
-        units::{Amount, Time},
+        units::{Amount, Size, Time},
     },
     names::ProfileName,
 };
@@ -38,6 +38,8 @@ pub(super) fn audit(audit: &Audit) -> file::Audit {
         durability: audit.durability,
         arguments: audit.arguments,
         retention: Time(audit.retention.unwrap_or_default()),
+        retention_size: audit.retention_size.map(Size),
+        quota: audit.quota.map(Size),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::config::{
     ArgumentAction, Authentication, Durability, ErrorCodes, ErrorForm, Mask, PolicyMode, Rule,
     ScanAction, Secret, Window,
     governing::KEY_LIFETIME,
-    units::{Amount, Time},
+    units::{Amount, Size, Time},
 };
 
 /// Who may call what, how often, for how much money, with which data. Without this section
@@ -352,6 +352,14 @@ pub(in crate::config) struct Audit {
     pub(in crate::config) arguments: bool,
     /// How long records are kept; `0` keeps them for ever.
     pub(in crate::config) retention: Time,
+    /// How much of the records is kept: when there is more, the oldest go. Without it, all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) retention_size: Option<Size>,
+    /// How much of the disk the audit may take; half of it by default. The last eighth, 256 MiB at most, is
+    /// for calls that are allowed: refused ones are only counted then. Once it is used up, calls are
+    /// refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) quota: Option<Size>,
 }
 
 impl Default for Audit {
@@ -361,6 +369,8 @@ impl Default for Audit {
             durability: Durability::Process,
             arguments: false,
             retention: Time::days(90),
+            retention_size: None,
+            quota: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         hint,
         node::Place,
         report::Finding,
-        units::Time,
+        units::{Size, Time},
     },
     money::Micros,
     names::{InvalidServerName, ProfileName},
@@ -29,6 +29,9 @@ const TIME_MIN: Duration = Duration::from_secs(1);
 
 /// The longest of these times, unless it is for ever.
 const DAYS_MAX: u64 = 36_500;
+
+/// A quota of the audit has room for what is kept for allowed calls, and for segments that may go.
+const AUDIT_BYTES_MIN: u64 = 16 * Size::MIB;
 
 /// What each agent may spend in total, where `[governance]` says nothing else.
 const BUDGET: Budget = Budget {
@@ -302,11 +305,23 @@ impl Resolver<'_> {
     }
 
     pub(super) fn audit(&mut self, audit: file::Audit, at: &Place<'_>) -> Audit {
+        let sizes = [
+            ("retention_size", audit.retention_size),
+            ("quota", audit.quota),
+        ];
+        for (key, size) in sizes {
+            if size.is_some_and(|size| size.0 < AUDIT_BYTES_MIN) {
+                let label = format!("must be at least {}", Size(AUDIT_BYTES_MIN));
+                self.wrong(&at.key(key), &label);
+            }
+        }
         Audit {
             enabled: audit.enabled,
             durability: audit.durability,
             arguments: audit.arguments,
             retention: self.time_or_ever(audit.retention, &at.key("retention")),
+            retention_size: audit.retention_size.map(|size| size.0),
+            quota: audit.quota.map(|size| size.0),
         }
     }
 

@@ -246,6 +246,7 @@ async fn age(store: &Sqlite) {
     let sql = "ALTER TABLE agents DROP COLUMN mac; ALTER TABLE agents DROP COLUMN changed_ms; \
                ALTER TABLE keys DROP COLUMN mac; ALTER TABLE keys DROP COLUMN changed_ms; \
                CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL); \
+               DROP TABLE audit_records; DROP TABLE audit_segments; CREATE TABLE audit_blocks (it); \
                PRAGMA user_version = 5";
     sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
 }

@@ -1,0 +1,126 @@
+//! What is done with lines while there is little room: records of refused calls are summed, so that
+//! there is room for those of calls that are allowed; and once the quota is used up no call is opened.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio::time::{Duration, Instant};
+
+use super::{
+    AuditError, Refusals,
+    line::time,
+    queue::{About, Queued},
+    room::Room,
+    tally::Tally,
+};
+use crate::names::AgentId;
+
+/// How long refused calls are summed before their sum is recorded.
+const SUM_EVERY: Duration = Duration::from_secs(60);
+
+/// Sums that are kept at once; further ones are added to that of whoever else there is.
+const SUMS_MAX: usize = 1000;
+
+/// Refused calls that are not recorded one by one, by agent and code.
+#[derive(Debug, Default)]
+pub(super) struct Summed {
+    sums: BTreeMap<(AgentId, String), Sum>,
+    since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Sum {
+    agent_name: String,
+    since: Timestamp,
+    until: Timestamp,
+    count: u64,
+}
+
+/// What of a record is summed.
+#[derive(Deserialize)]
+struct Refused {
+    agent_id: AgentId,
+    agent_name: String,
+    #[serde(deserialize_with = "time")]
+    ts: Timestamp,
+    code: Option<String>,
+    decision: String,
+}
+
+impl Summed {
+    /// Takes out of `lines` those for which `room` has no place; `tally` knows which calls are open.
+    pub(super) fn ration(&mut self, room: &Room, tally: &Tally, lines: &mut Vec<Queued>) {
+        if !room.is_low() {
+            return;
+        }
+        lines.retain_mut(|line| match &line.about {
+            About::Call { id, .. } if !tally.is_open(*id) => {
+                let summed = self.add(&line.line);
+                if summed {
+                    line.reply(Ok(()));
+                }
+                !summed
+            }
+            About::Opened(_) if room.is_over() => {
+                let quota = room.quota;
+                line.reply(Err(AuditError::Quota { quota }));
+                false
+            }
+            About::Call { .. } | About::Event | About::Opened(_) => true,
+        });
+    }
+
+    /// Adds a record without its seal; whether it is one.
+    fn add(&mut self, line: &[u8]) -> bool {
+        let object = [line, b"}"].concat();
+        let Ok(refused) = serde_json::from_slice::<Refused>(&object) else {
+            return false;
+        };
+        self.since.get_or_insert_with(Instant::now);
+        let code = refused.code.unwrap_or(refused.decision);
+        let mut of = (refused.agent_id, code);
+        if self.sums.len() >= SUMS_MAX && !self.sums.contains_key(&of) {
+            of = self
+                .sums
+                .last_key_value()
+                .map_or(of, |(last, _)| last.clone());
+        }
+        let sum = self.sums.entry(of).or_insert_with(|| Sum {
+            agent_name: refused.agent_name,
+            since: refused.ts,
+            until: refused.ts,
+            count: 0,
+        });
+        sum.count += 1;
+        sum.until = sum.until.max(refused.ts);
+        true
+    }
+
+    /// How long until there is a sum to be recorded.
+    pub(super) fn left(&self) -> Option<Duration> {
+        let since = self.since?;
+        Some(SUM_EVERY.saturating_sub(since.elapsed()))
+    }
+
+    /// The sums that are to be recorded; `all` at the end.
+    pub(super) fn due(&mut self, all: bool) -> Vec<Queued> {
+        if !all && self.left().is_none_or(|left| !left.is_zero()) {
+            return Vec::new();
+        }
+        self.since = None;
+        let sums = std::mem::take(&mut self.sums).into_iter();
+        let lines = sums.map(|((agent_id, code), sum)| {
+            Queued::refusals(&Refusals {
+                since: sum.since,
+                until: sum.until,
+                agent_id,
+                agent_name: &sum.agent_name,
+                address: None,
+                code: &code,
+                count: sum.count,
+            })
+        });
+        lines.collect()
+    }
+}

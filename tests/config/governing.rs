@@ -894,12 +894,12 @@ fn argument_rules_without_validation_are_warned_of() {
     };
     assert_snapshot!(of("validate = \"off\"", "tools = [\"x/*\"]\n"), @r#"
     warning: the argument rule `r` may be got around by values of another type
-      --> a.toml:9:12
-       |
-     9 | validate = "off"
-       |            ^^^^^ "off" lets them pass
-       |
-       = help: leave the key out, or write "refuse"
+     --> a.toml:9:12
+      |
+    9 | validate = "off"
+      |            ^^^^^ "off" lets them pass
+      |
+      = help: leave the key out, or write "refuse"
     "#);
     for (validate, rule) in [
         ("", ""),

@@ -31,7 +31,7 @@ async fn no_server_gets_a_member_of_the_wrong_type() {
             assert!(message.contains(named), "{front:?} {members} {message}");
         }
         for (method, members) in [
-            ("resources/read", r#""uri":5"#),
+            ("resources/read", r#""uri":"x","requestState":5"#),
             ("prompts/get", r#""name":"mcp_x_greet","arguments":[]"#),
             ("completion/complete", r#""ref":5,"argument":{}"#),
             ("tools/list", r#""cursor":5"#),

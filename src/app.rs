@@ -35,9 +35,8 @@ pub use watch::{ConfigSource, Moment};
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// The program that is run as `guard MARKER` to end child processes after a kill -9 of this
-    /// one; without it they may outlive us then.
-    pub guard: Option<PathBuf>,
+    /// This binary, which is run as `launcher` to start programs; without it none can be started.
+    pub launcher: Option<PathBuf>,
 }
 
 /// The parts of a gateway that every edge needs.
@@ -91,7 +90,7 @@ impl Core {
         tasks.tick();
         let keeper = Arc::new(Keeper::open(config, remembers).await?);
         let governance = Governance::new(config, keeper.books.clone())?;
-        let (backends, updates) = Backends::new(config, surroundings.guard, &tasks);
+        let (backends, updates) = Backends::new(config, surroundings.launcher, &tasks);
         let store = keeper.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);
         let proxy = Arc::new(proxy);

@@ -16,12 +16,12 @@ mod clients;
 mod control;
 mod failure;
 mod gate;
-pub mod guard;
 mod handshake;
 mod health;
 mod http;
 mod hushed;
 mod instance;
+mod launch;
 mod life;
 mod lineage;
 mod link;
@@ -57,6 +57,7 @@ use std::{
     sync::{Arc, Mutex, atomic::Ordering},
 };
 
+pub use crate::launcher::Confined;
 use crate::{
     config::Server,
     lock::lock,
@@ -74,10 +75,10 @@ use choice::{Key, Owner};
 pub use control::{Control, Following, List, ListChanges, Listed, Standing, Visit};
 pub use failure::Failure;
 use gate::Gate;
-use guard::Guard as ChildGuard;
 pub use handshake::Hello;
 pub use health::Checks;
 use instance::{Instance, Phase};
+use launch::Launcher;
 use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
 use maker::Maker;
@@ -134,7 +135,7 @@ impl Backend {
     fn new(
         name: &ServerName,
         config: &Server,
-        guard: &ChildGuard,
+        launcher: &Launcher,
         outlet: &Outlet,
         tasks: &Tasks,
     ) -> Self {
@@ -144,7 +145,7 @@ impl Backend {
             server: name.clone(),
             written: Arc::clone(&written),
             tasks: tasks.clone(),
-            guard: guard.clone(),
+            launcher: launcher.clone(),
             peer: Peer::new(outlet),
             views: outlet.views.clone(),
             shared,
@@ -153,7 +154,7 @@ impl Backend {
         let replicas = Replicas::of(config, |called, replica| {
             // Above every level: what it adds to a line is wanted wherever the line is.
             let span = tracing::error_span!("replica", replica = called);
-            let replica = Self::new(name, replica, guard, outlet, &tasks.within(span));
+            let replica = Self::new(name, replica, launcher, outlet, &tasks.within(span));
             replica.maker.shared.join(&maker.shared);
             replica
         });

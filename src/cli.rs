@@ -25,7 +25,7 @@ mod survey;
 mod table;
 mod target;
 
-use std::{io, process::ExitCode, time::Duration};
+use std::{process::ExitCode, time::Duration};
 
 use clap::{Parser, Subcommand};
 use rustix::process::Signal;
@@ -36,8 +36,7 @@ use tokio::{
 
 use crate::{
     app::{StartError, Surroundings},
-    backend::guard,
-    config,
+    config, launcher,
 };
 use output::{print, say};
 
@@ -88,11 +87,11 @@ enum Command {
     Serve(serve::Serve),
     /// Serve one client on stdin and stdout
     Stdio(stdio::Stdio),
-    /// End the child processes of a gateway that died (started by the gateway itself)
+    /// Confine and start a program (run by the gateway itself)
     #[command(hide = true)]
-    Guard {
-        /// Marks the children.
-        marker: String,
+    Launcher {
+        /// What it is to do.
+        step: Vec<String>,
     },
 }
 
@@ -112,10 +111,7 @@ pub fn run() -> ExitCode {
         Command::Schema => print(&format!("{:#}\n", config::schema())),
         Command::Serve(serve) => serve.run(),
         Command::Stdio(stdio) => stdio.run(),
-        Command::Guard { marker } => {
-            guard::run(&marker, io::stdin().lock());
-            ExitCode::SUCCESS
-        }
+        Command::Launcher { step } => launcher::run(&step),
     }
 }
 
@@ -140,10 +136,12 @@ fn not_started(error: &StartError) -> ExitCode {
     }
 }
 
-/// This program, to be run as the guard of its children.
+/// This binary, to be run as the launcher of programs. From here on no other process of our user sees
+/// what we know.
 fn surroundings() -> Surroundings {
+    launcher::shut_memory();
     Surroundings {
-        guard: std::env::current_exe().ok(),
+        launcher: launcher::ourselves().ok(),
     }
 }
 
@@ -171,7 +169,7 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
 }
 
 /// What the process exits with once `stop` has ended a gateway. When it is interrupted `again` it
-/// ends at once, and the guard sees to its children.
+/// ends at once, and launchers see to their programs.
 async fn drained(stop: impl Future<Output = bool>, again: impl Future<Output = ()>) -> ExitCode {
     let drained = tokio::select! {
         drained = stop => drained,

@@ -127,11 +127,23 @@ pub struct Config {
     pub profiles: IndexMap<ProfileName, Profile>,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
+    /// The files it was read from.
+    pub files: Vec<PathBuf>,
     /// The files that it names, readable or not: those of variables of programs, and those of `tls`.
     pub named_files: Vec<PathBuf>,
 }
 
 impl Config {
+    /// What no program of a server has to read: the config, where secrets may stand, the files of
+    /// variables of all programs, the key of the listener, and all state.
+    pub fn hidden(&self) -> Vec<PathBuf> {
+        let certificate = self.tls.as_ref().map(|tls| &tls.cert);
+        let named = self.named_files.iter();
+        let named = named.filter(|file| Some(*file) != certificate);
+        let data_dir = std::iter::once(&self.data_dir);
+        data_dir.chain(&self.files).chain(named).cloned().collect()
+    }
+
     /// Whether `listen` can be reached from other machines and nobody has to authenticate.
     pub fn is_open_to_strangers(&self) -> bool {
         let is_local = self.listen.ip().to_canonical().is_loopback();

@@ -17,7 +17,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::task::Tasks;
+use crate::{launcher, task::Tasks};
 
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -93,7 +93,11 @@ where
     F: Future<Output = Result<(), String>>,
 {
     let line = read_line(&mut stream).await?;
-    let reply = if line == REFRESH {
+    let peer = stream.peer_cred()?.pid();
+    let reply = if peer.is_some_and(launcher::is_launched) {
+        tracing::warn!(peer, "a program of a server may not use the control socket");
+        "a program of a server may not use this socket".to_owned()
+    } else if line == REFRESH {
         match refresh().await {
             Ok(()) => DONE.to_owned(),
             Err(error) => error.replace('\n', " "),

@@ -34,6 +34,7 @@ mod body;
 pub mod clock;
 mod json_schema;
 pub mod key_file;
+pub mod launcher;
 mod lock;
 pub mod money;
 pub mod names;

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, Report, State},
+    backend::{Backend, Confined, Report, State},
     catalog::{Catalog, Kind},
     clock,
     governance::{self, budget::Budgets},
@@ -49,6 +49,9 @@ pub struct Overview {
     /// What governance did; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub governance: Option<Governed>,
+    /// How programs of servers are confined, once one was started; for those who may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confinement: Option<Confinement>,
     /// How many legacy sessions of HTTP clients are open; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_open: Option<usize>,
@@ -62,6 +65,16 @@ pub struct Overview {
     pub profiles: Vec<ProfileReport>,
     /// Every server.
     pub servers: Vec<ServerReport>,
+}
+
+/// How programs of servers are confined.
+#[derive(Clone, Debug, Serialize)]
+pub struct Confinement {
+    /// What was done.
+    #[serde(flatten)]
+    pub confined: Confined,
+    /// What the system cannot do.
+    pub lacking: Vec<&'static str>,
 }
 
 /// Which config runs.
@@ -324,6 +337,14 @@ impl Status {
         });
     }
 
+    fn confinement(&self) -> Option<Confinement> {
+        let confined = self.proxy.backends().confined()?;
+        Some(Confinement {
+            lacking: confined.lacking(),
+            confined: (*confined).clone(),
+        })
+    }
+
     fn config(&self) -> ConfigReport {
         let ending = self.proxy.backends().retiring_servers();
         ConfigReport {
@@ -458,6 +479,10 @@ impl Status {
             config: match detail {
                 Detail::Part => None,
                 Detail::Whole => Some(self.config()),
+            },
+            confinement: match detail {
+                Detail::Part => None,
+                Detail::Whole => self.confinement(),
             },
             sessions_open: match detail {
                 Detail::Part => None,

@@ -28,7 +28,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "http", "proxy", "session", "backend", "auth", "mcp", "names", "config", "task",
         ],
     ),
-    ("control", &["task"]),
+    ("control", &["launcher", "task"]),
     (
         "status",
         &[
@@ -88,6 +88,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "mcp",
             "config",
             "telemetry",
+            "launcher",
             "names",
             "socket",
             "task",
@@ -137,6 +138,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("scan", &["mcp", "config", "json_schema"]),
     ("config", &["names", "money"]),
+    ("launcher", &[]),
     ("mcp", &["names"]),
     ("telemetry", &["config", "text"]),
     ("body", &[]),

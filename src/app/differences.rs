@@ -30,7 +30,7 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
         allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout,
         first_list_wait, keep_alive, limits, list_page_size, locality, naming, request_state_ttl,
         session_idle_timeout;
-        but agents, data_dir, governance, listen, log, named_files, port_search, profiles, servers,
+        but agents, data_dir, files, governance, listen, log, named_files, port_search, profiles, servers,
         tls, workers
     );
     let mut changed: Vec<String> = changed(settings).map(str::to_owned).collect();

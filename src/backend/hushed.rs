@@ -85,6 +85,7 @@ mod tests {
             ),
             env: env.into(),
             cwd: None,
+            user: None,
         });
         let check = |line: &str, expect: &str| assert_eq!(hushed.shown(line), expect);
         check("invalid token abcdefgh, abcdefgh", "invalid token ***, ***");

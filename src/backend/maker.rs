@@ -11,10 +11,9 @@ use tokio::{
 };
 
 use super::{
-    Failure, Shared,
-    guard::Guard,
-    handshake, http,
+    Failure, Shared, handshake, http,
     instance::Connection,
+    launch::Launcher,
     lineage::Lineage,
     link::Link,
     mux::{Begun, Mux, Settings},
@@ -48,7 +47,7 @@ pub(crate) struct Maker {
     pub(crate) server: ServerName,
     pub(super) written: Arc<Written>,
     pub(crate) tasks: Tasks,
-    pub(crate) guard: Guard,
+    pub(crate) launcher: Launcher,
     pub(super) peer: Arc<Peer>,
     pub(super) views: Views,
     pub(crate) shared: Arc<Shared>,
@@ -178,7 +177,7 @@ impl Maker {
         let output = &wanted.lineage.output;
         let odd_before = output.odd().count;
         let mux = self.mux(wanted);
-        let (link, pid) = stdio::open(command, &mux, output, &self.guard)?;
+        let (link, pid) = stdio::open(command, &mux, output, &self.launcher).await?;
         let greeted = self.greet(link, wanted, Some(pid)).await;
         greeted.map_err(|failure| failure.with_odd(&output.odd().since(odd_before)))
     }

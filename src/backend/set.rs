@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::{
     Answer, Backend, Failure, Unanswered, Updates,
-    guard::Guard,
+    launch::Launcher,
     retire::Lease,
     updates::updates,
     views::{Outlet, Viewer, Views},
@@ -43,7 +43,7 @@ pub struct Backends {
     set: ArcSwap<Set>,
     /// Those that finish their calls, or say goodbye.
     retiring: Arc<Mutex<Vec<Arc<Backend>>>>,
-    guard: Guard,
+    launcher: Launcher,
     outlet: Outlet,
     tasks: Tasks,
 }
@@ -60,14 +60,14 @@ pub struct Replaced {
 }
 
 impl Backends {
-    /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `guard` is the
-    /// program that is run as `guard` to end children after a kill -9.
-    pub fn new(config: &Config, guard: Option<PathBuf>, tasks: &Tasks) -> (Self, Updates) {
+    /// Prepares a backend for each server; nothing runs before [`Backends::start`]. `launcher` is this
+    /// binary, which starts programs.
+    pub fn new(config: &Config, launcher: Option<PathBuf>, tasks: &Tasks) -> (Self, Updates) {
         let (teller, updates) = updates();
         let backends = Self {
             set: ArcSwap::default(),
             retiring: Arc::default(),
-            guard: Guard::new(guard, tasks),
+            launcher: Launcher::new(launcher, tasks),
             outlet: Outlet {
                 gateway: GatewayId::random(),
                 gateways: watch::Sender::default(),
@@ -78,6 +78,11 @@ impl Backends {
         };
         backends.replace(config);
         (backends, updates)
+    }
+
+    /// How programs are confined, once one was started.
+    pub fn confined(&self) -> Option<Arc<super::Confined>> {
+        self.launcher.confined()
     }
 
     /// As whom the servers are asked.
@@ -120,6 +125,7 @@ impl Backends {
 
     /// Takes the servers of another config. From now on calls go to the new set only.
     pub fn replace(&self, config: &Config) -> Replaced {
+        self.launcher.hide(config.hidden());
         let old = self.set.load_full();
         let mut replaced = Replaced::default();
         let mut set = Set::with_capacity(config.servers.len());
@@ -134,7 +140,7 @@ impl Backends {
                     known.rewrite(server);
                     Arc::clone(known)
                 } else {
-                    let new = Backend::new(name, server, &self.guard, &self.outlet, &self.tasks);
+                    let new = Backend::new(name, server, &self.launcher, &self.outlet, &self.tasks);
                     let new = Arc::new(new);
                     replaced.fresh.push(Arc::clone(&new));
                     new

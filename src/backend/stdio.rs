@@ -1,9 +1,10 @@
 //! Servers that run as child processes on stdin and stdout.
 //!
-//! Each child leads a process group of its own, so that everything it started ends with it.
+//! Each has a launcher beside it, so that everything it started ends with it.
 
 use std::{
-    process::{ExitStatus, Stdio},
+    os::unix::process::ExitStatusExt,
+    process::ExitStatus,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -23,8 +24,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Failure,
     failure::OWN_WORDS,
-    guard::{Guard, Mark},
     hushed::Hushed,
+    launch::{Control, Launched, Launcher},
     link::Link,
     mux::Mux,
     output::Output,
@@ -45,20 +46,20 @@ const STDERR_LINE_BYTES_MAX: usize = 1024;
 const CALLS_LOGGED_MAX: usize = 8;
 
 /// Starts `command` and opens a link to it; the child ends with the link.
-pub(crate) fn open(
+pub(crate) async fn open(
     command: &Command,
     mux: &Arc<Mux>,
     output: &Arc<Output>,
-    guard: &Guard,
+    launcher: &Launcher,
 ) -> Result<(Arc<Link>, u32), Failure> {
-    let (mut child, mark) = spawn(command, guard).map_err(|error| not_started(command, &error))?;
-    let pid = child.id().unwrap_or_default();
-    guard.watch(pid);
-    let (Some(stdin), Some(stdout), Some(errors)) =
-        (child.stdin.take(), child.stdout.take(), child.stderr.take())
-    else {
-        unreachable!("all three were asked for as pipes");
-    };
+    let Launched {
+        launcher: child,
+        pid,
+        stdin,
+        stdout,
+        stderr: errors,
+        control,
+    } = launcher.launch(command).await?;
     let tasks = mux.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
     let (all_heard, stdout_read) = oneshot::channel::<()>();
@@ -69,8 +70,8 @@ pub(crate) fn open(
     let over_too = over.clone();
     let kept = Kept {
         child,
+        control,
         pid,
-        mark,
         output: Arc::clone(output),
         stderr_read,
         stdout_read,
@@ -83,7 +84,7 @@ pub(crate) fn open(
         }
         drop(all_read);
     });
-    tasks.spawn("child", keep(kept, Arc::clone(mux), guard.clone()));
+    tasks.spawn("child", keep(kept, Arc::clone(mux), launcher.clone()));
     let odd = Arc::clone(output);
     let (server, is_told) = (mux.settings.server.clone(), AtomicBool::new(false));
     let note_odd = move |line: &str, malformed: &Malformed| {
@@ -102,49 +103,6 @@ pub(crate) fn open(
     };
     let link = pipe::over_lines(stdout, stdin, mux, note_odd, over_too);
     Ok((link, pid))
-}
-
-fn spawn(command: &Command, guard: &Guard) -> std::io::Result<(Child, Mark)> {
-    let mut process = tokio::process::Command::new(&command.program);
-    process
-        .args(&command.args)
-        .env_clear()
-        .envs(config::child_environment())
-        .envs(
-            command
-                .env
-                .iter()
-                .map(|(name, value)| (name, value.expose())),
-        )
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
-    if let Some(cwd) = &command.cwd {
-        process.current_dir(cwd);
-    }
-    let mark = guard.mark(&mut process);
-    Ok((process.spawn()?, mark))
-}
-
-/// The system does not say which of the two is missing, the program or its working directory.
-fn not_started(command: &Command, error: &std::io::Error) -> Failure {
-    let directory = command.cwd.as_deref().filter(|cwd| !cwd.is_dir());
-    match directory {
-        Some(path) => Failure::Directory {
-            path: path.to_owned(),
-            problem: if path.exists() {
-                "is no directory"
-            } else {
-                "does not exist"
-            },
-        },
-        None => Failure::Spawn {
-            program: command.program.clone(),
-            error: error.to_string(),
-        },
-    }
 }
 
 /// Keeps the last lines; the log has all, each with the calls that were under way.
@@ -179,24 +137,25 @@ async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<Line> {
 
 /// A running child.
 struct Kept {
+    /// Its launcher.
     child: Child,
+    control: Control,
     pid: u32,
-    mark: Mark,
     output: Arc<Output>,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
     /// Fails once stdout was: its last answer, or what it wrote in place of one.
     stdout_read: oneshot::Receiver<()>,
-    /// Ends the reading of stderr and stdout, which a process that left the group may hold open.
+    /// Ends the reading of stderr and stdout.
     over: DropGuard,
 }
 
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
-async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
+async fn keep(kept: Kept, mux: Arc<Mux>, launcher: Launcher) {
     let Kept {
         mut child,
+        control,
         pid,
-        mark,
         output,
         stderr_read,
         stdout_read,
@@ -211,26 +170,27 @@ async fn keep(kept: Kept, mux: Arc<Mux>, guard: Guard) {
             mux.close(exit_reason(status.ok(), output.reason_of(pid)));
         }
         () = mux.closed.cancelled() => {}
-        used = guard.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
+        used = launcher.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
             mux.close(memory_reason(used, mux.settings.memory_max));
             // Time to end by itself is time to use more.
-            signal_group(pid, Signal::KILL);
+            control.kill();
         }
     }
     // Who was never greeted has nothing to finish, and may not look at its input yet.
     let grace = mux.spoken.get().map_or(Duration::ZERO, |_| GRACE);
     if timeout(grace, child.wait()).await.is_err() {
-        signal_group(pid, Signal::TERM);
+        control.terminate();
         if timeout(GRACE, child.wait()).await.is_err() {
-            signal_group(pid, Signal::KILL);
+            control.kill();
             drop(child.wait().await);
         }
     }
-    // The leader is gone; whatever else is in its group goes with it, and what left the group.
-    signal_group(pid, Signal::KILL);
-    guard.forget(pid);
+    let status = child.try_wait().ok().flatten();
+    if status.is_some_and(|status| status.signal() == Some(Signal::KILL.as_raw())) {
+        // It may have been its launcher that was killed, which ended nothing then.
+        signal_group(pid, Signal::KILL);
+    }
     drop(over);
-    guard.end_strays(mark).await;
 }
 
 fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String {

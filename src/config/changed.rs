@@ -52,7 +52,7 @@ macro_rules! reached {
     };
 }
 
-const SETTINGS: [Setting; 42] = [
+const SETTINGS: [Setting; 43] = [
     reached!("args", |it| program(it).map_or(&[][..], |it| &it.args)),
     reached!("auth", |it| remote(it).map_or(&Auth::None, |it| &it.auth)),
     anew!("balance", balance),
@@ -135,6 +135,7 @@ const SETTINGS: [Setting; 42] = [
     // What is shown of its path depends on whether a variable gave it.
     reached!("url", |it| remote(it)
         .map(|it| (&it.url, it.is_of_variable))),
+    reached!("user", |it| program(it).and_then(|it| it.user.as_ref())),
     setting!("validate", validate),
 ];
 

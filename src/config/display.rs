@@ -193,6 +193,7 @@ fn replica(replica: &super::Replica) -> file::Replica {
         env: reached.env,
         env_file: None,
         cwd: reached.cwd,
+        user: reached.user,
         url: reached.url,
         headers: reached.headers,
         auth: reached.auth,
@@ -231,6 +232,7 @@ fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
     shown.args.clone_from(&command.shown_args.0);
     shown.env.clone_from(&command.env);
     shown.cwd = command.cwd.as_deref().map(path);
+    shown.user.clone_from(&command.user);
     TransportKind::Stdio
 }
 

@@ -143,6 +143,10 @@ pub fn load_with(
             }
         }
     }
+    let absolute = files
+        .iter()
+        .filter_map(|file| std::path::absolute(file).ok());
+    loading.files = absolute.collect();
     loading.run(sources, used, environment, Files::REAL)
 }
 
@@ -314,6 +318,8 @@ struct Loading {
     blank: Vec<String>,
     /// The names of files that everybody on this machine may read.
     readable: HashSet<String>,
+    /// The files that are read.
+    files: Vec<PathBuf>,
 }
 
 impl Files {
@@ -351,6 +357,7 @@ impl Loading {
             is_incomplete,
             blank: _,
             readable: _,
+            files: _,
         } = &mut self;
         if !*is_incomplete {
             environment::override_keys(&mut tree, environment, &names, sources, findings);
@@ -421,6 +428,7 @@ impl Loading {
                 let data_dir = default_data_dir();
                 let surroundings = Surroundings {
                     sources: &self.sources,
+                    own: &self.files,
                     files,
                     used,
                     data_dir: data_dir.as_deref(),

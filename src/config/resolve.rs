@@ -24,6 +24,7 @@ use super::{
 
 mod env_file;
 mod governing;
+mod hidden;
 mod items;
 mod methods;
 mod prefix;
@@ -66,6 +67,8 @@ pub(super) struct Files {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Surroundings<'s> {
     pub(super) sources: &'s Sources,
+    /// The files that the config is read from.
+    pub(super) own: &'s [PathBuf],
     pub(super) files: Files,
     /// Which servers need all that they name.
     pub(super) used: Use<'s>,
@@ -140,11 +143,13 @@ pub(super) fn config(
         agents: resolver.agents(file.agents, &names, &root.key("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
+        files: surroundings.own.to_vec(),
         named_files: resolver.named_files,
     };
     prefix::check(&config, &root, resolver.findings);
     unchecked::check(&config, &root, resolver.findings);
     methods::check(&config, &root, resolver.findings);
+    hidden::check(&config, &root, resolver.findings);
     config
 }
 

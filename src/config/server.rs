@@ -162,6 +162,8 @@ pub struct Command {
     pub env: IndexMap<String, Secret>,
     /// Working directory; ours when `None`.
     pub cwd: Option<PathBuf>,
+    /// The user it runs as, by name or number; ours when `None`.
+    pub user: Option<String>,
 }
 
 /// A server behind a URL.

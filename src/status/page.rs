@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{ConfigReport, Governed, Insight, ServerReport, StateReport, States, Status};
+use super::{
+    ConfigReport, Confinement, Governed, Insight, ServerReport, StateReport, States, Status,
+};
 use crate::{
     backend::{BreakerReport, CallerBreaker, InstanceReport, ReplicaReport, State, Transition},
     governance, text,
@@ -26,11 +28,16 @@ impl Status {
              <h1>Tollbridge {version}</h1>\
              <p><b class={status}>{status}</b>, started {uptime} s ago; {sessions}{tools} tools, \
              {resources} resources, {prompts} prompts listed. \
-             The same as <a href='?format=json'>JSON</a>.</p>{trouble}{lost}\
+             The same as <a href='?format=json'>JSON</a>.</p>{trouble}{lost}{open}\
              <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
              <th>Prompts<th>Calls<th>Under way<th>p50 ms<th>p99 ms<th>Pid<th>Restarts<th>Last listed{rows}</table>{governance}",
             trouble = overview.config.as_ref().map(trouble).unwrap_or_default(),
             lost = overview.governance.as_ref().map(unkept).unwrap_or_default(),
+            open = overview
+                .confinement
+                .as_ref()
+                .map(lacking)
+                .unwrap_or_default(),
             governance = overview
                 .governance
                 .as_ref()
@@ -107,6 +114,14 @@ fn unkept(governed: &Governed) -> String {
         format!("<p class=draining>The key {key} of {agent} expires at {expires}.</p>")
     });
     told.chain(expiring).collect()
+}
+
+/// What programs are not kept from.
+fn lacking(confinement: &Confinement) -> String {
+    if confinement.lacking.is_empty() {
+        return String::new();
+    }
+    format!("<p class=draining>{}</p>", confinement.lacking.join("; "))
 }
 
 /// What governance did.

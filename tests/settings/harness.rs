@@ -61,7 +61,7 @@ pub(crate) async fn of_file(text: &str) -> Gateway {
 
 async fn start(config: Config, data: Arc<TempDir>) -> Result<Gateway, String> {
     let surroundings = Surroundings {
-        guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
+        launcher: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
     };
     let running = app::start(&config, surroundings)
         .await

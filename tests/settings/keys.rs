@@ -100,6 +100,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.replicas.name", replicas::route),
     ("servers.*.replicas.transport", replicas::remote),
     ("servers.*.replicas.url", replicas::remote),
+    ("servers.*.replicas.user", reach::user),
     ("servers.*.resources.allow", items::allow),
     ("servers.*.resources.deny", items::deny),
     ("servers.*.resources.describe.*", items::describe),
@@ -135,6 +136,7 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.tools.timeout.*", times::tool_timeout),
     ("servers.*.transport", reach::transport),
     ("servers.*.url", reach::url),
+    ("servers.*.user", reach::user),
     ("servers.*.validate", items::validate),
     ("request_state_ttl", times::request_state_ttl),
     ("session_idle_timeout", times::session_idle_timeout),
@@ -328,6 +330,7 @@ const ANEW: &[(&str, &str, &str)] = &[
     ("route", "", ""),
     ("transport", "", ""),
     ("url", "", ""),
+    ("user", "'a'", "'b'"),
 ];
 
 /// Every key of a server either starts it anew or does not.

@@ -1,5 +1,7 @@
 //! How a server is reached and spoken to.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -67,6 +69,40 @@ pub(crate) async fn cwd() {
         let shown = shown(&format!("command = \"{PROGRAM}\"\n{keys}")).await;
         assert_eq!(shown["cwd"], expect.display().to_string());
     }
+}
+
+/// Root can let programs run as another user; everybody else can say so of themselves alone.
+#[tokio::test]
+pub(crate) async fn user() {
+    let place = tempfile::tempdir().unwrap();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(place.path(), open).unwrap();
+    let program = place.path().join("server.sh");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    let ours = std::process::Command::new("id")
+        .arg("-un")
+        .output()
+        .unwrap();
+    let ours = String::from_utf8(ours.stdout).unwrap();
+    let is_root = ours.trim() == "root";
+    let other = if is_root { "nobody" } else { ours.trim() };
+    let user = format!("user = \"{other}\"");
+    let command = format!("command = \"{}\"", program.display());
+    let replica = format!("replicas = [{{ {command}, {user} }}]");
+    for (keys, expect) in [
+        (command.clone(), ours.trim()),
+        (format!("{command}\n{user}"), other),
+        (replica, other),
+    ] {
+        assert_eq!(shown(&keys).await["user"], expect, "{keys}");
+    }
+    let unknown = format!("{command}\nuser = \"no-such-user\"");
+    let gateway = TestGateway::new().section("one", &unknown).launch().await;
+    let says = |status: &Value| {
+        let reason = status["reason"].as_str().unwrap_or_default();
+        reason.contains("not as user `no-such-user`: the system knows no such user")
+    };
+    gateway.status_until("one", says).await;
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ while read -r line; do
     *'"method":"tools/list"'*)
         say '"result":{"tools":[{"name":"show","inputSchema":{"type":"object"}}]}' ;;
     *'"name":"show"'*)
-        say '"result":{"content":[],"structuredContent":{"program":"'"$0"'","args":"'"$*"'","env":"'"$SHOWN"'","cwd":"'"$(pwd -P)"'"}}' ;;
+        say '"result":{"content":[],"structuredContent":{"program":"'"$0"'","args":"'"$*"'","env":"'"$SHOWN"'","cwd":"'"$(pwd -P)"'","user":"'"$(id -un)"'"}}' ;;
     *'"id":'*)
         say '"error":{"code":-32601,"message":"Method not found"}' ;;
     esac

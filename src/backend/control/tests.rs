@@ -8,8 +8,8 @@ use tokio::{sync::mpsc, time::Instant};
 use super::*;
 use crate::{
     backend::{
-        guard::Guard,
         handshake::Hello,
+        launch::Launcher,
         link::Link,
         mux::{Mux, Settings},
         queued::Queued,
@@ -74,8 +74,8 @@ async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
     let outlet = Outlet::example();
     let name = ServerName::parse("x").unwrap();
-    let guard = Guard::new(None, &tasks);
-    let backend = Backend::new(&name, &Server::example(), &guard, &outlet, &tasks);
+    let launcher = Launcher::new(None, &tasks);
+    let backend = Backend::new(&name, &Server::example(), &launcher, &outlet, &tasks);
     let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
     let mut changes = backend.list_changes();
     backend.follow_lists(&control);

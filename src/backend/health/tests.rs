@@ -14,9 +14,9 @@ use crate::{
     backend::{
         Backend,
         breaker::Sign,
-        guard::Guard,
         handshake::Hello,
         instance::Phase,
+        launch::Launcher,
         link::Link,
         mux::{Mux, Settings},
         queued::Queued,
@@ -83,9 +83,9 @@ fn shared_by(config: &Server) -> Shared {
 async fn a_server_whose_connection_has_ended_is_disconnected() {
     let tasks = Tasks::new();
     let outlet = Outlet::example();
-    let guard = Guard::new(None, &tasks);
+    let launcher = Launcher::new(None, &tasks);
     let name = ServerName::parse("x").unwrap();
-    let backend = Backend::new(&name, &server(), &guard, &outlet, &tasks);
+    let backend = Backend::new(&name, &server(), &launcher, &outlet, &tasks);
     let (connection, _sent) = connection();
     backend.catalog.set(Phase::Ready(Arc::clone(&connection)));
     backend.maker.shared.life().take(Event::Listed, None);

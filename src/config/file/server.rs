@@ -37,6 +37,10 @@ pub(in crate::config) struct Server {
     /// file. By default it is the directory Tollbridge was started in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) cwd: Option<String>,
+    /// User that the program runs as, by name or number, with the groups and the HOME of that user: for
+    /// a gateway that runs as root. By default it is the user of the gateway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) user: Option<String>,
     /// Address of a server on the network: `http:`, `https:`, `ws:` or `wss:`. Certificates are
     /// believed by the authorities of this system, or by those in the PEM file that the variable
     /// SSL_CERT_FILE names in their place.
@@ -150,6 +154,7 @@ impl Default for Server {
             args: Vec::new(),
             env: IndexMap::new(),
             cwd: None,
+            user: None,
             env_file: None,
             url: None,
             headers: IndexMap::new(),
@@ -222,6 +227,9 @@ pub(in crate::config) struct Replica {
     /// Working directory of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) cwd: Option<String>,
+    /// User that the program runs as.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::config) user: Option<String>,
     /// Address on the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) url: Option<String>,

@@ -28,7 +28,7 @@ const OWN_HEADERS: [&str; 9] = [
 ];
 
 /// Keys that only a program has a use for.
-const PROGRAM_KEYS: [&str; 4] = ["args", "cwd", "env", "env_file"];
+const PROGRAM_KEYS: [&str; 5] = ["args", "cwd", "env", "env_file", "user"];
 
 /// Keys that only a URL has a use for.
 const URL_KEYS: [&str; 2] = ["auth", "headers"];
@@ -171,7 +171,16 @@ impl Resolver<'_> {
             shown_args: shown_args(&server.args, &args),
             env,
             cwd,
+            user: self.user(server.user.as_deref(), &at.key("user")),
         }))
+    }
+
+    fn user(&mut self, written: Option<&str>, at: &Place<'_>) -> Option<String> {
+        let user = written?.trim();
+        if user.is_empty() || user.contains(['\0', ':', '/']) {
+            self.unusable(at, "is the name of no user");
+        }
+        Some(user.to_owned())
     }
 
     fn mismatch(&mut self, why: &str, at: &Place<'_>) {

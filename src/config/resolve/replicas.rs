@@ -4,7 +4,7 @@ use super::{Resolver, quote};
 use crate::config::{Condition, Replica, Route, file, node::Place, report::Finding};
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
-const REACH_KEYS: [&str; 9] = [
+const REACH_KEYS: [&str; 10] = [
     "args",
     "auth",
     "command",
@@ -14,6 +14,7 @@ const REACH_KEYS: [&str; 9] = [
     "headers",
     "transport",
     "url",
+    "user",
 ];
 
 /// Keys that are about replicas alone.
@@ -138,6 +139,7 @@ fn reached_like(replica: &file::Replica, enabled: bool) -> file::Server {
         env: replica.env,
         env_file: replica.env_file,
         cwd: replica.cwd,
+        user: replica.user,
         url: replica.url,
         headers: replica.headers,
         auth: replica.auth,

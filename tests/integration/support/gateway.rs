@@ -118,7 +118,7 @@ impl TestGateway {
     pub(crate) async fn launch_as(&self, text: &str) -> Gateway {
         let config = self.config(text);
         let surroundings = Surroundings {
-            guard: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
+            launcher: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
         };
         let running = app::start(&config, surroundings).await.unwrap();
         Gateway {

@@ -1,0 +1,31 @@
+//! What other systems than Linux cannot do.
+
+use std::ffi::{OsStr, OsString};
+
+use super::{Confined, Failed, Hiding, Spec};
+
+/// Orphans go to the first process here.
+pub(super) fn adopt_orphans() {}
+
+/// Whether it makes sense to try this way.
+pub(super) fn is_tried(hiding: Hiding) -> bool {
+    hiding == Hiding::Nothing
+}
+
+/// The program runs as we do, with its group and its limits alone.
+pub(super) fn confine(
+    spec: &Spec,
+    hiding: Hiding,
+    _: Option<&OsStr>,
+) -> Result<(Confined, Vec<(OsString, OsString)>), Failed> {
+    if spec.user.is_some() {
+        return Err(Failed::User("this system has no way to it".to_owned()));
+    }
+    let confined = Confined {
+        hiding,
+        is_isolated: false,
+        signals_scoped: false,
+        tried: Vec::new(),
+    };
+    Ok((confined, Vec::new()))
+}

@@ -1,0 +1,69 @@
+//! The process that confines itself and becomes the program.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::{
+        fd::AsFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::{Command, ExitCode},
+};
+
+use super::{
+    Failed, Hiding, Report, Spec, confine,
+    wire::{receive, send},
+};
+
+/// Becomes the program that the reaper names on standard input.
+pub(super) fn run(hiding: Hiding) -> ExitCode {
+    // The copy closes when this process becomes the program.
+    let Ok(control) = io::stdin().as_fd().try_clone_to_owned() else {
+        return ExitCode::FAILURE;
+    };
+    let control = UnixStream::from(control);
+    let Err(failed) = become_program(&control, hiding);
+    // Without a reaper there is nobody to tell.
+    send(&control, &Report::Failed(failed), None).ok();
+    ExitCode::FAILURE
+}
+
+fn become_program(
+    control: &UnixStream,
+    hiding: Hiding,
+) -> Result<std::convert::Infallible, Failed> {
+    let cannot = |error: io::Error| Failed::Program(error.to_string());
+    let (spec, input) = receive::<Spec>(control).map_err(cannot)?;
+    let input = input.ok_or_else(|| Failed::Program("it has no input".to_owned()))?;
+    rustix::stdio::dup2_stdin(&input).map_err(|error| cannot(error.into()))?;
+    drop(input);
+    let here = std::env::current_dir().map(OsString::from).ok();
+    let (confined, home) = confine::confine(&spec, hiding, here.as_deref())?;
+    enter(spec.cwd.as_ref(), here.as_ref())?;
+    send(control, &Report::Confined(confined), None).map_err(cannot)?;
+    let error = Command::new(&spec.program)
+        .args(&spec.args)
+        .env_clear()
+        .envs(spec.inherited)
+        .envs(home)
+        .envs(spec.env)
+        .exec();
+    Err(cannot(error))
+}
+
+/// Goes to the working directory by its name: the one that this process is in may be hidden by now,
+/// and would still be open.
+fn enter(cwd: Option<&OsString>, here: Option<&OsString>) -> Result<(), Failed> {
+    match (cwd, here) {
+        (Some(cwd), _) => {
+            std::env::set_current_dir(cwd).map_err(|error| Failed::Directory(error.to_string()))
+        }
+        (None, here) => here
+            .map_or(
+                Err(io::ErrorKind::NotFound.into()),
+                std::env::set_current_dir,
+            )
+            .or_else(|_| std::env::set_current_dir("/"))
+            .map_err(|error| Failed::Directory(error.to_string())),
+    }
+}

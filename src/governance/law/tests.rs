@@ -179,7 +179,7 @@ fn config(
         "[naming]\ntemplate = '{template}'\ncharset = '{charset}'\nconflict = '{conflict}'\n\
          [governance]\nauth = 'keys'\nprice = '0.01'\n\
          args = [{{ name = 'some', tools = {tools:?}, at = '/a', equals = 1 }}, {{ name = 'denied', tools = {deny:?}, at = '/a', equals = 2 }}]\n\
-         [agents.a]\nkeys = ['0123456789abcdefghijABCDEFGHIJ0123456789']\n\
+         [agents.a]\nkeys = ['q7Zr2mVx9LwB4nHs8KdPf3GyTc6JaUe1Xo5R']\n\
          policy = {{ mode = '{mode}', tools = {tools:?}, deny = {deny:?} }}\n\
          [profiles.p]\ntools = {tools:?}\nrename = {{ mcp_git_hub_search = 'find', search = 'look' }}\n"
     );

@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "proxy",
             "backend",
             "governance",
+            "audit",
             "catalog",
             "names",
             "telemetry",

@@ -102,6 +102,6 @@ mod tests {
         }
         launcher.kill().unwrap();
         launcher.wait().unwrap();
-        assert!(is_launched(orphan), "it is gone");
+        assert!(is_launched(launcher.id().cast_signed()), "it is gone");
     }
 }

@@ -140,9 +140,12 @@ async fn only_admins_see_who_is_busy() {
         .await;
     let whole = scrape(&gateway.http().with_key(ANN.key)).await;
     assert!(whole.contains_key("tollbridge_sessions"), "{whole:#?}");
-    for http in [gateway.http(), gateway.http().with_key(BOB.key)] {
+    let (stranger, bob) = (gateway.http(), gateway.http().with_key(BOB.key));
+    let of_server = r#"tollbridge_server_state{server="x",state="connected"}"#;
+    let of_all = r#"tollbridge_servers{state="connected"}"#;
+    for (http, shown, other) in [(stranger, of_all, of_server), (bob, of_server, of_all)] {
         let part = scrape(&http).await;
-        assert!(part.contains_key(r#"tollbridge_server_state{server="x",state="connected"}"#));
+        assert!(part.contains_key(shown) && !part.contains_key(other));
         for hidden in [
             "spent", "sessions", "streams", "refused", "duration", "_bytes",
         ] {

@@ -14,6 +14,7 @@ mod choice;
 mod client;
 mod clients;
 mod control;
+mod events;
 mod failure;
 mod gate;
 mod handshake;
@@ -83,7 +84,7 @@ use life::Event;
 pub use life::{HISTORY_MAX, State, Transition};
 use maker::Maker;
 use peer::Peer;
-pub(crate) use pipe::{Line, Lines, push_line};
+pub(crate) use pipe::{Excess, Line, Lines, push_line};
 use pool::Pool;
 pub use replicas::ReplicaReport;
 use replicas::Replicas;
@@ -148,6 +149,7 @@ impl Backend {
             launcher: launcher.clone(),
             peer: Peer::new(outlet),
             views: outlet.views.clone(),
+            bytes: outlet.bytes.clone(),
             shared,
         });
         let pool = Pool::of(config);

@@ -5,12 +5,17 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::task::consume_budget;
 
+use crate::limiter::{Full, Reservation};
+
 /// Why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unread<E: std::error::Error + 'static> {
     /// The connection failed before.
     #[error("it broke off: {0}")]
     BrokeOff(#[source] E),
+    /// The gateway holds as much as it may.
+    #[error(transparent)]
+    Full(#[from] Full),
     /// There is more of it than may be.
     #[error("it is larger than {limit} bytes")]
     TooLarge {
@@ -19,8 +24,13 @@ pub(crate) enum Unread<E: std::error::Error + 'static> {
     },
 }
 
-/// The bytes of `body`, at most `limit`. Most bodies come in one piece, which is kept as it is.
-pub(crate) async fn read<B>(body: &mut B, limit: usize) -> Result<Bytes, Unread<B::Error>>
+/// The bytes of `body`, at most `limit`, which `reservation` holds until nobody needs them any more. Most
+/// bodies come in one piece, which is kept as it is.
+pub(crate) async fn read<B>(
+    body: &mut B,
+    limit: usize,
+    mut reservation: Reservation,
+) -> Result<Bytes, Unread<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
@@ -41,13 +51,17 @@ where
             return Err(Unread::TooLarge { limit });
         }
         if first.is_empty() && all.is_empty() {
+            reservation.grow_to(data.len())?;
             first = data;
             continue;
         }
+        // It grows to twice its size.
         all.extend_from_slice(&std::mem::take(&mut first));
         all.extend_from_slice(&data);
+        reservation.grow_to(all.capacity())?;
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    let whole = if all.is_empty() { first } else { all.freeze() };
+    Ok(reservation.hold(whole))
 }
 
 #[cfg(test)]
@@ -55,9 +69,10 @@ mod tests {
     use std::io;
 
     use http_body::Frame;
-    use http_body_util::{Full, StreamBody};
+    use http_body_util::StreamBody;
 
     use super::*;
+    use crate::limiter::ByteBudget;
 
     async fn check(pieces: &[&'static str], limit: usize, expect: Result<&str, &str>) {
         let pieces = pieces.iter().map(|piece| match *piece {
@@ -65,7 +80,8 @@ mod tests {
             piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
         });
         let mut body = StreamBody::new(futures_util::stream::iter(pieces));
-        let found = read(&mut body, limit)
+        let reservation = ByteBudget::new(usize::MAX).answer();
+        let found = read(&mut body, limit, reservation)
             .await
             .map_err(|unread| unread.to_string());
         let found = found.as_deref().map_err(String::as_str);
@@ -86,7 +102,30 @@ mod tests {
     #[tokio::test]
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from(vec![b'a'; 64]);
-        let read = read(&mut Full::new(piece.clone()), 64).await.unwrap();
+        let mut body = http_body_util::Full::new(piece.clone());
+        let reservation = ByteBudget::new(0).answer();
+        let read = read(&mut body, 64, reservation).await.unwrap();
         assert_eq!(read.as_ptr(), piece.as_ptr());
+    }
+
+    #[tokio::test]
+    async fn large_bodies_are_counted_while_they_come_and_until_they_are_dropped() {
+        const PIECE: usize = 64 << 10;
+        let budget = ByteBudget::new(4 * PIECE);
+        let read = async |pieces: usize| {
+            let pieces =
+                (0..pieces).map(|_| Ok::<_, io::Error>(Frame::data(vec![0; PIECE].into())));
+            let mut body = StreamBody::new(futures_util::stream::iter(pieces));
+            read(&mut body, usize::MAX, budget.answer()).await
+        };
+        let first = read(1).await.unwrap();
+        assert_eq!(budget.used(), PIECE);
+        let too_many = read(8).await.unwrap_err().to_string();
+        assert!(too_many.contains("limits.bytes_in_flight"), "{too_many}");
+        assert_eq!(budget.used(), PIECE);
+        let second = read(2).await.unwrap();
+        assert!(budget.used() >= 3 * PIECE);
+        drop((first, second));
+        assert_eq!(budget.used(), 0);
     }
 }

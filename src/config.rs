@@ -185,6 +185,19 @@ pub struct Limits {
     /// Connections of clients that may be open at once; when `None`, what the system allows beside
     /// what the gateway needs itself.
     pub connections: Option<NonZeroUsize>,
+    /// Connections that one address, or one network of IPv6, may have open at once; when `None`, half of all
+    /// for addresses on the internet, and any number for others.
+    pub connections_per_address: Option<NonZeroUsize>,
+    /// Bytes of messages that are held at once; when `None`, a quarter of the memory there is.
+    pub bytes_in_flight: Option<usize>,
+    /// How long the head of a request may take.
+    pub headers_timeout: Duration,
+    /// How many bytes a second of a body have to come, and of an answer to be taken.
+    pub body_rate_min: usize,
+    /// How long a body may come more slowly.
+    pub body_grace: Duration,
+    /// How much is taken of the body of a request without a valid key.
+    pub unauthenticated_body: usize,
     /// Largest request body, bytes.
     pub body: usize,
     /// Largest sum of request headers, bytes.

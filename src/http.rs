@@ -13,11 +13,9 @@ mod media;
 mod messages;
 mod origin;
 mod pages;
-mod patient;
-mod room;
-mod seldom;
 mod several;
 mod streamable;
+mod timeouts;
 mod tls;
 
 use std::{net::IpAddr, sync::Arc};
@@ -32,6 +30,7 @@ use hyper::body::Incoming;
 use crate::{
     auth::{Agent, Unidentified},
     config::Config,
+    limiter::{ConnectionPermit, Full},
     mcp::{GatewayId, RpcError, envelope, error, gateway::GATEWAY},
     names::{ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
@@ -41,6 +40,7 @@ use crate::{
 };
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
+use body::Leftover;
 pub use listener::{Bound, InvalidListener, bind};
 use origin::{Guard, Refusals};
 pub use tls::{Certificate, Certificates, InvalidTls};
@@ -84,23 +84,37 @@ impl Edge {
     /// Answers one HTTP request, which came from `peer`.
     pub(crate) async fn handle(
         self: Arc<Self>,
-        peer: IpAddr,
+        peer: Peer,
         mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
         let route = Route::parse(request.uri().path());
         let is_page = !route.as_ref().is_some_and(Route::is_mcp);
-        let mut response = self.respond(route, peer, &mut request).await;
+        let mut response = self.respond(route, &peer, &mut request).await;
         if is_page {
             pages::shield(response.headers_mut());
         }
-        body::leave(request.into_body(), &self.tasks);
+        self.leave(request.into_body(), response.status());
         response
+    }
+
+    /// Leaves the body of a request that was answered so. Who is not known yet may send little of it.
+    fn leave(&self, body: Incoming, answered: StatusCode) {
+        let leftover = match answered {
+            StatusCode::REQUEST_TIMEOUT => return,
+            StatusCode::UNAUTHORIZED
+            | StatusCode::FORBIDDEN
+            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                Leftover::of_stranger(self.proxy.settings().limits.unauthenticated_body)
+            }
+            _ => Leftover::of_client(),
+        };
+        body::leave(body, leftover, &self.tasks);
     }
 
     async fn respond(
         self: &Arc<Self>,
         route: Option<Route>,
-        peer: IpAddr,
+        peer: &Peer,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
         let form = Form::of(route.as_ref(), request.method());
@@ -113,7 +127,7 @@ impl Edge {
         let is_probe = matches!(route, Some(Route::Health | Route::Ready));
         if !is_probe && let Err(unwelcome) = self.guard.load().check(request) {
             self.proxy.governance().forbid(unwelcome.reason());
-            self.refusals.tell(peer, &unwelcome);
+            self.refusals.tell(peer.address, &unwelcome);
             return form.refuse(StatusCode::FORBIDDEN, unwelcome.message());
         }
         let limit = self.proxy.settings().limits.headers;
@@ -173,7 +187,7 @@ impl Edge {
         self: &Arc<Self>,
         route: Route,
         form: Form,
-        peer: IpAddr,
+        peer: &Peer,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
         if let Some(scope) = route.scope()
@@ -197,7 +211,7 @@ impl Edge {
                 // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
                 // one.
                 if is_refused || stranger != Unidentified::Missing {
-                    governance.turn_away(peer, &stranger);
+                    governance.turn_away(peer.address, &stranger);
                 }
                 if is_refused {
                     return challenge(&stranger, form);
@@ -205,13 +219,18 @@ impl Edge {
                 Arc::new(Agent::stranger())
             }
         };
+        if form == Form::Rpc
+            && let Err(full) = self.proxy.limiter().bytes.admit(agent.id)
+        {
+            return no_room(full);
+        }
         match route {
             Route::Mcp(scope) => {
-                let visitor = Visitor::of(agent, scope, request);
+                let visitor = Visitor::of(agent, scope, (peer, request));
                 streamable::handle(self, &visitor, request).await
             }
-            Route::Sse(scope) => messages::open(self, &Visitor::of(agent, scope, request)),
-            Route::Messages => Box::pin(messages::post(self, &agent, request)).await,
+            Route::Sse(scope) => messages::open(self, &Visitor::of(agent, scope, (peer, request))),
+            Route::Messages => Box::pin(messages::post(self, (&agent, peer), request)).await,
             Route::Status => pages::status(self, &agent, request),
             Route::Metrics => pages::metrics(self, &agent),
             Route::Health => text(StatusCode::OK, "ok"),
@@ -247,21 +266,32 @@ impl Form {
     }
 }
 
+/// Where a request comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// Behind a reverse proxy, that of the proxy.
+    address: IpAddr,
+    /// That of its connection.
+    permit: Arc<ConnectionPermit>,
+}
+
 /// Who asks, and on which route.
 #[derive(Clone, Debug)]
 struct Visitor {
     agent: Arc<Agent>,
     scope: Scope,
+    peer: Peer,
     /// Which gateway it is, if it is one and says so.
     gateway: Option<GatewayId>,
 }
 
 impl Visitor {
-    fn of(agent: Arc<Agent>, scope: Scope, request: &Request<Incoming>) -> Self {
+    fn of(agent: Arc<Agent>, scope: Scope, (peer, request): (&Peer, &Request<Incoming>)) -> Self {
         let gateway = GatewayId::of(request.headers());
         Self {
             agent,
             scope,
+            peer: peer.clone(),
             gateway,
         }
     }
@@ -370,6 +400,19 @@ fn come_back(mut response: Response<Body>) -> Response<Body> {
     let seconds = HeaderValue::from(error::RETRY_SOON.as_secs());
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
+}
+
+/// What is said of new work for which there is no memory.
+pub(crate) fn overloaded(full: Full) -> RpcError {
+    RpcError::new(error::INTERNAL, full.to_string())
+        .with(serde_json::json!({ "reason": "overloaded" }))
+        .retry_soon()
+}
+
+/// The answer to a request for which there is no memory.
+fn no_room(full: Full) -> Response<Body> {
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    come_back(rpc_error(status, None, &overloaded(full)))
 }
 
 /// The answer to a client for whom no session opens, to its request with this id.

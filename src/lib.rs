@@ -35,6 +35,7 @@ pub mod clock;
 mod json_schema;
 pub mod key_file;
 pub mod launcher;
+pub mod limiter;
 mod lock;
 pub mod money;
 pub mod names;

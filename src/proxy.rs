@@ -29,6 +29,7 @@ use crate::{
     config::{Config, Limits},
     discovery::Board,
     governance::{Ending, Governance, Sight, Ticket},
+    limiter::Limiter,
     mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error, types},
     names::{Scope, ServerName},
     router,
@@ -51,6 +52,7 @@ pub struct Proxy {
     backends: Backends,
     board: Arc<Board>,
     sessions: Sessions,
+    limiter: Arc<Limiter>,
     settings: ArcSwap<Settings>,
     /// Requests that are being answered, but for listen streams.
     running: Presence,
@@ -104,6 +106,7 @@ impl Proxy {
         Self {
             governance,
             board,
+            limiter: Arc::clone(backends.limiter()),
             backends,
             sessions: Sessions::new(
                 config.limits.sessions_per_agent,
@@ -148,6 +151,7 @@ impl Proxy {
         self.sessions
             .set_per_agent_max(config.limits.sessions_per_agent);
         self.sessions.set_idle_max(config.session_idle_timeout);
+        self.limiter.replace(&config.limits);
         let Replaced {
             fresh,
             old,
@@ -176,6 +180,11 @@ impl Proxy {
     /// The legacy sessions of HTTP clients.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
+    }
+
+    /// What clients may take of the process.
+    pub fn limiter(&self) -> &Limiter {
+        &self.limiter
     }
 
     /// What governs calls.

@@ -14,6 +14,7 @@ use crate::{
     catalog::{Catalog, Kind},
     clock,
     governance::{self, budget::Budgets},
+    limiter::Limiter,
     lock::lock,
     names::Scope,
     proxy::Proxy,
@@ -52,6 +53,9 @@ pub struct Overview {
     /// How programs of servers are confined, once one was started; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confinement: Option<Confinement>,
+    /// What clients take of the process; for those who may see everything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Usage>,
     /// How many legacy sessions of HTTP clients are open; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_open: Option<usize>,
@@ -194,6 +198,36 @@ pub struct ExpiringReport {
     pub agent: String,
     /// When, RFC 3339.
     pub expires: String,
+}
+
+/// What clients take of the process, and how much of it they may.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Usage {
+    /// Open connections.
+    pub connections: usize,
+    /// How many there may be.
+    pub connections_max: usize,
+    /// Connections closed at once since their address had as many as it may.
+    pub connections_rejected: u64,
+    /// Bytes of messages that are held.
+    pub bytes_in_flight: usize,
+    /// How many may be.
+    pub bytes_in_flight_max: usize,
+    /// Requests turned away, and answers given up, for want of memory.
+    pub bytes_rejected: u64,
+}
+
+impl Usage {
+    fn of(limiter: &Limiter) -> Self {
+        Self {
+            connections: limiter.connections.open(),
+            connections_max: limiter.connections.max(),
+            connections_rejected: limiter.connections.rejected(),
+            bytes_in_flight: limiter.bytes.used(),
+            bytes_in_flight_max: limiter.bytes.max(),
+            bytes_rejected: limiter.bytes.rejected(),
+        }
+    }
 }
 
 /// One server: how it does, and what it offers.
@@ -495,6 +529,10 @@ impl Status {
             governance: match detail {
                 Detail::Part => None,
                 Detail::Whole => Some(self.governed()),
+            },
+            limits: match detail {
+                Detail::Part => None,
+                Detail::Whole => Some(Usage::of(self.proxy.limiter())),
             },
             listed: counts(&catalog, &Scope::All),
             profiles: profiles.collect(),

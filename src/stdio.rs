@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    backend::{Line, Lines, push_line},
-    http::split_batch,
+    backend::{Excess, Line, Lines, push_line},
+    http::{overloaded, split_batch},
+    limiter::Full,
     mcp::{
         Id, Message, Method, Outcome, Raw, Request, RpcError,
         envelope::{self, Outline},
@@ -126,7 +127,8 @@ impl Edge {
 
     async fn read<R: AsyncRead + Unpin>(self: &Arc<Self>, input: R) {
         let mut limit = self.proxy.settings().limits.body;
-        let mut lines = Lines::new(input, limit);
+        let room = self.proxy.limiter().bytes.request(self.agent.id);
+        let mut lines = Lines::new(input, limit, room);
         while let Ok(Some(line)) = lines.next().await {
             let line_limit = limit;
             limit = self.proxy.settings().limits.body;
@@ -161,10 +163,13 @@ impl Edge {
     fn take_line(self: &Arc<Self>, line: &Line, limit: usize) {
         match line {
             Line::Whole(line) => self.take_text(line),
-            Line::Skipped(outline) => {
+            Line::Skipped(outline, Excess::Length) => {
                 let message = format!("a message is larger than limits.body ({limit} bytes)");
                 let error = RpcError::new(error::INVALID_REQUEST, message);
                 self.refuse(outline.request(), &error);
+            }
+            Line::Skipped(outline, Excess::Memory) => {
+                self.refuse(outline.request(), &overloaded(Full));
             }
             // It is refused at its end: only then it is known what it asks. One that never ends is the
             // user's own client's.
@@ -215,6 +220,9 @@ impl Edge {
 
     fn ask(self: &Arc<Self>, request: Request) {
         let id = request.id.clone();
+        if let Err(full) = self.proxy.limiter().bytes.admit(self.agent.id) {
+            return self.refuse(Some(&id), &overloaded(full));
+        }
         match self.call(request) {
             Ok(Started::Done(outcome)) => self.answer(Some(&id), &outcome),
             Ok(Started::Running(running)) => {
@@ -290,6 +298,7 @@ impl Edge {
             return;
         }
         let message = envelope::response(Some(&id), &outcome);
+        let message = self.proxy.limiter().bytes.unread(self.agent.id, message);
         if self.session.send(message, &self.stream).await.is_err() {
             tracing::warn!("the client does not read its input");
         }

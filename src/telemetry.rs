@@ -1,5 +1,7 @@
 //! Logging and the latencies shown in `/status`.
 
+mod seldom;
+
 use std::{
     io::{self, IsTerminal},
     sync::atomic::{AtomicU64, Ordering},
@@ -7,6 +9,8 @@ use std::{
 };
 
 use tracing_subscriber::{EnvFilter, field::MakeExt as _, filter::LevelFilter, fmt::format};
+
+pub(crate) use seldom::Seldom;
 
 use crate::{
     config::{Log, LogFormat},

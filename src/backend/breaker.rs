@@ -80,6 +80,7 @@ impl Sign {
             | Failure::Header { .. }
             | Failure::Http { .. }
             | Failure::InstancesBusy { .. }
+            | Failure::NoMemory
             | Failure::Ourselves
             | Failure::Overloaded { .. }
             | Failure::Refused { .. }

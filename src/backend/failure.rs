@@ -143,6 +143,9 @@ pub enum Failure {
     /// Its URL leads back to this gateway. The operator mends `url`.
     #[error("its URL leads to this gateway itself, which cannot be a server of its own")]
     Ourselves,
+    /// The gateway holds as many bytes of messages as it may, so that the answer could not be read.
+    #[error("the gateway has no memory for its answer (limits.bytes_in_flight)")]
+    NoMemory,
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.
     #[error("it is busy: {}", display_busy((*in_flight, *queue), *waited))]
@@ -342,7 +345,7 @@ impl Failure {
                 Some(*retry_after)
             }
             Self::Http { retry_after, .. } => *retry_after,
-            Self::InstancesBusy { .. } => Some(error::RETRY_SOON),
+            Self::InstancesBusy { .. } | Self::NoMemory => Some(error::RETRY_SOON),
             Self::BackingOff { until, .. } | Self::StartsLimited { until, .. } => {
                 Some(left(*until))
             }
@@ -403,7 +406,7 @@ impl Failure {
             | Self::Unlisted { .. } => "unavailable",
             Self::StartsLimited { .. } => "starts_limited",
             Self::Disabled => "disabled",
-            Self::InstancesBusy { .. } | Self::Overloaded { .. } => "busy",
+            Self::InstancesBusy { .. } | Self::NoMemory | Self::Overloaded { .. } => "busy",
             Self::Crossing(_)
             | Self::Echo
             | Self::Era { .. }
@@ -426,6 +429,7 @@ impl Failure {
             self,
             Self::Garbled { .. }
                 | Self::Http { .. }
+                | Self::NoMemory
                 | Self::ResponseTooLarge { .. }
                 | Self::Timeout { .. }
                 | Self::Unauthorized { .. }
@@ -460,6 +464,7 @@ impl Failure {
             Self::Garbled { .. }
             | Self::Http { .. }
             | Self::Lost { .. }
+            | Self::NoMemory
             | Self::ResponseTooLarge { .. }
             | Self::Timeout { .. } => true,
             Self::Absent { .. }
@@ -529,6 +534,7 @@ impl Failure {
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::NoMemory
             | Self::Ourselves
             | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }

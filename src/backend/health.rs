@@ -342,7 +342,7 @@ fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
             what: "its list was refused".to_owned(),
             quoted: refusal.as_str().to_owned(),
         }),
-        Ok(_) | Err(Failure::ResponseTooLarge { .. }) => Finding::Well,
+        Ok(_) | Err(Failure::NoMemory | Failure::ResponseTooLarge { .. }) => Finding::Well,
         Err(Failure::Http { status, .. }) if status.is_client_error() && !is_list => Finding::Well,
         Err(refusal @ Failure::Unauthorized { .. }) => Finding::Refused(refusal),
         Err(failure) => Finding::Missed(failure),

@@ -407,8 +407,10 @@ impl HttpLink {
 
     async fn body(&self, mut body: Answer) -> Result<Bytes, Failure> {
         let limit = self.mux.settings.response_bytes_max;
-        let body = crate::body::read(&mut body, limit).await;
+        let room = self.mux.settings.bytes.answer();
+        let body = crate::body::read(&mut body, limit, room).await;
         body.map_err(|unread| match unread {
+            Unread::Full(_) => Failure::NoMemory,
             Unread::TooLarge { limit } => Failure::ResponseTooLarge { limit },
             Unread::BrokeOff(error) => Failure::Lost {
                 reason: format!("its answer broke off: {error}"),

@@ -12,16 +12,13 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use tokio::{
-    sync::{
-        OwnedSemaphorePermit,
-        mpsc::{
-            self,
-            error::{SendTimeoutError, TrySendError},
-        },
-        oneshot,
+use tokio::sync::{
+    OwnedSemaphorePermit,
+    mpsc::{
+        self,
+        error::{SendTimeoutError, TrySendError},
     },
-    task::yield_now,
+    oneshot,
 };
 
 use super::{
@@ -40,7 +37,6 @@ use crate::{
         envelope::{self, Malformed},
         error, json,
         method::notice,
-        sse,
     },
     names::InvocationId,
     session::{Cancel, Client, Event, Events, Session},
@@ -86,17 +82,6 @@ pub(super) async fn each_message(
     };
     for (part, parsed) in aside_if_large(bytes.len(), read).await {
         take(&part, parsed);
-    }
-}
-
-/// The next event that `reader` has whole. Many lines that make none leave turns to others.
-pub(super) async fn next_event(reader: &mut sse::Reader) -> Option<sse::Event> {
-    loop {
-        match reader.next_event() {
-            sse::Next::Event(event) => return Some(event),
-            sse::Next::Later => yield_now().await,
-            sse::Next::Unfinished => return None,
-        }
     }
 }
 

@@ -27,6 +27,7 @@ use super::{
 };
 use crate::{
     config::{EraPin, Remote, Server, Transport},
+    limiter::ByteBudget,
     mcp::{Era, Raw},
     names::ServerName,
     session::Session,
@@ -50,6 +51,7 @@ pub(crate) struct Maker {
     pub(crate) launcher: Launcher,
     pub(super) peer: Arc<Peer>,
     pub(super) views: Views,
+    pub(super) bytes: ByteBudget,
     pub(crate) shared: Arc<Shared>,
 }
 
@@ -251,6 +253,7 @@ impl Maker {
             roots: config.roots.clone(),
             is_for_lists: wanted.is_for_lists,
             views: self.views.clone(),
+            bytes: self.bytes.clone(),
             begun: begun_before(&config.transport, &wanted.lineage),
         };
         Mux::new(settings, wanted.home.clone(), wanted.lineage.tasks.clone())

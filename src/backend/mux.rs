@@ -46,6 +46,7 @@ use super::{
 use crate::{
     clock::millis_since,
     config::{Memory, Root},
+    limiter::ByteBudget,
     lock::lock,
     mcp::{Era, Id, Method, Outcome, Raw, Response, Revision, envelope::Malformed, meta, tasks},
     names::InvocationId,
@@ -82,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) is_for_lists: bool,
     /// How sessions see what the server says outside of calls.
     pub(crate) views: Views,
+    /// What answers may take of the memory of the process.
+    pub(crate) bytes: ByteBudget,
     /// The tasks that were begun on it, and on those before it.
     pub(crate) begun: Arc<Begun>,
 }
@@ -100,6 +103,7 @@ impl Settings {
             roots: None,
             is_for_lists: false,
             views: Views::clear(),
+            bytes: ByteBudget::new(usize::MAX),
             begun: Arc::default(),
         }
     }

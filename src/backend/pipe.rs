@@ -17,9 +17,12 @@ use super::{
     mux::Mux,
     queued::Queued,
 };
-use crate::mcp::{
-    Id,
-    envelope::{Malformed, Outline},
+use crate::{
+    limiter::Reservation,
+    mcp::{
+        Id,
+        envelope::{Malformed, Outline},
+    },
 };
 
 /// Messages written in one go.
@@ -67,7 +70,9 @@ where
     tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(mux)));
     let of_reader = Arc::clone(&link);
     tasks.spawn("pipe reader", async move {
-        let mut lines = Lines::new(reader, of_reader.mux.settings.response_bytes_max);
+        let settings = &of_reader.mux.settings;
+        let room = settings.bytes.answer();
+        let mut lines = Lines::new(reader, settings.response_bytes_max, room);
         read_lines(&mut lines, &of_reader, odd).await;
         // It is no use to a link that is closed, and lives as long as somebody holds it.
         drop(of_reader);
@@ -150,13 +155,13 @@ async fn read_lines<R: AsyncRead + Unpin>(
                     return mux.close(oversized(mux.settings.response_bytes_max));
                 }
             }
-            Ok(Some(Line::Skipped(outline))) => refuse(&outline, link),
+            Ok(Some(Line::Skipped(outline, excess))) => refuse(&outline, excess, link),
             Ok(Some(Line::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));
             }
             Ok(None) => {
-                if let Some(Line::Skipped(outline)) = lines.rest() {
-                    refuse(&outline, link);
+                if let Some(Line::Skipped(outline, excess)) = lines.rest() {
+                    refuse(&outline, excess, link);
                 }
                 // Who waits for the last line hears that there is none to come.
                 drop(odd);
@@ -251,11 +256,14 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str, &Malformed)) -
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.
-fn refuse(outline: &Outline, link: &Arc<Link>) {
+fn refuse(outline: &Outline, excess: Excess, link: &Arc<Link>) {
     let limit = link.mux.settings.response_bytes_max;
-    match outline.answer().and_then(Id::as_number) {
-        Some(id) => link.mux.failed(id, Failure::ResponseTooLarge { limit }),
-        None => link.mux.close(oversized(limit)),
+    match (outline.answer().and_then(Id::as_number), excess) {
+        (Some(id), Excess::Length) => link.mux.failed(id, Failure::ResponseTooLarge { limit }),
+        (Some(id), Excess::Memory) => link.mux.failed(id, Failure::NoMemory),
+        (None, Excess::Length) => link.mux.close(oversized(limit)),
+        // It is no fault of the server, and was no answer.
+        (None, Excess::Memory) => {}
     }
 }
 
@@ -271,22 +279,34 @@ pub(crate) struct Lines<R> {
     buffer: BytesMut,
     scanned: usize,
     bytes_max: usize,
+    /// What the line that comes takes of the memory of the process.
+    room: Reservation,
     /// What there was of a line that grew too long, of which nothing more is kept.
     skipped: Option<Skipped>,
 }
 
 /// A line that is thrown away while it comes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Skipped {
     bytes: usize,
     outline: Outline,
+    excess: Excess,
+}
+
+/// Why a line is not kept.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Excess {
+    /// It is longer than it may be.
+    Length,
+    /// The gateway has no memory for it.
+    Memory,
 }
 
 /// One line.
 #[derive(Debug)]
 pub(crate) enum Line {
     /// The end of a line that was longer than allowed, and what message it was.
-    Skipped(Outline),
+    Skipped(Outline, Excess),
     /// Longer than allowed; its start. All of it is skipped.
     TooLong { start: Bytes },
     /// Such a line goes on and on, and may never end.
@@ -296,9 +316,10 @@ pub(crate) enum Line {
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(crate) fn new(reader: R, bytes_max: usize) -> Self {
+    pub(crate) fn new(reader: R, bytes_max: usize, room: Reservation) -> Self {
         Self {
             reader,
+            room,
             buffer: BytesMut::new(),
             scanned: 0,
             bytes_max,
@@ -327,7 +348,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// What stands behind the last line end, once the stream has ended.
     pub(crate) fn rest(&mut self) -> Option<Line> {
         if let Some(skipped) = self.skipped.take() {
-            return Some(Line::Skipped(skipped.outline));
+            return Some(Line::Skipped(skipped.outline, skipped.excess));
         }
         (!self.buffer.is_empty()).then(|| Line::Whole(self.buffer.split().freeze()))
     }
@@ -339,10 +360,22 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return self.skip(end);
         }
         let bytes = end.unwrap_or(self.buffer.len());
-        if bytes > self.bytes_max {
+        let excess = if bytes > self.bytes_max {
+            Some(Excess::Length)
+        } else if self.room.grow_to(bytes).is_err() {
+            Some(Excess::Memory)
+        } else {
+            None
+        };
+        if let Some(excess) = excess {
             let start = Bytes::copy_from_slice(&self.buffer[..bytes.min(START_BYTES_MAX)]);
             self.scanned = 0;
-            self.skipped = Some(Skipped::default());
+            drop(self.room.take());
+            self.skipped = Some(Skipped {
+                bytes: 0,
+                outline: Outline::default(),
+                excess,
+            });
             return Some(Line::TooLong { start });
         }
         let Some(end) = end else {
@@ -352,7 +385,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let mut line = self.buffer.split_to(end + 1).freeze();
         line.truncate(end);
         self.scanned = 0;
-        Some(Line::Whole(line))
+        Some(Line::Whole(self.room.take().hold(line)))
     }
 
     /// Throws away what there is of a line that is too long, of which `end` is the end.
@@ -367,7 +400,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let is_endless = skipped.bytes > endless;
         if end.is_some() {
             self.buffer.advance(bytes + 1);
-            return self.skipped.take().map(|it| Line::Skipped(it.outline));
+            let skipped = self.skipped.take();
+            return skipped.map(|it| Line::Skipped(it.outline, it.excess));
         }
         self.buffer.clear();
         (is_endless && !was_endless).then_some(Line::Endless)
@@ -379,6 +413,42 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+    use crate::limiter::ByteBudget;
+
+    fn room() -> Reservation {
+        ByteBudget::new(usize::MAX).answer()
+    }
+
+    /// A line for which there is no room is skipped as one that is too long, and the next is read.
+    #[tokio::test]
+    async fn a_line_is_read_as_far_as_there_is_memory() {
+        let budget = ByteBudget::new(2 * READ_BYTES);
+        let line = |bytes: usize| format!("{}\n", "x".repeat(bytes));
+        let text = [2 * READ_BYTES, 2 * READ_BYTES + 1, 2 * READ_BYTES, 1]
+            .map(line)
+            .concat();
+        let mut lines = Lines::new(text.as_bytes(), usize::MAX, budget.answer());
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(match line {
+                Line::Whole(line) => format!("{} {}", line.len(), budget.used()),
+                Line::TooLong { .. } => "too long".to_owned(),
+                Line::Skipped(_, excess) => format!("{excess:?}"),
+                Line::Endless => "endless".to_owned(),
+            });
+        }
+        assert_eq!(
+            found,
+            [
+                "131072 131072",
+                "too long",
+                "Memory",
+                "131072 131072",
+                "1 0"
+            ]
+        );
+        assert_eq!((budget.used(), budget.rejected()), (0, 1));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_is_held_back() {
@@ -405,22 +475,22 @@ mod tests {
     #[tokio::test]
     async fn lines_at_past_and_back_under_the_limit() {
         let text = b"12345\n123456\n1234\n\nrest";
-        let mut lines = Lines::new(&text[..], 5);
+        let mut lines = Lines::new(&text[..], 5, room());
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
                 Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
                 Line::TooLong { .. } => "too long".to_owned(),
-                Line::Skipped(outline) => format!("{:?}", outline.request()),
+                Line::Skipped(outline, _) => format!("{:?}", outline.request()),
                 Line::Endless => "endless".to_owned(),
             });
         }
         assert_eq!(found, ["12345", "too long", "None", "1234", ""]);
         assert!(matches!(lines.rest(), Some(Line::Whole(rest)) if rest == "rest"));
         assert!(lines.rest().is_none());
-        let mut lines = Lines::new(&b"123456"[..], 5);
+        let mut lines = Lines::new(&b"123456"[..], 5, room());
         while lines.next().await.unwrap().is_some() {}
-        assert!(matches!(lines.rest(), Some(Line::Skipped(_))));
+        assert!(matches!(lines.rest(), Some(Line::Skipped(..))));
         assert!(lines.rest().is_none());
     }
 
@@ -430,11 +500,11 @@ mod tests {
         let long = "x".repeat(3 * READ_BYTES);
         let text = format!("{{\"method\":\"m\",\"params\":\"{long}\",\"id\":7}}\nnext\n");
         for bytes_max in [9, READ_BYTES, 2 * READ_BYTES] {
-            let mut lines = Lines::new(text.as_bytes(), bytes_max);
+            let mut lines = Lines::new(text.as_bytes(), bytes_max, room());
             let first = lines.next().await.unwrap();
             assert!(matches!(first, Some(Line::TooLong { .. })), "{first:?}");
             let second = lines.next().await.unwrap();
-            let Some(Line::Skipped(outline)) = second else {
+            let Some(Line::Skipped(outline, _)) = second else {
                 panic!("{second:?}");
             };
             assert_eq!(outline.request(), Some(&Id::number(7)));
@@ -447,7 +517,7 @@ mod tests {
     #[tokio::test]
     async fn a_line_is_too_long_before_it_ends() {
         let (mut writer, reader) = tokio::io::duplex(READ_BYTES);
-        let mut lines = Lines::new(reader, 9);
+        let mut lines = Lines::new(reader, 9, room());
         let mut text = vec![b'x'; ENDLESS_BYTES_MIN + 2 * READ_BYTES];
         text.extend_from_slice(b"x\nnext\n");
         let write = async { writer.write_all(&text).await.unwrap() };
@@ -461,7 +531,7 @@ mod tests {
         let second = lines.next().await.unwrap();
         assert!(matches!(second, Some(Line::Endless)));
         let third = lines.next().await.unwrap();
-        assert!(matches!(third, Some(Line::Skipped(_))));
+        assert!(matches!(third, Some(Line::Skipped(..))));
         let fourth = lines.next().await.unwrap();
         assert!(matches!(fourth, Some(Line::Whole(line)) if line == "next"));
     }

@@ -25,6 +25,7 @@ use super::{
 use crate::{
     config::Config,
     governance::Admitted,
+    limiter::Limiter,
     lock::lock,
     mcp::{GatewayId, gateway::Behind},
     names::ServerName,
@@ -45,6 +46,7 @@ pub struct Backends {
     retiring: Arc<Mutex<Vec<Arc<Backend>>>>,
     launcher: Launcher,
     outlet: Outlet,
+    limiter: Arc<Limiter>,
     tasks: Tasks,
 }
 
@@ -64,6 +66,7 @@ impl Backends {
     /// binary, which starts programs.
     pub fn new(config: &Config, launcher: Option<PathBuf>, tasks: &Tasks) -> (Self, Updates) {
         let (teller, updates) = updates();
+        let limiter = Limiter::new(&config.limits);
         let backends = Self {
             set: ArcSwap::default(),
             retiring: Arc::default(),
@@ -73,7 +76,9 @@ impl Backends {
                 gateways: watch::Sender::default(),
                 updates: teller,
                 views: Views::default(),
+                bytes: limiter.bytes.clone(),
             },
+            limiter,
             tasks: tasks.clone(),
         };
         backends.replace(config);
@@ -83,6 +88,11 @@ impl Backends {
     /// How programs are confined, once one was started.
     pub fn confined(&self) -> Option<Arc<super::Confined>> {
         self.launcher.confined()
+    }
+
+    /// What clients may take of the process, of which answers of servers are a part.
+    pub fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
     }
 
     /// As whom the servers are asked.

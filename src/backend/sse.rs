@@ -15,10 +15,10 @@ use tokio::{sync::mpsc, task::yield_now, time::timeout};
 use super::{
     Failure,
     client::{self, HttpClient},
+    events::{Events, Excess},
     http::{denies_session, odd, redirected, retry_after, shown_type},
-    link::{Link, next_event},
+    link::Link,
     mux::Mux,
-    pipe,
     queued::Queued,
 };
 use crate::{
@@ -52,8 +52,8 @@ pub(crate) async fn open(
     peer.hear(&answer)?;
     let mut stream = Stream {
         body: events(remote, answer)?,
-        reader: sse::Reader::new(mux.settings.response_bytes_max),
-        is_oversized: false,
+        events: Events::new(&mux.settings),
+        excess: None,
     };
     let named = timeout(ENDPOINT_PATIENCE, stream.endpoint());
     let named = named.await.ok().flatten().ok_or_else(|| {
@@ -75,15 +75,15 @@ pub(crate) async fn open(
 
 struct Stream {
     body: Incoming,
-    reader: sse::Reader,
-    /// The stream ended because an event was larger than `limits.response`.
-    is_oversized: bool,
+    events: Events,
+    /// The stream ended because the server sent what it may not.
+    excess: Option<Excess>,
 }
 
 impl Stream {
     async fn next(&mut self) -> Option<sse::Event> {
         loop {
-            if let Some(event) = next_event(&mut self.reader).await {
+            if let Some(event) = self.events.next().await {
                 return Some(event);
             }
             // A server that never stops talking leaves something to others.
@@ -92,8 +92,8 @@ impl Stream {
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            self.is_oversized = self.reader.push(&chunk).is_err();
-            if self.is_oversized {
+            self.excess = self.events.push(&chunk).err();
+            if self.excess.is_some() {
                 return None;
             }
         }
@@ -195,10 +195,9 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
             () = closed.cancelled() => return,
         };
         let Some(event) = event else {
-            return link.mux.close(if stream.is_oversized {
-                pipe::oversized(link.mux.settings.response_bytes_max)
-            } else {
-                "it closed its event stream".to_owned()
+            return link.mux.close(match stream.excess {
+                Some(excess) => excess.to_string(),
+                None => "it closed its event stream".to_owned(),
             });
         };
         link.take(&event.data, "odd event").await;

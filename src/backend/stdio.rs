@@ -113,7 +113,7 @@ async fn read_stderr(
     pid: u32,
     hushed: &Hushed,
 ) {
-    let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX);
+    let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX, mux.settings.bytes.answer());
     while let Some(line) = next_line(&mut lines).await {
         let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line else {
             continue;

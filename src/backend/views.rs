@@ -13,7 +13,8 @@ use tokio::sync::watch;
 
 use super::updates::Teller;
 use crate::{
-    catalog::UriMap, governance::Screens, mcp::GatewayId, names::ServerName, session::Session,
+    catalog::UriMap, governance::Screens, limiter::ByteBudget, mcp::GatewayId, names::ServerName,
+    session::Session,
 };
 
 /// How a session sees a server at a moment.
@@ -42,6 +43,8 @@ pub(crate) struct Outlet {
     pub(crate) updates: Teller,
     /// How sessions see the rest.
     pub(crate) views: Views,
+    /// What answers may take.
+    pub(crate) bytes: ByteBudget,
 }
 
 /// The viewer, as soon as there is one: the rules and the catalog come after the backends.

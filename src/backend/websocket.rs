@@ -199,6 +199,8 @@ async fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
         Frame::Close(_) => return Some("it closed the socket".to_owned()),
         Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
     };
+    // It is there already, and bounded by `limits.response`.
+    let bytes = link.mux.settings.bytes.received(bytes);
     link.take(&bytes, "odd frame").await;
     None
 }

@@ -92,6 +92,12 @@ fn tls(tls: &Tls) -> file::Tls {
 fn limits(limits: &Limits) -> file::Limits {
     file::Limits {
         connections: limits.connections.map(NonZeroUsize::get),
+        connections_per_address: limits.connections_per_address.map(NonZeroUsize::get),
+        bytes_in_flight: limits.bytes_in_flight.map(size),
+        headers_timeout: Time(limits.headers_timeout),
+        body_rate_min: size(limits.body_rate_min),
+        body_grace: Time(limits.body_grace),
+        unauthenticated_body: size(limits.unauthenticated_body),
         body: size(limits.body),
         headers: size(limits.headers),
         depth: limits.depth,

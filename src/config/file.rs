@@ -172,6 +172,29 @@ pub(super) struct Limits {
     /// beside 256, or half of it where that is more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connections: Option<usize>,
+    /// Connections that one address (of IPv6, one network of 64 bits) may have open at once; further ones
+    /// are closed at once. Without this key half of `connections` for addresses on the internet, and any
+    /// number for this machine and private networks, where reverse proxies are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) connections_per_address: Option<usize>,
+    /// Bytes of messages that the gateway holds at once, over all connections: bodies of requests, answers
+    /// of servers, and answers that clients have not read. New requests get HTTP 503 from three quarters
+    /// on; bodies of requests get half at most, and one agent with a key a quarter. Without this key a
+    /// quarter of the memory of the machine, or of its control group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) bytes_in_flight: Option<Size>,
+    /// How long the head of a request may take from its first byte on; over HTTP/1.1 also how long a
+    /// new connection may bring no request.
+    pub(super) headers_timeout: Time,
+    /// How many bytes a second of a request's body have to come, on average, once `body_grace` is over,
+    /// and how many a client has to take of an answer; `0` asks for none. A body has to be there within
+    /// a minute in any case.
+    pub(super) body_rate_min: Size,
+    /// How long a body may come more slowly than `body_rate_min`.
+    pub(super) body_grace: Time,
+    /// How much of the body of a request is taken that was refused since its key is missing or wrong, so
+    /// that its client reads the refusal; nothing of it is kept. With more the connection is closed.
+    pub(super) unauthenticated_body: Size,
     /// Largest request body.
     pub(super) body: Size,
     /// Largest sum of request headers. Over HTTP/1.1 there may be 100 of them at most.
@@ -190,6 +213,12 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: None,
+            connections_per_address: None,
+            bytes_in_flight: None,
+            headers_timeout: Time::secs(15),
+            body_rate_min: Size(Size::KIB),
+            body_grace: Time::secs(5),
+            unauthenticated_body: Size(64 * Size::KIB),
             body: Size(4 * Size::MIB),
             headers: Size(64 * Size::KIB),
             depth: 128,

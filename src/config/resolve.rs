@@ -321,6 +321,22 @@ impl Resolver<'_> {
     fn limits(&mut self, limits: &file::Limits, at: &Place<'_>) -> Limits {
         Limits {
             connections: self.at_once(limits.connections, &at.key("connections")),
+            connections_per_address: self.at_once(
+                limits.connections_per_address,
+                &at.key("connections_per_address"),
+            ),
+            bytes_in_flight: limits
+                .bytes_in_flight
+                .map(|size| self.size(size, &at.key("bytes_in_flight"))),
+            headers_timeout: self.time(
+                limits.headers_timeout,
+                Duration::from_millis(100),
+                &at.key("headers_timeout"),
+            ),
+            body_rate_min: self.any_size(limits.body_rate_min, &at.key("body_rate_min")),
+            body_grace: self.time(limits.body_grace, Duration::ZERO, &at.key("body_grace")),
+            unauthenticated_body: self
+                .any_size(limits.unauthenticated_body, &at.key("unauthenticated_body")),
             body: self.size(limits.body, &at.key("body")),
             headers: self.size(limits.headers, &at.key("headers")),
             depth: self.within(limits.depth, 8, DEPTH_MAX, &at.key("depth")),
@@ -391,6 +407,12 @@ impl Resolver<'_> {
 
     fn size(&mut self, size: Size, at: &Place<'_>) -> usize {
         self.within(size, Size(Size::KIB), Size(SIZE_MAX), at);
+        usize::try_from(size.0).unwrap_or(usize::MAX)
+    }
+
+    /// A size that may be zero.
+    fn any_size(&mut self, size: Size, at: &Place<'_>) -> usize {
+        self.within(size, Size(0), Size(SIZE_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 

@@ -1,28 +1,39 @@
 //! Bodies: those of requests read within their limits, those of answers whole or as a stream of
 //! events.
 
-use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, Stream as Chunks, StreamExt};
 use http::{
-    HeaderValue, Response, StatusCode,
+    HeaderValue, Request, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
-use http_body::{Body as _, Frame};
+use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::{BodyExt, Either, Full, StreamBody};
 use hyper::body::Incoming;
 use tokio::{
     task::consume_budget,
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::DropGuard;
 
-use super::refused;
+use super::{Edge, Peer, no_room, refused};
 use crate::{
     body::Unread,
     config::Limits,
+    limiter::{ConnectionPermit, Reservation},
     mcp::{json as scan, sse},
+    names::AgentId,
     session::replay::{Item, Place, Stream},
     task::{Present, Tasks},
 };
@@ -30,29 +41,66 @@ use crate::{
 /// How long a client may take to send a body.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long what a client goes on sending is taken after it was answered.
-const LINGER: Duration = Duration::from_secs(5);
+/// Pause between looks whether a body comes fast enough.
+const LOOK: Duration = Duration::from_secs(1);
 
 type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
 /// The body of an answer.
 pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
 
-/// Reads a body within the limits on size and nesting.
-pub(super) async fn read<B>(body: &mut B, limits: &Limits) -> Result<Bytes, Response<Body>>
+/// What a body is read with.
+#[derive(Debug)]
+pub(super) struct Intake<'a> {
+    limits: &'a Limits,
+    permit: &'a ConnectionPermit,
+    reservation: Reservation,
+}
+
+/// Reads the body of a request of `agent` within the limits on size, nesting and time.
+pub(super) async fn read(
+    request: &mut Request<Incoming>,
+    edge: &Edge,
+    (agent, peer): (AgentId, &Peer),
+) -> Result<Bytes, Response<Body>> {
+    let settings = edge.proxy.settings();
+    let intake = Intake {
+        limits: &settings.limits,
+        permit: &peer.permit,
+        reservation: edge.proxy.limiter().bytes.request(agent),
+    };
+    take_in(request.body_mut(), intake).await
+}
+
+async fn take_in<B>(body: &mut B, intake: Intake<'_>) -> Result<Bytes, Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
+    let Intake {
+        limits,
+        permit,
+        reservation,
+    } = intake;
     let read = {
-        let mut read = std::pin::pin!(crate::body::read(body, limits.body));
+        let received = AtomicUsize::new(0);
+        let mut body = Counted {
+            body,
+            received: &received,
+        };
+        let mut read = std::pin::pin!(crate::body::read(&mut body, limits.body, reservation));
         // Most bodies are there already, and need no timer.
         match read.as_mut().now_or_never() {
             Some(read) => read,
-            None => Box::pin(timeout(PATIENCE, read)).await.map_err(|_| {
-                let message = format!("the body did not come within {PATIENCE:?}");
-                refused(StatusCode::REQUEST_TIMEOUT, &message)
-            })?,
+            None => {
+                let _unfinished = permit.unfinished();
+                let late = Box::pin(late(&received, limits));
+                tokio::select! {
+                    biased;
+                    read = read => read,
+                    why = late => return Err(refused(StatusCode::REQUEST_TIMEOUT, &why)),
+                }
+            }
         }
     };
     let bytes = match read {
@@ -61,6 +109,7 @@ where
             let message = format!("the body is larger than limits.body ({limit} bytes)");
             return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
+        Err(Unread::Full(full)) => return Err(no_room(full)),
         Err(Unread::BrokeOff(_)) => {
             return Err(refused(StatusCode::BAD_REQUEST, "the body broke off"));
         }
@@ -73,22 +122,111 @@ where
     Ok(bytes)
 }
 
+/// Completes when a body of which so many bytes have come takes too long; says why.
+async fn late(received: &AtomicUsize, limits: &Limits) -> String {
+    let start = Instant::now();
+    let mut pause = limits.body_grace.min(PATIENCE);
+    loop {
+        sleep(pause).await;
+        let elapsed = start.elapsed();
+        if elapsed >= PATIENCE {
+            return format!("the body did not come within {PATIENCE:?}");
+        }
+        let millis = usize::try_from(elapsed.as_millis()).unwrap_or(usize::MAX);
+        let rate = limits.body_rate_min;
+        if received.load(Ordering::Relaxed) < rate.saturating_mul(millis) / 1000 {
+            return format!(
+                "the body came more slowly than limits.body_rate_min ({rate} bytes a second)"
+            );
+        }
+        pause = LOOK.min(PATIENCE - elapsed);
+    }
+}
+
+/// A body of which it is known how much has come.
+struct Counted<'a, B> {
+    body: &'a mut B,
+    received: &'a AtomicUsize,
+}
+
+impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for Counted<'_, B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        let polled = Pin::new(&mut *this.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(data) = frame.data_ref()
+        {
+            this.received.fetch_add(data.len(), Ordering::Relaxed);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// How much of a body is taken after its request was answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Leftover {
+    bytes_max: usize,
+    within: Duration,
+}
+
+impl Leftover {
+    /// A client may be in the midst of a large one.
+    pub(super) const fn of_client() -> Self {
+        Self {
+            bytes_max: usize::MAX,
+            within: Duration::from_secs(5),
+        }
+    }
+
+    /// Of a client that has not said who it is in a way that counts, `bytes_max` at most.
+    pub(super) const fn of_stranger(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            within: Duration::from_millis(250),
+        }
+    }
+}
+
 /// Takes what is left of the `body` of a request that was answered, for a while: a connection that is
 /// closed with something unread is reset, and its client may never see why it was refused (RFC 9112,
 /// section 9.6).
-pub(super) fn leave(mut body: Incoming, tasks: &Tasks) {
+pub(super) fn leave(mut body: Incoming, leftover: Leftover, tasks: &Tasks) {
     // One in chunks does not know that its end was read.
     if body.is_end_stream() || matches!(body.frame().now_or_never(), Some(None)) {
         return;
     }
+    let mut left = leftover.bytes_max;
+    if body.size_hint().lower() > u64::try_from(left).unwrap_or(u64::MAX) {
+        return;
+    }
     let taken = async move {
-        while body.frame().await.is_some_and(|frame| frame.is_ok()) {
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(size) else {
+                return;
+            };
+            left = rest;
             consume_budget().await;
         }
     };
     let stop = tasks.stop_token().clone();
     tasks.spawn("rest of a body", async move {
-        stop.run_until_cancelled(timeout(LINGER, taken)).await;
+        stop.run_until_cancelled(timeout(leftover.within, taken))
+            .await;
     });
 }
 
@@ -181,35 +319,79 @@ pub(super) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{config::Config, limiter::Limiter};
 
-    const LIMITS: Limits = Limits {
-        connections: None,
-        body: 1024,
-        headers: 1024,
-        depth: 16,
-        sessions_per_agent: 1,
-        in_flight_per_agent: None,
-    };
+    /// Reads what comes in so many pieces of so many bytes, with such a pause before each; the status it is
+    /// refused with, and when that was or the last piece came.
+    async fn check(
+        limits: &Limits,
+        pieces: usize,
+        bytes: usize,
+        pause: Duration,
+    ) -> (u16, Duration) {
+        let limiter = Limiter::new(limits);
+        let permit = limiter.connections.enter([127, 0, 0, 1].into()).unwrap();
+        let _active = permit.active();
+        let chunks = futures_util::stream::unfold(0, |piece| async move {
+            (piece < pieces).then_some(())?;
+            sleep(pause).await;
+            let data = Ok::<_, Infallible>(Frame::data(vec![b' '; bytes].into()));
+            Some((data, piece + 1))
+        });
+        let mut body = StreamBody::new(Box::pin(chunks));
+        let start = Instant::now();
+        let intake = Intake {
+            limits,
+            permit: &permit,
+            reservation: limiter.bytes.request(AgentId::ANONYMOUS),
+        };
+        let found = take_in(&mut body, intake).await;
+        assert!(!permit.is_unfinished());
+        let status = found.map_or_else(|refusal| refusal.status().as_u16(), |_| 200);
+        (status, start.elapsed())
+    }
+
+    fn limits(rate: &str) -> Limits {
+        Config::example(&format!("limits.body_rate_min = \"{rate}\"")).limits
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_may_take_its_time_and_no_longer() {
-        let check = async |after: Duration, expect: Result<&str, u16>| {
-            let start = tokio::time::Instant::now();
-            let chunks = futures_util::stream::once(async move {
-                sleep(after).await;
-                Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"{}")))
-            });
-            let mut body = StreamBody::new(Box::pin(chunks));
-            let found = read(&mut body, &LIMITS).await;
-            let found = found.map_err(|refusal| refusal.status().as_u16());
-            assert_eq!(
-                found.as_deref(),
-                expect.as_ref().map(|text| text.as_bytes())
-            );
-            assert_eq!(start.elapsed(), after.min(PATIENCE));
-        };
-        check(PATIENCE / 2, Ok("{}")).await;
-        check(PATIENCE * 2, Err(408)).await;
-        check(Duration::ZERO, Ok("{}")).await;
+        let any = limits("0B");
+        for (pause, expect) in [
+            (PATIENCE / 2, (200, PATIENCE / 2)),
+            (PATIENCE * 2, (408, PATIENCE)),
+            (Duration::ZERO, (200, Duration::ZERO)),
+        ] {
+            assert_eq!(check(&any, 1, 9, pause).await, expect);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_comes_at_its_rate_or_not_at_all() {
+        let second = Duration::from_secs(1);
+        let some = limits("100B");
+        let grace = some.body_grace;
+        for (bytes, expect) in [
+            (99, (408, grace)),
+            (100, (200, 20 * second)),
+            (98, (408, grace)),
+        ] {
+            assert_eq!(check(&some, 20, bytes, second).await, expect, "{bytes}");
+        }
+        // One that begins well does not rest on that.
+        let (status, after) = check(&some, 2, 1000, 12 * second).await;
+        assert_eq!((status, after), (408, grace));
+        let short = check(&some, 1, 1, grace - second).await;
+        assert_eq!(short, (200, grace - second), "within the grace");
+    }
+
+    #[tokio::test]
+    async fn a_body_for_which_there_is_no_room_is_turned_away() {
+        let small = Config::example("limits.bytes_in_flight = \"256KiB\"").limits;
+        for (bytes, expect) in [(64 << 10, 200), (129 << 10, 503), (128 << 10, 200)] {
+            let (status, _) = check(&small, 1, bytes, Duration::ZERO).await;
+            assert_eq!(status, expect, "{bytes}");
+        }
     }
 }

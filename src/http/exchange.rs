@@ -16,7 +16,9 @@ use super::{
 use crate::{
     auth::{Unidentified, Wrong},
     clock::turn_time,
+    limiter::ByteBudget,
     mcp::{Era, Id, Outcome, envelope, error, sse},
+    names::AgentId,
     session::{
         Call, Client, Event, EventReader, Session,
         calls::Running,
@@ -48,6 +50,9 @@ pub(super) type Answer = Detached<Answered>;
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) outcome: Outcome,
+    /// Whose it is, and what is to count what that has not read.
+    agent: AgentId,
+    bytes: ByteBudget,
     /// Dropped when the answer is out.
     pub(super) running: Option<Running>,
 }
@@ -60,13 +65,18 @@ impl Answered {
         if let Some(running) = &mut self.running {
             running.answered();
         }
-        envelope::response(Some(id), &self.outcome)
+        self.unread(id)
     }
 
     /// The same on a stream of many, where a client that cancelled the call expects no answer.
     pub(super) fn expected_response(&mut self, id: &Id) -> Option<Bytes> {
         let is_expected = self.running.as_mut().is_none_or(Running::answered);
-        is_expected.then(|| envelope::response(Some(id), &self.outcome))
+        is_expected.then(|| self.unread(id))
+    }
+
+    fn unread(&self, id: &Id) -> Bytes {
+        let response = envelope::response(Some(id), &self.outcome);
+        self.bytes.unread(self.agent, response)
     }
 }
 
@@ -79,10 +89,13 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
         ..
     } = asked;
     let gone = cancelled_by_leaving(&call);
-    let proxy = Arc::clone(&edge.proxy);
+    let (proxy, agent) = (Arc::clone(&edge.proxy), call.client.agent.id);
+    let bytes = proxy.limiter().bytes.clone();
     let future = Box::pin(async move {
         Answered {
             outcome: proxy.answer(call).await,
+            agent,
+            bytes,
             running,
         }
     });
@@ -113,7 +126,7 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
             // It came before the answer, if only just.
             Some(event) => (Some(event), Some(answered)),
             None if prefers_events && answered.outcome.is_ok() => (None, Some(answered)),
-            None => return whole(edge, &id, &answered.outcome, &client),
+            None => return whole(edge, &id, answered, &client),
         },
         // What the server sends may use up the budget of each turn.
         () = unconstrained(sleep_until(silent_until)) => (None, None),
@@ -137,16 +150,16 @@ fn shown_out() -> Response<Body> {
 }
 
 /// An answer that nothing precedes.
-fn whole(edge: &Edge, id: &Id, outcome: &Outcome, client: &Client) -> Response<Body> {
+fn whole(edge: &Edge, id: &Id, mut answered: Answered, client: &Client) -> Response<Body> {
     if !edge.still_knows(client) {
         return shown_out();
     }
     let era = client.era();
-    let status = match outcome {
+    let status = match &answered.outcome {
         Err(refusal) if era == Era::Modern => status_of(error::code(refusal)),
         Ok(_) | Err(_) => StatusCode::OK,
     };
-    json(status, envelope::response(Some(id), outcome))
+    json(status, answered.response(id))
 }
 
 /// The HTTP status of an error in 2026-07-28.

@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     io,
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     sync::{
         Arc, Once,
         atomic::{AtomicUsize, Ordering},
@@ -26,17 +26,17 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{either::Either, sync::CancellationToken};
 
 use super::{
-    Certificates, Edge, InvalidTls, body,
-    patient::Patient,
-    room::{Guest, Room},
+    Certificates, Edge, InvalidTls, Peer, body,
+    timeouts::{Timed, Times},
 };
 use crate::{
-    config::Config,
+    config::{Config, Limits},
+    limiter::ConnectionPermit,
     socket::Socket,
     task::{Steady, Tasks},
 };
 
-/// How long a client may take for its TLS handshake, and for its first request.
+/// How long a client may take for its TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a connection may have no request under way; with HTTP/1.1 the headers of the next one have
 /// to be there by then. More than the minute for which balancers and most clients keep those that they
@@ -86,7 +86,7 @@ impl Bound {
         let tls = self
             .certificates
             .map(|certificates| certificates.acceptor());
-        let room = Arc::new(Room::new());
+        let limit = Arc::clone(&edge.proxy.limiter().connections);
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -94,17 +94,21 @@ impl Bound {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let max = || edge.proxy.settings().limits.connections;
                     tokio::select! {
-                        () = room.awaited(max) => {}
+                        () = limit.room() => {}
                         () = stop.cancelled() => return,
                     }
+                    let Some(permit) = limit.enter(peer.ip()) else {
+                        continue;
+                    };
                     let connection = Connection {
                         edge: Arc::clone(&edge),
-                        peer: peer.ip(),
-                        guest: room.enter(),
+                        peer: Peer {
+                            address: peer.ip(),
+                            permit: Arc::new(permit),
+                        },
                         stop: stop.clone(),
-                        headers_max: edge.proxy.settings().limits.headers,
+                        limits: edge.proxy.settings().limits.clone(),
                     };
                     let run = Steady::new(Box::pin(connection.run(stream, tls.clone())));
                     edge.tasks.spawn("connection", run);
@@ -198,10 +202,9 @@ type Stream = Either<Socket, Box<TlsStream<Socket>>>;
 
 struct Connection {
     edge: Arc<Edge>,
-    peer: IpAddr,
-    guest: Guest,
+    peer: Peer,
     stop: CancellationToken,
-    headers_max: usize,
+    limits: Limits,
 }
 
 impl Connection {
@@ -225,7 +228,7 @@ impl Connection {
     async fn secured(&self, stream: Socket, tls: TlsAcceptor) -> Option<TlsStream<Socket>> {
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
-            () = self.guest.asked_to_leave() => return None,
+            () = self.peer.permit.closing() => return None,
             () = self.stop.cancelled() => return None,
         };
         match accepted {
@@ -238,17 +241,28 @@ impl Connection {
 
     async fn talk(self, stream: Stream) {
         let (edge, peer) = (Arc::clone(&self.edge), self.peer);
+        let permit = Arc::clone(&peer.permit);
         let (heard, first) = (CancellationToken::new(), Once::new());
-        let (streams, guest) = (Arc::new(Streams::default()), Arc::new(self.guest));
+        let streams = Arc::new(Streams::default());
+        let times = Times {
+            headers: self.limits.headers_timeout,
+            rate_min: self.limits.body_rate_min,
+        };
         // The connection is woken often, and polls this each time.
-        let (of, at, told) = (Arc::clone(&guest), Arc::clone(&streams), Arc::clone(&guest));
-        let interrupted = interruption(heard.clone(), self.stop, at, of);
-        let mut interrupted = Steady::new(Box::pin(interrupted));
+        let ends = Ends {
+            heard: heard.clone(),
+            first_within: times.headers,
+            stop: self.stop,
+            streams: Arc::clone(&streams),
+            permit: Arc::clone(&permit),
+        };
+        let mut interrupted = Steady::new(Box::pin(ends.interruption()));
         let service = service_fn(move |request: Request<Incoming>| {
             first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
             let open = (request.version() == Version::HTTP_2).then(|| streams.open());
-            let held = (guest.at_work(), open);
+            let held = (peer.permit.active(), open);
+            let peer = peer.clone();
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
             let under_way = edge.tasks.under_way();
@@ -259,14 +273,16 @@ impl Connection {
                 Ok::<_, Infallible>(response.map(|body| body::holding(body, held)))
             }))
         });
-        let server = server(self.headers_max);
-        let connection = server.serve_connection(TokioIo::new(Patient::new(stream)), service);
+        let server = server(self.limits.headers);
+        let stream = Timed::new(stream, Arc::clone(&permit), times);
+        let connection = server.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             biased;
             ended = connection.as_mut() => ended,
             why = &mut interrupted => match why {
                 Interruption::Silence => return tracing::debug!("a connection brought no request"),
+                Interruption::Unfinished => return tracing::debug!("a body did not come to its end"),
                 Interruption::Idle | Interruption::Stop => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
@@ -274,7 +290,7 @@ impl Connection {
                         () = cut_off(&self.edge.tasks) => {
                             return tracing::debug!("a connection was cut off");
                         }
-                        () = rested(&told), if !matches!(why, Interruption::Stop) => {
+                        () = rested(&permit), if !matches!(why, Interruption::Stop) => {
                             return tracing::debug!("an idle connection was cut off");
                         }
                     }
@@ -289,9 +305,9 @@ impl Connection {
 
 /// Completes when a connection that was told to end has had the time to, unless a request came in the
 /// moment before.
-async fn rested(guest: &Guest) {
+async fn rested(permit: &ConnectionPermit) {
     sleep(IDLE_GRACE).await;
-    while guest.is_at_work() {
+    while permit.under_way() > 0 {
         sleep(IDLE_GRACE).await;
     }
 }
@@ -365,29 +381,46 @@ enum Interruption {
     Silence,
     /// The gateway stops.
     Stop,
+    /// Others wait for its place, and all that is under way on it are bodies.
+    Unfinished,
 }
 
-/// Completes when a connection is to end, as far as that is for us to say.
-async fn interruption(
+/// What may end a connection, as far as that is for us to say.
+struct Ends {
+    /// Cancelled by its first request.
     heard: CancellationToken,
+    /// How long that may take.
+    first_within: Duration,
     stop: CancellationToken,
     streams: Arc<Streams>,
-    guest: Arc<Guest>,
-) -> Interruption {
-    let is_heard = || heard.is_cancelled();
-    tokio::select! {
-        // What ends gracefully may wait for a request that was begun, which takes its time.
-        () = guest.asked_to_leave() => if is_heard() { Interruption::Idle } else { Interruption::Silence },
-        () = silence(&heard) => Interruption::Silence,
-        () = streams.idle() => Interruption::Idle,
-        () = stop.cancelled() => Interruption::Stop,
-    }
+    permit: Arc<ConnectionPermit>,
 }
 
-/// Completes when no request was heard in time, and never once one was.
-async fn silence(heard: &CancellationToken) {
-    if timeout(HANDSHAKE_PATIENCE, heard.cancelled()).await.is_ok() {
-        std::future::pending::<()>().await;
+impl Ends {
+    async fn interruption(self) -> Interruption {
+        tokio::select! {
+            // What ends gracefully may wait for a request that was begun, which takes its time.
+            () = self.permit.closing() => if !self.heard.is_cancelled() {
+                Interruption::Silence
+            } else if self.permit.is_unfinished() {
+                Interruption::Unfinished
+            } else {
+                Interruption::Idle
+            },
+            () = self.silence() => Interruption::Silence,
+            () = self.streams.idle() => Interruption::Idle,
+            () = self.stop.cancelled() => Interruption::Stop,
+        }
+    }
+
+    /// Completes when no request was heard in time, and never once one was.
+    async fn silence(&self) {
+        if timeout(self.first_within, self.heard.cancelled())
+            .await
+            .is_ok()
+        {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

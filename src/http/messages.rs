@@ -8,7 +8,7 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, Visitor, accepted, batch,
+    Edge, Peer, Visitor, accepted, batch,
     body::{self, Body, Writing},
     correlation, exchange, media, refused, rpc_error, stopping,
     streamable::asked_in,
@@ -76,7 +76,7 @@ type Named = Option<Box<Correlation>>;
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(
     edge: &Arc<Edge>,
-    agent: &Agent,
+    (agent, peer): (&Agent, &Peer),
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
@@ -91,7 +91,7 @@ pub(super) async fn post(
         return refusal;
     }
     let named = correlation::of(request.headers());
-    let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {
+    let bytes = match body::read(request, edge, (agent.id, peer)).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

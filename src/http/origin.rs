@@ -9,8 +9,7 @@ use http::{
 };
 use tokio::time::Instant;
 
-use super::seldom::Seldom;
-use crate::{config::Config, lock::lock};
+use crate::{config::Config, lock::lock, telemetry::Seldom};
 
 /// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
 /// name of a host has more than 253.

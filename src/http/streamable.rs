@@ -62,7 +62,8 @@ async fn post(
         let message = "Accept must list both application/json and text/event-stream";
         return refused(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let bytes = match body::read(request.body_mut(), &edge.proxy.settings().limits).await {
+    let from = (visitor.agent.id, &visitor.peer);
+    let bytes = match body::read(request, edge, from).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };

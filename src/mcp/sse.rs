@@ -58,6 +58,8 @@ pub struct Reader {
     draft: Draft,
     bytes_max: usize,
     at_start: bool,
+    /// Bytes of lines that are no longer there, and made no part of an event's data.
+    dropped: usize,
 }
 
 /// What the chunks hold next.
@@ -96,7 +98,18 @@ impl Reader {
             draft: Draft::default(),
             bytes_max,
             at_start: true,
+            dropped: 0,
         }
+    }
+
+    /// Bytes that are there of events which have not come as a whole.
+    pub fn buffered(&self) -> usize {
+        self.buffer.capacity() + self.draft.data.capacity()
+    }
+
+    /// Bytes that came since this was asked last, and are no part of the data of an event.
+    pub fn dropped(&mut self) -> usize {
+        std::mem::take(&mut self.dropped)
     }
 
     /// Takes the next chunk.
@@ -128,11 +141,15 @@ impl Reader {
                 break;
             };
             read += length;
+            let had = self.draft.data.len();
             if !line.is_empty() {
                 self.draft.take(line);
             } else if let Some(event) = self.draft.finish() {
                 next = Next::Event(event);
                 break;
+            }
+            if self.draft.data.len() == had {
+                self.dropped += length;
             }
         }
         self.buffer.advance(read);

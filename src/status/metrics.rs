@@ -16,7 +16,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Detail, Insight, Status};
+use super::{Detail, Insight, Status, Usage};
 use crate::{
     audit::{Log, Room},
     backend::{ReplicaReport, Report, State},
@@ -111,6 +111,7 @@ struct Traffic {
     audit_head: Option<[(&'static str, String); 3]>,
     sessions: usize,
     streams: u64,
+    limits: Usage,
 }
 
 /// How much one server is used.
@@ -411,6 +412,7 @@ impl Traffic {
             audit_head: head_of(governance.audit()),
             sessions: status.proxy.sessions().len(),
             streams,
+            limits: Usage::of(status.proxy.limiter()),
             counts,
         }
     }
@@ -471,7 +473,8 @@ impl Traffic {
         let help = "Sessions of legacy clients that are open";
         ConstGauge::new(bounded(self.sessions)).encode(gauge(encoder, "sessions", help)?)?;
         let help = "Event streams that clients read";
-        ConstGauge::new(self.streams).encode(gauge(encoder, "streams", help)?)
+        ConstGauge::new(self.streams).encode(gauge(encoder, "streams", help)?)?;
+        self.limits.encode(encoder)
     }
 
     /// What room the audit has, and the place of its chain that was last told to the log.
@@ -516,6 +519,50 @@ fn head_of(audit: &Log) -> Option<[(&'static str, String); 3]> {
         ("seq", seq.to_string()),
         ("hash", hash.to_string()),
     ])
+}
+
+impl Usage {
+    fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        for (name, help, figure) in [
+            (
+                "connections",
+                "Connections of clients that are open",
+                self.connections,
+            ),
+            (
+                "connections_max",
+                "Connections that may be open (limits.connections)",
+                self.connections_max,
+            ),
+            (
+                "in_flight_bytes",
+                "Bytes of messages that are held",
+                self.bytes_in_flight,
+            ),
+            (
+                "in_flight_max_bytes",
+                "Bytes of messages that may be held (limits.bytes_in_flight)",
+                self.bytes_in_flight_max,
+            ),
+        ] {
+            ConstGauge::new(bounded(figure)).encode(gauge(encoder, name, help)?)?;
+        }
+        for (name, help, figure) in [
+            (
+                "connections_rejected",
+                "Connections closed since their address had as many as it may",
+                self.connections_rejected,
+            ),
+            (
+                "in_flight_rejected",
+                "Requests turned away, and answers given up, for want of memory",
+                self.bytes_rejected,
+            ),
+        ] {
+            ConstCounter::new(figure).encode(counter(encoder, name, help)?)?;
+        }
+        Ok(())
+    }
 }
 
 fn gauge<'e>(

@@ -165,6 +165,19 @@ impl Raw {
         &self.read
     }
 
+    /// Sends more.
+    pub(crate) async fn more(&mut self, text: &str) {
+        let sent = soon("the gateway reads", self.stream.write_all(text.as_bytes()));
+        drop(sent.await);
+    }
+
+    /// Whether the gateway closes the connection within such a time, whatever it still says.
+    pub(crate) async fn is_closed_within(&mut self, time: std::time::Duration) -> bool {
+        let mut part = [0; 4096];
+        let closed = async { while let Ok(1..) = self.stream.read(&mut part).await {} };
+        tokio::time::timeout(time, closed).await.is_ok()
+    }
+
     /// The status of the first answer.
     pub(crate) async fn status(&mut self) -> u16 {
         let head = self.until("\r\n", 1).await;

@@ -9,8 +9,8 @@ use tollbridge::{
 };
 
 use crate::{
-    connections, governing::GOVERNING, harness::parse, items, limits, listener, lists, naming,
-    process, reach, recovery, replicas, times,
+    abuse, connections, governing::GOVERNING, harness::parse, items, limits, listener, lists,
+    naming, process, reach, recovery, replicas, times,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -27,6 +27,15 @@ const TESTS: &[(&str, fn())] = &[
     ("first_list_wait", lists::first_list_wait),
     ("keep_alive", times::keep_alive),
     ("limits.body", limits::body),
+    ("limits.body_grace", abuse::body_rate),
+    ("limits.body_rate_min", abuse::body_rate),
+    ("limits.bytes_in_flight", abuse::bytes_in_flight),
+    (
+        "limits.connections_per_address",
+        abuse::connections_per_address,
+    ),
+    ("limits.headers_timeout", abuse::headers_timeout),
+    ("limits.unauthenticated_body", abuse::unauthenticated_body),
     ("limits.depth", limits::depth),
     ("limits.headers", limits::headers),
     ("limits.connections", limits::connections),

@@ -19,6 +19,7 @@ mod integration {
 )]
 mod binary;
 
+mod abuse;
 mod commented;
 mod connections;
 mod example;

@@ -17,7 +17,8 @@ use super::{Content, HttpLink, content_type, denies_session, odd, way::Answer};
 use crate::{
     backend::{
         Failure,
-        link::{Exchange, each_message, next_event},
+        events::{Events, Excess},
+        link::{Exchange, each_message},
         mux::{Mux, Pending},
     },
     mcp::{Era, Outcome, header, sse},
@@ -87,17 +88,14 @@ impl HttpLink {
         let Some(mut body) = body else {
             return Ok(None);
         };
-        let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
+        let mut events = Events::new(&self.mux.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Ok(None) };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            let limit = self.mux.settings.response_bytes_max;
-            reader
-                .push(&chunk)
-                .map_err(|_| Failure::ResponseTooLarge { limit })?;
-            while let Some(event) = next_event(&mut reader).await {
+            events.push(&chunk).map_err(Excess::failure)?;
+            while let Some(event) = events.next().await {
                 consume_budget().await;
                 place.note(&event);
                 let answer = self.take_in(&event.data, StatusCode::OK, pending).await;
@@ -190,16 +188,18 @@ impl HttpLink {
 
     /// Follows one stream to its end; whether the server let go of it, and it did not break.
     async fn follow_aside(&self, mut body: Answer, place: &mut Place) -> bool {
-        let mut reader = sse::Reader::new(self.mux.settings.response_bytes_max);
+        let mut events = Events::new(&self.mux.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return false };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            if reader.push(&chunk).is_err() {
+            if let Err(excess) = events.push(&chunk) {
+                let server = &self.mux.settings.server;
+                tracing::warn!(%server, "its standing stream is closed: {excess}");
                 return false;
             }
-            while let Some(event) = next_event(&mut reader).await {
+            while let Some(event) = events.next().await {
                 consume_budget().await;
                 place.note(&event);
                 if let Some(link) = self.link() {

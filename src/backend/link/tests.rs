@@ -13,21 +13,6 @@ use crate::{
     task::Tasks,
 };
 
-#[tokio::test]
-async fn lines_that_make_no_event_leave_turns_to_others() {
-    let mut reader = sse::Reader::new(1 << 20);
-    reader.push(&b":\n".repeat(10_000)).unwrap();
-    reader.push(b"data: x\n\n").unwrap();
-    assert!(next_event(&mut reader).now_or_never().is_none());
-    let event = next_event(&mut reader).await.unwrap();
-    assert_eq!(&event.data[..], b"x");
-    // Events that come one by one cost no turn.
-    reader.push(b": ping\n\ndata: y\n\n").unwrap();
-    let event = next_event(&mut reader).now_or_never().unwrap();
-    assert_eq!(&event.unwrap().data[..], b"y");
-    assert_eq!(next_event(&mut reader).now_or_never(), Some(None));
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
     let mux = Mux::new(Settings::example(), None, Tasks::new());

@@ -10,7 +10,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// What the log has heard of lately: the first time is told at once, and after that one in [`EVERY`], with
 /// how many came since.
 #[derive(Debug, Default)]
-pub(super) struct Seldom(Option<Lately>);
+pub(crate) struct Seldom(Option<Lately>);
 
 #[derive(Debug)]
 struct Lately {
@@ -21,7 +21,7 @@ struct Lately {
 
 impl Seldom {
     /// How many were held back before the one that comes `now`, if that is to be told.
-    pub(super) fn come(&mut self, now: Instant) -> Option<u64> {
+    pub(crate) fn come(&mut self, now: Instant) -> Option<u64> {
         let Some(lately) = &mut self.0 else {
             self.0 = Some(Lately {
                 since: now,

@@ -1,0 +1,195 @@
+//! The events of a server, as many and as large as they may be.
+//!
+//! What makes no event (comments, empty lines) keeps a stream alive, and costs as much to read as what does.
+//! A server may send so much of it and no more: it would keep a worker busy until the deadline of the call,
+//! or for ever on a stream that has none.
+
+use tokio::{task::yield_now, time::Instant};
+
+use super::{Failure, mux::Settings};
+use crate::{
+    limiter::{Full, Reservation},
+    mcp::sse::{self, Next, TooLarge},
+};
+
+/// Bytes that make no event, at once: thousands of keep-alives.
+const IDLE_BYTES_MAX: usize = 1 << 20;
+
+/// How many more there may be each second.
+const IDLE_BYTES_PER_SEC: usize = 16 << 10;
+
+/// Reads events from chunks.
+#[derive(Debug)]
+pub(super) struct Events {
+    reader: sse::Reader,
+    room: Reservation,
+    idle: Idle,
+}
+
+/// What has come without an event.
+#[derive(Debug)]
+struct Idle {
+    bytes: usize,
+    since: Instant,
+}
+
+/// What a server may not send.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum Excess {
+    #[error("it sends comments and empty lines without end in place of events")]
+    Idle,
+    #[error(transparent)]
+    NoMemory(#[from] Full),
+    #[error("a message of the server is larger than limits.response ({} bytes)", .0.bytes_max)]
+    TooLarge(#[from] TooLarge),
+}
+
+impl Excess {
+    /// Why a call is not answered for it.
+    pub(super) fn failure(self) -> Failure {
+        match self {
+            Self::Idle => Failure::garbled(self.to_string()),
+            Self::NoMemory(_) => Failure::NoMemory,
+            Self::TooLarge(TooLarge { bytes_max }) => {
+                Failure::ResponseTooLarge { limit: bytes_max }
+            }
+        }
+    }
+}
+
+impl Events {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            reader: sse::Reader::new(settings.response_bytes_max),
+            room: settings.bytes.answer(),
+            idle: Idle {
+                bytes: 0,
+                since: Instant::now(),
+            },
+        }
+    }
+
+    /// Takes the next chunk.
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), Excess> {
+        // What was read and is no longer there made no event.
+        self.idle.check(self.reader.dropped())?;
+        self.reader.push(chunk)?;
+        self.room.grow_to(self.reader.buffered())?;
+        Ok(())
+    }
+
+    /// The next event that is there as a whole. Many lines that make none leave turns to others.
+    pub(super) async fn next(&mut self) -> Option<sse::Event> {
+        loop {
+            match self.reader.next_event() {
+                Next::Event(mut event) => {
+                    // One without data only says where to resume.
+                    let dropped = self.reader.dropped();
+                    self.idle.bytes = match event.data.trim_ascii() {
+                        b"" => self.idle.bytes + dropped,
+                        _ => 0,
+                    };
+                    event.data = self.room.take().hold(event.data);
+                    return Some(event);
+                }
+                Next::Later => yield_now().await,
+                Next::Unfinished => return None,
+            }
+        }
+    }
+}
+
+impl Idle {
+    /// Notes so many bytes more without an event.
+    fn check(&mut self, bytes: usize) -> Result<(), Excess> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let now = Instant::now();
+        let seconds = usize::try_from((now - self.since).as_secs()).unwrap_or(usize::MAX);
+        if seconds > 0 {
+            self.since = now;
+            let allowed = seconds.saturating_mul(IDLE_BYTES_PER_SEC);
+            self.bytes = self.bytes.saturating_sub(allowed);
+        }
+        self.bytes += bytes;
+        if self.bytes > IDLE_BYTES_MAX {
+            return Err(Excess::Idle);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    const COMMENT: &[u8] = b": x\n";
+
+    async fn comments(events: &mut Events, bytes: usize) -> Result<(), Excess> {
+        for _ in 0..bytes / COMMENT.len() {
+            events.push(COMMENT)?;
+            assert!(events.next().await.is_none());
+        }
+        events.push(b"")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn comments_at_past_and_back_under_the_limit() {
+        let mut events = Events::new(&Settings::example());
+        comments(&mut events, IDLE_BYTES_MAX).await.unwrap();
+        events.push(b"data: 1\n\n").unwrap();
+        assert_eq!(
+            events.next().await.unwrap().data,
+            "1",
+            "a message begins anew"
+        );
+        comments(&mut events, IDLE_BYTES_MAX - 16).await.unwrap();
+        events.push(b"id: 1\ndata: \n\n").unwrap();
+        assert_eq!(events.next().await.unwrap().data, "");
+        let excess = comments(&mut events, 16).await.unwrap_err();
+        assert_eq!(excess, Excess::Idle, "there was no message");
+        let mut events = Events::new(&Settings::example());
+        comments(&mut events, IDLE_BYTES_MAX).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        comments(&mut events, IDLE_BYTES_PER_SEC).await.unwrap();
+        let excess = comments(&mut events, COMMENT.len()).await.unwrap_err();
+        assert_eq!(excess, Excess::Idle);
+        assert!(excess.failure().to_string().contains("comments"));
+    }
+
+    /// A large event is no idle talk, in however many pieces it comes.
+    #[tokio::test(start_paused = true)]
+    async fn the_lines_of_an_event_are_not_idle() {
+        let mut settings = Settings::example();
+        settings.response_bytes_max = 4 * IDLE_BYTES_MAX;
+        let mut events = Events::new(&settings);
+        for _ in 0..3 * IDLE_BYTES_MAX / 1024 {
+            events.push(b"data: ").unwrap();
+            events.push(&[b'x'; 1024]).unwrap();
+            events.push(b"\n").unwrap();
+            assert!(events.next().await.is_none());
+        }
+        events.push(b"\n").unwrap();
+        let event = events.next().await.unwrap();
+        assert!(event.data.len() > 3 * IDLE_BYTES_MAX);
+        assert!(settings.bytes.used() > 3 * IDLE_BYTES_MAX);
+        drop(event);
+        assert_eq!(settings.bytes.used(), 0);
+    }
+
+    #[tokio::test]
+    async fn many_lines_that_make_no_event_leave_turns_to_others() {
+        let mut settings = Settings::example();
+        settings.response_bytes_max = 1 << 20;
+        let mut events = Events::new(&settings);
+        events.push(": x\n".repeat(10_000).as_bytes()).unwrap();
+        assert!(events.next().now_or_never().is_none());
+        assert!(events.next().await.is_none());
+    }
+}

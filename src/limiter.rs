@@ -1,0 +1,61 @@
+//! What clients may take of the process: connections and memory.
+//!
+//! Neither is a matter of one request: a client that stays within every other limit can still open all
+//! connections there may be, or leave so many bodies and answers lying about that the system ends the process.
+//! [`ConnectionLimit`] says who may connect, [`ByteBudget`] how many bytes of messages may be held at
+//! once. Both are asked where something is about to be taken, and give it back when it is dropped.
+
+mod bytes;
+mod connections;
+mod machine;
+
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+};
+
+pub(crate) use bytes::{ByteBudget, Full, Reservation};
+pub(crate) use connections::{ConnectionLimit, ConnectionPermit};
+
+use crate::config::Limits;
+
+/// The limits that hold for the whole process.
+#[derive(Debug)]
+pub struct Limiter {
+    pub(crate) connections: Arc<ConnectionLimit>,
+    pub(crate) bytes: ByteBudget,
+}
+
+impl Limiter {
+    /// The limits of the config, with nothing taken.
+    pub fn new(limits: &Limits) -> Arc<Self> {
+        let limiter = Self {
+            connections: Arc::new(ConnectionLimit::new()),
+            bytes: ByteBudget::new(0),
+        };
+        limiter.replace(limits);
+        Arc::new(limiter)
+    }
+
+    /// Lets other limits hold from now on; who has more than they allow keeps it.
+    pub fn replace(&self, limits: &Limits) {
+        self.connections
+            .set_max(limits.connections, limits.connections_per_address);
+        self.bytes
+            .set_max(limits.bytes_in_flight.unwrap_or_else(machine::bytes_max));
+    }
+}
+
+/// Bits of an IPv6 address that name a network: within it, everybody may choose an address.
+const NETWORK_BITS: u32 = 64;
+
+/// What stands for all addresses that one party may choose: an IPv4 address, or a /64 of IPv6.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => {
+            let mask = u128::MAX << (Ipv6Addr::BITS - NETWORK_BITS);
+            Ipv6Addr::from_bits(address.to_bits() & mask).into()
+        }
+    }
+}

@@ -12,7 +12,7 @@
 //! not compile; [`Governance::settle`] does 5 to 7 for every call, however it ends. Lists ask
 //! [`Governance::sight`], which decides by the same rules as `admit`: what is listed may be called.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
@@ -23,7 +23,7 @@ use crate::{
     catalog::{Catalog, Tool},
     clock,
     config::{Config, Rule},
-    mcp::{Method, Outcome, Raw},
+    mcp::{Method, Outcome, Raw, RpcError},
     money::Micros,
     names::{InvocationId, ProfileName, Scope, ServerName},
     router::Routed,
@@ -36,6 +36,7 @@ use budget::Budgets;
 use concurrency::Concurrency;
 use law::Toll;
 use rate::{Limiters, Target as Metered};
+use refusal_meter::RefusalMeter;
 use rules::{OfTool, Rules};
 use screen::Seen;
 use strangers::Strangers;
@@ -53,6 +54,7 @@ mod number;
 pub mod policy;
 pub mod rate;
 pub mod refusal;
+mod refusal_meter;
 mod rules;
 pub mod screen;
 mod settle;
@@ -103,6 +105,7 @@ pub struct Governance {
     schemas: DashMap<(ServerName, Arc<str>), OutputSchema>,
     tally: Tally,
     strangers: Strangers,
+    refusals: RefusalMeter,
 }
 
 /// A call that may reach its server.
@@ -145,6 +148,7 @@ impl Governance {
             schemas: DashMap::new(),
             tally: Tally::default(),
             strangers: Strangers::default(),
+            refusals: RefusalMeter::default(),
             books,
         })
     }
@@ -229,6 +233,24 @@ impl Governance {
     /// What calls to `server` were charged since the start, micro-dollars.
     pub fn spent_on(&self, server: &ServerName) -> u64 {
         self.tally.spent_on(server)
+    }
+
+    /// Before step 1: how long a request is held back since its agent was refused too often; it is counted,
+    /// and becomes no invocation.
+    pub fn held_back(&self, call: &Call) -> Option<Duration> {
+        let rate = self.law.load().refusals;
+        let held = self
+            .refusals
+            .hold_back(&call.client.agent, call.address, rate);
+        if held.is_some() {
+            self.tally.held_back();
+        }
+        held
+    }
+
+    /// What such a request is answered.
+    pub fn holding_back(&self, call: &Call, wait: Duration) -> RpcError {
+        refusal::held_back(self.law.load().style.codes, call.client.agent.id, wait)
     }
 
     /// Step 1: names a call.

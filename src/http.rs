@@ -97,16 +97,23 @@ impl Edge {
         response
     }
 
-    /// Leaves the body of a request that was answered so. Who is not known yet may send little of it.
+    /// Leaves the body of a request that was answered so. Who has to show a key and is refused before it was
+    /// looked at, or for it, may send little of it.
     fn leave(&self, body: Incoming, answered: StatusCode) {
-        let leftover = match answered {
-            StatusCode::REQUEST_TIMEOUT => return,
+        let is_early = matches!(
+            answered,
             StatusCode::UNAUTHORIZED
-            | StatusCode::FORBIDDEN
-            | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
-                Leftover::of_stranger(self.proxy.settings().limits.unauthenticated_body)
-            }
-            _ => Leftover::of_client(),
+                | StatusCode::FORBIDDEN
+                | StatusCode::NOT_FOUND
+                | StatusCode::METHOD_NOT_ALLOWED
+                | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+        );
+        let leftover = if answered == StatusCode::REQUEST_TIMEOUT {
+            return;
+        } else if is_early && !self.proxy.governance().directory().is_anonymous() {
+            Leftover::of_stranger(self.proxy.settings().limits.unauthenticated_body)
+        } else {
+            Leftover::of_client()
         };
         body::leave(body, leftover, &self.tasks);
     }

@@ -238,6 +238,9 @@ impl Proxy {
         if self.is_draining() && call.method != Method::Ping {
             return Box::pin(self.turn_away(call)).await;
         }
+        if let Some(held_back) = self.held_back(&call).await {
+            return Err(held_back.to_raw());
+        }
         // A listen stream would outlive its client, whose leaving cancels nothing in that era.
         if call.client.era() == Era::Legacy && !call.method.is_legacy() {
             return Err(router::unknown_method(&call.method).to_raw());
@@ -272,6 +275,17 @@ impl Proxy {
             )
             .to_raw()),
         }
+    }
+
+    /// The answer to a request that is held back since its agent was refused too often. It takes a moment:
+    /// who does not wait before the next would ask as often as it is answered.
+    pub async fn held_back(&self, call: &Call) -> Option<RpcError> {
+        if !is_for_servers(&call.method) {
+            return None;
+        }
+        let wait = self.governance.held_back(call)?;
+        tokio::time::sleep(wait.min(HELD_BACK_MAX)).await;
+        Some(self.governance.holding_back(call, wait))
     }
 
     /// One request that a server answers: opened, attempted, settled.
@@ -466,6 +480,9 @@ async fn whatever_happens(attempt: impl Future<Output = Ending>) -> Ending {
     let attempt = AssertUnwindSafe(attempt).catch_unwind();
     attempt.await.unwrap_or_else(|_| Ending::broken())
 }
+
+/// How long the answer to a request that is held back may take.
+const HELD_BACK_MAX: Duration = Duration::from_secs(1);
 
 /// What is said of a call that the stop has cut off.
 const STOPPED: &str = "the gateway stopped before the server answered";

@@ -24,6 +24,7 @@ pub mod subscriptions;
 
 use std::{
     borrow::Cow,
+    net::IpAddr,
     ops::Deref,
     sync::{Arc, OnceLock},
 };
@@ -150,6 +151,8 @@ pub struct Call {
     pub ended: Option<CancellationToken>,
     /// How others name it, where its transport says so.
     pub correlation: Option<Box<Correlation>>,
+    /// Where it came from, over a network; behind a reverse proxy, the address of that.
+    pub address: Option<IpAddr>,
 }
 
 /// How others name a call: what joins our log and audit with theirs.
@@ -221,6 +224,7 @@ impl Call {
             cancel: Cancel::default(),
             ended: None,
             correlation: None,
+            address: None,
         });
         (call, reader)
     }
@@ -241,6 +245,7 @@ impl Call {
             cancel: self.cancel.clone(),
             ended: self.ended.clone(),
             correlation: self.correlation.clone(),
+            address: self.address,
         })
     }
 }

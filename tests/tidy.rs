@@ -128,6 +128,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "config",
             "json_schema",
             "telemetry",
+            "limiter",
             "names",
             "money",
             "task",

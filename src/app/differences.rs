@@ -52,7 +52,7 @@ fn changed(keys: impl IntoIterator<Item = Key>) -> impl Iterator<Item = &'static
 fn of_governance(old: &Governance, new: &Governance) -> Vec<&'static str> {
     let own = keys!(
         Governance, old, new;
-        auth, charge_errors, error_codes, errors, key_lifetime, price, teams;
+        auth, charge_errors, error_codes, errors, key_lifetime, price, refusals, teams;
         but is_auth_written, terms
     );
     let is_auth_same = old.is_auth_written == new.is_auth_written;

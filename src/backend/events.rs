@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Bytes that make no event, at once: thousands of keep-alives.
-const IDLE_BYTES_MAX: usize = 1 << 20;
+const IDLE_BYTES_MAX: usize = 256 << 10;
 
 /// How many more there may be each second.
 const IDLE_BYTES_PER_SEC: usize = 16 << 10;

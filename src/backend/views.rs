@@ -73,6 +73,7 @@ impl Outlet {
             gateways: watch::Sender::default(),
             updates: super::updates::updates().0,
             views: Views::clear(),
+            bytes: ByteBudget::new(usize::MAX),
         }
     }
 }

@@ -177,7 +177,7 @@ fn server(server: &Server) -> file::Server {
         validate: server.validate,
         price: server.price.map(Amount),
         budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
-        rate: server.rate.map(governing::rate),
+        rate: server.rate.map(file::Rate::of),
         scan: server.scan.as_ref().map(governing::scan),
         ..file::Server::default()
     };

@@ -37,6 +37,8 @@ pub struct Governance {
     pub charge_errors: bool,
     /// How long keys are good for that the command line makes without saying so; `None`: for ever.
     pub key_lifetime: Option<Duration>,
+    /// How often one agent may be refused from one address before its requests are held back.
+    pub refusals: Rate,
     /// Budgets of teams.
     pub teams: IndexMap<String, Vec<Budget>>,
     /// What holds for agents that say nothing else; its policy is never `None`.
@@ -56,6 +58,7 @@ impl Default for Governance {
             price: Micros::ZERO,
             charge_errors: true,
             key_lifetime: Some(KEY_LIFETIME),
+            refusals: Rate::REFUSALS,
             teams: IndexMap::new(),
             terms: Terms {
                 policy: Some(Policy {
@@ -279,6 +282,13 @@ pub struct Rate {
 }
 
 impl Rate {
+    /// How often an agent may be refused where a config does not say.
+    pub const REFUSALS: Self = Self {
+        calls: std::num::NonZeroU32::new(600).expect("it is not zero"),
+        per: Duration::from_secs(60),
+        burst: std::num::NonZeroU32::new(3000).expect("it is not zero"),
+    };
+
     /// The most calls that a rate may have, each period and at once: more is no limit.
     pub const CALLS_MAX: u32 = 1_000_000;
 

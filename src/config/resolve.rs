@@ -42,6 +42,9 @@ const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The largest number of bytes a key may name.
 const SIZE_MAX: u64 = 1 << 30;
 
+/// More memory than machines have.
+const MEMORY_MAX: u64 = 1 << 44;
+
 /// The deepest JSON that `serde_json` reads.
 const DEPTH_MAX: usize = 128;
 
@@ -327,7 +330,7 @@ impl Resolver<'_> {
             ),
             bytes_in_flight: limits
                 .bytes_in_flight
-                .map(|size| self.size(size, &at.key("bytes_in_flight"))),
+                .map(|size| self.bytes_of_memory(size, &at.key("bytes_in_flight"))),
             headers_timeout: self.time(
                 limits.headers_timeout,
                 Duration::from_millis(100),
@@ -407,6 +410,12 @@ impl Resolver<'_> {
 
     fn size(&mut self, size: Size, at: &Place<'_>) -> usize {
         self.within(size, Size(Size::KIB), Size(SIZE_MAX), at);
+        usize::try_from(size.0).unwrap_or(usize::MAX)
+    }
+
+    /// A part of the memory of a machine.
+    fn bytes_of_memory(&mut self, size: Size, at: &Place<'_>) -> usize {
+        self.within(size, Size(Size::KIB), Size(MEMORY_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 

@@ -39,6 +39,8 @@ pub struct Law {
     /// How long a client may keep the state of a server.
     pub(super) request_state_ttl: Duration,
     pub(super) in_flight_per_agent: Option<NonZeroUsize>,
+    /// How often an agent may be refused from one address.
+    pub(super) refusals: Rate,
     /// Whether callers are different agents.
     pub(super) tells_agents_apart: bool,
     default: Terms,
@@ -88,6 +90,7 @@ impl Law {
             charge_errors: written.charge_errors,
             request_state_ttl: config.request_state_ttl,
             in_flight_per_agent: config.limits.in_flight_per_agent,
+            refusals: written.refusals,
             tells_agents_apart: written.auth == Authentication::Keys,
             default: written.terms.clone(),
             teams: written.teams.clone(),

@@ -236,6 +236,30 @@ impl Refusal {
         }
     }
 
+    /// Whether it is for its caller to avoid, so that it counts among those of `governance.refusals`.
+    pub fn is_for_caller(&self) -> bool {
+        match self {
+            Self::AgentDisabled
+            | Self::Argument { .. }
+            | Self::Budget(_)
+            | Self::Concurrency(_)
+            | Self::Invalid { .. }
+            | Self::PiiInParams { .. }
+            | Self::Policy { .. }
+            | Self::Profile
+            | Self::Rate(_)
+            | Self::State(_)
+            | Self::UnknownTask
+            | Self::UnknownTool { .. } => true,
+            // The first two were answered and charged.
+            Self::PiiInResult { .. }
+            | Self::Unrecorded
+            | Self::AuditUnavailable
+            | Self::BudgetUnavailable
+            | Self::TaskUnavailable => false,
+        }
+    }
+
     /// How long to wait until the same call may succeed; `None` when it will not unless somebody
     /// changes something.
     fn retry_after(&self) -> Option<Duration> {
@@ -337,6 +361,18 @@ impl Refusal {
     }
 }
 
+/// What is answered to a request of an agent that was refused too often.
+pub(super) fn held_back(codes: ErrorCodes, agent: AgentId, wait: Duration) -> RpcError {
+    let message = "Too many calls were refused (governance.refusals); slow down";
+    RpcError::new(code_of(RATE, codes), message).with(json!({
+        "code": RATE.name,
+        "agent_id": agent.to_string(),
+        "limited": "refusals",
+        "retryable": true,
+        "retryAfterMs": error::millis(wait),
+    }))
+}
+
 /// The error of a call that its server did not answer, with whose call that was: `data` names them
 /// as that of a refusal does.
 pub(super) fn of_failure(mut error: RpcError, about: About) -> RpcError {
@@ -395,7 +431,7 @@ const UNAUTHORIZED: Row = Row {
     rule: Some(Rule::Policy),
 };
 
-const RATE: Row = Row {
+pub(super) const RATE: Row = Row {
     code: -32004,
     portable: -31004,
     name: "RATE_LIMITED",

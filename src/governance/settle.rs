@@ -112,7 +112,7 @@ impl Governance {
             Ending::Refused(refusal) => self.refuse(&refusal, &ticket),
             Ending::Unroutable(error) => {
                 let outcome = Err(error.to_raw());
-                (outcome, Ended::failed("not_found", false))
+                (outcome, Ended::not_found())
             }
         };
         self.close(ticket, outcome, ended, charge).await
@@ -202,6 +202,11 @@ impl Governance {
             ticket.price = Micros::ZERO;
         }
         ticket.log(&ended);
+        if ended.is_metered {
+            let rate = self.law.load().refusals;
+            self.refusals
+                .refused(ticket.agent().id, ticket.address, rate);
+        }
         if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
             self.tally.spent(&target.server, ticket.price);
         }

@@ -7,15 +7,17 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
+    net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Governance;
-use crate::{audit::EventKind, auth::Unidentified, lock::lock, store::KeyId, task::Tasks};
+use super::{Governance, refusal, refusal_meter::Summed};
+use crate::{
+    audit::EventKind, auth::Unidentified, limiter::network, lock::lock, store::KeyId, task::Tasks,
+};
 
 /// Between two events of one network with one reason.
 const EVERY: Duration = Duration::from_secs(60);
@@ -27,9 +29,6 @@ const LOOK: Duration = Duration::from_secs(15);
 /// addresses say little: the rest are told together. So strangers, who can choose between two
 /// reasons, cause 66 events in [`EVERY`] at most, which is some 25 MB of the audit a day.
 const SOURCES_MAX: usize = 32;
-
-/// Bits of an IPv6 address that name a network: within it, everybody may choose an address.
-const NETWORK_BITS: u32 = 64;
 
 /// Whom the audit and the log have heard of lately.
 #[derive(Debug, Default)]
@@ -97,14 +96,31 @@ impl Governance {
             let mut look = interval(LOOK);
             look.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
-                let told = tokio::select! {
-                    _ = look.tick() => governance.strangers.due(Instant::now()),
+                tokio::select! {
+                    _ = look.tick() => {}
                     () = stop.cancelled() => break,
-                };
-                governance.tell_all(&told);
+                }
+                governance.tell_all(&governance.strangers.due(Instant::now()));
+                governance.sum_up(&governance.refusals.due());
             }
             governance.tell_all(&governance.strangers.rest());
+            governance.sum_up(&governance.refusals.rest());
         });
+    }
+
+    /// Records how many requests were held back.
+    fn sum_up(&self, all: &[Summed]) {
+        for summed in all {
+            let refusals = summed.refusals(refusal::RATE.name);
+            let (agent, count) = (refusals.agent_name, refusals.count);
+            tracing::warn!(
+                agent,
+                count,
+                "requests were held back: too many were refused before"
+            );
+            // Kept in order with everything else; nobody waits for it.
+            drop(self.books.audit.refusals(&refusals));
+        }
     }
 
     fn tell_all(&self, told: &[Told]) {
@@ -190,13 +206,7 @@ impl Strangers {
 
 impl Source {
     fn of(address: IpAddr) -> Self {
-        Self::Network(match address.to_canonical() {
-            IpAddr::V4(address) => address.into(),
-            IpAddr::V6(address) => {
-                let mask = u128::MAX << (Ipv6Addr::BITS - NETWORK_BITS);
-                Ipv6Addr::from_bits(address.to_bits() & mask).into()
-            }
-        })
+        Self::Network(network(address))
     }
 }
 

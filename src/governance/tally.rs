@@ -29,6 +29,8 @@ pub struct Counts {
     pub refused: BTreeMap<&'static str, u64>,
     /// What rules that are only observed would have refused, by rule.
     pub observed: BTreeMap<&'static str, u64>,
+    /// Requests that were held back since their agent was refused too often; they became no calls.
+    pub held_back: u64,
     /// Requests that showed no key, or none that opens anything, by reason.
     pub unauthenticated: BTreeMap<&'static str, u64>,
     /// Requests that were refused for their header `Host` or `Origin`, by `host` and `origin`.
@@ -39,6 +41,11 @@ impl Tally {
     /// Notes that a caller was told so.
     pub(super) fn refused(&self, name: &'static str) {
         *lock(&self.refusals).refused.entry(name).or_default() += 1;
+    }
+
+    /// Notes that a request was held back.
+    pub(super) fn held_back(&self) {
+        lock(&self.refusals).held_back += 1;
     }
 
     pub(super) fn observed(&self, rule: Rule) {

@@ -3,6 +3,7 @@
 
 use std::{
     borrow::Cow,
+    net::IpAddr,
     sync::{Arc, OnceLock},
 };
 
@@ -45,6 +46,8 @@ pub struct Ticket {
     pub(super) scope: Scope,
     params: Option<Raw>,
     correlation: Option<Box<Correlation>>,
+    /// Where the request came from, where that is known.
+    pub(super) address: Option<IpAddr>,
     pub(super) target: Option<Target>,
     pub(super) price: Micros,
     pub(super) hold: Option<Hold>,
@@ -93,6 +96,8 @@ pub(super) struct Ended {
     pub(super) bytes_out: usize,
     /// Whether the call may have reached its server.
     pub(super) is_delivered: bool,
+    /// Whether it cost nothing, and its caller could have avoided it.
+    pub(super) is_metered: bool,
 }
 
 impl Ended {
@@ -105,6 +110,15 @@ impl Ended {
             server_revision,
             bytes_out: 0,
             is_delivered: true,
+            is_metered: false,
+        }
+    }
+
+    /// There is no such thing here.
+    pub(super) fn not_found() -> Self {
+        Self {
+            is_metered: true,
+            ..Self::failed("not_found", false)
         }
     }
 
@@ -125,6 +139,7 @@ impl Ended {
             code: Some(refusal.row().name),
             rule: Some(refusal.rule(agent)),
             is_delivered: false,
+            is_metered: refusal.is_for_caller(),
             ..Self::answered(None)
         }
     }
@@ -161,6 +176,7 @@ impl Ticket {
             scope: call.scope.clone(),
             params: call.params.as_deref().cloned(),
             correlation: call.correlation.clone(),
+            address: call.address,
             target: None,
             price: Micros::ZERO,
             hold: None,

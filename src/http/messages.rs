@@ -1,6 +1,6 @@
 //! HTTP+SSE of 2024-11-05: the stream is the session, messages are posted beside it.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{Request as HttpRequest, Response, StatusCode};
@@ -70,8 +70,13 @@ pub(super) fn open(edge: &Arc<Edge>, visitor: &Visitor) -> Response<Body> {
     body::events(stream, place, writing)
 }
 
-/// What a request is called elsewhere.
-type Named = Option<Box<Correlation>>;
+/// What is known of a request from elsewhere.
+#[derive(Clone, Debug)]
+struct Beside {
+    /// What it is called there.
+    correlation: Option<Box<Correlation>>,
+    address: IpAddr,
+}
 
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(
@@ -90,15 +95,18 @@ pub(super) async fn post(
     if let Err(refusal) = media::check_body(request.headers()) {
         return refusal;
     }
-    let named = correlation::of(request.headers());
+    let beside = Beside {
+        correlation: correlation::of(request.headers()),
+        address: peer.address,
+    };
     let bytes = match body::read(request, edge, (agent.id, peer)).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
     match Message::parse(&bytes) {
-        Ok(message) => take(edge, &session, message, named),
+        Ok(message) => take(edge, &session, message, beside),
         Err(Malformed::Batch) => match batch::split(&bytes, &session) {
-            Ok(parts) => take_batch(edge, &session, parts, &named),
+            Ok(parts) => take_batch(edge, &session, parts, &beside),
             Err(error) => return rpc_error(StatusCode::BAD_REQUEST, None, &error),
         },
         Err(malformed) => {
@@ -114,27 +122,27 @@ fn take_batch(
     edge: &Arc<Edge>,
     session: &Arc<Session>,
     parts: Vec<Result<Message, Bytes>>,
-    named: &Named,
+    beside: &Beside,
 ) {
     for part in parts {
         match part {
-            Ok(message) => take(edge, session, message, named.clone()),
+            Ok(message) => take(edge, session, message, beside.clone()),
             Err(refusal) => session.open_standing().push(Item::Message(refusal)),
         }
     }
 }
 
-fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message, named: Named) {
+fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message, beside: Beside) {
     match message {
         Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
             session.take_response(response);
         }
-        Message::Request(request) => ask(edge, session, request, named),
+        Message::Request(request) => ask(edge, session, request, beside),
     }
 }
 
-fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named) {
+fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, beside: Beside) {
     let stream = session.open_standing();
     let id = request.id.clone();
     let at_once = |outcome: Outcome| {
@@ -162,7 +170,8 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, named: Named)
     }
     match asked_in(session, request) {
         Ok(mut asked) => {
-            asked.call.correlation = named;
+            asked.call.correlation = beside.correlation;
+            asked.call.address = Some(beside.address);
             let (answer, events) = exchange::start(edge, asked);
             let carry = carry(Arc::clone(session), Arc::clone(&stream), id, answer, events);
             edge.tasks.spawn("call on a stream", carry);

@@ -116,7 +116,13 @@ struct Post<'a> {
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
         match self.asked(request).await {
-            Ok(asked) => exchange::respond(self.edge, asked).await,
+            Ok(asked) => match self.edge.proxy.held_back(&asked.call).await {
+                None => exchange::respond(self.edge, asked).await,
+                Some(error) => {
+                    let status = StatusCode::TOO_MANY_REQUESTS;
+                    come_back(rpc_error(status, Some(&asked.call.id), &error))
+                }
+            },
             Err(answer) => answer,
         }
     }
@@ -197,6 +203,7 @@ impl Post<'_> {
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
+        call.address = Some(self.visitor.peer.address);
         // That of a session is cancelled with the session.
         let standing = &call.client.agent.standing;
         call.cancel = standing.token().child_token().into();
@@ -292,6 +299,7 @@ impl Post<'_> {
             rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error)
         })?;
         asked.call.correlation = correlation::of(self.headers);
+        asked.call.address = Some(self.visitor.peer.address);
         asked.prefers_events = media::prefers_events(self.headers);
         Ok(asked)
     }
@@ -382,10 +390,16 @@ impl Post<'_> {
     /// The request that one message of a batch is; else, what is answered to it at once, if anything.
     fn begun(&self, session: &Arc<Session>, message: Message) -> Result<Asked, Option<Bytes>> {
         match message {
-            Message::Request(request) => asked_in(session, request).map_err(|(id, error)| {
-                let refusal = Err(error.to_raw());
-                Some(envelope::response(Some(&id), &refusal))
-            }),
+            Message::Request(request) => match asked_in(session, request) {
+                Ok(mut asked) => {
+                    asked.call.address = Some(self.visitor.peer.address);
+                    Ok(asked)
+                }
+                Err((id, error)) => {
+                    let refusal = Err(error.to_raw());
+                    Err(Some(envelope::response(Some(&id), &refusal)))
+                }
+            },
             Message::Notification(notification) => {
                 self.edge.proxy.told(session, &notification);
                 Err(None)

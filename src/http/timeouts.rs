@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_waited_for_and_a_very_slow_one_is_not() {
-        let enough = TIMES.rate_min * 119 / 2;
+        let enough = TIMES.rate_min * 120;
         read_slowly(enough).await.expect("it reads fast enough");
         let failure = read_slowly(enough / 2).await.unwrap_err();
         assert!(failure.to_string().contains("limits.body_rate_min"));

@@ -457,6 +457,9 @@ impl Traffic {
         for (rule, calls) in &self.counts.observed {
             count(&mut observed, &[("rule", *rule)], *calls)?;
         }
+        let help = "Requests answered 429 since their agent was refused too often";
+        let held_back = counter(encoder, "held_back_requests", help)?;
+        ConstCounter::new(self.counts.held_back).encode(held_back)?;
         let help = "Requests that showed no API key, or none that opens anything";
         let mut strangers = counter(encoder, "unauthenticated_requests", help)?;
         for (reason, requests) in &self.counts.unauthenticated {

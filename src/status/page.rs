@@ -129,6 +129,7 @@ fn counted(governed: &Governed) -> String {
     let governance::Counts {
         refused,
         observed,
+        held_back,
         unauthenticated,
         forbidden,
     } = &governed.counts;
@@ -150,7 +151,7 @@ fn counted(governed: &Governed) -> String {
     let chain = governed.audit_chain.as_deref().unwrap_or("none");
     write!(
         text,
-        "<tr><th>audit_chain<td>{}<tr><th>audit_lost<td>{}</table>",
+        "<tr><th>held_back<td>{held_back}<tr><th>audit_chain<td>{}<tr><th>audit_lost<td>{}</table>",
         escape(chain),
         governed.audit_lost
     )

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{budgets, governing::GOVERNING, identity, records, refusals, rules, scans};
+use crate::{budgets, governing::GOVERNING, identity, meter, records, refusals, rules, scans};
 
 /// What an agent, a profile and the default may say, each with its test at every level.
 const TERMS: &[(&str, fn())] = &[
@@ -91,6 +91,12 @@ const OTHERS: &[(&str, fn())] = &[
         identity::keys_last_as_long_as_the_config_says,
     ),
     ("governance.price", rules::prices),
+    (
+        "governance.refusals.burst",
+        meter::who_is_refused_too_often_is_held_back,
+    ),
+    ("governance.refusals.calls", meter::it_recovers_soon),
+    ("governance.refusals.per", meter::it_recovers_soon),
     ("governance.teams.*.budget", budgets::every_budget_holds),
     (
         "governance.teams.*.budget.limit",

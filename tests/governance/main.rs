@@ -28,6 +28,7 @@ mod governing;
 mod harness;
 mod identity;
 mod keys;
+mod meter;
 mod metrics;
 mod no_way_around;
 mod questions;

@@ -167,14 +167,27 @@ async fn only_its_call_fails(gateway: &Gateway) {
     assert!(start.elapsed() < Duration::from_secs(1) + AT_ONCE);
 }
 
+/// What makes no event is not read for as long as a call may take, but given up.
 #[test]
 fn comments_in_place_of_an_answer() {
-    let endless = Endless {
-        method: "tools/call",
-        head: EVENTS,
-        words: ":\n",
-    };
-    check(endless, only_its_call_fails);
+    for words in [":\n", "\n\n", ": keep-alive\n\n", "id: 1\ndata: \n\n"] {
+        let endless = Endless {
+            method: "tools/call",
+            head: EVENTS,
+            words,
+        };
+        check(endless, async |gateway| {
+            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+            client
+                .ask("1", "tools/call", r#""name":"mcp_bad_echo""#)
+                .await;
+            let answer = client.answer("1").await;
+            let error = answer.error.unwrap();
+            assert!(error.contains("server `bad`"), "{error}");
+            assert!(error.contains("comments and empty lines"), "{error}");
+            others_are_served(gateway).await;
+        });
+    }
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod ends;
 mod eras;
 mod farewell;
 mod fidelity;
+mod flood;
 mod gaps;
 mod greetings;
 mod idle;

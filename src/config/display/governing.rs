@@ -5,7 +5,7 @@ use indexmap::IndexMap;
 use super::globs;
 use crate::{
     config::{
-        Agent, ArgumentRule, Audit, Budget, Governance, Policy, Profile, Rate, Scan, Terms, file,
+        Agent, ArgumentRule, Audit, Budget, Governance, Policy, Profile, Scan, Terms, file,
         units::{Amount, Size, Time},
     },
     names::ProfileName,
@@ -27,6 +27,7 @@ pub(super) fn governance(governance: &Governance) -> Option<file::Governance> {
         price: Amount(governance.price),
         charge_errors: governance.charge_errors,
         key_lifetime: Time(governance.key_lifetime.unwrap_or_default()),
+        refusals: file::Rate::of(governance.refusals),
         teams: teams.collect(),
         terms: terms(&governance.terms),
     })
@@ -82,8 +83,8 @@ fn terms(terms: &Terms) -> file::Terms {
     file::Terms {
         policy: terms.policy.as_ref().map(policy),
         budget: terms.budget.as_deref().map(budgets),
-        rate: terms.rate.map(rate),
-        tool_rate: terms.tool_rate.map(rate),
+        rate: terms.rate.map(file::Rate::of),
+        tool_rate: terms.tool_rate.map(file::Rate::of),
         scan: terms.scan.as_ref().map(scan),
         args: terms.args.iter().map(argument_rule).collect(),
         observe: terms.observe.clone(),
@@ -110,14 +111,6 @@ pub(super) fn budgets(budgets: &[Budget]) -> file::Budgets {
         [] => file::Budgets::Off(file::Off::Off),
         [only] => file::Budgets::One(shown(only)),
         several => file::Budgets::Many(several.iter().map(shown).collect()),
-    }
-}
-
-pub(super) fn rate(rate: Rate) -> file::Rate {
-    file::Rate {
-        calls: rate.calls.get(),
-        per: Time(rate.per),
-        burst: Some(rate.burst.get()),
     }
 }
 

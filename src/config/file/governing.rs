@@ -35,6 +35,11 @@ pub(in crate::config) struct Governance {
     pub(in crate::config) charge_errors: bool,
     /// How long the keys are good for that `keys create` makes without `--expires`; 0: for ever.
     pub(in crate::config) key_lifetime: Time,
+    /// How many calls of one agent from one address (of IPv6, one network of 64 bits) may be refused: by
+    /// policy, rate, budget, for their arguments, or since there is no such tool or method. Beyond it all
+    /// its calls get HTTP 429 (RATE_LIMITED), with no record of their own, until the rate allows one
+    /// refusal more.
+    pub(in crate::config) refusals: Rate,
     /// What holds for teams as a whole, by the name of the team.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) teams: IndexMap<String, Team>,
@@ -52,6 +57,7 @@ impl Default for Governance {
             price: Amount::micros(15_000),
             charge_errors: true,
             key_lifetime: Time(KEY_LIFETIME),
+            refusals: Rate::of(crate::config::Rate::REFUSALS),
             teams: IndexMap::new(),
             terms: Terms::default(),
         }
@@ -247,6 +253,14 @@ pub(in crate::config) struct Rate {
 }
 
 impl Rate {
+    pub(in crate::config) fn of(rate: crate::config::Rate) -> Self {
+        Self {
+            calls: rate.calls.get(),
+            per: Time(rate.per),
+            burst: Some(rate.burst.get()),
+        }
+    }
+
     fn per() -> Time {
         Time::secs(60)
     }

@@ -79,6 +79,7 @@ impl Resolver<'_> {
                 governance.key_lifetime,
                 &root.key("governance").key("key_lifetime"),
             ),
+            refusals: self.rate(governance.refusals, &root.key("governance").key("refusals")),
             teams: self.teams(governance.teams, agents, root),
             terms,
         }

@@ -774,6 +774,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         cancel: Cancel::default(),
         ended: None,
         correlation: None,
+        address: None,
     })
 }
 

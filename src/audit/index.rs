@@ -298,6 +298,16 @@ struct Indexed<'a> {
     decision: Cow<'a, str>,
 }
 
+/// Bytes of a text that the index has of it: clients choose some of them, and whoever finds a record by
+/// the beginning looks at all of it.
+const TERM_BYTES_MAX: usize = 128;
+
+/// A text as the index has it.
+pub(super) fn term(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(TERM_BYTES_MAX));
+    text
+}
+
 /// The row of the record in `line`. What only a newer version understands, only a newer version can
 /// show.
 fn indexed(line: &[u8], offset: u64) -> Option<IndexedRecord> {
@@ -309,10 +319,10 @@ fn indexed(line: &[u8], offset: u64) -> Option<IndexedRecord> {
         ts: record.ts,
         invocation: record.id.0,
         agent_id: record.agent_id.into_owned(),
-        agent_name: record.agent_name.into_owned(),
-        server: record.server,
-        tool: record.tool,
-        exposed: record.exposed,
+        agent_name: term(record.agent_name.into_owned()),
+        server: record.server.map(term),
+        tool: record.tool.map(term),
+        exposed: record.exposed.map(term),
         decision: record.decision.into_owned(),
     })
 }

@@ -7,6 +7,7 @@ use tokio::task::spawn_blocking;
 
 use super::{
     AuditError, Behind, Filter, Found,
+    index::term,
     query::wanted,
     reader::{Segment, Step},
 };
@@ -24,9 +25,9 @@ pub async fn latest(
     count: usize,
 ) -> Result<Vec<Found>, Behind> {
     let all = IndexFilter {
-        agent: filter.agent.clone(),
-        server: filter.server.clone(),
-        tool: filter.tool.clone(),
+        agent: filter.agent.clone().map(term),
+        server: filter.server.clone().map(term),
+        tool: filter.tool.clone().map(term),
         decision: filter.decision.map(|decision| decision.to_string()),
         since: filter.since,
         until: filter.until,

@@ -146,6 +146,16 @@ async fn the_index_holds_every_term_of_a_record() {
     check(&|it| it.id = Some(begun(later(1))), &[]).await;
     check(&|it| it.id = Some(InvocationId(Uuid::nil())), &[]).await;
     check(&|it| it.id = Some(invocation()), &[]).await;
+    // However long a name is that a client makes up, it is found, and no other.
+    let long = |end: &str| Some("\u{e9}".repeat(400) + end);
+    let named = Record {
+        exposed: long("a").map(Into::into),
+        ..at_minute(2)
+    };
+    let found = put(&log, &named);
+    place.indexer().catch_up().await.unwrap();
+    check(&|it| it.tool = long("a"), &[found]).await;
+    check(&|it| it.tool = long("b"), &[]).await;
     let both = |it: &mut Filter| {
         it.agent = some("other");
         it.server = some("github");

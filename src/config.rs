@@ -27,9 +27,9 @@ pub use environment::Environment;
 pub use fixed::fixed_keys;
 pub(crate) use governing::glob;
 pub use governing::{
-    Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, Condition, Durability,
-    ErrorCodes, ErrorForm, Governance, Mask, Policy, PolicyMode, Profile, Rate, Rule, Scan,
-    ScanAction, Terms, Window,
+    Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, CheckDigits, Condition,
+    Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, Governance, Mask, Policy,
+    PolicyMode, Profile, Rate, Rule, Scan, ScanAction, Terms, Window,
 };
 pub use listen::NotAnAddress;
 pub(crate) use listen::listen_address;

@@ -8,7 +8,7 @@
 //! while; `benches/scan.rs` prints how fast they are.
 //!
 //! `search` goes over a text once and calls the detectors (`number`, `phone`, `date`, `national`,
-//! `internet`, `secret`, `credential`), which ask `context` what stands around a candidate and
+//! `internet`, `tokens` by the table `detectors`, `secret`, `credential`), which ask `context` what stands around a candidate and
 //! `boundary` what it is glued to; `walk` goes through documents, `sink` decides, `redaction` and
 //! `schema` mend. `compiled` is what the config says. Text with `escapes` is searched as it is and as
 //! `decode` reads it.
@@ -22,6 +22,7 @@ mod context;
 mod credential;
 mod date;
 mod decode;
+mod detectors;
 mod embedded;
 mod escapes;
 mod internet;
@@ -37,6 +38,7 @@ mod secret;
 mod sink;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod walk;
 
 use std::{ops::Range, sync::Arc};
@@ -44,6 +46,7 @@ use std::{ops::Range, sync::Arc};
 use indexmap::IndexMap;
 
 pub use compiled::InvalidScan;
+pub use detectors::InvalidDetector;
 pub use schema::OutputSchema;
 
 use self::{

@@ -362,10 +362,60 @@ pub struct Scan {
     pub custom: IndexMap<String, String>,
     /// Further classes: name -> words and phrases.
     pub dictionaries: IndexMap<String, Vec<String>>,
+    /// Further kinds of tokens, beside those in `scan/detectors.toml`.
+    pub detectors: Vec<Detector>,
     /// Values that are never a match, such as the address of the help desk.
     pub allow: Vec<String>,
     /// MIME types (globs such as `text/*`) whose base64 content is decoded and scanned too.
     pub base64: Vec<String>,
+}
+
+/// A kind of token that shows by its form.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Detector {
+    /// Names it in mistakes: `vendor/kind`.
+    pub id: String,
+    /// Regular expression of the whole token: bounded, ASCII, beginning with a letter or digit. Where it
+    /// has a group, the group is the secret.
+    pub pattern: String,
+    /// Words, in lower case, one of which has to stand near: for forms that others have too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub near: Vec<String>,
+    /// Shannon entropy at least, bits a character; by default 2.5.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<f64>,
+    /// Whether it has letters and digits both.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mixed: bool,
+    /// Check digits; where they hold, it is a token whatever it looks like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckDigits>,
+    /// The class of what is found.
+    #[serde(default)]
+    pub class: DetectorClass,
+}
+
+/// Check digits of a token.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckDigits {
+    /// The last six characters are the CRC-32 of those between them and what all tokens begin with, in
+    /// base 62.
+    Crc32,
+}
+
+/// The class of what a detector finds.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DetectorClass {
+    /// A key or token of a vendor.
+    #[default]
+    ApiKey,
+    /// Another secret.
+    Credential,
+    /// A private key.
+    PrivateKey,
 }
 
 /// What happens to a match.

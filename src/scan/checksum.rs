@@ -72,6 +72,13 @@ pub(super) fn ean13(digits: &[u8]) -> bool {
     weighted(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
+/// CRC-32 as in IEEE 802.3: GitHub's and npm's tokens.
+pub(super) fn crc32(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| (crc >> 1) ^ (0xEDB8_8320 * (crc & 1));
+    let add = |crc, byte: &u8| (0..8).fold(crc ^ u32::from(*byte), |crc, _| step(crc));
+    !bytes.iter().fold(!0, add)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,7 @@
 //! The built-in classes and country packs, by the names that configs use.
 
+use crate::config::DetectorClass;
+
 /// A built-in class of data, in alphabetical order of its name.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Class {
@@ -55,6 +57,15 @@ impl Class {
 
     pub(super) const fn index(self) -> usize {
         self as usize
+    }
+
+    /// What the detectors of `class` find.
+    pub(super) const fn of_detector(class: DetectorClass) -> Self {
+        match class {
+            DetectorClass::ApiKey => Self::ApiKey,
+            DetectorClass::Credential => Self::Credential,
+            DetectorClass::PrivateKey => Self::PrivateKey,
+        }
     }
 
     const fn bit(self) -> u32 {

@@ -9,8 +9,8 @@ use super::{
     Direction,
     class::{Class, Classes, Countries, Country},
     classes,
+    detectors::{Detectors, InvalidDetector},
     search::Wanted,
-    secret::Prefixes,
     sink,
 };
 use crate::config::{Mask, Scan, ScanAction};
@@ -22,7 +22,7 @@ const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) mask: Mask,
-    pub(super) prefixes: Prefixes,
+    pub(super) detectors: Arc<Detectors>,
     /// Names of all classes, the built-in ones first.
     pub(super) names: Vec<Arc<str>>,
     /// What stands in brackets for a class.
@@ -64,7 +64,8 @@ impl Compiled {
         let allow = scan.allow.iter();
         Ok(Self {
             mask: scan.mask,
-            prefixes: Prefixes::new(),
+            detectors: Detectors::with(&scan.detectors)
+                .map_err(|(id, error)| InvalidScan::Detector { id, error })?,
             labels: names.iter().map(|name| label(name)).collect(),
             names,
             patterns,
@@ -157,6 +158,14 @@ pub enum InvalidScan {
     /// A dictionary has no words, or an empty one.
     #[error("the dictionary `{0}` has an empty word or none")]
     Dictionary(String),
+    /// A detector finds nothing, or too much.
+    #[error("the detector `{id}` cannot be used: {error}")]
+    Detector {
+        /// Which.
+        id: String,
+        /// Why not.
+        error: InvalidDetector,
+    },
     /// A MIME type is no glob.
     #[error("`{0}` is no pattern of MIME types")]
     Mime(String),

@@ -8,9 +8,12 @@ use std::ops::Range;
 use super::{
     class::{Class, Classes, Countries},
     context::Text,
-    credential, date, internet, national,
+    credential, date,
+    detectors::Detectors,
+    internet, national,
     number::{self, BARE_DIGITS_MIN},
-    secret::{self, Prefixes, TOKEN_BYTES_MIN},
+    secret::{self, TOKEN_BYTES_MIN},
+    tokens::Tokens,
 };
 
 /// What to look for.
@@ -183,7 +186,7 @@ fn is_any(words: &[&str], word: &[u8]) -> bool {
 }
 
 /// Looks for everything `wanted` in `text`; what is found may overlap.
-pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: &mut Vec<Found>) {
+pub(super) fn search(text: &Text<'_>, wanted: Wanted, detectors: &Detectors, out: &mut Vec<Found>) {
     let classes = wanted.classes;
     let secrets = classes.has_any(SECRETS);
     if secrets {
@@ -200,9 +203,10 @@ pub(super) fn search(text: &Text<'_>, wanted: Wanted, prefixes: &Prefixes, out: 
     let mut pass = Pass {
         text,
         wanted,
-        prefixes,
         secrets,
-        tokens: classes.has_any(TOKENS),
+        tokens: classes
+            .has_any(TOKENS)
+            .then(|| Tokens::new(text, detectors)),
         numbers: classes.has_any(NUMBERS),
         email_end: 0,
         address_end: 0,
@@ -231,9 +235,8 @@ fn known_as(classes: Classes, found: Found) -> Option<Found> {
 struct Pass<'a, 'o> {
     text: &'a Text<'a>,
     wanted: Wanted,
-    prefixes: &'a Prefixes,
     secrets: bool,
-    tokens: bool,
+    tokens: Option<Tokens<'a>>,
     numbers: bool,
     /// Where the last e-mail address ends: the next one begins after it.
     email_end: usize,
@@ -340,6 +343,12 @@ impl Pass<'_, '_> {
             end += 1;
         }
         let word = start..end;
+        if let Some(tokens) = &mut self.tokens
+            && let Some(found) = tokens.at(&word, kinds & LETTER != 0, kinds & DIGIT != 0)
+            && self.wanted.classes.has(found.class)
+        {
+            return self.push(found).max(end);
+        }
         match kinds {
             DIGIT => self.digits(&word),
             LETTER => self.letters(&word),
@@ -348,12 +357,6 @@ impl Pass<'_, '_> {
     }
 
     fn digits(&mut self, word: &Range<usize>) -> usize {
-        if self.tokens
-            && self.text.byte(word.end) == b':'
-            && let Some(found) = secret::parted(self.text, word)
-        {
-            return self.push(found);
-        }
         if self.wanted.classes.has(Class::DateOfBirth)
             && word.len() <= 2
             && let Some(found) = date::with_month(self.text, word.clone(), self.wanted)
@@ -381,11 +384,6 @@ impl Pass<'_, '_> {
 
     fn letters(&mut self, word: &Range<usize>) -> usize {
         let bytes = &self.text.bytes()[word.clone()];
-        if self.may_be_token(word.start)
-            && let Some(end) = self.token(word)
-        {
-            return end;
-        }
         match bytes.len() {
             1..=3
                 if bytes[0].is_ascii_uppercase()
@@ -511,17 +509,6 @@ impl Pass<'_, '_> {
     }
 
     fn mixed(&mut self, word: &Range<usize>) -> usize {
-        if self.may_be_token(word.start)
-            && let Some(end) = self.token(word)
-        {
-            return end;
-        }
-        if self.tokens
-            && word.len() >= 23
-            && let Some(found) = secret::parted(self.text, word)
-        {
-            return self.push(found);
-        }
         if self.wanted.classes.has(Class::Iban)
             && word.len() >= 4
             && let Some(found) = national::iban(self.text, word)
@@ -608,20 +595,6 @@ impl Pass<'_, '_> {
             return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
         }
         word.end
-    }
-
-    fn may_be_token(&self, start: usize) -> bool {
-        let (first, second) = (self.text.byte(start), self.text.byte(start + 1));
-        self.tokens && self.prefixes.may_begin(first, second)
-    }
-
-    /// The token that begins with `word`, and where to go on after it.
-    fn token(&mut self, word: &Range<usize>) -> Option<usize> {
-        let found = secret::token(self.text, word.start, self.prefixes)?;
-        self.wanted
-            .classes
-            .has(found.class)
-            .then(|| self.push(found))
     }
 
     fn push(&mut self, found: Found) -> usize {

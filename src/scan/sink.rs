@@ -231,7 +231,7 @@ impl<'k> Sink<'k> {
             search(
                 &looked_at,
                 self.rules.wanted,
-                &self.compiled.prefixes,
+                &self.compiled.detectors,
                 &mut self.found,
             );
             for found in self.found.drain(..) {

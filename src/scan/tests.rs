@@ -8,6 +8,7 @@ use crate::config::Mask;
 
 mod boundaries;
 mod embedded;
+mod tokens;
 
 fn scan(results: &[(&str, ScanAction)]) -> Scan {
     let results = results

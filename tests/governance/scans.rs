@@ -503,6 +503,41 @@ pub(crate) async fn custom() {
 }
 
 #[tokio::test]
+pub(crate) async fn detectors() {
+    let row = |keys: &str| {
+        format!(
+            "arguments = {{ api_key = \"redact\", credential = \"report\" }}, \
+             detectors = [{{ id = \"acme/key\", pattern = 'acme_[A-Za-z0-9]{{12,40}}'{keys} }}]"
+        )
+    };
+    for level in Level::ALL {
+        let check = async |keys: &str, text: &str, expect: &str| {
+            let masked = arrives(level, &row(keys), text).await;
+            assert_eq!(masked, expect, "{level:?} {keys} {text}");
+        };
+        let text = "see acme_q7Wb2Kd9Zx4T and acme_q7";
+        check("", text, "see [API_KEY] and acme_q7").await;
+        check(", class = \"credential\"", text, text).await;
+        check(", near = [\"bolt\"]", text, text).await;
+        let near = "the bolt: acme_q7Wb2Kd9Zx4T";
+        check(", near = [\"bolt\"]", near, "the bolt: [API_KEY]").await;
+        let plain = "see acme_qqqqqqrrrrrr";
+        check("", plain, plain).await;
+        check(", entropy = 0.9", plain, "see [API_KEY]").await;
+        check(", entropy = 0.9, mixed = true", plain, plain).await;
+        // The last six characters are the CRC-32 of those before them, in base 62.
+        let checked = "see acme_aaaaaa1fCJho";
+        check("", checked, checked).await;
+        check(
+            ", check = \"crc32\", entropy = 9.0",
+            checked,
+            "see [API_KEY]",
+        )
+        .await;
+    }
+}
+
+#[tokio::test]
 pub(crate) async fn dictionaries() {
     for level in Level::ALL {
         let scan = "arguments = { project = \"redact\" }, dictionaries = { project = [\"Bluebird\", \"Project Heron\"] }";

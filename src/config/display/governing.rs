@@ -125,6 +125,7 @@ pub(super) fn scan(scan: &Scan) -> file::Scan {
         countries: scan.countries.clone(),
         custom: scan.custom.clone(),
         dictionaries: scan.dictionaries.clone(),
+        detectors: scan.detectors.clone(),
         allow: scan.allow.clone(),
         base64: scan.base64.clone(),
     }

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    ArgumentAction, Authentication, Durability, ErrorCodes, ErrorForm, Mask, PolicyMode, Rule,
-    ScanAction, Secret, Window,
+    ArgumentAction, Authentication, Detector, Durability, ErrorCodes, ErrorForm, Mask, PolicyMode,
+    Rule, ScanAction, Secret, Window,
     governing::KEY_LIFETIME,
     units::{Amount, Size, Time},
 };
@@ -300,6 +300,10 @@ pub(in crate::config) struct Scan {
     /// Classes of one's own: name -> words and phrases.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) dictionaries: IndexMap<String, Vec<String>>,
+    /// Further kinds of tokens that show by their form, in the shape of the table `detectors.toml` of the
+    /// program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::config) detectors: Vec<Detector>,
     /// Values that are never a match, such as the address of the help desk.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) allow: Vec<String>,

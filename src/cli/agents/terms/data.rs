@@ -118,6 +118,10 @@ pub(in super::super) fn scan_shown(terms: &Terms) -> String {
         ("countries", scan.countries.clone()),
         ("custom", names(&scan.custom)),
         ("dictionaries", names(&scan.dictionaries)),
+        (
+            "detectors",
+            scan.detectors.iter().map(|d| d.id.clone()).collect(),
+        ),
         ("allow", scan.allow.clone()),
         ("base64", scan.base64.clone()),
     ] {

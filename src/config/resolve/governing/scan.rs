@@ -64,6 +64,7 @@ impl Resolver<'_> {
             countries: scan.countries,
             custom: scan.custom,
             dictionaries: scan.dictionaries,
+            detectors: scan.detectors,
             allow: scan.allow,
             base64: scan.base64,
         }

@@ -1,0 +1,217 @@
+//! What a pattern says of the tokens it matches before it is run: how they begin, how long they are.
+
+use std::ops::RangeInclusive;
+
+use regex_syntax::{
+    ParserBuilder,
+    hir::{
+        Class, Hir, HirKind,
+        literal::{ExtractKind, Extractor},
+    },
+};
+
+use super::InvalidDetector;
+
+/// Prefixes of one pattern at most; with more it is looked for by its length.
+const PREFIXES_MAX: usize = 32;
+/// Characters of a token at least.
+const TOKEN_BYTES_MIN: usize = 8;
+
+/// A set of bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Bytes([u64; 4]);
+
+impl Bytes {
+    pub(super) fn has(&self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] & (1 << (byte & 63)) != 0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0 == [0; 4]
+    }
+
+    fn add(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    }
+
+    fn any(&self, test: impl Fn(u8) -> bool) -> bool {
+        (0..=u8::MAX).any(|byte| self.has(byte) && test(byte))
+    }
+
+    /// Adds all that `hir` may match.
+    fn add_all(&mut self, hir: &Hir) {
+        match hir.kind() {
+            HirKind::Literal(literal) => literal.0.iter().for_each(|byte| self.add(*byte)),
+            HirKind::Class(Class::Bytes(class)) => {
+                for range in class.iter() {
+                    (range.start()..=range.end()).for_each(|byte| self.add(byte));
+                }
+            }
+            HirKind::Class(Class::Unicode(class)) => {
+                for range in class.iter() {
+                    for c in range.start()..=range.end() {
+                        let mut buffer = [0; 4];
+                        let encoded = c.encode_utf8(&mut buffer).bytes();
+                        encoded.for_each(|byte| self.add(byte));
+                    }
+                }
+            }
+            HirKind::Repetition(repetition) => self.add_all(&repetition.sub),
+            HirKind::Capture(capture) => self.add_all(&capture.sub),
+            HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+                parts.iter().for_each(|part| self.add_all(part));
+            }
+            HirKind::Empty | HirKind::Look(_) => {}
+        }
+    }
+}
+
+/// What is known of a token from its pattern.
+#[derive(Debug)]
+pub(super) struct Form {
+    /// What every token begins with; empty where that is not fixed.
+    pub(super) prefixes: Vec<Vec<u8>>,
+    /// How many characters at the start are the same in all tokens.
+    pub(super) fixed: usize,
+    pub(super) lead: Lead,
+    pub(super) least: usize,
+    pub(super) most: usize,
+    /// What its last part may.
+    pub(super) last: Bytes,
+    /// What all of them may.
+    pub(super) all: Bytes,
+}
+
+/// How a token begins.
+#[derive(Debug)]
+pub(super) enum Lead {
+    /// With these letters, digits and signs.
+    Run(Bytes),
+    /// With a word of so many letters and digits.
+    Word {
+        lengths: RangeInclusive<usize>,
+        /// The signs that may follow it; empty where the token ends.
+        then: Bytes,
+    },
+}
+
+impl Form {
+    /// Reads `pattern`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn of(pattern: &str) -> Result<Self, InvalidDetector> {
+        let parsed = ParserBuilder::new()
+            .unicode(false)
+            .utf8(false)
+            .build()
+            .parse(pattern);
+        let hir = parsed.map_err(|error| InvalidDetector::Pattern(error.to_string()))?;
+        let properties = hir.properties();
+        let least = properties.minimum_len().unwrap_or(0);
+        let most = properties.maximum_len().ok_or(InvalidDetector::Unbounded)?;
+        if least < TOKEN_BYTES_MIN {
+            return Err(InvalidDetector::Short);
+        }
+        let parts = flattened(&hir);
+        let mut all = Bytes::default();
+        all.add_all(&hir);
+        let set = |part: Option<&&Hir>| {
+            let mut set = Bytes::default();
+            part.into_iter().for_each(|part| set.add_all(part));
+            set
+        };
+        let prefixes = prefixes(&hir);
+        let fixed = match prefixes.as_slice() {
+            [] => 0,
+            [first, rest @ ..] => rest.iter().fold(first.len(), |common, prefix| {
+                let same = first.iter().zip(prefix).take(common);
+                same.take_while(|(a, b)| a == b).count()
+            }),
+        };
+        Ok(Self {
+            prefixes,
+            fixed,
+            lead: Lead::of(&parts),
+            least,
+            most,
+            last: set(parts.last()),
+            all,
+        })
+    }
+}
+
+impl Lead {
+    fn of(parts: &[&Hir]) -> Self {
+        let (mut least, mut most) = (0, 0);
+        let mut so_far = Bytes::default();
+        for part in parts {
+            so_far.add_all(part);
+            if let HirKind::Literal(literal) = part.kind() {
+                let word = literal.0.iter().take_while(|b| b.is_ascii_alphanumeric());
+                let word = word.count();
+                (least, most) = (least + word, most + word);
+                if let Some(sign) = literal.0.get(word) {
+                    let mut then = Bytes::default();
+                    then.add(*sign);
+                    let lengths = least..=most;
+                    return Self::Word { lengths, then };
+                }
+                continue;
+            }
+            let mut set = Bytes::default();
+            set.add_all(part);
+            let letters = set.any(|byte| byte.is_ascii_alphanumeric());
+            let signs = set.any(|byte| !byte.is_ascii_alphanumeric());
+            match (letters, signs) {
+                (true, true) => return Self::Run(so_far),
+                (false, _) => {
+                    return Self::Word {
+                        lengths: least..=most,
+                        then: set,
+                    };
+                }
+                (true, false) => {
+                    let properties = part.properties();
+                    least += properties.minimum_len().unwrap_or(0);
+                    most += properties.maximum_len().unwrap_or(0);
+                }
+            }
+        }
+        Self::Word {
+            lengths: least..=most,
+            then: Bytes::default(),
+        }
+    }
+}
+
+/// The parts of a pattern in their order, literals character by character.
+fn flattened(hir: &Hir) -> Vec<&Hir> {
+    match hir.kind() {
+        HirKind::Concat(parts) => parts.iter().flat_map(flattened).collect(),
+        HirKind::Capture(capture) => flattened(&capture.sub),
+        _ => vec![hir],
+    }
+}
+
+/// What every match of `hir` begins with, as far as that is worth looking for.
+fn prefixes(hir: &Hir) -> Vec<Vec<u8>> {
+    let mut extractor = Extractor::new();
+    extractor.kind(ExtractKind::Prefix).limit_class(8);
+    let found = extractor.extract(hir);
+    let literals = found.literals().unwrap_or_default();
+    let worth = |literal: &[u8]| literal.len() >= 2 && literal[0].is_ascii_alphanumeric();
+    if literals.is_empty()
+        || literals.len() > PREFIXES_MAX
+        || !literals.iter().all(|literal| worth(literal.as_bytes()))
+    {
+        return Vec::new();
+    }
+    let mut prefixes: Vec<_> = literals
+        .iter()
+        .map(|literal| literal.as_bytes().to_vec())
+        .collect();
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    prefixes
+}

@@ -28,6 +28,7 @@ mod escapes;
 mod internet;
 mod known;
 mod lexicon;
+mod mrz;
 mod national;
 mod number;
 mod phone;

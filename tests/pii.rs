@@ -34,6 +34,10 @@ const RECALL_MIN: f64 = 0.95;
 const POSITIVES_MIN: usize = 100;
 /// Documents without a value, but with much that looks like one.
 const NEGATIVES_MIN: usize = 5_000;
+/// Countries whose packs are identity numbers alone; the tests of `scan` hold their check digits.
+const NUMBERS_ALONE: [&str; 12] = [
+    "cl", "cn", "cz", "dk", "fi", "is", "jp", "kr", "mx", "no", "se", "sk",
+];
 /// Classes whose values are written differently in each country.
 const OF_COUNTRIES: [&str; 4] = ["date_of_birth", "national_id", "passport", "phone"];
 /// Lines of a listing at most; how many more there are stands below it.
@@ -104,7 +108,8 @@ fn the_corpus_is_as_large_as_it_has_to_be() {
     for class in classes().filter(|class| *class != "credential") {
         let locales: Vec<_> = labelled.keys().filter(|it| it.0 == class).collect();
         assert!(!locales.is_empty(), "{class}");
-        for country in countries().filter(|_| OF_COUNTRIES.contains(&class)) {
+        let packs = countries().filter(|country| !NUMBERS_ALONE.contains(country));
+        for country in packs.filter(|_| OF_COUNTRIES.contains(&class)) {
             assert!(
                 labelled.contains_key(&(class, country)),
                 "{class} {country}"

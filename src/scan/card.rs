@@ -1,5 +1,7 @@
 //! Numbers of payment cards: what issuers begin them with, how they are grouped, and Luhn's check digit.
 
+use std::ops::Range;
+
 use super::{
     boundary,
     checksum::luhn,
@@ -7,6 +9,7 @@ use super::{
     context::Text,
     lexicon::Hints,
     number::{CARD_DIGITS, Number, Separator, ends_well},
+    search::Found,
 };
 
 /// Whether `number` is one of a card.
@@ -20,7 +23,7 @@ pub(super) fn is_card(number: &Number<'_>) -> bool {
         [4, 4, 4, 4 | 1] | [4, 6, 5 | 4] | [4, 4, 4, 4, 3] | [6, 13] | [4, 5, 6] => {
             if !matches!(
                 number.separator(),
-                Some(Separator::Space | Separator::Dash | Separator::Dot)
+                Some(Separator::Space | Separator::Dash | Separator::Dot | Separator::Plus)
             ) {
                 return false;
             }
@@ -85,6 +88,57 @@ fn is_in_table(number: &Number<'_>, gap: &[u8]) -> bool {
         || after.starts_with(b"\t")
         || after.starts_with(b"  ")
         || lines && after.first().is_some_and(wide) && !after.trim_ascii_start().is_empty()
+}
+
+/// The track of a magnetic stripe (ISO/IEC 7813) around the number of a card at `card`: `%B...^NAME^...?`,
+/// `;...=...?`; after the number stand month, year, service code and what the issuer likes.
+pub(super) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<Found> {
+    const NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=26;
+    const DATA_DIGITS: std::ops::RangeInclusive<usize> = 7..=40;
+    let mut at = match text.byte(card.end) {
+        b'=' | b'D' => card.end + 1,
+        b'^' => {
+            let name = text.bytes()[card.end + 1..]
+                .iter()
+                .take(NAME_BYTES.end() + 1);
+            let name = name.take_while(|b| !matches!(b, b'^' | b'\n')).count();
+            let end = card.end + 1 + name;
+            (NAME_BYTES.contains(&name) && text.byte(end) == b'^').then_some(end + 1)?
+        }
+        _ => return None,
+    };
+    let data = text.bytes()[at..].iter().take(DATA_DIGITS.end() + 1);
+    let data: Vec<u8> = data.take_while(|b| b.is_ascii_digit()).copied().collect();
+    if !DATA_DIGITS.contains(&data.len())
+        || !matches!(&data[2..4], [b'0', b'1'..=b'9'] | [b'1', b'0'..=b'2'])
+    {
+        return None;
+    }
+    at += data.len();
+    at += usize::from(text.byte(at) == b'?');
+    let mut start = card.start;
+    start -= usize::from(matches!(text.before(start), b';' | b'B'));
+    start -= usize::from(text.before(start) == b'%');
+    Some(Found {
+        class: Class::CreditCard,
+        span: start..at,
+        by_context: false,
+    })
+}
+
+/// The track whose number is in the word at `word`: after the `B` of the first track, or before the `D`
+/// of the second.
+pub(super) fn track_in_word(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+    let start = word.start + usize::from(text.byte(word.start) == b'B');
+    let digits: Vec<u8> = text.bytes()[start..word.end]
+        .iter()
+        .take_while(|b| b.is_ascii_digit())
+        .map(|b| b - b'0')
+        .collect();
+    if !CARD_DIGITS.contains(&digits.len()) || issuer(&digits).is_none() || !luhn(&digits) {
+        return None;
+    }
+    track(text, &(start..start + digits.len()))
 }
 
 /// Whether the slashes after a card at `end` part it from its security code, or from the month and the year

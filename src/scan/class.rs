@@ -126,31 +126,55 @@ pub(super) enum Country {
     Br,
     Ca,
     Ch,
+    Cl,
+    Cn,
+    Cz,
     De,
+    Dk,
     Es,
+    Fi,
     Fr,
     Gb,
     In,
+    Is,
     It,
+    Jp,
+    Kr,
+    Mx,
     Nl,
+    No,
     Pl,
+    Se,
+    Sk,
     Us,
 }
 
 impl Country {
-    pub(super) const ALL: [Self; 13] = [
+    pub(super) const ALL: [Self; 25] = [
         Self::Au,
         Self::Br,
         Self::Ca,
         Self::Ch,
+        Self::Cl,
+        Self::Cn,
+        Self::Cz,
         Self::De,
+        Self::Dk,
         Self::Es,
+        Self::Fi,
         Self::Fr,
         Self::Gb,
         Self::In,
+        Self::Is,
         Self::It,
+        Self::Jp,
+        Self::Kr,
+        Self::Mx,
         Self::Nl,
+        Self::No,
         Self::Pl,
+        Self::Se,
+        Self::Sk,
         Self::Us,
     ];
 
@@ -160,14 +184,26 @@ impl Country {
             Self::Br => "br",
             Self::Ca => "ca",
             Self::Ch => "ch",
+            Self::Cl => "cl",
+            Self::Cn => "cn",
+            Self::Cz => "cz",
             Self::De => "de",
+            Self::Dk => "dk",
             Self::Es => "es",
+            Self::Fi => "fi",
             Self::Fr => "fr",
             Self::Gb => "gb",
             Self::In => "in",
+            Self::Is => "is",
             Self::It => "it",
+            Self::Jp => "jp",
+            Self::Kr => "kr",
+            Self::Mx => "mx",
             Self::Nl => "nl",
+            Self::No => "no",
             Self::Pl => "pl",
+            Self::Se => "se",
+            Self::Sk => "sk",
             Self::Us => "us",
         }
     }
@@ -175,7 +211,7 @@ impl Country {
 
 /// A set of countries.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Countries(u16);
+pub(super) struct Countries(u32);
 
 impl Countries {
     pub(super) fn all() -> Self {

@@ -122,6 +122,35 @@ impl<'a> Text<'a> {
         at.checked_sub(1).map_or(0, |before| self.byte(before))
     }
 
+    /// How long the dash at `at` is, of whatever kind: the hyphen, those that are not broken, the minus,
+    /// and those of other scripts.
+    pub(super) fn dash(&self, at: usize) -> Option<usize> {
+        match *self.bytes().get(at..)? {
+            [b'-', ..] => Some(1),
+            [0xC2, 0xAD, ..] | [0xD6, 0x8A | 0xBE, ..] => Some(2),
+            [0xE2, 0x80, 0x90..=0x95, ..]
+            | [0xE2, 0x81, 0x83, ..]
+            | [0xE2, 0x88, 0x92, ..]
+            | [0xE1, 0xA0, 0x86, ..]
+            | [0xE3, 0x83, 0xBC, ..]
+            | [0xEF, 0xB9, 0x98 | 0xA3, ..]
+            | [0xEF, 0xBC, 0x8D, ..] => Some(3),
+            _ => None,
+        }
+    }
+
+    /// How long the space at `at` is, of whatever width.
+    pub(super) fn space(&self, at: usize) -> Option<usize> {
+        match *self.bytes().get(at..)? {
+            [b' ', ..] => Some(1),
+            [0xC2, 0xA0, ..] => Some(2),
+            [0xE2, 0x80, 0x80..=0x8A | 0xAF, ..]
+            | [0xE2, 0x81, 0x9F, ..]
+            | [0xE3, 0x80, 0x80, ..] => Some(3),
+            _ => None,
+        }
+    }
+
     /// What the surroundings of `span` say.
     pub(super) fn around(&self, span: &Range<usize>) -> Around {
         let (strong, before) = self.ahead(span.start);

@@ -38,15 +38,29 @@ pub(super) struct Detectors {
     /// Which hashes the first three characters of prefixes and vendors' words have.
     heads: Box<[u64; HEADS / 64]>,
     /// Prefixes by their first two characters, the longest first.
-    prefixes: HashMap<[u8; 2], Vec<(Vec<u8>, RowId)>, foldhash::fast::FixedState>,
+    prefixes: HashMap<[u8; 2], Vec<Prefix>, foldhash::fast::FixedState>,
     /// Vendors' words by their first two characters, with the rows that need them.
-    vendors: HashMap<[u8; 2], Vec<(String, Arc<[RowId]>)>, foldhash::fast::FixedState>,
+    vendors: HashMap<[u8; 2], Vec<Vendor>, foldhash::fast::FixedState>,
     /// Rows without prefix and word of a vendor, by the length of the first word.
     by_word: Vec<Vec<RowId>>,
     /// Which entries of `by_word` have rows.
     word_lengths: u128,
     /// The same rows as far as signs may be among their first characters, by their length in all.
     by_run: HashMap<usize, Vec<RowId>, foldhash::fast::FixedState>,
+}
+
+/// What the tokens of a row begin with.
+#[derive(Debug)]
+struct Prefix {
+    bytes: Vec<u8>,
+    row: RowId,
+}
+
+/// A word of a vendor, with the rows that need it.
+#[derive(Debug)]
+struct Vendor {
+    word: String,
+    rows: Arc<[RowId]>,
 }
 
 /// Hashes of three characters that are told apart.
@@ -150,7 +164,7 @@ impl Detectors {
         all.add_head(b"eyJ");
         all.add_head(b"ewo");
         for prefixes in all.prefixes.values_mut() {
-            prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+            prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.bytes.len()));
         }
         all.rows = rows;
         all
@@ -161,7 +175,10 @@ impl Detectors {
             self.add_head(prefix);
             let pair = [prefix[0], prefix[1]];
             let known = self.prefixes.entry(pair).or_default();
-            known.push((prefix.clone(), id));
+            known.push(Prefix {
+                bytes: prefix.clone(),
+                row: id,
+            });
         }
         if !row.form.prefixes.is_empty() || !row.detector.near.is_empty() {
             return;
@@ -188,7 +205,8 @@ impl Detectors {
             self.add_head(spelled.as_bytes());
         }
         let pair = [word.as_bytes()[0], word.as_bytes()[1]];
-        self.vendors.entry(pair).or_default().push((word, rows));
+        let known = self.vendors.entry(pair).or_default();
+        known.push(Vendor { word, rows });
     }
 
     fn add_head(&mut self, start: &[u8]) {
@@ -219,22 +237,22 @@ impl Detectors {
         let known = pair.and_then(|pair| self.prefixes.get(pair));
         let known = known.into_iter().flatten();
         known
-            .filter(move |(prefix, _)| rest.starts_with(prefix))
-            .map(|(_, id)| *id)
+            .filter(move |prefix| rest.starts_with(&prefix.bytes))
+            .map(|prefix| prefix.row)
     }
 
     /// The rows that a word of a vendor at the start of `word` is about, with how long it is.
     pub(super) fn vendor(&self, word: &[u8]) -> Option<(&Arc<[RowId]>, usize)> {
         let pair = word.first_chunk::<2>()?;
         let known = self.vendors.get(&pair.map(|b| b.to_ascii_lowercase()))?;
-        let found = known.iter().filter(|(vendor, _)| {
-            let vendor = vendor.as_bytes();
+        let found = known.iter().filter(|vendor| {
+            let vendor = vendor.word.as_bytes();
             word.len() >= vendor.len()
                 && word[..vendor.len()].eq_ignore_ascii_case(vendor)
                 && ends_word(word, vendor.len())
         });
-        let longest = found.max_by_key(|(vendor, _)| vendor.len());
-        longest.map(|(vendor, rows)| (rows, vendor.len()))
+        let longest = found.max_by_key(|vendor| vendor.word.len());
+        longest.map(|vendor| (&vendor.rows, vendor.word.len()))
     }
 
     /// The rows that words of vendors in a name are about: `myDatadogKey`.

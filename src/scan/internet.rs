@@ -15,8 +15,12 @@ use super::{
 pub(super) fn email(text: &Text<'_>, sign: usize, floor: usize) -> Option<Found> {
     const LOCAL_BYTES_MAX: usize = 64;
     let mut start = sign;
+    // In other scripts nothing may part the address from the words before it but a space.
+    let mut before = text.text[..sign].chars();
+    let last = before.rfind(|c| !is_accent(*c));
+    let foreign = last.is_some_and(|c| !c.is_ascii() && !is_latin(c) && is_letter(c));
     while start > floor && sign - start < LOCAL_BYTES_MAX {
-        let Some(width) = local_before(text, start) else {
+        let Some(width) = local_before(text, start, foreign) else {
             break;
         };
         start -= width;
@@ -42,15 +46,23 @@ pub(super) fn email(text: &Text<'_>, sign: usize, floor: usize) -> Option<Found>
 
 /// The width of the character before `at` when an address may begin with it, or have it before the `@`:
 /// letters of Latin script, also those of which the accent is a character of its own.
-fn local_before(text: &Text<'_>, at: usize) -> Option<usize> {
+fn local_before(text: &Text<'_>, at: usize, foreign: bool) -> Option<usize> {
     let byte = text.before(at);
     if byte.is_ascii() {
         let sign = b"._-+'&#!~*".contains(&byte);
         return (byte.is_ascii_alphanumeric() || sign).then_some(1);
     }
     let c = text.text.get(..at)?.chars().next_back()?;
-    let latin = matches!(c, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}');
-    (latin || is_accent(c)).then_some(c.len_utf8())
+    (is_latin(c) || is_accent(c) || foreign && is_letter(c)).then_some(c.len_utf8())
+}
+
+fn is_latin(c: char) -> bool {
+    matches!(c, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}')
+}
+
+/// A letter or digit of any script, or a mark that stands at one in those of India and their kin.
+fn is_letter(c: char) -> bool {
+    c.is_alphanumeric() || is_accent(c) || matches!(c, '\u{900}'..='\u{eff}')
 }
 
 /// Where the domain that begins at `start` ends, when it has a point.
@@ -73,11 +85,15 @@ fn domain(text: &Text<'_>, start: usize) -> Option<usize> {
     let last = host.rfind('.')? + 1;
     let ascii = host[last..]
         .bytes()
-        .take_while(u8::is_ascii_alphanumeric)
+        .take_while(|b| b.is_ascii_alphanumeric() || *b == b'-' && host[last..].starts_with("xn--"))
         .count();
     if ascii >= 2 {
-        end = start + last + ascii;
+        return Some(start + last + ascii);
     }
+    let letters = host[last..]
+        .chars()
+        .take_while(|c| is_letter(*c) || *c == '-');
+    end = start + last + letters.map(char::len_utf8).sum::<usize>();
     Some(end)
 }
 
@@ -123,8 +139,9 @@ fn is_public(host: &str) -> bool {
     };
     let lower = last.to_ascii_lowercase();
     let punycode = lower.starts_with("xn--");
-    let letters =
-        punycode || lower.chars().all(char::is_alphabetic) && (2..=24).contains(&lower.len());
+    let letters = punycode
+        || lower.chars().all(|c| is_letter(c) && !c.is_ascii_digit())
+            && (2..=63).contains(&lower.len());
     letters && !rest.is_empty() && !NO_DOMAINS.contains(&lower.as_str())
 }
 

@@ -3,6 +3,7 @@
 //! A number counts by itself when its shape and check digits leave little doubt; else the
 //! surroundings must name it. Each rule says which.
 
+mod abroad;
 mod forms;
 
 use std::ops::Range;
@@ -15,6 +16,11 @@ use super::{
     lexicon::Hints,
     number::{Number, Separator},
     search::{Found, Wanted},
+};
+use abroad::{
+    is_cpr_checked, is_curp, is_day_first, is_ein, is_fodselsnummer, is_hetu, is_kennitala,
+    is_my_number, is_personnummer, is_resident_id, is_rfc, is_rodne_cislo, is_rrn, is_rrn_checked,
+    is_rut,
 };
 use forms::{
     is_bsn, is_codice_fiscale, is_corsican_nir, is_cpf, is_dowod, is_german_document, is_medicare,
@@ -61,7 +67,7 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
 
 /// An identity or passport number that is, or begins with, the letters and digits at `word`.
 pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Option<Found> {
-    const LETTERS_AND_DIGITS: std::ops::RangeInclusive<usize> = 1..=16;
+    const LETTERS_AND_DIGITS: std::ops::RangeInclusive<usize> = 1..=18;
     if !LETTERS_AND_DIGITS.contains(&word.len()) {
         return None;
     }
@@ -162,15 +168,18 @@ fn holds(
 
 /// The countries of which [`digits_of`] knows numbers of so many digits, in the order of all.
 fn with_digits(count: usize) -> &'static [Country] {
-    use Country::{Au, Br, Ca, Ch, De, Es, Fr, Gb, In, Nl, Pl, Us};
+    use Country::{
+        Au, Br, Ca, Ch, Cl, Cn, Cz, De, Dk, Es, Fr, Gb, In, Is, Jp, Kr, Nl, No, Pl, Se, Sk, Us,
+    };
     match count {
-        8 => &[Au, Es, Nl],
-        9 => &[Au, Br, Ca, Nl, Us],
-        10 => &[Au, Gb, Pl],
-        11 => &[Au, Br, De, Pl],
-        12 => &[Es, Fr, In],
-        13 => &[Ch, Fr],
+        8 => &[Au, Cl, Es, Nl],
+        9 => &[Au, Br, Ca, Cl, Cz, Nl, Sk, Us],
+        10 => &[Au, Cz, Dk, Gb, Is, Pl, Se, Sk],
+        11 => &[Au, Br, De, No, Pl],
+        12 => &[Es, Fr, In, Jp, Se],
+        13 => &[Ch, Fr, Kr],
         15 => &[Fr],
+        18 => &[Cn],
         _ => &[],
     }
 }
@@ -243,6 +252,53 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
             let itin = digits[0] == 9 && matches!(group, 50..=65 | 70..=88 | 90..=92 | 94..=99);
             itin.then_some(if dash() { Needs::Nothing } else { Needs::Name })
         }
+        _ => digits_abroad(country, number),
+    }
+}
+
+/// The same for the countries whose packs are identity numbers alone, and for employers' numbers.
+fn digits_abroad(country: Country, number: &Number<'_>) -> Option<Needs> {
+    let (digits, lens) = (number.digits, number.lens);
+    let bare = number.is_bare();
+    let dash = || number.separator() == Some(Separator::Dash);
+    let alone = |shape: bool| {
+        if shape && !number.crowded {
+            Needs::Nothing
+        } else {
+            Needs::Name
+        }
+    };
+    match (country, digits.len()) {
+        (Country::Us, 9) if lens == [2, 7] && dash() => is_ein(digits).then_some(Needs::Name),
+        (Country::Se, 10 | 12) if bare || matches!(lens, [6 | 8, 4]) && dash() => {
+            is_personnummer(digits).then_some(alone(!bare))
+        }
+        (Country::No, 11) if bare || lens == [6, 5] => {
+            is_fodselsnummer(digits).then_some(alone(!bare))
+        }
+        (Country::Dk, 10) if bare || lens == [6, 4] && dash() => {
+            is_day_first(digits).then_some(alone(!bare && is_cpr_checked(digits)))
+        }
+        (Country::Is, 10) if bare || lens == [6, 4] => {
+            is_kennitala(digits).then_some(alone(dash()))
+        }
+        (Country::Cz | Country::Sk, 9 | 10) if bare || matches!(lens, [6, 3 | 4]) => {
+            let slash = number.separator() == Some(Separator::Slash);
+            is_rodne_cislo(digits).then_some(alone(slash && digits.len() == 10))
+        }
+        (Country::Cn, 18) if bare || lens == [6, 8, 4] => {
+            is_resident_id(digits, digits[17]).then_some(alone(true))
+        }
+        (Country::Kr, 13) if bare || lens == [6, 7] => {
+            is_rrn(digits).then_some(alone(dash() && is_rrn_checked(digits)))
+        }
+        (Country::Jp, 12) if bare || lens == [4, 4, 4] => {
+            is_my_number(digits).then_some(Needs::Name)
+        }
+        (Country::Cl, 8 | 9) if bare || lens.last() == Some(&1) => {
+            let grouped = matches!(lens, [1 | 2, 3, 3, 1]);
+            is_rut(digits, None).then_some(alone(grouped))
+        }
         _ => None,
     }
 }
@@ -263,20 +319,34 @@ fn with_letter(number: &Number<'_>, country: Country) -> Option<Range<usize>> {
     (alone && letter == dni_letter(value(number.digits))).then_some(number.span.start..at + 1)
 }
 
-/// A Spanish DNI whose letter a dash parts from it.
+/// A number whose last character is a letter, parted from its digits: the Spanish DNI, the Finnish
+/// identity code, the Chilean RUT.
 pub(super) fn parted_letter(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
-    let shape = number.is_bare() || number.lens == [2, 3, 3];
-    if !shape || !wanted.classes.has(Class::NationalId) || !wanted.countries.has(Country::Es) {
+    if !wanted.classes.has(Class::NationalId) {
         return None;
     }
-    let span = with_letter(number, Country::Es)?;
-    let by_context = holds(
-        number.text,
-        &span,
-        Country::Es,
-        Needs::Nothing,
-        number.is_known(Class::NationalId),
-    )?;
+    let (text, end, lens) = (number.text, number.span.end, number.lens);
+    let ends = |at: usize| !text.byte(at).is_ascii_alphanumeric();
+    let (country, span) = match lens {
+        [6, 3] if ends(end + 1) && is_hetu(number.digits, text.byte(end)) => {
+            (Country::Fi, number.span.start..end + 1)
+        }
+        [7 | 8] | [1 | 2, 3, 3]
+            if matches!(text.byte(end + 1), b'K' | b'k')
+                && text.byte(end) == b'-'
+                && ends(end + 2)
+                && is_rut(number.digits, Some(10)) =>
+        {
+            (Country::Cl, number.span.start..end + 2)
+        }
+        [8] | [2, 3, 3] => (Country::Es, with_letter(number, Country::Es)?),
+        _ => return None,
+    };
+    if !wanted.countries.has(country) {
+        return None;
+    }
+    let known = number.is_known(Class::NationalId);
+    let by_context = holds(text, &span, country, Needs::Nothing, known)?;
     Some(Found {
         class: Class::NationalId,
         span,
@@ -328,8 +398,12 @@ impl Compact {
                 .any(u8::is_ascii_uppercase);
         let begins_with_digits = text.byte(word.start).is_ascii_digit();
         // `AB 12 34 56 C`, `X-1234567-L`, `1EG4-TE5-MK73`; words of a sentence are not of that form.
-        while short && matches!(text.byte(compact.span.end), b' ' | b'-' | b'.') {
-            let start = compact.span.end + 1;
+        let sign = |at: usize| match text.byte(at) {
+            b'.' => Some(1),
+            _ => text.dash(at).or_else(|| text.space(at)),
+        };
+        while let Some(width) = sign(compact.span.end).filter(|_| short) {
+            let start = compact.span.end + width;
             let mut end = start;
             while text.byte(end).is_ascii_alphanumeric() && end - start < 9 {
                 end += 1;
@@ -448,15 +522,59 @@ fn letters_of(country: Country, id: &Compact) -> Option<Needs> {
         | Country::Br
         | Country::Ca
         | Country::Ch
+        | Country::Cl
+        | Country::Cn
+        | Country::Cz
         | Country::De
+        | Country::Dk
         | Country::Es
+        | Country::Fi
         | Country::Fr
         | Country::Gb
         | Country::In
+        | Country::Is
         | Country::It
+        | Country::Jp
+        | Country::Kr
+        | Country::Mx
         | Country::Nl
+        | Country::No
         | Country::Pl
-        | Country::Us => None,
+        | Country::Se
+        | Country::Sk
+        | Country::Us => letters_abroad(country, id, alone),
+    }
+}
+
+/// The same for the countries whose packs are identity numbers alone.
+fn letters_abroad(country: Country, id: &Compact, alone: Needs) -> Option<Needs> {
+    let b = id.bytes();
+    match (country, id.len) {
+        (Country::Cl, 8 | 9) if b[id.len - 1] == b'K' => {
+            let digits: Vec<u8> = b[..id.len - 1]
+                .iter()
+                .map(|b| b.wrapping_sub(b'0'))
+                .collect();
+            let rut = digits.iter().all(|digit| *digit <= 9) && is_rut(&digits, Some(10));
+            rut.then_some(Needs::Name)
+        }
+        (Country::Cn, _) if id.is(b"99999999999999999A") && b[17] == b'X' => {
+            let digits: Vec<u8> = b[..17].iter().map(|b| b - b'0').collect();
+            is_resident_id(&digits, 10).then_some(Needs::Nothing)
+        }
+        (Country::Fi, _) if id.is(b"999999A999*") && b"ABCDEFYXWVU".contains(&b[6]) => {
+            let digits: Vec<u8> = b
+                .iter()
+                .filter(|b| b.is_ascii_digit())
+                .map(|b| b - b'0')
+                .collect();
+            is_hetu(&digits[..9], b[10]).then_some(alone)
+        }
+        (Country::Mx, _) if id.is(b"AAAA999999AAAAAA*9") => is_curp(b).then_some(alone),
+        (Country::Mx, _) if id.is(b"AAAA999999***") || id.is(b"AAA999999***") => {
+            is_rfc(b).then_some(alone)
+        }
+        _ => None,
     }
 }
 
@@ -537,16 +655,11 @@ pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
         let byte = text.byte(at);
         if byte.is_ascii_alphanumeric() {
             bytes.push(byte.to_ascii_uppercase());
-        } else if !(bytes.len().is_multiple_of(4) && matches!(byte, b' ' | b'-')) {
-            // A space that is not broken is two bytes long.
-            let unbroken =
-                byte == 0xC2 && text.byte(at + 1) == 0xA0 && bytes.len().is_multiple_of(4);
-            at += usize::from(unbroken);
-            if !unbroken {
-                return None;
-            }
+            at += 1;
+        } else {
+            let sign = text.dash(at).or_else(|| text.space(at));
+            at += sign.filter(|_| bytes.len().is_multiple_of(4))?;
         }
-        at += 1;
     }
     let rotated = bytes[4..].iter().chain(&bytes[..4]).copied();
     let whole = !text.byte(at).is_ascii_alphanumeric()

@@ -10,7 +10,7 @@ use std::{
 
 use super::{
     boundary,
-    card::{is_before_code, is_card, is_spread_card},
+    card::{is_before_code, is_card, is_spread_card, track},
     class::{Class, Classes, Country},
     context::{Around, Text},
     date, internet,
@@ -37,6 +37,8 @@ pub(super) enum Separator {
     Dot,
     /// A parenthesis, with or without a space.
     Paren,
+    /// A space in the query of a URL; only cards are written so.
+    Plus,
     Slash,
     Space,
 }
@@ -172,7 +174,10 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
         // A prefix length follows an address, and a code follows a card.
         let slash = groups.separators[count - 1] == Separator::Slash;
         let parted = slash && (count == 4 || CARD_DIGITS.contains(&total))
-            || groups.separators[count - 1] == Separator::Space;
+            || matches!(
+                groups.separators[count - 1],
+                Separator::Space | Separator::Plus
+            );
         if count < groups.count && !parted || groups.cut && count == groups.count {
             continue;
         }
@@ -222,6 +227,9 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     if short {
         return None;
     }
+    if number.separators.contains(&Separator::Plus) {
+        return card_of_query(number, wanted);
+    }
     if let Some(found) = date::numeric(number, wanted) {
         return Some(found);
     }
@@ -244,6 +252,12 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     if !ends_well(number) {
         if card && is_before_code(number.text, number.span.end) && is_card(number) {
             return found(Class::CreditCard, false);
+        }
+        if card && number.is_bare() && is_card(number) {
+            let found = track(number.text, &number.span);
+            if found.is_some() {
+                return found;
+            }
         }
         return national::parted_letter(number, wanted);
     }
@@ -271,6 +285,16 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         }
     }
     None
+}
+
+/// A card whose groups are parted as spaces are in the query of a URL.
+fn card_of_query(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+    let card = wanted.classes.has(Class::CreditCard) && ends_well(number) && is_card(number);
+    card.then(|| Found {
+        class: Class::CreditCard,
+        span: number.span.clone(),
+        by_context: false,
+    })
 }
 
 /// How sure a detector is.
@@ -471,20 +495,7 @@ fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
     const SEPARATOR_CHARS_MAX: usize = 3;
     let (mut next, mut kind) = (at, None);
     for _ in 0..SEPARATOR_CHARS_MAX {
-        let (one, len) = match text.byte(next) {
-            b' ' => (Separator::Space, 1),
-            b'-' => (Separator::Dash, 1),
-            b'.' => (Separator::Dot, 1),
-            b'/' => (Separator::Slash, 1),
-            b'(' | b')' => (Separator::Paren, 1),
-            0xC2 if text.byte(next + 1) == 0xA0 => (Separator::Space, 2),
-            0xE2 if text.byte(next + 1) == 0x80 => match text.byte(next + 2) {
-                0x89 | 0xAF => (Separator::Space, 3),
-                0x90..=0x93 => (Separator::Dash, 3),
-                _ => return None,
-            },
-            _ => return None,
-        };
+        let (one, len) = sign(text, next)?;
         kind = Some(match (kind, one) {
             (None | Some(Separator::Space), one) => one,
             (Some(kind), Separator::Space) => kind,
@@ -500,6 +511,21 @@ fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
         }
     }
     None
+}
+
+/// What separates two groups at `at`, and how long it is; Unicode has many spaces and dashes.
+fn sign(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
+    Some(match text.byte(at) {
+        b' ' => (Separator::Space, 1),
+        b'.' => (Separator::Dot, 1),
+        b'/' => (Separator::Slash, 1),
+        b'+' => (Separator::Plus, 1),
+        b'(' | b')' => (Separator::Paren, 1),
+        _ => match text.space(at) {
+            Some(len) => (Separator::Space, len),
+            None => (Separator::Dash, text.dash(at)?),
+        },
+    })
 }
 
 /// Where a number begins, with which signs, and what it may be there.

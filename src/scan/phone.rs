@@ -207,6 +207,19 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
                     && digits[2..4] == [0, 0]
                 || total == 8 && matches!(first, 2..=9)
         }
+        // Their packs are identity numbers alone.
+        Country::Cl
+        | Country::Cn
+        | Country::Cz
+        | Country::Dk
+        | Country::Fi
+        | Country::Is
+        | Country::Jp
+        | Country::Kr
+        | Country::Mx
+        | Country::No
+        | Country::Se
+        | Country::Sk => false,
     }
 }
 

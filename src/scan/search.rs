@@ -6,12 +6,13 @@
 use std::ops::Range;
 
 use super::{
+    card,
     class::{Class, Classes, Countries},
     context::Text,
     credential, date,
     detectors::Detectors,
-    internet, national,
-    number::{self, BARE_DIGITS_MIN},
+    internet, mrz, national,
+    number::{self, BARE_DIGITS_MIN, CARD_DIGITS},
     secret::{self, TOKEN_BYTES_MIN},
     tokens::Tokens,
 };
@@ -349,6 +350,12 @@ impl Pass<'_, '_> {
         {
             return self.push(found).max(end);
         }
+        if self.text.byte(end) == b'<'
+            && self.wanted.classes.has(Class::Passport)
+            && let Some(found) = mrz::find(self.text, start)
+        {
+            return self.push(found);
+        }
         match kinds {
             DIGIT => self.digits(&word),
             LETTER => self.letters(&word),
@@ -512,6 +519,12 @@ impl Pass<'_, '_> {
         if self.wanted.classes.has(Class::Iban)
             && word.len() >= 4
             && let Some(found) = national::iban(self.text, word)
+        {
+            return self.push(found);
+        }
+        if self.wanted.classes.has(Class::CreditCard)
+            && word.len() > *CARD_DIGITS.start()
+            && let Some(found) = card::track_in_word(self.text, word)
         {
             return self.push(found);
         }

@@ -8,6 +8,7 @@ use crate::config::Mask;
 
 mod boundaries;
 mod embedded;
+mod identity;
 mod tokens;
 
 fn scan(results: &[(&str, ScanAction)]) -> Scan {

@@ -114,6 +114,11 @@ impl Words {
                     self.letter(byte.to_ascii_lowercase(), starts);
                     Last::Upper
                 }
+                // `SS#` is `SS no`.
+                b'#' if matches!(last, Last::Lower | Last::Upper) => {
+                    self.letters(b"no", true);
+                    Last::None
+                }
                 b'[' => {
                     at += mask_len(&text[at..]).unwrap_or(0);
                     Last::None

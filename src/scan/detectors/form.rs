@@ -41,25 +41,34 @@ impl Bytes {
     /// Adds all that `hir` may match.
     fn add_all(&mut self, hir: &Hir) {
         match hir.kind() {
-            HirKind::Literal(literal) => literal.0.iter().for_each(|byte| self.add(*byte)),
+            HirKind::Literal(literal) => {
+                for byte in &literal.0 {
+                    self.add(*byte);
+                }
+            }
             HirKind::Class(Class::Bytes(class)) => {
                 for range in class.iter() {
-                    (range.start()..=range.end()).for_each(|byte| self.add(byte));
+                    for byte in range.start()..=range.end() {
+                        self.add(byte);
+                    }
                 }
             }
             HirKind::Class(Class::Unicode(class)) => {
                 for range in class.iter() {
                     for c in range.start()..=range.end() {
                         let mut buffer = [0; 4];
-                        let encoded = c.encode_utf8(&mut buffer).bytes();
-                        encoded.for_each(|byte| self.add(byte));
+                        for byte in c.encode_utf8(&mut buffer).bytes() {
+                            self.add(byte);
+                        }
                     }
                 }
             }
             HirKind::Repetition(repetition) => self.add_all(&repetition.sub),
             HirKind::Capture(capture) => self.add_all(&capture.sub),
             HirKind::Concat(parts) | HirKind::Alternation(parts) => {
-                parts.iter().for_each(|part| self.add_all(part));
+                for part in parts {
+                    self.add_all(part);
+                }
             }
             HirKind::Empty | HirKind::Look(_) => {}
         }
@@ -118,7 +127,9 @@ impl Form {
         all.add_all(&hir);
         let set = |part: Option<&&Hir>| {
             let mut set = Bytes::default();
-            part.into_iter().for_each(|part| set.add_all(part));
+            if let Some(part) = part {
+                set.add_all(part);
+            }
             set
         };
         let prefixes = prefixes(&hir);
@@ -190,7 +201,12 @@ fn flattened(hir: &Hir) -> Vec<&Hir> {
     match hir.kind() {
         HirKind::Concat(parts) => parts.iter().flat_map(flattened).collect(),
         HirKind::Capture(capture) => flattened(&capture.sub),
-        _ => vec![hir],
+        HirKind::Alternation(_)
+        | HirKind::Class(_)
+        | HirKind::Empty
+        | HirKind::Literal(_)
+        | HirKind::Look(_)
+        | HirKind::Repetition(_) => vec![hir],
     }
 }
 

@@ -274,6 +274,55 @@ pub(super) const LISTS: &[(Hints, &str)] = &[
          medicare id|medicare number|taxpayer id|taxpayer",
     ),
     (
+        Hints::of(Country::Se),
+        "personnummer|personnr|pnr|svenskt personnummer|samordningsnummer|swedish personal number",
+    ),
+    (
+        Hints::of(Country::No),
+        "fodselsnummer|fodselsnr|fnr|personnummer|d nummer|norwegian national id",
+    ),
+    (
+        Hints::of(Country::Dk),
+        "cpr|cpr nummer|cprnummer|cpr nr|cprnr|personnummer",
+    ),
+    (
+        Hints::of(Country::Fi),
+        "hetu|henkilotunnus|henkilotunnuksesi|sotu|personbeteckning",
+    ),
+    (Hints::of(Country::Is), "kennitala|kennitolu|kt"),
+    (
+        Hints::of(Country::Cz),
+        "rodne cislo|rodneho cisla|rc|birth number|rodnecislo",
+    ),
+    (
+        Hints::of(Country::Sk),
+        "rodne cislo|rodneho cisla|rc|birth number|rodnecislo",
+    ),
+    (
+        Hints::of(Country::Cn),
+        "resident identity|resident id|shenfenzheng|chinese id|prc id|citizen identity number",
+    ),
+    (
+        Hints::of(Country::Kr),
+        "rrn|resident registration|resident registration number|jumin|korean id",
+    ),
+    (
+        Hints::of(Country::Jp),
+        "my number|mynumber|individual number|kojin bango|maina",
+    ),
+    (
+        Hints::of(Country::Mx),
+        "curp|rfc|clave unica|registro federal|registro federal de contribuyentes",
+    ),
+    (
+        Hints::of(Country::Cl),
+        "rut|run|rol unico tributario|rol unico nacional",
+    ),
+    (
+        Hints::of(Country::Us),
+        "ein|fein|employer identification|employer identification number|employer id|federal tax id|tax id number",
+    ),
+    (
         Hints::PASSWORD,
         "password|passwd|pwd|passphrase|pass|passcode|pw|userpassword|dbpassword|rootpassword|adminpassword|pswd|\
          passwort|kennwort|mot de passe|mdp|motdepasse|contrasena|clave|contrasenya|wachtwoord|haslo|senha|\

@@ -23,8 +23,9 @@ const CLASSES: [&str; 13] = [
 ];
 
 /// The countries whose national numbers are known; `tests/pii.rs` holds both lists to the scanner's.
-const COUNTRIES: [&str; 13] = [
-    "au", "br", "ca", "ch", "de", "es", "fr", "gb", "in", "it", "nl", "pl", "us",
+const COUNTRIES: [&str; 25] = [
+    "au", "br", "ca", "ch", "cl", "cn", "cz", "de", "dk", "es", "fi", "fr", "gb", "in", "is", "it",
+    "jp", "kr", "mx", "nl", "no", "pl", "se", "sk", "us",
 ];
 
 /// Stands for all classes that are not named.

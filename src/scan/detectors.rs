@@ -1,12 +1,13 @@
 //! The table of detectors: tokens that show by their form, one row a kind.
 //!
 //! `detectors.toml` has the rows of the program; operators add rows of the same shape. A token is
-//! looked for where a word begins, and what it begins with leads to its rows by one look at the first
-//! three characters, so that rows cost nothing where their prefixes do not occur. Forms without a
+//! looked for where a word begins, and [`heads`] tells by the word's length and first four characters
+//! whether a row may be about it, so that rows cost nothing where their prefixes do not occur. Forms without a
 //! prefix are found by the length of their first word ([`form`] reads it from the pattern); those that
 //! others have too need a word of the vendor nearby, of which `search` keeps the last ones.
 
 mod form;
+mod heads;
 
 use std::{
     collections::HashMap,
@@ -19,7 +20,8 @@ use serde::Deserialize;
 
 use super::class::Class;
 use crate::config::{CheckDigits, Detector};
-use form::{Form, Lead};
+use form::{Bytes, Form, Lead};
+use heads::Heads;
 
 /// Size of one compiled pattern at most, bytes.
 const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -31,40 +33,29 @@ const ENTROPY_MIN: f64 = 2.5;
 /// Index of a row.
 pub(super) type RowId = u16;
 
+/// Values by the first characters of what they are for.
+type ByStart<K, T> = HashMap<K, Vec<T>, foldhash::fast::FixedState>;
+
 /// All rows, and the ways to them.
 #[derive(Debug)]
 pub(super) struct Detectors {
     rows: Vec<Arc<Row>>,
-    /// Which hashes the first three characters of prefixes and vendors' words have.
-    heads: Box<[u64; HEADS / 64]>,
-    /// Prefixes by their first two characters, the longest first.
-    prefixes: HashMap<[u8; 2], Vec<Prefix>, foldhash::fast::FixedState>,
-    /// Vendors' words by their first two characters, with the rows that need them.
-    vendors: HashMap<[u8; 2], Vec<Vendor>, foldhash::fast::FixedState>,
-    /// Rows without prefix and word of a vendor, by the length of the first word.
-    by_word: Vec<Vec<RowId>>,
+    heads: Heads,
+    /// Prefixes by their first four characters.
+    prefixes: ByStart<[u8; 4], (Vec<u8>, RowId)>,
+    /// Shorter ones by their first two.
+    short_prefixes: ByStart<[u8; 2], (Vec<u8>, RowId)>,
+    /// Vendors' words by their first two characters and the two after them, or zeros, with the rows that
+    /// need them.
+    vendors: ByStart<[u8; 4], (String, Arc<[RowId]>)>,
+    /// Rows without prefix and word of a vendor, by the length of the first word, with the signs that may
+    /// follow it.
+    by_word: Vec<Vec<(Bytes, RowId)>>,
     /// Which entries of `by_word` have rows.
     word_lengths: u128,
     /// The same rows as far as signs may be among their first characters, by their length in all.
-    by_run: HashMap<usize, Vec<RowId>, foldhash::fast::FixedState>,
+    by_run: Vec<Vec<RowId>>,
 }
-
-/// What the tokens of a row begin with.
-#[derive(Debug)]
-struct Prefix {
-    bytes: Vec<u8>,
-    row: RowId,
-}
-
-/// A word of a vendor, with the rows that need it.
-#[derive(Debug)]
-struct Vendor {
-    word: String,
-    rows: Arc<[RowId]>,
-}
-
-/// Hashes of three characters that are told apart.
-const HEADS: usize = 1 << 16;
 
 /// One kind of token.
 #[derive(Debug)]
@@ -141,12 +132,13 @@ impl Detectors {
 
     fn of(rows: Vec<Arc<Row>>) -> Self {
         let mut all = Self {
-            heads: Box::new([0; HEADS / 64]),
+            heads: Heads::new(),
             prefixes: HashMap::default(),
+            short_prefixes: HashMap::default(),
             vendors: HashMap::default(),
             by_word: vec![Vec::new(); WORD_BYTES_MAX + 1],
             word_lengths: 0,
-            by_run: HashMap::default(),
+            by_run: Vec::new(),
             rows: Vec::new(),
         };
         let mut near: HashMap<String, Vec<RowId>> = HashMap::new();
@@ -161,10 +153,13 @@ impl Detectors {
             all.add_vendor(word, ids.into());
         }
         // JWTs begin like this; they have no row, since their parts are decoded.
-        all.add_head(b"eyJ");
-        all.add_head(b"ewo");
+        all.heads.add(b"eyJ", 3);
+        all.heads.add(b"ewo", 3);
         for prefixes in all.prefixes.values_mut() {
-            prefixes.sort_by_key(|prefix| std::cmp::Reverse(prefix.bytes.len()));
+            prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        }
+        for prefixes in all.short_prefixes.values_mut() {
+            prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
         }
         all.rows = rows;
         all
@@ -172,87 +167,88 @@ impl Detectors {
 
     fn add(&mut self, id: RowId, row: &Row) {
         for prefix in &row.form.prefixes {
-            self.add_head(prefix);
-            let pair = [prefix[0], prefix[1]];
-            let known = self.prefixes.entry(pair).or_default();
-            known.push(Prefix {
-                bytes: prefix.clone(),
-                row: id,
-            });
+            self.heads.add(prefix, row.form.first_word(prefix));
+            match (prefix.first_chunk(), prefix.first_chunk()) {
+                (Some(four), _) => self.prefixes.entry(*four).or_default(),
+                (None, Some(two)) => self.short_prefixes.entry(*two).or_default(),
+                (None, None) => continue,
+            }
+            .push((prefix.clone(), id));
         }
         if !row.form.prefixes.is_empty() || !row.detector.near.is_empty() {
             return;
         }
         match row.form.lead {
-            Lead::Word { ref lengths, .. } => {
+            Lead::Word { ref lengths, then } => {
                 for length in lengths.clone() {
-                    self.by_word[length].push(id);
+                    self.by_word[length].push((then, id));
                     self.word_lengths |= 1 << length;
                 }
             }
             Lead::Run(_) => {
-                for length in row.form.least..=row.form.most {
-                    self.by_run.entry(length).or_default().push(id);
+                let lengths = row.form.least..=row.form.most;
+                if self.by_run.len() <= row.form.most {
+                    self.by_run.resize_with(row.form.most + 1, Vec::new);
+                }
+                for rows in &mut self.by_run[lengths] {
+                    rows.push(id);
                 }
             }
         }
     }
 
     fn add_vendor(&mut self, word: String, rows: Arc<[RowId]>) {
+        let mut start = [0; 4];
+        let shared = word.len().min(start.len());
+        start[..shared].copy_from_slice(&word.as_bytes()[..shared]);
         let upper = word.to_ascii_uppercase();
         let capital = format!("{}{}", &upper[..1], &word[1..]);
         for spelled in [&word, &upper, &capital] {
-            self.add_head(spelled.as_bytes());
+            self.heads.add(spelled.as_bytes(), spelled.len());
         }
-        let pair = [word.as_bytes()[0], word.as_bytes()[1]];
-        let known = self.vendors.entry(pair).or_default();
-        known.push(Vendor { word, rows });
+        self.vendors.entry(start).or_default().push((word, rows));
     }
 
-    fn add_head(&mut self, start: &[u8]) {
-        let thirds = match start.get(2) {
-            Some(third) => *third..=*third,
-            None => 0..=u8::MAX,
-        };
-        for third in thirds {
-            let head = head([start[0], start[1], third]);
-            self.heads[head >> 6] |= 1 << (head & 63);
-        }
+    /// Whether a word of `length` characters at the start of `rest` may begin with a prefix or a vendor.
+    #[inline]
+    pub(super) fn may_begin(&self, rest: &[u8], length: usize) -> bool {
+        self.heads.may_begin(rest, length)
     }
 
-    /// Whether a prefix or a word of a vendor may begin with `first`.
-    pub(super) fn may_begin(&self, first: [u8; 3]) -> bool {
-        let head = head(first);
-        self.heads[head >> 6] & (1 << (head & 63)) != 0
-    }
-
-    /// The rows whose prefix `text` goes on with at `start`.
+    /// The rows whose prefix `text` goes on with at `start`, those of long prefixes first.
     pub(super) fn prefixed<'a>(
         &'a self,
         text: &'a [u8],
         start: usize,
     ) -> impl Iterator<Item = RowId> + 'a {
         let rest = &text[start..];
-        let pair = rest.first_chunk::<2>();
-        let known = pair.and_then(|pair| self.prefixes.get(pair));
-        let known = known.into_iter().flatten();
+        let long = rest.first_chunk().and_then(|four| self.prefixes.get(four));
+        let short = rest
+            .first_chunk()
+            .and_then(|two| self.short_prefixes.get(two));
+        let known = long.into_iter().chain(short).flatten();
         known
-            .filter(move |prefix| rest.starts_with(&prefix.bytes))
-            .map(|prefix| prefix.row)
+            .filter(move |(prefix, _)| rest.starts_with(prefix))
+            .map(|(_, id)| *id)
     }
 
     /// The rows that a word of a vendor at the start of `word` is about, with how long it is.
     pub(super) fn vendor(&self, word: &[u8]) -> Option<(&Arc<[RowId]>, usize)> {
-        let pair = word.first_chunk::<2>()?;
-        let known = self.vendors.get(&pair.map(|b| b.to_ascii_lowercase()))?;
-        let found = known.iter().filter(|vendor| {
-            let vendor = vendor.word.as_bytes();
-            word.len() >= vendor.len()
-                && word[..vendor.len()].eq_ignore_ascii_case(vendor)
+        let is_start = |vendor: &[u8]| {
+            word.get(..vendor.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(vendor))
                 && ends_word(word, vendor.len())
-        });
-        let longest = found.max_by_key(|vendor| vendor.word.len());
-        longest.map(|vendor| (&vendor.rows, vendor.word.len()))
+        };
+        // The longest counts.
+        (2..=4).rev().find_map(|shared| {
+            let mut start = [0; 4];
+            start[..shared].copy_from_slice(word.get(..shared)?);
+            start.make_ascii_lowercase();
+            let known = self.vendors.get(&start)?.iter();
+            let found = known.filter(|(vendor, _)| is_start(vendor.as_bytes()));
+            let longest = found.max_by_key(|(vendor, _)| vendor.len());
+            longest.map(|(vendor, rows)| (rows, vendor.len()))
+        })
     }
 
     /// The rows that words of vendors in a name are about: `myDatadogKey`.
@@ -265,13 +261,20 @@ impl Detectors {
                     || before.is_ascii_lowercase() && byte.is_ascii_uppercase())
         };
         for at in (0..bytes.len()).filter(|at| begins(*at)) {
-            out.extend(self.vendor(&bytes[at..]).map(|(rows, _)| rows.clone()));
+            let rest = &bytes[at..];
+            if self.may_begin(rest, rest.len()) {
+                out.extend(self.vendor(rest).map(|(rows, _)| rows.clone()));
+            }
         }
     }
 
-    /// Whether a word of `length` characters may begin a token without prefix.
-    pub(super) fn may_be_first(&self, length: usize) -> bool {
-        length <= WORD_BYTES_MAX && self.word_lengths & (1 << length) != 0
+    /// Whether a token without prefix may begin with `word`.
+    #[inline]
+    pub(super) fn may_be_first(&self, text: &[u8], word: &Range<usize>) -> bool {
+        let length = word.len();
+        length <= WORD_BYTES_MAX
+            && self.word_lengths & (1 << length) != 0
+            && self.by_word(text, word).next().is_some()
     }
 
     /// The rows without prefix whose first word is as long as `word` and ends like it.
@@ -281,16 +284,14 @@ impl Detectors {
         word: &Range<usize>,
     ) -> impl Iterator<Item = RowId> + 'a {
         let next = text.get(word.end).copied();
-        let ids = self.by_word.get(word.len()).into_iter().flatten().copied();
-        ids.filter(move |id| match &self.row(*id).form.lead {
-            Lead::Word { then, .. } => then.is_empty() || next.is_some_and(|next| then.has(next)),
-            Lead::Run(_) => false,
-        })
+        let rows = self.by_word.get(word.len()).into_iter().flatten();
+        rows.filter(move |(then, _)| then.is_empty() || next.is_some_and(|next| then.has(next)))
+            .map(|(_, id)| *id)
     }
 
     /// The rows without prefix that have signs among their first characters and may be `length` long.
     pub(super) fn by_run(&self, length: usize) -> &[RowId] {
-        self.by_run.get(&length).map_or(&[], Vec::as_slice)
+        self.by_run.get(length).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn row(&self, id: RowId) -> &Row {
@@ -301,12 +302,6 @@ impl Detectors {
     pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter().map(|row| &**row)
     }
-}
-
-/// A hash of three characters.
-fn head([a, b, c]: [u8; 3]) -> usize {
-    let value = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9E37_79B1);
-    (value >> 16) as usize
 }
 
 /// Whether a vendor's name of `len` characters at the start of `word` is a word of its own there, also in

@@ -345,6 +345,7 @@ impl Pass<'_, '_> {
         }
         let word = start..end;
         if let Some(tokens) = &mut self.tokens
+            && tokens.may_be_at(&word, kinds & DIGIT != 0)
             && let Some(found) = tokens.at(&word, kinds & LETTER != 0, kinds & DIGIT != 0)
             && self.wanted.classes.has(found.class)
         {

@@ -60,17 +60,26 @@ impl<'a> Tokens<'a> {
         }
     }
 
+    /// Whether [`Tokens::at`] may find something at `word`: it does not in most words.
+    #[inline]
+    pub(super) fn may_be_at(&self, word: &Range<usize>, digits: bool) -> bool {
+        let (bytes, length) = (self.text.bytes(), word.len());
+        self.detectors.may_begin(&bytes[word.start..], length)
+            || digits && length >= SHORT_WORD_BYTES_MIN
+            || self.detectors.may_be_first(bytes, word)
+            || self.is_uuid(word)
+    }
+
     /// The token that begins with, or has as its first word, the letters and digits at `word`; `digits`:
     /// whether there are digits among them, `letters`: whether there are letters.
-    #[inline]
     pub(super) fn at(&mut self, word: &Range<usize>, letters: bool, digits: bool) -> Option<Found> {
-        let first = [0, 1, 2].map(|at| self.text.byte(word.start + at));
-        if self.detectors.may_begin(first)
+        let rest = &self.text.bytes()[word.start..];
+        if self.detectors.may_begin(rest, word.len())
             && let Some(found) = self.begun(word)
         {
             return Some(found);
         }
-        if self.detectors.may_be_first(word.len())
+        if self.detectors.may_be_first(self.text.bytes(), word)
             && let Some(found) = self.of_length(word)
         {
             return Some(found);

@@ -150,6 +150,16 @@ impl Form {
             all,
         })
     }
+
+    /// How many letters and digits a token that begins with `prefix` has at least before the first sign.
+    pub(super) fn first_word(&self, prefix: &[u8]) -> usize {
+        let word = prefix.iter().take_while(|b| b.is_ascii_alphanumeric());
+        let word = word.count();
+        match &self.lead {
+            Lead::Word { lengths, .. } if word == prefix.len() => word.max(*lengths.start()),
+            Lead::Word { .. } | Lead::Run(_) => word,
+        }
+    }
 }
 
 impl Lead {

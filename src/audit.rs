@@ -224,7 +224,7 @@ impl Log {
     /// Notes that a call is about to reach its server. The call may leave once the returned
     /// [`Kept`] says so, and not at all after an error: then the line cannot be written, or others
     /// wait to be.
-    pub fn opened(&self, opened: &Opened<'_>) -> Kept<'_> {
+    pub fn opened(&self, opened: &Opened<'_>) -> Kept {
         let Some(open) = &self.open else {
             return Kept::now();
         };
@@ -235,7 +235,7 @@ impl Log {
     ///
     /// A record that cannot be written waits in memory and is written before any later line.
     /// [`Kept::kept`] says then that it is not kept yet.
-    pub fn record(&self, record: &Record<'_>) -> Kept<'_> {
+    pub fn record(&self, record: &Record<'_>) -> Kept {
         let Some(open) = &self.open else {
             return Kept::now();
         };
@@ -251,7 +251,7 @@ impl Log {
     }
 
     /// Notes something that is not a call; it waits in memory as a record does.
-    pub fn event(&self, event: &Event<'_>) -> Kept<'_> {
+    pub fn event(&self, event: &Event<'_>) -> Kept {
         let Some(open) = &self.open else {
             return Kept::now();
         };
@@ -259,7 +259,7 @@ impl Log {
     }
 
     /// Notes refused calls that have no records of their own; it waits in memory as a record does.
-    pub fn refusals(&self, refusals: &Refusals<'_>) -> Kept<'_> {
+    pub fn refusals(&self, refusals: &Refusals<'_>) -> Kept {
         let Some(open) = &self.open else {
             return Kept::now();
         };

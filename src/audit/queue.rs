@@ -3,8 +3,7 @@
 //!
 //! Nothing else writes, so that a slow disk holds up whoever waits for it and no worker of the
 //! runtime. Another thread syncs what is written, since that takes as long as the disk likes: one
-//! `fdatasync` serves all lines written before it. The writer is woken only when it sleeps, and once
-//! for all calls that are ready at that moment.
+//! `fdatasync` serves all lines written before it. The writer is woken only when it sleeps.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -21,10 +20,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::{
-    sync::oneshot,
-    task::{unconstrained, yield_now},
-};
+use tokio::{sync::oneshot, task::unconstrained};
 use uuid::Uuid;
 
 use super::{
@@ -245,8 +241,8 @@ impl Shared {
         }
     }
 
-    /// Takes a line; the writer is woken when its [`Kept`] is asked or dropped.
-    pub(super) fn put(&self, mut line: Queued) -> Kept<'_> {
+    /// Takes a line, and wakes the writer if it sleeps.
+    pub(super) fn put(&self, mut line: Queued) -> Kept {
         let (reply, waits) = oneshot::channel();
         line.reply = Some(reply);
         let mut queue = self.queue();
@@ -269,12 +265,8 @@ impl Shared {
         queue.bytes = bytes;
         queue.lines.push(line);
         drop(queue);
-        Kept(Wait::For(Line {
-            shared: self,
-            is_told: false,
-            is_needed,
-            waits,
-        }))
+        self.wake();
+        Kept(Wait::For(Line { is_needed, waits }))
     }
 
     /// Ends the chain with the records that `record` makes of calls that are still open. It blocks.
@@ -540,18 +532,16 @@ pub(super) struct Threads {
 
 /// Says when a line is kept as `audit.durability` asks.
 #[must_use = "nothing may leave before the line is kept"]
-pub struct Kept<'a>(Wait<'a>);
+pub struct Kept(Wait);
 
-enum Wait<'a> {
-    For(Line<'a>),
+enum Wait {
+    For(Line),
     Never(AuditError),
     Now,
 }
 
-/// A line on its way. The writer is told of it at the latest when nobody waits for it any more.
-struct Line<'a> {
-    shared: &'a Shared,
-    is_told: bool,
+/// A line on its way.
+struct Line {
     /// Whether what follows must not come before the line, which is the record of a call.
     is_needed: bool,
     waits: oneshot::Receiver<Result<(), AuditError>>,
@@ -559,9 +549,8 @@ struct Line<'a> {
 
 /// Whoever gives up waiting for the record of a call, which happens when the runtime ends, still waits:
 /// what the call held of budgets is given back after this.
-impl Drop for Line<'_> {
+impl Drop for Line {
     fn drop(&mut self) {
-        self.tell();
         if self.is_needed {
             // What came of it nobody wants to know.
             drop(block_on(&mut self.waits));
@@ -569,15 +558,7 @@ impl Drop for Line<'_> {
     }
 }
 
-impl Line<'_> {
-    fn tell(&mut self) {
-        if !std::mem::replace(&mut self.is_told, true) {
-            self.shared.wake();
-        }
-    }
-}
-
-impl fmt::Debug for Kept<'_> {
+impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Wait::For(line) => f.debug_tuple("Kept").field(&line.waits).finish(),
@@ -587,7 +568,7 @@ impl fmt::Debug for Kept<'_> {
     }
 }
 
-impl Kept<'_> {
+impl Kept {
     pub(super) fn now() -> Self {
         Self(Wait::Now)
     }
@@ -610,10 +591,6 @@ impl Kept<'_> {
     /// # Errors
     /// When the line waits in memory, or the disk did not take it.
     pub async fn kept(self) -> Result<(), AuditError> {
-        if matches!(self.0, Wait::For(_)) {
-            // Calls that are ready put theirs, so that they share the waking and the write.
-            yield_now().await;
-        }
         self.told().await
     }
 
@@ -622,7 +599,6 @@ impl Kept<'_> {
             Wait::Never(error) => Err(error),
             Wait::Now => Ok(()),
             Wait::For(mut line) => {
-                line.tell();
                 let kept = (&mut line.waits).await;
                 line.is_needed = false;
                 kept.unwrap_or(Err(AuditError::Closed))

@@ -573,6 +573,7 @@ fn terms_are_the_same_after_json() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "most of it is the snapshot")]
 fn what_governs_is_shown_and_loads_again() {
     let config = config(GOVERNED);
     let shown = config.to_display();
@@ -596,6 +597,10 @@ fn what_governs_is_shown_and_loads_again() {
     format = "human"
 
     [limits]
+    headers_timeout = "15s"
+    body_rate_min = "1KiB"
+    body_grace = "5s"
+    unauthenticated_body = "64KiB"
     body = "4MiB"
     headers = "64KiB"
     depth = 128
@@ -619,6 +624,11 @@ fn what_governs_is_shown_and_loads_again() {
         "rate",
         "args",
     ]
+
+    [governance.refusals]
+    calls = 600
+    per = "1m"
+    burst = 3000
 
     [governance.teams.science.budget]
     limit = "500.00"

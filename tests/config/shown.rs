@@ -52,6 +52,10 @@ fn for_people() {
     key = "/etc/tollbridge/k.pem"
 
     [limits]
+    headers_timeout = "15s"
+    body_rate_min = "1KiB"
+    body_grace = "5s"
+    unauthenticated_body = "64KiB"
     body = "4MiB"
     headers = "64KiB"
     depth = 128

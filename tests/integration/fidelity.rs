@@ -222,7 +222,10 @@ impl Stage {
                 Rules::None => TestGateway::new(),
                 Rules::PassAll => TestGateway::new().governed(),
             };
-            let gateway = plan.server("x", &backend).start().await;
+            // By default what no validator reads, such as half a surrogate pair, is refused where there
+            // are rules on arguments.
+            let plan = plan.server_with("x", &backend, "validate = \"off\"");
+            let gateway = plan.start().await;
             let mut clients = Vec::new();
             for front in Front::ALL {
                 for path in ["/mcp", "/mcp/servers/x"] {

@@ -186,7 +186,11 @@ async fn what_is_wrong_with_a_file_of_tls_is_said() {
     let place = tempfile::tempdir().unwrap();
     write_certificate(place.path(), "one");
     write_certificate(place.path(), "two");
-    let put = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    let put = |name: &str, text: &str| {
+        let path = place.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    };
     put("garbage.pem", "garbage\n");
     put("garbage.key", "garbage\n");
     let whole = std::fs::read_to_string(place.path().join("one.pem")).unwrap();

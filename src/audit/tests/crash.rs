@@ -288,7 +288,7 @@ fn a_chain_is_dead_also_without_its_lock_file() {
     assert!(verify(place.path()).unwrap().chains[0].ended);
 }
 
-fn now(kept: Kept<'_>) {
+fn now(kept: Kept) {
     assert!(kept.is_written());
 }
 

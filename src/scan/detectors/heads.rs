@@ -10,16 +10,16 @@ const STARTS: usize = 1 << 16;
 #[derive(Debug)]
 pub(super) struct Heads {
     /// By the first two characters, of what has no more in common.
-    pairs: Box<[u8; STARTS]>,
+    pairs: Box<[u8]>,
     /// By a hash of the first three, of what has three.
-    threes: Box<[u8; STARTS]>,
+    threes: Box<[u8]>,
     /// By a hash of the first four, whatever their case.
-    fours: Box<[u8; STARTS]>,
+    fours: Box<[u8]>,
 }
 
 impl Heads {
     pub(super) fn new() -> Self {
-        let none = || Box::new([u8::MAX; STARTS]);
+        let none = || vec![u8::MAX; STARTS].into_boxed_slice();
         Self {
             pairs: none(),
             threes: none(),
@@ -30,7 +30,7 @@ impl Heads {
     /// Words of `length` and more characters that begin with `start` are worth a look.
     pub(super) fn add(&mut self, start: &[u8], length: usize) {
         let length = u8::try_from(length.min(WORD_BYTES_MAX)).unwrap_or(u8::MAX);
-        let mut lower = |slot: &mut u8| *slot = length.min(*slot);
+        let lower = |slot: &mut u8| *slot = length.min(*slot);
         match *start {
             [a, b] => lower(&mut self.pairs[usize::from(pair(a, b))]),
             [a, b, c] => lower(&mut self.threes[usize::from(three([a, b, c]))]),

@@ -2,7 +2,7 @@
 //!
 //! Neither is a matter of one request: a client that stays within every other limit can still open all
 //! connections there may be, or leave so many bodies and answers lying about that the system ends the process.
-//! [`ConnectionLimit`] says who may connect, [`ByteBudget`] how many bytes of messages may be held at
+//! `ConnectionLimit` says who may connect, `ByteBudget` how many bytes of messages may be held at
 //! once. Both are asked where something is about to be taken, and give it back when it is dropped.
 
 mod bytes;

@@ -2,7 +2,7 @@
 //!
 //! What a rule reads must be what the server will read, and servers on common SDKs convert: text that is
 //! JSON to what it says, text to numbers and truth values, one name of a member to another. So a rule that
-//! refuses looks at all that a server may make of a value ([`Readings`]), and one that allows holds only
+//! refuses looks at all that a server may make of a value (`Readings`), and one that allows holds only
 //! where it holds of all. What cannot be judged is refused: a doubled member on the way to a value or
 //! inside it, text that cannot be decoded. Other parts of the arguments are never looked at.
 

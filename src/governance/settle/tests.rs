@@ -73,11 +73,12 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
         reason: "server_gone",
     };
     let mut settled = Box::pin(governance.settle(ticket, ending));
-    assert!(settled.as_mut().now_or_never().is_none());
-    let early = budgets.hold(&two_calls, limit, clock::now()).await;
-    assert!(early.is_err(), "the price is held until there is a record");
-    // The disk may be done already.
-    let _ = (1..polls).any(|_| settled.as_mut().now_or_never().is_some());
+    // The writer may be done already, and the disk.
+    if settled.as_mut().now_or_never().is_none() {
+        let early = budgets.hold(&two_calls, limit, clock::now()).await;
+        assert!(early.is_err(), "the price is held until there is a record");
+        let _ = (1..polls).any(|_| settled.as_mut().now_or_never().is_some());
+    }
     drop(settled);
 
     let chain = governance.audit().chain().unwrap();

@@ -10,9 +10,12 @@ use std::{
     },
 };
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+use rustix::{
+    io::retry_on_intr,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    },
 };
 use serde::{Serialize, de::DeserializeOwned};
 
@@ -40,12 +43,14 @@ pub fn send(
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     // So few bytes are sent as a whole.
-    sendmsg(
-        socket,
-        &[IoSlice::new(&head)],
-        &mut ancillary,
-        SendFlags::empty(),
-    )?;
+    retry_on_intr(|| {
+        sendmsg(
+            socket,
+            &[IoSlice::new(&head)],
+            &mut ancillary,
+            SendFlags::empty(),
+        )
+    })?;
     (&mut &*socket).write_all(&body)
 }
 
@@ -57,12 +62,15 @@ pub fn receive<T: DeserializeOwned>(socket: &UnixStream) -> io::Result<(T, Optio
     let mut head = [0; HEAD];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let got = recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut head)],
-        &mut ancillary,
-        RecvFlags::empty(),
-    )?;
+    // SIGCHLD of another child interrupts it: a socket with a timeout is not restarted (signal(7)).
+    let got = retry_on_intr(|| {
+        recvmsg(
+            socket,
+            &mut [IoSliceMut::new(&mut head)],
+            &mut ancillary,
+            RecvFlags::empty(),
+        )
+    })?;
     let mut descriptor = None;
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(mut descriptors) = message {
@@ -84,4 +92,40 @@ pub fn receive<T: DeserializeOwned>(socket: &UnixStream) -> io::Result<(T, Optio
     let mut body = vec![0; length];
     stream.read_exact(&mut body)?;
     Ok((serde_json::from_slice(&body)?, descriptor))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use nix::sys::{
+        pthread::{pthread_kill, pthread_self},
+        signal::Signal,
+    };
+    use tokio::signal::unix::{SignalKind, signal};
+
+    use super::*;
+
+    /// A signal for another purpose does not end the wait for a message.
+    #[tokio::test]
+    async fn a_signal_does_not_interrupt() {
+        let _handled = signal(SignalKind::window_change()).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        theirs
+            .set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
+        let (tell, told) = mpsc::channel();
+        let waiting = thread::spawn(move || {
+            tell.send(pthread_self()).unwrap();
+            receive::<String>(&theirs).map(|(message, _)| message)
+        });
+        let thread = told.recv().unwrap();
+        for _ in 0..20 {
+            pthread_kill(thread, Signal::SIGWINCH).unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            assert!(!waiting.is_finished());
+        }
+        send(&ours, "arrived", None).unwrap();
+        assert_eq!(waiting.join().unwrap().unwrap(), "arrived");
+    }
 }

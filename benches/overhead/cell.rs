@@ -71,7 +71,7 @@ pub(crate) async fn run(target: &Target, load: Load) -> Result<Outcome, Fault> {
 async fn run_unbounded(target: &Target, load: Load) -> Result<Outcome, Fault> {
     let mut clients = Vec::new();
     for _ in 0..load.connections {
-        clients.push(Client::open(target.address, load.era).await?);
+        clients.push(Client::open(target.address, load.era, None).await?);
     }
     let warm = drive(clients, target, load.calls / 4).await?;
     let cpu_before = process::cpu_time(target.pid)?;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
-    header::{ACCEPT, CONTENT_TYPE, HOST},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST},
 };
 use http_body_util::{BodyExt, Full};
 use hyper::{
@@ -37,13 +37,20 @@ pub(crate) struct Client {
     era: Era,
     host: HeaderValue,
     session: Option<HeaderValue>,
+    authorization: Option<HeaderValue>,
     last_id: u64,
 }
 
 impl Client {
-    /// Connects, and opens a session if clients of `era` have one.
-    pub(crate) async fn open(address: SocketAddr, era: Era) -> Result<Self, Fault> {
+    /// Connects, and opens a session if clients of `era` have one; `key` is shown with every request.
+    pub(crate) async fn open(
+        address: SocketAddr,
+        era: Era,
+        key: Option<&str>,
+    ) -> Result<Self, Fault> {
         let mut client = Self::connect(address, era, None).await?;
+        let bearer = key.map(|key| HeaderValue::from_str(&format!("Bearer {key}")));
+        client.authorization = bearer.transpose()?;
         client.begin().await?;
         Ok(client)
     }
@@ -83,6 +90,7 @@ impl Client {
             era,
             host,
             session,
+            authorization: None,
             last_id: 0,
         })
     }
@@ -165,6 +173,10 @@ impl Client {
         request.headers_mut().insert(HOST, self.host.clone());
         if let Some(session) = &self.session {
             request.headers_mut().insert(SESSION_ID, session.clone());
+        }
+        if let Some(authorization) = &self.authorization {
+            let headers = request.headers_mut();
+            headers.insert(AUTHORIZATION, authorization.clone());
         }
         self.sender.ready().await?;
         Ok(self.sender.send_request(request).await?)

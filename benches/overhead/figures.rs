@@ -1,6 +1,6 @@
 //! What a run found, before it is laid out: samples by row, plain values by fact.
 //!
-//! `plan` and `soak` fill them in, `report` shows them. The targets are here, next to what they are about.
+//! `plan`, `soak` and `flood` fill them in, `report` shows them. The targets are here, next to what they are about.
 
 use serde::Serialize;
 
@@ -26,6 +26,9 @@ pub(crate) const IDLE_MB_MAX: f64 = 20.0;
 
 /// Percent that memory may grow over the last four fifths of the sessions of a soak.
 pub(crate) const GROWTH_PERCENT_MAX: f64 = 10.0;
+
+/// Percent of its calls in a second that a paying agent may lose to a flood.
+pub(crate) const LOST_PERCENT_MAX: f64 = 5.0;
 
 /// Milliseconds from the start of the process until it listens.
 pub(crate) const START_MS_MAX: f64 = 50.0;

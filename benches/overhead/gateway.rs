@@ -66,6 +66,11 @@ macro_rules! governance {
     };
 }
 
+/// The key of the agent that may call everything, where agents show keys.
+const PAYING_KEY: &str = "tbk_paying_5d0c1e7f9a3b48d2a6c4e8f0b1d3a5c7";
+/// The key of the agent that may call nothing.
+pub(crate) const FLOODING_KEY: &str = "tbk_flooding_9f8e7d6c5b4a39281706f5e4d3c2b1a0";
+
 /// What calls pass on their way.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Rules {
@@ -75,6 +80,8 @@ pub(crate) enum Rules {
     Governed,
     /// The same, budgets, and a record of each.
     Audited,
+    /// The same for an agent with a key; another agent may call nothing.
+    Keyed,
 }
 
 impl Rules {
@@ -86,15 +93,31 @@ impl Rules {
             Self::Open => "",
             Self::Governed => "-governed",
             Self::Audited => "-audited",
+            Self::Keyed => "-keyed",
         }
     }
 
-    fn config(self) -> &'static str {
+    fn config(self) -> String {
+        const AUDITED: &str = governance!("{ limit = \"1000000.00\" }");
+        let agents = || {
+            format!(
+                "auth = \"keys\"\n[agents.paying]\nkeys = [\"{PAYING_KEY}\"]\n\
+                 [agents.flooding]\nkeys = [\"{FLOODING_KEY}\"]\npolicy = {{ mode = \"none\" }}\n"
+            )
+        };
         match self {
-            Self::Open => "\n[audit]\nenabled = false\n",
-            Self::Governed => concat!("\n[audit]\nenabled = false\n", governance!("\"off\"")),
-            Self::Audited => governance!("{ limit = \"1000000.00\" }"),
+            Self::Open => "\n[audit]\nenabled = false\n".to_owned(),
+            Self::Governed => {
+                concat!("\n[audit]\nenabled = false\n", governance!("\"off\"")).to_owned()
+            }
+            Self::Audited => AUDITED.to_owned(),
+            Self::Keyed => format!("{AUDITED}{}", agents()),
         }
+    }
+
+    /// What a client shows, where it has to.
+    pub(crate) fn key(self) -> Option<&'static str> {
+        (self == Self::Keyed).then_some(PAYING_KEY)
     }
 }
 
@@ -134,7 +157,7 @@ impl Servers {
             .map(|server| format!("mcp_{server}_{}", echo::TOOL))
             .collect();
         let deadline = Instant::now() + PATIENCE;
-        let mut client = Client::open(gateway.address(), self.era).await?;
+        let mut client = Client::open(gateway.address(), self.era, self.rules.key()).await?;
         loop {
             let listed = client.tools().await?;
             if expected.iter().all(|name| listed.contains(name)) {
@@ -163,7 +186,7 @@ impl Servers {
         let era = self.era.name();
         let sessions = self.sessions;
         let mut config = format!("limits = {{ sessions_per_agent = {sessions} }}\n");
-        config.push_str(self.rules.config());
+        config.push_str(&self.rules.config());
         for name in self.names() {
             writeln!(config, "\n[servers.{name}]")?;
             match self.transport {

@@ -2,9 +2,10 @@
 //!
 //! `cargo bench --bench overhead` measures and prints ratios; `-- --smoke` is the short form for
 //! continuous integration, which only checks that every call is answered rightly. `-- --help`
-//! lists ways to look at one path alone, and `-- --soak` holds and ends very many sessions instead. The program starts itself again, by role, as the servers
-//! and the proxy that Tollbridge is compared with; the parent makes the calls. It reads `/proc`,
-//! so it runs on Linux only.
+//! lists ways to look at one path alone, and `-- --soak` holds and ends very many sessions instead,
+//! `-- --flood` shows what is left to an agent while others flood the gateway. The program starts
+//! itself again, by role, as the servers and the proxy that Tollbridge is compared with; the parent
+//! makes the calls. It reads `/proc`, so it runs on Linux only.
 //!
 //! Ratios are taken inside a round, between cells that ran one after the other, and the median
 //! over the rounds is shown with its range: an absolute figure says as much about the machine as
@@ -24,6 +25,8 @@
 )]
 
 mod plan;
+
+mod flood;
 
 mod soak;
 
@@ -49,7 +52,7 @@ mod echo;
 
 mod bare;
 
-use std::{error::Error, path::PathBuf, process::ExitCode};
+use std::{error::Error, net::SocketAddr, path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
@@ -120,6 +123,10 @@ pub(crate) struct Choice {
     #[arg(long)]
     pub(crate) soak: bool,
 
+    /// Show what is left to an agent while others flood the gateway.
+    #[arg(long, value_name = "KIND", num_args = 0.., value_delimiter = ',', conflicts_with = "soak")]
+    pub(crate) flood: Option<Vec<flood::Flood>>,
+
     #[command(flatten)]
     pub(crate) amounts: soak::Amounts,
 
@@ -158,6 +165,13 @@ enum Role {
         #[arg(long)]
         target: http::uri::Authority,
     },
+    /// A client that sends all it can.
+    Flood {
+        #[arg(long)]
+        flood: flood::Flood,
+        #[arg(long)]
+        address: SocketAddr,
+    },
 }
 
 fn main() -> ExitCode {
@@ -172,6 +186,7 @@ fn main() -> ExitCode {
         Some(Role::EchoHttp { era }) => echo::serve_http(era),
         Some(Role::EchoStdio { era }) => echo::serve_stdio(era),
         Some(Role::BareProxy { target }) => bare::serve(&target),
+        Some(Role::Flood { flood, address }) => flood::send(flood, address),
         None => measure(&choice, json),
     };
     match outcome {
@@ -189,6 +204,8 @@ fn measure(choice: &Choice, json: Option<PathBuf>) -> Result<(), Fault> {
         .build()?;
     let figures = if choice.soak {
         runtime.block_on(soak::run(choice))?
+    } else if let Some(floods) = &choice.flood {
+        runtime.block_on(flood::run(choice, floods))?
     } else {
         runtime.block_on(plan::run(choice))?
     };

@@ -68,7 +68,7 @@ pub(crate) async fn of_sessions(
 }
 
 async fn open(target: &Target, number: usize) -> Result<Client, Fault> {
-    let mut client = Client::open(target.address, Era::Legacy).await?;
+    let mut client = Client::open(target.address, Era::Legacy, None).await?;
     client.call(number, &target.tools[0]).await?;
     Ok(client)
 }

@@ -273,7 +273,7 @@ async fn start_gateway(
         (Rules::Open, Transport::Http) => Some(HTTP_RATIO_MAX),
         (Rules::Open, Transport::Stdio) => Some(STDIO_RATIO_MAX),
         // Their targets are differences, see `added`.
-        (Rules::Governed | Rules::Audited, _) => None,
+        (Rules::Governed | Rules::Audited | Rules::Keyed, _) => None,
     };
     let mut lanes = Vec::new();
     if choice.wants(&name) {

@@ -75,7 +75,7 @@ pub use screen::Screens;
 pub(crate) use screen::masked_name;
 pub use settle::{Answered, Ending};
 pub use sight::{Blind, Sight, Visible};
-pub use state::{InvalidState, Seal};
+pub use state::{InvalidState, STATE_USES_MAX, Seal};
 pub use tally::Counts;
 pub use ticket::Ticket;
 

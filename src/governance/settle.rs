@@ -202,6 +202,10 @@ impl Governance {
             ticket.price = Micros::ZERO;
         }
         ticket.log(&ended);
+        if !ended.is_delivered {
+            let seal = &self.books.seal;
+            seal.give_back(ticket.agent().id, &ticket.states_used);
+        }
         if ended.is_metered {
             let rate = self.law.load().refusals;
             self.refusals

@@ -8,10 +8,15 @@
 //! server receives it byte for byte as it wrote it. The state itself is not hidden: it was meant to be
 //! handed to the client.
 //!
+//! A state is good for [`STATE_USES_MAX`] requests, so that one whose answer was lost can be made again, and
+//! nobody makes a server go on from one place without end; see [`uses`]. Nothing is kept here while a client
+//! answers: the call that gave the state is settled, and each request that brings it back is governed and paid
+//! for as a call of its own.
+//!
 //! The key is kept in the store, so that a state outlives a restart, and every gateway of a data
 //! directory opens what another one sealed.
 
-use std::{convert::Infallible, fmt, time::Duration};
+use std::{convert::Infallible, fmt, sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, Mac as _};
@@ -22,18 +27,24 @@ use super::ticket::Ticket;
 use crate::{
     clock,
     mcp::{Era, Method, Outcome, Params, Raw, Revision, json},
+    names::AgentId,
     router::Routed,
     task::aside_if_large,
 };
 use canonical::canonical;
+use uses::Uses;
 
 mod canonical;
+mod uses;
+
+pub use uses::STATE_USES_MAX;
+pub(super) use uses::StateId;
 
 /// The member of results and of params.
 pub(super) const STATE: &str = "requestState";
 
 /// Begins what is sealed; another form would begin otherwise.
-const FORM: &str = "v2";
+const FORM: &str = "v3";
 
 /// Why a state is not passed on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -44,14 +55,22 @@ pub enum InvalidState {
     /// It belongs elsewhere, or somebody has changed it.
     #[error("it was given to another agent or for another call")]
     Other,
+    /// It was brought back more often than answers get lost.
+    #[error(
+        "it was used {STATE_USES_MAX} times, which is as often as it is good for; make the call anew"
+    )]
+    Used,
     /// It was given away too long ago.
     #[error("it has expired; make the call anew")]
     Expired,
 }
 
-/// What states are sealed with.
+/// What states are sealed with, and how often each was brought back.
 #[derive(Clone)]
-pub struct Seal(Hmac<Sha256>);
+pub struct Seal {
+    key: Hmac<Sha256>,
+    uses: Arc<Uses>,
+}
 
 impl fmt::Debug for Seal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -62,34 +81,34 @@ impl fmt::Debug for Seal {
 impl Seal {
     /// Seals with `key`, which is a secret.
     pub fn new(key: &[u8; 32]) -> Self {
-        Self(Hmac::new_from_slice(key).expect("HMAC takes a key of any length"))
+        Self {
+            key: Hmac::new_from_slice(key).expect("HMAC takes a key of any length"),
+            uses: Arc::default(),
+        }
     }
 
     /// `state` as the client gets it who made the request that is `about`.
-    fn close(&self, state: &Raw, until: Timestamp, about: &[u8]) -> Raw {
-        let (until, state) = (until.as_second().to_string(), state.as_str());
-        let code = self.code(&until, about, state).finalize().into_bytes();
+    fn close(&self, state: &Raw, id: StateId, about: &[u8]) -> Raw {
+        let (id, state) = (id.to_string(), state.as_str());
+        let code = self.code(&id, about, state).finalize().into_bytes();
         let code = URL_SAFE_NO_PAD.encode(code);
-        Raw::string(&format!("{FORM}.{until}.{code}.{state}"))
+        Raw::string(&format!("{FORM}.{id}.{code}.{state}"))
     }
 
-    /// The state as its server wrote it.
-    fn open(&self, sealed: &Raw, now: Timestamp, about: &[u8]) -> Result<Raw, InvalidState> {
-        let Sealed { until, code, state } = Sealed::parse(sealed)?;
-        let fits = self.code(&until, about, &state).verify_slice(&code);
+    /// The state as its server wrote it, and which it is.
+    fn open(&self, sealed: &Raw, about: &[u8]) -> Result<(Raw, StateId), InvalidState> {
+        let Sealed { id, code, state } = Sealed::parse(sealed)?;
+        let fits = self
+            .code(&id.to_string(), about, &state)
+            .verify_slice(&code);
         fits.map_err(|_| InvalidState::Other)?;
-        if until
-            .parse()
-            .is_ok_and(|until: i64| until < now.as_second())
-        {
-            return Err(InvalidState::Expired);
-        }
-        Raw::parse(state).map_err(|_| InvalidState::Foreign)
+        let state = Raw::parse(state).map_err(|_| InvalidState::Foreign)?;
+        Ok((state, id))
     }
 
-    fn code(&self, until: &str, about: &[u8], state: &str) -> Hmac<Sha256> {
-        let mut code = self.0.clone();
-        for part in [until.as_bytes(), about, state.as_bytes()] {
+    fn code(&self, id: &str, about: &[u8], state: &str) -> Hmac<Sha256> {
+        let mut code = self.key.clone();
+        for part in [id.as_bytes(), about, state.as_bytes()] {
             measured(part, |bytes| code.update(bytes));
         }
         code
@@ -98,8 +117,7 @@ impl Seal {
 
 /// A state in the form that clients get, whoever made it.
 struct Sealed {
-    /// Until when it holds, in seconds since 1970.
-    until: String,
+    id: StateId,
     code: Vec<u8>,
     state: String,
 }
@@ -107,15 +125,16 @@ struct Sealed {
 impl Sealed {
     fn parse(sealed: &Raw) -> Result<Self, InvalidState> {
         let text = sealed.as_text().ok_or(InvalidState::Foreign)?;
-        let mut parts = text.splitn(4, '.');
+        let mut parts = text.splitn(5, '.');
         let mut part = || parts.next().ok_or(InvalidState::Foreign);
-        let (form, until, code, state) = (part()?, part()?, part()?, part()?);
+        let (form, until, nonce) = (part()?, part()?, part()?);
+        let (code, state) = (part()?, part()?);
         if form != FORM {
             return Err(InvalidState::Foreign);
         }
         let code = URL_SAFE_NO_PAD.decode(code);
         Ok(Self {
-            until: until.to_owned(),
+            id: StateId::parse(until, nonce).ok_or(InvalidState::Foreign)?,
             code: code.map_err(|_| InvalidState::Foreign)?,
             state: state.to_owned(),
         })
@@ -178,7 +197,7 @@ async fn about(ticket: &Ticket) -> Vec<u8> {
 
 /// `body` with what `with` makes of each state in it; a member that stands there twice is changed
 /// twice, since who reads it may take either. `None` when it has no state.
-fn replaced<E>(body: &Raw, with: impl Fn(&Raw) -> Result<Raw, E>) -> Result<Option<Raw>, E> {
+fn replaced<E>(body: &Raw, mut with: impl FnMut(&Raw) -> Result<Raw, E>) -> Result<Option<Raw>, E> {
     let json = body.as_bytes();
     let states = json::members(json, 0).filter(|member| member.is(json, STATE));
     let parts: Result<Vec<_>, E> = states
@@ -221,24 +240,46 @@ impl Seal {
         let result = outcome?;
         let until = clock::now().saturating_add(lasting);
         let until = until.unwrap_or(Timestamp::MAX);
+        let id = StateId::new(until, ticket.id);
         let about = about(ticket).await;
-        let close = |state: &Raw| Ok::<_, Infallible>(self.close(state, until, &about));
+        let close = |state: &Raw| Ok::<_, Infallible>(self.close(state, id, &about));
         let Ok(sealed) = replaced(&result, close);
         Ok(sealed.unwrap_or(result))
     }
 
-    /// The params of a request that [brings a state](brought) as its server gets them.
+    /// The params of a request that [brings a state](brought) as its server gets them. It is a use of the
+    /// state, which is [given back](Self::give_back) where the request does not reach the server.
     pub(super) async fn opened(
         &self,
         params: &Raw,
-        ticket: &Ticket,
+        ticket: &mut Ticket,
     ) -> Result<Option<Raw>, InvalidState> {
         if is_ambiguous(params) {
             return Err(InvalidState::Foreign);
         }
         // Before the arguments, of which there may be much, are gone through for it.
         replaced(params, |state| Sealed::parse(state).map(|_| state.clone()))?;
-        let (now, about) = (clock::now(), about(ticket).await);
-        replaced(params, |state| self.open(state, now, &about))
+        let about = about(ticket).await;
+        let mut brought = Vec::new();
+        let opened = replaced(params, |state| {
+            let (state, id) = self.open(state, &about)?;
+            brought.push(id);
+            Ok(state)
+        })?;
+        // One that stands there twice is used once.
+        brought.dedup();
+        let (agent, now) = (ticket.agent().id, clock::now());
+        for id in brought {
+            self.uses.count(agent, id, now)?;
+            ticket.states_used.push(id);
+        }
+        Ok(opened)
+    }
+
+    /// Lets the uses of `states` by `agent` not have been: their request did not reach its server.
+    pub(super) fn give_back(&self, agent: AgentId, states: &[StateId]) {
+        for id in states {
+            self.uses.give_back(agent, *id);
+        }
     }
 }

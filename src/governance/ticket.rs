@@ -16,6 +16,7 @@ use super::{
     concurrency::Seat,
     refusal::{About, Refusal},
     screen::{Screens, client_name, masked_name},
+    state::StateId,
 };
 use crate::{
     audit::{ArgumentsDigest, Decision, Opened, Record},
@@ -59,6 +60,8 @@ pub struct Ticket {
     pub(super) observed: Vec<String>,
     /// What scans found.
     pub(super) found: Vec<String>,
+    /// The states that it brought back.
+    pub(super) states_used: Vec<StateId>,
     /// Whether what its server gets of it asks for a task.
     pub(super) asks_for_task: bool,
     said: OnceLock<Said>,
@@ -185,6 +188,7 @@ impl Ticket {
             screens: None,
             observed: Vec::new(),
             found: Vec::new(),
+            states_used: Vec::new(),
             asks_for_task: false,
             said: OnceLock::new(),
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tollbridge::audit::Decision;
+use tollbridge::{audit::Decision, governance::STATE_USES_MAX};
 
 use crate::{
     harness::{ANN, BOB, Server, Stage, code_of, keyed},
@@ -97,7 +97,7 @@ async fn a_state_comes_back_as_it_was() {
                 let answer = answered(&client, method, members).await;
                 let result = answer.result.unwrap();
                 let sealed = member(&result, &["requestState"]).unwrap();
-                assert!(sealed.starts_with(r#""v2."#), "{sealed}");
+                assert!(sealed.starts_with(r#""v3."#), "{sealed}");
                 assert_eq!(result.replace(&sealed, state), asks(state));
 
                 let text: String = serde_json::from_str(&sealed).unwrap();
@@ -196,8 +196,8 @@ async fn a_state_is_good_for_its_agent_and_call_alone() {
         (&ann, call, state(&changed), elsewhere),
         (&ann, call, state(&later), elsewhere),
         (&ann, call, state(r#""s""#), foreign),
-        (&ann, call, state(r#""v2.1.2""#), foreign),
-        (&ann, call, state(&sealed.replace("v2.", "v1.")), foreign),
+        (&ann, call, state(r#""v3.1.2""#), foreign),
+        (&ann, call, state(&sealed.replace("v3.", "v2.")), foreign),
         (&ann, call, state("null"), foreign),
         (&ann, call, state(r#""\ud800""#), foreign),
         (&ann, call, twice, foreign),
@@ -206,6 +206,84 @@ async fn a_state_is_good_for_its_agent_and_call_alone() {
         assert!(message.contains(why), "{members} {message}");
     }
     answered(&ann, call, &with(members, &sealed)).await.value();
+    stage.stop().await;
+}
+
+/// A request whose answer was lost can be made again, but not without end, and each state is counted for itself,
+/// also where its server gives two that are alike. Each use is a call that is paid for.
+#[tokio::test]
+async fn a_state_is_good_for_a_few_requests() {
+    for front in FRONTS {
+        let stage = stage(r#""s""#).await;
+        let client = stage.client(front).await;
+        for (method, members) in CALLS {
+            let one = given(&client, method, members).await;
+            let other = given(&client, method, members).await;
+            assert_ne!(one, other);
+            for _ in 0..STATE_USES_MAX {
+                answered(&client, method, &with(members, &one))
+                    .await
+                    .value();
+                assert_eq!(stage.last().decision, Decision::Allowed);
+            }
+            // However it is spelled.
+            let plus = one.replacen("v3.", "v3.+", 1);
+            for state in [&one, &plus] {
+                let why = refused(&stage, &client, method, &with(members, state)).await;
+                assert!(why.contains("used 8 times"), "{why}");
+            }
+            answered(&client, method, &with(members, &other))
+                .await
+                .value();
+        }
+        stage.stop().await;
+    }
+}
+
+/// Requests at once are no way around the bound.
+#[tokio::test]
+async fn requests_at_once_are_counted() {
+    let stage = stage(r#""s""#).await;
+    let client = stage.client(Front::Modern).await;
+    let (method, members) = CALLS[0];
+    let sealed = given(&client, method, members).await;
+    let before = stage.server.seen().len();
+    let ids: Vec<String> = (0..4 * STATE_USES_MAX).map(|id| id.to_string()).collect();
+    for id in &ids {
+        client.ask(id, method, &with(members, &sealed)).await;
+    }
+    let mut refused = 0;
+    for _ in &ids {
+        let answer = client.next().await;
+        refused += usize::from(answer.error.is_some());
+    }
+    assert_eq!(refused, ids.len() - usize::from(STATE_USES_MAX));
+    let reached = stage.server.seen().len() - before;
+    assert_eq!(reached, usize::from(STATE_USES_MAX));
+    stage.stop().await;
+}
+
+/// What did not reach the server was no use of the state.
+#[tokio::test]
+async fn a_refused_request_is_no_use() {
+    let scan = "scan = { arguments = { email = \"block\" } }\n";
+    let settings = format!("{AGENTS}{scan}");
+    let stage = Stage::with(server(r#""s""#).await, &settings, "").await;
+    let client = stage.client(Front::Modern).await;
+    let (method, members) = CALLS[0];
+    let sealed = given(&client, method, members).await;
+    let good = with(members, &sealed);
+    let blocked = good.replace("{},", r#"{"k":{"to":"ann.lee@example.org"}},"#);
+    let before = stage.server.seen().len();
+    for _ in 0..=STATE_USES_MAX {
+        let answer = answered(&client, method, &blocked).await;
+        assert_eq!(code_of(&answer), "PII_DETECTED");
+    }
+    assert_eq!(stage.server.seen().len(), before);
+    for _ in 0..STATE_USES_MAX {
+        answered(&client, method, &good).await.value();
+    }
+    refused(&stage, &client, method, &good).await;
     stage.stop().await;
 }
 

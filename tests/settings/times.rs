@@ -197,7 +197,8 @@ pub(crate) async fn request_state_ttl() {
                 );
                 break;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            // It is good for a few requests only.
+            tokio::time::sleep(Duration::from_millis(400)).await;
         }
     })
     .await;

@@ -1,0 +1,204 @@
+//! How often each `requestState` was brought back.
+//!
+//! Counted by agent, and only of states that were sealed here and hold: nobody else's requests make an entry
+//! or push one out. An agent whose states in use are more than are counted loses those that end first, used
+//! or not, as if they had expired: what is no longer counted cannot be used without end. Counts are kept in
+//! memory: after a restart, and in each of several gateways of one data directory, a state is good for
+//! [`STATE_USES_MAX`] requests again, until it expires.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Mutex,
+};
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::InvalidState;
+use crate::{
+    lock::lock,
+    names::{AgentId, InvocationId},
+};
+
+/// Requests with one state that may reach its server: one, and more for answers that were lost on their way.
+/// No setting: no server needs another number.
+pub const STATE_USES_MAX: u8 = 8;
+
+/// States of one agent that are counted at once.
+const COUNTED_MAX: usize = 16_384;
+
+/// Which state it is. Those that end first come first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(in super::super) struct StateId {
+    /// Until when it holds, in seconds since 1970.
+    until: i64,
+    /// The call that it was given in, which makes it unique: a server may give two that are alike.
+    nonce: Uuid,
+}
+
+impl StateId {
+    pub(super) fn new(until: Timestamp, given_in: InvocationId) -> Self {
+        Self {
+            until: until.as_second(),
+            nonce: given_in.0,
+        }
+    }
+
+    pub(super) fn parse(until: &str, nonce: &str) -> Option<Self> {
+        Some(Self {
+            until: until.parse().ok()?,
+            nonce: Uuid::try_parse(nonce).ok()?,
+        })
+    }
+}
+
+/// As it stands in a sealed state.
+impl fmt::Display for StateId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.until, self.nonce.simple())
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Uses(Mutex<HashMap<AgentId, OfAgent>>);
+
+/// The states of one agent.
+#[derive(Debug, Default)]
+struct OfAgent {
+    counts: BTreeMap<StateId, u8>,
+    /// The last that is no longer counted, nor any before it.
+    uncounted: Option<StateId>,
+}
+
+impl Uses {
+    /// Counts a use of the state `id`, which `agent` was given.
+    pub(super) fn count(
+        &self,
+        agent: AgentId,
+        id: StateId,
+        now: Timestamp,
+    ) -> Result<(), InvalidState> {
+        let now = now.as_second();
+        if id.until < now {
+            return Err(InvalidState::Expired);
+        }
+        let mut agents = lock(&self.0);
+        if !agents.contains_key(&agent) {
+            agents.retain(|_, of_agent| of_agent.holds_any(now));
+        }
+        agents.entry(agent).or_default().count(id, now)
+    }
+
+    /// Lets a use not have been.
+    pub(super) fn give_back(&self, agent: AgentId, id: StateId) {
+        let mut agents = lock(&self.0);
+        let counts = agents.get_mut(&agent).map(|of_agent| &mut of_agent.counts);
+        if let Some(count) = counts.and_then(|counts| counts.get_mut(&id)) {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+impl OfAgent {
+    /// Whether a state in it still holds.
+    fn holds_any(&self, now: i64) -> bool {
+        let last = self.counts.last_key_value();
+        last.is_some_and(|(id, _)| id.until >= now)
+    }
+
+    fn count(&mut self, id: StateId, now: i64) -> Result<(), InvalidState> {
+        while let Some(first) = self.counts.first_entry()
+            && first.key().until < now
+        {
+            first.remove();
+        }
+        if let Some(count) = self.counts.get_mut(&id) {
+            if *count >= STATE_USES_MAX {
+                return Err(InvalidState::Used);
+            }
+            *count += 1;
+            return Ok(());
+        }
+        if self.uncounted.is_some_and(|uncounted| id <= uncounted) {
+            return Err(InvalidState::Expired);
+        }
+        self.counts.insert(id, 1);
+        if self.counts.len() > COUNTED_MAX {
+            self.uncounted = self.counts.pop_first().map(|(id, _)| id);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(until: i64, nonce: u128) -> StateId {
+        let nonce = Uuid::from_u128(nonce);
+        StateId { until, nonce }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn agent(number: u128) -> AgentId {
+        AgentId(Uuid::from_u128(number))
+    }
+
+    #[test]
+    fn at_past_and_under_the_bound() {
+        let uses = Uses::default();
+        let count = || uses.count(agent(1), id(9, 1), at(5));
+        for _ in 0..STATE_USES_MAX {
+            assert_eq!(count(), Ok(()));
+        }
+        assert_eq!(count(), Err(InvalidState::Used));
+        assert_eq!(count(), Err(InvalidState::Used), "and it stays so");
+        for other in [id(9, 2), id(8, 1)] {
+            assert_eq!(uses.count(agent(1), other, at(5)), Ok(()), "{other}");
+        }
+        uses.give_back(agent(1), id(9, 1));
+        assert_eq!(count(), Ok(()), "what reached nobody is no use");
+        assert_eq!(count(), Err(InvalidState::Used));
+        let late = uses.count(agent(1), id(9, 1), at(10));
+        assert_eq!(late, Err(InvalidState::Expired));
+    }
+
+    /// Whatever one agent does, it makes nobody else's states good again, and none of its own.
+    #[test]
+    fn many_states_push_out_no_count() {
+        let uses = Uses::default();
+        let (ann, bob, now) = (agent(1), agent(2), at(5));
+        for of in [ann, bob] {
+            for _ in 0..STATE_USES_MAX {
+                uses.count(of, id(9, 0), now).unwrap();
+            }
+        }
+        let most = u128::try_from(COUNTED_MAX).unwrap();
+        for nonce in 1..2 * most {
+            uses.count(bob, id(9, nonce), now).unwrap();
+        }
+        assert_eq!(lock(&uses.0)[&bob].counts.len(), COUNTED_MAX);
+        assert_eq!(uses.count(bob, id(9, 0), now), Err(InvalidState::Expired));
+        assert_eq!(uses.count(ann, id(9, 0), now), Err(InvalidState::Used));
+        uses.count(bob, id(9, 2 * most - 1), now).unwrap();
+        uses.count(bob, id(10, 0), now).unwrap();
+    }
+
+    #[test]
+    fn what_has_expired_takes_no_room() {
+        let uses = Uses::default();
+        for nonce in 0..100 {
+            uses.count(agent(nonce), id(9, nonce), at(5)).unwrap();
+            uses.count(agent(1000), id(9, nonce), at(5)).unwrap();
+        }
+        uses.count(agent(1000), id(20, 0), at(10)).unwrap();
+        assert_eq!(lock(&uses.0)[&agent(1000)].counts.len(), 1);
+        uses.count(agent(1001), id(20, 0), at(10)).unwrap();
+        assert_eq!(lock(&uses.0).len(), 2, "of those, only who has others");
+    }
+}

@@ -272,6 +272,7 @@ impl Sessions {
     /// Ends the sessions that nobody has used for [`Sessions::idle_max`], and trims the streams of
     /// the others.
     pub fn sweep(&self) {
+        let mut ended = Vec::new();
         self.by_id.retain(|_, session| {
             session.streams.trim();
             if session.kind == Kind::Stdio
@@ -284,10 +285,14 @@ impl Sessions {
             let keep = self.idle(session) < self.idle_max();
             if !keep {
                 self.note_end(session);
-                self.part_with(session);
+                ended.push(Arc::clone(session));
             }
             keep
         });
+        // What follows is recorded, which nobody who looks for a session should wait for.
+        for session in ended {
+            self.part_with(&session);
+        }
         self.trim_agents(AGENT_BYTES_MAX);
     }
 
@@ -465,6 +470,30 @@ mod tests {
         tokio::time::advance(last).await;
         sessions.sweep();
         assert!(idle.ended.is_cancelled() && !busy.ended.is_cancelled());
+    }
+
+    /// Sessions are found while the end of others is recorded, however long that takes.
+    #[tokio::test(start_paused = true)]
+    async fn sessions_are_found_while_others_end() {
+        let sessions = Arc::new(Sessions::new(8, IDLE_MAX));
+        let idle = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let id = idle.unwrap().id.clone();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (found_by, weak) = (id.clone(), Arc::downgrade(&sessions));
+        sessions.on_end(move |_| {
+            let (id, weak, tell) = (found_by.clone(), weak.clone(), tell.clone());
+            let looking = std::thread::spawn(move || weak.upgrade()?.get(&id));
+            // Longer than a look takes that waits for nobody.
+            let patience = std::time::Instant::now() + Duration::from_secs(10);
+            while !looking.is_finished() && std::time::Instant::now() < patience {
+                std::thread::yield_now();
+            }
+            tell.send(looking.is_finished()).unwrap();
+        });
+        tokio::time::advance(IDLE_MAX).await;
+        sessions.sweep();
+        assert!(told.recv().unwrap(), "who looks for a session waits");
+        assert!(sessions.get(&id).is_none());
     }
 
     #[tokio::test]

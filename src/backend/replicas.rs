@@ -40,8 +40,9 @@ mod report;
 
 /// Sessions whose subscriptions wait to be moved; those of more are not.
 const STRAYS_MAX: usize = 4096;
-/// Sessions that are remembered before those that ended are forgotten.
-const STAYS_KEPT: usize = 1024;
+/// After how many new sessions, as a part of those that are known, the living ones are counted anew: what
+/// a session costs does not grow with their number.
+const COUNTED_PART: usize = 64;
 
 /// The replicas of one server.
 #[derive(Debug)]
@@ -105,40 +106,71 @@ impl Route {
 }
 
 /// The replica that each session has been on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Stays {
     of: HashMap<String, (Weak<Session>, usize)>,
+    /// How many sessions are on each replica; those that have ended since they were last counted too.
+    counts: Vec<usize>,
+    /// Sessions that may still come to a replica until they are counted anew.
+    uncounted_max: usize,
     /// Those that have left a replica on which they are subscribed to resources, and which.
     strays: Vec<(Weak<Session>, usize)>,
 }
 
 impl Stays {
-    /// How many living sessions are on each of so many replicas.
-    fn living(&self, replicas: usize) -> Vec<usize> {
-        let mut living = vec![0; replicas];
-        for (_, at) in self.of.values().filter(|(session, _)| is_living(session)) {
-            living[*at] += 1;
+    fn new(replicas: usize) -> Self {
+        Self {
+            of: HashMap::new(),
+            counts: vec![0; replicas],
+            uncounted_max: 0,
+            strays: Vec::new(),
         }
-        living
+    }
+
+    /// How many sessions are on each replica.
+    fn counts(&mut self) -> Vec<usize> {
+        if self.uncounted_max == 0 {
+            self.count();
+        }
+        self.counts.clone()
+    }
+
+    /// Counts the living sessions, and forgets the others.
+    fn count(&mut self) {
+        self.of.retain(|_, (session, _)| is_living(session));
+        self.counts.fill(0);
+        for (_, at) in self.of.values() {
+            self.counts[*at] += 1;
+        }
+        self.uncounted_max = self.of.len() / COUNTED_PART;
     }
 
     fn note(&mut self, session: &Arc<Session>, replica: usize) {
-        if self.of.len() >= STAYS_KEPT && !self.of.contains_key(&session.id) {
-            self.of.retain(|_, (session, _)| is_living(session));
-        }
         let stay = (Arc::downgrade(session), replica);
-        let left = self.of.insert(session.id.clone(), stay);
-        let left = left.map(|(_, at)| at).filter(|at| *at != replica);
-        if let Some(left) = left.filter(|_| !session.subscriptions().is_empty()) {
-            if self.strays.len() == STRAYS_MAX {
-                tracing::warn!(
-                    session = session.mark,
-                    "its subscriptions stay where they were"
-                );
-                return;
-            }
-            self.strays.push((Arc::downgrade(session), left));
+        let before = self.of.insert(session.id.clone(), stay).map(|(_, at)| at);
+        if before == Some(replica) {
+            return;
         }
+        if let Some(left) = self.uncounted_max.checked_sub(1) {
+            self.uncounted_max = left;
+            self.counts[replica] += 1;
+            if let Some(before) = before {
+                self.counts[before] = self.counts[before].saturating_sub(1);
+            }
+        } else {
+            self.count();
+        }
+        let Some(left) = before.filter(|_| !session.subscriptions().is_empty()) else {
+            return;
+        };
+        if self.strays.len() == STRAYS_MAX {
+            tracing::warn!(
+                session = session.mark,
+                "its subscriptions stay where they were"
+            );
+            return;
+        }
+        self.strays.push((Arc::downgrade(session), left));
     }
 }
 
@@ -294,22 +326,25 @@ impl Replicas {
         let mut all: Vec<_> = server.replicas.iter().collect();
         // Stable: within a locality the order is that of the config.
         all.sort_by_key(|replica| !replica.is_near);
-        let all = all.into_iter().map(|replica| {
-            let alone = alone(server, &replica.transport);
-            Replica {
-                name: replica.name.clone(),
-                locality: replica.locality.clone(),
-                backend: Arc::new(make(&replica.name, &alone)),
-                is_near: replica.is_near,
-                address: replica.transport.to_address(),
-                outlier: Mutex::default(),
-            }
-        });
+        let all: Vec<_> = all
+            .into_iter()
+            .map(|replica| {
+                let alone = alone(server, &replica.transport);
+                Replica {
+                    name: replica.name.clone(),
+                    locality: replica.locality.clone(),
+                    backend: Arc::new(make(&replica.name, &alone)),
+                    is_near: replica.is_near,
+                    address: replica.transport.to_address(),
+                    outlier: Mutex::default(),
+                }
+            })
+            .collect();
         Some(Self {
-            all: all.collect(),
+            stays: Mutex::new(Stays::new(all.len())),
+            all,
             balance: server.balance,
             routes: server.route.iter().filter_map(Route::new).collect(),
-            stays: Mutex::default(),
             begun: Mutex::default(),
             turn: AtomicUsize::new(0),
             moved: Notify::new(),
@@ -381,7 +416,7 @@ impl Replicas {
         // Once for each session, not for each call.
         let sessions = match seeker {
             Seeker::Call | Seeker::Settled => vec![0; count],
-            Seeker::Session => lock(&self.stays).living(count),
+            Seeker::Session => lock(&self.stays).counts(),
         };
         let turn = match seeker {
             Seeker::Call | Seeker::Session => self.turn.fetch_add(1, Ordering::Relaxed),
@@ -552,6 +587,7 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{auth::Agent, names::Scope, session::state::Kind};
 
     #[test]
     fn a_caller_hears_of_the_earliest_retry() {
@@ -569,5 +605,39 @@ mod tests {
         check(&open(5), &unlisted, &open(4));
         check(&open(5), &open(9), &open(4));
         check(&open(9), &open(5), &open(5));
+    }
+
+    /// The living are counted, however many come; those that ended are forgotten sooner or later.
+    #[test]
+    fn sessions_are_counted_where_they_are() {
+        let session = || {
+            Arc::new(Session::new(
+                Kind::Streamable,
+                Arc::new(Agent::anonymous()),
+                Scope::All,
+            ))
+        };
+        let mut stays = Stays::new(2);
+        let mut all = Vec::new();
+        for _ in 0..10 * COUNTED_PART {
+            let session = session();
+            stays.note(&session, 0);
+            all.push(session);
+        }
+        stays.note(&all[0], 1);
+        stays.note(&all[0], 1);
+        assert_eq!(stays.counts(), [10 * COUNTED_PART - 1, 1]);
+        all.truncate(COUNTED_PART / 2);
+        for _ in 0..10 {
+            let session = session();
+            stays.note(&session, 1);
+            all.push(session);
+        }
+        assert_eq!(
+            stays.counts(),
+            [COUNTED_PART / 2 - 1, 11],
+            "few are counted each time"
+        );
+        assert_eq!(stays.of.len(), all.len());
     }
 }

@@ -36,6 +36,8 @@ const AGENT_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug)]
 pub struct Sessions {
     by_id: DashMap<String, Arc<Session>, RandomState>,
+    /// How many of them each agent has, and which of those may make room.
+    by_agent: DashMap<AgentId, OfAgent, RandomState>,
     /// Those that have ended with subscriptions.
     left: Mutex<Vec<Arc<Session>>>,
     leaves: Notify,
@@ -46,6 +48,32 @@ pub struct Sessions {
     closed: AtomicBool,
     farewell: Farewell,
     changes: Arc<Changes>,
+}
+
+/// The sessions of one agent.
+#[derive(Debug, Default)]
+struct OfAgent {
+    open: usize,
+    /// Those that had no running call when all were last looked at, the one that goes first last: an
+    /// agent at its limit has not all of its sessions looked at for each that it opens.
+    idle: Vec<(LastUse, String)>,
+}
+
+/// When a session goes: those that somebody listens to after all others.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct LastUse {
+    has_reader: bool,
+    used_ms: u64,
+}
+
+impl LastUse {
+    /// That of `session`, unless it has a call running.
+    fn of(session: &Session) -> Option<Self> {
+        (session.in_flight() == 0).then(|| Self {
+            has_reader: session.streams.has_reader(),
+            used_ms: session.used_ms.load(Ordering::Relaxed),
+        })
+    }
 }
 
 /// What is done when a session ends.
@@ -82,6 +110,7 @@ impl Sessions {
         Self {
             idle_max_ms: AtomicU64::new(millis(idle_max)),
             by_id: DashMap::default(),
+            by_agent: DashMap::default(),
             left: Mutex::default(),
             leaves: Notify::new(),
             per_agent_max: AtomicUsize::new(per_agent_max),
@@ -165,10 +194,11 @@ impl Sessions {
     /// Registers a session that was opened elsewhere, such as that of the process on stdin. After
     /// [`Sessions::close_all`] it ends at once.
     pub fn adopt(&self, session: &Arc<Session>) {
+        self.by_agent.entry(session.agent.id).or_default().open += 1;
         self.by_id.insert(session.id.clone(), Arc::clone(session));
         // Whoever closes all says so before looking: one of both sees the other.
-        if self.are_closed() {
-            self.by_id.remove(&session.id);
+        if self.are_closed() && self.by_id.remove(&session.id).is_some() {
+            self.count_out(session);
             session.end();
         }
     }
@@ -200,8 +230,19 @@ impl Sessions {
             self.note_end(&session);
         }
         if let Some((_, session)) = self.by_id.remove(id) {
+            self.count_out(&session);
             self.part_with(&session);
         }
+    }
+
+    /// Takes a session that is no longer found from what its agent has.
+    fn count_out(&self, session: &Session) {
+        let id = session.agent.id;
+        if let Some(mut of_agent) = self.by_agent.get_mut(&id) {
+            of_agent.open = of_agent.open.saturating_sub(1);
+        }
+        self.by_agent
+            .remove_if(&id, |_, of_agent| of_agent.open == 0);
     }
 
     /// To be called before a session can no longer be found, so that nobody finds it elsewhere.
@@ -259,6 +300,7 @@ impl Sessions {
         });
         // A farewell is written down, which nobody who looks for a session should wait for.
         for session in ended {
+            self.count_out(&session);
             self.say_farewell(&session);
         }
     }
@@ -291,6 +333,7 @@ impl Sessions {
         });
         // What follows is recorded, which nobody who looks for a session should wait for.
         for session in ended {
+            self.count_out(&session);
             self.part_with(&session);
         }
         self.trim_agents(AGENT_BYTES_MAX);
@@ -353,38 +396,39 @@ impl Sessions {
     }
 
     fn make_room(&self, agent: &Agent) -> Result<(), Unopened> {
-        let per_agent_max = self.per_agent_max.load(Ordering::Relaxed);
-        if self.by_id.len() < per_agent_max {
-            return Ok(());
-        }
-        let mut held: usize = 0;
-        let mut idle: Vec<((bool, u64), String)> = Vec::new();
-        for entry in &self.by_id {
-            if entry.agent.id != agent.id {
-                continue;
-            }
-            held += 1;
-            if entry.in_flight() == 0 {
-                // Those that somebody listens to go last.
-                let used = (
-                    entry.streams.has_reader(),
-                    entry.used_ms.load(Ordering::Relaxed),
-                );
-                idle.push((used, entry.id.clone()));
-            }
-        }
-        idle.sort_unstable();
+        let limit = self.per_agent_max();
+        let held = self.by_agent.get(&agent.id).map_or(0, |it| it.open);
         // More than one goes where the limit has become smaller.
-        let too_many = (held + 1).saturating_sub(per_agent_max);
-        for (_, id) in idle.iter().take(too_many) {
-            self.close(id);
-        }
-        if idle.len() < too_many {
-            return Err(Unopened::Full {
-                limit: per_agent_max,
-            });
+        for _ in limit..=held {
+            let id = self.next_to_go(agent).ok_or(Unopened::Full { limit })?;
+            self.close(&id);
         }
         Ok(())
+    }
+
+    /// The session of `agent` that goes first of those without a running call.
+    fn next_to_go(&self, agent: &Agent) -> Option<String> {
+        let take = || {
+            let mut of_agent = self.by_agent.get_mut(&agent.id)?;
+            while let Some((last_use, id)) = of_agent.idle.pop() {
+                let session = self.get(&id);
+                if session.and_then(|it| LastUse::of(&it)) == Some(last_use) {
+                    return Some(id);
+                }
+            }
+            None
+        };
+        take().or_else(|| {
+            let mut idle: Vec<_> = self
+                .by_id
+                .iter()
+                .filter(|session| session.agent.id == agent.id)
+                .filter_map(|session| Some((LastUse::of(&session)?, session.id.clone())))
+                .collect();
+            idle.sort_unstable_by(|a, b| b.cmp(a));
+            self.by_agent.get_mut(&agent.id)?.idle = idle;
+            take()
+        })
     }
 }
 
@@ -433,6 +477,36 @@ mod tests {
             !first.ended.is_cancelled(),
             "back under the limit nothing ends"
         );
+    }
+
+    /// Not all sessions are looked at for each that opens; one that was used since goes later, and the count
+    /// follows those that end.
+    #[test]
+    fn an_agent_at_its_limit_opens_sessions_cheaply() {
+        const MAX: u64 = 100;
+        let sessions = Sessions::new(100, IDLE_MAX);
+        let open = |used: u64| {
+            let opened = sessions.open(Kind::Streamable, agent(), Scope::All);
+            let session = opened.unwrap();
+            session.used_ms.store(used, Ordering::Relaxed);
+            session
+        };
+        let looked_at = || sessions.by_agent.get(&agent().id).unwrap().idle.len();
+        let first: Vec<_> = (0..MAX).map(&open).collect();
+        assert_eq!(looked_at(), 0, "at the limit");
+        open(MAX);
+        assert!(first[0].ended.is_cancelled());
+        assert_eq!(looked_at(), 99, "all at once");
+        first[1].used_ms.store(2 * MAX, Ordering::Relaxed);
+        open(MAX + 1);
+        assert!(!first[1].ended.is_cancelled() && first[2].ended.is_cancelled());
+        assert_eq!(looked_at(), 97, "no more than were passed by");
+        sessions.close(&first[3].id);
+        open(MAX + 2);
+        assert_eq!(looked_at(), 97, "back under the limit");
+        assert_eq!(sessions.len(), 100);
+        sessions.close_all();
+        assert!(sessions.by_agent.is_empty());
     }
 
     #[test]

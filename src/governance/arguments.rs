@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-use pointer::{Decoded, Place, Pointer};
+use pointer::{Decoded, Place, Pointer, sole_element};
 use readings::Readings;
 use types::Types;
 
@@ -252,10 +252,15 @@ impl Check {
     /// Whether the condition holds of the value `json`, or of anything that a server may take it for.
     fn may_hold(&self, json: &[u8], types: Types) -> bool {
         let readings = Readings::lax(json, types);
+        let is_of_structures = || self.tests.iter().any(Test::is_of_structures);
         self.tests.iter().all(|test| test.holds(&readings))
+            || sole_element(json).is_some_and(|element| self.may_hold(element, types))
             || match Decoded::of(json) {
                 Decoded::Json(inner) => self.may_hold(inner.as_bytes(), types),
-                Decoded::Broken | Decoded::Plain => false,
+                Decoded::TooDeep => true,
+                // Some read what is not quite JSON.
+                Decoded::Broken => is_of_structures(),
+                Decoded::Plain => false,
             }
     }
 
@@ -269,6 +274,7 @@ impl Check {
             && (is_all
                 || match Decoded::of(json) {
                     Decoded::Json(inner) => self.must_hold(inner.as_bytes(), types),
+                    Decoded::TooDeep => false,
                     Decoded::Broken | Decoded::Plain => true,
                 })
     }

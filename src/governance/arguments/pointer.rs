@@ -15,7 +15,7 @@ use crate::mcp::{
 /// How often one rule may go through the bytes of a call, and bytes on top of that; what leads further
 /// cannot be judged. Only lists in lists under several `*` lead as far.
 const WALKS_MAX: usize = 16;
-const WALKED_BYTES: usize = 1 << 25;
+const WALKED_BYTES: usize = 1 << 22;
 /// Nesting of JSON that stands in a text; what is deeper cannot be judged.
 const DEPTH_MAX: usize = 128;
 
@@ -167,7 +167,7 @@ impl Walk<'_> {
         let found = match (json.first(), token) {
             (Some(b'{' | b'['), Token::Each) => self.each(json, path),
             (Some(b'{'), Token::Name(name)) => self.member(json, name, rest),
-            (Some(b'['), Token::Name(name)) => return self.element(json, name, rest),
+            (Some(b'['), Token::Name(name)) => return self.element(json, name, path),
             (Some(b'"'), _) => self.in_text(json, path) || (self.test)(Place::Missing),
             _ => (self.test)(Place::Missing),
         };
@@ -198,11 +198,12 @@ impl Walk<'_> {
         }
         match Decoded::of(json) {
             Decoded::Json(inner) => self.in_list(inner.as_bytes(), path),
+            Decoded::TooDeep => (self.test)(Place::Unclear),
             Decoded::Broken | Decoded::Plain => false,
         }
     }
 
-    /// Everything in an array or object, however deep, looked at once.
+    /// Everything in an array or object, however deep.
     fn below(&mut self, json: &[u8]) -> bool {
         if is_doubled_within(json) {
             return (self.test)(Place::Unclear);
@@ -224,6 +225,11 @@ impl Walk<'_> {
                 },
             };
             let value = &json[span];
+            // Each test reads all of the value, which is part of those around it.
+            let Some(left) = self.left.checked_sub(value.len()) else {
+                return (self.test)(Place::Unclear);
+            };
+            self.left = left;
             let is_found = (self.test)(Place::Value(value));
             if is_found || value.first() == Some(&b'"') && self.below_text(value) {
                 return true;
@@ -238,6 +244,7 @@ impl Walk<'_> {
                 self.below_text(inner.as_bytes())
             }
             Decoded::Json(inner) => self.below(inner.as_bytes()),
+            Decoded::TooDeep => (self.test)(Place::Unclear),
             Decoded::Broken | Decoded::Plain => false,
         }
     }
@@ -254,16 +261,20 @@ impl Walk<'_> {
         alike > 1 && (self.test)(Place::Unclear) || !is_exact && (self.test)(Place::Missing)
     }
 
-    fn element(&mut self, json: &[u8], name: &Name, rest: &[Token]) -> bool {
+    fn element(&mut self, json: &[u8], name: &Name, path: &[Token]) -> bool {
+        let rest = &path[1..];
         if let Some(index) = name.index {
             return match json::elements(json, 0).nth(index) {
                 Some(span) => self.any(&json[span], rest),
                 None => (self.test)(Place::Missing),
             };
         }
-        // Some take the elements of an array for the members of an object, in the order of these.
+        // Some take the elements of an array for the members of an object, in the order of these, or the
+        // only element for the array.
         let mut elements = json::elements(json, 0);
-        self.is_lax && elements.any(|span| self.any(&json[span], rest))
+        self.is_lax
+            && (elements.any(|span| self.any(&json[span], rest))
+                || sole_element(json).is_some_and(|element| self.any(element, path)))
             || (self.test)(Place::Missing)
     }
 
@@ -273,16 +284,27 @@ impl Walk<'_> {
         }
         match Decoded::of(json) {
             Decoded::Json(inner) => self.any(inner.as_bytes(), path),
-            Decoded::Broken => (self.test)(Place::Unclear),
+            Decoded::Broken | Decoded::TooDeep => (self.test)(Place::Unclear),
             Decoded::Plain => false,
         }
     }
+}
+
+/// The element of an array that has no other.
+pub(super) fn sole_element(json: &[u8]) -> Option<&[u8]> {
+    let mut elements = json::elements(json, 0);
+    let first = elements.next().filter(|_| json.first() == Some(&b'['));
+    first
+        .filter(|_| elements.next().is_none())
+        .map(|span| &json[span])
 }
 
 /// What a string of JSON holds.
 pub(super) enum Decoded {
     /// JSON, which a server may read.
     Json(Raw),
+    /// JSON, nested deeper than can be judged.
+    TooDeep,
     /// What begins as an array or object and cannot be read, or what is no text.
     Broken,
     /// Something else.
@@ -307,7 +329,7 @@ impl Decoded {
         let parsed = Raw::parse(text.to_owned()).or_else(|_| Raw::parse(without_nan(text)));
         match parsed {
             Ok(inner) if !json::is_deeper(inner.as_bytes(), DEPTH_MAX) => Self::Json(inner),
-            Ok(_) => Self::Broken,
+            Ok(_) => Self::TooDeep,
             Err(_) if is_list => Self::Broken,
             Err(_) => Self::Plain,
         }

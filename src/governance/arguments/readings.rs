@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     Test,
     number::{Decimal, Number, trimmed},
-    pointer::{Decoded, Name},
+    pointer::{Decoded, Name, sole_element},
     types::Types,
 };
 use crate::mcp::json;
@@ -187,12 +187,24 @@ impl<'a> Readings<'a> {
         Readings::lax(json, Types::ANY).is(value)
             || match Decoded::of(json) {
                 Decoded::Json(inner) => self.is_part(inner.as_bytes(), value),
-                Decoded::Broken | Decoded::Plain => false,
+                Decoded::TooDeep => true,
+                Decoded::Broken => is_structure(value),
+                Decoded::Plain => false,
             }
+            || sole_element(json).is_some_and(|element| self.is_part(element, value))
     }
 }
 
+fn is_structure(value: &Value) -> bool {
+    value.is_object() || value.is_array()
+}
+
 impl Test {
+    /// Whether it compares with an array or object.
+    pub(super) fn is_of_structures(&self) -> bool {
+        matches!(self, Self::OneOf(values) if values.iter().any(is_structure))
+    }
+
     /// Whether it holds of one of `readings`.
     pub(super) fn holds(&self, readings: &Readings<'_>) -> bool {
         match self {

@@ -280,6 +280,9 @@ fn what_stands_where_a_server_finds_it_is_found() {
         r#"{"a":"[\"y\",\"x\"]"}"#,
         r#"{"a":"{\"b\":\"y\",\"b\":\"y\"}"}"#,
         r#"{"a":"{\"b\":'x'}"}"#,
+        r#"{"a":[{"b":"x"}]}"#,
+        r#"{"a":[[{"b":["x"]}]]}"#,
+        r#"{"a":{"b":["x"]}}"#,
     ] {
         check("/a/b", arguments, true);
     }
@@ -287,6 +290,8 @@ fn what_stands_where_a_server_finds_it_is_found() {
         r#"{"a":"x"}"#,
         r#"{"a":"{\"b\":\"y\"}"}"#,
         r#"{"a":{"B":"y"}}"#,
+        r#"{"a":[{"b":"x"},{"b":"y"}]}"#,
+        r#"{"a":{"b":["x","x"]}}"#,
     ] {
         check("/a/b", arguments, false);
     }
@@ -360,14 +365,13 @@ fn what_leads_too_far_is_refused() {
     let lists = |depth| "[".repeat(depth) + &"]".repeat(depth);
     assert!(!refuses("/a/*", json!({"a": lists(100)})));
     assert!(refuses("/a/*", json!({"a": lists(1_000_000)})));
-    let deep = format!(
-        "{}{}{}",
-        "[".repeat(100),
-        "1,".repeat(50_000) + "1",
-        "]".repeat(100)
-    );
-    assert!(refuses("/*/*/*/*/*/k", json!({"a": deep})));
-    assert!(!refuses("/a/*", json!({"a": deep})));
+    let around = |depth: usize| {
+        let numbers = "1,".repeat(50_000) + "1";
+        format!("{}{numbers}{}", "[".repeat(depth), "]".repeat(depth))
+    };
+    assert!(refuses("/*/*/*/*/*/k", json!({"a": around(100)})));
+    assert!(refuses("/a/*", json!({"a": around(100)})));
+    assert!(!refuses("/a/*", json!({"a": around(10)})));
 }
 
 #[test]
@@ -599,4 +603,32 @@ fn item(tool: &str) -> Item<'_> {
         server: &BANK,
         original: tool,
     }
+}
+
+/// A rule about an object refuses text that some read as one, though it is not quite JSON or too deep.
+#[test]
+fn text_that_may_be_an_object_counts_as_one() {
+    let check = |condition: Value, text: &str, expect: bool| {
+        let params = json!({"arguments": {"f": text}}).to_string();
+        let found = refuses(&[rule("/f", "refuse", condition)], &params);
+        assert_eq!(found, expect, "{text}");
+    };
+    let admin = || json!({"equals": {"admin": true}});
+    let deep = format!(
+        r#"{{"admin":true,"junk":{}{}}}"#,
+        "[".repeat(140),
+        "]".repeat(140)
+    );
+    for text in [
+        r#"{"admin":true}"#,
+        r#"{"admin":true,}"#,
+        "{'admin': true}",
+        &deep,
+    ] {
+        check(admin(), text, true);
+    }
+    check(admin(), r#"{"admin":false}"#, false);
+    check(admin(), "admin", false);
+    check(json!({"equals": "x"}), "{'admin': true}", false);
+    check(json!({"equals": "x"}), &deep, true);
 }

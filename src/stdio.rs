@@ -256,7 +256,10 @@ impl Edge {
         self.start(request, client, wants)
     }
 
-    fn call_modern(&self, request: Request) -> Result<Started, RpcError> {
+    fn call_modern(&self, mut request: Request) -> Result<Started, RpcError> {
+        if request.method == Method::Listen {
+            request = request.detached();
+        }
         let envelope = modern::check(&request, None).map_err(|refusal| refusal.error)?;
         let (client, wants) = envelope.into_client(Arc::clone(&self.agent));
         self.start(request, client, wants)

@@ -179,7 +179,10 @@ impl Post<'_> {
         }
     }
 
-    fn modern(&self, request: Request) -> Result<Asked, Response<Body>> {
+    fn modern(&self, mut request: Request) -> Result<Asked, Response<Body>> {
+        if request.method == Method::Listen {
+            request = request.detached();
+        }
         let envelope = match modern::check(&request, Some(self.headers)) {
             Ok(envelope) => envelope,
             Err(Refusal { status, error }) => {

@@ -47,6 +47,18 @@ pub struct Request {
     pub params: Option<Params>,
 }
 
+impl Request {
+    /// The same in memory of its own: a request that lasts does not keep all of the body that it came in.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self {
+            id: Id(self.id.0.detached()),
+            method: self.method.clone(),
+            params: self.params.as_ref().map(|params| params.detached().into()),
+        }
+    }
+}
+
 /// A notification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {

@@ -17,6 +17,9 @@ use crate::{
     },
 };
 
+/// Bytes of the id and the params of a `subscriptions/listen`: both are kept as long as the stream is open.
+pub const LISTEN_BYTES_MAX: usize = 256 << 10;
+
 /// What a modern request says about its client.
 #[derive(Clone, Debug)]
 pub struct Envelope {
@@ -108,6 +111,13 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
                 format!("{} has no method `{}`", revision, request.method),
             ),
         });
+    }
+    let bytes = request.id.raw().as_bytes().len() + params.as_bytes().len();
+    if request.method == Method::Listen && bytes > LISTEN_BYTES_MAX {
+        let message = format!(
+            "`subscriptions/listen` has {bytes} bytes of id and params; at most {LISTEN_BYTES_MAX} are kept"
+        );
+        return Err(Refusal::bad(error::INVALID_PARAMS, message));
     }
     let capabilities = slice(&found.client_capabilities)
         .filter(Raw::is_object)

@@ -14,7 +14,10 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 use tokio_util::task::AbortOnDropHandle;
-use tollbridge::status::{Detail, Insight};
+use tollbridge::{
+    session::modern::LISTEN_BYTES_MAX,
+    status::{Detail, Insight},
+};
 
 use crate::support::{
     Auto, Backend, Era, Gateway, TestGateway, Transport,
@@ -267,5 +270,51 @@ async fn unread_answers_turn_new_calls_away() {
         }
     };
     soon("there is room", served).await;
+    gateway.stop().await;
+}
+
+/// A listen stream keeps what it was opened with, and not the body around it.
+#[tokio::test]
+async fn listen_streams_do_not_keep_their_bodies() {
+    let (gateway, _backend) = gateway("limits.bytes_in_flight = \"16MiB\"").await;
+    let listen = async |members: &str, junk: &str| {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","junk":"{junk}","params":{{"notifications":{{"toolsListChanged":true{members}}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"t","version":"1"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
+        );
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
+             mcp-method: subscriptions/listen\r\ncontent-length: {}\r\n\r\n",
+            gateway.addr(),
+            body.len()
+        );
+        let mut stream = TcpStream::connect(gateway.addr()).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.write_all(body.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        let read = stream.read_exact(&mut status);
+        soon("the answer begins", read).await.unwrap();
+        (stream, String::from_utf8(status.to_vec()).unwrap())
+    };
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let (stream, status) = listen("", &"x".repeat(3 << 20)).await;
+        assert_eq!(status, "HTTP/1.1 200");
+        open.push(stream);
+    }
+    let given_back = async {
+        while in_flight(&gateway) > 0 {
+            sleep(PAUSE).await;
+        }
+    };
+    soon("the bodies are given back", given_back).await;
+    for (bytes, expect) in [
+        (LISTEN_BYTES_MAX - 500, "HTTP/1.1 200"),
+        (LISTEN_BYTES_MAX, "HTTP/1.1 400"),
+    ] {
+        let members = format!(r#","k":"{}""#, "x".repeat(bytes));
+        let (_stream, status) = listen(&members, "").await;
+        assert_eq!(status, expect, "{bytes}");
+    }
     gateway.stop().await;
 }

@@ -200,7 +200,7 @@ impl Keeper {
             self.note(row.subject(), &row.to_string());
         }
         if more > 0 {
-            let detail = format!("{more} more rows of agents and keys count for nothing");
+            let detail = format!("{more} more agent and key rows are ignored");
             tracing::error!("{detail}: `agents list` and `keys list` show them");
             self.note(FILE_NAME, &detail);
         }

@@ -122,10 +122,9 @@ impl One {
     }
 
     async fn remove(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let (id, name) = match books.refused_agent(&self.name) {
-            Some(refused) => refused,
-            None => books.stored(&self.name).map(|it| (it.id, it.name))?,
-        };
+        let stored = books.stored(&self.name).map(|it| (it.id, it.name));
+        // A row that Tollbridge did not write is not taken for one that it did.
+        let (id, name) = stored.or_else(|why| books.refused_agent(&self.name).ok_or(why))?;
         let remove = async { books.store.agents.remove(id).await.map(drop) };
         let told = books.change(&[note(&name, "removed")], remove).await?;
         let code = if self.common.json {

@@ -1,13 +1,13 @@
-//! Rows of agents and keys that neither a gateway nor the command line wrote as they are.
+//! Rows of agents and keys that Tollbridge did not write.
 
 use std::fmt;
 
 /// Rows as they were read.
 #[derive(Clone, Debug)]
 pub struct Listed<T> {
-    /// Those that count.
+    /// Those that are used.
     pub rows: Vec<T>,
-    /// The others, which count for nothing.
+    /// The others, which are ignored.
     pub refused: Vec<RefusedRow>,
 }
 
@@ -20,7 +20,7 @@ impl<T> Default for Listed<T> {
     }
 }
 
-/// A row that counts for nothing.
+/// A row that is ignored.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct RefusedRow {
     /// What it would be.
@@ -49,10 +49,10 @@ pub enum RowKind {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 pub enum RowFault {
     /// Its MAC is that of something else.
-    #[error("its MAC does not fit: it was changed, or signed with another secret.key")]
+    #[error("its MAC is wrong: the row was edited, or `secret.key` was replaced")]
     Altered,
-    /// It is what it was before it was last changed.
-    #[error("it was put back to an earlier state")]
+    /// It is what it was before it was last changed, or removed.
+    #[error("an older version of the row was restored")]
     Outdated,
     /// It has no MAC.
     #[error("it has no MAC")]
@@ -90,9 +90,6 @@ impl fmt::Display for RefusedRow {
             RowKind::Agent => write!(f, "the agent `{name}` ({id}) of the store"),
             RowKind::Key => write!(f, "the key {id} (of {name}) of the store"),
         }?;
-        write!(
-            f,
-            " counts for nothing, since neither a gateway nor the command line wrote it so: {why}"
-        )
+        write!(f, " is ignored because Tollbridge did not write it: {why}")
     }
 }

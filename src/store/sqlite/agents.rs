@@ -11,7 +11,7 @@ use super::{
 use crate::{
     clock,
     names::{AgentId, ProfileName},
-    store::{Agents, Listed, RefusedRow, RowKind, StoreError, StoredAgent},
+    store::{Agents, Listed, RefusedRow, RowFault, RowKind, StoreError, StoredAgent},
 };
 
 /// A row. Texts are bytes, since whoever forges one need not write UTF-8.
@@ -54,6 +54,11 @@ impl Signed for Row {
             self.terms.as_slice().into(),
             self.created_ms.into(),
         ]
+    }
+
+    fn refused(&self, why: RowFault) -> RefusedRow {
+        let id = AgentId(to_uuid(&self.id)).to_string();
+        RefusedRow::new(RowKind::Agent, id.as_bytes(), &self.name, why)
     }
 }
 
@@ -124,21 +129,12 @@ impl Agents for Sqlite {
 
     fn agents(&self) -> BoxFuture<'_, Result<Listed<StoredAgent>, StoreError>> {
         Box::pin(async move {
-            let read = sqlx::query_as::<_, Row>("SELECT * FROM agents ORDER BY name");
-            let rows = read.fetch_all(&self.reader).await;
-            let rows = rows.map_err(|error| self.failed("reading agents", error))?;
-            let mut listed = Listed::default();
-            for row in rows {
-                match self.signer.check(&row) {
-                    Ok(()) => listed.rows.push(self.agent_of(row)?),
-                    Err(why) => {
-                        let id = AgentId(to_uuid(&row.id)).to_string();
-                        let row = RefusedRow::new(RowKind::Agent, id.as_bytes(), &row.name, why);
-                        listed.refused.push(row);
-                    }
-                }
-            }
-            Ok(listed)
+            let read = async {
+                let rows = sqlx::query_as::<_, Row>("SELECT * FROM agents ORDER BY name");
+                let rows = rows.fetch_all(&self.reader).await;
+                rows.map_err(|error| self.failed("reading agents", error))
+            };
+            self.signer.list(read, |row| self.agent_of(row)).await
         })
     }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     clock,
     names::AgentId,
-    store::{KeyHash, KeyId, Keys, Listed, RefusedRow, RowKind, StoreError, StoredKey},
+    store::{KeyHash, KeyId, Keys, Listed, RefusedRow, RowFault, RowKind, StoreError, StoredKey},
 };
 
 /// A row. Texts are bytes, since whoever forges one need not write UTF-8.
@@ -56,6 +56,11 @@ impl Signed for Row {
             self.revoked_ms.into(),
         ]
     }
+
+    fn refused(&self, why: RowFault) -> RefusedRow {
+        let agent = AgentId(to_uuid(&self.agent)).to_string();
+        RefusedRow::new(RowKind::Key, &self.id, agent.as_bytes(), why)
+    }
 }
 
 impl Keys for Sqlite {
@@ -96,21 +101,12 @@ impl Keys for Sqlite {
 
     fn keys(&self) -> BoxFuture<'_, Result<Listed<StoredKey>, StoreError>> {
         Box::pin(async move {
-            let read = sqlx::query_as::<_, Row>("SELECT * FROM keys ORDER BY created_ms, id");
-            let rows = read.fetch_all(&self.reader).await;
-            let rows = rows.map_err(|error| self.failed("reading keys", error))?;
-            let mut listed = Listed::default();
-            for row in rows {
-                match self.signer.check(&row) {
-                    Ok(()) => listed.rows.push(self.key_of(&row)?),
-                    Err(why) => {
-                        let agent = AgentId(to_uuid(&row.agent)).to_string();
-                        let row = RefusedRow::new(RowKind::Key, &row.id, agent.as_bytes(), why);
-                        listed.refused.push(row);
-                    }
-                }
-            }
-            Ok(listed)
+            let read = async {
+                let rows = sqlx::query_as::<_, Row>("SELECT * FROM keys ORDER BY created_ms, id");
+                let rows = rows.fetch_all(&self.reader).await;
+                rows.map_err(|error| self.failed("reading keys", error))
+            };
+            self.signer.list(read, |row| self.key_of(&row)).await
         })
     }
 
@@ -181,7 +177,10 @@ impl Sqlite {
         let hash = <[u8; 32]>::try_from(row.hash.as_slice());
         Ok(StoredKey {
             hash: KeyHash(hash.map_err(|_| {
-                self.undecodable(format!("the hash of the key {id}"), "it has not 32 bytes")
+                self.undecodable(
+                    format!("the hash of the key {id}"),
+                    "it is not 32 bytes long",
+                )
             })?),
             agent: AgentId(to_uuid(&row.agent)),
             prefix: text(&row.prefix),

@@ -1,12 +1,16 @@
 //! What shows that a gateway or the command line wrote a row: an HMAC under a key that is in a file of
 //! its own. Who can only write to the database makes no agent and no key, nor changes one.
 
-use std::{collections::HashMap, sync::Mutex};
+use std::collections::{HashMap, HashSet};
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
+use tokio::sync::Mutex;
 
-use crate::{key_file::FileKey, lock::lock, store::RowFault};
+use crate::{
+    key_file::FileKey,
+    store::{Listed, RefusedRow, RowFault, StoreError},
+};
 
 /// The MAC of a row.
 pub(super) type RowMac = [u8; 32];
@@ -56,6 +60,9 @@ pub(super) trait Signed {
 
     /// All that the MAC covers besides id and time, in an order that never changes.
     fn values(&self) -> Vec<Value<'_>>;
+
+    /// The row as it is reported when it is refused.
+    fn refused(&self, why: RowFault) -> RefusedRow;
 }
 
 /// Makes and checks MACs of rows.
@@ -63,8 +70,16 @@ pub(super) trait Signed {
 pub(super) struct Signer {
     key: FileKey,
     rows: Hmac<Sha256>,
-    /// When each row that was seen was last changed: an earlier state of it has a MAC too.
-    latest: Mutex<HashMap<(&'static str, Vec<u8>), i64>>,
+    /// The rows of each table that were ever listed: an earlier state of one, or one that was removed, has a
+    /// MAC too.
+    seen: Mutex<HashMap<&'static str, HashMap<Vec<u8>, Seen>>>,
+}
+
+/// The last state of a row that was listed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    changed_ms: i64,
+    is_removed: bool,
 }
 
 impl Signer {
@@ -76,7 +91,7 @@ impl Signer {
         Self {
             key,
             rows,
-            latest: Mutex::default(),
+            seen: Mutex::default(),
         }
     }
 
@@ -89,17 +104,46 @@ impl Signer {
         self.hmac(row).finalize().into_bytes().into()
     }
 
+    /// The rows of a table, all of which `read` reads, as `stored` understands them. Those without their MAC,
+    /// or in an earlier state than was seen, are refused; one that was removed is such, unless it was written
+    /// anew since.
+    pub(super) async fn list<R: Signed, T>(
+        &self,
+        read: impl Future<Output = Result<Vec<R>, StoreError>>,
+        stored: impl Fn(R) -> Result<T, StoreError>,
+    ) -> Result<Listed<T>, StoreError> {
+        // Held from before the reading, so that an older list is never looked at after a newer one.
+        let mut tables = self.seen.lock().await;
+        let seen = tables.entry(R::TABLE).or_default();
+        let rows = read.await?;
+        let there: HashSet<&[u8]> = rows.iter().map(Signed::id).collect();
+        for (id, row) in &mut *seen {
+            row.is_removed |= !there.contains(id.as_slice());
+        }
+        let mut listed = Listed::default();
+        for row in rows {
+            match self.check(&row, seen) {
+                Ok(()) => listed.rows.push(stored(row)?),
+                Err(why) => listed.refused.push(row.refused(why)),
+            }
+        }
+        Ok(listed)
+    }
+
     /// Whether `row` has its MAC, and is the latest state of it that was seen.
-    pub(super) fn check<R: Signed>(&self, row: &R) -> Result<(), RowFault> {
+    fn check<R: Signed>(&self, row: &R, seen: &mut HashMap<Vec<u8>, Seen>) -> Result<(), RowFault> {
         let mac = row.mac().ok_or(RowFault::Unsigned)?;
         let verified = self.hmac(row).verify_slice(mac);
         verified.map_err(|_| RowFault::Altered)?;
-        let mut latest = lock(&self.latest);
-        let known = latest.entry((R::TABLE, row.id().to_vec())).or_default();
-        if row.changed_ms() < *known {
+        let changed_ms = row.changed_ms();
+        let last = seen.entry(row.id().to_vec()).or_default();
+        if changed_ms < last.changed_ms || last.is_removed && changed_ms == last.changed_ms {
             return Err(RowFault::Outdated);
         }
-        *known = row.changed_ms();
+        *last = Seen {
+            changed_ms,
+            is_removed: false,
+        };
         Ok(())
     }
 

@@ -241,6 +241,34 @@ async fn an_earlier_state_of_a_row_is_refused() {
     assert_eq!(store.keys().await.unwrap().rows.len(), 1);
 }
 
+/// The same where the row was removed; one that is made anew counts.
+#[tokio::test]
+async fn a_removed_row_that_was_restored_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(parent.path()).await.unwrap();
+    let (agent, _) = written(&store).await;
+    let run = async |sql: &'static str| {
+        sqlx::raw_sql(sql).execute(&store.durable).await.unwrap();
+    };
+    let counts = async || {
+        let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());
+        (agents.rows.len(), keys.rows.len())
+    };
+    assert_eq!(counts().await, (1, 1));
+    run("CREATE TABLE a AS SELECT * FROM agents; CREATE TABLE k AS SELECT * FROM keys").await;
+    assert!(store.remove(agent.id).await.unwrap());
+    assert_eq!(counts().await, (0, 0));
+    run("INSERT INTO agents SELECT * FROM a; INSERT INTO keys SELECT * FROM k").await;
+    for _ in 0..2 {
+        assert_eq!(counts().await, (0, 0));
+        let agents = store.agents().await.unwrap();
+        assert_eq!(agents.refused[0].why, RowFault::Outdated);
+    }
+    assert!(store.remove(agent.id).await.unwrap());
+    Agents::add(&store, &agent).await.unwrap();
+    assert_eq!(counts().await, (1, 0));
+}
+
 /// Takes the database back to the schema that had no MACs.
 async fn age(store: &Sqlite) {
     let sql = "ALTER TABLE agents DROP COLUMN mac; ALTER TABLE agents DROP COLUMN changed_ms; \

@@ -1,6 +1,6 @@
 //! The events of a server, as many and as large as they may be.
 //!
-//! What makes no event (comments, empty lines) keeps a stream alive, and costs as much to read as what does.
+//! What makes no message (comments, empty lines, other data) keeps a stream alive, and costs as much to read as what does.
 //! A server may send so much of it and no more: it would keep a worker busy until the deadline of the call,
 //! or for ever on a stream that has none.
 
@@ -23,6 +23,8 @@ const IDLE_BYTES_PER_SEC: usize = 16 << 10;
 pub(super) struct Events {
     reader: sse::Reader,
     room: Reservation,
+    /// Whether the stream is of one call, which fails alone where there is no memory for its answer.
+    is_of_call: bool,
     idle: Idle,
 }
 
@@ -58,8 +60,19 @@ impl Excess {
 }
 
 impl Events {
-    pub(super) fn new(settings: &Settings) -> Self {
+    /// Those of a stream of one call.
+    pub(super) fn of_call(settings: &Settings) -> Self {
         Self {
+            is_of_call: true,
+            ..Self::of_connection(settings)
+        }
+    }
+
+    /// Those of a stream that belongs to no call: its end would fail all of them, so that what comes is
+    /// counted as held, and not refused.
+    pub(super) fn of_connection(settings: &Settings) -> Self {
+        Self {
+            is_of_call: false,
             reader: sse::Reader::new(settings.response_bytes_max),
             room: settings.bytes.answer(),
             idle: Idle {
@@ -74,7 +87,12 @@ impl Events {
         // What was read and is no longer there made no event.
         self.idle.check(self.reader.dropped())?;
         self.reader.push(chunk)?;
-        self.room.grow_to(self.reader.buffered())?;
+        let buffered = self.reader.buffered();
+        if self.is_of_call {
+            self.room.grow_to(buffered)?;
+        } else {
+            self.room.count_to(buffered);
+        }
         Ok(())
     }
 
@@ -83,11 +101,11 @@ impl Events {
         loop {
             match self.reader.next_event() {
                 Next::Event(mut event) => {
-                    // One without data only says where to resume.
+                    // One without data only says where to resume, and other data is no message.
                     let dropped = self.reader.dropped();
                     self.idle.bytes = match event.data.trim_ascii() {
-                        b"" => self.idle.bytes + dropped,
-                        _ => 0,
+                        [b'{' | b'[', ..] => 0,
+                        other => self.idle.bytes + dropped + other.len(),
                     };
                     event.data = self.room.take().hold(event.data);
                     return Some(event);
@@ -102,7 +120,7 @@ impl Events {
 impl Idle {
     /// Notes so many bytes more without an event.
     fn check(&mut self, bytes: usize) -> Result<(), Excess> {
-        if bytes == 0 {
+        if bytes == 0 && self.bytes <= IDLE_BYTES_MAX {
             return Ok(());
         }
         let now = Instant::now();
@@ -141,12 +159,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn comments_at_past_and_back_under_the_limit() {
-        let mut events = Events::new(&Settings::example());
+        let mut events = Events::of_call(&Settings::example());
         comments(&mut events, IDLE_BYTES_MAX).await.unwrap();
-        events.push(b"data: 1\n\n").unwrap();
+        events.push(b"data: {}\n\n").unwrap();
         assert_eq!(
             events.next().await.unwrap().data,
-            "1",
+            "{}",
             "a message begins anew"
         );
         comments(&mut events, IDLE_BYTES_MAX - 16).await.unwrap();
@@ -154,7 +172,16 @@ mod tests {
         assert_eq!(events.next().await.unwrap().data, "");
         let excess = comments(&mut events, 16).await.unwrap_err();
         assert_eq!(excess, Excess::Idle, "there was no message");
-        let mut events = Events::new(&Settings::example());
+        let mut events = Events::of_call(&Settings::example());
+        let flood = async {
+            loop {
+                events.push(b"data: 0\n\n")?;
+                events.next().await;
+            }
+        };
+        let excess: Result<(), Excess> = flood.await;
+        assert_eq!(excess, Err(Excess::Idle), "nor is that one");
+        let mut events = Events::of_call(&Settings::example());
         comments(&mut events, IDLE_BYTES_MAX).await.unwrap();
         sleep(Duration::from_secs(1)).await;
         comments(&mut events, IDLE_BYTES_PER_SEC).await.unwrap();
@@ -168,7 +195,7 @@ mod tests {
     async fn the_lines_of_an_event_are_not_idle() {
         let mut settings = Settings::example();
         settings.response_bytes_max = 4 * IDLE_BYTES_MAX;
-        let mut events = Events::new(&settings);
+        let mut events = Events::of_call(&settings);
         for _ in 0..3 * IDLE_BYTES_MAX / 1024 {
             events.push(b"data: ").unwrap();
             events.push(&[b'x'; 1024]).unwrap();
@@ -187,9 +214,31 @@ mod tests {
     async fn many_lines_that_make_no_event_leave_turns_to_others() {
         let mut settings = Settings::example();
         settings.response_bytes_max = 1 << 20;
-        let mut events = Events::new(&settings);
+        let mut events = Events::of_call(&settings);
         events.push(": x\n".repeat(10_000).as_bytes()).unwrap();
         assert!(events.next().now_or_never().is_none());
         assert!(events.next().await.is_none());
+    }
+
+    /// Where there is no memory for what comes, a stream of one call ends, and one of many does not.
+    #[tokio::test]
+    async fn a_stream_of_many_calls_is_not_ended_for_memory() {
+        let settings = Settings {
+            bytes: crate::limiter::ByteBudget::new(0),
+            response_bytes_max: 1 << 20,
+            ..Settings::example()
+        };
+        let event = format!("data: {}\n\n", "x".repeat(100_000));
+        let mut of_call = Events::of_call(&settings);
+        assert!(matches!(
+            of_call.push(event.as_bytes()),
+            Err(Excess::NoMemory(_))
+        ));
+        let mut of_connection = Events::of_connection(&settings);
+        assert_eq!(of_connection.push(event.as_bytes()), Ok(()));
+        let event = of_connection.next().await.unwrap();
+        assert!(settings.bytes.used() >= event.data.len());
+        drop(event);
+        assert_eq!(settings.bytes.used(), 0);
     }
 }

@@ -545,7 +545,7 @@ impl Link {
     }
 
     /// Answers in a task of its own. A server that asks on and on and takes no answers is given up.
-    fn respond(self: &Arc<Self>, id: Id, outcome: Outcome) {
+    pub(super) fn respond(self: &Arc<Self>, id: Id, outcome: Outcome) {
         let Ok(place) = Arc::clone(&self.mux.answers).try_acquire_owned() else {
             let reason =
                 format!("it does not take the answers to its requests: {ANSWERS_MAX} wait");

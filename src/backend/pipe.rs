@@ -20,8 +20,9 @@ use super::{
 use crate::{
     limiter::Reservation,
     mcp::{
-        Id,
+        Id, RpcError,
         envelope::{Malformed, Outline},
+        error,
     },
 };
 
@@ -33,8 +34,6 @@ const REST_BYTES_MAX: u64 = 64 << 20;
 const READ_BYTES: usize = 64 * 1024;
 /// How long after the end of input or output a better reason for it may come.
 const END_PATIENCE: Duration = Duration::from_secs(1);
-/// How much of an odd line is kept for `/status`.
-const ODD_LINE_BYTES_MAX: usize = 200;
 /// How many times what a line may have it is skipped; it is given up then.
 const ENDLESS_TIMES: usize = 16;
 /// What is skipped of a line at least before that, where it may have little.
@@ -58,7 +57,7 @@ pub(crate) fn over_lines<R, W>(
     reader: R,
     writer: W,
     mux: &Arc<Mux>,
-    odd: impl Fn(&str, &Malformed) + Send + Sync + 'static,
+    odd: impl Fn(&[u8], &Malformed) + Send + Sync + 'static,
     over: CancellationToken,
 ) -> Arc<Link>
 where
@@ -137,7 +136,7 @@ pub(crate) fn push_line(message: &[u8], out: &mut BytesMut) {
 async fn read_lines<R: AsyncRead + Unpin>(
     lines: &mut Lines<R>,
     link: &Arc<Link>,
-    odd: impl Fn(&str, &Malformed),
+    odd: impl Fn(&[u8], &Malformed),
 ) {
     let mux = &link.mux;
     let mut pace = Pace::default();
@@ -235,7 +234,7 @@ async fn better_reason(mux: &Mux) {
     drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
-async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str, &Malformed)) -> Heard {
+async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&[u8], &Malformed)) -> Heard {
     let mut heard = Heard::Nothing;
     if line.iter().all(u8::is_ascii_whitespace) {
         return heard;
@@ -247,8 +246,7 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str, &Malformed)) -
         }
         Err(malformed) => {
             link.mux.failed_by(&malformed);
-            let shown = &part[..part.len().min(ODD_LINE_BYTES_MAX)];
-            odd(&String::from_utf8_lossy(shown), &malformed);
+            odd(part, &malformed);
         }
     })
     .await;
@@ -258,6 +256,10 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&str, &Malformed)) -
 /// An oversized message fails its own call when its id can be read, else the link.
 fn refuse(outline: &Outline, excess: Excess, link: &Arc<Link>) {
     let limit = link.mux.settings.response_bytes_max;
+    if let (Some(id), Excess::Memory) = (outline.request(), excess) {
+        let error = RpcError::new(error::INTERNAL, "the gateway has no memory for the request");
+        return link.respond(id.clone(), Err(error.to_raw()));
+    }
     match (outline.answer().and_then(Id::as_number), excess) {
         (Some(id), Excess::Length) => link.mux.failed(id, Failure::ResponseTooLarge { limit }),
         (Some(id), Excess::Memory) => link.mux.failed(id, Failure::NoMemory),

@@ -52,7 +52,7 @@ pub(crate) async fn open(
     peer.hear(&answer)?;
     let mut stream = Stream {
         body: events(remote, answer)?,
-        events: Events::new(&mux.settings),
+        events: Events::of_connection(&mux.settings),
         excess: None,
     };
     let named = timeout(ENDPOINT_PATIENCE, stream.endpoint());

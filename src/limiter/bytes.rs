@@ -209,6 +209,13 @@ impl Reservation {
         Err(self.budget.reject())
     }
 
+    /// The same where they cannot be refused.
+    pub(crate) fn count_to(&mut self, bytes: usize) {
+        if bytes > SMALL_BYTES && bytes > self.bytes {
+            self.add(bytes - self.bytes);
+        }
+    }
+
     /// `bytes`, which are counted until nobody has any part of them.
     pub(crate) fn hold(self, bytes: Bytes) -> Bytes {
         if self.bytes == 0 {

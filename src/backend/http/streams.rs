@@ -88,7 +88,7 @@ impl HttpLink {
         let Some(mut body) = body else {
             return Ok(None);
         };
-        let mut events = Events::new(&self.mux.settings);
+        let mut events = Events::of_call(&self.mux.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Ok(None) };
             let Ok(chunk) = frame.into_data() else {
@@ -188,7 +188,7 @@ impl HttpLink {
 
     /// Follows one stream to its end; whether the server let go of it, and it did not break.
     async fn follow_aside(&self, mut body: Answer, place: &mut Place) -> bool {
-        let mut events = Events::new(&self.mux.settings);
+        let mut events = Events::of_connection(&self.mux.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return false };
             let Ok(chunk) = frame.into_data() else {

@@ -42,6 +42,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes kept of a line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1024;
+/// How much of an odd line is kept for `/status`.
+const ODD_LINE_BYTES_MAX: usize = 200;
 /// Calls that a logged line of stderr may be about which are named with it.
 const CALLS_LOGGED_MAX: usize = 8;
 
@@ -87,10 +89,10 @@ pub(crate) async fn open(
     tasks.spawn("child", keep(kept, Arc::clone(mux), launcher.clone()));
     let odd = Arc::clone(output);
     let (server, is_told) = (mux.settings.server.clone(), AtomicBool::new(false));
-    let note_odd = move |line: &str, malformed: &Malformed| {
+    let note_odd = move |line: &[u8], malformed: &Malformed| {
         // Dropped with this, at the end.
         let _ = &all_heard;
-        odd.note_odd(&hushed.shown(line));
+        odd.note_odd(&hushed.start(line, ODD_LINE_BYTES_MAX));
         // A part of an answer may be among them, which is for no log.
         if !is_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -118,9 +120,7 @@ async fn read_stderr(
         let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line else {
             continue;
         };
-        let shown = &bytes[..bytes.len().min(STDERR_LINE_BYTES_MAX)];
-        let line = String::from_utf8_lossy(shown);
-        let line = hushed.shown(line.trim_end()).into_owned();
+        let line = hushed.start(&bytes, STDERR_LINE_BYTES_MAX);
         if tracing::enabled!(tracing::Level::DEBUG) {
             let calls = mux.under_way().into_iter().take(CALLS_LOGGED_MAX);
             let calls: Vec<_> = calls.map(|call| call.to_string()).collect();

@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     fs::{self, File},
     io::{self, Read as _},
+    os::unix::fs::FileTypeExt as _,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     str::Utf8Error,
@@ -132,7 +133,7 @@ pub fn load_with(
     for file in files {
         match source(file) {
             Ok(source) => {
-                if others_may(file, 0o004) {
+                if others_may_read(file) {
                     loading.readable.insert(source.name.clone());
                 }
                 sources.push(source);
@@ -216,13 +217,6 @@ fn source(file: &Path) -> Result<Source, Finding> {
             .in_file(&name)
             .help("call it `.toml`, `.yaml` or `.json`"));
     };
-    if others_may(file, 0o002) {
-        return Err(Finding::mistake(
-            "other users can change this file, and with it what is run here",
-        )
-        .in_file(&name)
-        .help("take their permission away (`chmod o-w`)"));
-    }
     let text = read(file).map_err(|error| cannot(&error))?;
     let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;
     let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
@@ -234,18 +228,29 @@ fn source(file: &Path) -> Result<Source, Finding> {
     })
 }
 
-/// Whether everybody on this machine has these permissions on the regular file `path`.
-fn others_may(path: &Path, permissions: u32) -> bool {
+/// Whether everybody on this machine may read the regular file `path`.
+fn others_may_read(path: &Path) -> bool {
     let known = fs::metadata(path);
-    known.is_ok_and(|known| known.is_file() && known.permissions().mode() & permissions != 0)
+    known.is_ok_and(|known| known.is_file() && known.permissions().mode() & 0o004 != 0)
 }
 
-/// The text of `file`, unless it is larger than a config is.
+/// Whether everybody on this machine may write to what is open; to a terminal only who is asked may.
+fn others_may_write(about: &fs::Metadata) -> bool {
+    let kind = about.file_type();
+    !kind.is_dir() && !kind.is_char_device() && about.permissions().mode() & 0o002 != 0
+}
+
+/// The text of `file`, unless it is larger than a config is or other users could have written it.
 fn read(file: &Path) -> io::Result<String> {
     // Else a named pipe that nobody writes to would not even be opened.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let mut file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
     let about = file.metadata()?;
+    if others_may_write(&about) {
+        let why = "other users can change this file, and with it which programs run as this user: take their \
+                   permission away (`chmod o-w`)";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
     if about.len() > FILE_BYTES_MAX {
         return Err(too_large(about.len()));
     }

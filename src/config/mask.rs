@@ -163,7 +163,12 @@ fn value_start(line: &str) -> usize {
         Some(quote) => key.len() > 1 && key.ends_with(quote) && key.matches(quote).count() == 2,
         None => !key.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')),
     };
-    if is_key { end + 1 } else { 0 }
+    // The padding of a token is a `=` too.
+    if is_key && generated(key).is_none() {
+        end + 1
+    } else {
+        0
+    }
 }
 
 /// The keys on one line of a text that could not be parsed, which the reader needs to see: words
@@ -224,6 +229,7 @@ fn later_keys(line: &str) -> Vec<Range<usize>> {
             },
         }
     }
+    keys.retain(|key| generated(&line[key.clone()]).is_none());
     keys
 }
 

@@ -45,6 +45,20 @@ async fn a_config_with_secrets_is_for_its_owner() {
     }
 }
 
+/// Variables decide what a program does, too.
+#[tokio::test]
+async fn a_file_of_variables_that_all_may_write_to_is_refused() {
+    let place = Place::new("[servers.a]\ncommand = \"true\"\nenv_file = \"a.env\"\n");
+    place.write_private("a.env", "A=1\n");
+    for (mode, code) in [(0o640, Some(0)), (0o602, Some(2))] {
+        set(&place, "a.env", mode);
+        let ran = place.run(&["check"]).await;
+        assert_eq!(ran.code, code, "{mode:o}: {ran:?}");
+        let told = ran.stderr.contains("other users can change this file");
+        assert_eq!(told, code == Some(2), "{ran:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_data_directory_that_all_may_write_to_is_refused() {
     let place = Place::new("listen = \"127.0.0.1:0\"\n");

@@ -3,7 +3,10 @@
 use std::{
     fs,
     io::Write as _,
-    os::unix::{fs::symlink, net::UnixListener},
+    os::unix::{
+        fs::{PermissionsExt as _, symlink},
+        net::UnixListener,
+    },
     path::{Path, PathBuf},
     thread,
 };
@@ -37,6 +40,10 @@ fn pipes_are_waited_for_but_not_for_ever() {
         pipe.clone(),
         "it is no regular file, and nobody wrote to it",
     );
+    let mode = fs::Permissions::from_mode;
+    fs::set_permissions(&pipe, mode(0o602)).expect("changed");
+    refused(pipe.clone(), "other users can change this file");
+    fs::set_permissions(&pipe, mode(0o600)).expect("changed");
     let of_writer = pipe.clone();
     let writer = thread::spawn(move || {
         let mut pipe = fs::OpenOptions::new().write(true).open(of_writer)?;

@@ -190,6 +190,29 @@ fn no_excerpt_shows_a_secret() {
     }
 }
 
+/// The padding of a token makes no key of it.
+#[test]
+fn no_token_is_taken_for_a_key() {
+    for token in [
+        "c2VjcmV0LXRva2VuLXZhbHVlMTIzNDU2Nzg5MA==",
+        "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+    ] {
+        for (name, text) in [
+            ("a.toml", "[servers.a]\nenv = { T = \"\"\"\nTOKEN\n"),
+            ("a.toml", "[servers.a]\nenv = { T = [\n TOKEN = 1 }\n"),
+            (
+                "a.yaml",
+                "servers:\n  a:\n    env:\n      T: |\nTOKEN\n   x: [\n",
+            ),
+            ("a.json", "{\"servers\": {\"a\": {\nTOKEN: 1"),
+        ] {
+            let text = text.replace("TOKEN", token);
+            let told = report(&[], &[(name, &text)]);
+            assert!(!told.contains(&token[..20]), "{text}\n{told}");
+        }
+    }
+}
+
 #[test]
 fn no_message_quotes_a_value_from_a_variable() {
     let keys = [

@@ -26,7 +26,7 @@ use crate::{clock::turn_time, limiter::ConnectionPermit};
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the first bytes of HTTP/2 are. Its frames come also outside of requests; it has times of its own.
-const HTTP2: &[u8] = b"PRI";
+const HTTP2: &[u8] = b"PRI * HTTP/2.0";
 
 /// How long a peer may take.
 #[derive(Clone, Copy, Debug)]

@@ -22,6 +22,7 @@ mod index;
 mod latest;
 mod line;
 mod query;
+mod questions;
 mod queue;
 mod ration;
 mod reader;
@@ -55,6 +56,7 @@ pub use line::{
     Opened, Record, TEXT_BYTES_MAX,
 };
 pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query};
+pub use questions::Question;
 pub use queue::{Kept, QUEUE_BYTES_MAX, SYNC_DELAY};
 pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
@@ -264,6 +266,14 @@ impl Log {
             return Kept::now();
         };
         open.shared.put(Queued::refusals(refusals))
+    }
+
+    /// Notes what became of what a server asked a client; it waits in memory as a record does.
+    pub fn question(&self, question: &Question<'_>) -> Kept {
+        let Some(open) = &self.open else {
+            return Kept::now();
+        };
+        open.shared.put(Queued::question(question))
     }
 
     /// Whether everything that was written is on disk by now. With the durability `process` it often

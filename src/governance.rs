@@ -35,6 +35,7 @@ use crate::{
 use budget::Budgets;
 use concurrency::Concurrency;
 use law::Toll;
+use questions::Questions;
 use rate::{Limiters, Target as Metered};
 use refusal_meter::RefusalMeter;
 use rules::{OfTool, Rules};
@@ -52,6 +53,7 @@ mod explain;
 mod law;
 mod number;
 pub mod policy;
+mod questions;
 pub mod rate;
 pub mod refusal;
 mod refusal_meter;
@@ -69,6 +71,7 @@ pub mod validate;
 pub use arguments::ArgumentTest;
 pub use explain::{Explanation, ToldRule};
 pub use law::Law;
+pub use questions::{Question, QuestionEnd};
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
 pub use screen::Screens;
@@ -106,6 +109,7 @@ pub struct Governance {
     tally: Tally,
     strangers: Strangers,
     refusals: RefusalMeter,
+    questions: Questions,
 }
 
 /// A call that may reach its server.
@@ -149,6 +153,7 @@ impl Governance {
             tally: Tally::default(),
             strangers: Strangers::default(),
             refusals: RefusalMeter::default(),
+            questions: Questions::default(),
             books,
         })
     }

@@ -306,6 +306,8 @@ pub enum EventKind {
     AuthenticationRefused,
     /// A budget was set, changed or reset.
     BudgetChanged,
+    /// A server, which is the subject, asked a client something; the detail says what became of it.
+    ClientAsked,
     /// A client connected.
     ClientConnected,
     /// A client went.
@@ -345,6 +347,7 @@ impl EventKind {
             Self::AgentChanged => "agent_changed",
             Self::AuthenticationRefused => "authentication_refused",
             Self::BudgetChanged => "budget_changed",
+            Self::ClientAsked => "client_asked",
             Self::ClientConnected => "client_connected",
             Self::ClientDisconnected => "client_disconnected",
             Self::ConfigChanged => "config_changed",

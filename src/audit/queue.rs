@@ -24,7 +24,7 @@ use tokio::{sync::oneshot, task::unconstrained};
 use uuid::Uuid;
 
 use super::{
-    AuditError, Refusals,
+    AuditError, Question, Refusals,
     line::{Event, Opened, Record},
     room::Room,
     seal::Link,
@@ -101,6 +101,10 @@ impl Queued {
 
     pub(super) fn refusals(refusals: &Refusals<'_>) -> Self {
         Self::new(refusals.until, refusals.line(), Fallback::KeepIfRoom)
+    }
+
+    pub(super) fn question(question: &Question<'_>) -> Self {
+        Self::new(question.ts, question.line(), Fallback::KeepIfRoom)
     }
 
     pub(super) fn opened(opened: &Opened<'_>) -> Self {

@@ -28,6 +28,8 @@ pub(crate) struct Activity {
     beside_ms: AtomicU64,
     /// Requests to the client that wait for its answer: people take their time.
     suspended: AtomicU32,
+    /// Requests to the client that came in it.
+    questions: AtomicU32,
     /// How far its request is on its way to the server.
     pub(super) leaving: Leaving,
 }
@@ -39,6 +41,7 @@ impl Activity {
             last_ms: AtomicU64::new(0),
             beside_ms: AtomicU64::new(0),
             suspended: AtomicU32::new(0),
+            questions: AtomicU32::new(0),
             leaving: Leaving::default(),
         }
     }
@@ -78,6 +81,11 @@ impl Activity {
     /// Whether it waits for the answer of a client: people take their time.
     pub(super) fn is_suspended(&self) -> bool {
         self.suspended.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes a request to the client; how many there were before.
+    pub(super) fn count_question(&self) -> u32 {
+        self.questions.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Completes when the exchange was silent, or lasted, for too long.

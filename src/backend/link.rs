@@ -26,12 +26,12 @@ use super::{
     breaker::Sign,
     handshake,
     http::HttpLink,
-    mux::{ANSWERS_MAX, Mux, Pending, Progress, Roots, Tell, Waiting, asks_for_roots},
+    mux::{ANSWERS_MAX, Mux, Pending, Progress, Recording, Roots, Tell, Waiting, asks_for_roots},
     queued::{QUEUE_MAX, Queued},
 };
 use crate::{
     catalog::{Tool, UriMap},
-    governance::Screens,
+    governance::{QuestionEnd, Screens},
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError,
         envelope::{self, Malformed},
@@ -476,12 +476,12 @@ impl Link {
             return self.respond(id, outcome);
         }
         let of_roots = asks_for_roots(&method);
-        if let Some(outcome) = self.mux.answer_for_nobody(&method) {
+        if let Some(outcome) = self.mux.answer_for_nobody(&method, params.as_ref()) {
             self.respond(id, outcome);
             return self.note_roots(of_roots);
         }
         match self.mux.relay(&id, method, params, origin) {
-            Ok(waiting) => self.await_answer(id, waiting, of_roots),
+            Ok(asked) => self.await_answer(id, asked, of_roots),
             Err(refusal) => {
                 self.respond(id, Err(refusal.to_raw()));
                 self.note_roots(of_roots);
@@ -496,11 +496,17 @@ impl Link {
     }
 
     /// Waits for the client's answer in a task of its own.
-    fn await_answer(self: &Arc<Self>, id: Id, waiting: Waiting, of_roots: bool) {
+    fn await_answer(
+        self: &Arc<Self>,
+        id: Id,
+        (waiting, recording): (Waiting, Recording),
+        of_roots: bool,
+    ) {
         let link = Arc::clone(self);
         self.mux.tasks.spawn("server request", async move {
             let key = waiting.key();
-            let outcome = link.answer_of(&id, waiting).await;
+            let (outcome, end) = link.answer_of(&id, waiting).await;
+            recording.end(end);
             if link.mux.closed.is_cancelled() {
                 return;
             }
@@ -511,30 +517,37 @@ impl Link {
         });
     }
 
-    /// What the server gets to hear of its question `id`, unless it withdrew that, or is gone.
-    async fn answer_of(&self, id: &Id, mut waiting: Waiting) -> Outcome {
+    /// What the server gets to hear of its question `id`, unless it withdrew that, or is gone; and what became
+    /// of the question.
+    async fn answer_of(&self, id: &Id, mut waiting: Waiting) -> (Outcome, QuestionEnd) {
         if let Err(refusal) = waiting.ask().await {
-            return Err(refusal.to_raw());
+            return (Err(refusal.to_raw()), QuestionEnd::Refused);
         }
         let expired = tokio::time::sleep(self.mux.settings.ask_timeout);
         tokio::pin!(expired);
-        loop {
+        let end = loop {
             tokio::select! {
                 biased;
                 params = Progress::next(&mut waiting.progress) => self.tell_progress(&params).await,
                 answer = &mut waiting.answer => {
-                    let Ok(outcome) = answer else { break };
-                    return waiting.answered(outcome).await;
+                    let Ok(said) = answer else {
+                        let is_withdrawn = waiting.withdrawn.is_cancelled();
+                        break if is_withdrawn { QuestionEnd::Withdrawn } else { QuestionEnd::ClientGone };
+                    };
+                    let (is_result, end) = (said.is_ok(), QuestionEnd::of(&said));
+                    let outcome = waiting.answered(said).await;
+                    let is_refused = is_result && outcome.is_err();
+                    return (outcome, if is_refused { QuestionEnd::Refused } else { end });
                 }
-                () = waiting.withdrawn.cancelled() => break,
-                () = self.mux.closed.cancelled() => break,
+                () = waiting.withdrawn.cancelled() => break QuestionEnd::Withdrawn,
+                () = self.mux.closed.cancelled() => break QuestionEnd::Withdrawn,
                 () = &mut expired => {
                     self.mux.withdraw_unanswered(id, waiting.key());
-                    break;
+                    break QuestionEnd::TimedOut;
                 }
             }
-        }
-        Err(nobody_answers())
+        };
+        (Err(nobody_answers()), end)
     }
 
     /// Tells the server how far a client is with what it was asked, before the answer follows.

@@ -4,12 +4,13 @@
 //! else, when all calls under way are of one client, to the latest of them; else, when none is under
 //! way, to the session that owns the link; else nowhere.
 //! `recipient` finds out whose it is, `told` passes it on, `levels` says which log messages, `questions` is what it asks,
-//! `signals` what it says to the gateway itself, `visits` whose the URLs are that it sent clients to.
+//! `recording` what is recorded of that, `signals` what it says to the gateway itself, `visits` whose the URLs are that it sent clients to.
 
 mod begun;
 mod levels;
 mod questions;
 mod recipient;
+mod recording;
 mod signals;
 mod told;
 mod visits;
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use begun::Begun;
 pub(super) use questions::{Progress, Waiting, asks_for_roots};
+pub(super) use recording::Recording;
 pub(crate) use signals::Noted;
 
 use super::{

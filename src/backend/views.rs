@@ -13,7 +13,11 @@ use tokio::sync::watch;
 
 use super::updates::Teller;
 use crate::{
-    catalog::UriMap, governance::Screens, limiter::ByteBudget, mcp::GatewayId, names::ServerName,
+    catalog::UriMap,
+    governance::{Question, QuestionEnd, Screens},
+    limiter::ByteBudget,
+    mcp::GatewayId,
+    names::ServerName,
     session::Session,
 };
 
@@ -26,10 +30,13 @@ pub struct View {
     pub uris: Option<Arc<UriMap>>,
 }
 
-/// Who knows the rules and the catalog of the moment.
+/// Who knows the rules and the catalog of the moment, and records what servers ask.
 pub trait Viewer: Debug + Send + Sync {
     /// How `session` sees `server`.
     fn view(&self, session: &Session, server: &ServerName) -> View;
+
+    /// Hears what became of a question of a server to a client.
+    fn note_question(&self, question: &Question, end: QuestionEnd);
 }
 
 /// The gateway as its servers know it: who asks them, and where what they say outside of calls goes.
@@ -62,6 +69,13 @@ impl Views {
         let viewer = self.0.get()?;
         Some(viewer.view(session, server))
     }
+
+    /// Tells what became of a question.
+    pub(super) fn note_question(&self, question: &Question, end: QuestionEnd) {
+        if let Some(viewer) = self.0.get() {
+            viewer.note_question(question, end);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +105,8 @@ impl Views {
                     uris: None,
                 }
             }
+
+            fn note_question(&self, _: &Question, _: QuestionEnd) {}
         }
         let views = Self::default();
         views.come_from(Arc::new(Clear));

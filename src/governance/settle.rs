@@ -77,6 +77,9 @@ impl Governance {
         let is_known = self.books.directory.still_knows(&ticket.client.agent);
         let (outcome, ended) = match ending {
             Ending::Answered(answer) if !is_known => {
+                if let Some(result) = state::asking(&answer.outcome, answer.revision, &ticket) {
+                    self.note_input_requests(result, false, &ticket);
+                }
                 charge = self.law.load().charge_errors || !is_error_result(&answer.outcome);
                 self.withhold(&Refusal::AgentDisabled, answer.revision, &ticket)
             }
@@ -90,8 +93,13 @@ impl Governance {
                 let law = self.law.load_full();
                 charge = law.charge_errors || !is_error_result(&answer.outcome);
                 let revision = answer.revision;
+                let asking = state::asking(&answer.outcome, revision, &ticket).cloned();
                 let (mut outcome, ended) = self.answered(answer, &law, &mut ticket).await;
-                if state::is_given(&outcome, revision, &ticket) {
+                if let Some(result) = &asking {
+                    let is_given = ended.refused_as().is_none();
+                    self.note_input_requests(result, is_given, &ticket);
+                }
+                if asking.is_some() && state::is_given(&outcome) {
                     let closed = self
                         .books
                         .seal
@@ -202,7 +210,9 @@ impl Governance {
             ticket.price = Micros::ZERO;
         }
         ticket.log(&ended);
-        if !ended.is_delivered {
+        if ended.is_delivered {
+            self.note_input_responses(&ticket, ended.server_revision);
+        } else {
             let seal = &self.books.seal;
             seal.give_back(ticket.agent().id, &ticket.states_used);
         }

@@ -207,14 +207,22 @@ fn replaced<E>(body: &Raw, mut with: impl FnMut(&Raw) -> Result<Raw, E>) -> Resu
     Ok((!parts.is_empty()).then(|| super::screen::with_parts(body, parts)))
 }
 
-/// Whether `outcome`, from a server of `revision`, has a state for the client of `ticket`.
-pub(super) fn is_given(outcome: &Outcome, revision: Option<&str>, ticket: &Ticket) -> bool {
-    let is_modern = revision == Some(Revision::MODERN.as_str());
-    is_modern
-        && may_ask(&ticket.method)
-        && outcome
-            .as_ref()
-            .is_ok_and(|result| asks_for_more(result) && result.member(STATE).is_some())
+/// The result in which a server of `revision` asks the client of `ticket` for more.
+pub(super) fn asking<'r>(
+    outcome: &'r Outcome,
+    revision: Option<&str>,
+    ticket: &Ticket,
+) -> Option<&'r Raw> {
+    let may_ask = revision == Some(Revision::MODERN.as_str()) && may_ask(&ticket.method);
+    let result = outcome.as_ref().ok().filter(|_| may_ask)?;
+    asks_for_more(result).then_some(result)
+}
+
+/// Whether `outcome`, which [asks for more](asking), has a state.
+pub(super) fn is_given(outcome: &Outcome) -> bool {
+    outcome
+        .as_ref()
+        .is_ok_and(|result| result.member(STATE).is_some())
 }
 
 /// The params of a request that brings a state back.

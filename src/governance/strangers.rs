@@ -102,9 +102,11 @@ impl Governance {
                 }
                 governance.tell_all(&governance.strangers.due(Instant::now()));
                 governance.sum_up(&governance.refusals.due());
+                governance.note_questions(&governance.questions.due());
             }
             governance.tell_all(&governance.strangers.rest());
             governance.sum_up(&governance.refusals.rest());
+            governance.note_questions(&governance.questions.rest());
         });
     }
 

@@ -60,6 +60,8 @@ pub struct Ticket {
     pub(super) observed: Vec<String>,
     /// What scans found.
     pub(super) found: Vec<String>,
+    /// Whether it may bring answers to what its server asked before.
+    may_answer: bool,
     /// The states that it brought back.
     pub(super) states_used: Vec<StateId>,
     /// Whether what its server gets of it asks for a task.
@@ -188,6 +190,11 @@ impl Ticket {
             screens: None,
             observed: Vec::new(),
             found: Vec::new(),
+            may_answer: call.client.era() == Era::Modern
+                && call
+                    .params
+                    .as_ref()
+                    .is_some_and(|params| !params.is_usual()),
             states_used: Vec::new(),
             asks_for_task: false,
             said: OnceLock::new(),
@@ -319,6 +326,12 @@ impl Ticket {
         self.params
             .as_ref()
             .and_then(|params| params.get("arguments"))
+    }
+
+    /// What the client answers to what its server asked before (2026-07-28).
+    pub(super) fn input_responses(&self) -> Option<Raw> {
+        let params = self.params.as_ref().filter(|_| self.may_answer)?;
+        params.get("inputResponses")
     }
 
     fn trace(&self) -> Option<Trace> {

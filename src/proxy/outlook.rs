@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     backend::{View, Viewer},
     discovery::Board,
-    governance::Governance,
+    governance::{Governance, Question, QuestionEnd},
     names::ServerName,
     session::Session,
 };
@@ -24,5 +24,9 @@ impl Viewer for Outlook {
             screens: self.governance.screens(agent, scope, server),
             uris: self.board.catalog().uri_map(scope, server),
         }
+    }
+
+    fn note_question(&self, question: &Question, end: QuestionEnd) {
+        self.governance.note_question(question, end);
     }
 }

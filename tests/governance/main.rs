@@ -21,6 +21,7 @@ mod integration {
 )]
 mod binary;
 
+mod asked;
 mod budgets;
 mod crash;
 #[path = "../settings/governing.rs"]

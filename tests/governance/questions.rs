@@ -11,21 +11,21 @@ use crate::{
     },
 };
 
-const MAIL: &str = "ann.lee@example.org";
-const ABLE: &str = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
+pub(crate) const MAIL: &str = "ann.lee@example.org";
+pub(crate) const ABLE: &str = r#"{"elicitation":{},"sampling":{},"roots":{}}"#;
 const CALL: &str = r#""name":"mcp_x_echo""#;
 
 /// A gateway under a scan of both directions, and a client in the middle of a call.
-struct Dialogue {
-    server: Server,
-    gateway: Gateway,
-    client: Client,
-    call: Asked,
+pub(crate) struct Dialogue {
+    pub(crate) server: Server,
+    pub(crate) gateway: Gateway,
+    pub(crate) client: Client,
+    pub(crate) call: Asked,
 }
 
 impl Dialogue {
     /// With these lines of `scan`, and these keys of the server.
-    async fn new(transport: Transport, front: Front, scan: &str, keys: &str) -> Self {
+    pub(crate) async fn new(transport: Transport, front: Front, scan: &str, keys: &str) -> Self {
         let server = Server::over(transport, Era::Legacy).await;
         server.does("tools/call", Auto::Hand);
         let gateway = TestGateway::new()
@@ -47,20 +47,20 @@ impl Dialogue {
     }
 
     /// What the client is asked when the server asks this.
-    async fn asked(&self, method: &str, params: &Value) -> Envelope {
+    pub(crate) async fn asked(&self, method: &str, params: &Value) -> Envelope {
         self.call.ask("5", method, &params.to_string()).await;
         self.client.must(method).await
     }
 
     /// What the server hears when the client answers `question` with this.
-    async fn answered(&self, question: &Envelope, result: &Value) -> Envelope {
+    pub(crate) async fn answered(&self, question: &Envelope, result: &Value) -> Envelope {
         let id = question.id.as_deref().unwrap();
         self.client.respond(id, &result.to_string()).await;
         self.server.backend.answered().await
     }
 
     /// Ends the call; nothing else may reach the client. What its record says of rules.
-    async fn end(self) -> Option<String> {
+    pub(crate) async fn end(self) -> Option<String> {
         self.call.answer("{}").await;
         self.client.answer("1").await.value();
         let data_dir = self.gateway.config.data_dir.clone();
@@ -70,7 +70,7 @@ impl Dialogue {
     }
 }
 
-fn elicitation(message: &str) -> Value {
+pub(crate) fn elicitation(message: &str) -> Value {
     let schema = json!({ "type": "object", "properties": { "note": { "type": "string" } } });
     json!({ "message": message, "requestedSchema": schema })
 }

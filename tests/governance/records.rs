@@ -33,7 +33,7 @@ use crate::{
 const ECHO: &str = r#"{"name":"mcp_x_echo"}"#;
 
 /// Names of the segments in an audit directory.
-fn segments(data_dir: &Path) -> Vec<String> {
+pub(crate) fn segments(data_dir: &Path) -> Vec<String> {
     let Ok(files) = fs::read_dir(data_dir.join("audit")) else {
         return Vec::new();
     };

@@ -460,6 +460,7 @@ fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
         EventKind::AgentChanged,
         EventKind::AuthenticationRefused,
         EventKind::BudgetChanged,
+        EventKind::ClientAsked,
         EventKind::ClientConnected,
         EventKind::ClientDisconnected,
         EventKind::ConfigChanged,

@@ -16,14 +16,14 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{Mux, Roots, recipient::Recipient};
+use super::{Mux, Recording, Roots, recipient::Recipient};
 use crate::{
     backend::{
         activity::{Activity, Suspended},
         aftermath::QUESTIONS,
     },
     catalog::{UriMap, rewrite},
-    governance::Screens,
+    governance::{QuestionEnd, Screens},
     lock::lock,
     mcp::{
         Era, Id, Method, Outcome, Raw, Revision, RpcError, error, json, meta::Meta, method::notice,
@@ -33,6 +33,8 @@ use crate::{
 
 /// Requests of one server that may wait for answers of clients at a time.
 const ASKED_MAX: usize = 256;
+/// Requests that a server may make of its client in one call.
+const QUESTIONS_PER_CALL_MAX: u32 = 1000;
 /// Progress notifications of a client that may wait until its server takes them.
 const PROGRESS_MAX: usize = 64;
 
@@ -278,7 +280,11 @@ impl Mux {
     }
 
     /// What a server hears on a link that is for its lists alone: nobody is there who could answer.
-    pub(in super::super) fn answer_for_nobody(&self, method: &Method) -> Option<Outcome> {
+    pub(in super::super) fn answer_for_nobody(
+        &self,
+        method: &Method,
+        params: Option<&Raw>,
+    ) -> Option<Outcome> {
         if !self.settings.is_for_lists {
             return None;
         }
@@ -287,6 +293,8 @@ impl Mux {
             // We declare that there are roots, so that a refusal would look like a failure.
             return Some(Ok(Raw::from_static(r#"{"roots":[]}"#)));
         }
+        let recording = self.recording(method, params, None);
+        recording.end(QuestionEnd::Unattributable);
         let message = format!(
             "nobody is there to answer `{method}`: this connection is for lists alone and ends \
              with them"
@@ -307,14 +315,35 @@ impl Mux {
         method: Method,
         params: Option<Raw>,
         origin: Option<u64>,
-    ) -> Result<Waiting, RpcError> {
+    ) -> Result<(Waiting, Recording), RpcError> {
         if asks_for_roots(&method) {
             self.note_asked_for_roots();
         }
         let recipient = self
             .recipient(origin, QUESTIONS)
-            .filter(|it| origin.is_some() || self.is_meant(it, method.as_str(), params.as_ref()))
-            .ok_or_else(|| self.unattributable(&method))?;
+            .filter(|it| origin.is_some() || self.is_meant(it, method.as_str(), params.as_ref()));
+        let recording = self.recording(&method, params.as_ref(), recipient.as_ref());
+        let Some(recipient) = recipient else {
+            recording.end(QuestionEnd::Unattributable);
+            return Err(self.unattributable(&method));
+        };
+        match self.ask(id, (method, params), recipient, origin.is_some()) {
+            Ok(waiting) => Ok((waiting, recording)),
+            Err(refusal) => {
+                recording.end(QuestionEnd::Refused);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Asks the client of `recipient`, where it may be asked that; `is_named`: the server says in which call.
+    fn ask(
+        &self,
+        id: &Id,
+        (method, params): (Method, Option<Raw>),
+        recipient: Recipient,
+        is_named: bool,
+    ) -> Result<Waiting, RpcError> {
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern
         {
@@ -326,13 +355,19 @@ impl Mux {
             let message = format!("the client has not declared the capability `{lacking}`");
             return Err(RpcError::new(error::METHOD_NOT_FOUND, message));
         }
+        if let Recipient::Call { activity, .. } = &recipient
+            && activity.count_question() >= QUESTIONS_PER_CALL_MAX
+        {
+            let message = format!("it has asked {QUESTIONS_PER_CALL_MAX} times in this call");
+            return Err(RpcError::new(error::INVALID_REQUEST, message));
+        }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
         let stage = Arc::new(Stage::default());
         let asked = Asked {
             key,
             recipient: recipient.clone(),
             // Without an origin it is of the latest call, and another may have been meant.
-            is_sure: origin.is_some() || self.in_flight() == 1,
+            is_sure: is_named || self.in_flight() == 1,
             stage: Arc::clone(&stage),
         };
         self.note_asked(id, asked)?;

@@ -1,0 +1,451 @@
+//! What servers ask clients, and what becomes of it: each question has an event of its own in the audit, with the
+//! call that it belongs to.
+//!
+//! Servers ask as often as they like, and no question costs them anything. So that none fills the disk, the
+//! first [`RECORDED_MAX`] of a server in [`EVERY`] are recorded one by one, and those beyond are summed, by
+//! agent, kind and outcome. The sums are recorded once in [`EVERY`], by the task that tells of strangers.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{Governance, Ticket, screen::masked_name};
+use crate::{
+    audit::{self, ArgumentsDigest},
+    auth::Agent,
+    clock,
+    lock::lock,
+    mcp::{Outcome, Raw, Revision, json},
+    names::{AgentId, InvocationId, ServerName},
+};
+
+/// Between two records of sums.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// Questions of one server in [`EVERY`] that have records of their own.
+const RECORDED_MAX: u32 = 100;
+
+/// Sums of one server that are told apart; what is beyond is summed by outcome alone.
+const SUMS_MAX: usize = 64;
+
+/// Members of one result, or of one request, that are looked at one by one; those beyond are counted.
+const MEMBERS_MAX: usize = 1000;
+
+/// What is known of a question when it is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Who asked.
+    pub server: ServerName,
+    /// Whose client it is; `None` where that cannot be told.
+    pub agent: Option<Arc<Agent>>,
+    /// The call that it was asked in.
+    pub call: Option<InvocationId>,
+    method: Option<Box<str>>,
+    digest: Option<ArgumentsDigest>,
+}
+
+/// What became of a question.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum QuestionEnd {
+    /// The client answered.
+    Answered,
+    /// It is in the result of a call, and its client may answer in a call of its own.
+    Asked,
+    /// The user dismissed it.
+    Cancelled,
+    /// The client went, or can be asked nothing more.
+    ClientGone,
+    /// The user declined.
+    Declined,
+    /// The gateway did not pass it, or not its answer.
+    Refused,
+    /// The client answered with an error.
+    RefusedByClient,
+    /// Nobody answered in time.
+    TimedOut,
+    /// It could be for the client of nobody, or of several.
+    Unattributable,
+    /// The server no longer wanted to know, or was gone, or the call was over.
+    Withdrawn,
+}
+
+impl QuestionEnd {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Asked => "asked",
+            Self::Cancelled => "cancelled",
+            Self::ClientGone => "client_gone",
+            Self::Declined => "declined",
+            Self::Refused => "refused",
+            Self::RefusedByClient => "refused_by_client",
+            Self::TimedOut => "timed_out",
+            Self::Unattributable => "unattributable",
+            Self::Withdrawn => "withdrawn",
+        }
+    }
+
+    /// What a client made of a question that it answers so.
+    pub fn of(answer: &Outcome) -> Self {
+        match answer {
+            Ok(result) => Self::of_result(result),
+            Err(_) => Self::RefusedByClient,
+        }
+    }
+
+    fn of_result(result: &Raw) -> Self {
+        let action = result.get("action");
+        match action.as_ref().and_then(Raw::as_text).as_deref() {
+            Some("decline") => Self::Declined,
+            Some("cancel") => Self::Cancelled,
+            Some(_) | None => Self::Answered,
+        }
+    }
+}
+
+impl Question {
+    /// A question of `server`, with its params as the server wrote them.
+    pub fn new(server: ServerName, method: &str, params: Option<&Raw>) -> Self {
+        Self {
+            server,
+            agent: None,
+            call: None,
+            method: Some(method.into()),
+            digest: params.map(|params| ArgumentsDigest::of(params.as_bytes())),
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        self.method
+            .as_deref()
+            .map_or(Kind::Other, |method| match method {
+                "elicitation/create" => Kind::Elicitation,
+                "roots/list" => Kind::Roots,
+                "sampling/createMessage" => Kind::Sampling,
+                _ => Kind::Other,
+            })
+    }
+}
+
+/// What sums tell apart: servers may call methods as they like.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+enum Kind {
+    Elicitation,
+    Other,
+    Roots,
+    Sampling,
+}
+
+impl Kind {
+    const fn method(self) -> Option<&'static str> {
+        match self {
+            Self::Elicitation => Some("elicitation/create"),
+            Self::Other => None,
+            Self::Roots => Some("roots/list"),
+            Self::Sampling => Some("sampling/createMessage"),
+        }
+    }
+}
+
+/// How much servers asked lately.
+#[derive(Debug, Default)]
+pub(super) struct Questions(Mutex<HashMap<ServerName, Window>>);
+
+/// The questions of one server since the last record of sums.
+#[derive(Debug)]
+struct Window {
+    since: Instant,
+    recorded: u32,
+    sums: HashMap<Alike, Sum>,
+}
+
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+struct Alike {
+    agent: Option<AgentId>,
+    kind: Kind,
+    end: QuestionEnd,
+}
+
+#[derive(Debug)]
+struct Sum {
+    agent: Option<Arc<Agent>>,
+    since: Timestamp,
+    until: Timestamp,
+    count: u64,
+}
+
+/// A sum that is to be recorded.
+#[derive(Debug)]
+pub(super) struct Summed {
+    server: ServerName,
+    alike: Alike,
+    sum: Sum,
+}
+
+impl Questions {
+    /// Counts a question that ended so; whether it is recorded at once.
+    fn count(&self, question: &Question, end: QuestionEnd) -> bool {
+        self.within(question, |window| {
+            let is_recorded = window.recorded < RECORDED_MAX;
+            if is_recorded {
+                window.recorded += 1;
+            } else {
+                window.sum(question, end, 1);
+            }
+            is_recorded
+        })
+    }
+
+    fn within<T>(&self, question: &Question, then: impl FnOnce(&mut Window) -> T) -> T {
+        let mut windows = lock(&self.0);
+        let window = match windows.get_mut(&question.server) {
+            Some(window) => window,
+            None => windows.entry(question.server.clone()).or_default(),
+        };
+        if window.is_over() && window.sums.is_empty() {
+            *window = Window::default();
+        }
+        then(window)
+    }
+
+    /// The sums that have waited long enough.
+    pub(super) fn due(&self) -> Vec<Summed> {
+        let mut windows = lock(&self.0);
+        let over = windows.extract_if(|_, window| window.is_over());
+        over.flat_map(Window::summed).collect()
+    }
+
+    /// The sums that were not recorded yet, at the end.
+    pub(super) fn rest(&self) -> Vec<Summed> {
+        let windows = std::mem::take(&mut *lock(&self.0));
+        windows.into_iter().flat_map(Window::summed).collect()
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            since: Instant::now(),
+            recorded: 0,
+            sums: HashMap::new(),
+        }
+    }
+}
+
+impl Window {
+    fn is_over(&self) -> bool {
+        self.since.elapsed() >= EVERY
+    }
+
+    fn sum(&mut self, question: &Question, end: QuestionEnd, times: u64) {
+        let agent = question.agent.as_ref();
+        let mut alike = Alike {
+            agent: agent.map(|agent| agent.id),
+            kind: question.kind(),
+            end,
+        };
+        if self.sums.len() >= SUMS_MAX && !self.sums.contains_key(&alike) {
+            (alike.agent, alike.kind) = (None, Kind::Other);
+        }
+        let at = clock::now();
+        let sum = self.sums.entry(alike).or_insert_with(|| Sum {
+            agent: agent.filter(|_| alike.agent.is_some()).cloned(),
+            since: at,
+            until: at,
+            count: 0,
+        });
+        sum.count += times;
+        sum.until = at;
+    }
+
+    fn summed((server, window): (ServerName, Self)) -> impl Iterator<Item = Summed> {
+        let sums = window.sums.into_iter();
+        sums.map(move |(alike, sum)| Summed {
+            server: server.clone(),
+            alike,
+            sum,
+        })
+    }
+}
+
+impl Governance {
+    /// Records what became of a question.
+    pub fn note_question(&self, question: &Question, end: QuestionEnd) {
+        if self.books.audit.chain().is_none() || !self.questions.count(question, end) {
+            return;
+        }
+        let method = question.method.as_deref();
+        // Kept in order with everything else; nobody waits for it.
+        drop(self.books.audit.question(&audit::Question {
+            ts: clock::now(),
+            server: question.server.as_str(),
+            agent: question.agent.as_deref().map(named),
+            method: method.map(masked_name),
+            outcome: end.as_str(),
+            call: question.call,
+            params_digest: question.digest,
+            several: None,
+        }));
+    }
+
+    /// Records the sums of questions that have no records of their own.
+    pub(super) fn note_questions(&self, all: &[Summed]) {
+        for Summed { server, alike, sum } in all {
+            drop(self.books.audit.question(&audit::Question {
+                ts: sum.until,
+                server: server.as_str(),
+                agent: sum.agent.as_deref().map(named),
+                method: alike.kind.method().map(Cow::Borrowed),
+                outcome: alike.end.as_str(),
+                call: None,
+                params_digest: None,
+                several: Some((sum.count, sum.since)),
+            }));
+        }
+    }
+
+    /// Records what a server asks in `result`; whether its client gets that.
+    pub(super) fn note_input_requests(&self, result: &Raw, is_given: bool, ticket: &Ticket) {
+        let end = if is_given {
+            QuestionEnd::Asked
+        } else {
+            QuestionEnd::Refused
+        };
+        let asked = result.get("inputRequests");
+        self.note_each(asked.as_ref(), ticket, |request| {
+            let method = request.get("method");
+            let method = method.as_ref().and_then(Raw::as_text);
+            let params = request.get("params");
+            (method.map(Into::into), params, end)
+        });
+    }
+
+    /// Records what a client answers in the request of `ticket`, which reached the server. What kind of
+    /// question each was shows in its answer alone.
+    pub(super) fn note_input_responses(&self, ticket: &Ticket, revision: Option<&str>) {
+        let may_ask = revision.is_none_or(|revision| revision == Revision::MODERN.as_str());
+        let answers = ticket.input_responses().filter(|_| may_ask);
+        self.note_each(answers.as_ref(), ticket, |answer| {
+            let has = |name: &str| answer.get(name).is_some();
+            let method = [
+                ("action", "elicitation/create"),
+                ("roots", "roots/list"),
+                ("model", "sampling/createMessage"),
+            ];
+            let method = method.into_iter().find(|(member, _)| has(member));
+            let method = method.map(|(_, method)| method.into());
+            (method, None, QuestionEnd::of_result(answer))
+        });
+    }
+
+    fn note_each(
+        &self,
+        all: Option<&Raw>,
+        ticket: &Ticket,
+        read: impl Fn(&Raw) -> (Option<Box<str>>, Option<Raw>, QuestionEnd),
+    ) {
+        let (Some(all), Some(target)) = (all, &ticket.target) else {
+            return;
+        };
+        let of = |method, params: Option<&Raw>| Question {
+            server: target.server.clone(),
+            agent: Some(
+                ticket
+                    .agent
+                    .as_ref()
+                    .unwrap_or(&ticket.client.agent)
+                    .clone(),
+            ),
+            call: Some(ticket.id),
+            method,
+            digest: params.map(|params| ArgumentsDigest::of(params.as_bytes())),
+        };
+        let mut members = json::members(all.as_bytes(), 0);
+        let mut last = None;
+        for member in members.by_ref().take(MEMBERS_MAX) {
+            let (method, params, end) = read(&all.slice(member.value));
+            self.note_question(&of(method, params.as_ref()), end);
+            last = Some(end);
+        }
+        let rest = u64::try_from(members.count()).unwrap_or(u64::MAX);
+        if let Some(end) = last.filter(|_| rest > 0) {
+            let rest_of = of(None, None);
+            let sum = |window: &mut Window| window.sum(&rest_of, end, rest);
+            self.questions.within(&rest_of, sum);
+        }
+    }
+}
+
+fn named(agent: &Agent) -> (AgentId, &str) {
+    (agent.id, &agent.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn question(server: &str, agent: u128, method: &str) -> Question {
+        let id = AgentId(Uuid::from_u128(agent));
+        let agent = Agent {
+            id,
+            ..Agent::anonymous()
+        };
+        let server = ServerName::parse(server).unwrap();
+        Question {
+            agent: Some(Arc::new(agent)),
+            ..Question::new(server, method, None)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_past_and_back_under_the_bound() {
+        let (questions, end) = (Questions::default(), QuestionEnd::Answered);
+        let asked = question("x", 1, "roots/list");
+        for _ in 0..RECORDED_MAX {
+            assert!(questions.count(&asked, end));
+        }
+        assert!(!questions.count(&asked, end) && !questions.count(&asked, end));
+        let other = question("y", 1, "roots/list");
+        assert!(questions.count(&other, end), "of another server");
+        advance(EVERY / 2).await;
+        assert!(!questions.count(&asked, end));
+        assert!(questions.due().is_empty(), "too early");
+        advance(EVERY / 2).await;
+        assert!(!questions.count(&asked, end), "before its sum is recorded");
+        let due = questions.due();
+        let [summed] = &due[..] else {
+            panic!("{due:?}")
+        };
+        assert_eq!((summed.server.as_str(), summed.sum.count), ("x", 4));
+        assert!(questions.count(&asked, end));
+        assert!(questions.rest().is_empty());
+        assert!(lock(&questions.0).is_empty());
+    }
+
+    /// Neither agents nor methods without number make sums without number, and none is lost.
+    #[tokio::test(start_paused = true)]
+    async fn sums_are_bounded() {
+        let (questions, end) = (Questions::default(), QuestionEnd::Refused);
+        for _ in 0..RECORDED_MAX {
+            questions.count(&question("x", 0, "roots/list"), end);
+        }
+        for number in 0..1000 {
+            let method = format!("acme/{number}");
+            questions.count(&question("x", 1, &method), end);
+            questions.count(&question("x", number, "roots/list"), end);
+        }
+        let rest = questions.rest();
+        assert_eq!(rest.len(), SUMS_MAX + 1);
+        let all: u64 = rest.iter().map(|summed| summed.sum.count).sum();
+        assert_eq!(all, 2000);
+    }
+}

@@ -548,6 +548,10 @@ mod tests {
 
     /// Sessions are found while the end of others is recorded, however long that takes.
     #[tokio::test(start_paused = true)]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the clock of the runtime stands still while another thread looks"
+    )]
     async fn sessions_are_found_while_others_end() {
         let sessions = Arc::new(Sessions::new(8, IDLE_MAX));
         let idle = sessions.open(Kind::Streamable, agent(), Scope::All);

@@ -9,6 +9,8 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr},
 };
 
+use icu_normalizer::ComposingNormalizerBorrowed;
+
 /// What spellings begin with that do not tell upper from lower case: no URI begins so.
 const FOLDED: char = '\u{1}';
 
@@ -44,7 +46,8 @@ pub(crate) fn strays(uri: &str) -> bool {
     let bytes = decoded(path, |byte| matches!(byte, b'.' | b'/' | b'\\'));
     bytes.contains(&b'\\') || {
         let mut segments = bytes.split(|byte| matches!(byte, b'/' | b':'));
-        segments.any(|segment| segment == b"..")
+        // Some take what follows a `;` for a parameter, and no part of the name.
+        segments.any(|segment| segment == b".." || segment.starts_with(b"..;"))
     }
 }
 
@@ -75,8 +78,8 @@ fn kind_of(scheme: &str) -> (bool, bool) {
 
 /// Other spellings of what servers take for the same as `uri` (RFC 3986, section 6.2.2): scheme and
 /// host in small letters, the host without what it says of the user, its last dot, and a port that goes
-/// without saying, and an address as the URL Standard writes it; no empty or `.` segments, no fragment,
-/// no empty query; a file without host and query, and once more without its case, since its server's
+/// without saying, and an address as the URL Standard writes it; no empty or `.` segments, no parameters
+/// of segments on the web, no fragment, no empty query; a file without host and query, and once more without its case, since its server's
 /// system may not tell one from the other; with nothing escaped that need not be, and with everything
 /// escaped that may be; and both as programs read the path of a file, to whom `%2F` is a slash and one
 /// at the end is nothing.
@@ -101,7 +104,8 @@ pub(crate) fn others_of(server: &str, uri: &str) -> Vec<String> {
             .collect::<Vec<_>>()
     };
     let parted = as_files(&parts.path, parts.is_file);
-    for path in [&parts.path, &parted] {
+    let bare = without_parameters(&parts.path).filter(|_| parts.is_web);
+    for path in [&parts.path, &parted].into_iter().chain(&bare) {
         all.extend(spell(&plain(path), &parts.tail));
         all.extend(spell(&plain(path), &plain(&parts.tail)));
         all.extend(spell(&escaped(path), &parts.tail));
@@ -144,8 +148,11 @@ pub(crate) fn other_globs(glob: &str) -> Vec<String> {
     all
 }
 
+/// `text` without case, and composed (NFC): file systems find a file by either form.
 fn folded(text: &str) -> String {
-    format!("{FOLDED}{}", text.to_lowercase())
+    let folded = text.to_lowercase();
+    let composed = ComposingNormalizerBorrowed::new_nfc().normalize(&folded);
+    format!("{FOLDED}{composed}")
 }
 
 /// A URI taken apart.
@@ -158,6 +165,7 @@ struct Parts {
     /// The query.
     tail: String,
     is_file: bool,
+    is_web: bool,
 }
 
 impl Parts {
@@ -190,6 +198,7 @@ impl Parts {
             path: without_empty(path, is_file || is_web),
             tail: tail.to_owned(),
             is_file,
+            is_web,
         })
     }
 }
@@ -279,6 +288,14 @@ fn without_empty(path: &str, is_rooted: bool) -> String {
     format!("{root}{}{end}", parts.join("/"))
 }
 
+/// `path` without the parameters of its segments, if there are any (RFC 3986, section 3.3).
+fn without_parameters(path: &str) -> Option<String> {
+    let bare = |segment: &str| segment.split(';').next().unwrap_or_default().to_owned();
+    let segments = || path.split('/').map(bare).collect::<Vec<_>>();
+    let found = path.contains(';').then(|| segments().join("/"))?;
+    Some(without_empty(&found, true))
+}
+
 /// `path` with its escaped slashes as such, and none at its end.
 fn as_files(path: &str, is_rooted: bool) -> String {
     let bytes = decoded(path, |byte| byte == b'/');
@@ -360,6 +377,8 @@ mod tests {
             r"file:///pub\..\priv",
             "file:///pub/..",
             "mem:../a",
+            "https://h/pub/..;/priv",
+            "https://h/pub/%2e.;x=y/priv",
             "file:///pub/..?x",
             "file:///pub/.\t./priv/a",
             "file:///pub/.\n./priv/a",
@@ -377,6 +396,7 @@ mod tests {
             "file:///pub/%2e",
             "file:///pub/%252e%252e/a",
             "file:///pub/a?../b",
+            "https://h/pub/..a;b",
             "file:///pub/%zz%2",
             "file:///my docs/\u{e9}",
             "x",
@@ -458,6 +478,8 @@ mod tests {
         };
         let same = [
             "https://h.org/priv/a",
+            "https://h.org/priv;x/a",
+            "https://h.org/;/priv/a;b=c",
             "https://h.org:443/priv/a",
             "https://h.org:0443/priv/a",
             "https://h.org:/priv/a",
@@ -513,6 +535,8 @@ mod tests {
             check("**/priv/a", uri, true);
         }
         check("file:///caf\u{c9}", "file:///caf%C3%A9", true);
+        check("file:///caf\u{e9}", "file:///cafe%CC%81", true);
+        check("file:///cafe\u{301}", "file:///caf\u{e9}", true);
         check("https://h/priv", "https://h/PRIV", false);
     }
 

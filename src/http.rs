@@ -93,21 +93,22 @@ impl Edge {
         if is_page {
             pages::shield(response.headers_mut());
         }
-        self.leave(request.into_body(), response.status());
+        self.leave(request.into_body(), response.status(), is_page);
         response
     }
 
     /// Leaves the body of a request that was answered so. Who has to show a key and is refused before it was
-    /// looked at, or for it, may send little of it.
-    fn leave(&self, body: Incoming, answered: StatusCode) {
-        let is_early = matches!(
-            answered,
-            StatusCode::UNAUTHORIZED
-                | StatusCode::FORBIDDEN
-                | StatusCode::NOT_FOUND
-                | StatusCode::METHOD_NOT_ALLOWED
-                | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
-        );
+    /// looked at, or for it, may send little of it, and so may who asks for a page.
+    fn leave(&self, body: Incoming, answered: StatusCode, is_page: bool) {
+        let is_early = is_page
+            || matches!(
+                answered,
+                StatusCode::UNAUTHORIZED
+                    | StatusCode::FORBIDDEN
+                    | StatusCode::NOT_FOUND
+                    | StatusCode::METHOD_NOT_ALLOWED
+                    | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
+            );
         let leftover = if answered == StatusCode::REQUEST_TIMEOUT {
             return;
         } else if is_early && !self.proxy.governance().directory().is_anonymous() {

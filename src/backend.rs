@@ -47,6 +47,7 @@ mod starts;
 mod stats;
 mod stdio;
 mod supervisor;
+mod turns;
 mod updates;
 mod views;
 mod websocket;

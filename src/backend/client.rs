@@ -4,23 +4,28 @@ use std::{
     error::Error,
     io,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Uri, header::AUTHORIZATION};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header::AUTHORIZATION};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
+    client::legacy::{self, Client, connect::HttpConnector},
+    rt::{TokioExecutor, TokioIo, TokioTimer},
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
-use tokio::time::timeout;
+use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use super::Failure;
+use super::{
+    Failure,
+    turns::{OVERHEAD_MAX_HTTP2, Overhead, Turns},
+};
 use crate::{
     config::{Auth, Remote},
     mcp::GatewayId,
@@ -40,19 +45,67 @@ const KEEP_ALIVE_PATIENCE: Duration = Duration::from_secs(15);
 const KEEP_ALIVE_PROBES: u32 = 4;
 
 /// A pooling HTTP client.
-pub(crate) type HttpClient = Client<Connector<Https>, Full<Bytes>>;
+#[derive(Clone, Debug)]
+pub(crate) struct HttpClient(Client<Connector<Https>, Full<Bytes>>);
 
-type Https = HttpsConnector<HttpConnector>;
+type Https = HttpsConnector<Turning>;
 type Broken = Box<dyn Error + Send + Sync>;
 
 /// A client for `url`, whose connections open within `connect`, TLS included.
 pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
     let tls = tls(url.scheme_str() == Some("https"))?;
+    Ok(client(tls, connect))
+}
+
+fn client(tls: ClientConfig, connect: Duration) -> HttpClient {
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_timer(TokioTimer::new())
         .build(secure(tls, connect));
-    Ok(client)
+    HttpClient(client)
+}
+
+impl HttpClient {
+    /// Sends `request` and waits for the head of its answer.
+    pub(crate) async fn request(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Parts>, legacy::Error> {
+        let mut response = self.0.request(request).await?;
+        let overhead: Option<Overhead> = response.extensions_mut().remove();
+        let overhead = overhead.unwrap_or_default();
+        overhead.clear();
+        Ok(response.map(|body| Parts { body, overhead }))
+    }
+}
+
+/// The body of an answer; its connection hears of each part.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    body: Incoming,
+    overhead: Overhead,
+}
+
+impl Body for Parts {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        self.overhead.clear();
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Opens connections within a time, from the name of the host to the end of the handshake.
@@ -82,8 +135,30 @@ fn secure(tls: ClientConfig, limit: Duration) -> Connector<Https> {
         .https_or_http()
         .enable_http1()
         .enable_http2()
-        .wrap_connector(plain(limit).inner);
+        .wrap_connector(Turning(plain(limit).inner));
     Connector { inner, limit }
+}
+
+/// Opens TCP connections that take turns, for what they carry see [`Turns`].
+#[derive(Clone, Debug)]
+struct Turning(HttpConnector);
+
+impl Service<Uri> for Turning {
+    type Response = TokioIo<Turns<TcpStream>>;
+    type Error = Broken;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Broken>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        self.0.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, url: Uri) -> Self::Future {
+        let opening = self.0.call(url);
+        Box::pin(async move {
+            let stream = opening.await?.into_inner();
+            Ok(TokioIo::new(Turns::new(stream, OVERHEAD_MAX_HTTP2)))
+        })
+    }
 }
 
 impl<C> Service<Uri> for Connector<C>
@@ -194,8 +269,17 @@ pub(super) const NO_HTTP: &str =
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
     use rustix::net::sockopt;
-    use tokio::net::TcpListener;
+    use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        task::JoinSet,
+    };
+    use tokio_rustls::TlsAcceptor;
 
     use super::*;
 
@@ -228,5 +312,73 @@ mod tests {
             failure.to_string(),
             "it was not open within 100ms (its `connect_timeout`)"
         );
+    }
+
+    /// A server behind TLS that speaks `protocol`, and says `words` again and again once it is asked.
+    async fn endless(
+        protocol: &'static str,
+        words: &'static [u8],
+    ) -> (Uri, ClientConfig, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{}/", listener.local_addr().unwrap());
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(cert.der().clone()).unwrap();
+        let versions = || ring::default_provider().into();
+        let trusting = ClientConfig::builder_with_provider(versions())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let mut config = ServerConfig::builder_with_provider(versions())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)
+            .unwrap();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        let mut serving = JoinSet::new();
+        serving.spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            let acceptor = TlsAcceptor::from(Arc::new(config));
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            // The settings of HTTP/2 come before all else.
+            if protocol == "h2" {
+                stream
+                    .write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0])
+                    .await
+                    .unwrap();
+            }
+            let mut heard = Vec::new();
+            while !heard.ends_with(b"{}") {
+                stream.read_buf(&mut heard).await.unwrap();
+            }
+            // Ends with the connection.
+            while stream.write_all(&words.repeat(2000)).await.is_ok() {}
+        });
+        (url.parse().unwrap(), trusting, serving)
+    }
+
+    #[tokio::test]
+    async fn informational_responses_without_end_are_given_up() {
+        // Of HTTP/2: a frame with the headers of stream 1, whose status is 103.
+        let frame = b"\0\0\x05\x01\x04\0\0\0\x01\x08\x03103";
+        let written = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+        for (protocol, words) in [("http/1.1", &written[..]), ("h2", &frame[..])] {
+            let (url, tls, _serving) = endless(protocol, words).await;
+            let client = client(tls, LONG);
+            let mut request = Request::post(url);
+            request = request.header("content-type", "application/json");
+            let asked = client.request(request.body(Full::from("{}")).unwrap());
+            let asked = timeout(Duration::from_secs(60), asked).await;
+            let failed = asked.expect("it is given up").err().unwrap();
+            let said = explain(&failed);
+            assert!(
+                said.contains("informational responses"),
+                "{protocol}: {said}"
+            );
+        }
     }
 }

@@ -6,7 +6,6 @@ mod pool;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod way;
 
 use std::{

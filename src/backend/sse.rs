@@ -9,12 +9,11 @@ use http::{
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
 use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::{
     Failure,
-    client::{self, HttpClient},
+    client::{self, HttpClient, Parts},
     events::{Events, Excess},
     http::{denies_session, odd, redirected, retry_after, shown_type},
     link::Link,
@@ -74,7 +73,7 @@ pub(crate) async fn open(
 }
 
 struct Stream {
-    body: Incoming,
+    body: Parts,
     events: Events,
     /// The stream ended because the server sent what it may not.
     excess: Option<Excess>,
@@ -113,7 +112,7 @@ async fn get(
     client: &HttpClient,
     remote: &Remote,
     headers: &HeaderMap,
-) -> Result<Response<Incoming>, Failure> {
+) -> Result<Response<Parts>, Failure> {
     let mut request = HttpRequest::new(Full::new(Bytes::new()));
     request.uri_mut().clone_from(&remote.url);
     request.headers_mut().clone_from(headers);
@@ -127,7 +126,7 @@ async fn get(
 }
 
 /// The event stream that an answer to our GET is.
-fn events(remote: &Remote, response: Response<Incoming>) -> Result<Incoming, Failure> {
+fn events(remote: &Remote, response: Response<Parts>) -> Result<Parts, Failure> {
     let status = response.status();
     if let Some(refused) = Failure::of_credential(status) {
         return Err(refused);
@@ -276,7 +275,7 @@ impl Outlet {
 
     /// A refusal concerns its message alone, as over streamable HTTP, also one of our credential. A
     /// server that denies the session, or is out of order, ends the link: that is the reason.
-    async fn refused(&self, message: &Bytes, response: Response<Incoming>) -> Result<(), String> {
+    async fn refused(&self, message: &Bytes, response: Response<Parts>) -> Result<(), String> {
         let status = response.status();
         let over = || Err(format!("it answered {status} to a message"));
         let is_gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE);
@@ -305,7 +304,7 @@ impl Outlet {
 }
 
 /// Why a server took no message.
-async fn refusal(response: Response<Incoming>) -> Failure {
+async fn refusal(response: Response<Parts>) -> Failure {
     let status = response.status();
     if let Some(refused) = Failure::of_credential(status) {
         return refused;

@@ -104,8 +104,17 @@ fn answer(verb: &str, message: &serde_json::Value) -> String {
 
 /// Runs `test` on a gateway in front of the server; fails where nothing moves any more.
 fn check(endless: Endless, test: impl AsyncFnOnce(&Gateway) + Send + 'static) {
+    check_within("1s", endless, test);
+}
+
+/// The same where a call may take so long.
+fn check_within(
+    timeout: &str,
+    endless: Endless,
+    test: impl AsyncFnOnce(&Gateway) + Send + 'static,
+) {
     let url = format!("url = \"http://{}/mcp\"", serve(endless));
-    let keys = format!("{url}\ntransport = \"http\"\nera = \"legacy\"\ntimeout = \"1s\"");
+    let keys = format!("{url}\ntransport = \"http\"\nera = \"legacy\"\ntimeout = \"{timeout}\"");
     check_beside(keys, &["mcp_bad_echo", "mcp_good_uuid"], test);
 }
 
@@ -167,6 +176,20 @@ async fn only_its_call_fails(gateway: &Gateway) {
     assert!(start.elapsed() < Duration::from_secs(1) + AT_ONCE);
 }
 
+/// A call fails for what its server does, which is named, before its time is over.
+async fn is_given_up(gateway: &Gateway, why: &str) {
+    let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
+    client
+        .ask("1", "tools/call", r#""name":"mcp_bad_echo""#)
+        .await;
+    let error = client.answer("1").await.error.unwrap();
+    assert!(
+        error.contains("server `bad`") && error.contains(why),
+        "{error}"
+    );
+    others_are_served(gateway).await;
+}
+
 /// What makes no event is not read for as long as a call may take, but given up.
 #[test]
 fn comments_in_place_of_an_answer() {
@@ -177,27 +200,27 @@ fn comments_in_place_of_an_answer() {
             words,
         };
         check(endless, async |gateway| {
-            let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
-            client
-                .ask("1", "tools/call", r#""name":"mcp_bad_echo""#)
-                .await;
-            let answer = client.answer("1").await;
-            let error = answer.error.unwrap();
-            assert!(error.contains("server `bad`"), "{error}");
-            assert!(error.contains("comments and empty lines"), "{error}");
-            others_are_served(gateway).await;
+            is_given_up(gateway, "comments and empty lines").await;
         });
     }
 }
 
 #[test]
 fn informational_responses_in_place_of_an_answer() {
-    let endless = Endless {
-        method: "tools/call",
-        head: "",
-        words: "HTTP/1.1 100 Continue\r\n\r\n",
-    };
-    check(endless, only_its_call_fails);
+    for words in [
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        "HTTP/1.1 102 Processing\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n",
+    ] {
+        let endless = Endless {
+            method: "tools/call",
+            head: "",
+            words,
+        };
+        check_within("60s", endless, async |gateway| {
+            is_given_up(gateway, "informational responses").await;
+        });
+    }
 }
 
 #[test]

@@ -21,8 +21,10 @@ use hyper::{
 use hyper_util::rt::TokioIo;
 use tokio::task::unconstrained;
 
-use super::turns::Turns;
-use crate::socket::Socket;
+use crate::{
+    backend::turns::{OVERHEAD_MAX, Overhead, Turns},
+    socket::Socket,
+};
 
 /// One connection; boxed wherever it is passed on, for it is large. Between requests what happens to
 /// it may wake who used it last, for nothing.
@@ -30,6 +32,7 @@ use crate::socket::Socket;
 pub(super) struct Line {
     sender: SendRequest<Full<Bytes>>,
     wire: Wire,
+    pub(super) overhead: Overhead,
 }
 
 /// `None` once it has ended.
@@ -45,16 +48,24 @@ impl Line {
     /// # Errors
     /// hyper's; nothing was sent.
     pub(super) async fn new(socket: Socket) -> hyper::Result<Box<Self>> {
-        let (sender, connection) = http1::handshake(TokioIo::new(Turns::new(socket))).await?;
+        let turns = Turns::new(socket, OVERHEAD_MAX);
+        let overhead = turns.overhead();
+        let (sender, connection) = http1::handshake(TokioIo::new(turns)).await?;
         Ok(Box::new(Self {
             sender,
             wire: Wire(Some(connection)),
+            overhead,
         }))
     }
 
     /// Sends `request` and waits for the head of its answer.
     pub(super) async fn ask(&mut self, request: Box<Request<Full<Bytes>>>) -> Asked {
-        let Self { sender, wire } = self;
+        let Self {
+            sender,
+            wire,
+            overhead,
+        } = self;
+        overhead.clear();
         let mut answer = pin!(unconstrained(sender.try_send_request(*request)));
         // Only the connection can bring the answer, and it is polled first: nobody else needs to
         // be woken for it, and it is there when the connection says so, whatever the budget.

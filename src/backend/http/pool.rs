@@ -204,12 +204,15 @@ impl Body for Driven {
         };
         let mut nobody = Context::from_waker(Waker::noop());
         // What was read before makes room for more.
-        let read = Pin::new(&mut *body).poll_frame(&mut nobody);
-        if read.is_ready() {
-            return read;
+        let mut read = Pin::new(&mut *body).poll_frame(&mut nobody);
+        if read.is_pending() {
+            line.drive(cx);
+            read = Pin::new(body).poll_frame(&mut nobody);
         }
-        line.drive(cx);
-        Pin::new(body).poll_frame(&mut nobody)
+        if read.is_ready() {
+            line.overhead.clear();
+        }
+        read
     }
 
     fn is_end_stream(&self) -> bool {

@@ -11,13 +11,12 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, Response, Uri, uri::Scheme};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
-use hyper::body::Incoming;
 
 use super::pool::{Driven, Pool};
 use crate::{
     backend::{
         Failure,
-        client::{self, HttpClient},
+        client::{self, HttpClient, Parts},
     },
     task::Tasks,
 };
@@ -89,7 +88,7 @@ fn failure(error: &hyper_util::client::legacy::Error) -> Failure {
 #[derive(Debug)]
 pub(super) enum Answer {
     Plain(Driven),
-    Secure(Incoming),
+    Secure(Parts),
 }
 
 impl Body for Answer {

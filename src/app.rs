@@ -10,14 +10,14 @@ mod differences;
 mod reload;
 mod watch;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::Backends,
-    config::Config,
+    config::{Config, Listen},
     governance::{Governance, InvalidTerms, Law},
     http::{self, Certificate, Edge, InvalidListener},
     names::AgentId,
@@ -238,7 +238,10 @@ impl StartError {
     pub fn is_mistake(&self) -> bool {
         match self {
             Self::Terms(_) | Self::Listener(InvalidListener::Tls(_)) => true,
-            Self::Books(_) | Self::Listener(InvalidListener::Bind { .. }) => false,
+            Self::Books(_)
+            | Self::Listener(InvalidListener::Bind { .. } | InvalidListener::Socket { .. }) => {
+                false
+            }
         }
     }
 }
@@ -258,9 +261,9 @@ pub fn vet(config: &Config) -> Result<(), StartError> {
 /// A gateway that listens over HTTP.
 #[derive(Debug)]
 pub struct Running {
-    /// The address it listens on.
-    pub addr: SocketAddr,
-    /// The base URL for people.
+    /// Where it listens.
+    pub listen: Listen,
+    /// The base URL for people; for a Unix socket its path, as `listen` is written.
     pub url: String,
     core: Core,
 }
@@ -271,11 +274,11 @@ pub struct Running {
 /// When there is no listener to be had, or the parts behind it cannot start.
 pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, StartError> {
     let bound = http::bind(config).await?;
-    let (addr, url) = (bound.addr, bound.url());
+    let (listen, url) = (bound.listen(), bound.url());
     let certificates = bound.certificates().cloned();
     let core = Core::start(config, surroundings).await?;
     let config = Config {
-        listen: addr,
+        listen: listen.clone(),
         ..config.clone()
     };
     let edge = Edge::new(
@@ -287,11 +290,11 @@ pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Runnin
     core.reloader.set_front(Front {
         edge: Arc::clone(&edge),
         certificates,
-        addr,
+        listen: listen.clone(),
     });
     core.tasks
         .spawn("listener", bound.serve(edge, core.closing.clone()));
-    Ok(Running { addr, url, core })
+    Ok(Running { listen, url, core })
 }
 
 impl Running {

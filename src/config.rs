@@ -12,7 +12,7 @@
 //! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
 //! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -31,8 +31,8 @@ pub use governing::{
     Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, Governance, Mask, Policy,
     PolicyMode, Profile, Rate, Rule, Scan, ScanAction, Terms, Window,
 };
-pub use listen::NotAnAddress;
 pub(crate) use listen::listen_address;
+pub use listen::{Listen, NotAnAddress, Socket};
 pub use load::{
     Format, Loaded, Source, Use, find_default, is_blank, load, load_with, parse, schema,
 };
@@ -79,8 +79,10 @@ mod yaml;
 /// Everything an operator can set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Address of the HTTP listener.
-    pub listen: SocketAddr,
+    /// Where the HTTP listener is.
+    pub listen: Listen,
+    /// Who may connect to it, where it is a Unix socket.
+    pub socket: Socket,
     /// Whether `listen` may be an address beyond this machine although nobody has to authenticate.
     pub danger_listen_without_auth: bool,
     /// How many following ports are tried when the one of `listen` is taken; 0 tries none.
@@ -146,7 +148,8 @@ impl Config {
 
     /// Whether `listen` can be reached from other machines and nobody has to authenticate.
     pub fn is_open_to_strangers(&self) -> bool {
-        let is_local = self.listen.ip().to_canonical().is_loopback();
+        let address = self.listen.address();
+        let is_local = address.is_none_or(|address| address.ip().to_canonical().is_loopback());
         !is_local && self.governance.auth == Authentication::Anonymous
     }
 }

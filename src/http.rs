@@ -17,8 +17,9 @@ mod several;
 mod streamable;
 mod timeouts;
 mod tls;
+mod unix;
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use ::http::{
     HeaderMap, HeaderValue, Method as Verb, Request, Response, StatusCode,
@@ -32,7 +33,7 @@ use crate::{
     config::Config,
     limiter::{ConnectionPermit, Full},
     mcp::{GatewayId, RpcError, envelope, error, gateway::GATEWAY},
-    names::{ProfileName, Scope, ServerName},
+    names::{PeerAddress, ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
     session::{Client, Session, registry::Unopened},
     status::Status,
@@ -278,7 +279,7 @@ impl Form {
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// Behind a reverse proxy, that of the proxy.
-    address: IpAddr,
+    address: PeerAddress,
     /// That of its connection.
     permit: Arc<ConnectionPermit>,
 }

@@ -9,10 +9,7 @@ mod bytes;
 mod connections;
 mod machine;
 
-use std::{
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 pub(crate) use bytes::{ByteBudget, Full, Reservation};
 pub(crate) use connections::{ConnectionLimit, ConnectionPermit};
@@ -43,19 +40,5 @@ impl Limiter {
             .set_max(limits.connections, limits.connections_per_address);
         self.bytes
             .set_max(limits.bytes_in_flight.unwrap_or_else(machine::bytes_max));
-    }
-}
-
-/// Bits of an IPv6 address that name a network: within it, everybody may choose an address.
-const NETWORK_BITS: u32 = 64;
-
-/// What stands for all addresses that one party may choose: an IPv4 address, or a /64 of IPv6.
-pub(crate) fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => {
-            let mask = u128::MAX << (Ipv6Addr::BITS - NETWORK_BITS);
-            Ipv6Addr::from_bits(address.to_bits() & mask).into()
-        }
     }
 }

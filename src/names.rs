@@ -2,12 +2,16 @@
 //!
 //! Each is checked once, where it enters (config, wire), and is infallible afterwards.
 
+mod peer;
+
 use std::{fmt, str::FromStr, sync::Arc};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
+
+pub use peer::PeerAddress;
 
 /// The name of a configured server, unique among servers; letters, digits, `_`, `-` and `.`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

@@ -24,7 +24,6 @@ pub mod subscriptions;
 
 use std::{
     borrow::Cow,
-    net::IpAddr,
     ops::Deref,
     sync::{Arc, OnceLock},
 };
@@ -35,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     auth::Agent,
     mcp::{Era, GatewayId, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
-    names::Scope,
+    names::{PeerAddress, Scope},
 };
 
 pub use cancel::Cancel;
@@ -152,7 +151,7 @@ pub struct Call {
     /// How others name it, where its transport says so.
     pub correlation: Option<Box<Correlation>>,
     /// Where it came from, over a network; behind a reverse proxy, the address of that.
-    pub address: Option<IpAddr>,
+    pub address: Option<PeerAddress>,
 }
 
 /// How others name a call: what joins our log and audit with theirs.

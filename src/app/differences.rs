@@ -31,7 +31,7 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
         first_list_wait, keep_alive, limits, list_page_size, locality, naming, request_state_ttl,
         session_idle_timeout;
         but agents, data_dir, files, governance, listen, log, named_files, port_search, profiles, servers,
-        tls, workers
+        socket, tls, workers
     );
     let mut changed: Vec<String> = changed(settings).map(str::to_owned).collect();
     let governing = of_governance(&old.governance, &new.governance);

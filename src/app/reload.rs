@@ -7,7 +7,6 @@
 
 use std::{
     collections::HashMap,
-    net::SocketAddr,
     path::PathBuf,
     sync::{Arc, Mutex, OnceLock},
 };
@@ -15,7 +14,7 @@ use std::{
 use super::{books::Keeper, differences::differences, warn_if_empty, warn_of_unusable};
 use crate::{
     audit::EventKind,
-    config::{Authentication, Budget, Config, Mistakes, Terms},
+    config::{Authentication, Budget, Config, Listen, Mistakes, Terms},
     governance::{InvalidTerms, Law},
     http::{Certificate, Certificates, Edge, InvalidTls},
     lock::lock,
@@ -41,8 +40,8 @@ pub(super) struct Reloader {
 pub(super) struct Front {
     pub(super) edge: Arc<Edge>,
     pub(super) certificates: Option<Arc<Certificates>>,
-    /// The address that was bound.
-    pub(super) addr: SocketAddr,
+    /// Where it listens.
+    pub(super) listen: Listen,
 }
 
 /// What a changed config has changed.
@@ -229,7 +228,7 @@ impl Reloader {
         governance.audit().rewrite(config.audit);
         if let Some(front) = front {
             front.edge.replace(&Config {
-                listen: front.addr,
+                listen: front.listen.clone(),
                 ..config.clone()
             });
         }

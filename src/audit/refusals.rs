@@ -1,11 +1,9 @@
 //! Refused calls that are counted instead of recorded one by one.
 
-use std::net::IpAddr;
-
 use jiff::Timestamp;
 
 use super::line::{EventKind, Kind, Members};
-use crate::names::AgentId;
+use crate::names::{AgentId, PeerAddress};
 
 /// Refused calls of one agent from one address with one reason, summed.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +17,7 @@ pub struct Refusals<'a> {
     /// The agent's name.
     pub agent_name: &'a str,
     /// Where from, as far as that is known.
-    pub address: Option<IpAddr>,
+    pub address: Option<PeerAddress>,
     /// The discriminator of the error that they got, such as `RATE_LIMITED`.
     pub code: &'a str,
     /// How many there were.

@@ -1,6 +1,6 @@
 //! `tollbridge serve`
 
-use std::{net::SocketAddr, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     app::{self, ConfigSource},
-    config::{Config, listen_address},
+    config::{Config, Listen, NotAnAddress, listen_address},
 };
 
 /// Open files that are asked for where the system begins with fewer: shells and service managers allow
@@ -23,20 +23,20 @@ const OPEN_FILES: u64 = 16_384;
 pub(super) struct Serve {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Address to listen on, in place of the configured one; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
-    listen: Option<SocketAddr>,
+    /// Address or `unix:PATH` to listen on, in place of the configured one; port 0 takes any free one
+    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    listen: Option<Listen>,
 }
 
 impl Serve {
     pub(super) fn run(self) -> ExitCode {
         let listen = self.listen;
         let adjust = move |config: &mut Config| {
-            if let Some(listen) = listen {
-                config.listen = listen;
+            if let Some(listen) = &listen {
+                config.listen.clone_from(listen);
             }
         };
-        let source = self.config.source(adjust);
+        let source = self.config.source(adjust.clone());
         let mut config = match self.config.load() {
             Ok(config) => config,
             Err(code) => return code,
@@ -48,9 +48,20 @@ impl Serve {
                  `governance.auth` and `danger_listen_without_auth`",
             );
         }
+        if config.listen.socket().is_some() && config.tls.is_some() {
+            return wrong_usage("--listen: `tls` of the config does not go with a Unix socket");
+        }
         raise_open_files();
         block_on(config.workers, serve(&config, source))
     }
+}
+
+/// Reads where to listen; a relative path starts where the command is run.
+fn listen(written: &str) -> Result<Listen, NotAnAddress> {
+    Ok(match listen_address(written)? {
+        Listen::Unix(path) => Listen::Unix(std::path::absolute(&path).unwrap_or(path)),
+        address @ Listen::Address(_) => address,
+    })
 }
 
 /// Asks for [`OPEN_FILES`], or as many as there may be.
@@ -82,10 +93,18 @@ async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
     let url = &running.url;
     print(&format!("listening on {url}\n"));
     service::ready(running.core().tasks());
-    tracing::info!(
-        servers = config.servers.len(),
-        "clients connect to {url}/mcp, people to {url}/status"
-    );
+    let servers = config.servers.len();
+    if running.listen.socket().is_some() {
+        tracing::info!(
+            servers,
+            "clients connect to /mcp through {url}, people to /status"
+        );
+    } else {
+        tracing::info!(
+            servers,
+            "clients connect to {url}/mcp, people to {url}/status"
+        );
+    }
     interruption.await;
     let again = interrupted_again();
     service::stopping();

@@ -50,6 +50,10 @@ fn file(config: &Config) -> File {
     File {
         schema: None,
         listen: config.listen.to_string(),
+        socket: file::Socket {
+            mode: format!("{:04o}", config.socket.mode),
+            uids: config.socket.uids.clone(),
+        },
         danger_listen_without_auth: config.danger_listen_without_auth,
         port_search: config.port_search,
         data_dir: Some(path(&config.data_dir)),

@@ -35,9 +35,12 @@ pub(super) struct File {
     /// Where editors find the schema of this file; ignored otherwise.
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
     pub(super) schema: Option<String>,
-    /// Address and port of the HTTP listener. Addresses beyond this machine need
-    /// `governance.auth = "keys"`, or `danger_listen_without_auth`.
+    /// Address and port of the HTTP listener; or `unix:` and the path of a Unix socket, for machines that
+    /// other users share. Addresses beyond this machine need `governance.auth = "keys"`, or
+    /// `danger_listen_without_auth`.
     pub(super) listen: String,
+    /// Who may connect, where `listen` is a Unix socket.
+    pub(super) socket: Socket,
     /// Listen beyond this machine although nobody has to authenticate: everyone who reaches the
     /// port may call every tool.
     pub(super) danger_listen_without_auth: bool,
@@ -104,6 +107,7 @@ impl Default for File {
         Self {
             schema: None,
             listen: "127.0.0.1:8080".to_owned(),
+            socket: Socket::default(),
             danger_listen_without_auth: false,
             port_search: 0,
             data_dir: None,
@@ -126,6 +130,26 @@ impl Default for File {
             agents: IndexMap::new(),
             profiles: IndexMap::new(),
             servers: IndexMap::new(),
+        }
+    }
+}
+
+/// Who may connect to a Unix socket: the mode of its file says who may reach it, and whoever does must be
+/// root, the user of the gateway, or one of `uids`.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Socket {
+    /// The mode of the file, in octal. Who is to connect must be allowed to write to it.
+    pub(super) mode: String,
+    /// The ids of further users who may connect.
+    pub(super) uids: Vec<u32>,
+}
+
+impl Default for Socket {
+    fn default() -> Self {
+        Self {
+            mode: "0600".to_owned(),
+            uids: Vec::new(),
         }
     }
 }

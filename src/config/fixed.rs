@@ -21,7 +21,7 @@ macro_rules! fixed {
     };
 }
 
-const FIXED: [Fixed; 10] = [
+const FIXED: [Fixed; 12] = [
     fixed!("audit.durability", audit.durability),
     fixed!("audit.enabled", audit.enabled),
     fixed!("data_dir", data_dir),
@@ -29,6 +29,8 @@ const FIXED: [Fixed; 10] = [
     fixed!("log.format", log.format),
     fixed!("log.level", log.level),
     fixed!("port_search", port_search),
+    fixed!("socket.mode", socket.mode),
+    fixed!("socket.uids", socket.uids),
     tls("tls.cert", |new, running| {
         part(new, |tls| &tls.cert) != part(running, |tls| &tls.cert)
     }),

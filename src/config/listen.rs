@@ -1,21 +1,65 @@
-//! The address that a gateway listens on, as a config or a command line has it.
+//! Where a gateway listens, as a config or a command line has it.
 
-use std::net::SocketAddr;
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
-/// A text is no address to listen on. Names are none: what they mean differs from machine to machine,
-/// and whether others are let in must show.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("an IP address, `:` and a port are needed, such as {suggestion}")]
-pub struct NotAnAddress {
-    /// What was most likely meant.
-    pub suggestion: SocketAddr,
+/// What the path of a Unix socket comes after.
+const UNIX: &str = "unix:";
+
+/// Where a gateway listens over HTTP.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Listen {
+    /// On an address, over TCP.
+    Address(SocketAddr),
+    /// On the Unix socket of this path.
+    Unix(PathBuf),
 }
 
-/// Reads an address to listen on.
-pub(crate) fn listen_address(written: &str) -> Result<SocketAddr, NotAnAddress> {
-    written.parse().map_err(|_| NotAnAddress {
-        suggestion: suggestion(written),
-    })
+/// Who may connect to a Unix socket.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Socket {
+    /// The mode of its file.
+    pub mode: u32,
+    /// Users who may connect, beside root and the user of the gateway.
+    pub uids: Vec<u32>,
+}
+
+/// A text is nothing to listen on. Names are none: what they mean differs from machine to machine,
+/// and whether others are let in must show.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{}, such as {suggestion}", self.needed())]
+pub struct NotAnAddress {
+    /// What was most likely meant.
+    pub suggestion: Listen,
+}
+
+impl NotAnAddress {
+    /// What would have done.
+    pub(super) fn needed(&self) -> &'static str {
+        match self.suggestion {
+            Listen::Address(_) => "an IP address, `:` and a port are needed",
+            Listen::Unix(_) => "`unix:` and the path of a file are needed",
+        }
+    }
+}
+
+/// Reads where to listen; a relative path stays one.
+pub(crate) fn listen_address(written: &str) -> Result<Listen, NotAnAddress> {
+    let unusable = |suggestion| NotAnAddress { suggestion };
+    if let Some(path) = written.strip_prefix(UNIX) {
+        // As in `unix:///run/a.sock`.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        // Abstract names begin with `@`. They have no mode.
+        let is_path = !path.is_empty() && !path.starts_with('@') && !path.ends_with('/');
+        let suggestion = Listen::Unix("/run/tollbridge/mcp.sock".into());
+        let listen = is_path.then(|| Listen::Unix(path.into()));
+        return listen.ok_or_else(|| unusable(suggestion));
+    }
+    let address = written.parse().map(Listen::Address);
+    address.map_err(|_| unusable(Listen::Address(suggestion(written))))
 }
 
 fn suggestion(written: &str) -> SocketAddr {
@@ -28,5 +72,32 @@ fn suggestion(written: &str) -> SocketAddr {
         "0.0.0.0" | "*" => SocketAddr::from(([0; 4], port)),
         "::" | "[::]" => SocketAddr::from(([0_u16; 8], port)),
         _ => SocketAddr::from(([127, 0, 0, 1], port)),
+    }
+}
+
+impl Listen {
+    /// The address, of which a Unix socket has none.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The path of the Unix socket.
+    pub fn socket(&self) -> Option<&Path> {
+        match self {
+            Self::Address(_) => None,
+            Self::Unix(path) => Some(path),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
     }
 }

@@ -7,7 +7,6 @@
 use std::{
     fmt::Display,
     io,
-    net::SocketAddr,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     thread::available_parallelism,
@@ -15,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Config, Limits, Log, Naming, NotALogFilter, NotAnAddress, Tls, Use, check_log_filter, file,
+    Config, Limits, Listen, Log, Naming, NotALogFilter, Socket, Tls, Use, check_log_filter, file,
     listen_address, log_filter,
     node::{Node, Place},
     report::{Finding, Findings, Sources},
@@ -103,6 +102,7 @@ pub(super) fn config(
     let tags: Vec<String> = servers.flat_map(|server| &server.tags).cloned().collect();
     let config = Config {
         listen: resolver.listen(&file, is_anonymous, &root),
+        socket: resolver.socket(file.socket, &root.key("socket")),
         danger_listen_without_auth: file.danger_listen_without_auth,
         port_search: file.port_search,
         allowed_hosts: resolver.allowed_hosts(file.allowed_hosts, &root.key("allowed_hosts")),
@@ -164,18 +164,29 @@ struct Resolver<'r> {
 }
 
 impl Resolver<'_> {
-    fn listen(&mut self, file: &file::File, is_anonymous: bool, root: &Place<'_>) -> SocketAddr {
+    fn listen(&mut self, file: &file::File, is_anonymous: bool, root: &Place<'_>) -> Listen {
         let at = root.key("listen");
         let address = match listen_address(&file.listen) {
-            Ok(address) => address,
-            Err(NotAnAddress { suggestion }) => {
+            Ok(Listen::Address(address)) => address,
+            Ok(Listen::Unix(path)) => {
+                if file.tls.is_some() {
+                    let what = "`tls` does not go with a Unix socket";
+                    self.findings.add(
+                        Finding::mistake(what)
+                            .at(at.span(), "what goes over it does not leave the machine")
+                            .help("leave `tls` out, or listen on an address"),
+                    );
+                }
+                return Listen::Unix(self.path(&path.to_string_lossy(), &at));
+            }
+            Err(unusable) => {
                 let written = quote(&file.listen, &at);
                 self.findings.add(
                     Finding::mistake(format!("{written} is not an address with a port"))
-                        .at(at.span(), "an IP address, `:` and a port are needed")
-                        .help(format!("write \"{suggestion}\"")),
+                        .at(at.span(), unusable.needed())
+                        .help(format!("write \"{}\"", unusable.suggestion)),
                 );
-                return suggestion;
+                return unusable.suggestion;
             }
         };
         let is_open = !address.ip().to_canonical().is_loopback() && is_anonymous;
@@ -193,7 +204,20 @@ impl Resolver<'_> {
             let at = root.key("port_search");
             self.wrong(&at, "goes beyond port 65535");
         }
-        address
+        Listen::Address(address)
+    }
+
+    fn socket(&mut self, socket: file::Socket, at: &Place<'_>) -> Socket {
+        let mode = u32::from_str_radix(&socket.mode, 8).ok();
+        let mode = mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
+        if mode.is_none() {
+            let why = "a mode in octal that lets its owner write is needed, such as \"0600\"";
+            self.wrong(&at.key("mode"), why);
+        }
+        Socket {
+            mode: mode.unwrap_or(0o600),
+            uids: socket.uids,
+        }
     }
 
     fn allowed_hosts(&mut self, hosts: Vec<String>, at: &Place<'_>) -> Vec<String> {

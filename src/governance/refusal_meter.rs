@@ -9,7 +9,6 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -27,9 +26,8 @@ use crate::{
     auth::Agent,
     clock::{self, turn_time},
     config::Rate,
-    limiter::network,
     lock::lock,
-    names::AgentId,
+    names::{AgentId, PeerAddress},
 };
 
 /// Between two records about one agent and address.
@@ -62,14 +60,14 @@ pub(super) struct RefusalMeter {
 struct Caller {
     agent: AgentId,
     /// `None` without a network, and for addresses for which there is no room.
-    network: Option<IpAddr>,
+    network: Option<PeerAddress>,
 }
 
 /// Requests that were held back since the last record.
 #[derive(Debug)]
 struct Sum {
     agent: Arc<Agent>,
-    address: Option<IpAddr>,
+    address: Option<PeerAddress>,
     since: Timestamp,
     until: Timestamp,
     began: Instant,
@@ -93,7 +91,7 @@ impl Default for RefusalMeter {
 
 impl RefusalMeter {
     /// Notes that a call was refused.
-    pub(super) fn refused(&self, agent: AgentId, address: Option<IpAddr>, rate: Rate) {
+    pub(super) fn refused(&self, agent: AgentId, address: Option<PeerAddress>, rate: Rate) {
         let caller = self.caller(agent, address);
         let (now, step) = (self.now(), step(rate));
         let burst = burst(rate);
@@ -111,7 +109,7 @@ impl RefusalMeter {
     pub(super) fn hold_back(
         &self,
         agent: &Arc<Agent>,
-        address: Option<IpAddr>,
+        address: Option<PeerAddress>,
         rate: Rate,
     ) -> Option<Duration> {
         let now = self.now();
@@ -127,7 +125,7 @@ impl RefusalMeter {
         Some(wait)
     }
 
-    fn sum(&self, caller: Caller, agent: &Arc<Agent>, address: Option<IpAddr>) {
+    fn sum(&self, caller: Caller, agent: &Arc<Agent>, address: Option<PeerAddress>) {
         let mut sums = lock(&self.sums);
         let is_full = sums.len() >= SUMS_MAX && !sums.contains_key(&caller);
         let (caller, address) = if is_full {
@@ -164,8 +162,8 @@ impl RefusalMeter {
         sums.into_values().map(Summed).collect()
     }
 
-    fn caller(&self, agent: AgentId, address: Option<IpAddr>) -> Caller {
-        let network = address.map(network);
+    fn caller(&self, agent: AgentId, address: Option<PeerAddress>) -> Caller {
+        let network = address.map(PeerAddress::network);
         let caller = Caller { agent, network };
         if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&caller) {
             return Caller {
@@ -234,8 +232,8 @@ mod tests {
         }
     }
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ip(text: &str) -> PeerAddress {
+        PeerAddress::Ip(text.parse().unwrap())
     }
 
     #[tokio::test(start_paused = true)]
@@ -317,7 +315,7 @@ mod tests {
     async fn addresses_without_number_take_no_memory_without_end() {
         let (meter, agent) = (RefusalMeter::default(), Arc::new(Agent::anonymous()));
         for number in 0..2 * u32::try_from(CALLERS_MAX).unwrap() {
-            let address = IpAddr::V4(number.into());
+            let address = PeerAddress::User(number);
             meter.refused(agent.id, Some(address), rate(1));
             meter.hold_back(&agent, Some(address), rate(1));
         }

@@ -7,7 +7,6 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{Governance, refusal, refusal_meter::Summed};
 use crate::{
-    audit::EventKind, auth::Unidentified, limiter::network, lock::lock, store::KeyId, task::Tasks,
+    audit::EventKind, auth::Unidentified, lock::lock, names::PeerAddress, store::KeyId, task::Tasks,
 };
 
 /// Between two events of one network with one reason.
@@ -47,7 +46,7 @@ struct Alike {
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Source {
-    Network(IpAddr),
+    Network(PeerAddress),
     /// All for whom there is no room.
     Others,
 }
@@ -59,7 +58,7 @@ struct Window {
     /// How many came since.
     held: u64,
     /// Where the last one came from.
-    last: IpAddr,
+    last: PeerAddress,
 }
 
 /// What is to be told.
@@ -76,7 +75,7 @@ struct Told {
 impl Governance {
     /// Counts that a request from `source` has no agent; the audit and the log are told, if they have
     /// not just been. Behind a reverse proxy, `source` is its address.
-    pub fn turn_away(&self, source: IpAddr, why: &Unidentified) {
+    pub fn turn_away(&self, source: PeerAddress, why: &Unidentified) {
         self.tally.unauthenticated(why.reason());
         if let Some(told) = self.strangers.meet(source, why, Instant::now()) {
             self.tell(&told);
@@ -142,7 +141,7 @@ impl Governance {
 
 impl Strangers {
     /// Notes a request, and gives what is to be told of it.
-    fn meet(&self, source: IpAddr, why: &Unidentified, now: Instant) -> Option<Told> {
+    fn meet(&self, source: PeerAddress, why: &Unidentified, now: Instant) -> Option<Told> {
         // Many clients begin without a key and come again with one once they have read the challenge:
         // one that is missing is no sign of anything, and its number says enough.
         if *why == Unidentified::Missing {
@@ -207,8 +206,8 @@ impl Strangers {
 }
 
 impl Source {
-    fn of(address: IpAddr) -> Self {
-        Self::Network(network(address))
+    fn of(address: PeerAddress) -> Self {
+        Self::Network(address.network())
     }
 }
 
@@ -216,7 +215,7 @@ impl Window {
     fn told(&self, reason: &'static str, alike: &Alike) -> Told {
         Told {
             source: match alike.source {
-                Source::Network(_) => self.last.to_canonical().to_string(),
+                Source::Network(_) => self.last.to_string(),
                 Source::Others => "other addresses".to_owned(),
             },
             reason,
@@ -264,8 +263,8 @@ mod tests {
         said
     }
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ip(text: &str) -> PeerAddress {
+        PeerAddress::Ip(text.parse().unwrap())
     }
 
     #[tokio::test(start_paused = true)]

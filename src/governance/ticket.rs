@@ -3,7 +3,6 @@
 
 use std::{
     borrow::Cow,
-    net::IpAddr,
     sync::{Arc, OnceLock},
 };
 
@@ -28,7 +27,7 @@ use crate::{
         json::{self, members},
     },
     money::Micros,
-    names::{InvocationId, Scope, ServerName},
+    names::{InvocationId, PeerAddress, Scope, ServerName},
     router::Routed,
     session::{Call, Client, Correlation},
 };
@@ -48,7 +47,7 @@ pub struct Ticket {
     params: Option<Raw>,
     correlation: Option<Box<Correlation>>,
     /// Where the request came from, where that is known.
-    pub(super) address: Option<IpAddr>,
+    pub(super) address: Option<PeerAddress>,
     pub(super) target: Option<Target>,
     pub(super) price: Micros,
     pub(super) hold: Option<Hold>,

@@ -318,6 +318,7 @@ pub(super) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::PeerAddress;
     use crate::{config::Config, limiter::Limiter};
 
     /// Reads what comes in so many pieces of so many bytes, with such a pause before each; the status it is
@@ -329,7 +330,7 @@ mod tests {
         pause: Duration,
     ) -> (u16, Duration) {
         let limiter = Limiter::new(limits);
-        let permit = limiter.connections.enter([127, 0, 0, 1].into()).unwrap();
+        let permit = limiter.connections.enter(PeerAddress::User(1)).unwrap();
         let _active = permit.active();
         let chunks = futures_util::stream::unfold(0, |piece| async move {
             (piece < pieces).then_some(())?;

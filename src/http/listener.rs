@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     io,
     net::SocketAddr,
+    path::PathBuf,
     sync::{
         Arc, Once,
         atomic::{AtomicUsize, Ordering},
@@ -18,7 +19,7 @@ use hyper_util::{
     server::conn::auto::Builder,
 };
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpStream, UnixStream},
     sync::Notify,
     time::{sleep, timeout},
 };
@@ -28,10 +29,12 @@ use tokio_util::{either::Either, sync::CancellationToken};
 use super::{
     Certificates, Edge, InvalidTls, Peer, body,
     timeouts::{Timed, Times},
+    unix::UnixSocket,
 };
 use crate::{
-    config::{Config, Limits},
+    config::{Config, Limits, Listen},
     limiter::ConnectionPermit,
+    names::PeerAddress,
     socket::Socket,
     task::{Steady, Tasks},
 };
@@ -59,21 +62,48 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// A bound listener.
 #[derive(Debug)]
 pub struct Bound {
-    listener: TcpListener,
+    listener: Listener,
     certificates: Option<Arc<Certificates>>,
-    /// The address it listens on.
-    pub addr: SocketAddr,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixSocket),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(Accepted, PeerAddress)> {
+        match self {
+            Self::Tcp(listener, _) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((Either::Left(stream), peer.ip().into()))
+            }
+            Self::Unix(socket) => {
+                let (stream, peer) = socket.accept().await?;
+                Ok((Either::Right(stream), peer))
+            }
+        }
+    }
 }
 
 impl Bound {
-    /// The base URL for people.
+    /// Where it listens.
+    pub fn listen(&self) -> Listen {
+        match &self.listener {
+            Listener::Tcp(_, addr) => Listen::Address(*addr),
+            Listener::Unix(socket) => Listen::Unix(socket.path().to_owned()),
+        }
+    }
+
+    /// The base URL for people; for a Unix socket its path, as `listen` is written.
     pub fn url(&self) -> String {
-        let scheme = if self.certificates.is_some() {
-            "https"
-        } else {
-            "http"
-        };
-        format!("{scheme}://{}", self.addr)
+        let listen = self.listen();
+        match (&listen, &self.certificates) {
+            (Listen::Unix(_), _) => listen.to_string(),
+            (Listen::Address(_), Some(_)) => format!("https://{listen}"),
+            (Listen::Address(_), None) => format!("http://{listen}"),
+        }
     }
 
     /// What the listener shows, when it speaks TLS.
@@ -98,13 +128,13 @@ impl Bound {
                         () = limit.room() => {}
                         () = stop.cancelled() => return,
                     }
-                    let Some(permit) = limit.enter(peer.ip()) else {
+                    let Some(permit) = limit.enter(peer) else {
                         continue;
                     };
                     let connection = Connection {
                         edge: Arc::clone(&edge),
                         peer: Peer {
-                            address: peer.ip(),
+                            address: peer,
                             permit: Arc::new(permit),
                         },
                         stop: stop.clone(),
@@ -125,11 +155,26 @@ impl Bound {
 /// Binds `listen`, or one of the `port_search` ports after it.
 ///
 /// # Errors
-/// When no port is free, or the TLS files cannot be used.
+/// When no port is free, the socket cannot be had, or the TLS files cannot be used.
 pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
     let certificates = config.tls.as_ref().map(Certificates::open).transpose()?;
-    let certificates = certificates.map(Arc::new);
-    let first = config.listen;
+    let listener = match &config.listen {
+        Listen::Address(first) => bind_tcp(*first, config).await?,
+        Listen::Unix(path) => {
+            let bound = UnixSocket::bind(path, &config.socket).await;
+            Listener::Unix(bound.map_err(|reason| {
+                let path = path.clone();
+                InvalidListener::Socket { path, reason }
+            })?)
+        }
+    };
+    Ok(Bound {
+        listener,
+        certificates: certificates.map(Arc::new),
+    })
+}
+
+async fn bind_tcp(first: SocketAddr, config: &Config) -> Result<Listener, InvalidListener> {
     let mut failure = None;
     for offset in 0..=config.port_search {
         let Some(port) = first.port().checked_add(offset) else {
@@ -139,11 +184,7 @@ pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
         match TcpListener::bind(addr).await {
             Ok(listener) => {
                 let addr = listener.local_addr().unwrap_or(addr);
-                return Ok(Bound {
-                    listener,
-                    certificates,
-                    addr,
-                });
+                return Ok(Listener::Tcp(listener, addr));
             }
             Err(error) => failure = Some(error),
         }
@@ -153,18 +194,17 @@ pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
     Err(InvalidListener::Bind {
         addr: first,
         reason: failure.to_string(),
-        remedy: remedy(failure.kind(), config),
+        remedy: remedy(failure.kind(), first.port(), config.port_search),
     })
 }
 
 /// What the operator can do where the system refuses an address for this reason.
-fn remedy(why: io::ErrorKind, config: &Config) -> String {
-    let is_privileged = (1..UNPRIVILEGED_PORT).contains(&config.listen.port());
+fn remedy(why: io::ErrorKind, port: u16, port_search: u16) -> String {
+    let is_privileged = (1..UNPRIVILEGED_PORT).contains(&port);
     if why == io::ErrorKind::AddrInUse {
         format!(
-            "another program uses the port: stop that, set `listen`, or `port_search` (now {}) to \
-             try the ports after it",
-            config.port_search
+            "another program uses the port: stop that, set `listen`, or `port_search` (now \
+             {port_search}) to try the ports after it"
         )
     } else if why == io::ErrorKind::AddrNotAvailable {
         "this machine has no such address: set `listen` to one of its own, such as 127.0.0.1"
@@ -192,13 +232,23 @@ pub enum InvalidListener {
         /// What the operator can do.
         remedy: String,
     },
+    /// The Unix socket cannot be had.
+    #[error("cannot listen on unix:{}: {reason}", path.display())]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// Why, and what the operator can do.
+        reason: String,
+    },
     /// The TLS files cannot be used.
     #[error("{0}")]
     Tls(#[from] InvalidTls),
 }
 
-/// What a connection goes over: one type for both, so that there is one HTTP server in the program.
-type Stream = Either<Socket, Box<TlsStream<Socket>>>;
+type Accepted = Either<TcpStream, UnixStream>;
+
+/// What a connection goes over: one type for all, so that there is one HTTP server in the program.
+type Stream = Either<Socket, Either<Box<TlsStream<Socket>>, UnixStream>>;
 
 struct Connection {
     edge: Arc<Edge>,
@@ -208,7 +258,11 @@ struct Connection {
 }
 
 impl Connection {
-    async fn run(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+    async fn run(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
+        let stream = match accepted {
+            Either::Left(stream) => stream,
+            Either::Right(stream) => return self.talk(Either::Right(Either::Right(stream))).await,
+        };
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
@@ -217,7 +271,7 @@ impl Connection {
             None => Either::Left(stream),
             // In a box: a future is as large as its largest branch, and each connection has one.
             Some(tls) => match Box::pin(self.secured(stream, tls)).await {
-                Some(stream) => Either::Right(Box::new(stream)),
+                Some(stream) => Either::Right(Either::Left(Box::new(stream))),
                 None => return,
             },
         };
@@ -476,8 +530,7 @@ mod tests {
     #[test]
     fn ports_that_are_for_others() {
         let check = |port: u16, expect: &str| {
-            let config = listening_on(format_args!("127.0.0.1:{port}"));
-            let told = remedy(io::ErrorKind::PermissionDenied, &config);
+            let told = remedy(io::ErrorKind::PermissionDenied, port, 0);
             assert!(told.starts_with(expect), "{port}: {told}");
         };
         check(1, "ports below 1024 are for privileged programs");

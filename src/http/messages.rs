@@ -1,6 +1,6 @@
 //! HTTP+SSE of 2024-11-05: the stream is the session, messages are posted beside it.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request as HttpRequest, Response, StatusCode};
@@ -20,6 +20,7 @@ use crate::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
         error,
     },
+    names::PeerAddress,
     session::{
         Correlation, EventReader, Session, legacy, modern,
         replay::{Item, Stream},
@@ -75,7 +76,7 @@ pub(super) fn open(edge: &Arc<Edge>, visitor: &Visitor) -> Response<Body> {
 struct Beside {
     /// What it is called there.
     correlation: Option<Box<Correlation>>,
-    address: IpAddr,
+    address: PeerAddress,
 }
 
 /// Takes one message; its answer comes on the stream.

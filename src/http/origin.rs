@@ -9,7 +9,12 @@ use http::{
 };
 use tokio::time::Instant;
 
-use crate::{config::Config, lock::lock, telemetry::Seldom};
+use crate::{
+    config::{Config, Listen},
+    lock::lock,
+    names::PeerAddress,
+    telemetry::Seldom,
+};
 
 /// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
 /// name of a host has more than 253.
@@ -45,7 +50,7 @@ pub(super) struct Refusals(Mutex<HashMap<&'static str, Seldom>>);
 impl Refusals {
     /// Lets the log hear of a request of `peer`, unless it has just heard of one alike: who sends such
     /// requests may send many.
-    pub(super) fn tell(&self, peer: IpAddr, unwelcome: &Unwelcome) {
+    pub(super) fn tell(&self, peer: PeerAddress, unwelcome: &Unwelcome) {
         let Some(held) = self.held_before(unwelcome.reason()) else {
             return;
         };
@@ -67,7 +72,8 @@ impl Refusals {
 pub(super) struct Guard {
     hosts: Vec<String>,
     origins: Vec<String>,
-    listen: IpAddr,
+    /// `None` for a Unix socket: who connects to that names this machine, if they name any.
+    listen: Option<IpAddr>,
     /// Hosts as nearly all clients write them, so that most requests need one comparison.
     usual: [String; 2],
 }
@@ -85,11 +91,13 @@ impl Guard {
                 .iter()
                 .map(|o| o.to_ascii_lowercase())
                 .collect(),
-            listen: config.listen.ip(),
-            usual: [
-                config.listen.to_string(),
-                format!("localhost:{}", config.listen.port()),
-            ],
+            listen: config.listen.address().map(|address| address.ip()),
+            usual: match &config.listen {
+                Listen::Address(address) => {
+                    [address.to_string(), format!("localhost:{}", address.port())]
+                }
+                Listen::Unix(_) => ["localhost", "127.0.0.1"].map(str::to_owned),
+            },
         }
     }
 
@@ -157,7 +165,7 @@ impl Guard {
     }
 
     fn host_is_welcome(&self, host: &str) -> bool {
-        let loopback = self.listen.is_loopback();
+        let loopback = self.listen.is_none_or(|ip| ip.is_loopback());
         if loopback && self.usual.iter().any(|usual| usual == host) {
             return true;
         }
@@ -177,7 +185,7 @@ impl Guard {
                 .any(|known| known == "*" || is_named(known))
             || bare(&name)
                 .parse()
-                .is_ok_and(|ip: IpAddr| ip == self.listen && !ip.is_unspecified())
+                .is_ok_and(|ip: IpAddr| Some(ip) == self.listen && !ip.is_unspecified())
     }
 }
 
@@ -220,7 +228,7 @@ mod tests {
         let guard = Guard {
             hosts: Vec::new(),
             origins: Vec::new(),
-            listen: [127, 0, 0, 1].into(),
+            listen: Some([127, 0, 0, 1].into()),
             usual: ["127.0.0.1:8080".to_owned(), "localhost:8080".to_owned()],
         };
         let check = |target: &str, hosts: &[&str], expect: Result<(), &str>| {
@@ -254,7 +262,7 @@ mod tests {
                 "https://app.example.com".to_owned(),
                 "tauri://localhost".to_owned(),
             ],
-            listen: [10, 0, 0, 5].into(),
+            listen: Some([10, 0, 0, 5].into()),
             usual: ["10.0.0.5:8080".to_owned(), "localhost:8080".to_owned()],
         };
         let check = |host: &str, origin: Option<&str>, expect: bool| {

@@ -242,6 +242,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::names::PeerAddress;
     use crate::{config::Config, limiter::Limiter};
 
     const TIMES: Times = Times {
@@ -251,7 +252,7 @@ mod tests {
 
     fn timed<S>(stream: S) -> Timed<S> {
         let limiter = Limiter::new(&Config::example("").limits);
-        let permit = limiter.connections.enter([127, 0, 0, 1].into());
+        let permit = limiter.connections.enter(PeerAddress::User(1));
         Timed::new(stream, Arc::new(permit.unwrap()), TIMES)
     }
 

@@ -30,8 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::network;
-use crate::{clock::millis_since, lock::lock, telemetry::Seldom};
+use crate::{clock::millis_since, lock::lock, names::PeerAddress, telemetry::Seldom};
 
 /// Open files that are not for clients, where half of those allowed are more.
 const OTHERS: usize = 256;
@@ -69,13 +68,13 @@ struct Slots {
     next: u64,
     taken: HashMap<u64, Arc<Slot>>,
     /// How many of each network, unless there is none: it has one.
-    networks: HashMap<IpAddr, usize>,
+    networks: HashMap<PeerAddress, usize>,
 }
 
 /// What is known of a connection.
 #[derive(Debug)]
 struct Slot {
-    network: IpAddr,
+    network: PeerAddress,
     /// Requests without an answer, and event streams that go on.
     active: AtomicUsize,
     /// Those of `active` whose body has not come yet.
@@ -181,8 +180,8 @@ impl ConnectionLimit {
     }
 
     /// Lets a connection from `address` in, unless there are as many as one address may have.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<ConnectionPermit> {
-        let network = network(address);
+    pub(crate) fn enter(self: &Arc<Self>, address: PeerAddress) -> Option<ConnectionPermit> {
+        let network = address.network();
         let max = self.max_of(address);
         let is_full = lock(&self.slots).of(network) >= max;
         if is_full {
@@ -223,7 +222,7 @@ impl ConnectionLimit {
 
     /// How many connections one address may have. Where the config does not say, one on the internet may
     /// have half of all: a reverse proxy, from which all clients come, is on this machine or in its network.
-    fn max_of(&self, address: IpAddr) -> usize {
+    fn max_of(&self, address: PeerAddress) -> usize {
         match self.per_address_max.load(Ordering::Relaxed) {
             0 if is_near(address) => usize::MAX,
             0 => (self.max() / 2).max(1),
@@ -233,7 +232,10 @@ impl ConnectionLimit {
 }
 
 /// Whether `address` is one of this machine or of a private network (RFC 1918, 3927, 4193, 4291, 6598).
-fn is_near(address: IpAddr) -> bool {
+fn is_near(address: PeerAddress) -> bool {
+    let PeerAddress::Ip(address) = address else {
+        return true;
+    };
     match address.to_canonical() {
         IpAddr::V4(address) => {
             let is_shared = address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64;
@@ -246,7 +248,7 @@ fn is_near(address: IpAddr) -> bool {
 }
 
 impl Slots {
-    fn of(&self, network: IpAddr) -> usize {
+    fn of(&self, network: PeerAddress) -> usize {
         self.networks.get(&network).copied().unwrap_or(0)
     }
 }
@@ -369,7 +371,7 @@ mod tests {
 
     use super::*;
 
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    const HERE: PeerAddress = PeerAddress::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
     fn limit(max: usize, per_address: usize) -> Arc<ConnectionLimit> {
         let limit = ConnectionLimit::new();
@@ -377,8 +379,8 @@ mod tests {
         Arc::new(limit)
     }
 
-    fn ip(text: &str) -> IpAddr {
-        text.parse().unwrap()
+    fn ip(text: &str) -> PeerAddress {
+        PeerAddress::Ip(text.parse().unwrap())
     }
 
     #[test]

@@ -17,7 +17,11 @@ const FILE: &str = r#"
 
 #[test]
 fn every_kind_of_value_is_understood() {
-    check("TOLLBRIDGE_LISTEN", "127.0.0.1:1", |c| c.listen.port() == 1);
+    for listen in ["127.0.0.1:1", "unix:/run/a.sock"] {
+        check("TOLLBRIDGE_LISTEN", listen, |c| {
+            c.listen.to_string() == listen
+        });
+    }
     check("TOLLBRIDGE_PORT_SEARCH", "7", |c| c.port_search == 7);
     check("TOLLBRIDGE_NAMING__CHARSET", "original", |c| {
         c.naming.charset == Charset::Original

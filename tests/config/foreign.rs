@@ -439,7 +439,10 @@ fn our_keys_stand_beside_theirs() {
     } = accepted(&[], &[("a.toml", text)]);
     assert!(warnings.is_empty());
     assert_eq!(
-        (config.listen.port(), config.naming.charset),
+        (
+            config.listen.address().unwrap().port(),
+            config.naming.charset
+        ),
         (9, Charset::Original)
     );
     assert_eq!(server(&config, "theirs").timeout.as_secs(), 5);

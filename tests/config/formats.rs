@@ -19,7 +19,7 @@ fn nothing_written_gives_the_defaults() {
     ] {
         let config = accepted(&[], &[empty]).config;
         assert_eq!(config, accepted(&[], &[]).config, "{empty:?}");
-        assert_eq!(config.listen, ([127, 0, 0, 1], 8080).into());
+        assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
         let cores = std::thread::available_parallelism().unwrap().get();
         assert_eq!(config.workers, cores.div_ceil(2));
         assert_eq!(config.keep_alive, Duration::from_secs(15));

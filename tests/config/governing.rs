@@ -5,8 +5,8 @@ use std::{num::NonZeroU32, time::Duration};
 use insta::assert_snapshot;
 use tollbridge::{
     config::{
-        Audit, Authentication, Budget, Config, Durability, Governance, Policy, PolicyMode, Rate,
-        Terms, Window,
+        Audit, Authentication, Budget, Config, Durability, Governance, Listen, Policy, PolicyMode,
+        Rate, Terms, Window,
     },
     money::Micros,
     names::{AgentId, ProfileName},
@@ -213,8 +213,13 @@ fn with_keys_other_machines_may_connect() {
     assert!(!known.is_open_to_strangers());
     known.governance.auth = Authentication::Anonymous;
     assert!(known.is_open_to_strangers());
-    known.listen = ([127, 0, 0, 2], 8080).into();
-    assert!(!known.is_open_to_strangers());
+    for local in [
+        Listen::Address(([127, 0, 0, 2], 8080).into()),
+        Listen::Unix("/run/a.sock".into()),
+    ] {
+        known.listen = local;
+        assert!(!known.is_open_to_strangers());
+    }
     let dangerous = format!("danger_listen_without_auth = true\n{anonymous}");
     assert!(config(&dangerous).danger_listen_without_auth);
 }
@@ -591,6 +596,10 @@ fn what_governs_is_shown_and_loads_again() {
     request_state_ttl = "1d"
     session_idle_timeout = "1d"
     list_page_size = 0
+
+    [socket]
+    mode = "0600"
+    uids = []
 
     [log]
     level = "info"

@@ -43,6 +43,10 @@ fn for_people() {
     session_idle_timeout = "1d"
     list_page_size = 5
 
+    [socket]
+    mode = "0600"
+    uids = []
+
     [log]
     level = "info"
     format = "human"

@@ -15,7 +15,7 @@ use std::{
 use serde_json::Value;
 use tollbridge::{
     app::{ConfigSource, Refused, Reloaded},
-    config::{self, Config, Environment, Policy, PolicyMode, Server},
+    config::{self, Config, Environment, Listen, Policy, PolicyMode, Server},
     names::ServerName,
 };
 
@@ -612,7 +612,7 @@ async fn what_needs_a_restart_is_named_and_the_rest_counts() {
     let gateway = gateway.start().await;
     let change = |config: &mut Config| {
         config.workers += 1;
-        config.listen = "127.0.0.1:1".parse().unwrap();
+        config.listen = Listen::Unix("/run/a.sock".into());
         config.servers.shift_remove(&name("y"));
     };
     let reloaded = reload(&gateway, change);

@@ -10,7 +10,7 @@ use tollbridge::{
 
 use crate::{
     abuse, connections, governing::GOVERNING, harness::parse, items, limits, listener, lists,
-    naming, process, reach, recovery, replicas, times,
+    naming, process, reach, recovery, replicas, socket, times,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -148,6 +148,8 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.user", reach::user),
     ("servers.*.validate", items::validate),
     ("request_state_ttl", times::request_state_ttl),
+    ("socket.mode", socket::mode),
+    ("socket.uids", socket::uids),
     ("session_idle_timeout", times::session_idle_timeout),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
@@ -213,6 +215,12 @@ const AFTER_A_RESTART: &[(&str, &str, &str)] = &[
     ("log.format", "log.format = 'human'", "log.format = 'json'"),
     ("log.level", "log.level = 'info'", "log.level = 'debug'"),
     ("port_search", "port_search = 0", "port_search = 1"),
+    (
+        "socket.mode",
+        "socket.mode = '0600'",
+        "socket.mode = '0660'",
+    ),
+    ("socket.uids", "socket.uids = []", "socket.uids = [1]"),
     (
         "tls.cert",
         "tls = { cert = '/a', key = '/k' }",

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     harness::{http_backend, launch, try_launch},
+    socket,
     support::{Gateway, soon, wire::request},
 };
 
@@ -28,6 +29,7 @@ pub(crate) async fn listen() {
         assert_eq!(gateway.addr().ip().to_string(), host);
         assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
     }
+    socket::listen().await;
 }
 
 #[tokio::test]

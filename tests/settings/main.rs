@@ -35,6 +35,7 @@ mod process;
 mod reach;
 mod recovery;
 mod replicas;
+mod socket;
 mod times;
 mod trust;
 

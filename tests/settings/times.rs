@@ -332,7 +332,7 @@ pub(crate) async fn tool_timeout() {
 async fn check_timeout(patient: &str, hasty: &str, key: &str) {
     let start = async |keys: &str| {
         let backend = http_backend().await;
-        let gateway = with_one(&backend, "", keys).await;
+        let gateway = Box::pin(with_one(&backend, "", keys)).await;
         let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
         client.ask("1", "tools/call", CALL).await;
         let asked = backend.asked("tools/call").await;

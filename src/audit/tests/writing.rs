@@ -23,7 +23,7 @@ use crate::{
     },
     config::{self, Durability},
     money::Micros,
-    names::AgentId,
+    names::{AgentId, PeerAddress},
 };
 
 #[test]
@@ -429,7 +429,7 @@ fn a_sum_of_refusals_is_an_event_with_figures() {
         until: at("2026-01-02T03:05:04.5Z"),
         agent_id: AgentId::ANONYMOUS,
         agent_name: "nobody",
-        address: Some("::1".parse().unwrap()),
+        address: Some(PeerAddress::User(1000)),
         code: "RATE_LIMITED",
         count: 4711,
     };
@@ -440,11 +440,11 @@ fn a_sum_of_refusals_is_an_event_with_figures() {
     let event = entry.event().unwrap().unwrap();
     assert_eq!(event.event, EventKind::RefusalsSummed);
     assert_eq!(event.subject, "nobody");
-    insta::assert_snapshot!(event.detail.unwrap(), @"4711 calls from ::1, RATE_LIMITED, since 2026-01-02T03:04:05Z");
+    insta::assert_snapshot!(event.detail.unwrap(), @"4711 calls from unix:uid=1000, RATE_LIMITED, since 2026-01-02T03:04:05Z");
     let line: Value = serde_json::from_slice(&entry.line).unwrap();
     assert_eq!(line["count"], 4711);
     assert_eq!(line["code"], "RATE_LIMITED");
-    assert_eq!(line["address"], "::1");
+    assert_eq!(line["address"], "unix:uid=1000");
     assert_eq!(line["agent_id"], AgentId::ANONYMOUS.to_string());
 }
 

@@ -227,3 +227,55 @@ fn depths_that_are_absurd() {
     2 mistakes
     "#);
 }
+
+/// An abstract name has no mode, and a directory is no socket.
+#[test]
+fn no_path_for_a_socket() {
+    for written in ["unix:", "unix:@tollbridge", "unix:/run/"] {
+        let report = toml(&format!("listen = \"{written}\""));
+        let expect = format!("`{written}` is not an address with a port");
+        assert!(report.contains(&expect), "{report}");
+        let help = "write \"unix:/run/tollbridge/mcp.sock\"";
+        assert!(report.contains(help), "{report}");
+    }
+}
+
+#[test]
+fn tls_over_a_socket() {
+    let report = toml(
+        r#"
+        listen = "unix:/run/mcp.sock"
+        tls = { cert = "/dev/null", key = "/dev/null" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `tls` does not go with a Unix socket
+     --> tollbridge.toml:1:10
+      |
+    1 | listen = "unix:/run/mcp.sock"
+      |          ^^^^^^^^^^^^^^^^^^^^ what goes over it does not leave the machine
+      |
+      = help: leave `tls` out, or listen on an address
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_mode_that_is_none() {
+    let report = toml(
+        r#"
+        listen = "unix:/run/mcp.sock"
+        socket = { mode = "0400" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `socket.mode` is out of range
+     --> tollbridge.toml:2:19
+      |
+    2 | socket = { mode = "0400" }
+      |                   ^^^^^^ a mode in octal that lets its owner write is needed, such as "0600"
+
+    1 mistake
+    "#);
+}

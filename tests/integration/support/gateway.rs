@@ -160,7 +160,8 @@ impl Gateway {
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
-        self.running.addr
+        let address = self.running.listen.address();
+        address.expect("it listens on an address")
     }
 
     /// Waits until every server is listed or has failed.

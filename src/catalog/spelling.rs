@@ -463,19 +463,21 @@ mod tests {
     }
 
     /// What a glob of `deny` about the one spelling refuses, it refuses in the others.
+    fn check_glob(glob: &str, uri: &str, expect: bool) {
+        let matches = |glob: &str| {
+            let glob = globset::GlobBuilder::new(glob)
+                .literal_separator(true)
+                .build();
+            let glob = glob.unwrap().compile_matcher();
+            glob.is_match(uri) || others(uri).iter().any(|other| glob.is_match(other))
+        };
+        let found = matches(glob) || other_globs(glob).iter().any(|other| matches(other));
+        assert_eq!(found, expect, "{glob} of {uri}: {:?}", others(uri));
+    }
+
     #[test]
     fn no_authority_hides_a_resource() {
-        let check = |glob: &str, uri: &str, expect: bool| {
-            let matches = |glob: &str| {
-                let glob = globset::GlobBuilder::new(glob)
-                    .literal_separator(true)
-                    .build();
-                let glob = glob.unwrap().compile_matcher();
-                glob.is_match(uri) || others(uri).iter().any(|other| glob.is_match(other))
-            };
-            let found = matches(glob) || other_globs(glob).iter().any(|other| matches(other));
-            assert_eq!(found, expect, "{glob} of {uri}: {:?}", others(uri));
-        };
+        let check = check_glob;
         let same = [
             "https://h.org/priv/a",
             "https://h.org/priv;x/a",

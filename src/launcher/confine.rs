@@ -10,8 +10,11 @@ use std::{
     ffi::{CString, OsStr, OsString},
     fs,
     io::{self, ErrorKind},
-    os::unix::{ffi::OsStrExt, fs::OpenOptionsExt},
-    path::{Path, PathBuf},
+    os::{
+        fd::AsRawFd,
+        unix::{ffi::OsStrExt, fs::OpenOptionsExt},
+    },
+    path::{Component, Path, PathBuf},
 };
 
 use landlock::{
@@ -23,7 +26,11 @@ use nix::{
     unistd::{Uid, User, initgroups, setresgid, setresuid},
 };
 use rustix::{
-    mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount},
+    fs::{Mode, OFlags, open},
+    mount::{
+        MountFlags, MountPropagationFlags, mount, mount_bind, mount_bind_recursive, mount_change,
+        mount_remount,
+    },
     process::{
         DumpableBehavior, Signal, getegid, geteuid, getpid, set_child_subreaper,
         set_dumpable_behavior, set_parent_process_death_signal,
@@ -38,6 +45,8 @@ use super::{Confined, Failed, Hiding, Spec};
 
 /// More capabilities than there are.
 const CAPABILITIES_MAX: u32 = 64;
+/// Symbolic links that are followed in one path, as many as Linux follows (`path_resolution(7)`).
+const LINKS_MAX: usize = 40;
 
 /// Makes this process the parent of what its descendants leave behind.
 pub(super) fn adopt_orphans() {
@@ -61,19 +70,20 @@ pub(super) fn confine(
 ) -> Result<(Confined, Vec<(OsString, OsString)>), Failed> {
     let hidden = existing(&spec.hidden);
     let hidden = widened(&hidden, spec, here);
+    let leading = leading(&spec.hidden, &hidden);
     let cannot = |error: io::Error| Failed::Hiding(error.to_string());
     if hiding == Hiding::Mounts {
         unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot(error.into()))?;
-        cover(&hidden).map_err(cannot)?;
+        cover(&hidden, &leading).map_err(cannot)?;
     }
     drop_bounding();
     let user = spec.user.as_deref().map(become_user).transpose()?;
     if hiding == Hiding::UserNamespace {
         enter_user_namespace().map_err(cannot)?;
-        cover(&hidden).map_err(cannot)?;
+        cover(&hidden, &leading).map_err(cannot)?;
     }
     set_no_new_privs(true).map_err(|error| cannot(error.into()))?;
-    let (is_isolated, signals_scoped) = isolate(hiding, &hidden)?;
+    let (is_isolated, signals_scoped) = isolate(hiding, &hidden, &leading)?;
     drop_capabilities().map_err(cannot)?;
     // Should the reaper be killed, so is the program.
     set_parent_process_death_signal(Some(Signal::KILL)).ok();
@@ -131,13 +141,64 @@ fn needs(spec: &Spec, here: Option<&OsStr>, directory: &Path) -> bool {
         || told.any(|word| memchr::memmem::find(word.as_bytes(), name).is_some())
 }
 
+/// The directories and symbolic links on the way to `paths`, also to those that do not exist, outermost
+/// first; what is `hidden` itself is left out.
+fn leading(paths: &[OsString], hidden: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    let mut leading = BTreeSet::new();
+    for path in paths {
+        let mut at = PathBuf::from("/");
+        let mut left = Vec::new();
+        let to_come = |path: &Path, left: &mut Vec<OsString>| {
+            let parts = path.components().rev();
+            left.extend(parts.map(|part| part.as_os_str().to_owned()));
+        };
+        to_come(&std::path::absolute(path).unwrap_or_default(), &mut left);
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            if part == Component::ParentDir.as_os_str() {
+                at.pop();
+                continue;
+            }
+            let next = at.join(part);
+            match (fs::symlink_metadata(&next), fs::read_link(&next)) {
+                (Ok(_), Ok(target)) if links < LINKS_MAX => {
+                    links += 1;
+                    to_come(&target, &mut left);
+                }
+                (Ok(entry), _) if entry.is_dir() => at.clone_from(&next),
+                _ => break,
+            }
+            leading.insert(next);
+        }
+    }
+    // Nobody renames the root or a process.
+    let fixed = |path: &Path| path == Path::new("/") || path.starts_with("/proc");
+    let is_hidden = |path: &Path| path.ancestors().any(|above| hidden.contains(above));
+    leading.retain(|path| !fixed(path) && !is_hidden(path));
+    leading
+}
+
+/// Makes `path` a mountpoint with what it is already: it can be used as before, except that it cannot be
+/// renamed, removed or replaced.
+fn pin(path: &Path) -> io::Result<()> {
+    // mount(2) would follow a link.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = open(path, flags, Mode::empty())?;
+    let itself = format!("/proc/self/fd/{}", entry.as_raw_fd());
+    Ok(mount_bind_recursive(&itself, &itself)?)
+}
+
 /// Puts something over each of `hidden` that nobody can open. What is mounted later by others appears
 /// here too.
-fn cover(hidden: &BTreeSet<PathBuf>) -> io::Result<()> {
+fn cover(hidden: &BTreeSet<PathBuf>, leading: &BTreeSet<PathBuf>) -> io::Result<()> {
     mount_change(
         "/",
         MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM,
     )?;
+    // Whoever renames a directory takes along what is mounted below it, and may put another in its place.
+    for path in leading {
+        pin(path)?;
+    }
     let (directories, files): (Vec<_>, Vec<_>) = hidden.iter().partition(|path| path.is_dir());
     let quiet = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let mut nothing = PathBuf::from("/dev/null");
@@ -210,15 +271,20 @@ fn home(user: User) -> Vec<(OsString, OsString)> {
 
 /// Puts this process into a Landlock domain: whether the system has them, and whether it keeps signals
 /// in.
-fn isolate(hiding: Hiding, hidden: &BTreeSet<PathBuf>) -> Result<(bool, bool), Failed> {
+fn isolate(
+    hiding: Hiding,
+    hidden: &BTreeSet<PathBuf>,
+    leading: &BTreeSet<PathBuf>,
+) -> Result<(bool, bool), Failed> {
     let cannot = |error: RulesetError| Failed::Hiding(error.to_string());
     let scoped = with_scope(Ruleset::default());
     let signals_scoped = scoped.is_ok();
+    let rules = scoped
+        .unwrap_or_default()
+        .set_compatibility(CompatLevel::HardRequirement);
     if hiding == Hiding::Landlock {
         let all = AccessFs::from_all(ABI::V5);
-        let rules = scoped
-            .unwrap_or_default()
-            .set_compatibility(CompatLevel::HardRequirement)
+        let rules = rules
             .handle_access(AccessFs::from_all(ABI::V1))
             .and_then(|rules| {
                 let rules = rules.set_compatibility(CompatLevel::BestEffort);
@@ -226,22 +292,29 @@ fn isolate(hiding: Hiding, hidden: &BTreeSet<PathBuf>) -> Result<(bool, bool), F
             })
             .and_then(Ruleset::create)
             .map_err(cannot)?;
-        grant_siblings(rules, hidden, all).map_err(cannot)?;
+        // A link must not be replaced by another either.
+        let links = leading.iter().filter(|path| path.is_symlink());
+        let hidden = hidden.iter().chain(links).cloned().collect();
+        grant_siblings(rules, &hidden, all).map_err(cannot)?;
         return Ok((true, signals_scoped));
     }
-    // A domain needs something that it restricts. Without signals that is what nobody without
-    // capabilities can do anyway.
-    let rules = scoped.and_then(Ruleset::create).or_else(|_| {
-        Ruleset::default()
-            .set_compatibility(CompatLevel::HardRequirement)
-            .handle_access(AccessFs::MakeBlock | AccessFs::Refer)
-            .and_then(Ruleset::create)
-            .and_then(|rules| match PathFd::new("/") {
-                Ok(root) => rules.add_rule(PathBeneath::new(root, AccessFs::Refer)),
-                Err(_) => Ok(rules),
-            })
-    });
+    // A domain that restricts any access to files also forbids to mount and unmount, which a user
+    // namespace of the program's own would allow: without its mounts nothing is covered. What is
+    // restricted is what nobody without capabilities can do anyway.
+    let rules = rules
+        .handle_access(AccessFs::MakeBlock | AccessFs::Refer)
+        .and_then(Ruleset::create)
+        .and_then(|rules| match PathFd::new("/") {
+            Ok(root) => rules.add_rule(PathBeneath::new(root, AccessFs::Refer)),
+            Err(_) => Ok(rules),
+        });
     let is_isolated = rules.and_then(RulesetCreated::restrict_self).is_ok();
+    if !is_isolated && hiding == Hiding::UserNamespace {
+        // Without Landlock, no user namespace in ours does the same.
+        fs::write("/proc/sys/user/max_user_namespaces", "0").map_err(|error| {
+            Failed::Hiding(format!("user namespaces cannot be forbidden: {error}"))
+        })?;
+    }
     Ok((is_isolated, is_isolated && signals_scoped))
 }
 
@@ -320,16 +393,19 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let root = place.path().canonicalize().unwrap();
         let file = |name: &str| root.join(name);
-        for directory in ["data", "data/control", "beside"] {
+        for directory in ["data", "data/control", "beside", "linked"] {
             fs::create_dir(file(directory)).unwrap();
         }
         for name in ["config", "data/db", "beside/file", "sibling"] {
             fs::write(file(name), name).unwrap();
         }
         std::os::unix::fs::symlink("data", file("link")).unwrap();
+        std::os::unix::fs::symlink("../config", file("linked/config")).unwrap();
         let hidden = BTreeSet::from([file("config"), file("data")]);
+        let named = ["linked/config", "data"].map(|name| file(name).into());
+        let leading = leading(&named, &hidden);
         let tried = thread::spawn(move || {
-            if isolate(Hiding::Landlock, &hidden).is_err() {
+            if isolate(Hiding::Landlock, &hidden, &leading).is_err() {
                 // Kernels without it are told of at the start.
                 return;
             }
@@ -340,13 +416,54 @@ mod tests {
                 fs::write(file(name), "").unwrap_err();
             }
             fs::write(file("data/control/new"), "").unwrap_err();
+            fs::remove_file(file("linked/config")).unwrap_err();
+            fs::rename(file("linked"), file("renamed")).unwrap_err();
             assert_eq!(fs::read(file("sibling")).unwrap(), b"sibling");
             fs::write(file("sibling"), "more").unwrap();
             fs::write(file("beside/new"), "new").unwrap();
             fs::rename(file("beside/new"), file("beside/newer")).unwrap();
-            assert_eq!(fs::read_dir(&root).unwrap().count(), 5);
+            assert_eq!(fs::read_dir(&root).unwrap().count(), 6);
         });
         tried.join().unwrap();
+    }
+
+    /// Whatever could be replaced to put another file in the place of a hidden one.
+    #[test]
+    fn all_that_leads_to_a_hidden_file_is_known() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        let file = |name: &str| root.join(name);
+        for directory in ["real/etc", "dots/data", "other"] {
+            fs::create_dir_all(file(directory)).unwrap();
+        }
+        fs::write(file("dots/config"), "").unwrap();
+        for (target, name) in [
+            ("real", "home"),
+            ("../../dots/config", "real/etc/config"),
+            ("loop", "loop"),
+        ] {
+            std::os::unix::fs::symlink(target, file(name)).unwrap();
+        }
+        let above: BTreeSet<_> = root.ancestors().map(Path::to_owned).collect();
+        let known = |name: &str, hidden: &str| {
+            let hidden = BTreeSet::from([file(hidden)]);
+            let leading = leading(&[file(name).into()], &hidden);
+            assert!(!leading.contains(Path::new("/")));
+            let inside = leading.difference(&above);
+            let inside = inside.map(|path| path.strip_prefix(&root).unwrap().to_owned());
+            inside
+                .map(|path| path.into_os_string().into_string().unwrap())
+                .collect::<Vec<_>>()
+        };
+        let by_links = ["dots", "home", "real", "real/etc", "real/etc/config"];
+        assert_eq!(known("home/etc/config", "dots/config"), by_links);
+        assert_eq!(
+            known("home/etc/./../etc/config", "dots"),
+            ["home", "real", "real/etc", "real/etc/config"]
+        );
+        assert_eq!(known("real/etc/none/config", "other"), ["real", "real/etc"]);
+        assert_eq!(known("loop/config", "other"), ["loop"]);
+        assert_eq!(known("dots/data", "dots/data"), ["dots"]);
     }
 
     /// A directory of secrets alone is hidden as a whole, unless the program is told of it.

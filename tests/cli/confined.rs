@@ -170,6 +170,71 @@ async fn programs_reach_nothing_of_the_gateway_nor_of_each_other() {
     }
 }
 
+/// A server that tries to put another config in the place of the gateway's.
+const REPLACER: &str = r#"
+{
+    for leading in "$PWD" home home/etc home/real home/real/tb home/config.toml link.toml \
+        home/real/tb/tollbridge.toml vars.env data; do
+        mv -T "$leading" "$leading.moved" && echo "SECRET: $leading is moved" &&
+            mv "$leading.moved" "$leading"
+        mv -fT evil.toml "$leading" && echo "SECRET: $leading is replaced"
+        ln -sfnT evil.toml "$leading" && echo "SECRET: $leading is linked"
+        rm -f "$leading" && echo "SECRET: $leading is removed"
+        rmdir "$leading" && echo "SECRET: $leading is removed"
+    done
+    unshare -Urm mount -t tmpfs none other && echo "SECRET: it mounts"
+    : > other/a && mv other/a other/b && ln other/b c && mv c other/c && echo moved within
+    cat home/etc/tollbridge.toml link.toml
+} > found 2>&1
+echo over > over
+exec sh server.sh
+"#;
+
+/// What leads to a hidden file cannot be replaced, by whatever name it was given.
+async fn check_replaced(users: Users) {
+    let place = place(users);
+    fs::create_dir_all(place.file("home/real/tb")).expect("made");
+    let config = "home/real/tb/tollbridge.toml";
+    let text = fs::read_to_string(place.file("tollbridge.toml")).expect("it is there");
+    let text = text.replace("vars.env", &place.file("vars.env").display().to_string());
+    place.write_private(config, &text);
+    for name in ["tollbridge.toml", "link.toml"] {
+        fs::remove_file(place.file(name)).expect("it was there");
+    }
+    for (name, text) in [("spy.sh", REPLACER), ("evil.toml", "")] {
+        fs::write(place.file(name), text).expect("written");
+    }
+    // ~/.config and the config in it may be links, as of those who keep their dotfiles elsewhere.
+    for (target, name) in [
+        ("real/tb", "home/etc"),
+        ("etc/tollbridge.toml", "home/config.toml"),
+        ("home/config.toml", "link.toml"),
+    ] {
+        std::os::unix::fs::symlink(target, place.file(name)).expect("made");
+    }
+    if users != Users::Ours {
+        for name in ["home", "home/real", "home/real/tb", config] {
+            chown(place.file(name), Some(NOBODY), Some(NOBODY)).expect("we are root");
+        }
+    }
+    let args = ["serve", "--listen", "127.0.0.1:0", "--config", "link.toml"];
+    let serving = Place::serve_as(command(&place, users, &args)).await;
+    until(|| fs::read(place.file("over")).ok()).await;
+    let found = fs::read_to_string(place.file("found")).expect("it wrote it");
+    assert!(!found.contains("SECRET"), "{users:?}: {found}");
+    assert!(found.contains("moved within"), "{users:?}: {found}");
+    assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
+}
+
+#[tokio::test]
+async fn programs_put_nothing_in_the_place_of_the_config() {
+    check_replaced(Users::Ours).await;
+    if geteuid().is_root() {
+        check_replaced(Users::Nobody).await;
+        check_replaced(Users::Switched).await;
+    }
+}
+
 /// Where nothing hides it from them, the control socket does not obey who descends from a launcher.
 #[tokio::test]
 async fn the_control_socket_refuses_what_a_launcher_started() {

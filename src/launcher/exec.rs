@@ -10,6 +10,8 @@ use std::{
     process::{Command, ExitCode},
 };
 
+use nix::sys::signal::SigSet;
+
 use super::{
     Failed, Hiding, Report, Spec, confine,
     wire::{receive, send},
@@ -41,6 +43,10 @@ fn become_program(
     let (confined, home) = confine::confine(&spec, hiding, here.as_deref())?;
     enter(spec.cwd.as_ref(), here.as_ref())?;
     send(control, &Report::Confined(confined), None).map_err(cannot)?;
+    // The reaper blocks all signals, and the program would inherit that.
+    SigSet::empty()
+        .thread_set_mask()
+        .map_err(|error| cannot(error.into()))?;
     let error = Command::new(&spec.program)
         .args(&spec.args)
         .env_clear()

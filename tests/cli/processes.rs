@@ -226,6 +226,38 @@ async fn a_program_does_not_outlive_its_launcher() {
     serving.end(Signal::INT).await;
 }
 
+/// A program has no signal blocked and SIGPIPE not ignored, so that it can end as it likes to.
+#[tokio::test]
+async fn programs_get_their_signals() {
+    // No program of these resets its mask by itself, as some shells do.
+    let place = Place::new(
+        r#"
+        [servers.status]
+        command = "cp"
+        args = ["/proc/self/status", "status"]
+        [servers.graceful]
+        command = "bash"
+        args = ["-c", "trap 'echo > ended; exit' TERM; echo > begun; sleep 1000 & wait"]
+        "#,
+    );
+    let serving = place.serve().await;
+    let status = until(|| {
+        let status = std::fs::read_to_string(place.file("status")).ok();
+        status.filter(|status| status.contains("SigCgt"))
+    })
+    .await;
+    let mask = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        u64::from_str_radix(line.expect("it is there").trim(), 16).expect("a number")
+    };
+    assert_eq!(mask("SigBlk:"), 0, "{status}");
+    let pipe = 1 << (Signal::PIPE.as_raw() - 1);
+    assert_eq!(mask("SigIgn:") & pipe, 0, "{status}");
+    until(|| place.file("begun").exists().then_some(())).await;
+    assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
+    assert!(place.file("ended").exists(), "it was not asked to end");
+}
+
 /// The child processes of a gateway, those included that nobody waited for.
 fn children_of(gateway: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{gateway}/task"));

@@ -54,6 +54,11 @@ pub(super) fn adopt_orphans() {
     set_child_subreaper(Some(getpid())).ok();
 }
 
+/// Lets this process be killed when its parent ends.
+pub(super) fn end_with_parent() {
+    set_parent_process_death_signal(Some(Signal::KILL)).ok();
+}
+
 /// Whether it makes sense to try this way.
 pub(super) fn is_tried(hiding: Hiding) -> bool {
     let may_mount =
@@ -85,8 +90,8 @@ pub(super) fn confine(
     set_no_new_privs(true).map_err(|error| cannot(error.into()))?;
     let (is_isolated, signals_scoped) = isolate(hiding, &hidden, &leading)?;
     drop_capabilities().map_err(cannot)?;
-    // Should the reaper be killed, so is the program.
-    set_parent_process_death_signal(Some(Signal::KILL)).ok();
+    // Who becomes another user has to say so again.
+    end_with_parent();
     let confined = Confined {
         hiding,
         is_isolated: is_isolated || hiding == Hiding::UserNamespace,

@@ -7,6 +7,9 @@ use super::{Confined, Failed, Hiding, Spec};
 /// Orphans go to the first process here.
 pub(super) fn adopt_orphans() {}
 
+/// The gateway's word alone ends processes here.
+pub(super) fn end_with_parent() {}
+
 /// Whether it makes sense to try this way.
 pub(super) fn is_tried(hiding: Hiding) -> bool {
     hiding == Hiding::Nothing

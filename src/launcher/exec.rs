@@ -19,6 +19,7 @@ use super::{
 
 /// Becomes the program that the reaper names on standard input.
 pub(super) fn run(hiding: Hiding) -> ExitCode {
+    confine::end_with_parent();
     // The copy closes when this process becomes the program.
     let Ok(control) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;

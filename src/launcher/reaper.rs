@@ -12,6 +12,7 @@ use std::{
         unix::{net::UnixStream, process::CommandExt},
     },
     process::{Command, ExitCode, Stdio},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -39,6 +40,9 @@ const GRACE: Duration = Duration::from_millis(300);
 /// Pause between looks at what does not end at once.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// The program, once it runs.
+static SERVER: OnceLock<Pid> = OnceLock::new();
+
 /// Starts the program that the gateway names, and ends as it ends.
 pub(super) fn run() -> ExitCode {
     shut_memory();
@@ -60,6 +64,7 @@ pub(super) fn run() -> ExitCode {
         Err(failed) => {
             // A gateway that is gone needs no answer.
             send(&control, &Report::Failed(failed), None).ok();
+            end_rest();
             return ExitCode::FAILURE;
         }
     };
@@ -68,7 +73,6 @@ pub(super) fn run() -> ExitCode {
         rustix::stdio::dup2_stdout(&nothing).ok();
         rustix::stdio::dup2_stderr(&nothing).ok();
     }
-    std::thread::spawn(move || obey(&control, server));
     let status = reap(Some(server));
     end_rest();
     status.map_or(ExitCode::FAILURE, mirrored)
@@ -91,6 +95,9 @@ fn start(control: &UnixStream) -> Result<Pid, Failed> {
     let cannot = |error: io::Error| Failed::Program(error.to_string());
     let (spec, input) = receive::<Box<RawValue>>(control).map_err(cannot)?;
     let input = input.ok_or_else(|| Failed::Program("it has no input".to_owned()))?;
+    // The gateway may be gone, or give up, before the program runs.
+    let listening = control.try_clone().map_err(cannot)?;
+    std::thread::spawn(move || obey(&listening));
     let mut tried = Vec::new();
     for hiding in Hiding::ALL
         .into_iter()
@@ -98,10 +105,13 @@ fn start(control: &UnixStream) -> Result<Pid, Failed> {
     {
         match start_hiding(hiding, &spec, input.as_fd()) {
             Ok((pid, mut confined)) => {
+                SERVER.set(pid).ok();
                 confined.tried = tried;
-                send(control, &Report::Confined(confined), None).map_err(cannot)?;
                 let raw = pid.as_raw_nonzero().get().unsigned_abs();
-                send(control, &Report::Running(raw), None).map_err(cannot)?;
+                for report in [Report::Confined(confined), Report::Running(raw)] {
+                    // When the gateway is gone, the other thread ends the program.
+                    send(control, &report, None).ok();
+                }
                 return Ok(pid);
             }
             Err(Failed::Hiding(why)) => tried.push(format!("{}: {why}", hiding.name())),
@@ -152,24 +162,33 @@ fn start_hiding(
 }
 
 /// Does what the gateway says, until it is gone.
-fn obey(mut control: &UnixStream, server: Pid) {
+fn obey(mut control: &UnixStream) {
     let mut word = [0];
     while matches!(control.read(&mut word), Ok(1)) {
         match word {
-            [TERMINATE] => drop(kill_process_group(server, Signal::TERM)),
-            [KILL] => end_now(server),
+            [TERMINATE] => signal_group(Signal::TERM),
+            [KILL] => end_now(),
             _ => {}
         }
     }
-    kill_process_group(server, Signal::TERM).ok();
+    signal_group(Signal::TERM);
     signal_descendants(Signal::TERM);
-    pause(GRACE);
-    end_now(server);
+    // Until there is nothing left to wait for, which ends this process: a start may go on meanwhile.
+    loop {
+        pause(GRACE);
+        end_now();
+    }
 }
 
-fn end_now(server: Pid) {
-    kill_process_group(server, Signal::KILL).ok();
+fn end_now() {
+    signal_group(Signal::KILL);
     signal_descendants(Signal::KILL);
+}
+
+fn signal_group(signal: Signal) {
+    if let Some(server) = SERVER.get() {
+        kill_process_group(*server, signal).ok();
+    }
 }
 
 /// Waits until `awaited` has ended, and takes in every other that has meanwhile.

@@ -1,12 +1,22 @@
 //! `serve` and its children: none outlives it, however it ends.
 
-use std::{process::Stdio, time::Duration};
+use std::{
+    net::Shutdown,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::net::UnixStream,
+    },
+    process::Stdio,
+    time::Duration,
+};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use tokio::{
     io::AsyncWriteExt,
+    process::Child,
     time::{Instant, sleep},
 };
+use tollbridge::launcher::{self, Spec};
 
 use crate::support::{Place, SCRIPT, TOOLBOX, bounded, gone, pids, pids_in, runs, send, until};
 
@@ -212,8 +222,7 @@ async fn a_program_does_not_outlive_its_launcher() {
     let gateway = serving.child.id().expect("it runs");
     let launchers = children_of(gateway);
     assert_eq!(launchers.len(), 1, "{launchers:?}");
-    let launcher = Pid::from_raw(launchers[0].cast_signed()).expect("a pid");
-    kill_process(launcher, Signal::KILL).expect("it can be sent");
+    signal(launchers[0], Signal::KILL);
     gone(&first).await;
     let again = until(|| {
         let text = std::fs::read_to_string(place.file("pids")).ok()?;
@@ -224,6 +233,73 @@ async fn a_program_does_not_outlive_its_launcher() {
     .await;
     assert!(again.iter().all(|pid| runs(*pid)), "{again:?}");
     serving.end(Signal::INT).await;
+}
+
+fn signal(process: u32, signal: Signal) {
+    let process = Pid::from_raw(process.cast_signed()).expect("a pid");
+    kill_process(process, signal).expect("it can be sent");
+}
+
+/// A launcher that is told of `spec` over the socket.
+fn launch(place: &Place, ours: &UnixStream, theirs: UnixStream, spec: &Spec) -> Child {
+    let mut command = place.command(&[launcher::MODE]);
+    command.arg0(launcher::NAME).stdin(OwnedFd::from(theirs));
+    let launcher = command.spawn().expect("it starts");
+    let (input, _) = std::io::pipe().expect("a pipe");
+    launcher::send(ours, spec, Some(input.as_fd())).expect("it listens");
+    launcher
+}
+
+fn shell(place: &Place, script: &str) -> Spec {
+    Spec {
+        program: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        inherited: std::env::vars_os().collect(),
+        env: Vec::new(),
+        cwd: Some(place.file("").into()),
+        user: None,
+        hidden: Vec::new(),
+    }
+}
+
+/// A gateway that is gone before it hears what became of a start leaves nothing of it.
+#[tokio::test]
+async fn a_gateway_that_ends_during_a_start_leaves_nothing() {
+    let place = Place::new("");
+    let spec = shell(
+        &place,
+        "setsid sleep 1000 & echo $! > stray; exec sleep 1000",
+    );
+    let (ours, theirs) = UnixStream::pair().expect("a socket");
+    // Whatever the launcher reports is refused.
+    ours.shutdown(Shutdown::Read).expect("it is open");
+    let mut launcher = launch(&place, &ours, theirs, &spec);
+    let strays = pids_in(&place.file("stray")).await;
+    assert!(runs(strays[0]), "{strays:?}");
+    drop(ours);
+    gone(&strays).await;
+    bounded(launcher.wait()).await.expect("it ends");
+}
+
+/// Nor does one that gives up a start that hangs, as on a dead mount.
+#[tokio::test]
+async fn a_start_that_hangs_is_given_up() {
+    let place = Place::new("");
+    std::fs::create_dir(place.file("d")).expect("made");
+    let mut spec = shell(&place, "exec sleep 1000");
+    // So much to look up that there is time to stop it.
+    let long = place.file(&"d/../".repeat(790)).into_os_string();
+    spec.hidden = vec![long; 500];
+    let (ours, theirs) = UnixStream::pair().expect("a socket");
+    let mut launcher = launch(&place, &ours, theirs, &spec);
+    let reaper = launcher.id().expect("it runs");
+    let hanging = until(|| children_of(reaper).first().copied()).await;
+    signal(hanging, Signal::STOP);
+    let command = std::fs::read_to_string(format!("/proc/{hanging}/cmdline")).expect("it runs");
+    assert!(command.contains("exec\0"), "it is started: {command:?}");
+    drop(ours);
+    gone(&[hanging]).await;
+    bounded(launcher.wait()).await.expect("it ends");
 }
 
 /// A program has no signal blocked and SIGPIPE not ignored, so that it can end as it likes to.

@@ -22,7 +22,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-pub use processes::is_launched;
+pub use processes::{is_launched, signal_descendants};
 pub use reaper::NAME;
 pub use wire::{receive, send};
 

@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     config::{self, Command},
+    launcher,
     mcp::envelope::Malformed,
 };
 
@@ -173,7 +174,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, launcher: Launcher) {
         used = launcher.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
             mux.close(memory_reason(used, mux.settings.memory_max));
             // Time to end by itself is time to use more.
-            control.kill();
+            end_now(&mut child, &control, pid).await;
         }
     }
     // Who was never greeted has nothing to finish, and may not look at its input yet.
@@ -181,8 +182,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, launcher: Launcher) {
     if timeout(grace, child.wait()).await.is_err() {
         control.terminate();
         if timeout(GRACE, child.wait()).await.is_err() {
-            control.kill();
-            drop(child.wait().await);
+            end_now(&mut child, &control, pid).await;
         }
     }
     let status = child.try_wait().ok().flatten();
@@ -191,6 +191,22 @@ async fn keep(kept: Kept, mux: Arc<Mux>, launcher: Launcher) {
         signal_group(pid, Signal::KILL);
     }
     drop(over);
+}
+
+/// Ends a child and all that it started, also past a launcher that does not obey: on systems that cannot
+/// keep programs from it, one may have stopped its own.
+async fn end_now(child: &mut Child, control: &Control, pid: u32) {
+    control.kill();
+    if timeout(GRACE, child.wait()).await.is_ok() {
+        return;
+    }
+    if let Some(launcher) = child.id().and_then(process) {
+        launcher::signal_descendants(launcher, Signal::KILL);
+    }
+    signal_group(pid, Signal::KILL);
+    // An error means that it has ended.
+    child.start_kill().ok();
+    drop(child.wait().await);
 }
 
 fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String {
@@ -210,9 +226,12 @@ fn memory_reason(used: u64, limit: Option<config::Memory>) -> String {
     format!("it used more than limits.memory = {limit}: {used} MiB with all that it started")
 }
 
+fn process(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
 fn signal_group(pid: u32, signal: Signal) {
-    let group = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    if let Some(group) = group {
+    if let Some(group) = process(pid) {
         // An error means that the group is gone already.
         kill_process_group(group, signal).ok();
     }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::MODE;
 
@@ -44,9 +44,9 @@ fn parent(pid: i32) -> Option<i32> {
     rest.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
-/// Sends `signal` to all that this process started and that was started by them, zombies included.
-pub(super) fn signal_descendants(signal: Signal) {
-    let mut parents = vec![getpid()];
+/// Sends `signal` to all that `ancestor` started and that was started by them, zombies included.
+pub fn signal_descendants(ancestor: Pid, signal: Signal) {
+    let mut parents = vec![ancestor];
     while let Some(parent) = parents.pop() {
         for child in children(parent) {
             // Whoever has ended meanwhile needs none.

@@ -172,7 +172,7 @@ fn obey(mut control: &UnixStream) {
         }
     }
     signal_group(Signal::TERM);
-    signal_descendants(Signal::TERM);
+    signal_descendants(getpid(), Signal::TERM);
     // Until there is nothing left to wait for, which ends this process: a start may go on meanwhile.
     loop {
         pause(GRACE);
@@ -182,7 +182,7 @@ fn obey(mut control: &UnixStream) {
 
 fn end_now() {
     signal_group(Signal::KILL);
-    signal_descendants(Signal::KILL);
+    signal_descendants(getpid(), Signal::KILL);
 }
 
 fn signal_group(signal: Signal) {
@@ -208,7 +208,7 @@ fn end_rest() {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
-                signal_descendants(Signal::KILL);
+                signal_descendants(getpid(), Signal::KILL);
                 pause(LOOK);
             }
             Err(_) => return,

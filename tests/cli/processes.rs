@@ -235,6 +235,29 @@ async fn a_program_does_not_outlive_its_launcher() {
     serving.end(Signal::INT).await;
 }
 
+/// A launcher that was stopped, where the system lets programs do that, does not keep them.
+#[tokio::test]
+async fn a_program_ends_although_its_launcher_is_stopped() {
+    let place = Place::new(
+        r#"
+        [servers.script]
+        command = "sh"
+        args = ["-c", "setsid sleep 1000 & echo $! > stray; exec sh server.sh"]
+        idle_timeout = "1s"
+        "#,
+    );
+    let serving = place.serve().await;
+    let strays = pids_in(&place.file("stray")).await;
+    let gateway = serving.child.id().expect("it runs");
+    let launchers = children_of(gateway);
+    assert_eq!(launchers.len(), 1, "{launchers:?}");
+    signal(launchers[0], Signal::STOP);
+    gone(&pids(&place).await).await;
+    gone(&strays).await;
+    until(|| children_of(gateway).is_empty().then_some(())).await;
+    assert_eq!(serving.end(Signal::TERM).await.code, Some(0));
+}
+
 fn signal(process: u32, signal: Signal) {
     let process = Pid::from_raw(process.cast_signed()).expect("a pid");
     kill_process(process, signal).expect("it can be sent");

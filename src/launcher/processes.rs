@@ -9,11 +9,13 @@ use super::MODE;
 /// Ancestors that are looked at: more are a circle that no system has.
 const ANCESTORS_MAX: usize = 4096;
 
-/// Whether process `pid` was started by a launcher, of this gateway or another, or by a program of one:
-/// its ancestry is looked at, which nobody can put away. Of one that is gone already, it is believed.
+/// Whether process `pid` was started by a launcher, of this gateway or another, or by a program of one,
+/// as its ancestry shows. A program cannot leave that as long as it cannot kill its launcher (see
+/// [`Confined::signals_scoped`](super::Confined)). Of one that is gone already, it is believed.
 pub fn is_launched(pid: i32) -> bool {
-    // Nothing is known of anybody.
-    if !Path::new("/proc/self/stat").exists() {
+    // Who is outside of our PID namespace is shown as 0, and was not started in it. Without a `/proc`
+    // nothing is known of anybody.
+    if pid == 0 || !Path::new("/proc/self/stat").exists() {
         return false;
     }
     let mut pid = pid;
@@ -97,6 +99,7 @@ mod tests {
         let (orphan, child) = (pid(), pid());
         assert!(is_launched(child));
         assert!(!is_launched(id().cast_signed()));
+        assert!(!is_launched(0), "it is in no namespace of ours");
         for pid in [orphan, child] {
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
         }

@@ -97,7 +97,7 @@ pub struct Confined {
     /// Whether it is kept from the memory and the environment of processes that are not its own.
     #[serde(rename = "isolated")]
     pub is_isolated: bool,
-    /// Whether it is kept from sending them signals.
+    /// Whether it is kept from sending them signals and connecting to their abstract sockets.
     pub signals_scoped: bool,
     /// Why no better way of hiding was taken, for each that was tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,7 +123,8 @@ impl Confined {
              same user",
         );
         let signals = (!self.signals_scoped).then_some(
-            "this system cannot keep programs from sending signals to others of the same user",
+            "this system cannot stop programs from sending signals, and connecting to abstract \
+             sockets, to the same user's other processes",
         );
         [hiding, isolation, signals].into_iter().flatten().collect()
     }

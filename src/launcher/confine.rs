@@ -2,8 +2,9 @@
 //!
 //! Files are covered in a mount namespace, or Landlock grants all but them (see `hide`). A Landlock
 //! domain of its own closes `/proc/PID/mem`, `/proc/PID/environ` and the like of all processes that the
-//! program did not start, and lets signals reach only those that it did; a user namespace does the
-//! first too. The program has no capabilities and cannot gain any.
+//! program did not start, and lets signals and connections to abstract Unix sockets (X11, D-Bus) reach
+//! only those that it did; a user namespace does the first too. The program has no capabilities and
+//! cannot gain any.
 
 use std::{
     collections::BTreeSet,
@@ -275,7 +276,7 @@ fn home(user: User) -> Vec<(OsString, OsString)> {
 }
 
 /// Puts this process into a Landlock domain: whether the system has them, and whether it keeps signals
-/// in.
+/// and connections to abstract sockets in.
 fn isolate(
     hiding: Hiding,
     hidden: &BTreeSet<PathBuf>,
@@ -326,7 +327,7 @@ fn isolate(
 fn with_scope(rules: Ruleset) -> Result<Ruleset, RulesetError> {
     rules
         .set_compatibility(CompatLevel::HardRequirement)
-        .scope(Scope::Signal)
+        .scope(Scope::Signal | Scope::AbstractUnixSocket)
 }
 
 /// Grants all files but `hidden`. What appears later beside a directory that leads to one of them is not
@@ -388,7 +389,13 @@ fn drop_capabilities() -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{
+        os::{
+            linux::net::SocketAddrExt,
+            unix::net::{SocketAddr, UnixListener, UnixStream},
+        },
+        thread,
+    };
 
     use super::*;
 
@@ -428,6 +435,25 @@ mod tests {
             fs::write(file("beside/new"), "new").unwrap();
             fs::rename(file("beside/new"), file("beside/newer")).unwrap();
             assert_eq!(fs::read_dir(&root).unwrap().count(), 6);
+        });
+        tried.join().unwrap();
+    }
+
+    /// They have no file that could be hidden.
+    #[test]
+    fn abstract_sockets_of_others_are_out_of_reach() {
+        let name = format!("tollbridge-test-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let _others = UnixListener::bind_addr(&address).unwrap();
+        UnixStream::connect_addr(&address).unwrap();
+        let tried = thread::spawn(move || {
+            let none = BTreeSet::new();
+            let (_, is_scoped) = isolate(Hiding::Nothing, &none, &none).unwrap();
+            // Kernels without it are told of at the start.
+            if is_scoped {
+                let error = UnixStream::connect_addr(&address).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            }
         });
         tried.join().unwrap();
     }

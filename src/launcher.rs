@@ -5,8 +5,6 @@
 //! says so. `tollbridge launcher exec` confines itself and becomes the program. Neither
 //! has a runtime, and what they are to do comes over a socket on their standard input: no secret is
 //! seen in their arguments or their environment.
-//!
-//! [`Spec`] is where restrictions of single servers (files, network) will stand.
 
 #[cfg(target_os = "linux")]
 mod confine;
@@ -110,17 +108,17 @@ impl Confined {
         let hiding = match self.hiding {
             Hiding::Mounts | Hiding::UserNamespace => None,
             Hiding::Landlock => Some(
-                "this system allows no mounts, so that the config and the data directory are hidden \
-                 from programs by Landlock: what is made after their start directly in a directory \
-                 above one of these is hidden too",
+                "this system allows no mounts, so the config and the data directory are hidden from \
+                 programs by Landlock: files created later directly in a parent directory of these \
+                 are hidden as well",
             ),
             Hiding::Nothing => Some(
                 "this system cannot hide the config and the data directory: programs can read them",
             ),
         };
         let isolation = (!self.is_isolated).then_some(
-            "this system cannot keep programs from the memory and the environment of others of the \
-             same user",
+            "this system cannot stop programs from reading the memory and environment of the same \
+             user's other processes",
         );
         let signals = (!self.signals_scoped).then_some(
             "this system cannot stop programs from sending signals, and connecting to abstract \
@@ -182,7 +180,7 @@ pub fn shut_memory() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-        // It is refused nowhere.
+        // Every kernel allows this.
         set_dumpable_behavior(DumpableBehavior::NotDumpable).ok();
     }
 }

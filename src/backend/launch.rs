@@ -151,7 +151,7 @@ impl Launcher {
             },
             (Failed::User(error), _) => {
                 let user = command.user.as_deref().unwrap_or_default();
-                spawn(format!("not as user `{user}`: {error}"))
+                spawn(format!("cannot run as user `{user}`: {error}"))
             }
             (Failed::Program(error) | Failed::Directory(error) | Failed::Hiding(error), _) => {
                 spawn(error)
@@ -193,7 +193,7 @@ fn launch(launcher: &Path, spec: &Spec) -> Result<(Launched, Confined), Failed> 
         .stderr(Stdio::piped())
         .process_group(0)
         .spawn()
-        .map_err(|error| Failed::Program(format!("no launcher: {error}")))?;
+        .map_err(|error| Failed::Program(format!("cannot start the launcher: {error}")))?;
     let (Some(stdout), Some(stderr)) = (launcher.stdout.take(), launcher.stderr.take()) else {
         unreachable!("both were asked for as pipes");
     };
@@ -203,7 +203,7 @@ fn launch(launcher: &Path, spec: &Spec) -> Result<(Launched, Confined), Failed> 
     let mut confined = None;
     let (confined, pid) = loop {
         let (report, _) = launcher::receive(&control)
-            .map_err(|error| Failed::Program(format!("no word of its launcher: {error}")))?;
+            .map_err(|error| Failed::Program(format!("its launcher did not answer: {error}")))?;
         match (report, confined.take()) {
             (Report::Confined(how), _) => confined = Some(how),
             (Report::Running(pid), Some(how)) => break (how, pid),

@@ -250,7 +250,7 @@ fn become_user(wanted: &str) -> Result<Option<User>, Failed> {
     };
     let user = named
         .or_else(numbered)
-        .ok_or_else(|| Failed::User("the system knows no such user".to_owned()))?;
+        .ok_or_else(|| Failed::User("no such user".to_owned()))?;
     if user.uid == Uid::effective() {
         return Ok(None);
     }

@@ -22,7 +22,9 @@ pub(super) fn confine(
     _: Option<&OsStr>,
 ) -> Result<(Confined, Vec<(OsString, OsString)>), Failed> {
     if spec.user.is_some() {
-        return Err(Failed::User("this system has no way to it".to_owned()));
+        return Err(Failed::User(
+            "running as another user is not supported on this system".to_owned(),
+        ));
     }
     let confined = Confined {
         hiding,

@@ -37,7 +37,8 @@ fn become_program(
 ) -> Result<std::convert::Infallible, Failed> {
     let cannot = |error: io::Error| Failed::Program(error.to_string());
     let (spec, input) = receive::<Spec>(control).map_err(cannot)?;
-    let input = input.ok_or_else(|| Failed::Program("it has no input".to_owned()))?;
+    let input =
+        input.ok_or_else(|| Failed::Program("the launcher received no stdin for it".to_owned()))?;
     rustix::stdio::dup2_stdin(&input).map_err(|error| cannot(error.into()))?;
     drop(input);
     let here = std::env::current_dir().map(OsString::from).ok();

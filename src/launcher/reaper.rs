@@ -94,7 +94,8 @@ fn close_inherited() {
 fn start(control: &UnixStream) -> Result<Pid, Failed> {
     let cannot = |error: io::Error| Failed::Program(error.to_string());
     let (spec, input) = receive::<Box<RawValue>>(control).map_err(cannot)?;
-    let input = input.ok_or_else(|| Failed::Program("it has no input".to_owned()))?;
+    let input =
+        input.ok_or_else(|| Failed::Program("the launcher received no stdin for it".to_owned()))?;
     // The gateway may be gone, or give up, before the program runs.
     let listening = control.try_clone().map_err(cannot)?;
     std::thread::spawn(move || obey(&listening));

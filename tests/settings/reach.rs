@@ -100,7 +100,7 @@ pub(crate) async fn user() {
     let gateway = TestGateway::new().section("one", &unknown).launch().await;
     let says = |status: &Value| {
         let reason = status["reason"].as_str().unwrap_or_default();
-        reason.contains("not as user `no-such-user`: the system knows no such user")
+        reason.contains("cannot run as user `no-such-user`: no such user")
     };
     gateway.status_until("one", says).await;
 }

@@ -57,6 +57,9 @@ impl<'a> View<'a> {
                 Read::Plain(len) => at += len,
             }
         }
+        if jumps.is_empty() {
+            return Self::plain(written);
+        }
         text.push_str(&written[copied..]);
         Self {
             text: Cow::Owned(text),

@@ -1,13 +1,13 @@
 //! The table of detectors: tokens that show by their form, one row a kind.
 //!
 //! `detectors.toml` has the rows of the program; operators add rows of the same shape. A token is
-//! looked for where a word begins, and [`heads`] tells by the word's length and first four characters
-//! whether a row may be about it, so that rows cost nothing where their prefixes do not occur. Forms without a
-//! prefix are found by the length of their first word ([`form`] reads it from the pattern); those that
+//! looked for where a word begins, and [`starts`] tells by the word's length and first characters whether a
+//! row may be about it, so that rows cost nothing where their prefixes do not occur. Forms without a prefix
+//! are found by the length of their first word ([`form`] reads it from the pattern); those that
 //! others have too need a word of the vendor nearby, of which `search` keeps the last ones.
 
 mod form;
-mod heads;
+mod starts;
 
 use std::{
     collections::HashMap,
@@ -21,38 +21,30 @@ use serde::Deserialize;
 use super::class::Class;
 use crate::config::{CheckDigits, Detector};
 use form::{Bytes, Form, Lead};
-use heads::Heads;
+pub(super) use starts::StartOf;
+use starts::{Start, Starts};
 
 /// Size of one compiled pattern at most, bytes.
 const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Longest first word by which a form without a prefix is found.
 const WORD_BYTES_MAX: usize = 127;
+/// Characters of a UUID before its first dash.
+pub(super) const UUID_WORD_BYTES: usize = 8;
 /// Bits a character that a token has at least, unless its row says otherwise.
 const ENTROPY_MIN: f64 = 2.5;
 
 /// Index of a row.
 pub(super) type RowId = u16;
 
-/// Values by the first characters of what they are for.
-type ByStart<K, T> = HashMap<K, Vec<T>, foldhash::fast::FixedState>;
-
 /// All rows, and the ways to them.
 #[derive(Debug)]
 pub(super) struct Detectors {
     rows: Vec<Arc<Row>>,
-    heads: Heads,
-    /// Prefixes by their first four characters.
-    prefixes: ByStart<[u8; 4], (Vec<u8>, RowId)>,
-    /// Shorter ones by their first two.
-    short_prefixes: ByStart<[u8; 2], (Vec<u8>, RowId)>,
-    /// Vendors' words by their first two characters and the two after them, or zeros, with the rows that
-    /// need them.
-    vendors: ByStart<[u8; 4], (String, Arc<[RowId]>)>,
-    /// Rows without prefix and word of a vendor, by the length of the first word, with the signs that may
-    /// follow it.
+    starts: Starts,
+    /// Rows without prefix and word of a vendor, by the length of the first word, with what may follow it.
     by_word: Vec<Vec<(Bytes, RowId)>>,
-    /// Which entries of `by_word` have rows.
-    word_lengths: u128,
+    /// What may follow a first word that is worth a look, by its length.
+    after_word: [Bytes; WORD_BYTES_MAX + 1],
     /// The same rows as far as signs may be among their first characters, by their length in all.
     by_run: Vec<Vec<RowId>>,
 }
@@ -132,12 +124,9 @@ impl Detectors {
 
     fn of(rows: Vec<Arc<Row>>) -> Self {
         let mut all = Self {
-            heads: Heads::new(),
-            prefixes: HashMap::default(),
-            short_prefixes: HashMap::default(),
-            vendors: HashMap::default(),
+            starts: Starts::new(),
             by_word: vec![Vec::new(); WORD_BYTES_MAX + 1],
-            word_lengths: 0,
+            after_word: [Bytes::default(); WORD_BYTES_MAX + 1],
             by_run: Vec::new(),
             rows: Vec::new(),
         };
@@ -150,30 +139,25 @@ impl Detectors {
             all.add(id, row);
         }
         for (word, ids) in near {
-            all.add_vendor(word, ids.into());
+            let (text, of) = (word.into_bytes(), StartOf::Vendor(ids.into()));
+            let length = text.len();
+            all.starts.add(&Start { text, of }, length);
         }
-        // JWTs begin like this; they have no row, since their parts are decoded.
-        all.heads.add(b"eyJ", 3);
-        all.heads.add(b"ewo", 3);
-        for prefixes in all.prefixes.values_mut() {
-            prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        for jwt in [b"eyJ", b"ewo"] {
+            let (text, of) = (jwt.to_vec(), StartOf::Jwt);
+            all.starts.add(&Start { text, of }, jwt.len());
         }
-        for prefixes in all.short_prefixes.values_mut() {
-            prefixes.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        }
+        // UUIDs, which are tokens where a vendor says so, begin like this.
+        all.after_word[UUID_WORD_BYTES].add(b'-');
         all.rows = rows;
         all
     }
 
     fn add(&mut self, id: RowId, row: &Row) {
         for prefix in &row.form.prefixes {
-            self.heads.add(prefix, row.form.first_word(prefix));
-            match (prefix.first_chunk(), prefix.first_chunk()) {
-                (Some(four), _) => self.prefixes.entry(*four).or_default(),
-                (None, Some(two)) => self.short_prefixes.entry(*two).or_default(),
-                (None, None) => continue,
-            }
-            .push((prefix.clone(), id));
+            let (text, of) = (prefix.clone(), StartOf::Token(id));
+            self.starts
+                .add(&Start { text, of }, row.form.first_word(prefix));
         }
         if !row.form.prefixes.is_empty() || !row.detector.near.is_empty() {
             return;
@@ -182,7 +166,7 @@ impl Detectors {
             Lead::Word { ref lengths, then } => {
                 for length in lengths.clone() {
                     self.by_word[length].push((then, id));
-                    self.word_lengths |= 1 << length;
+                    self.after_word[length] = self.after_word[length].or(then);
                 }
             }
             Lead::Run(_) => {
@@ -197,57 +181,24 @@ impl Detectors {
         }
     }
 
-    fn add_vendor(&mut self, word: String, rows: Arc<[RowId]>) {
-        let mut start = [0; 4];
-        let shared = word.len().min(start.len());
-        start[..shared].copy_from_slice(&word.as_bytes()[..shared]);
-        let upper = word.to_ascii_uppercase();
-        let capital = format!("{}{}", &upper[..1], &word[1..]);
-        for spelled in [&word, &upper, &capital] {
-            self.heads.add(spelled.as_bytes(), spelled.len());
-        }
-        self.vendors.entry(start).or_default().push((word, rows));
-    }
-
     /// Whether a word of `length` characters at the start of `rest` may begin with a prefix or a vendor.
     #[inline]
     pub(super) fn may_begin(&self, rest: &[u8], length: usize) -> bool {
-        self.heads.may_begin(rest, length)
+        self.starts.may_begin(rest, length)
     }
 
-    /// The rows whose prefix `text` goes on with at `start`, those of long prefixes first.
-    pub(super) fn prefixed<'a>(
-        &'a self,
-        text: &'a [u8],
-        start: usize,
-    ) -> impl Iterator<Item = RowId> + 'a {
-        let rest = &text[start..];
-        let long = rest.first_chunk().and_then(|four| self.prefixes.get(four));
-        let short = rest
-            .first_chunk()
-            .and_then(|two| self.short_prefixes.get(two));
-        let known = long.into_iter().chain(short).flatten();
-        known
-            .filter(move |(prefix, _)| rest.starts_with(prefix))
-            .map(|(_, id)| *id)
+    /// The starts that the text at `rest` goes on with, that of JWTs first, then the longest.
+    pub(super) fn starts<'a>(&'a self, rest: &'a [u8]) -> impl Iterator<Item = &'a Start> + 'a {
+        self.starts.of(rest)
     }
 
     /// The rows that a word of a vendor at the start of `word` is about, with how long it is.
-    pub(super) fn vendor(&self, word: &[u8]) -> Option<(&Arc<[RowId]>, usize)> {
-        let is_start = |vendor: &[u8]| {
-            word.get(..vendor.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(vendor))
-                && ends_word(word, vendor.len())
-        };
-        // The longest counts.
-        (2..=4).rev().find_map(|shared| {
-            let mut start = [0; 4];
-            start[..shared].copy_from_slice(word.get(..shared)?);
-            start.make_ascii_lowercase();
-            let known = self.vendors.get(&start)?.iter();
-            let found = known.filter(|(vendor, _)| is_start(vendor.as_bytes()));
-            let longest = found.max_by_key(|(vendor, _)| vendor.len());
-            longest.map(|(vendor, rows)| (rows, vendor.len()))
+    pub(super) fn vendor<'a>(&'a self, word: &'a [u8]) -> Option<(&'a Arc<[RowId]>, usize)> {
+        self.starts.of(word).find_map(|start| match &start.of {
+            StartOf::Vendor(rows) if ends_word(word, start.text.len()) => {
+                Some((rows, start.text.len()))
+            }
+            StartOf::Vendor(_) | StartOf::Token(_) | StartOf::Jwt => None,
         })
     }
 
@@ -268,13 +219,11 @@ impl Detectors {
         }
     }
 
-    /// Whether a token without prefix may begin with `word`.
+    /// Whether a token without prefix may begin with a word of `length` characters that `next` follows.
     #[inline]
-    pub(super) fn may_be_first(&self, text: &[u8], word: &Range<usize>) -> bool {
-        let length = word.len();
-        length <= WORD_BYTES_MAX
-            && self.word_lengths & (1 << length) != 0
-            && self.by_word(text, word).next().is_some()
+    pub(super) fn may_be_first(&self, length: usize, next: u8) -> bool {
+        let after = self.after_word.get(length);
+        after.is_some_and(|after| after.has(next))
     }
 
     /// The rows without prefix whose first word is as long as `word` and ends like it.
@@ -283,9 +232,9 @@ impl Detectors {
         text: &'a [u8],
         word: &Range<usize>,
     ) -> impl Iterator<Item = RowId> + 'a {
-        let next = text.get(word.end).copied();
+        let next = text.get(word.end).copied().unwrap_or(0);
         let rows = self.by_word.get(word.len()).into_iter().flatten();
-        rows.filter(move |(then, _)| then.is_empty() || next.is_some_and(|next| then.has(next)))
+        rows.filter(move |(then, _)| then.has(next))
             .map(|(_, id)| *id)
     }
 

@@ -1,7 +1,8 @@
 //! One pass over a text: what its characters make worth a closer look, gets one.
 //!
 //! The pass goes from word to word. A word's first characters, an `@`, a `:`, an `=` or a digit
-//! lead to the detectors; each looks at a bounded stretch, so the cost is linear in the text.
+//! lead to the detectors; each looks at a bounded stretch, so the cost is linear in the text. What few
+//! words lead to is never inlined: it would take the registers of the loop over all of them.
 
 use std::ops::Range;
 
@@ -260,6 +261,7 @@ impl Pass<'_, '_> {
     }
 
     /// What a sign at `at` leads to; returns where to go on.
+    #[inline(never)]
     fn sign(&mut self, at: usize, byte: u8) -> usize {
         let classes = self.wanted.classes;
         match byte {
@@ -333,25 +335,27 @@ impl Pass<'_, '_> {
 
     /// What the word that begins at `start` leads to; returns where to go on.
     fn word(&mut self, start: usize) -> usize {
-        let bytes = self.text.bytes();
-        let (mut end, mut kinds) = (start, OTHER);
-        while let Some(byte) = bytes.get(end) {
+        let rest = &self.text.bytes()[start..];
+        let (mut length, mut kinds, mut next) = (0, OTHER, 0);
+        for byte in rest {
             let kind = KINDS[usize::from(*byte)];
             if kind & (LETTER | DIGIT) == 0 {
+                next = *byte;
                 break;
             }
             kinds |= kind;
-            end += 1;
+            length += 1;
         }
+        let end = start + length;
         let word = start..end;
         if let Some(tokens) = &mut self.tokens
-            && tokens.may_be_at(&word, kinds & DIGIT != 0)
+            && tokens.may_begin(rest, length, next, kinds & DIGIT != 0)
             && let Some(found) = tokens.at(&word, kinds & LETTER != 0, kinds & DIGIT != 0)
             && self.wanted.classes.has(found.class)
         {
             return self.push(found).max(end);
         }
-        if self.text.byte(end) == b'<'
+        if next == b'<'
             && self.wanted.classes.has(Class::Passport)
             && let Some(found) = mrz::find(self.text, start)
         {
@@ -364,6 +368,7 @@ impl Pass<'_, '_> {
         }
     }
 
+    #[inline(never)]
     fn digits(&mut self, word: &Range<usize>) -> usize {
         if self.wanted.classes.has(Class::DateOfBirth)
             && word.len() <= 2
@@ -417,7 +422,7 @@ impl Pass<'_, '_> {
             }
             _ => {}
         }
-        if self.secrets {
+        if self.secrets && SPEAKING.may_have(bytes) {
             self.verb(word);
         }
         word.end
@@ -425,11 +430,9 @@ impl Pass<'_, '_> {
 
     /// What a word says of the value after it. The search goes on in what is told to be a secret:
     /// it may be one by its form.
+    #[inline(never)]
     fn verb(&mut self, word: &Range<usize>) {
         let bytes = &self.text.bytes()[word.clone()];
-        if !SPEAKING.may_have(bytes) {
-            return;
-        }
         let next = self.text.byte(word.end);
         if bytes == b"p" && self.text.before(word.start) == b'-' && matches!(next, b'\'' | b'"') {
             self.secret(credential::glued(self.text, word));
@@ -516,6 +519,7 @@ impl Pass<'_, '_> {
             .extend(found.and_then(|found| known_as(classes, found)));
     }
 
+    #[inline(never)]
     fn mixed(&mut self, word: &Range<usize>) -> usize {
         if self.wanted.classes.has(Class::Iban)
             && word.len() >= 4

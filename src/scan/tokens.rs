@@ -5,7 +5,7 @@ use std::{cell::OnceCell, ops::Range, sync::Arc};
 
 use super::{
     context::Text,
-    detectors::{Detectors, Row, RowId},
+    detectors::{Detectors, Row, RowId, StartOf, UUID_WORD_BYTES},
     lexicon::Hints,
     search::Found,
     secret,
@@ -60,18 +60,18 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Whether [`Tokens::at`] may find something at `word`: it does not in most words.
+    /// Whether [`Tokens::at`] may find something at the word of `length` characters that `rest` begins with,
+    /// which `next` follows: it does not in most words.
     #[inline]
-    pub(super) fn may_be_at(&self, word: &Range<usize>, digits: bool) -> bool {
-        let (bytes, length) = (self.text.bytes(), word.len());
-        self.detectors.may_begin(&bytes[word.start..], length)
-            || digits && length >= SHORT_WORD_BYTES_MIN
-            || self.detectors.may_be_first(bytes, word)
-            || self.is_uuid(word)
+    pub(super) fn may_begin(&self, rest: &[u8], length: usize, next: u8, digits: bool) -> bool {
+        digits && length >= SHORT_WORD_BYTES_MIN
+            || self.detectors.may_begin(rest, length)
+            || self.detectors.may_be_first(length, next)
     }
 
     /// The token that begins with, or has as its first word, the letters and digits at `word`; `digits`:
     /// whether there are digits among them, `letters`: whether there are letters.
+    #[inline(never)]
     pub(super) fn at(&mut self, word: &Range<usize>, letters: bool, digits: bool) -> Option<Found> {
         let rest = &self.text.bytes()[word.start..];
         if self.detectors.may_begin(rest, word.len())
@@ -79,9 +79,7 @@ impl<'a> Tokens<'a> {
         {
             return Some(found);
         }
-        if self.detectors.may_be_first(self.text.bytes(), word)
-            && let Some(found) = self.of_length(word)
-        {
+        if let Some(found) = self.of_length(word) {
             return Some(found);
         }
         if letters
@@ -102,17 +100,18 @@ impl<'a> Tokens<'a> {
     /// A token with a prefix; a word of a vendor is remembered.
     fn begun(&mut self, word: &Range<usize>) -> Option<Found> {
         let (text, bytes) = (self.text, self.text.bytes());
-        if bytes[word.start..].starts_with(b"e")
-            && let Some(found) = secret::jwt(text, word.start)
-        {
-            return Some(found);
-        }
-        for id in self.detectors.prefixed(bytes, word.start) {
-            let row = self.detectors.row(id);
-            if let Some(found) = found(text, row, word.start)
-                && (!row.needs_vendor() || self.is_near(id, &found.span))
-            {
-                return Some(found);
+        for start in self.detectors.starts(&bytes[word.start..]) {
+            let found = match start.of {
+                StartOf::Jwt => secret::jwt(text, word.start),
+                StartOf::Token(id) => {
+                    let row = self.detectors.row(id);
+                    found(text, row, word.start)
+                        .filter(|found| !row.needs_vendor() || self.is_near(id, &found.span))
+                }
+                StartOf::Vendor(_) => None,
+            };
+            if found.is_some() {
+                return found;
             }
         }
         let (rows, len) = self.detectors.vendor(&bytes[word.clone()])?;
@@ -262,8 +261,8 @@ impl<'a> Tokens<'a> {
     }
 
     fn is_uuid(&self, word: &Range<usize>) -> bool {
-        const DASHES: [usize; 4] = [8, 13, 18, 23];
-        word.len() == DASHES[0]
+        const DASHES: [usize; 4] = [UUID_WORD_BYTES, 13, 18, 23];
+        word.len() == UUID_WORD_BYTES
             && DASHES
                 .iter()
                 .all(|dash| self.text.byte(word.start + dash) == b'-')

@@ -22,16 +22,18 @@ const TOKEN_BYTES_MIN: usize = 8;
 pub(super) struct Bytes([u64; 4]);
 
 impl Bytes {
+    pub(super) const ALL: Self = Self([u64::MAX; 4]);
+
     pub(super) fn has(&self, byte: u8) -> bool {
         self.0[usize::from(byte >> 6)] & (1 << (byte & 63)) != 0
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0 == [0; 4]
+    pub(super) fn add(&mut self, byte: u8) {
+        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
     }
 
-    fn add(&mut self, byte: u8) {
-        self.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+    pub(super) fn or(self, other: Self) -> Self {
+        Self(std::array::from_fn(|at| self.0[at] | other.0[at]))
     }
 
     fn any(&self, test: impl Fn(u8) -> bool) -> bool {
@@ -99,7 +101,7 @@ pub(super) enum Lead {
     /// With a word of so many letters and digits.
     Word {
         lengths: RangeInclusive<usize>,
-        /// The signs that may follow it; empty where the token ends.
+        /// What may follow it: signs, or everything where the token ends.
         then: Bytes,
     },
 }
@@ -201,7 +203,7 @@ impl Lead {
         }
         Self::Word {
             lengths: least..=most,
-            then: Bytes::default(),
+            then: Bytes::ALL,
         }
     }
 }

@@ -1,0 +1,122 @@
+//! How tokens with a prefix and words of vendors begin: a word that begins like none of them costs one look into
+//! a small table, whatever the number of rows.
+
+use std::{cmp::Reverse, fmt::Debug, sync::Arc};
+
+use super::RowId;
+
+/// Longest word that is told apart from longer ones.
+const WORD_BYTES_MAX: usize = 254;
+/// Bits of a character that an index keeps: those that tell letters apart, whatever their case.
+const CHARACTER_BITS: u32 = 5;
+/// Indices of three characters.
+const INDICES: usize = 1 << (3 * CHARACTER_BITS);
+
+/// All starts of words that are worth a look.
+#[derive(Debug)]
+pub(super) struct Starts {
+    /// How long a word is at least that begins with one, by its first three characters.
+    least: Box<[u8; INDICES]>,
+    /// Which of the groups has those with the same characters.
+    groups_of: Box<[u16; INDICES]>,
+    /// Starts with the same first three characters: that of JWTs, then the longest first; none in the
+    /// first group.
+    groups: Vec<Vec<Start>>,
+}
+
+/// The start of a word that is worth a look.
+#[derive(Clone, Debug)]
+pub(in crate::scan) struct Start {
+    pub(in crate::scan) text: Vec<u8>,
+    pub(in crate::scan) of: StartOf,
+}
+
+/// What begins with a [`Start`].
+#[derive(Clone, Debug)]
+pub(in crate::scan) enum StartOf {
+    /// A JWT, which has no row, since its parts are decoded.
+    Jwt,
+    /// A token of this row, with its prefix as it is written.
+    Token(RowId),
+    /// The name of a vendor, whatever its case, which these rows need nearby.
+    Vendor(Arc<[RowId]>),
+}
+
+impl Starts {
+    pub(super) fn new() -> Self {
+        Self {
+            least: by_index(u8::MAX),
+            groups_of: by_index(0),
+            groups: vec![Vec::new()],
+        }
+    }
+
+    /// Words of `length` and more characters that begin with `start` are worth a look.
+    pub(super) fn add(&mut self, start: &Start, length: usize) {
+        let length = u8::try_from(length.min(WORD_BYTES_MAX)).unwrap_or(u8::MAX);
+        // After two characters anything may follow.
+        let third = start.text.get(2).map_or(0..=u8::MAX >> 3, |c| *c..=*c);
+        for third in third {
+            let index = index(&[start.text[0], start.text[1], third]);
+            self.least[index] = length.min(self.least[index]);
+            let group = &mut self.groups_of[index];
+            if *group == 0 {
+                *group = u16::try_from(self.groups.len()).expect("fewer than indices");
+                self.groups.push(Vec::new());
+            }
+            let group = &mut self.groups[usize::from(*group)];
+            group.push(start.clone());
+            let is_jwt = |start: &Start| matches!(start.of, StartOf::Jwt);
+            group.sort_by_key(|start| (!is_jwt(start), Reverse(start.text.len())));
+        }
+    }
+
+    /// Whether `rest`, which begins with a word of `length` characters, begins with a start.
+    #[inline]
+    pub(super) fn may_begin(&self, rest: &[u8], length: usize) -> bool {
+        length >= usize::from(self.least[index(rest)]) && self.begins(rest)
+    }
+
+    #[inline(never)]
+    fn begins(&self, rest: &[u8]) -> bool {
+        self.of(rest).next().is_some()
+    }
+
+    /// The starts that `rest` begins with, in their order.
+    pub(super) fn of<'a>(&'a self, rest: &'a [u8]) -> impl Iterator<Item = &'a Start> + 'a {
+        let group = &self.groups[usize::from(self.groups_of[index(rest)])];
+        group.iter().filter(|start| start.begins(rest))
+    }
+}
+
+impl Start {
+    fn begins(&self, rest: &[u8]) -> bool {
+        let any_case = matches!(self.of, StartOf::Vendor(_));
+        let is_same =
+            |(own, byte): (&u8, &u8)| own == byte || any_case && *own == byte.to_ascii_lowercase();
+        // From the end, since the first characters are the same in all of a group.
+        rest.get(..self.text.len())
+            .is_some_and(|rest| self.text.iter().zip(rest).rev().all(is_same))
+    }
+}
+
+/// A table with `value` at each index.
+#[expect(
+    clippy::unnecessary_box_returns,
+    reason = "the stack is no place for so many"
+)]
+fn by_index<T: Clone + Debug>(value: T) -> Box<[T; INDICES]> {
+    let table = vec![value; INDICES].into_boxed_slice();
+    table.try_into().expect("one value an index")
+}
+
+/// The index of the first three characters of `rest`.
+fn index(rest: &[u8]) -> usize {
+    let [a, b, c] = rest.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; 3];
+        padded[..rest.len()].copy_from_slice(rest);
+        padded
+    });
+    let bits = |byte: u8| usize::from(byte) & ((1 << CHARACTER_BITS) - 1);
+    bits(a) << (2 * CHARACTER_BITS) | bits(b) << CHARACTER_BITS | bits(c)
+}

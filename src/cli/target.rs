@@ -94,6 +94,12 @@ impl TargetArgs {
     }
 
     fn remote(&self, url: &str, form: Form) -> Result<Target, ExitCode> {
+        if url.starts_with("unix:") {
+            return Err(wrong_usage(&format!(
+                "--url {url}: a Unix socket has no URL; run the command with the config of that gateway, or go \
+                 through a reverse proxy that connects to the socket"
+            )));
+        }
         if let Some(complete) = with_scheme(url) {
             return Err(wrong_usage(&format!(
                 "--url {url}: the scheme is missing; did you mean `{complete}`?"

@@ -29,6 +29,8 @@ async fn wrong_usage_is_told_apart_from_failure() {
         "cannot be used with",
     )
     .await;
+    let socket = ["list", "--url", "unix:/run/a.sock"];
+    check(&socket, 2, "a Unix socket has no URL").await;
     check(&["call"], 2, "<TOOL>").await;
     check(&["completions", "dos"], 2, "bash").await;
     let address = "an IP address, `:` and a port are needed, such as";

@@ -177,11 +177,14 @@ impl Screens {
         if self.is_idle(direction) {
             return Seen::default();
         }
-        let (seen, asks) = if data.as_bytes().len() <= LARGE_BYTES {
-            self.look_now(direction, data, None)
-        } else {
-            self.look_at_large(direction, data).await
+        let look = async {
+            if data.as_bytes().len() <= LARGE_BYTES {
+                self.look_now(direction, data, None)
+            } else {
+                self.look_at_large(direction, data).await
+            }
         };
+        let (seen, asks) = failing_closed(look).await;
         if asks && let Some(schema) = schema() {
             let heeding = self.look_heeding(direction, data, schema).await;
             return heeding.unwrap_or(seen);
@@ -191,8 +194,7 @@ impl Screens {
 
     async fn look_at_large(&self, direction: Direction, data: &Raw) -> (Seen, bool) {
         let (screens, bytes, data) = (self.clone(), data.as_bytes().len(), data.clone());
-        let look = aside_if_large(bytes, move || screens.look_now(direction, &data, None));
-        failing_closed(look).await
+        aside_if_large(bytes, move || screens.look_now(direction, &data, None)).await
     }
 
     /// Looks at `data` so that it fits `schema` also with masks. `None` where that takes too long:
@@ -595,7 +597,7 @@ pub(super) fn with_body(outcome: &Outcome, body: Raw) -> Outcome {
 async fn failing_closed(look: impl Future<Output = (Seen, bool)>) -> (Seen, bool) {
     let looked = AssertUnwindSafe(look).catch_unwind().await;
     looked.unwrap_or_else(|_| {
-        tracing::error!("a scan broke off");
+        tracing::error!("a scan panicked");
         let seen = Seen {
             blocked: vec![UNSCANNED.into()],
             ..Seen::default()

@@ -38,6 +38,7 @@ pub(super) struct Compiled {
 /// What one direction looks for.
 #[derive(Debug)]
 pub(super) struct Rules {
+    pub(super) direction: Direction,
     /// By index of the class.
     pub(super) actions: Vec<ScanAction>,
     pub(super) wanted: Wanted,
@@ -99,6 +100,7 @@ impl Compiled {
         let on = |class: usize| actions[class] != ScanAction::Off;
         let wanted = Class::ALL.into_iter().filter(|class| on(class.index()));
         Ok(Rules {
+            direction,
             wanted: Wanted {
                 classes: wanted.fold(Classes::default(), Classes::with),
                 countries: self.countries,
@@ -118,6 +120,7 @@ impl Compiled {
             _ => ScanAction::Off,
         };
         Rules {
+            direction: Direction::Results,
             actions: (0..self.names.len()).map(action).collect(),
             wanted: Wanted {
                 classes: Classes::default(),

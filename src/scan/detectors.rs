@@ -68,6 +68,11 @@ pub enum InvalidDetector {
     /// The pattern may match text without end.
     #[error("its pattern has no bound; write `{{20,200}}` instead of `+`")]
     Unbounded,
+    /// The pattern may match characters of which others read a part.
+    #[error(
+        "its pattern matches characters that are not ASCII; name those that it may have, as in `[0-9a-f]`"
+    )]
+    NotAscii,
     /// The pattern may match very little.
     #[error("its pattern matches less than 8 characters")]
     Short,
@@ -214,7 +219,9 @@ impl Detectors {
         for at in (0..bytes.len()).filter(|at| begins(*at)) {
             let rest = &bytes[at..];
             if self.may_begin(rest, rest.len()) {
-                out.extend(self.vendor(rest).map(|(rows, _)| rows.clone()));
+                let found = self.vendor(rest).map(|(rows, _)| rows);
+                let new = found.filter(|rows| !out.iter().any(|known| Arc::ptr_eq(known, rows)));
+                out.extend(new.cloned());
             }
         }
     }
@@ -277,6 +284,9 @@ impl Row {
     /// What is wrong with it.
     pub(super) fn new(detector: Detector) -> Result<Self, InvalidDetector> {
         let form = Form::of(&detector.pattern)?;
+        if (0x80..=0xff).any(|byte| form.all.has(byte)) {
+            return Err(InvalidDetector::NotAscii);
+        }
         let is_word = |word: &&String| {
             word.len() >= 2
                 && word
@@ -333,8 +343,8 @@ impl Row {
         Ok(self.regex.get_or_init(|| regex))
     }
 
-    /// The token that begins at `start`: its secret part, and where all of it ends.
-    pub(super) fn find(&self, text: &[u8], start: usize) -> Option<(Range<usize>, usize)> {
+    /// The secret part of the token that begins at `start`.
+    pub(super) fn find(&self, text: &[u8], start: usize) -> Option<Range<usize>> {
         let form = &self.form;
         let least = text.get(start..start + form.least)?;
         if !least.iter().all(|byte| form.all.has(*byte)) {
@@ -363,8 +373,7 @@ impl Row {
             Some(CheckDigits::Crc32) => crc32_holds(body),
             None => false,
         };
-        (holds || self.is_random(body))
-            .then(|| (start + secret.start..start + secret.end, start + end))
+        (holds || self.is_random(body)).then(|| start + secret.start..start + secret.end)
     }
 
     /// Where a URL begins whose host the token at `start` begins with.

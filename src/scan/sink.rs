@@ -3,7 +3,7 @@
 use std::{collections::HashMap, ops::Range};
 
 use super::{
-    Compiled, Rules,
+    Compiled, Direction, Rules,
     class::Class,
     context::{Names, Text},
     credential,
@@ -174,6 +174,11 @@ impl<'k> Sink<'k> {
     pub(super) fn decodes(&self, mime: &str) -> bool {
         let essence = mime.split(';').next().unwrap_or(mime).trim();
         self.compiled.base64.is_match(essence)
+    }
+
+    /// Whether who sends the message decides by it what another program reads of it.
+    pub(super) fn is_of_caller(&self) -> bool {
+        matches!(self.rules.direction, Direction::Arguments)
     }
 
     /// Whether nothing can be found in `word` below the key `own`: so it is with most values.

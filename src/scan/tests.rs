@@ -1,5 +1,10 @@
 //! What is found and what is not; what redaction keeps.
 
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+use indexmap::IndexMap;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -419,6 +424,12 @@ fn mistakes_are_named() {
         "`d`",
     );
     check(&|scan| scan.countries.push("zz".into()), "`zz`");
+    let detector = json!({"id": "acme", "pattern": "acme_[^ ]{8,20}"});
+    let detector: crate::config::Detector = serde_json::from_value(detector).unwrap();
+    check(
+        &|scan| scan.detectors.push(detector.clone()),
+        "characters that are not ASCII",
+    );
 }
 
 /// Asks that a result whose `v` is `value` becomes one whose `v` is `expect`, under a schema that says
@@ -748,4 +759,54 @@ fn so_many_secrets_are_looked_for() {
     let past = verdict(most + 1);
     assert_eq!(past.blocked.as_deref(), Some("credential"));
     assert!(past.redacted.is_none());
+}
+
+/// Neither signs around the words of vendors nor long names above a text break the scan off or hold it up.
+#[test]
+fn no_text_breaks_off_the_scan() {
+    let scanner = Scanner::new(&all()).unwrap();
+    for text in [
+        "pod production-environment-cluster-eu-west-datadog-agent-7f9c4d8b6 Running",
+        "this_is_a_long_environment_variable_name_okta_a1b2c3d4",
+        "a1b2c3d4e5f6g7_okta_abcdefghijklmnopqrstuvwxyzabcdefghijABCDEFGHIJ123456",
+    ] {
+        scanner.spans(Direction::Results, "", text);
+        scanner.spans(Direction::Results, text, "a1b2c3");
+    }
+    let key = "okta-".repeat(4000);
+    let values = |key: &str| Raw::from_value(&json!({ key: vec!["a1b2c3"; 4000] }));
+    let mut times = ["okta", &key].map(|key| {
+        let began = std::time::Instant::now();
+        scanner.scan(Direction::Results, &values(key), || None);
+        began.elapsed()
+    });
+    times[0] *= 20;
+    assert!(times[1] < times[0], "{times:?}");
+}
+
+/// What a caller says of a value binds no tool: it is looked at as it stands, too.
+#[test]
+fn a_caller_calls_nothing_data() {
+    let all: IndexMap<_, _> = [("*".to_owned(), ScanAction::Block)].into();
+    let scan = Scan {
+        arguments: all,
+        base64: vec!["text/*".to_owned()],
+        ..Scan::default()
+    };
+    let scanner = Scanner::new(&scan).unwrap();
+    let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+    let image = "Bwc7".repeat(80) + "/" + token;
+    let check = |mime: &str, data: &str| {
+        let message = Raw::from_value(&json!({"mimeType": mime, "data": data}));
+        let verdict = scanner.scan(Direction::Arguments, &message, || None);
+        assert!(verdict.blocked.is_some(), "{mime} {data}");
+    };
+    check("image/png", &image);
+    let text = "\u{ff}\u{fe}>>??  ".repeat(10) + token + " ";
+    for padding in ["", " ", "  "] {
+        let text = format!("{text}{padding}");
+        check("text/plain", &URL_SAFE_NO_PAD.encode(&text));
+        check("text/plain", &STANDARD_NO_PAD.encode(&text));
+        check("text/plain", &STANDARD.encode(&text));
+    }
 }

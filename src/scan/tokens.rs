@@ -222,7 +222,7 @@ impl<'a> Tokens<'a> {
     /// Whether a vendor of the row `id` is named before `span` or above the text.
     fn is_near(&self, id: RowId, span: &Range<usize>) -> bool {
         let recent = self.recent.iter().flatten();
-        let mut near = recent.filter(|vendor| span.start - vendor.at <= BEFORE_BYTES_MAX);
+        let mut near = recent.filter(|vendor| span.start.abs_diff(vendor.at) <= BEFORE_BYTES_MAX);
         near.any(|vendor| vendor.rows.contains(&id))
             || self.named().iter().any(|rows| rows.contains(&id))
     }
@@ -242,16 +242,16 @@ impl<'a> Tokens<'a> {
     /// is a secret of it.
     fn is_secret(&self, vendor: usize, span: &Range<usize>) -> bool {
         const LABEL_BYTES_MAX: usize = 32;
-        let start = vendor.saturating_sub(LABEL_BYTES_MAX);
-        let named = || {
-            let own = self.text.names.own.as_bytes();
-            says_secret(own)
-        };
+        // The vendor may be named within the token.
+        let start = vendor.min(span.start).saturating_sub(LABEL_BYTES_MAX);
+        let named = || says_secret(self.text.names.own.as_bytes());
         (self.says_secret(&(start..span.start)) || named()) && !self.is_other(span)
     }
 
+    /// Whether what is at `span` says so; nothing is where a token reaches over its end.
     fn says_secret(&self, span: &Range<usize>) -> bool {
-        says_secret(&self.text.bytes()[span.clone()])
+        let text = self.text.bytes().get(span.clone());
+        text.is_some_and(says_secret)
     }
 
     /// Whether the value at `span` is called something else, such as a request or a commit.
@@ -271,7 +271,7 @@ impl<'a> Tokens<'a> {
 
 /// The token of `row` that begins at `start`.
 fn found(text: &Text<'_>, row: &Row, start: usize) -> Option<Found> {
-    let (mut span, _) = row.find(text.bytes(), start)?;
+    let mut span = row.find(text.bytes(), start)?;
     if span.start == start {
         span.start = row.start_of_url(text.bytes(), start);
     }

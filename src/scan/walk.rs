@@ -9,11 +9,14 @@ use std::{
     ops::Range,
 };
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
 use serde::de::IgnoredAny;
 
 use super::{
-    context::Names,
+    context::{Names, floor},
     decode::{View, escaped},
     sink::Sink,
 };
@@ -350,20 +353,22 @@ impl<'a> Walk<'a, '_, '_> {
             return;
         }
         let decodes = self.sink.decodes(mime);
-        let decoded = decodes.then(|| STANDARD.decode(view.text.as_bytes()).ok());
+        let engine = base64_engine(&view.text);
+        let decoded = decodes.then(|| engine.decode(view.text.as_bytes()).ok());
         let content = decoded.flatten();
         let masked = content.as_deref().and_then(|content| self.content(content));
         if let Some((with, class)) = masked {
             self.changes.edits.push(Edit {
                 span: inner,
-                with: STANDARD.encode(with),
+                with: engine.encode(with),
                 class,
             });
             self.leaf(span, class);
             return;
         }
         let is_data = content.is_some() || !decodes;
-        if !is_data || view.text.len() <= WORD_BYTES_MAX {
+        // What a caller says of its arguments binds no tool.
+        if !is_data || view.text.len() <= WORD_BYTES_MAX || self.sink.is_of_caller() {
             self.value(span);
         }
     }
@@ -413,7 +418,7 @@ impl<'a> Walk<'a, '_, '_> {
             return (self.root.own.into(), "".into(), "".into());
         };
         let (own, parent) = if frame.object {
-            (self.decoded(&frame.key), self.decoded(&frame.name))
+            (self.name(&frame.key), self.name(&frame.name))
         } else {
             let outer = self
                 .frames
@@ -421,7 +426,7 @@ impl<'a> Walk<'a, '_, '_> {
                 .rev()
                 .nth(1)
                 .map_or(0..0, |outer| outer.name.clone());
-            (self.decoded(&frame.key), self.decoded(&outer))
+            (self.name(&frame.key), self.name(&outer))
         };
         let own = if own.is_empty() {
             self.root.own.into()
@@ -433,7 +438,26 @@ impl<'a> Walk<'a, '_, '_> {
         } else {
             parent
         };
-        (own, parent, self.decoded(&frame.sibling))
+        (own, parent, self.name(&frame.sibling))
+    }
+
+    /// The key at `span`; of a long one its beginning, since it is looked at for every value below it.
+    fn name(&self, span: &Range<usize>) -> Cow<'a, str> {
+        const BYTES_MAX: usize = 128;
+        let end = span.start + BYTES_MAX;
+        if end >= span.end {
+            return self.decoded(span);
+        }
+        let written = &self.json[span.start..floor(self.json, end)];
+        // No part of an escape is left over.
+        let escape = written.rfind('\\').filter(|at| written.len() - at < 6);
+        let whole = written[..escape.unwrap_or(written.len())].trim_end_matches('\\');
+        if !whole.contains('\\') {
+            return Cow::Borrowed(whole);
+        }
+        let quoted = format!("\"{whole}\"");
+        let name = json::text(quoted.as_bytes()).map(Cow::into_owned);
+        name.unwrap_or_default().into()
     }
 
     /// The inside of a string, with the way back to where it is written.
@@ -534,4 +558,17 @@ fn number_end(json: &[u8], at: usize) -> usize {
         .iter()
         .position(|b| !part(b))
         .map_or(json.len(), |len| at + len)
+}
+
+/// What reads `text`, and writes it as it was written: with or without padding, in either alphabet.
+fn base64_engine(text: &str) -> GeneralPurpose {
+    let alphabet = if text.contains(['-', '_']) {
+        &alphabet::URL_SAFE
+    } else {
+        &alphabet::STANDARD
+    };
+    let config = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_encode_padding(text.len().is_multiple_of(4));
+    GeneralPurpose::new(alphabet, config)
 }

@@ -330,7 +330,7 @@ mod tests {
         pause: Duration,
     ) -> (u16, Duration) {
         let limiter = Limiter::new(limits);
-        let permit = limiter.connections.enter(PeerAddress::User(1)).unwrap();
+        let permit = limiter.connections.take(PeerAddress::User(1));
         let _active = permit.active();
         let chunks = futures_util::stream::unfold(0, |piece| async move {
             (piece < pieces).then_some(())?;

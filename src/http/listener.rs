@@ -124,13 +124,11 @@ impl Bound {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    tokio::select! {
-                        () = limit.room() => {}
+                    let permit = tokio::select! {
+                        permit = limit.enter(peer) => permit,
                         () = stop.cancelled() => return,
-                    }
-                    let Some(permit) = limit.enter(peer) else {
-                        continue;
                     };
+                    let Some(permit) = permit else { continue };
                     let connection = Connection {
                         edge: Arc::clone(&edge),
                         peer: Peer {

@@ -252,8 +252,8 @@ mod tests {
 
     fn timed<S>(stream: S) -> Timed<S> {
         let limiter = Limiter::new(&Config::example("").limits);
-        let permit = limiter.connections.enter(PeerAddress::User(1));
-        Timed::new(stream, Arc::new(permit.unwrap()), TIMES)
+        let permit = limiter.connections.take(PeerAddress::User(1));
+        Timed::new(stream, Arc::new(permit), TIMES)
     }
 
     /// Room between the two ends, bytes.

@@ -139,8 +139,8 @@ impl ConnectionLimit {
         self.rejected.load(Ordering::Relaxed)
     }
 
-    /// Completes when there is room for one more; nobody else lets any in.
-    pub(crate) async fn room(&self) {
+    /// Completes when there is room for one more.
+    async fn room(&self) {
         let is_full = || self.open() >= self.max();
         if !is_full() {
             return;
@@ -149,8 +149,7 @@ impl ConnectionLimit {
             tracing::warn!(
                 max = self.max(),
                 more,
-                "as many connections are open as may be; for further ones those at rest are closed, else \
-                 they wait"
+                "connection limit reached: idle connections are closed for new ones, which wait otherwise"
             );
         }
         // Who left before made room that is taken by now.
@@ -179,27 +178,42 @@ impl ConnectionLimit {
         found.map(|(_, slot)| Arc::clone(slot))
     }
 
-    /// Lets a connection from `address` in, unless there are as many as one address may have.
-    pub(crate) fn enter(self: &Arc<Self>, address: PeerAddress) -> Option<ConnectionPermit> {
-        let network = address.network();
-        let max = self.max_of(address);
-        let is_full = lock(&self.slots).of(network) >= max;
-        if is_full {
-            self.rejected.fetch_add(1, Ordering::Relaxed);
-            if let Some(more) = lock(&self.told[1]).come(Instant::now()) {
-                tracing::warn!(
-                    %network,
-                    max,
-                    more,
-                    "an address has as many connections as it may (limits.connections_per_address)"
-                );
-            }
-            // Who wants another has one less that it does not use.
-            self.victim(|slot| slot.network == network)?
-                .closing
-                .cancel();
+    /// Lets a connection from `address` in once there is room for it; nobody else lets any in. One from an
+    /// address that has as many as it may does not get in, and closes nobody else's.
+    pub(crate) async fn enter(self: &Arc<Self>, address: PeerAddress) -> Option<ConnectionPermit> {
+        if !self.may_enter(address) {
             return None;
         }
+        self.room().await;
+        Some(self.take(address))
+    }
+
+    /// Whether `address` may have one more connection.
+    fn may_enter(&self, address: PeerAddress) -> bool {
+        let network = address.network();
+        let max = self.max_of(address);
+        if lock(&self.slots).of(network) < max {
+            return true;
+        }
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = lock(&self.told[1]).come(Instant::now()) {
+            tracing::warn!(
+                %network,
+                max,
+                more,
+                "an address has reached its connection limit (limits.connections_per_address)"
+            );
+        }
+        // Who wants another has one less that it does not use.
+        if let Some(slot) = self.victim(|slot| slot.network == network) {
+            slot.closing.cancel();
+        }
+        false
+    }
+
+    /// Lets one in, whoever is there already.
+    pub(crate) fn take(self: &Arc<Self>, address: PeerAddress) -> ConnectionPermit {
+        let network = address.network();
         let slot = Arc::new(Slot {
             network,
             active: AtomicUsize::new(0),
@@ -213,11 +227,11 @@ impl ConnectionLimit {
         slots.next += 1;
         *slots.networks.entry(network).or_default() += 1;
         slots.taken.insert(number, Arc::clone(&slot));
-        Some(ConnectionPermit {
+        ConnectionPermit {
             number,
             slot,
             limit: Arc::clone(self),
-        })
+        }
     }
 
     /// How many connections one address may have. Where the config does not say, one on the internet may
@@ -383,6 +397,10 @@ mod tests {
         PeerAddress::Ip(text.parse().unwrap())
     }
 
+    fn enter(limit: &Arc<ConnectionLimit>, address: PeerAddress) -> Option<ConnectionPermit> {
+        limit.enter(address).now_or_never().flatten()
+    }
+
     #[test]
     fn files_are_left_for_others() {
         for (files, expect) in [
@@ -401,7 +419,7 @@ mod tests {
         let limit = limit(2, 0);
         let is_full = async || timeout(100 * LOOK, limit.room()).await.is_err();
         let busy = || {
-            let permit = limit.enter(HERE).unwrap();
+            let permit = limit.take(HERE);
             (permit.active(), permit)
         };
         let first = busy();
@@ -424,7 +442,7 @@ mod tests {
         let limit = limit(9, 0);
         let leaver = || limit.victim(|_| true).map(|slot| slot.closing.cancel());
         let is_told = |permit: &ConnectionPermit| permit.slot.closing.is_cancelled();
-        let [busy, asked, early, late, sending] = [(); 5].map(|()| limit.enter(HERE).unwrap());
+        let [busy, asked, early, late, sending] = [(); 5].map(|()| limit.take(HERE));
         let (work, upload) = (busy.active(), sending.active());
         assert!(leaver().is_none(), "they have just come");
         sleep(REST_MAX).await;
@@ -457,7 +475,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_came_is_work() {
         let limit = limit(9, 0);
-        let permit = limit.enter(HERE).unwrap();
+        let permit = limit.take(HERE);
         let (_first, second) = (permit.active(), permit.active());
         let body = permit.unfinished();
         sleep(2 * BODY_MAX).await;
@@ -472,10 +490,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_address_with_more_than_half_gives_its_own_first() {
         let limit = limit(9, 0);
-        let early = limit.enter(ip("192.0.2.1")).unwrap();
+        let early = enter(&limit, ip("192.0.2.1")).unwrap();
         drop(early.active());
         sleep(REST_MAX).await;
-        let crowd = [(); 3].map(|()| limit.enter(ip("192.0.2.2")).unwrap());
+        let crowd = [(); 3].map(|()| enter(&limit, ip("192.0.2.2")).unwrap());
         let _bodies = crowd.each_ref().map(|it| (it.active(), it.unfinished()));
         sleep(BODY_MAX).await;
         let victim = limit.victim(|_| true).unwrap();
@@ -488,12 +506,15 @@ mod tests {
         let check = |per_address: usize, addresses: [&str; 2], expect: usize| {
             let limit = limit(9, per_address);
             let all = addresses.iter().cycle().take(18);
-            let entered: Vec<_> = all.filter_map(|address| limit.enter(ip(address))).collect();
+            let entered: Vec<_> = all
+                .filter_map(|address| enter(&limit, ip(address)))
+                .collect();
             assert_eq!(entered.len(), expect, "{per_address} {addresses:?}");
-            assert_eq!(limit.rejected(), u64::try_from(18 - expect).unwrap());
+            let rejected = if expect == 9 { 0 } else { 18 - expect };
+            assert_eq!(limit.rejected(), u64::try_from(rejected).unwrap());
             drop(entered);
             assert_eq!(limit.open(), 0);
-            assert!(limit.enter(ip(addresses[0])).is_some(), "back under it");
+            assert!(enter(&limit, ip(addresses[0])).is_some(), "back under it");
         };
         check(0, ["203.0.113.1", "203.0.113.1"], 4);
         check(0, ["203.0.113.1", "203.0.113.2"], 8);
@@ -510,8 +531,22 @@ mod tests {
             "fe80::1",
             "172.16.0.1",
         ] {
-            check(0, [near, near], 18);
+            check(0, [near, near], 9);
         }
         check(0, ["100.128.0.1", "100.128.0.1"], 4);
+    }
+
+    /// An address at its own limit closes no connection of others when all are taken.
+    #[tokio::test(start_paused = true)]
+    async fn who_has_enough_takes_nothing_from_others() {
+        let limit = limit(3, 2);
+        let others = limit.take(ip("192.0.2.1"));
+        let own = [(); 2].map(|()| limit.take(ip("192.0.2.2")));
+        let _work = own.each_ref().map(ConnectionPermit::active);
+        sleep(REST_MAX * 2).await;
+        assert!(limit.enter(ip("192.0.2.2")).await.is_none());
+        assert!(!others.slot.closing.is_cancelled());
+        let next = timeout(REST_MAX, limit.enter(ip("192.0.2.3"))).await;
+        assert!(next.is_err() && others.slot.closing.is_cancelled());
     }
 }

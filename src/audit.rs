@@ -98,6 +98,8 @@ pub struct Log {
 struct Open {
     directory: PathBuf,
     chain: ChainId,
+    /// The public half of what its lines are signed with.
+    key: PublicKey,
     shared: Arc<Shared>,
     threads: Mutex<Option<Threads>>,
     /// Holds the chain until it has ended or the log is dropped.
@@ -158,6 +160,7 @@ impl Log {
         let cannot = |error| AuditError::Write {
             source: Arc::new(error),
         };
+        let public = key.public();
         let writer = match Writer::begin(chain, place, key) {
             Ok(mut writer) => {
                 writer.room = Room::look(directory, config.quota)?;
@@ -177,6 +180,7 @@ impl Log {
         let open = Open {
             directory: directory.to_owned(),
             chain,
+            key: public,
             shared,
             threads: Mutex::new(Some(threads)),
             owned: Mutex::new(Some(owned)),

@@ -76,11 +76,11 @@ impl Kind {
         Self::ALL.into_iter().find(is_of)
     }
 
-    /// Whether lines of the kind are signed.
+    /// Whether lines of the kind are signed: those that say what is not there to be looked at.
     pub(super) fn is_signed(self) -> bool {
         match self {
-            Self::Begin | Self::Checkpoint | Self::End => true,
-            Self::Call | Self::Event | Self::Opened | Self::Retired => false,
+            Self::Begin | Self::Checkpoint | Self::End | Self::Retired => true,
+            Self::Call | Self::Event | Self::Opened => false,
         }
     }
 

@@ -242,7 +242,7 @@ impl ChainReader {
 #[derive(Debug)]
 pub(super) struct Segment {
     path: PathBuf,
-    chain: ChainId,
+    pub(super) chain: ChainId,
     pub(super) number: u32,
     file: BufReader<File>,
     /// Where the next line begins.

@@ -4,6 +4,9 @@
 //! rest of their chain begins: the chain stays verifiable at every moment. The segment that a chain
 //! is being written to stays, as does one that does not fit what follows it, unless that says itself
 //! that lines before it were lost.
+//!
+//! A line `retired` stands for lines that nobody can look at any more, so that it counts only where it
+//! is signed; and it says how a segment ended only where a signature says so, since we would sign it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,6 +24,7 @@ use super::{
     queue::{Fallback, Queued},
     reader::{Segment, Step, written_at},
     seal::{Hash, Link, unseal},
+    signature::PublicKey,
 };
 use crate::clock;
 
@@ -35,7 +39,8 @@ pub struct Retired {
     pub last_seq: u64,
 }
 
-/// Says that a segment was removed and how it ended, so that what follows it can be checked.
+/// Says that a segment was removed and how it ended, so that what follows it can be checked. A line
+/// `retired` without the hash, of a segment whose end nobody signed, is no voucher.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Voucher {
     pub(super) chain: ChainId,
@@ -76,6 +81,7 @@ pub(super) fn retire(open: &Open, oldest: Timestamp) -> Result<Vec<Retired>, Aud
             directory,
             id: *chain,
             is_ours: *chain == open.chain,
+            key: &open.key,
         };
         for old in of.older_than(oldest, segments)? {
             removed.push(open.remove(&old, &chains)?);
@@ -110,6 +116,7 @@ pub(super) fn retire_to(open: &Open, size: u64) -> Result<Vec<Retired>, AuditErr
             directory,
             id,
             is_ours: id == open.chain,
+            key: &open.key,
         };
         // Of a chain only the beginning may go.
         if stay.contains(&id) {
@@ -139,33 +146,41 @@ impl Open {
         chains: &BTreeMap<ChainId, Vec<u32>>,
     ) -> Result<Retired, AuditError> {
         for voucher in old.carried.iter().filter(|it| is_needed(it, chains)) {
-            self.vouch(voucher)?;
+            let Voucher {
+                chain,
+                segment,
+                link: Link { seq, hash },
+            } = *voucher;
+            let retired = Retired {
+                chain,
+                segment,
+                last_seq: seq,
+            };
+            self.say(&retired, Some(hash))?;
         }
-        self.vouch(&old.voucher)?;
-        remove(&self.directory, &old.voucher)?;
-        Ok(Retired {
-            chain: old.voucher.chain,
-            segment: old.voucher.segment,
-            last_seq: old.voucher.link.seq,
-        })
+        self.say(&old.retired, old.hash)?;
+        remove(&self.directory, &old.retired)?;
+        Ok(old.retired)
     }
 
-    /// Returns when the disk says where the rest of the chain begins.
-    fn vouch(&self, voucher: &Voucher) -> Result<(), AuditError> {
+    /// Returns when the disk says that the segment is gone, and with which hash it ended.
+    fn say(&self, retired: &Retired, hash: Option<Hash>) -> Result<(), AuditError> {
         let (mut made, now) = (Vec::new(), clock::now());
         let mut line = Members::begin(&mut made, Kind::Retired);
         line.time("ts", now);
-        line.shown("chain", &voucher.chain.to_string());
-        line.number("segment", voucher.segment.into());
-        line.number("last_seq", voucher.link.seq);
-        line.shown("last_hash", &voucher.link.hash.to_string());
+        line.shown("chain", &retired.chain.to_string());
+        line.number("segment", retired.segment.into());
+        line.number("last_seq", retired.last_seq);
+        if let Some(hash) = hash {
+            line.shown("last_hash", &hash.to_string());
+        }
         let line = Queued::new(now, made, Fallback::Discard).durable();
         self.shared.put(line).wait()
     }
 }
 
-fn remove(directory: &Path, voucher: &Voucher) -> Result<(), AuditError> {
-    let path = files::segment(directory, voucher.chain, voucher.segment);
+fn remove(directory: &Path, retired: &Retired) -> Result<(), AuditError> {
+    let path = files::segment(directory, retired.chain, retired.segment);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {
             Err(AuditError::File { path, source })
@@ -178,11 +193,14 @@ struct Chain<'a> {
     directory: &'a Path,
     id: ChainId,
     is_ours: bool,
+    key: &'a PublicKey,
 }
 
 /// A segment that may go.
 struct Old {
-    voucher: Voucher,
+    retired: Retired,
+    /// The hash of its last line, where a signature says that it was the last.
+    hash: Option<Hash>,
     /// What the segment itself vouched for.
     carried: Vec<Voucher>,
 }
@@ -217,31 +235,36 @@ impl Chain<'_> {
         let Some(link) = unseal(segment.line()).map(|sealed| sealed.link) else {
             return Ok(None);
         };
+        let line = segment.line();
         let over = match next {
             Some(next) => self.begin_after(number, link, next)?,
-            None if self.is_ours || Kind::of(segment.line()) != Some(Kind::End) => None,
-            None => written_at(segment.line()),
+            None if self.is_ours || Kind::of(line) != Some(Kind::End) => None,
+            None => written_at(line).map(|at| (at, self.key.signed(self.id, line).is_some())),
         };
-        if over.is_none_or(|over| over >= oldest) {
+        let Some((_, is_signed)) = over.filter(|(at, _)| *at < oldest) else {
             return Ok(None);
-        }
-        let voucher = Voucher {
+        };
+        let retired = Retired {
             chain: self.id,
             segment: number,
-            link,
+            last_seq: link.seq,
         };
-        let carried = vouchers(&mut segment)?;
-        Ok(Some(Old { voucher, carried }))
+        Ok(Some(Old {
+            retired,
+            hash: is_signed.then_some(link.hash),
+            carried: vouchers(&mut segment, self.key)?,
+        }))
     }
 
     /// When segment `next` was begun, if it follows `link`, which is the last line of segment
-    /// `number`, or says itself what became of that: nothing before it is younger.
+    /// `number`, or says itself what became of that: nothing before it is younger. And whether it is
+    /// signed that it follows.
     fn begin_after(
         &self,
         number: u32,
         link: Link,
         next: u32,
-    ) -> Result<Option<Timestamp>, AuditError> {
+    ) -> Result<Option<(Timestamp, bool)>, AuditError> {
         let Some(mut segment) = Segment::open_existing(self.directory, self.id, next)? else {
             return Ok(None);
         };
@@ -251,7 +274,8 @@ impl Chain<'_> {
         let line = segment.line();
         let follows = unseal(line)
             .is_some_and(|sealed| (sealed.prev, sealed.link.seq) == (link.hash, link.seq + 1));
-        let begun = written_at(line);
+        let is_signed = follows && self.key.signed(self.id, line).is_some();
+        let begun = written_at(line).map(|at| (at, is_signed));
         let fits = follows || self.says_lost(number..next, &mut segment)?;
         Ok(begun.filter(|_| fits))
     }
@@ -275,14 +299,14 @@ impl Chain<'_> {
     }
 }
 
-/// What all segments in `directory` vouch for; those that cannot be read, for nothing.
-pub(super) fn all_vouchers(directory: &Path) -> Result<Vec<Voucher>, AuditError> {
+/// What all segments in `directory` vouch for, signed with `key`; those that cannot be read, for nothing.
+pub(super) fn all_vouchers(directory: &Path, key: &PublicKey) -> Result<Vec<Voucher>, AuditError> {
     let mut found = Vec::new();
     for (chain, segments) in files::list(directory)? {
         for number in segments {
             let segment = Segment::open_existing(directory, chain, number);
             if let Ok(Some(mut segment)) = segment
-                && let Ok(vouchers) = vouchers(&mut segment)
+                && let Ok(vouchers) = vouchers(&mut segment, key)
             {
                 found.extend(vouchers);
             }
@@ -291,13 +315,14 @@ pub(super) fn all_vouchers(directory: &Path) -> Result<Vec<Voucher>, AuditError>
     Ok(found)
 }
 
-/// What a segment vouches for.
-fn vouchers(segment: &mut Segment) -> Result<Vec<Voucher>, AuditError> {
+/// What a segment vouches for, signed with `key`.
+fn vouchers(segment: &mut Segment, key: &PublicKey) -> Result<Vec<Voucher>, AuditError> {
     segment.go_to(0)?;
     let mut found = Vec::new();
     while let Step::Line(_) = segment.read()? {
-        if Kind::of(segment.line()) == Some(Kind::Retired) {
-            found.extend(Voucher::of(segment.line()));
+        let line = segment.line();
+        if Kind::of(line) == Some(Kind::Retired) && key.signed(segment.chain, line).is_some() {
+            found.extend(Voucher::of(line));
         }
     }
     Ok(found)

@@ -17,6 +17,7 @@ use super::{
     AuditError, Behind, ChainId, Event, EventKind, Log, Open, files,
     reader::Segment,
     retire::{Voucher, all_vouchers},
+    signature::PublicKey,
 };
 use crate::{
     clock,
@@ -183,7 +184,8 @@ pub async fn shortened_chains(
 async fn compare(open: &Open, index: &dyn AuditIndex) -> Result<Look, Behind> {
     let marks = index.marks().await?;
     let directory = open.directory.clone();
-    let look = spawn_blocking(move || look(&directory, &marks));
+    let key = open.key;
+    let look = spawn_blocking(move || look(&directory, &key, &marks));
     Ok(look.await.map_err(|_| Behind::Broken)??)
 }
 
@@ -194,10 +196,10 @@ struct Look {
     read: Result<(), AuditError>,
 }
 
-fn look(directory: &Path, marks: &[SegmentMark]) -> Result<Look, AuditError> {
+fn look(directory: &Path, key: &PublicKey, marks: &[SegmentMark]) -> Result<Look, AuditError> {
     let (shortened, read) = find(directory, marks);
     let vouched = if shortened.iter().any(|it| it.bytes_found.is_none()) {
-        all_vouchers(directory)?.iter().collect()
+        all_vouchers(directory, key)?.iter().collect()
     } else {
         Vouched::default()
     };

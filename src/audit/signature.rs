@@ -3,7 +3,7 @@
 //!
 //! A signature (Ed25519) is over the chain, the number of the line and its hash, and so over every line
 //! before it; it stands after the hash of the line. The first line of each segment has one, the last
-//! line of a chain, and lines `checkpoint` between them.
+//! line of a chain, every line `retired`, and lines `checkpoint` between them.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
     AuditError, ChainId,
-    seal::{Link, digit, hex},
+    seal::{Link, Sealed, digit, hex, unseal},
 };
 use crate::key_file::FileKey;
 
@@ -73,6 +73,14 @@ impl PublicKey {
     pub fn of(log_dir: &Path) -> Result<Option<Self>, AuditError> {
         let key = FileKey::read(&key_file(log_dir))?;
         Ok(key.map(|key| SigningKey::new(key.expose()).public()))
+    }
+
+    /// A line of `chain` taken apart, if it is as it was when it was signed with this key.
+    pub(super) fn signed<'a>(&self, chain: ChainId, line: &'a [u8]) -> Option<Sealed<'a>> {
+        let sealed = unseal(line)?;
+        let signature = sealed.signature?;
+        let is_signed = sealed.genuine && self.has_signed(chain, sealed.link, &signature);
+        is_signed.then_some(sealed)
     }
 
     pub(super) fn has_signed(&self, chain: ChainId, link: Link, signature: &[u8]) -> bool {

@@ -9,6 +9,7 @@ mod crash;
 mod latest;
 mod lost;
 mod reading;
+mod retired;
 mod room;
 mod shortened;
 mod signatures;

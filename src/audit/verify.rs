@@ -1,7 +1,7 @@
 //! Whether the log is what we wrote: every line's hash, every link, every segment.
 //!
-//! A chain may begin later than its first line when a line `retired`, in a chain that is whole,
-//! vouches for what was removed. Whoever can write the files can make hashes that fit, but no
+//! A chain may begin later than its first line when a line `retired`, which is signed, in a chain that
+//! is whole, vouches for what was removed. Whoever can write the files can make hashes that fit, but no
 //! signatures: what comes before a signed line is as it was when that was written.
 
 use std::{collections::BTreeMap, fmt, path::Path};
@@ -267,11 +267,21 @@ fn look(directory: &Path, marks: &[SegmentMark], trust: &Trust) -> Result<Report
     let vouchers = whole.flat_map(|walk| &walk.vouchers);
     let vouched: Vouched = vouchers.clone().collect();
     shortened.retain(|it| !vouched.has(it));
+    // What comes after the beginning of its chain is there or missing, whatever anybody says.
+    let is_gone = |voucher: &&Voucher| {
+        let mut of = walks.iter().filter(|it| it.report.chain == voucher.chain);
+        of.all(|walk| voucher.link.seq <= walk.before.seq)
+    };
+    let gone: Vec<Hash> = vouchers
+        .clone()
+        .filter(is_gone)
+        .map(|it| it.link.hash)
+        .collect();
+    let mut missing = trust.expected.clone();
+    missing.retain(|hash| !gone.contains(hash));
     let vouchers: BTreeMap<(ChainId, u64), Hash> = vouchers
         .map(|voucher| ((voucher.chain, voucher.link.seq), voucher.link.hash))
         .collect();
-    let mut missing = trust.expected.clone();
-    missing.retain(|hash| !vouchers.values().any(|vouched| vouched == hash));
     let mut chains = Vec::new();
     for walk in walks {
         missing.retain(|hash| !walk.met.contains(hash));

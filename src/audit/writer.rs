@@ -138,7 +138,7 @@ impl<'a> Line<'a> {
         Self {
             text,
             at,
-            is_signed: false,
+            is_signed: Kind::of(text).is_some_and(Kind::is_signed),
         }
     }
 }
@@ -320,10 +320,7 @@ impl Writer {
         } else {
             line.shown("chain", &self.chain.to_string());
         }
-        self.put_one(Line {
-            is_signed: true,
-            ..Line::of(&made, now)
-        })
+        self.put_one(Line::of(&made, now))
     }
 
     /// Signs all lines until now.
@@ -550,7 +547,10 @@ impl Writer {
         let mut is_signed = false;
         for line in lines {
             let length = self.sealed.len() + line.text.len();
-            let is_due = length > WRITE_BYTES_MAX
+            // What is signed is put alone.
+            let is_due = is_signed
+                || line.is_signed
+                || length > WRITE_BYTES_MAX
                 || self.is_due(length, line.at)
                 || self.unsigned + self.ends.len() as u64 >= UNSIGNED_LINES_MAX;
             if is_due && !self.ends.is_empty() {
@@ -570,7 +570,6 @@ impl Writer {
             self.last = *link;
             self.segment.used = true;
             self.unsigned += count as u64;
-            // Such a line is put alone.
             if is_signed {
                 self.is_signed();
             }

@@ -1,0 +1,209 @@
+//! Lines `retired`: what they vouch for nobody can look at, so that no forged one may count.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use jiff::SignedDuration;
+
+use super::latest::{Place, at_minute, put};
+use crate::{
+    audit::{
+        ChainId, Fault, Hash, Log, Report, Trust, acknowledge,
+        seal::{Link, seal, unseal},
+        shortened_chains,
+        signature::SIGNATURE_BYTES,
+        testing::{config, event, open_log, recover, trust},
+        verify_by, verify_with,
+    },
+    clock, config,
+};
+
+impl Place {
+    /// A chain that has ended, with its last line.
+    fn ended(&self) -> (ChainId, Link) {
+        let log = self.log();
+        for minute in 0..3 {
+            put(&log, &at_minute(minute));
+        }
+        log.close().unwrap();
+        let chain = log.chain().unwrap();
+        (chain, last(&self.segment(chain)))
+    }
+
+    fn expecting(&self, hash: Hash) -> Report {
+        let expecting = Trust {
+            expected: vec![hash],
+            ..trust()
+        };
+        verify_by(&self.log_dir(), &expecting).unwrap()
+    }
+
+    /// A log that keeps nothing for longer than an hour.
+    fn forgetful(&self) -> Log {
+        let config = config::Audit {
+            retention: Some(Duration::from_secs(3600)),
+            ..config()
+        };
+        open_log(&self.log_dir(), config).unwrap()
+    }
+
+    /// How many segments the audit says are shortened.
+    fn shortened_lines(&self, log: &Log) -> usize {
+        let text = fs::read_to_string(self.segment(log.chain().unwrap())).unwrap();
+        text.matches(r#""event":"log_shortened""#).count()
+    }
+}
+
+fn last(path: &Path) -> Link {
+    let text = fs::read_to_string(path).unwrap();
+    let line = text.lines().last().unwrap();
+    unseal(line.as_bytes()).unwrap().link
+}
+
+fn retired(chain: ChainId, segment: u32, Link { seq, hash }: Link) -> String {
+    format!(
+        r#"{{"kind":"retired","ts":"2026-01-01T00:00:00.000000Z","chain":"{chain}","segment":{segment},"last_seq":{seq},"last_hash":"{hash}""#
+    )
+}
+
+/// Puts a line, with a right hash and with this signature, in place of the last one.
+fn replace_last(path: &Path, body: &str, signature: Option<[u8; SIGNATURE_BYTES]>) {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.pop();
+    let before = unseal(lines.last().unwrap().as_bytes()).unwrap().link;
+    let mut made = lines
+        .iter()
+        .flat_map(|line| [line, "\n"])
+        .collect::<String>();
+    let mut sealed = Vec::new();
+    let sign = |_| signature.unwrap();
+    seal(
+        &mut sealed,
+        body.as_bytes(),
+        before,
+        signature.is_some().then_some(&sign),
+    );
+    made.push_str(std::str::from_utf8(&sealed).unwrap());
+    fs::write(path, made).unwrap();
+}
+
+/// The whole chain `gone` is removed, and a line `retired` vouches for it in another one that had ended,
+/// which is as long as it was.
+fn hide(place: &Place, gone: (ChainId, Link), other: ChainId, is_signed: bool) {
+    let path = place.segment(other);
+    let known = fs::read(&path).unwrap();
+    let end = known.trim_ascii_end().rsplit(|b| *b == b'\n').next();
+    let signature = unseal(end.unwrap()).unwrap().signature;
+    fs::remove_file(place.segment(gone.0)).unwrap();
+    let body = retired(gone.0, 1, gone.1);
+    replace_last(&path, &body, signature.filter(|_| is_signed));
+    let short = known.len().saturating_sub(fs::read(&path).unwrap().len());
+    let pad = format!("{body},\"pad\":\"{}\"", "x".repeat(short));
+    replace_last(&path, &pad, signature.filter(|_| is_signed));
+    assert!(fs::read(&path).unwrap().len() >= known.len());
+}
+
+#[tokio::test]
+async fn a_forged_retirement_hides_no_chain() {
+    for is_signed in [false, true] {
+        let place = Place::new().await;
+        let (gone, other) = (place.ended(), place.ended());
+        place.indexer().catch_up().await.unwrap();
+        assert!(place.expecting(gone.1.hash).is_whole());
+        hide(&place, gone, other.0, is_signed);
+
+        let report = place.expecting(gone.1.hash);
+        assert_eq!(report.missing, [gone.1.hash]);
+        let fault = report.chains[0].fault.clone().unwrap().fault;
+        let expected = [Fault::Unsigned, Fault::Signature];
+        assert_eq!(fault, expected[usize::from(is_signed)]);
+        let report = verify_with(&place.log_dir(), &*place.store.audit, &trust()).await;
+        let shortened = report.unwrap().shortened;
+        assert!(shortened.iter().any(|it| it.chain == gone.0));
+
+        // A gateway records it, and signs nothing that was forged.
+        let ours = Arc::new(place.log());
+        let lost = shortened_chains(&ours, &*place.store.audit).await.unwrap();
+        assert!(lost.contains(&gone.0));
+        acknowledge(&ours, &*place.store.audit).await.unwrap();
+        assert_eq!(place.shortened_lines(&ours), 1);
+        let recovered = recover(&place.log_dir()).unwrap().remove(0).unwrap();
+        assert_eq!(
+            recovered.damage.unwrap().fault,
+            expected[usize::from(is_signed)]
+        );
+    }
+}
+
+/// What is made to look old is removed, but how it ended is not said where nobody signed that.
+#[tokio::test]
+async fn nothing_is_vouched_for_that_was_not_signed() {
+    let place = Place::new().await;
+    let gone = place.ended();
+    place.indexer().catch_up().await.unwrap();
+    let name = place.log_dir().join(format!("{}.7.jsonl", gone.0));
+    let hash = gone.1.hash;
+    let end = format!(
+        "{{\"kind\":\"end\",\"ts\":\"2020-01-01T00:00:00.000000Z\",\"seq\":{},\"prev\":\"{hash}\",\
+         \"hash\":\"{hash}\"}}\n",
+        gone.1.seq
+    );
+    fs::write(&name, end).unwrap();
+    fs::remove_file(place.segment(gone.0)).unwrap();
+
+    let ours = Arc::new(place.forgetful());
+    let removed = ours.retire(clock::now()).unwrap();
+    assert_eq!((removed.len(), name.exists()), (1, false));
+    assert_eq!(place.expecting(hash).missing, [hash]);
+    acknowledge(&ours, &*place.store.audit).await.unwrap();
+    assert_eq!(place.shortened_lines(&ours), 1);
+}
+
+/// What a segment vouches for outlives it, unless that was forged.
+#[tokio::test]
+async fn a_forged_retirement_is_not_taken_over() {
+    let place = Place::new().await;
+    let log = place.log();
+    put(&log, &at_minute(0));
+    assert!(log.event(&event("2099-01-01T00:00:00Z")).is_written());
+    let (chain, first) = (
+        log.chain().unwrap(),
+        last(&place.segment(log.chain().unwrap())),
+    );
+    let (other, _) = place.ended();
+    let path = place.segment(other);
+    let text = fs::read_to_string(&path).unwrap();
+    let end = text.lines().last().unwrap().to_owned();
+    replace_last(&path, &retired(chain, 1, first), None);
+    let forged = fs::read_to_string(&path).unwrap() + &end + "\n";
+    fs::write(&path, forged).unwrap();
+    fs::remove_file(place.segment(chain)).unwrap();
+
+    let ours = place.forgetful();
+    let later = clock::now() + SignedDuration::from_hours(2);
+    let removed = ours.retire(later).unwrap();
+    assert!(removed.iter().any(|it| it.chain == other), "{removed:?}");
+    let report = verify_by(&place.log_dir(), &trust()).unwrap();
+    let of = report.chains.iter().find(|it| it.chain == chain).unwrap();
+    assert_eq!(
+        of.fault.clone().unwrap().fault,
+        Fault::Unvouched { last: 1 }
+    );
+}
+
+/// That a chain was retired once is no reason for its end to be missing from what is there again.
+#[tokio::test]
+async fn what_is_there_again_is_there_whole() {
+    let place = Place::new().await;
+    let (chain, end) = place.ended();
+    let path = place.segment(chain);
+    let text = fs::read_to_string(&path).unwrap();
+    let ours = place.forgetful();
+    let later = clock::now() + SignedDuration::from_hours(2);
+    assert_eq!(ours.retire(later).unwrap().len(), 1);
+    let report = place.expecting(end.hash);
+    assert!(report.is_whole(), "{report:?}");
+    let cut = &text[..=text.trim_end().rfind('\n').unwrap()];
+    fs::write(&path, cut).unwrap();
+    assert_eq!(place.expecting(end.hash).missing, [end.hash]);
+}

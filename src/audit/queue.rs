@@ -38,8 +38,8 @@ use crate::{config::Durability, lock::lock, money::Micros, names::InvocationId};
 pub const SYNC_DELAY: Duration = Duration::from_millis(50);
 
 /// Bytes of lines that are queued; then calls are refused, and further lines about refused calls and
-/// events are given up and counted. Records of opened calls are always taken: there are no more of
-/// them than calls in flight.
+/// events are given up and counted. Records of calls whose opening was taken are always taken: there
+/// are no more of them than calls in flight.
 pub const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// A line that is to be written.
@@ -75,10 +75,9 @@ pub(super) enum About {
 pub(super) enum Fallback {
     /// It is nowhere, and who waits is told so.
     Discard,
-    /// It waits in memory until it can be written.
+    /// It waits in memory until it can be written; while there is no room for that either it is counted,
+    /// unless it is the record of a call that is open.
     Keep,
-    /// The same while there is room, else it is counted.
-    KeepIfRoom,
 }
 
 type Reply = oneshot::Sender<Result<(), AuditError>>;
@@ -96,15 +95,15 @@ impl Queued {
     }
 
     pub(super) fn event(event: &Event<'_>) -> Self {
-        Self::new(event.ts, event.line(), Fallback::KeepIfRoom)
+        Self::new(event.ts, event.line(), Fallback::Keep)
     }
 
     pub(super) fn refusals(refusals: &Refusals<'_>) -> Self {
-        Self::new(refusals.until, refusals.line(), Fallback::KeepIfRoom)
+        Self::new(refusals.until, refusals.line(), Fallback::Keep)
     }
 
     pub(super) fn question(question: &Question<'_>) -> Self {
-        Self::new(question.ts, question.line(), Fallback::KeepIfRoom)
+        Self::new(question.ts, question.line(), Fallback::Keep)
     }
 
     pub(super) fn opened(opened: &Opened<'_>) -> Self {
@@ -122,7 +121,7 @@ impl Queued {
                 price: record.price,
                 accounts: accounts.map(ToString::to_string).collect(),
             },
-            ..Self::new(record.ts, record.line(), Fallback::KeepIfRoom)
+            ..Self::new(record.ts, record.line(), Fallback::Keep)
         }
     }
 
@@ -190,7 +189,8 @@ struct Queue {
     bytes: usize,
     /// Lines given up since the writer last came.
     lost: u64,
-    /// Calls that were opened, of which there is no record yet.
+    /// Calls whose opening was taken, of which there is no record yet; the writer knows which of them it
+    /// has written.
     open: HashSet<Uuid, foldhash::fast::RandomState>,
     end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
     /// Whether the writer has lines that it took.
@@ -253,17 +253,16 @@ impl Shared {
         if queue.closed {
             return Kept(Wait::Never(AuditError::Closed));
         }
-        match &line.about {
-            About::Call { id, .. } if queue.open.remove(&id.0) => line.fallback = Fallback::Keep,
-            About::Opened(id) => drop(queue.open.insert(id.0)),
-            About::Call { .. } | About::Event => {}
-        }
+        let must_take = matches!(&line.about, About::Call { id, .. } if queue.open.remove(&id.0));
         let bytes = queue.bytes + line.line.len();
-        if bytes > QUEUE_BYTES_MAX && line.fallback != Fallback::Keep {
-            queue.lost += u64::from(line.fallback == Fallback::KeepIfRoom);
+        if bytes > QUEUE_BYTES_MAX && !must_take {
+            queue.lost += u64::from(line.fallback == Fallback::Keep);
             let mut health = queue.health.clone();
             health.waiting += queue.lines.len();
             return Kept(Wait::Never(health.pending()));
+        }
+        if let About::Opened(id) = &line.about {
+            queue.open.insert(id.0);
         }
         let is_needed = matches!(line.about, About::Call { .. });
         queue.bytes = bytes;

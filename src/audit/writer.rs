@@ -14,7 +14,7 @@ use super::{
     AuditError, ChainId,
     files::Loss,
     line::{Event, EventKind, Kind, Members, Opened, Record},
-    queue::{Fallback, Outcome, Queued},
+    queue::{About, Fallback, Outcome, Queued},
     ration::Summed,
     room::Room,
     seal::{Link, SEAL_BYTES_MAX, seal},
@@ -486,7 +486,8 @@ impl Writer {
         if line.fallback == Fallback::Discard {
             return;
         }
-        let must_keep = line.fallback == Fallback::Keep;
+        // Of those there are no more than calls in flight.
+        let must_keep = matches!(&line.about, About::Call { id, .. } if self.tally.is_open(*id));
         let length = line.line.len();
         if !must_keep && self.pending.bytes + length > PENDING_BYTES_MAX {
             self.pending.lost += 1;

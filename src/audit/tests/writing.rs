@@ -352,6 +352,26 @@ fn when_too_much_waits_refusals_are_counted_but_opened_calls_are_kept() {
     );
 }
 
+/// Whoever calls while nothing can be written fills no memory: such a call was not opened.
+#[test]
+fn records_of_calls_that_were_not_opened_wait_while_there_is_room() {
+    let place = TempDir::new().unwrap();
+    let faults = Faults::new();
+    let log = faulty_log(place.path(), config(), &faults).unwrap();
+    faults.leave_room(0);
+    let mut waiting = 0;
+    while log.lost() == 0 {
+        assert!(waiting * ARGUMENTS_BYTES_MAX <= PENDING_BYTES_MAX);
+        let refused = refusal(ARGUMENTS_BYTES_MAX);
+        assert!(!log.opened(&opened(refused.id)).is_written());
+        assert!(!log.record(&refused).is_written());
+        waiting += 1;
+    }
+    faults.leave_room(u64::MAX);
+    log.close().unwrap();
+    assert!(verify(place.path()).unwrap().is_whole());
+}
+
 #[test]
 fn a_segment_that_cannot_be_begun_lets_the_old_one_go_on() {
     let place = TempDir::new().unwrap();

@@ -164,10 +164,7 @@ impl Log {
         let writer = match Writer::begin(chain, place, key) {
             Ok(mut writer) => {
                 writer.room = Room::look(directory, config.quota)?;
-                let part = config
-                    .retention_size
-                    .map_or(u64::MAX, |size| size / SEGMENTS_MIN);
-                writer.segment_bytes_max = part.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX);
+                writer.segment_bytes_max = segment_bytes_max(&config);
                 writer
             }
             Err(source) => {
@@ -202,6 +199,10 @@ impl Log {
             quota: config.quota,
             ..known
         }));
+        if let Some(open) = &self.open {
+            open.shared
+                .set_segment_bytes_max(segment_bytes_max(&config));
+        }
     }
 
     /// The chain that is written; none when the audit is off.
@@ -368,6 +369,14 @@ impl Log {
     pub fn close(&self) -> Result<(), AuditError> {
         self.open.as_ref().map_or(Ok(()), Open::close)
     }
+}
+
+/// Size at which a segment is full: where only so much is kept, a part of that.
+fn segment_bytes_max(config: &config::Audit) -> u64 {
+    let part = config.retention_size.map(|size| size / SEGMENTS_MIN);
+    part.map_or(SEGMENT_BYTES_MAX, |part| {
+        part.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+    })
 }
 
 impl Open {

@@ -202,6 +202,8 @@ struct Queue {
     health: Health,
     /// What somebody found who looked.
     new_room: Option<Room>,
+    /// What a changed config says of it.
+    new_segment_bytes_max: Option<u64>,
     /// The number of the last line written.
     written: u64,
     /// What was written and the disk does not have yet, up to this number.
@@ -318,6 +320,11 @@ impl Shared {
         queue.health.room = room;
     }
 
+    /// Lets the writer know at which size a segment is full.
+    pub(super) fn set_segment_bytes_max(&self, bytes: u64) {
+        self.queue().new_segment_bytes_max = Some(bytes);
+    }
+
     /// Whether the disk has every line that was put.
     pub(super) fn is_synced(&self) -> bool {
         let queue = self.queue();
@@ -410,6 +417,9 @@ impl Shared {
         writer.give_up(std::mem::take(&mut queue.lost));
         if let Some(room) = queue.new_room.take() {
             writer.room = room;
+        }
+        if let Some(bytes) = queue.new_segment_bytes_max.take() {
+            writer.segment_bytes_max = bytes;
         }
         if let Some(source) = &queue.broken {
             writer.distrust(Arc::clone(source));

@@ -138,6 +138,29 @@ fn little_room_is_told_before_there_is_none() {
     assert!(!Room::default().is_low());
 }
 
+/// Segments are so small that of what is kept most may go, also once the config has changed.
+#[test]
+fn a_changed_retention_size_changes_the_segments() {
+    let place = TempDir::new().unwrap();
+    let log = open_log(place.path(), config()).unwrap();
+    let fill = || (0..12).for_each(|_| assert!(log.record(&refusal(200_000)).is_written()));
+    let segments = || {
+        let report = verify(place.path()).unwrap();
+        report.chains[0].segments
+    };
+    fill();
+    assert_eq!(segments(), 1);
+    log.rewrite(config::Audit {
+        retention_size: Some(8 << 20),
+        ..config()
+    });
+    fill();
+    assert_eq!(segments(), 4);
+    log.rewrite(config());
+    fill();
+    assert_eq!(segments(), 4);
+}
+
 /// The oldest go first, of whatever chain they are; the segment that is written stays.
 #[test]
 fn the_log_keeps_no_more_than_so_much() {

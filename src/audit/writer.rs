@@ -288,22 +288,21 @@ impl Writer {
             drop(self.checkpoint());
         }
         let (mut written, mut refused) = (0, None);
-        while may_go_on && refused.is_none() && !lines.is_empty() {
+        let mut lines = lines.drain(..);
+        while may_go_on && refused.is_none() && !lines.as_slice().is_empty() {
             // Nothing may be opened on a disk that is not to be trusted.
             let is_broken = self.broken.is_some();
-            let is_passed = |line: &Queued| is_broken && line.fallback == Fallback::Discard;
-            if is_passed(&lines[0]) {
-                lines.remove(0);
-                written += 1;
-                continue;
-            }
-            let run = lines.iter().take_while(|line| !is_passed(line));
+            let is_passed = |line: &&Queued| is_broken && line.fallback == Fallback::Discard;
+            let passed = lines.as_slice().iter().take_while(is_passed).count();
+            lines.by_ref().take(passed).for_each(drop);
+            let run = lines.as_slice().iter().take_while(|line| !is_passed(line));
             let (count, error) = self.put(run.map(|line| Line::of(&line.line, line.at)));
-            lines.drain(..count).for_each(|line| self.tally.take(line));
-            written += count;
+            let put = lines.by_ref().take(count);
+            put.for_each(|line| self.tally.take(line));
+            written += passed + count;
             refused = error;
         }
-        for line in lines.drain(..) {
+        for line in lines {
             self.postpone(line);
         }
         Outcome { written, refused }

@@ -86,8 +86,8 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 /// The chain of this process, open for writing.
 ///
 /// Every method may be called from any thread. [`Log::opened`], [`Log::record`] and [`Log::event`]
-/// put a line into the queue, in the order of the calls, and wait for nothing; the thread that writes
-/// is told of it once the returned [`Kept`] is waited for or dropped.
+/// put a line into the queue, in the order of the calls, wake the thread that writes, and wait for
+/// nothing.
 #[derive(Debug)]
 pub struct Log {
     /// Nothing when the audit is switched off.
@@ -216,9 +216,6 @@ impl Log {
     }
 
     /// Whether a call could be opened now.
-    ///
-    /// A call that governance would refuse anyway opens nothing, but its record needs room too: when
-    /// this fails, whoever wants no record lost tells the caller to come back later.
     ///
     /// # Errors
     /// What [`Kept::kept`] of a call that is opened would return.

@@ -318,7 +318,9 @@ impl Log {
         let room = Room::look(&open.directory, self.config.load().quota)?;
         match room.warning() {
             Some(warning) if !open.shared.room().is_low() => tracing::warn!("{warning}"),
-            None if open.shared.room().is_low() => tracing::info!("the audit has room again"),
+            None if open.shared.room().is_low() => {
+                tracing::info!("the audit log has enough space again");
+            }
             Some(_) | None => {}
         }
         open.shared.set_room(room);

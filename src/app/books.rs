@@ -108,7 +108,7 @@ impl Keeper {
                 let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
                 forfeit(&budgets, &audit, store).await?;
                 let compared = audit::acknowledge(&audit, &*store.audit).await;
-                warn("the audit is not compared with its index", compared);
+                warn("the audit was not checked against its index", compared);
                 reconcile(&budgets, store, log_dir, chain).await?;
                 Some(Arc::new(budgets))
             }
@@ -338,7 +338,7 @@ impl Keeper {
         let audit = Arc::clone(&self.books.audit);
         let looked = spawn_blocking(move || audit.look_for_room()).await;
         if let Ok(looked) = looked {
-            warn("the room for the audit is not known", looked);
+            warn("cannot tell how much space the audit log has", looked);
         }
         self.books.audit.is_too_large()
     }

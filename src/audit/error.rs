@@ -51,7 +51,7 @@ pub enum AuditError {
     },
     /// The log has taken all that it may take; no call may be opened. The operator raises `audit.quota`, or
     /// lets less be kept.
-    #[error("the audit has used up its quota of {} MiB: raise `audit.quota`, or lower `audit.retention` or \
+    #[error("the audit log has reached its quota of {} MiB: raise `audit.quota`, or lower `audit.retention` or \
              `audit.retention_size`", quota >> 20)]
     Quota {
         /// What it may take, bytes.
@@ -111,6 +111,6 @@ pub enum Behind {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The thread that read was ended.
-    #[error("reading the log was broken off")]
+    #[error("reading the log was interrupted")]
     Broken,
 }

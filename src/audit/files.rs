@@ -171,8 +171,8 @@ impl fmt::Display for Loss {
             Self::Cut { known, found } => write!(f, "was cut from {known} to {found} bytes"),
             Self::Removed => f.write_str("was removed"),
             Self::Replaced => f.write_str("was replaced by another file"),
-            Self::Unlocked => f.write_str("was unlocked by the removal of its lock file"),
-            Self::Unreachable(why) => write!(f, "could not be looked at ({why})"),
+            Self::Unlocked => f.write_str("lost its lock: the lock file was removed"),
+            Self::Unreachable(why) => write!(f, "could not be read ({why})"),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The way of a line to the file: whoever has one puts it into the queue; one thread takes all that is
-//! queued, writes it with one call, and tells who waits.
+//! How lines reach the file: callers queue them, one thread writes all queued lines at once and notifies
+//! the callers.
 //!
 //! Nothing else writes, so that a slow disk holds up whoever waits for it and no worker of the
 //! runtime. Another thread syncs what is written, since that takes as long as the disk likes: one
@@ -565,7 +565,7 @@ struct Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if self.is_needed {
-            // What came of it nobody wants to know.
+            // The result is not needed.
             drop(block_on(&mut self.waits));
         }
     }

@@ -82,8 +82,8 @@ impl Room {
         let mib = |bytes: &u64| bytes >> 20;
         self.is_low().then(|| {
             format!(
-                "there is little room for the audit: it has {} of {} MiB (`audit.quota`), and {} MiB of \
-                 the disk are free; refused calls are only counted",
+                "the audit log is running out of space: {} of {} MiB used (`audit.quota`), {} MiB free \
+                 on its disk; refused calls are only counted",
                 mib(used),
                 mib(quota),
                 mib(free)

@@ -149,7 +149,7 @@ pub enum Fault {
     },
     /// The line is signed with a key that is not trusted, or not at all as its signature says.
     #[error(
-        "its signature is not one of the trusted key: somebody forged it, or the key was another"
+        "its signature does not match a trusted key: the line was forged or signed with another key"
     )]
     Signature,
     /// The line is longer than any we write.
@@ -159,10 +159,10 @@ pub enum Fault {
     #[error("its end is missing")]
     Torn,
     /// A signature is missing.
-    #[error("a signature is missing here: the lines were forged, or an earlier version wrote them")]
+    #[error("signature missing: the lines were forged, or written by a version that did not sign")]
     Unsigned,
     /// Lines before it are missing, and no chain that is whole says that they were retired.
-    #[error("what came before, up to segment {last}, is missing, and nothing vouches for it")]
+    #[error("segments up to {last} are missing, and no record says they were retired")]
     Unvouched {
         /// The last segment that is missing.
         last: u32,

@@ -364,7 +364,7 @@ impl Writer {
     /// Remembers that the disk is not to be trusted.
     pub(super) fn distrust(&mut self, error: Arc<io::Error>) {
         if self.broken.is_none() {
-            tracing::error!(%error, "the audit log cannot be synced to disk; no call may leave");
+            tracing::error!(%error, "cannot sync the audit log to disk; calls are refused until the gateway is restarted");
             self.broken = Some(error);
         }
     }
@@ -390,7 +390,7 @@ impl Writer {
         let lost = self.segment.sink.lost(length);
         let lost = lost.or_else(|| self.place.lost());
         if let Some(loss) = lost {
-            tracing::error!(segment = number, "the file of the audit log {loss}");
+            tracing::error!(segment = number, "the audit log file {loss}");
             self.replace(loss);
         }
     }
@@ -423,7 +423,9 @@ impl Writer {
                 self.stuck = None;
             }
             Err(error) => {
-                let why = format!("segment {number} {loss}, and no other can be begun: {error}");
+                let why = format!(
+                    "segment {number} {loss}, and a new segment cannot be created: {error}"
+                );
                 self.stuck = Some((loss, Arc::new(io::Error::new(error.kind(), why))));
                 return;
             }
@@ -496,7 +498,7 @@ impl Writer {
             let error = self.obstacle.as_deref().map(tracing::field::display);
             tracing::error!(
                 error,
-                "the audit log cannot be written; no call may leave until it can"
+                "cannot write the audit log; calls are refused until this is fixed"
             );
         }
         self.pending.bytes += length;
@@ -597,7 +599,7 @@ impl Writer {
             && !self.segment.overdue
         {
             self.segment.overdue = true;
-            tracing::warn!(%error, "no new segment of the audit log can be begun");
+            tracing::warn!(%error, "a new segment of the audit log cannot be created");
         }
     }
 

@@ -88,7 +88,7 @@ pub(super) fn ready(edge: &Edge) -> Response<Body> {
     match edge.status.ready() {
         Ok(()) if edge.status.is_low() => text(
             StatusCode::OK,
-            "ready, but there is little room for the audit",
+            "ready, but the audit log is running out of space",
         ),
         Ok(()) => text(StatusCode::OK, "ready"),
         Err(why) => not_now(

@@ -324,7 +324,7 @@ async fn what_the_audit_loses_is_told() {
     assert_eq!(ended.code, Some(3), "{ended:?}");
     let count = |words: &str| ended.stderr.matches(words).count();
     assert_eq!(
-        count("the audit log cannot be written; no call may leave"),
+        count("cannot write the audit log; calls are refused until this is fixed"),
         1
     );
     assert_eq!(count("lines of the audit are lost"), 1, "{ended:?}");

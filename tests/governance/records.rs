@@ -732,7 +732,7 @@ async fn a_log_that_is_removed_goes_on() {
     soon("it is killed", child.wait()).await.unwrap();
     let verified = place.run(&["audit", "verify"]).await;
     assert_eq!(verified.code, Some(1), "{verified:?}");
-    let missing = "what came before, up to segment 2, is missing";
+    let missing = "segments up to 2 are missing";
     assert!(verified.stdout.contains(missing), "{verified:?}");
 }
 

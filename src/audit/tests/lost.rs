@@ -160,8 +160,8 @@ fn without_a_directory_calls_are_refused_until_there_is_one() {
 
         let kept = log.opened(&opened(invocation()));
         let refused = bounded(kept.kept()).unwrap_err().to_string();
-        let expected = "the audit log cannot be written: segment 1 was removed, and no other can \
-                        be begun: No such file or directory (os error 2)";
+        let expected = "the audit log cannot be written: segment 1 was removed, and a new \
+                        segment cannot be created: No such file or directory (os error 2)";
         assert_eq!(refused, expected);
         assert_eq!(log.ready().unwrap_err().to_string(), expected);
 
@@ -261,7 +261,7 @@ fn a_chain_that_was_unlocked_goes_on_in_another_file() {
         let said = said(place.path(), &log);
         assert_eq!(
             said[0].detail.as_deref(),
-            Some("it was unlocked by the removal of its lock file")
+            Some("it lost its lock: the lock file was removed")
         );
         assert!(recover(place.path()).unwrap().is_empty(), "it is alive");
         log.close().unwrap();
@@ -279,8 +279,8 @@ fn a_chain_that_another_has_taken_refuses_until_it_is_ours() {
     let other = Owned::take(place.path(), chain).unwrap().unwrap();
     let kept = log.opened(&opened(invocation()));
     let refused = bounded(kept.kept()).unwrap_err().to_string();
-    let expected = "the audit log cannot be written: segment 1 was unlocked by the removal of its \
-                    lock file, and no other can be begun: ";
+    let expected = "the audit log cannot be written: segment 1 lost its lock: the lock file was \
+                    removed, and a new segment cannot be created: ";
     assert!(refused.starts_with(expected), "{refused}");
     drop(other);
     until(|| log.ready().is_ok());
@@ -298,10 +298,10 @@ fn what_cannot_be_looked_at_is_called_that() {
     symlink(&directory, &directory).unwrap();
     let kept = log.opened(&opened(invocation()));
     let refused = bounded(kept.kept()).unwrap_err().to_string();
-    let expected = "the audit log cannot be written: segment 1 could not be looked at (";
+    let expected = "the audit log cannot be written: segment 1 could not be read (";
     assert!(refused.starts_with(expected), "{refused}");
     assert!(
-        refused.contains("), and no other can be begun: "),
+        refused.contains("), and a new segment cannot be created: "),
         "{refused}"
     );
     fs::remove_file(&directory).unwrap();
@@ -310,7 +310,7 @@ fn what_cannot_be_looked_at_is_called_that() {
     let after = put(&log);
     assert_eq!(found(&directory), [before, after]);
     let said = said(&directory, &log).remove(0).detail.unwrap();
-    assert!(said.starts_with("it could not be looked at ("), "{said}");
+    assert!(said.starts_with("it could not be read ("), "{said}");
     log.close().unwrap();
     assert!(verify(&directory).unwrap().is_whole());
 }

@@ -26,9 +26,9 @@ use crate::{
 /// What is right and what is wrong, for scripts.
 const EXIT_CODES: &str = "\
 Exit code: 0 when every line is as it was written, 1 when one is not, is missing or cannot be read. \
-Whoever can write the files, but cannot read the key (audit.key), is found out up to the last signed \
-line of each chain. That lines at the end, or a whole chain, are missing is seen only as far as the \
-index knows them, and until a gateway has recorded it (audit events: log_shortened), or by --expect: \
+Changes by someone without audit.key are detected up to the last signed line of each chain. That lines \
+at the end, or a whole chain, are missing is detected only as far as the index knows them, and until a \
+gateway has recorded it (audit events: log_shortened), or by --expect: \
 keep the hashes of --json, or those that the gateway logs as `audit checkpoint`, and the public key \
 elsewhere.";
 
@@ -96,7 +96,7 @@ impl Verify {
             },
         };
         if local.keys.is_empty() && !chains(log_dir)?.is_empty() {
-            say("there is no audit.key to check signatures with: give --key\n");
+            say("no audit.key here to check signatures with; pass --key\n");
         }
         Ok(Trust {
             expected: self.expect.clone(),
@@ -150,7 +150,7 @@ async fn look(
 
 fn say_uncompared(error: &StoreError) {
     say(&format!(
-        "the audit is not compared with its index: {error}\n"
+        "the audit was not checked against its index: {error}\n"
     ));
 }
 

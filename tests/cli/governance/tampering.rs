@@ -183,7 +183,7 @@ async fn records_are_verified_without_the_index() {
 
 async fn uncompared(place: &Place) {
     let ran = ok(place, &["audit", "verify", "--json"]).await;
-    let said = "the audit is not compared with its index: ";
+    let said = "the audit was not checked against its index: ";
     assert!(ran.stderr.starts_with(said), "{ran:?}");
     assert_eq!(ran.json()["indexed"], false);
 }

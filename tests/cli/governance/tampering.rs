@@ -137,6 +137,67 @@ async fn a_missing_end_is_named() {
     }
 }
 
+/// Whoever keeps the public key and the hashes elsewhere needs nothing of the data directory but the log.
+#[tokio::test]
+async fn a_log_is_held_against_what_was_kept_elsewhere() {
+    let place = Place::new(GOVERNED);
+    let none = place.run(&["audit", "public-key"]).await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert!(none.stderr.contains("there is no audit.key in"), "{none:?}");
+    let call = ["call", "mcp_toolbox_hash", "--arg", "text=1"];
+    for _ in 0..2 {
+        ok(&place, &[&call[..], &["--agent", "researcher"]].concat()).await;
+    }
+    let key = ok(&place, &["audit", "public-key"]).await.stdout;
+    let key = key.trim_end();
+    assert!(key.len() == 64 && key.bytes().all(|digit| digit.is_ascii_hexdigit()));
+    let report = ok(&place, &["audit", "verify", "--json"]).await.json();
+    let of = |n: usize, member: &str| report["chains"][n][member].as_str().map(str::to_owned);
+    let [first, second] = [0, 1].map(|n| of(n, "hash").expect("a hash"));
+
+    // The key of the directory is not asked for.
+    fs::rename(place.file("data/audit.key"), place.file("kept.key")).expect("renamed");
+    let keyless = place.run(&["audit", "verify"]).await;
+    assert_eq!(keyless.code, Some(1), "{keyless:?}");
+    let said = "no audit.key here to check signatures with; pass --key\n";
+    assert!(keyless.stderr.ends_with(said), "{keyless:?}");
+    let expecting = [
+        "audit", "verify", "--key", key, "--expect", &first, "--expect", &second,
+    ];
+    ok(&place, &expecting).await;
+    let other = "0".repeat(64);
+    let forged = place.run(&["audit", "verify", "--key", &other]).await;
+    assert_eq!(forged.code, Some(1), "{forged:?}");
+    assert!(
+        forged
+            .stdout
+            .contains("its signature does not match a trusted key"),
+        "{forged:?}"
+    );
+    let mistaken = place.run(&["audit", "verify", "--key", "abc"]).await;
+    assert_eq!(mistaken.code, Some(2), "{mistaken:?}");
+    assert!(
+        mistaken.stderr.contains("a public key is 64 hex digits"),
+        "{mistaken:?}"
+    );
+
+    let gone = format!("data/audit/{}.1.jsonl", of(0, "chain").expect("a chain"));
+    fs::remove_file(place.file(&gone)).expect("removed");
+    let missing = place.run(&expecting).await;
+    assert_eq!(missing.code, Some(1), "{missing:?}");
+    assert!(
+        missing
+            .stdout
+            .ends_with(&format!("no line has the hash {first}\n")),
+        "{missing:?}"
+    );
+    let object = place
+        .run(&[&expecting[..], &["--json"]].concat())
+        .await
+        .json();
+    assert_eq!(object["missing"], json!([first]));
+}
+
 /// Who cuts the audit gets no money back, be it of a process that ended or of one that was killed.
 #[tokio::test]
 async fn a_cut_audit_gives_no_budget_back() {

@@ -16,6 +16,8 @@ use super::{
     AuditError, Behind, ChainId, ChainReader, Kind, Log, Position, acknowledge, files,
     line::{invocation, time},
     reader::Segment,
+    seal::{Hash, claimed_hash},
+    shortened::look_at,
 };
 use crate::{
     names::InvocationId,
@@ -43,7 +45,7 @@ struct Place {
     /// All segments, as they were listed last.
     listed: BTreeMap<ChainId, Vec<u32>>,
     /// Up to where the index knows each chain.
-    marks: HashMap<ChainId, Position>,
+    marks: HashMap<ChainId, (SegmentMark, Position)>,
     chains: HashMap<ChainId, ChainReader>,
     /// Chains to which nothing will be added.
     ended: HashSet<ChainId>,
@@ -163,7 +165,7 @@ impl Place {
                 length: 0,
             };
             // Later segments come later.
-            self.marks.insert(chain, at);
+            self.marks.insert(chain, (mark, at));
         }
     }
 
@@ -219,11 +221,13 @@ impl Place {
             Entry::Vacant(place) => {
                 let segments = segments.to_vec();
                 place.insert(match self.marks.get(&id) {
-                    Some(mark) if is_end(&self.directory, mark)? => {
+                    // What follows something else is no reason to forget what was there.
+                    Some((mark, _)) if look_at(&self.directory, mark)?.is_some() => return Ok(()),
+                    Some((_, mark)) if is_end(&self.directory, mark)? => {
                         self.ended.insert(id);
                         return Ok(());
                     }
-                    Some(mark) => ChainReader::over_after(&self.directory, segments, mark)?,
+                    Some((_, mark)) => ChainReader::over_after(&self.directory, segments, mark)?,
                     None => ChainReader::over(&self.directory, id, segments),
                 })
             }
@@ -250,6 +254,7 @@ fn is_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
 fn read_on(reader: &mut ChainReader, turn: &mut Turn) -> Result<Option<Kind>, AuditError> {
     let (mut last, mut new) = (None, None::<IndexedSegment>);
     let mut outcome = Ok(());
+    let mut hash = None;
     while turn.left > 0 {
         let position = match reader.advance() {
             Ok(Some(position)) => position,
@@ -262,22 +267,31 @@ fn read_on(reader: &mut ChainReader, turn: &mut Turn) -> Result<Option<Kind>, Au
         };
         turn.left = turn.left.saturating_sub(position.length);
         let number = u64::from(position.segment);
-        turn.segments
-            .extend(new.take_if(|segment| segment.segment != number));
+        let done = new.take_if(|segment| segment.segment != number);
+        turn.segments.extend(done.map(|it| with_hash(it, hash)));
         let segment = new.get_or_insert_with(|| IndexedSegment {
             chain: position.chain.to_string(),
             segment: number,
             ..IndexedSegment::default()
         });
         segment.end = position.end();
+        hash = claimed_hash(reader.line());
         last = Kind::of(reader.line());
         if last == Some(Kind::Call) {
             let record = indexed(reader.line(), position.offset);
             segment.records.extend(record);
         }
     }
-    turn.segments.extend(new);
+    turn.segments.extend(new.map(|it| with_hash(it, hash)));
     outcome.map(|()| last)
+}
+
+/// What was read of a segment, of which the last line says that this is its hash.
+fn with_hash(read: IndexedSegment, hash: Option<Hash>) -> IndexedSegment {
+    IndexedSegment {
+        hash: hash.map(|hash| hash.to_string()),
+        ..read
+    }
 }
 
 /// What of a [`super::Record`] is in the index.

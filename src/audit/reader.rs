@@ -362,8 +362,13 @@ impl Segment {
 
     /// The last whole line, found from the end.
     pub(super) fn last_line(&mut self) -> Result<Option<Position>, AuditError> {
+        self.last_line_within(u64::MAX)
+    }
+
+    /// The last whole line of the first `limit` bytes.
+    pub(super) fn last_line_within(&mut self, limit: u64) -> Result<Option<Position>, AuditError> {
         let end = self.file.seek(SeekFrom::End(0));
-        let end = end.map_err(|source| self.unreadable(source))?;
+        let end = end.map_err(|source| self.unreadable(source))?.min(limit);
         let mut window = TAIL_BYTES;
         loop {
             let from = end.saturating_sub(window);

@@ -132,23 +132,13 @@ pub(super) struct Sealed<'a> {
 
 /// Takes a line without its newline apart, unless it has no seal.
 pub(super) fn unseal(line: &[u8]) -> Option<Sealed<'_>> {
-    let mut open = line.strip_suffix(b"\"}")?;
-    let mut signature = None;
-    if let Some((rest, hex)) = open.split_at_checked(open.len().saturating_sub(2 * SIGNATURE_BYTES))
-        && let Some(rest) = rest.strip_suffix(SIG)
-    {
-        signature = Some(bytes(hex)?);
-        open = rest;
-    }
-    let (open, hash) = open.split_at_checked(open.len().checked_sub(HEX)?)?;
-    let hashed = open.strip_suffix(HASH)?;
+    let (hashed, hash, signature) = split_hash(line)?;
     let open = hashed.strip_suffix(b"\"")?;
     let (open, prev) = open.split_at_checked(open.len().checked_sub(HEX)?)?;
     let open = open.strip_suffix(PREV)?;
     let digits = open.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let (open, seq) = open.split_at(open.len() - digits);
     let body = open.strip_suffix(SEQ)?;
-    let hash = Hash::parse(hash)?;
     Some(Sealed {
         body,
         prev: Hash::parse(prev)?,
@@ -159,6 +149,26 @@ pub(super) fn unseal(line: &[u8]) -> Option<Sealed<'_>> {
         genuine: Hash::of(hashed) == hash,
         signature,
     })
+}
+
+/// The hash of a line, as the line says.
+pub(super) fn claimed_hash(line: &[u8]) -> Option<Hash> {
+    split_hash(line).map(|(_, hash, _)| hash)
+}
+
+/// What is hashed of a line, the hash, and the signature, if there is one.
+#[expect(clippy::type_complexity, reason = "it is taken apart at once")]
+fn split_hash(line: &[u8]) -> Option<(&[u8], Hash, Option<[u8; SIGNATURE_BYTES]>)> {
+    let mut open = line.strip_suffix(b"\"}")?;
+    let mut signature = None;
+    if let Some((rest, hex)) = open.split_at_checked(open.len().saturating_sub(2 * SIGNATURE_BYTES))
+        && let Some(rest) = rest.strip_suffix(SIG)
+    {
+        signature = Some(bytes(hex)?);
+        open = rest;
+    }
+    let (open, hash) = open.split_at_checked(open.len().checked_sub(HEX)?)?;
+    Some((open.strip_suffix(HASH)?, Hash::parse(hash)?, signature))
 }
 
 /// The hex digits of `bytes`.

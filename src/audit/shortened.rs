@@ -1,22 +1,23 @@
 //! What the index knows of the log and the log has no longer.
 //!
-//! Lines that were indexed can be missing after a loss of power, or because somebody cut a segment
-//! or removed it. What must stay true: the index forgets them only once our own chain says how much
+//! Lines that were indexed can be missing after a loss of power, or because somebody cut a segment,
+//! removed it, or wrote others in their place: the hash of the last one tells all before it. What must stay true: the index forgets them only once our own chain says how much
 //! it was, so that the evidence outlives it. Segments that were retired are vouched for in the log,
 //! also where a crash kept them in the index.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs, io,
+    fmt,
     path::Path,
 };
 
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, Behind, ChainId, Event, EventKind, Log, Open, files,
+    AuditError, Behind, ChainId, Event, EventKind, Log, Open,
     reader::Segment,
     retire::{Voucher, all_vouchers},
+    seal::unseal,
     signature::PublicKey,
 };
 use crate::{
@@ -33,8 +34,10 @@ pub struct Shortened {
     pub segment: u32,
     /// Bytes that the index knows.
     pub bytes_known: u64,
-    /// Bytes of whole lines that are there; nothing when the file is gone.
+    /// Bytes of whole lines that are there, up to those; nothing when the file is gone.
     pub bytes_found: Option<u64>,
+    /// Whether as many are there, but the last line is another one.
+    pub is_changed: bool,
 }
 
 impl fmt::Display for Shortened {
@@ -42,6 +45,9 @@ impl fmt::Display for Shortened {
         let Self { bytes_known, .. } = self;
         match self.bytes_found {
             None => write!(f, "{bytes_known} bytes are known, the file is gone"),
+            Some(_) if self.is_changed => {
+                write!(f, "{bytes_known} bytes are known, other lines are there")
+            }
             Some(found) => write!(f, "{bytes_known} bytes are known, {found} are there"),
         }
     }
@@ -80,49 +86,43 @@ pub(super) fn find(
 ) -> (Vec<Shortened>, Result<(), AuditError>) {
     let (mut found, mut read) = (Vec::new(), Ok(()));
     for mark in marks {
-        let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
-            continue;
-        };
-        let bytes_found = match length(directory, chain, segment, mark.end) {
-            Ok(bytes_found) => bytes_found,
+        match look_at(directory, mark) {
+            Ok(shortened) => found.extend(shortened),
             // It keeps nobody from knowing of the others.
-            Err(error) => {
-                read = read.and(Err(error));
-                continue;
-            }
-        };
-        if bytes_found.is_none_or(|found| found < mark.end) {
-            found.push(Shortened {
-                chain,
-                segment,
-                bytes_known: mark.end,
-                bytes_found,
-            });
+            Err(error) => read = read.and(Err(error)),
         }
     }
     (found, read)
 }
 
-/// Bytes of a segment, where there are fewer than `enough` those of whole lines; nothing without a
-/// file. What comes after the last whole line is cut off by whoever takes over the chain.
-fn length(
+/// The segment of `mark`, if it has less than that says, or something else. What comes after the last
+/// whole line is cut off by whoever takes over the chain.
+pub(super) fn look_at(
     directory: &Path,
-    chain: ChainId,
-    segment: u32,
-    enough: u64,
-) -> Result<Option<u64>, AuditError> {
-    let path = files::segment(directory, chain, segment);
-    match fs::metadata(&path) {
-        Ok(file) if file.len() >= enough => return Ok(Some(file.len())),
-        Ok(_) => {}
-        Err(source) if source.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(AuditError::File { path, source }),
-    }
-    let Some(mut segment) = Segment::open_existing(directory, chain, segment)? else {
+    mark: &SegmentMark,
+) -> Result<Option<Shortened>, AuditError> {
+    let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
         return Ok(None);
     };
-    let last = segment.last_line()?;
-    Ok(Some(last.map_or(0, |last| last.end())))
+    let mut shortened = Shortened {
+        chain,
+        segment,
+        bytes_known: mark.end,
+        bytes_found: None,
+        is_changed: false,
+    };
+    let Some(mut segment) = Segment::open_existing(directory, chain, segment)? else {
+        return Ok(Some(shortened));
+    };
+    let last = segment.last_line_within(mark.end)?;
+    let found = last.map_or(0, |last| last.end());
+    shortened.bytes_found = Some(found);
+    shortened.is_changed = found == mark.end
+        && mark.hash.as_ref().is_some_and(|known| {
+            let sealed = unseal(segment.line()).filter(|sealed| sealed.genuine);
+            sealed.is_none_or(|sealed| sealed.link.hash.to_string() != *known)
+        });
+    Ok((found < mark.end || shortened.is_changed).then_some(shortened))
 }
 
 /// Records in `log` what `index` knows of its directory and is no longer there, and makes the index
@@ -155,8 +155,11 @@ pub async fn acknowledge(log: &Log, index: &dyn AuditIndex) -> Result<(), Behind
             chain,
             segment: it.segment.into(),
             end: it.bytes_known,
+            hash: None,
         };
-        let length = it.bytes_found.unwrap_or_default();
+        // Of other lines nothing is known.
+        let found = it.bytes_found.filter(|_| !it.is_changed);
+        let length = found.unwrap_or_default();
         let recorded = Box::pin(record(log, it));
         index.cut_segment(&mark, length, recorded).await?;
         log.ready()?;
@@ -226,6 +229,7 @@ async fn record(log: &Log, it: Shortened) -> bool {
             segment = it.segment,
             bytes_known = it.bytes_known,
             bytes_found = it.bytes_found.unwrap_or_default(),
+            is_changed = it.is_changed,
             "the audit log has less than its index knows"
         );
     }

@@ -16,6 +16,8 @@ pub struct IndexedSegment {
     pub segment: u64,
     /// Bytes of the segment that are indexed with these.
     pub end: u64,
+    /// The hash of the line that ends there.
+    pub hash: Option<String>,
     /// Its records.
     pub records: Vec<IndexedRecord>,
 }
@@ -63,6 +65,8 @@ pub struct SegmentMark {
     pub segment: u64,
     /// Bytes of the segment that the index covers.
     pub end: u64,
+    /// The hash of the line that ends there, where it is known.
+    pub hash: Option<String>,
 }
 
 /// What records are looked for; what is `None` does not matter.

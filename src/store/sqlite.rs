@@ -51,6 +51,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0005.sql"),
     include_str!("../../migrations/sqlite/0006.sql"),
     include_str!("../../migrations/sqlite/0007.sql"),
+    include_str!("../../migrations/sqlite/0008.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.

@@ -119,20 +119,63 @@ async fn a_forged_retirement_hides_no_chain() {
         assert_eq!(fault, expected[usize::from(is_signed)]);
         let report = verify_with(&place.log_dir(), &*place.store.audit, &trust()).await;
         let shortened = report.unwrap().shortened;
-        assert!(shortened.iter().any(|it| it.chain == gone.0));
+        assert_eq!(shortened.len(), 2, "{shortened:?}");
 
         // A gateway records it, and signs nothing that was forged.
         let ours = Arc::new(place.log());
         let lost = shortened_chains(&ours, &*place.store.audit).await.unwrap();
         assert!(lost.contains(&gone.0));
         acknowledge(&ours, &*place.store.audit).await.unwrap();
-        assert_eq!(place.shortened_lines(&ours), 1);
+        assert_eq!(place.shortened_lines(&ours), 2);
         let recovered = recover(&place.log_dir()).unwrap().remove(0).unwrap();
         assert_eq!(
             recovered.damage.unwrap().fault,
             expected[usize::from(is_signed)]
         );
     }
+}
+
+/// A chain that had ended looks as if it had not once its end is cut off; the index knows what was there
+/// although as much is there again.
+#[tokio::test]
+async fn other_lines_in_place_of_the_last_are_found() {
+    let place = Place::new().await;
+    let (chain, _) = place.ended();
+    place.indexer().catch_up().await.unwrap();
+    let path = place.segment(chain);
+    let known = fs::metadata(&path).unwrap().len();
+    let forge = |subject: &str| {
+        let body = format!(
+            r#"{{"kind":"event","ts":"2026-01-01T00:00:00.000000Z","event":"server_connected","subject":"{subject}""#
+        );
+        replace_last(&path, &body, None);
+        fs::metadata(&path).unwrap().len()
+    };
+    let short = known - forge("");
+    assert_eq!(forge(&"x".repeat(short.try_into().unwrap())), known);
+    assert!(verify_by(&place.log_dir(), &trust()).unwrap().is_whole());
+    let verify = async || {
+        let report = verify_with(&place.log_dir(), &*place.store.audit, &trust()).await;
+        report.unwrap()
+    };
+    let report = verify().await;
+    let said: Vec<_> = report.shortened.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [format!("{known} bytes are known, other lines are there")]
+    );
+    // Who cannot record it lets the index know it.
+    place.indexer().catch_up().await.unwrap();
+    assert_eq!(verify().await, report);
+
+    let ours = Arc::new(place.log());
+    let mut recorder = place.indexer().recording_in(Arc::clone(&ours));
+    recorder.catch_up().await.unwrap();
+    recover(&place.log_dir()).unwrap().remove(0).unwrap();
+    recorder.catch_up().await.unwrap();
+    assert_eq!(place.shortened_lines(&ours), 1);
+    assert_eq!(place.records().await, 3);
+    assert!(verify().await.is_whole());
 }
 
 /// What is made to look old is removed, but how it ended is not said where nobody signed that.

@@ -67,6 +67,7 @@ fn shortened(log: &Log, bytes_known: u64, bytes_found: Option<u64>) -> Shortened
         segment: 1,
         bytes_known,
         bytes_found,
+        is_changed: false,
     }
 }
 
@@ -93,6 +94,7 @@ async fn records_after_a_loss_are_found_and_the_loss_is_recorded_once() {
             segment: 1,
             bytes_known: known,
             bytes_found: Some(cut_at),
+            is_changed: false,
         };
         assert_eq!(place.verify().await.shortened, [expected]);
 

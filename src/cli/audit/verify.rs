@@ -191,6 +191,7 @@ fn shortened_to_json(it: &Shortened) -> Value {
         "segment": it.segment,
         "bytes_known": it.bytes_known,
         "bytes_found": it.bytes_found,
+        "changed": it.is_changed,
     })
 }
 

@@ -11,9 +11,10 @@ use crate::store::{
 };
 
 /// Adds what is new of a segment, or raises how far it is known.
-const PUT_SEGMENT: &str = "INSERT INTO audit_segments (chain, segment, end_byte) VALUES (?, ?, ?) \
-     ON CONFLICT (chain, segment) DO UPDATE SET end_byte = max(end_byte, excluded.end_byte) \
-     RETURNING id";
+const PUT_SEGMENT: &str = "INSERT INTO audit_segments (chain, segment, end_byte, end_hash) \
+     VALUES (?, ?, ?, ?) ON CONFLICT (chain, segment) DO UPDATE SET \
+     end_byte = max(end_byte, excluded.end_byte), \
+     end_hash = iif(excluded.end_byte > end_byte, excluded.end_hash, end_hash) RETURNING id";
 
 /// Adds records, which come as one text: a statement for each would cost more than all else.
 const PUT_RECORDS: &str = "INSERT OR IGNORE INTO audit_records (segment, first_byte, ts_us, \
@@ -31,6 +32,7 @@ impl AuditIndex for Sqlite {
                     .bind(&segment.chain)
                     .bind(segment.segment.cast_signed())
                     .bind(segment.end.cast_signed())
+                    .bind(&segment.hash)
                     .fetch_one(&mut *tx)
                     .await
                     .map_err(failed)?;
@@ -51,17 +53,21 @@ impl AuditIndex for Sqlite {
 
     fn marks(&self) -> BoxFuture<'_, Result<Vec<SegmentMark>, StoreError>> {
         Box::pin(async move {
-            let rows: Vec<(String, i64, i64)> = sqlx::query_as(
-                "SELECT chain, segment, end_byte FROM audit_segments ORDER BY chain, segment",
+            let rows: Vec<(String, i64, i64, Option<String>)> = sqlx::query_as(
+                "SELECT chain, segment, end_byte, end_hash FROM audit_segments \
+                 ORDER BY chain, segment",
             )
             .fetch_all(&self.reader)
             .await
             .map_err(|error| self.failed("reading the index of the audit", error))?;
-            let marks = rows.into_iter().map(|(chain, segment, end)| SegmentMark {
-                chain,
-                segment: segment.cast_unsigned(),
-                end: end.cast_unsigned(),
-            });
+            let marks = rows
+                .into_iter()
+                .map(|(chain, segment, end, hash)| SegmentMark {
+                    chain,
+                    segment: segment.cast_unsigned(),
+                    end: end.cast_unsigned(),
+                    hash,
+                });
             Ok(marks.collect())
         })
     }
@@ -116,7 +122,7 @@ impl AuditIndex for Sqlite {
             }
             for cut in [
                 "DELETE FROM audit_records WHERE segment = ?1 AND first_byte >= ?2",
-                "UPDATE audit_segments SET end_byte = ?2 WHERE id = ?1 AND ?2 > 0",
+                "UPDATE audit_segments SET end_byte = ?2, end_hash = NULL WHERE id = ?1 AND ?2 > 0",
                 "DELETE FROM audit_segments WHERE id = ?1 AND ?2 = 0",
             ] {
                 sqlx::query(cut)

@@ -92,8 +92,8 @@ async fn missing_records_are_named() {
     assert_eq!(
         object["shortened"],
         json!([
-            {"chain": chain(gone), "segment": 1, "bytes_known": bytes_gone, "bytes_found": null},
-            {"chain": chain(cut), "segment": 1, "bytes_known": text.len(), "bytes_found": rest.len()},
+            {"chain": chain(gone), "segment": 1, "bytes_known": bytes_gone, "bytes_found": null, "changed": false},
+            {"chain": chain(cut), "segment": 1, "bytes_known": text.len(), "bytes_found": rest.len(), "changed": false},
         ])
     );
 

@@ -504,6 +504,9 @@ async fn reconcile(
                 );
                 if let Some(damage) = &chain.damage {
                     tracing::error!(chain = %chain.chain, %damage, "the audit is damaged");
+                    // Whoever did it may have taken out what was spent.
+                    budgets.forfeit(&chain.chain.to_string()).await?;
+                    continue;
                 }
                 budgets
                     .reconcile(&chain.chain.to_string(), &chain.charged)

@@ -44,7 +44,7 @@ pub struct Recovered {
 pub struct Total {
     /// The chain.
     pub chain: ChainId,
-    /// Whether it has ended, so that nothing will be added.
+    /// Whether it has ended, as a signature says, so that nothing will be added.
     pub ended: bool,
     /// How many records it has, removed segments included.
     pub calls: u64,
@@ -66,11 +66,20 @@ pub fn chains(directory: &Path) -> Result<Vec<ChainId>, AuditError> {
 /// with what they count as spent.
 ///
 /// # Errors
-/// When its files cannot be read.
+/// When its files or the key cannot be read.
 pub fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditError> {
+    total_by(directory, chain, PublicKey::of(directory)?.as_ref())
+}
+
+/// The same, where an end is signed with this key.
+pub(super) fn total_by(
+    directory: &Path,
+    chain: ChainId,
+    key: Option<&PublicKey>,
+) -> Result<Option<Total>, AuditError> {
     let segments = files::segments(directory, chain)?;
     for segment in segments.into_iter().rev() {
-        if let Some(total) = ended(directory, chain, segment)? {
+        if let Some(total) = ended(directory, chain, segment, key)? {
             return Ok(Some(total));
         }
         if let Some(found) = load(directory, chain, segment, None)? {
@@ -170,13 +179,21 @@ fn newest(directory: &Path, chain: ChainId) -> Result<Option<Newest>, AuditError
     Ok(None)
 }
 
-/// The total that stands in the last line of a segment, if that is the end of the chain.
-fn ended(directory: &Path, chain: ChainId, number: u32) -> Result<Option<Total>, AuditError> {
+/// The total that stands in the last line of a segment, if that is the end of the chain, signed with
+/// `key`: by it, budgets are given back.
+fn ended(
+    directory: &Path,
+    chain: ChainId,
+    number: u32,
+    key: Option<&PublicKey>,
+) -> Result<Option<Total>, AuditError> {
     let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
         return Ok(None);
     };
     let last = segment.last_line()?;
-    if last.is_none() || Kind::of(segment.line()) != Some(Kind::End) {
+    let line = segment.line();
+    let is_signed = key.is_some_and(|key| key.signed(chain, line).is_some());
+    if last.is_none() || Kind::of(line) != Some(Kind::End) || !is_signed {
         return Ok(None);
     }
     let total = Tally::resume(segment.line()).map(|tally| Total {

@@ -17,9 +17,10 @@ use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
-    AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record, Recovered, Report, Trust,
+    AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record, Recovered, Report, Total,
+    Trust,
     files::{Loss, Owned},
-    recover::recover_with,
+    recover::{recover_with, total_by},
     signature::SigningKey,
     sink::{Directory, Place, Sink},
     verify_by,
@@ -189,6 +190,10 @@ pub(super) fn open_log(directory: &Path, config: config::Audit) -> Result<Log, A
 
 pub(super) fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
     recover_with(directory, &key())
+}
+
+pub(super) fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditError> {
+    total_by(directory, chain, Some(&key().public()))
 }
 
 pub(super) fn trust() -> Trust {

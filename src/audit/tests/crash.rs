@@ -17,8 +17,9 @@ use tempfile::TempDir;
 use crate::{
     audit::{
         Decision, Fault, Filter, Kept, Kind, Opened, Query, Record, Recovered, chains,
-        testing::{ACCOUNT, config, invocation, lines, open_log, opened, record, recover, verify},
-        total,
+        testing::{
+            ACCOUNT, config, invocation, lines, open_log, opened, record, recover, total, verify,
+        },
     },
     config::{self, Durability},
     money::Micros,

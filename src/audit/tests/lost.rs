@@ -16,9 +16,8 @@ use crate::{
         sink::{self, Place as _},
         testing::{
             ACCOUNT, Faults, bounded, config, event, faulty_log, invocation, open_log, opened,
-            record, recover, until, verify,
+            record, recover, total, until, verify,
         },
-        total,
     },
     money::Micros,
     names::InvocationId,

@@ -11,7 +11,7 @@ use crate::{
         seal::{Link, seal, unseal},
         shortened_chains,
         signature::SIGNATURE_BYTES,
-        testing::{config, event, open_log, recover, trust},
+        testing::{config, event, open_log, recover, total, trust},
         verify_by, verify_with,
     },
     clock, config,
@@ -249,4 +249,22 @@ async fn what_is_there_again_is_there_whole() {
     let cut = &text[..=text.trim_end().rfind('\n').unwrap()];
     fs::write(&path, cut).unwrap();
     assert_eq!(place.expecting(end.hash).missing, [end.hash]);
+}
+
+/// What an `end` says was charged gives budgets back, so that none counts that we did not sign.
+#[tokio::test]
+async fn a_forged_end_is_no_end() {
+    for signature in [None, Some([7; SIGNATURE_BYTES])] {
+        let place = Place::new().await;
+        let dead = place.log();
+        let chain = dead.chain().unwrap();
+        for minute in 0..2 {
+            put(&dead, &at_minute(minute));
+        }
+        drop(dead);
+        let end = r#"{"kind":"end","ts":"2026-01-01T00:00:00.000000Z","calls":0,"charged":{}"#;
+        replace_last(&place.segment(chain), end, signature);
+        let total = total(&place.log_dir(), chain).unwrap().unwrap();
+        assert_eq!((total.ended, total.calls), (false, 1));
+    }
 }

@@ -17,9 +17,8 @@ use crate::{
         chains,
         testing::{
             self, ACCOUNT, Faults, at, bounded, config, event, faulty_log, invocation, lines,
-            open_log, opened, record, recover, refusal, verify,
+            open_log, opened, record, recover, refusal, total, verify,
         },
-        total,
     },
     config::{self, Durability},
     money::Micros,

@@ -213,10 +213,11 @@ impl Governance {
         law.toll(server)?.inputs.validation()
     }
 
-    /// Forgets what was compiled for tools that `catalog` no longer has, or has otherwise.
+    /// Forgets what was compiled for tools that `catalog` no longer has, or has otherwise, and for agents
+    /// that are gone.
     pub fn forget_unlisted(&self, catalog: &Catalog) {
         let law = self.law.load();
-        law.forget_unlisted();
+        law.forget_unlisted(|agent| self.directory().still_knows(agent));
         if self.schemas.is_empty() && !law.tolls().any(|(_, toll)| toll.inputs.keeps_schemas()) {
             return;
         }

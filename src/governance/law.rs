@@ -104,9 +104,13 @@ impl Law {
         Ok(law)
     }
 
-    /// Forgets what the rules of agents said of tools that no catalog has any more.
-    pub(super) fn forget_unlisted(&self) {
-        self.rules.iter().for_each(|rules| rules.forget_unlisted());
+    /// Forgets what the rules of agents said of tools that no catalog has any more, and the rules of agents
+    /// of whom `is_known` does not hold.
+    pub(super) fn forget_unlisted(&self, is_known: impl Fn(&Agent) -> bool) {
+        self.rules.retain(|_, rules| {
+            rules.forget_unlisted();
+            is_known(&rules.agent)
+        });
     }
 
     /// Goes on with what the check of arguments has counted and compiled under `predecessor`.

@@ -230,3 +230,18 @@ proptest! {
         }
     }
 }
+
+/// What was compiled for agents that come and go does not stay.
+#[test]
+fn rules_of_agents_that_are_gone_are_forgotten() {
+    let config = Config::example("[agents.a]\n[agents.b]\n");
+    let law = Law::new(&config).unwrap();
+    let limiters = Limiters::default();
+    for agent in config.agents.values().map(Agent::written).map(Arc::new) {
+        law.rules_of(&agent, None, &limiters).unwrap();
+    }
+    assert_eq!(law.rules.len(), 2);
+    law.forget_unlisted(|agent| agent.name == "b");
+    let left: Vec<String> = law.rules.iter().map(|it| it.agent.name.clone()).collect();
+    assert_eq!(left, ["b"]);
+}

@@ -190,7 +190,13 @@ impl Proxy {
                 () = self.tasks.stop_token().cancelled() => return,
             };
             let Some(update) = update else { return };
-            for session in self.sessions.all() {
+            let mut subscribed = Vec::new();
+            self.sessions.each(|session| {
+                if session.is_subscribed() {
+                    subscribed.push(Arc::clone(session));
+                }
+            });
+            for session in subscribed {
                 self.tell_update(&session, &update);
                 // What it says is scanned for each.
                 consume_budget().await;
@@ -214,6 +220,10 @@ impl Proxy {
 
     /// Passes an update to `session` when it subscribed to the resource or to one that contains it.
     pub fn tell_update(&self, session: &Arc<Session>, update: &Update) {
+        let mut known = session.subscriptions();
+        if known.is_empty() {
+            return;
+        }
         let catalog = self.board.catalog();
         let uris = catalog.uris(&session.scope, &update.server);
         let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri)
@@ -232,7 +242,6 @@ impl Proxy {
         // Another connection to the same server tells its own clients.
         let backend = self.backends.get(&update.server);
         let serves = serves && backend.is_some_and(|b| b.serves(session, update.instance));
-        let mut known = session.subscriptions();
         known.retain(subscribed);
         if !serves || known.is_empty() {
             return;

@@ -427,6 +427,11 @@ impl Session {
         self.subscriptions.uris()
     }
 
+    /// Whether it has any.
+    pub fn is_subscribed(&self) -> bool {
+        !self.subscriptions.is_empty()
+    }
+
     /// Adds a subscription; whether it is new.
     ///
     /// # Errors

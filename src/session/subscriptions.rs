@@ -43,6 +43,10 @@ impl Subscriptions {
         Self(Mutex::new(uris.iter().map(Subscription::to).collect()))
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).is_empty()
+    }
+
     pub(super) fn uris(&self) -> Vec<String> {
         lock(&self.0).iter().map(|one| one.uri.clone()).collect()
     }

@@ -30,7 +30,11 @@ use crate::{
     discovery::Board,
     governance::{Ending, Governance, Sight, Ticket},
     limiter::Limiter,
-    mcp::{Era, Level, Method, Outcome, Raw, Revision, RpcError, error, types},
+    mcp::{
+        Era, Level, Method, Outcome, Raw, Revision, RpcError,
+        error::{self, reason},
+        types,
+    },
     names::{Scope, ServerName},
     router,
     session::{
@@ -326,7 +330,7 @@ impl Proxy {
             Ending::Failed {
                 error: draining(),
                 delivered: false,
-                reason: DRAINING,
+                reason: reason::DRAINING,
             }
         });
         let ending = ending.await;
@@ -345,15 +349,21 @@ impl Proxy {
             return ending;
         };
         let cause = match *reason {
-            "cancelled" => self.cut_off_by(session_ended),
-            "lost" | "unavailable" if self.tasks.stop_token().is_cancelled() => Some(STOPPED),
+            reason::CANCELLED => self.cut_off_by(session_ended),
+            reason::LOST | reason::UNAVAILABLE if self.tasks.stop_token().is_cancelled() => {
+                Some(STOPPED)
+            }
             _ => None,
         };
         let Some(cause) = cause else { return ending };
         error.message = cause.into();
-        if cause == STOPPED && *reason == "cancelled" {
+        if cause == STOPPED && *reason == reason::CANCELLED {
             // Whether the stop reached the call or its server first is all the same.
-            *reason = if *delivered { "lost" } else { "unavailable" };
+            *reason = if *delivered {
+                reason::LOST
+            } else {
+                reason::UNAVAILABLE
+            };
             let data = error.data.get_or_insert_default();
             data["code"] = reason.to_ascii_uppercase().into();
             data["reason"] = (*reason).into();
@@ -487,9 +497,6 @@ const HELD_BACK_MAX: Duration = Duration::from_secs(1);
 /// What is said of a call that the stop has cut off.
 const STOPPED: &str = "the gateway stopped before the server answered";
 
-/// Why such a request is not answered.
-const DRAINING: &str = "draining";
-
 /// Whether requests of `method` are answered by servers, and not from what is known here.
 fn is_for_servers(method: &Method) -> bool {
     match method {
@@ -516,7 +523,7 @@ fn is_for_servers(method: &Method) -> bool {
 pub fn draining() -> RpcError {
     let message = "the gateway is stopping and takes no new requests; try again in a moment";
     RpcError::new(error::INTERNAL, message)
-        .with(json!({ "reason": DRAINING }))
+        .with(json!({ "reason": reason::DRAINING }))
         .retry_soon()
 }
 

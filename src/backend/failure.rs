@@ -10,7 +10,10 @@ use super::{
     breaker::{Sign, millis},
 };
 use crate::{
-    mcp::{Era, Raw, RpcError, error},
+    mcp::{
+        Era, Raw, RpcError,
+        error::{self, reason},
+    },
     names::ServerName,
     session::bridge::Crossing,
 };
@@ -144,7 +147,7 @@ pub enum Failure {
     #[error("its URL leads to this gateway itself, which cannot be a server of its own")]
     Ourselves,
     /// The gateway holds as many bytes of messages as it may, so that the answer could not be read.
-    #[error("the gateway has no memory for its answer (limits.bytes_in_flight)")]
+    #[error("the gateway had no memory left to read the answer (limits.bytes_in_flight)")]
     NoMemory,
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.
@@ -394,8 +397,8 @@ impl Failure {
     /// The kind of failure, for programs and for the audit.
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::BreakerOpen { .. } => "breaker_open",
-            Self::Cancelled { .. } => "cancelled",
+            Self::BreakerOpen { .. } => reason::BREAKER_OPEN,
+            Self::Cancelled { .. } => reason::CANCELLED,
             Self::Absent { .. }
             | Self::BackingOff { .. }
             | Self::Connect { .. }
@@ -403,8 +406,8 @@ impl Failure {
             | Self::Spawn { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
-            | Self::Unlisted { .. } => "unavailable",
-            Self::StartsLimited { .. } => "starts_limited",
+            | Self::Unlisted { .. } => reason::UNAVAILABLE,
+            Self::StartsLimited { .. } => reason::STARTS_LIMITED,
             Self::Disabled => "disabled",
             Self::InstancesBusy { .. } | Self::NoMemory | Self::Overloaded { .. } => "busy",
             Self::Crossing(_)
@@ -415,7 +418,7 @@ impl Failure {
             | Self::Revision { .. } => "incompatible",
             Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
             Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
-            Self::Lost { .. } | Self::SessionGone => "lost",
+            Self::Lost { .. } | Self::SessionGone => reason::LOST,
             Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => "too_large",
             Self::Timeout { .. } | Self::Unread { .. } => "timeout",
             Self::Unknown => "unknown_server",

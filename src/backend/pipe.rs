@@ -30,6 +30,8 @@ use crate::{
 const BATCH_MAX: usize = 64;
 /// What is read of a server once its link is closed: more than any has to say at its end.
 const REST_BYTES_MAX: u64 = 64 << 20;
+/// Room for messages that a writer keeps.
+const KEPT_BYTES_MAX: usize = 256 * 1024;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
 /// How long after the end of input or output a better reason for it may come.
@@ -112,9 +114,17 @@ async fn write_lines<W: AsyncWrite + Unpin>(
             // Whoever holds the other end may never read it.
             () = mux.closed.cancelled() => return,
         }
-        out.clear();
+        clear(&mut out);
     }
     drop(writer.shutdown().await);
+}
+
+/// Empties `out`; a large message does not take memory for the rest of the connection.
+fn clear(out: &mut BytesMut) {
+    if out.capacity() > KEPT_BYTES_MAX {
+        *out = BytesMut::new();
+    }
+    out.clear();
 }
 
 /// Appends `message` as one line: line breaks are legal only outside strings, so they become
@@ -419,6 +429,17 @@ mod tests {
 
     fn room() -> Reservation {
         ByteBudget::new(usize::MAX).answer()
+    }
+
+    #[test]
+    fn a_large_message_takes_no_memory_for_ever() {
+        for (bytes, is_kept) in [(KEPT_BYTES_MAX, true), (KEPT_BYTES_MAX + 1, false)] {
+            let mut out = BytesMut::with_capacity(bytes);
+            out.extend_from_slice(b"x");
+            clear(&mut out);
+            assert!(out.is_empty());
+            assert_eq!(out.capacity() >= KEPT_BYTES_MAX, is_kept, "{bytes}");
+        }
     }
 
     /// A line for which there is no room is skipped as one that is too long, and the next is read.

@@ -11,7 +11,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
-    mcp::{Raw, error},
+    mcp::{
+        Raw,
+        error::{self, reason},
+    },
     text::escaped,
 };
 
@@ -76,7 +79,12 @@ pub(super) fn is_shown() -> bool {
 }
 
 /// What becomes of calls whose errors say themselves when to come back (`data.reason`).
-const SAY_WHEN: [&str; 4] = ["breaker_open", "draining", "starts_limited", "unavailable"];
+const SAY_WHEN: [&str; 4] = [
+    reason::BREAKER_OPEN,
+    reason::DRAINING,
+    reason::STARTS_LIMITED,
+    reason::UNAVAILABLE,
+];
 
 /// What an error object says, for people, and when to come back where it does not say that itself.
 pub(super) fn refused(refusal: &Raw) -> String {

@@ -28,6 +28,22 @@ pub const MISSING_CAPABILITY: i64 = -32021;
 /// 2026-07-28: the revision is not spoken here.
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
+/// Values of `data.reason` that something depends on, here or in the command line.
+pub mod reason {
+    /// The server's circuit breaker is open.
+    pub const BREAKER_OPEN: &str = "breaker_open";
+    /// Whoever asked no longer waits.
+    pub const CANCELLED: &str = "cancelled";
+    /// The gateway stops.
+    pub const DRAINING: &str = "draining";
+    /// The connection broke off while the request was under way.
+    pub const LOST: &str = "lost";
+    /// The server is not started again so soon.
+    pub const STARTS_LIMITED: &str = "starts_limited";
+    /// The server cannot be reached.
+    pub const UNAVAILABLE: &str = "unavailable";
+}
+
 /// When what stands in the way only for the moment may be gone. Not known more exactly: this keeps
 /// whoever is refused from asking in a loop.
 pub const RETRY_SOON: Duration = Duration::from_secs(1);

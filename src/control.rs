@@ -95,7 +95,10 @@ where
     let line = read_line(&mut stream).await?;
     let peer = stream.peer_cred()?.pid();
     let reply = if peer.is_some_and(launcher::is_launched) {
-        tracing::warn!(peer, "a program of a server may not use the control socket");
+        tracing::warn!(
+            peer,
+            "refused: a server's program tried to use the control socket"
+        );
         "a program of a server may not use this socket".to_owned()
     } else if line == REFRESH {
         match refresh().await {

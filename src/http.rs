@@ -182,7 +182,7 @@ impl Edge {
     /// Refuses a request of our own, so that the server it is meant for is known to be ourselves: it would
     /// be listed as a part of itself, again and again.
     fn refuse_ourselves(&self, form: Form) -> Response<Body> {
-        let message = "this gateway asks itself: it cannot be a server of its own";
+        let message = "loop detected: one of the configured servers is this gateway";
         let mut response = form.refuse(StatusCode::LOOP_DETECTED, message);
         self.gateway().sign(response.headers_mut());
         response

@@ -177,7 +177,7 @@ pub struct Governed {
     pub counts: governance::Counts,
     /// The chain of the audit that is written; `null` when there is none.
     pub audit_chain: Option<String>,
-    /// That there is little room for the audit; `null` while there is enough.
+    /// That disk space for the audit log is low; `null` while there is enough.
     pub audit_warning: Option<String>,
     /// Why no call can be recorded; `null` while the audit can be written.
     pub audit_error: Option<String>,
@@ -407,7 +407,7 @@ impl Status {
         }
     }
 
-    /// Whether there is little room for the audit: calls are still served.
+    /// Whether disk space for the audit log is low: calls are still served.
     pub fn is_low(&self) -> bool {
         self.proxy.governance().audit().room().is_low()
     }

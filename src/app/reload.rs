@@ -212,9 +212,7 @@ impl Reloader {
             );
         }
         if is_unlocked {
-            tracing::warn!(
-                "nobody has to authenticate from now on: `governance.auth` is no longer \"keys\""
-            );
+            tracing::warn!("authentication is now off: `governance.auth` is no longer \"keys\"");
         }
         let governance = self.proxy.governance();
         governance.enforce(law);

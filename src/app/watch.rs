@@ -308,9 +308,7 @@ async fn read(
     let kept = (before.clone(), seen.clone());
     let read = spawn_blocking(move || {
         let (loaded, seen) = if source.is_piped() {
-            tracing::warn!(
-                "the config came out of a pipe and cannot be read again: restart for another"
-            );
+            tracing::warn!("the config was read from a pipe; restart to change it");
             let running = Loaded {
                 config: reloader.running(),
                 warnings: Vec::new(),

@@ -235,7 +235,7 @@ impl Changed {
         match self.change {
             Change::Opened => {
                 let last = last.map(Failure::to_string);
-                tracing::warn!(%server, agent, session, last, "the breaker has opened: calls are answered at once");
+                tracing::warn!(%server, agent, session, last, "the breaker opened: calls fail immediately");
             }
             Change::Closed => {
                 tracing::info!(%server, agent, session, "the breaker is closed again");

@@ -38,7 +38,7 @@ struct Idle {
 /// What a server may not send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Excess {
-    #[error("it sends comments and empty lines without end in place of events")]
+    #[error("it sends endless comments and blank lines instead of events")]
     Idle,
     #[error(transparent)]
     NoMemory(#[from] Full),

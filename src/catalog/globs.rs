@@ -389,7 +389,7 @@ fn regex(text: &str, literal_separator: bool) -> Result<String, TooLarge> {
         .map_err(|error| TooLarge::new(&error))?;
     let inner = glob.regex().strip_prefix("(?-u)^");
     let inner = inner.and_then(|regex| regex.strip_suffix('$'));
-    let inner = inner.ok_or_else(|| TooLarge::new(&"a glob is no regular expression"))?;
+    let inner = inner.ok_or_else(|| TooLarge::new(&"internal error: cannot translate a glob"))?;
     Ok(format!("(?:{inner})"))
 }
 

@@ -214,7 +214,7 @@ pub enum Cause {
         excess: Excess,
     },
     /// What came with a list is larger or nested deeper than an item may be; the server can mend it.
-    #[error("what comes with the list is left out: {excess}")]
+    #[error("extra members of the list were dropped: {excess}")]
     RestLeft {
         /// What is too much.
         excess: Excess,

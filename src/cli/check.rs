@@ -240,7 +240,7 @@ async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Vec<Notice>, Optio
             (stored.rows, refused.collect(), None)
         }
         Err(error) => {
-            let message = format!("the agents of the store are not looked at: {error}");
+            let message = format!("agents in the store were not checked: {error}");
             (Vec::new(), Vec::new(), Some(Notice::warning(message, None)))
         }
     }

@@ -315,7 +315,7 @@ impl Revoke {
     /// Revokes a key that opens nothing as it stands, so that it is known as one that was revoked.
     async fn revoke_refused(&self, books: &Books) -> Result<ExitCode, Failure> {
         let id = KeyId::new(&self.id);
-        let detail = "which was refused, since its row had no MAC that fits".to_owned();
+        let detail = "already refused: invalid MAC".to_owned();
         let (_, told) = revoke(&id, detail, books).await?;
         let code = if self.json {
             print_json(&json!({ "id": id.as_str(), "state": "revoked" }))

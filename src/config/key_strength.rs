@@ -52,7 +52,8 @@ pub(super) fn weakness(key: &str) -> Option<&'static str> {
     }
     let pairs = bytes.windows(2);
     let counted = pairs.clone().filter(|pair| pair[0].abs_diff(pair[1]) <= 1);
-    (counted.count() * 100 > pairs.len() * COUNTED_MAX_PERCENT).then_some("it is a count")
+    (counted.count() * 100 > pairs.len() * COUNTED_MAX_PERCENT)
+        .then_some("it is a sequence of consecutive characters")
 }
 
 /// In how many steps `key` can be spelled, where a step writes a character, or copies what was written.

@@ -213,9 +213,11 @@ fn source(file: &Path) -> Result<Source, Finding> {
         Finding::mistake(format!("cannot read the config: {error}")).in_file(&name)
     };
     let Some(format) = Format::of(file) else {
-        return Err(Finding::mistake("the name does not tell the format")
-            .in_file(&name)
-            .help("call it `.toml`, `.yaml` or `.json`"));
+        return Err(
+            Finding::mistake("cannot tell the format from the file name")
+                .in_file(&name)
+                .help("call it `.toml`, `.yaml` or `.json`"),
+        );
     };
     let text = read(file).map_err(|error| cannot(&error))?;
     let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;

@@ -53,7 +53,7 @@ impl Checks {
         match timeout(PATIENCE, work).await {
             Ok(Ok(done)) => Ok(done),
             Ok(Err(error)) => {
-                tracing::error!(%error, "a check broke off");
+                tracing::error!(%error, "a check panicked");
                 Err(Unchecked::Broken)
             }
             Err(_) => Err(Unchecked::Late),

@@ -213,7 +213,9 @@ impl Screens {
         };
         let looked = checks.run(work).await;
         looked
-            .inspect_err(|why| tracing::warn!(?why, "masks in a result do not heed its schema"))
+            .inspect_err(|why| {
+                tracing::warn!(?why, "a redacted result may not match its output schema");
+            })
             .ok()
     }
 
@@ -323,9 +325,7 @@ impl Screens {
             return Some(params);
         }
         if params.as_bytes().len() > LARGE_BYTES {
-            tracing::warn!(
-                "a notification is too large to be looked at on its way; it is withheld"
-            );
+            tracing::warn!("a notification is too large to scan; it is withheld");
             return None;
         }
         let seen = self.look_each_way(directions, &params);

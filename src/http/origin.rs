@@ -119,7 +119,7 @@ impl Guard {
             return Err("there is more than one Origin header".to_owned());
         }
         let origin = origin.to_str();
-        let origin = origin.map_err(|_| "the Origin header is not legible".to_owned())?;
+        let origin = origin.map_err(|_| "the Origin header is not valid text".to_owned())?;
         if self.origin_is_welcome(origin) {
             Ok(())
         } else {

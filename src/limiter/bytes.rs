@@ -45,7 +45,7 @@ struct Counts {
 
 /// There is no room for more.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the gateway holds as many bytes of messages as it may (limits.bytes_in_flight)")]
+#[error("the gateway is out of message memory (limits.bytes_in_flight)")]
 pub(crate) struct Full;
 
 /// What bytes are held for.

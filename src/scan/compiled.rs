@@ -136,7 +136,7 @@ impl Compiled {
 pub enum InvalidScan {
     /// An action is given for something that is no class.
     #[error(
-        "`{class}` under `{direction}` is no class; see the built-in names, `custom` and `dictionaries`"
+        "`{class}` under `{direction}` is not a known class; see the built-in names, `custom` and `dictionaries`"
     )]
     Class {
         /// What was written.
@@ -148,7 +148,7 @@ pub enum InvalidScan {
     #[error("the class `{0}` exists already")]
     Duplicate(String),
     /// A country has no pack.
-    #[error("there is no pack for the country `{0}`")]
+    #[error("unsupported country `{0}`")]
     Country(String),
     /// A regular expression cannot be compiled, or takes too much memory.
     #[error("the pattern of the class `{class}` does not compile: {error}")]
@@ -170,7 +170,7 @@ pub enum InvalidScan {
         error: InvalidDetector,
     },
     /// A MIME type is no glob.
-    #[error("`{0}` is no pattern of MIME types")]
+    #[error("`{0}` is not a valid MIME pattern")]
     Mime(String),
 }
 

@@ -66,7 +66,7 @@ pub enum InvalidDetector {
     #[error("its pattern does not compile: {0}")]
     Pattern(String),
     /// The pattern may match text without end.
-    #[error("its pattern has no bound; write `{{20,200}}` instead of `+`")]
+    #[error("the pattern is unbounded; write `{{20,200}}` instead of `+`")]
     Unbounded,
     /// The pattern may match characters of which others read a part.
     #[error(

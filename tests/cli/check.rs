@@ -342,7 +342,7 @@ async fn an_older_store_is_left_as_it_is(place: &Place) {
         .await
         .expect("a number");
     assert_eq!(version, 4);
-    let expect = "warning: the agents of the store are not looked at: ";
+    let expect = "warning: agents in the store were not checked: ";
     assert!(ran.stderr.contains(expect), "{ran:?}");
     assert!(
         ran.stderr.contains("an older version of Tollbridge"),
@@ -365,7 +365,7 @@ async fn a_foreign_store_is_left_as_it_is() {
     store.close().await.expect("it closes");
     let before = std::fs::read(&file).expect("it is there");
     let ran = place.run(&["check", "--connect"]).await;
-    let expect = "warning: the agents of the store are not looked at: ";
+    let expect = "warning: agents in the store were not checked: ";
     assert!(ran.stderr.contains(expect), "{ran:?}");
     assert!(!ran.stderr.contains("older version"), "{ran:?}");
     assert_eq!(std::fs::read(&file).expect("it is there"), before);

@@ -285,7 +285,7 @@ async fn a_line_about_an_instance_says_which() {
     assert_eq!(one, two);
     let reason = lost["fields"]["reason"].as_str().expect("a reason");
     assert!(reason.ends_with("on stderr: hanging on"), "{reason}");
-    let opened = "the breaker has opened: calls are answered at once";
+    let opened = "the breaker opened: calls fail immediately";
     for message in [opened, "the breaker is closed again"] {
         line(&ended, message, |fields| fields["server"] == "script");
     }

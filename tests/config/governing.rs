@@ -912,7 +912,7 @@ fn argument_rules_without_validation_are_warned_of() {
         warnings(&[], &[("a.toml", &text)])
     };
     assert_snapshot!(of("validate = \"off\"", "tools = [\"x/*\"]\n"), @r#"
-    warning: the argument rule `r` may be got around by values of another type
+    warning: the argument rule `r` can be bypassed with values of the wrong type
      --> a.toml:9:12
       |
     9 | validate = "off"

@@ -200,7 +200,7 @@ fn comments_in_place_of_an_answer() {
             words,
         };
         check(endless, async |gateway| {
-            is_given_up(gateway, "comments and empty lines").await;
+            is_given_up(gateway, "comments and blank lines").await;
         });
     }
 }

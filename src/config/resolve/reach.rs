@@ -178,7 +178,7 @@ impl Resolver<'_> {
     fn user(&mut self, written: Option<&str>, at: &Place<'_>) -> Option<String> {
         let user = written?.trim();
         if user.is_empty() || user.contains(['\0', ':', '/']) {
-            self.unusable(at, "is the name of no user");
+            self.unusable(at, "is not a valid user name");
         }
         Some(user.to_owned())
     }

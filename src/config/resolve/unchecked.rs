@@ -28,7 +28,7 @@ pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) 
         let at = root.key("servers").key(name.as_str()).key("validate");
         findings.add(
             Finding::warning(format!(
-                "the argument rule `{rule}` may be got around by values of another type"
+                "the argument rule `{rule}` can be bypassed with values of the wrong type"
             ))
             .at(at.span(), format!("\"{says}\" lets them pass"))
             .help("leave the key out, or write \"refuse\""),

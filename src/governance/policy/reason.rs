@@ -122,8 +122,8 @@ impl fmt::Display for Reason<'_> {
                     write!(f, "{whose} is {}", article(*mode))
                 }
             },
-            Self::NoPolicy => f.write_str("there is no policy, which allows nothing"),
-            Self::Unclear => f.write_str("its `uri` is no text, so that nobody can tell which resource that is"),
+            Self::NoPolicy => f.write_str("no policy applies, so nothing is allowed"),
+            Self::Unclear => f.write_str("its `uri` is not a string"),
             Self::Unlisted { whose, mode, list } => {
                 write!(
                     f,

@@ -404,7 +404,7 @@ fn the_most_specific_policy_replaces_and_denials_add_up() {
     check(
         [None, None, None],
         false,
-        "there is no policy, which allows nothing",
+        "no policy applies, so nothing is allowed",
     );
     check([all(), None, None], true, &everything("the agent's own"));
     check(

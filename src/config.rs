@@ -137,13 +137,17 @@ pub struct Config {
 
 impl Config {
     /// What no program of a server has to read: the config, where secrets may stand, the files of
-    /// variables of all programs, the key of the listener, and all state.
+    /// variables of all programs, the key of the listener, its socket, and all state.
     pub fn hidden(&self) -> Vec<PathBuf> {
         let certificate = self.tls.as_ref().map(|tls| &tls.cert);
         let named = self.named_files.iter();
         let named = named.filter(|file| Some(*file) != certificate);
-        let data_dir = std::iter::once(&self.data_dir);
-        data_dir.chain(&self.files).chain(named).cloned().collect()
+        let socket = match &self.listen {
+            Listen::Unix(path) => Some(path),
+            Listen::Address(_) => None,
+        };
+        let own = std::iter::once(&self.data_dir).chain(socket);
+        own.chain(&self.files).chain(named).cloned().collect()
     }
 
     /// Whether `listen` can be reached from other machines and nobody has to authenticate.

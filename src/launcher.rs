@@ -95,6 +95,10 @@ pub struct Confined {
     /// Whether it is kept from the memory and the environment of processes that are not its own.
     #[serde(rename = "isolated")]
     pub is_isolated: bool,
+    /// Whether a hidden file lies in a directory that the program uses: another file that takes its place,
+    /// as editors make one, is not hidden from a program that runs.
+    #[serde(rename = "replaceable")]
+    pub is_replaceable: bool,
     /// Whether it is kept from sending them signals and connecting to their abstract sockets.
     pub signals_scoped: bool,
     /// Why no better way of hiding was taken, for each that was tried.
@@ -124,7 +128,15 @@ impl Confined {
             "this system cannot stop programs from sending signals, and connecting to abstract \
              sockets, to the same user's other processes",
         );
-        [hiding, isolation, signals].into_iter().flatten().collect()
+        let replacing = self.is_replaceable.then_some(
+            "the config, or another hidden file, lies in a directory that servers use: once an editor \
+             replaces it, programs that run can read it and, as the same user, change it. Keep the config \
+             in a directory of its own, and give each server a `cwd` elsewhere",
+        );
+        [hiding, isolation, signals, replacing]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 

@@ -113,8 +113,12 @@ impl Launcher {
 
     /// Says what the system cannot do, once.
     fn note(&self, confined: &Confined) {
-        let last = self.0.confined.swap(Some(Arc::new(confined.clone())));
-        if last.is_some_and(|last| *last == *confined) {
+        let mut confined = confined.clone();
+        let last = self.0.confined.load_full();
+        // One server that uses the directory is enough, whichever starts last.
+        confined.is_replaceable |= last.as_ref().is_some_and(|last| last.is_replaceable);
+        self.0.confined.store(Some(Arc::new(confined.clone())));
+        if last.is_some_and(|last| *last == confined) {
             return;
         }
         tracing::debug!(?confined, "programs are confined");

@@ -93,8 +93,10 @@ pub(super) fn confine(
     drop_capabilities().map_err(cannot)?;
     // Who becomes another user has to say so again.
     end_with_parent();
+    let is_covered = matches!(hiding, Hiding::Mounts | Hiding::UserNamespace);
     let confined = Confined {
         hiding,
+        is_replaceable: is_covered && hidden.iter().any(|path| !path.is_dir()),
         is_isolated: is_isolated || hiding == Hiding::UserNamespace,
         signals_scoped,
         tried: Vec::new(),

@@ -28,6 +28,7 @@ pub(super) fn confine(
     }
     let confined = Confined {
         hiding,
+        is_replaceable: false,
         is_isolated: false,
         signals_scoped: false,
         tried: Vec::new(),

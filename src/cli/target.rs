@@ -96,8 +96,8 @@ impl TargetArgs {
     fn remote(&self, url: &str, form: Form) -> Result<Target, ExitCode> {
         if url.starts_with("unix:") {
             return Err(wrong_usage(&format!(
-                "--url {url}: a Unix socket has no URL; run the command with the config of that gateway, or go \
-                 through a reverse proxy that connects to the socket"
+                "--url {url}: a Unix socket has no URL: use `curl --unix-socket PATH http://localhost/mcp`, or a \
+                 reverse proxy that connects to the socket; with --config the command starts the servers itself"
             )));
         }
         if let Some(complete) = with_scheme(url) {

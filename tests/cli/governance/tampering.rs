@@ -174,6 +174,9 @@ async fn a_log_is_held_against_what_was_kept_elsewhere() {
             .contains("its signature does not match a trusted key"),
         "{forged:?}"
     );
+    let emptied = Place::new(GOVERNED);
+    let emptied = emptied.run(&["audit", "verify", "--key", key]).await;
+    assert_eq!(emptied.code, Some(1), "an audit that it signed is missing");
     let mistaken = place.run(&["audit", "verify", "--key", "abc"]).await;
     assert_eq!(mistaken.code, Some(2), "{mistaken:?}");
     assert!(

@@ -523,7 +523,7 @@ fn is_for_servers(method: &Method) -> bool {
 pub fn draining() -> RpcError {
     let message = "the gateway is stopping and takes no new requests; try again in a moment";
     RpcError::new(error::INTERNAL, message)
-        .with(json!({ "reason": reason::DRAINING }))
+        .with(json!({ "code": "DRAINING", "reason": reason::DRAINING }))
         .retry_soon()
 }
 

@@ -133,7 +133,7 @@ impl Governance {
     fn tell(&self, told: &Told) {
         let detail = told.detail();
         // A decision, not a fault of ours, but somebody has to renew a key or to look who this is.
-        tracing::warn!(source = told.source, "no valid API key: {detail}");
+        tracing::warn!(source = told.source, reason = detail, "no valid API key");
         let event = EventKind::AuthenticationRefused;
         self.note(event, &told.source, None, Some(&detail));
     }

@@ -191,6 +191,7 @@ async fn a_drain_takes_nothing_new_and_finishes_what_runs() {
     modern.ask("2", "tools/list", "").await;
     let refusal = modern.answer("2").await.failure();
     assert_eq!(refusal["data"]["reason"], "draining");
+    assert_eq!(refusal["data"]["code"], "DRAINING");
     assert_eq!(refusal["data"]["retryAfterMs"], 1000);
     let accept = [("accept", "text/event-stream")];
     refused(http.get("/sse", &accept).await).await;

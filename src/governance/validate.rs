@@ -1,11 +1,12 @@
 //! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
 //!
-//! Part of step 2. By default it is done for tools that argument rules are about. A schema that refers to documents elsewhere, that leads too far, or that is none, is
-//! reported in `/status` and checks nothing. Arguments that lead too far or take too long do not match.
+//! Part of step 2. By default it is done for tools that argument rules are about. A schema that refers to
+//! documents elsewhere, that leads too far, or that is none, is reported in `/status` and checks nothing. Arguments that lead too far or take too long do not match.
 //! What is relayed is never touched: the check reads a copy.
 
 use std::{
     collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -35,6 +36,9 @@ pub const FAULTS_MAX: usize = 8;
 pub const SCHEMAS_MAX: usize = 4096;
 /// Memory that arguments may take to be checked.
 pub const VALUE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of a simple schema times those of arguments up to which a check is made at once: another thread
+/// would cost more, about ten microseconds. No key sets it: it changes nothing but where the work is done.
+const WORK_MAX: usize = 1 << 19;
 /// Unusable schemas of one server that `/status` names.
 pub const UNUSABLE_MAX: usize = 64;
 
@@ -64,6 +68,18 @@ struct Known {
     source: Raw,
     /// `None` when it cannot be used.
     schema: Option<Arc<Schema>>,
+    /// Whether it [is simple](is_simple).
+    is_simple: bool,
+}
+
+/// A schema, and its bytes where it [is simple](is_simple).
+type Usable = (Arc<Schema>, Option<usize>);
+
+impl Known {
+    fn usable(&self) -> Option<Usable> {
+        let bytes = self.is_simple.then(|| self.source.as_bytes().len());
+        Some((Arc::clone(self.schema.as_ref()?), bytes))
+    }
 }
 
 /// Where arguments do not match the schema of their tool.
@@ -197,29 +213,35 @@ impl Inputs {
 
 impl Kept {
     async fn faults(self: &Arc<Self>, tool: &Arc<Tool>, params: Option<&Raw>) -> Vec<Fault> {
-        let schema = match self.schema(tool).await {
+        let (schema, bytes) = match self.schema(tool).await {
             Ok(Some(schema)) => schema,
             Ok(None) => return Vec::new(),
             Err(why) => return vec![Fault::unchecked(why)],
         };
         let arguments = params.and_then(|params| params.get("arguments"));
-        let asked = self.checks.run(move || match &arguments {
+        let of_arguments = arguments.as_ref().map_or(0, |it| it.as_bytes().len());
+        let is_small = bytes.is_some_and(|bytes| bytes.saturating_mul(of_arguments) <= WORK_MAX);
+        let ask = move || match &arguments {
             Some(arguments) => read(&schema, arguments),
             None => faults(&schema, &json!({})),
-        });
-        asked
-            .await
-            .unwrap_or_else(|why| vec![Fault::unchecked(why)])
+        };
+        let asked = if is_small {
+            catch_unwind(AssertUnwindSafe(ask)).map_err(|_| Unchecked::Broken)
+        } else {
+            self.checks.run(ask).await
+        };
+        asked.unwrap_or_else(|why| vec![Fault::unchecked(why)])
     }
 
-    /// The schema of `tool`; `None` where there is none that can be used.
-    async fn schema(self: &Arc<Self>, tool: &Arc<Tool>) -> Result<Option<Arc<Schema>>, Unchecked> {
+    /// The schema of `tool`, and its bytes where it [is simple](is_simple); `None` where there is none that
+    /// can be used.
+    async fn schema(self: &Arc<Self>, tool: &Arc<Tool>) -> Result<Option<Usable>, Unchecked> {
         let Some(source) = tool.source.get("inputSchema") else {
             return Ok(None);
         };
         let known = self.known.get(&tool.original);
         let known = known.filter(|known| is_same(&known.source, &source));
-        if let Some(known) = known.map(|known| known.schema.clone()) {
+        if let Some(known) = known.map(|known| known.usable()) {
             return Ok(known);
         }
         let written = source;
@@ -227,22 +249,28 @@ impl Kept {
         // Also where nobody waits for it any more: what takes long is not begun again and again.
         let compiled = self.checks.run(move || {
             let compiled = compile(&written);
-            let schema = compiled.as_ref().ok().cloned();
-            kept.remember(&tool, written, compiled);
-            schema
+            kept.remember(&tool, written, compiled)
         });
         compiled.await
     }
 
-    /// Keeps what became of the schema of a tool.
-    fn remember(&self, tool: &Tool, source: Raw, compiled: Result<Arc<Schema>, String>) {
+    /// Keeps what became of the schema of a tool, and gives it back.
+    fn remember(
+        &self,
+        tool: &Tool,
+        source: Raw,
+        compiled: Result<Arc<Schema>, String>,
+    ) -> Option<Usable> {
         self.note(tool, compiled.as_ref().err());
         self.make_room();
         let known = Known {
+            is_simple: is_simple(source.as_str()),
             source,
             schema: compiled.ok(),
         };
+        let usable = known.usable();
         self.known.insert(Arc::clone(&tool.original), known);
+        usable
     }
 
     /// Forgets all schemas where one more might be too many.
@@ -324,6 +352,20 @@ impl std::fmt::Display for Fault {
 pub(super) fn is_same(known: &Raw, source: &Raw) -> bool {
     let (known, source) = (known.as_bytes(), source.as_bytes());
     std::ptr::eq(known, source) || known == source
+}
+
+/// Whether a check against the schema `source` takes at most as long as its bytes times those of the
+/// arguments: nothing in it makes it take longer, however it is escaped.
+fn is_simple(source: &str) -> bool {
+    const OTHERS: [&str; 6] = [
+        "pattern",
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+        "unevaluated",
+        "\\u",
+    ];
+    !OTHERS.iter().any(|other| source.contains(other))
 }
 
 fn compile(source: &Raw) -> Result<Arc<Schema>, String> {
@@ -482,6 +524,7 @@ mod tests {
         for n in 0..20 {
             kept.make_room();
             let known = Known {
+                is_simple: false,
                 source: source.clone(),
                 schema: Some(Arc::clone(&schema)),
             };
@@ -514,5 +557,21 @@ mod tests {
         assert_eq!(missing.len(), FAULTS_MAX);
         let long = found(json!({ "enum": ["y".repeat(999)] }), json!({}));
         assert_eq!(long[0].reason.len(), REASON_BYTES_MAX + '…'.len_utf8());
+    }
+
+    #[test]
+    fn what_may_take_long_is_not_simple() {
+        assert!(is_simple(
+            r#"{"type":"object","properties":{"a":{"enum":["b\n"]}}}"#
+        ));
+        for other in [
+            r#"{"pattern":"a"}"#,
+            r#"{"patternProperties":{}}"#,
+            r##"{"$ref":"#"}"##,
+            r##"{"\u0024ref":"#"}"##,
+            r#"{"unevaluatedItems":false}"#,
+        ] {
+            assert!(!is_simple(other), "{other}");
+        }
     }
 }

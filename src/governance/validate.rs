@@ -1,7 +1,8 @@
 //! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
 //!
 //! Part of step 2. By default it is done for tools that argument rules are about. A schema that refers to
-//! documents elsewhere, that leads too far, or that is none, is reported in `/status` and checks nothing. Arguments that lead too far or take too long do not match.
+//! documents elsewhere, that leads too far, or that is none, is reported in `/status` and checks nothing.
+//! Arguments that lead too far or take too long do not match.
 //! What is relayed is never touched: the check reads a copy.
 
 use std::{
@@ -355,14 +356,15 @@ pub(super) fn is_same(known: &Raw, source: &Raw) -> bool {
 }
 
 /// Whether a check against the schema `source` takes at most as long as its bytes times those of the
-/// arguments: nothing in it makes it take longer, however it is escaped.
+/// arguments: it has no keyword that takes longer, nor one that is escaped.
 fn is_simple(source: &str) -> bool {
-    const OTHERS: [&str; 6] = [
+    const OTHERS: [&str; 7] = [
         "pattern",
         "$ref",
         "$dynamicRef",
         "$recursiveRef",
         "unevaluated",
+        "uniqueItems",
         "\\u",
     ];
     !OTHERS.iter().any(|other| source.contains(other))
@@ -570,6 +572,7 @@ mod tests {
             r##"{"$ref":"#"}"##,
             r##"{"\u0024ref":"#"}"##,
             r#"{"unevaluatedItems":false}"#,
+            r#"{"uniqueItems":true}"#,
         ] {
             assert!(!is_simple(other), "{other}");
         }

@@ -34,6 +34,16 @@ pub(crate) struct Stable {
     pub(crate) directory: tempfile::TempDir,
 }
 
+impl Stable {
+    /// Gateways of `program`, with a directory for this run.
+    pub(crate) fn new(program: &Path) -> Result<Self, Fault> {
+        Ok(Self {
+            program: program.canonicalize()?,
+            directory: tempfile::tempdir()?,
+        })
+    }
+}
+
 /// How a gateway reaches its servers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Transport {

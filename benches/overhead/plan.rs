@@ -101,10 +101,7 @@ pub(crate) async fn run(choice: &Choice) -> Result<Figures, Fault> {
     };
     // Two ends of the connections of sessions, and as much again for everything else.
     process::allow_files(u64::try_from(extent.sessions)? + 1_000)?;
-    let stable = Stable {
-        program: choice.gateway.canonicalize()?,
-        directory: tempfile::tempdir()?,
-    };
+    let stable = Stable::new(&choice.gateway)?;
     for era in Era::ALL {
         if choice.era.is_none_or(|only| only == era) {
             measure_calls(era, choice, extent, &stable, &mut figures).await?;

@@ -130,10 +130,7 @@ pub(crate) async fn run(choice: &Choice) -> Result<Figures, Fault> {
         facts: Vec::new(),
         faults: Vec::new(),
     };
-    let stable = Stable {
-        program: choice.gateway.canonicalize()?,
-        directory: tempfile::tempdir()?,
-    };
+    let stable = Stable::new(&choice.gateway)?;
     let echo = Process::echo(Era::Legacy).await?;
     let servers = Servers {
         era: Era::Legacy,

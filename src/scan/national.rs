@@ -37,6 +37,17 @@ enum Needs {
     Nothing,
 }
 
+impl Needs {
+    /// What `number` needs, where its `shape` may be enough.
+    fn of_shape(shape: bool, number: &Number<'_>) -> Self {
+        if shape && !number.crowded {
+            Self::Nothing
+        } else {
+            Self::Name
+        }
+    }
+}
+
 /// An identity number of digits only.
 pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
     if !wanted.classes.has(Class::NationalId) || number.plus || number.paren {
@@ -190,13 +201,7 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
     let bare = number.is_bare();
     let space = || number.separator() == Some(Separator::Space);
     let dash = || number.separator() == Some(Separator::Dash);
-    let alone = |shape: bool| {
-        if shape && !number.crowded {
-            Needs::Nothing
-        } else {
-            Needs::Name
-        }
-    };
+    let alone = |shape: bool| Needs::of_shape(shape, number);
     match (country, digits.len()) {
         (Country::Au, 8 | 9) if bare || matches!(lens, [3, 3, 3 | 2] | [2, 3, 3]) => {
             is_tfn(digits).then_some(Needs::Name)
@@ -261,13 +266,7 @@ fn digits_abroad(country: Country, number: &Number<'_>) -> Option<Needs> {
     let (digits, lens) = (number.digits, number.lens);
     let bare = number.is_bare();
     let dash = || number.separator() == Some(Separator::Dash);
-    let alone = |shape: bool| {
-        if shape && !number.crowded {
-            Needs::Nothing
-        } else {
-            Needs::Name
-        }
-    };
+    let alone = |shape: bool| Needs::of_shape(shape, number);
     match (country, digits.len()) {
         (Country::Us, 9) if lens == [2, 7] && dash() => is_ein(digits).then_some(Needs::Name),
         (Country::Se, 10 | 12) if bare || matches!(lens, [6 | 8, 4]) && dash() => {

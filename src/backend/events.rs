@@ -1,7 +1,7 @@
 //! The events of a server, as many and as large as they may be.
 //!
-//! What makes no message (comments, empty lines, other data) keeps a stream alive, and costs as much to read as what does.
-//! A server may send so much of it and no more: it would keep a worker busy until the deadline of the call,
+//! What makes no message (comments, empty lines, other data) keeps a stream alive, and costs as much to
+//! read as what does. A server may send so much of it and no more: it would keep a worker busy until the deadline of the call,
 //! or for ever on a stream that has none.
 
 use tokio::{task::yield_now, time::Instant};

@@ -115,7 +115,7 @@ impl Launcher {
     fn note(&self, confined: &Confined) {
         let mut confined = confined.clone();
         let last = self.0.confined.load_full();
-        // One server that uses the directory is enough, whichever starts last.
+        // One server that uses the directory is enough, and may run for long: it holds until the gateway ends.
         confined.is_replaceable |= last.as_ref().is_some_and(|last| last.is_replaceable);
         self.0.confined.store(Some(Arc::new(confined.clone())));
         if last.is_some_and(|last| *last == confined) {

@@ -17,15 +17,15 @@ use mimalloc::MiMalloc;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tollbridge::{
-    audit::{Indexer, Log},
-    auth::{Agent, Directory},
+    audit::{AuditLog, Indexer},
+    auth::{Agent, AgentDirectory},
     catalog::{ByKind, Catalog, Listing, Offer},
-    config::{self, Config, Environment, Source},
-    governance::{Answered, Books, Ending, Governance, Seal, budget::Budgets},
+    config::{self, Config, ConfigText, Environment},
+    governance::{CallOutcome, Governance, Seal, ServerAnswer, Storage, budget::Budgets},
     mcp::{Id, Logs, Method, Raw, Request, Revision},
     names::Scope,
     router,
-    session::{Call, Client, Opening, Wants},
+    session::{Call, Client, ClientInfo, Interest},
     store::{SameId, Store},
 };
 
@@ -78,9 +78,9 @@ impl Part {
             Self::Audited | Self::Indexed => (RULES, "budget = { limit = \"1000000.00\" }\n"),
         };
         let server = "[servers.echo]\nurl = \"http://127.0.0.1:1/mcp\"\n";
-        let source = Source {
+        let source = ConfigText {
             name: "bench.toml".to_owned(),
-            format: config::Format::Toml,
+            format: config::ConfigFormat::Toml,
             text: format!("{rules}{more}{server}"),
             directory: PathBuf::new(),
         };
@@ -194,13 +194,13 @@ async fn run(part: Part, load: Load) -> f64 {
         None
     };
     let log_dir = directory.join("audit");
-    let audit = Arc::new(Log::open(&log_dir, config.audit).expect("a log opens"));
+    let audit = Arc::new(AuditLog::open(&log_dir, config.audit).expect("a log opens"));
     let budgets = store
         .as_ref()
         .map(|store| Arc::new(Budgets::new(Arc::clone(&store.leases), "bench")));
     let agents = config.agents.values().cloned();
-    let directory = Arc::new(Directory::new(config.governance.auth, agents));
-    let books = Books {
+    let directory = Arc::new(AgentDirectory::new(config.governance.auth, agents));
+    let books = Storage {
         directory,
         audit: Arc::clone(&audit),
         budgets,
@@ -265,7 +265,7 @@ impl Stage {
             modern_http: false,
             gaps: ByKind::default(),
         };
-        let opening = Opening {
+        let opening = ClientInfo {
             revision: Revision::LEGACY,
             info: Some(Raw::from_static(r#"{"name":"bench","version":"1.0.0"}"#)),
             // Found once, as for the clients of sessions.
@@ -297,7 +297,7 @@ impl Stage {
             method: Method::ToolsCall,
             params: Some(self.params.clone().into()),
         };
-        let wants = Wants {
+        let wants = Interest {
             logs: Logs::None,
             progress_token: None,
         };
@@ -307,7 +307,7 @@ impl Stage {
             router::route(call, &self.catalog, &|_, _, _| true).expect("the tool is there");
         let admitted = governance.admit(routed, &mut ticket).await;
         drop(admitted.expect("every rule lets it pass"));
-        let ending = Ending::Answered(Answered {
+        let ending = CallOutcome::Answered(ServerAnswer {
             outcome: Ok(self.result.clone()),
             revision: Some("2025-11-25"),
             same_id: SameId::Same,

@@ -5,9 +5,9 @@
 //! ready any more and no new calls, running calls finish until the drain timeout, no new
 //! connections, sessions end, servers are stopped, every task has ended.
 
-mod books;
 mod differences;
 mod reload;
+mod storage;
 mod watch;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -18,30 +18,30 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     config::{Config, Listen},
-    governance::{Governance, InvalidTerms, Law},
-    http::{self, Certificate, Edge, InvalidListener},
+    governance::{Governance, InvalidTerms, PolicySet},
+    http::{self, Certificate, HttpEdge, InvalidListener},
     names::AgentId,
     proxy::Proxy,
     status::Status,
-    task::{Tasks, aside},
+    task::{Tasks, run_blocking},
 };
-use books::Keeper;
-pub use books::Unusable;
-pub(crate) use books::{lost_store, unusable_data_dir};
 use reload::{Front, Reloader};
-pub use reload::{Refused, Reloaded};
+pub use reload::{ReloadError, Reloaded};
+pub use storage::DataDirError;
+use storage::Keeper;
+pub(crate) use storage::{lost_store, unusable_data_dir};
 pub use watch::{ConfigSource, Moment};
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct ProcessContext {
     /// This binary, which is run as `launcher` to start programs; without it none can be started.
     pub launcher: Option<PathBuf>,
 }
 
 /// The parts of a gateway that every edge needs.
 #[derive(Debug)]
-pub struct Core {
+pub struct GatewayCore {
     /// The spine.
     pub proxy: Arc<Proxy>,
     /// What `/status` says.
@@ -53,7 +53,7 @@ pub struct Core {
     reloader: Arc<Reloader>,
 }
 
-impl Core {
+impl GatewayCore {
     /// Opens the data directory, builds the parts and begins to connect to servers. Clients go on with
     /// the sessions of the process before, and see what servers listed last until they list again.
     ///
@@ -62,27 +62,27 @@ impl Core {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Self, StartError> {
+    pub async fn start(config: &Config, surroundings: ProcessContext) -> Result<Self, StartError> {
         Self::build(config, surroundings, true).await
     }
 
     /// The same for somebody who asks what is the case now: nothing is remembered.
     ///
     /// # Errors
-    /// As those of [`Core::start`].
+    /// As those of [`GatewayCore::start`].
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub async fn start_afresh(
         config: &Config,
-        surroundings: Surroundings,
+        surroundings: ProcessContext,
     ) -> Result<Self, StartError> {
         Self::build(config, surroundings, false).await
     }
 
     async fn build(
         config: &Config,
-        surroundings: Surroundings,
+        surroundings: ProcessContext,
         remembers: bool,
     ) -> Result<Self, StartError> {
         warn_if_empty(config);
@@ -119,7 +119,7 @@ impl Core {
     ///
     /// # Errors
     /// Why the config cannot be taken; nothing has changed then.
-    pub fn reload(&self, config: &Config) -> Result<Reloaded, Refused> {
+    pub fn reload(&self, config: &Config) -> Result<Reloaded, ReloadError> {
         self.reloader.take(config)
     }
 
@@ -191,7 +191,7 @@ fn warn_of_unusable(proxy: &Arc<Proxy>, tasks: &Tasks) {
     if agents.is_empty() {
         return;
     }
-    let look = aside(move || governance.warn_of_unusable(&agents));
+    let look = run_blocking(move || governance.warn_of_unusable(&agents));
     tasks.spawn("terms of stored agents", look);
 }
 
@@ -224,7 +224,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(20);
 pub enum StartError {
     /// The data directory.
     #[error(transparent)]
-    Books(#[from] Unusable),
+    Books(#[from] DataDirError),
     /// The listener.
     #[error(transparent)]
     Listener(#[from] InvalidListener),
@@ -254,34 +254,37 @@ pub fn vet(config: &Config) -> Result<(), StartError> {
     if let Some(tls) = &config.tls {
         Certificate::read(tls).map_err(InvalidListener::Tls)?;
     }
-    Law::new(config)?;
+    PolicySet::new(config)?;
     Ok(())
 }
 
 /// A gateway that listens over HTTP.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningGateway {
     /// Where it listens.
     pub listen: Listen,
     /// The base URL for people; for a Unix socket its path, as `listen` is written.
     pub url: String,
-    core: Core,
+    core: GatewayCore,
 }
 
 /// Starts a gateway over HTTP: the listener answers at once, servers connect in the background.
 ///
 /// # Errors
 /// When there is no listener to be had, or the parts behind it cannot start.
-pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Running, StartError> {
+pub async fn start(
+    config: &Config,
+    surroundings: ProcessContext,
+) -> Result<RunningGateway, StartError> {
     let bound = http::bind(config).await?;
     let (listen, url) = (bound.listen(), bound.url());
     let certificates = bound.certificates().cloned();
-    let core = Core::start(config, surroundings).await?;
+    let core = GatewayCore::start(config, surroundings).await?;
     let config = Config {
         listen: listen.clone(),
         ..config.clone()
     };
-    let edge = Edge::new(
+    let edge = HttpEdge::new(
         &config,
         Arc::clone(&core.proxy),
         Arc::clone(&core.status),
@@ -294,12 +297,12 @@ pub async fn start(config: &Config, surroundings: Surroundings) -> Result<Runnin
     });
     core.tasks
         .spawn("listener", bound.serve(edge, core.closing.clone()));
-    Ok(Running { listen, url, core })
+    Ok(RunningGateway { listen, url, core })
 }
 
-impl Running {
+impl RunningGateway {
     /// The parts behind the listener.
-    pub fn core(&self) -> &Core {
+    pub fn core(&self) -> &GatewayCore {
         &self.core
     }
 

@@ -2,7 +2,7 @@
 //!
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
 //! a JSON object tied to the one before by hashes (see `seal`), written by one thread (see `queue`).
-//! Governance writes through [`Log`]: [`Log::opened`] before a call leaves, [`Log::record`] once it is over, whatever became of it.
+//! Governance writes through [`AuditLog`]: [`AuditLog::opened`] before a call leaves, [`AuditLog::record`] once it is over, whatever became of it.
 //! [`recover()`] closes the chains of processes that died; the command line and the index read
 //! through [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
@@ -12,7 +12,7 @@
 //! elsewhere and says so. Secrets and personal data do not belong here: arguments come redacted, and
 //! of the raw ones there is only a digest. Some lines are signed, so that nobody without the key can
 //! make a chain anew (see `signature`). What a chain cannot show is that its last lines, or a whole
-//! chain, are missing: the index does, as far as it knows them (see `shortened`); whoever needs more
+//! chain, are missing: the index does, as far as it knows them (see `truncation`); whoever needs more
 //! keeps the hashes that the log of the process and [`verify()`] tell.
 
 mod error;
@@ -31,10 +31,10 @@ mod refusals;
 mod retire;
 mod room;
 mod seal;
-mod shortened;
 mod signature;
 mod sink;
-mod tally;
+mod totals;
+mod truncation;
 mod verify;
 mod writer;
 
@@ -46,35 +46,37 @@ use std::{
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
-pub use error::{AuditError, Behind};
-pub use export::{Format, export};
+pub use error::{AuditError, IndexLag};
+pub use export::{ExportFormat, export};
 pub use files::{ChainId, InvalidChainId};
 pub use index::Indexer;
 pub use latest::latest;
 pub use line::{
-    ARGUMENTS_BYTES_MAX, ArgumentsDigest, Decision, Event, EventKind, InvalidDecision, Kind,
-    Opened, Record, TEXT_BYTES_MAX,
+    ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditEvent, EventKind, InvalidDecision, LineType, Opened,
+    Record, RecordedDecision, TEXT_BYTES_MAX,
 };
-pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Filter, Follow, Found, Query};
-pub use questions::Question;
-pub use queue::{Kept, QUEUE_BYTES_MAX, SYNC_DELAY};
-pub use reader::{ChainReader, Entry, LINE_BYTES_MAX, Position};
+pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter};
+pub use questions::QuestionRecord;
+pub use queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};
+pub use reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
 pub use recover::{Recovered, Total, chains, recover, total};
-pub use refusals::Refusals;
+pub use refusals::RefusalSummary;
 pub use retire::Retired;
 pub use room::Room;
 pub use seal::{Hash, InvalidHash};
-pub use shortened::{Shortened, acknowledge, shortened_chains};
 pub use signature::{InvalidPublicKey, PublicKey};
-pub use verify::{ChainReport, Fault, FaultAt, Report, Trust, verify, verify_by, verify_with};
+pub use truncation::{Shortened, acknowledge, shortened_chains};
+pub use verify::{
+    ChainReport, FaultAt, LineFault, Trust, VerifyReport, verify, verify_by, verify_with,
+};
 pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX, UNSIGNED_LINES_MAX};
 
 use crate::{config, lock::lock};
 use files::Owned;
-use queue::{Queued, Shared, Threads};
-use seal::Link;
+use queue::{AuditEntry, SharedQueue, Threads};
+use seal::ChainPosition;
 use signature::SigningKey;
-use sink::{Directory, Place};
+use sink::{SegmentDirectory, SegmentStore};
 use writer::Writer;
 
 /// Of so many segments at least the log has one that may go, where only so much is kept.
@@ -85,34 +87,34 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
 /// The chain of this process, open for writing.
 ///
-/// Every method may be called from any thread. [`Log::opened`], [`Log::record`] and [`Log::event`]
+/// Every method may be called from any thread. [`AuditLog::opened`], [`AuditLog::record`] and [`AuditLog::event`]
 /// put a line into the queue, in the order of the calls, wake the thread that writes, and wait for
 /// nothing.
 #[derive(Debug)]
-pub struct Log {
+pub struct AuditLog {
     /// Nothing when the audit is switched off.
-    open: Option<Open>,
+    open: Option<OpenLog>,
     config: ArcSwap<config::Audit>,
 }
 
-struct Open {
+struct OpenLog {
     directory: PathBuf,
     chain: ChainId,
     /// The public half of what its lines are signed with.
     key: PublicKey,
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     threads: Mutex<Option<Threads>>,
     /// Holds the chain until it has ended or the log is dropped.
     owned: Mutex<Option<Arc<Owned>>>,
 }
 
-impl std::fmt::Debug for Open {
+impl std::fmt::Debug for OpenLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Open({})", self.chain)
     }
 }
 
-impl Log {
+impl AuditLog {
     /// Begins a chain in `directory`, which is made when it is missing.
     ///
     /// With `audit.enabled` off nothing is made, and everything that is written goes nowhere.
@@ -143,7 +145,7 @@ impl Log {
             source,
         })?;
         let owned = Arc::new(owned);
-        let place = Directory {
+        let place = SegmentDirectory {
             path: directory.to_owned(),
             chain,
             owned: Arc::clone(&owned),
@@ -155,7 +157,7 @@ impl Log {
         directory: &Path,
         config: config::Audit,
         (chain, owned): (ChainId, Arc<Owned>),
-        (place, key): (Box<dyn Place>, Arc<SigningKey>),
+        (place, key): (Box<dyn SegmentStore>, Arc<SigningKey>),
     ) -> Result<Self, AuditError> {
         let cannot = |error| AuditError::Write {
             source: Arc::new(error),
@@ -172,9 +174,9 @@ impl Log {
                 return Err(cannot(source));
             }
         };
-        let shared = Arc::new(Shared::new(&writer, config.durability));
+        let shared = Arc::new(SharedQueue::new(&writer, config.durability));
         let threads = shared.start(writer).map_err(cannot)?;
-        let open = Open {
+        let open = OpenLog {
             directory: directory.to_owned(),
             chain,
             key: public,
@@ -218,7 +220,7 @@ impl Log {
     /// Whether a call could be opened now.
     ///
     /// # Errors
-    /// What [`Kept::kept`] of a call that is opened would return.
+    /// What [`Durable::kept`] of a call that is opened would return.
     pub fn ready(&self) -> Result<(), AuditError> {
         self.open
             .as_ref()
@@ -226,56 +228,56 @@ impl Log {
     }
 
     /// Notes that a call is about to reach its server. The call may leave once the returned
-    /// [`Kept`] says so, and not at all after an error: then the line cannot be written, or others
+    /// [`Durable`] says so, and not at all after an error: then the line cannot be written, or others
     /// wait to be.
-    pub fn opened(&self, opened: &Opened<'_>) -> Kept {
+    pub fn opened(&self, opened: &Opened<'_>) -> Durable {
         let Some(open) = &self.open else {
-            return Kept::now();
+            return Durable::now();
         };
-        open.shared.put(Queued::opened(opened))
+        open.shared.put(AuditEntry::opened(opened))
     }
 
     /// Records a call that is over; exactly once for each invocation, allowed or refused.
     ///
     /// A record that cannot be written waits in memory and is written before any later line.
-    /// [`Kept::kept`] says then that it is not kept yet.
-    pub fn record(&self, record: &Record<'_>) -> Kept {
+    /// [`Durable::kept`] says then that it is not kept yet.
+    pub fn record(&self, record: &Record<'_>) -> Durable {
         let Some(open) = &self.open else {
-            return Kept::now();
+            return Durable::now();
         };
         open.shared.put(
             if record.arguments.is_some() && !self.config.load().arguments {
                 let mut record = record.clone();
                 record.arguments = None;
-                Queued::record(&record)
+                AuditEntry::record(&record)
             } else {
-                Queued::record(record)
+                AuditEntry::record(record)
             },
         )
     }
 
     /// Notes something that is not a call; it waits in memory as a record does.
-    pub fn event(&self, event: &Event<'_>) -> Kept {
+    pub fn event(&self, event: &AuditEvent<'_>) -> Durable {
         let Some(open) = &self.open else {
-            return Kept::now();
+            return Durable::now();
         };
-        open.shared.put(Queued::event(event))
+        open.shared.put(AuditEntry::event(event))
     }
 
     /// Notes refused calls that have no records of their own; it waits in memory as a record does.
-    pub fn refusals(&self, refusals: &Refusals<'_>) -> Kept {
+    pub fn refusals(&self, refusals: &RefusalSummary<'_>) -> Durable {
         let Some(open) = &self.open else {
-            return Kept::now();
+            return Durable::now();
         };
-        open.shared.put(Queued::refusals(refusals))
+        open.shared.put(AuditEntry::refusals(refusals))
     }
 
     /// Notes what became of what a server asked a client; it waits in memory as a record does.
-    pub fn question(&self, question: &Question<'_>) -> Kept {
+    pub fn question(&self, question: &QuestionRecord<'_>) -> Durable {
         let Some(open) = &self.open else {
-            return Kept::now();
+            return Durable::now();
         };
-        open.shared.put(Queued::question(question))
+        open.shared.put(AuditEntry::question(question))
     }
 
     /// Whether everything that was written is on disk by now. With the durability `process` it often
@@ -294,7 +296,7 @@ impl Log {
     /// The last signed line of the chain that the log of the process was told of, which is at most once a
     /// minute: its number and its hash.
     pub fn head(&self) -> Option<(u64, Hash)> {
-        let Link { seq, hash } = self.open.as_ref()?.shared.head()?;
+        let ChainPosition { seq, hash } = self.open.as_ref()?.shared.head()?;
         Some((seq, hash))
     }
 
@@ -366,7 +368,7 @@ impl Log {
     /// # Errors
     /// When the last lines cannot be written; [`recover()`] ends the chain then.
     pub fn close(&self) -> Result<(), AuditError> {
-        self.open.as_ref().map_or(Ok(()), Open::close)
+        self.open.as_ref().map_or(Ok(()), OpenLog::close)
     }
 }
 
@@ -378,7 +380,7 @@ fn segment_bytes_max(config: &config::Audit) -> u64 {
     })
 }
 
-impl Open {
+impl OpenLog {
     fn close(&self) -> Result<(), AuditError> {
         let owned = lock(&self.owned).take();
         let Some(owned) = owned else { return Ok(()) };
@@ -400,7 +402,7 @@ impl Open {
 }
 
 /// A log that was not closed leaves its chain without an end, as if the process had died.
-impl Drop for Open {
+impl Drop for OpenLog {
     fn drop(&mut self) {
         self.stop();
     }

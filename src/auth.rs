@@ -1,6 +1,6 @@
 //! Who is calling: from a credential to the [`Agent`] behind a request.
 //!
-//! The [`Directory`] knows the agents of the config and of the store and whose key is whose. It is
+//! The [`AgentDirectory`] knows the agents of the config and of the store and whose key is whose. It is
 //! a snapshot behind one swap: a changed store is read as a whole, and from then on every request
 //! meets the new one.
 
@@ -18,10 +18,10 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub use self::standing::Standing;
+pub use self::standing::AgentStanding;
 use self::{
-    key::Uses,
-    roster::{Roster, Sources, has_passed},
+    key::KeyUses,
+    roster::{AgentSources, Roster, has_passed},
 };
 use crate::{
     clock,
@@ -57,7 +57,7 @@ pub struct Agent {
     /// How many of its keys have been revoked or have expired; who came before the last time comes in anew.
     pub revocations: u64,
     /// Whether who came in as this agent may stay.
-    pub standing: Standing,
+    pub standing: AgentStanding,
 }
 
 impl Agent {
@@ -72,7 +72,7 @@ impl Agent {
             profiles: None,
             terms: Terms::default(),
             revocations: 0,
-            standing: Standing::default(),
+            standing: AgentStanding::default(),
         }
     }
 
@@ -86,7 +86,7 @@ impl Agent {
     }
 
     /// An agent of the config.
-    pub(crate) fn written(agent: &config::Agent) -> Self {
+    pub(crate) fn written(agent: &config::AgentConfig) -> Self {
         let id = if agent.name == ANONYMOUS {
             AgentId::ANONYMOUS
         } else {
@@ -101,7 +101,7 @@ impl Agent {
             profiles: agent.profiles.clone(),
             terms: agent.terms.clone(),
             revocations: 0,
-            standing: Standing::default(),
+            standing: AgentStanding::default(),
         }
     }
 }
@@ -117,7 +117,7 @@ impl From<StoredAgent> for Agent {
             profiles: stored.profiles,
             terms: stored.terms,
             revocations: 0,
-            standing: Standing::default(),
+            standing: AgentStanding::default(),
         }
     }
 }
@@ -191,21 +191,21 @@ pub struct Expiring {
 
 /// The agents and whose key is whose.
 #[derive(Debug)]
-pub struct Directory {
+pub struct AgentDirectory {
     /// What the roster is made of; locked by whoever makes a new one.
-    sources: Mutex<Sources>,
+    sources: Mutex<AgentSources>,
     roster: ArcSwap<Roster>,
-    uses: Uses,
+    uses: KeyUses,
     changes: watch::Sender<()>,
 }
 
-impl Directory {
-    /// The agents of the config; [`Directory::load`] adds those of the store.
+impl AgentDirectory {
+    /// The agents of the config; [`AgentDirectory::load`] adds those of the store.
     pub fn new(
         authentication: Authentication,
-        agents: impl Iterator<Item = config::Agent>,
+        agents: impl Iterator<Item = config::AgentConfig>,
     ) -> Self {
-        let sources = Sources {
+        let sources = AgentSources {
             authentication,
             written: agents.collect(),
             stored: Default::default(),
@@ -213,14 +213,14 @@ impl Directory {
         Self {
             roster: ArcSwap::from_pointee(Roster::new(&sources, &Roster::empty())),
             sources: Mutex::new(sources),
-            uses: Uses::default(),
+            uses: KeyUses::default(),
             changes: watch::Sender::new(()),
         }
     }
 
     /// Replaces what the config says. Who is not written there any longer, or lost a key, is treated
     /// as one whose key was revoked.
-    pub fn rewrite(&self, authentication: Authentication, agents: Vec<config::Agent>) {
+    pub fn rewrite(&self, authentication: Authentication, agents: Vec<config::AgentConfig>) {
         let mut sources = lock(&self.sources);
         sources.authentication = authentication;
         sources.written = agents;
@@ -273,7 +273,7 @@ impl Directory {
     }
 
     /// Makes who the sources know now the roster. An agent that lost a key is another than before.
-    fn publish(&self, sources: &Sources) {
+    fn publish(&self, sources: &AgentSources) {
         let old = self.roster.load();
         let roster = Roster::new(sources, &old);
         if roster == **old {
@@ -403,7 +403,7 @@ impl Directory {
     }
 
     /// When keys of the store were last seen.
-    pub fn uses(&self) -> &Uses {
+    pub fn uses(&self) -> &KeyUses {
         &self.uses
     }
 }
@@ -622,8 +622,8 @@ mod tests {
         }
     }
 
-    fn directory(authentication: Authentication) -> Directory {
-        let agent = config::Agent {
+    fn directory(authentication: Authentication) -> AgentDirectory {
+        let agent = config::AgentConfig {
             id: AgentId::of_name("researcher"),
             name: "researcher".to_owned(),
             team: None,
@@ -633,6 +633,6 @@ mod tests {
             profiles: None,
             terms: Terms::default(),
         };
-        Directory::new(authentication, [agent].into_iter())
+        AgentDirectory::new(authentication, [agent].into_iter())
     }
 }

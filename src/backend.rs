@@ -1,58 +1,58 @@
 //! The running side of every configured server.
 //!
 //! [`Backends`], the set of them, changes with the config. [`Backends::forward`] takes an admitted
-//! call to its server, `attempt` to a connection; [`Backend::list`] and friends are the gateway's own
-//! control traffic. Which connection serves a caller is decided by `choice`; how it lives is
+//! call to its server, `dispatch` to a connection; [`Backend::list`] and friends are the gateway's own
+//! control traffic. Which connection serves a caller is decided by `selection`; how it lives is
 //! `supervisor`'s business, how it talks `link`'s.
 
 mod activity;
-mod aftermath;
-mod attempt;
 mod backlog;
 mod breaker;
-mod choice;
+mod child_output;
 mod client;
 mod clients;
+mod connector;
 mod control;
+mod dispatch;
+mod env_redaction;
+mod error;
 mod events;
-mod failure;
-mod gate;
+mod exit_reason;
+mod fair_limiter;
 mod handshake;
 mod health;
 mod http;
-mod hushed;
+mod identity;
 mod instance;
 mod launch;
-mod life;
-mod lineage;
 mod link;
-mod maker;
-mod memory;
-mod mux;
-mod output;
+mod live_config;
+mod memory_watcher;
+mod outbound;
 mod peer;
+mod pending;
 mod pipe;
 mod pool;
-mod queued;
-mod reach;
+mod reachability;
+mod read_budget;
+mod recent_calls;
 mod relist;
 mod replicas;
 mod report;
 mod retire;
 mod roots;
+mod selection;
+mod session_filter;
 mod set;
 mod shared;
 mod sse;
-mod starts;
+mod start_limiter;
+mod state_machine;
 mod stats;
 mod stdio;
 mod supervisor;
-mod turns;
 mod updates;
-mod views;
 mod websocket;
-mod words;
-mod written;
 
 use std::{
     collections::HashMap,
@@ -63,44 +63,46 @@ pub use crate::launcher::Confined;
 use crate::{
     config::Server,
     lock::lock,
-    mcp::{Raw, Revision, gateway::Behind, method::notice},
+    mcp::{Raw, Revision, gateway::GatewaysBehind, method::notice},
     names::ServerName,
     session::Session,
     task::Tasks,
 };
 use arc_swap::Guard;
-pub use attempt::{Answer, Unanswered};
 use backlog::Backlog;
 use breaker::Breaker;
 pub use breaker::{BreakerReport, CallerBreaker};
-use choice::{Key, Owner};
-pub use control::{Control, Following, List, ListChanges, Listed, Standing, Visit};
-pub use failure::Failure;
-use gate::Gate;
+use connector::BackendConnector;
+pub use control::{
+    CatalogConnection, Following, ListChanges, ListConnection, ListOutcome, Listability, ServerList,
+};
+pub use dispatch::{Answer, CallError};
+pub use error::BackendError;
+pub use exit_reason::telling;
+use fair_limiter::FairLimiter;
 pub use handshake::Hello;
-pub use health::Checks;
-use instance::{Instance, Phase};
+pub use health::HealthChecks;
+use instance::{Instance, InstancePhase};
 use launch::Launcher;
-use life::Event;
-pub use life::{HISTORY_MAX, State, Transition};
-use maker::Maker;
-use peer::Peer;
-pub(crate) use pipe::{Excess, Line, Lines, push_line};
-use pool::Pool;
+pub use live_config::ConfigUpdates;
+use live_config::LiveConfig;
+use peer::GatewayPeer;
+pub(crate) use pipe::{LineExcess, Lines, OutputLine, push_line};
+use pool::ConnectionPool;
 pub use replicas::ReplicaReport;
 use replicas::Replicas;
-pub use report::{InstanceReport, Report};
+pub use report::{InstanceReport, ServerStatusReport};
 use retire::Service;
-pub use set::{Backends, Replaced, Way};
-pub use shared::Reading;
-use shared::Shared;
+use selection::{Sharing, SharingKey};
+use session_filter::UpstreamContext;
+pub use session_filter::{SessionFilter, SessionView};
+pub use set::{BackendRef, Backends, Replaced};
+pub use shared::ReadingLists;
+use shared::SharedState;
+use state_machine::ServerEvent;
+pub use state_machine::{HISTORY_MAX, ServerState, Transition};
 pub use stats::Stats;
 pub use updates::{Update, Updates};
-use views::Outlet;
-pub use views::{View, Viewer};
-pub use words::telling;
-pub use written::Rewrites;
-use written::Written;
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 1_000;
@@ -115,18 +117,18 @@ pub struct Backend {
     /// Its name.
     pub name: ServerName,
     /// What the config says of it at present.
-    written: Arc<Written>,
+    written: Arc<LiveConfig>,
     service: Service,
-    maker: Arc<Maker>,
+    maker: Arc<BackendConnector>,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
     breaker: Arc<Breaker>,
-    instances: Mutex<HashMap<Key, Arc<Instance>>>,
+    instances: Mutex<HashMap<SharingKey, Arc<Instance>>>,
     /// Where each call has a connection to itself.
-    pool: Option<Pool>,
+    pool: Option<ConnectionPool>,
     /// Where the server runs more than once; then it has no connections of its own.
     replicas: Option<Replicas>,
-    gate: Arc<Gate>,
+    gate: Arc<FairLimiter>,
     /// Notifications of clients that wait for a connection.
     backlog: Backlog,
     /// Calls that ended, and how.
@@ -138,22 +140,22 @@ impl Backend {
         name: &ServerName,
         config: &Server,
         launcher: &Launcher,
-        outlet: &Outlet,
+        outlet: &UpstreamContext,
         tasks: &Tasks,
     ) -> Self {
-        let written = Written::new(config);
-        let shared = Arc::new(Shared::new(name, config, &outlet.updates, tasks));
-        let maker = Arc::new(Maker {
+        let written = LiveConfig::new(config);
+        let shared = Arc::new(SharedState::new(name, config, &outlet.updates, tasks));
+        let maker = Arc::new(BackendConnector {
             server: name.clone(),
             written: Arc::clone(&written),
             tasks: tasks.clone(),
             launcher: launcher.clone(),
-            peer: Peer::new(outlet),
+            peer: GatewayPeer::new(outlet),
             views: outlet.views.clone(),
             bytes: outlet.bytes.clone(),
             shared,
         });
-        let pool = Pool::of(config);
+        let pool = ConnectionPool::of(config);
         let replicas = Replicas::of(config, |called, replica| {
             // Above every level: what it adds to a line is wanted wherever the line is.
             let span = tracing::error_span!("replica", replica = called);
@@ -163,15 +165,15 @@ impl Backend {
         });
         let catalog = Instance::new(Arc::clone(&maker.shared.lineage));
         if !config.enabled {
-            catalog.set(Phase::Down {
-                failure: Failure::Disabled,
+            catalog.set(InstancePhase::Down {
+                failure: BackendError::Disabled,
             });
-            maker.shared.life().take(Event::SwitchedOff, None);
+            maker.shared.life().take(ServerEvent::SwitchedOff, None);
         }
         Self {
             name: name.clone(),
             breaker: Arc::clone(&maker.shared.breaker),
-            gate: Gate::new(config.limits.in_flight, config.limits.queue),
+            gate: FairLimiter::new(config.limits.in_flight, config.limits.queue),
             backlog: Backlog::default(),
             service: Service::new(),
             written,
@@ -196,7 +198,7 @@ impl Backend {
     }
 
     /// Tells when the config says something else of it from now on, while it goes on.
-    pub fn rewrites(&self) -> Rewrites {
+    pub fn rewrites(&self) -> ConfigUpdates {
         self.written.rewrites()
     }
 
@@ -238,7 +240,7 @@ impl Backend {
 
     /// Notes that the server was listed on the connection of `control`; `missing` is why some of its
     /// lists could not be read.
-    pub fn note_listed(&self, control: &Control, missing: Option<String>) {
+    pub fn note_listed(&self, control: &CatalogConnection, missing: Option<String>) {
         *lock(&self.listed_at) = Some(crate::clock::now());
         let Some(owner) = self.owner(control) else {
             return;
@@ -246,30 +248,30 @@ impl Backend {
         owner.take_listed(control, missing);
         owner.maker.shared.note_listed();
         if owner.is_current(control) {
-            owner.breaker.note_back(&Owner::Shared);
+            owner.breaker.note_back(&Sharing::Shared);
         }
     }
 
     /// Notes that the replica could be listed whose connection `control` is, and whether but for some
     /// lists; it is not what is served.
-    pub fn note_listable(&self, control: &Control, missing: Option<String>) {
+    pub fn note_listable(&self, control: &CatalogConnection, missing: Option<String>) {
         if let Some(owner) = self.owner(control) {
             owner.take_listed(control, missing);
         }
     }
 
-    fn take_listed(&self, control: &Control, missing: Option<String>) {
+    fn take_listed(&self, control: &CatalogConnection, missing: Option<String>) {
         let event = match missing {
-            None => Event::Listed,
-            Some(_) => Event::ListedInPart,
+            None => ServerEvent::Listed,
+            Some(_) => ServerEvent::ListedInPart,
         };
         let life = self.maker.shared.life();
         life.take_if(event, missing, || self.is_current(control));
     }
 
     /// Notes that the server cannot be listed on the connection of `control`.
-    pub fn note_unlisted(&self, control: &Control, failure: &Failure) {
-        let event = Event::Unlisted.or_refused(failure);
+    pub fn note_unlisted(&self, control: &CatalogConnection, failure: &BackendError) {
+        let event = ServerEvent::Unlisted.or_refused(failure);
         let Some(owner) = self.owner(control) else {
             return;
         };
@@ -286,15 +288,15 @@ impl Backend {
                 .for_each(|replica| replica.note_withdrawn());
         }
         let is_away = || match self.catalog.phase() {
-            Phase::Connecting | Phase::Down { .. } => true,
-            Phase::Asleep(_) | Phase::Ready(_) => false,
+            InstancePhase::Connecting | InstancePhase::Down { .. } => true,
+            InstancePhase::Asleep(_) | InstancePhase::Ready(_) => false,
         };
         let life = self.maker.shared.life();
-        life.take_if(Event::Withdrawn, None, is_away);
+        life.take_if(ServerEvent::Withdrawn, None, is_away);
     }
 
     /// The gateways behind each of its replicas, or behind it: who it is, where it is one, among them.
-    fn behind(&self) -> impl Iterator<Item = Arc<Behind>> {
+    fn behind(&self) -> impl Iterator<Item = Arc<GatewaysBehind>> {
         let replicas = self.replicas.iter().flat_map(Replicas::backends);
         let peers = replicas.map(|replica| &replica.maker.peer);
         std::iter::once(&self.maker.peer)
@@ -303,7 +305,7 @@ impl Backend {
     }
 
     /// Where the server stands.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> ServerState {
         let lead = self.lead();
         if let Some(work) = lead.work_beside() {
             return work.state;
@@ -318,50 +320,52 @@ impl Backend {
 
     /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps, and
     /// tried at once where it is away.
-    pub fn obstacle(&self) -> Option<Failure> {
+    pub fn obstacle(&self) -> Option<BackendError> {
         match self.standing().now() {
-            Standing::Asleep => {
+            Listability::Asleep => {
                 self.lead().catalog.rouse();
                 None
             }
-            Standing::Connecting => {
+            Listability::Connecting => {
                 self.hurry();
                 None
             }
-            Standing::Down => {
+            Listability::Down => {
                 let failure = self.failure()?;
                 let is_tried = failure.may_pass() && self.hurry();
                 (!is_tried).then_some(failure)
             }
-            Standing::Up(_) => (self.state() == State::Degraded).then(|| Failure::Unlisted {
-                why: self.lead().stand().reason,
-            }),
+            Listability::Up(_) => {
+                (self.state() == ServerState::Degraded).then(|| BackendError::Unlisted {
+                    why: self.lead().stand().reason,
+                })
+            }
         }
     }
 
     /// Why it is down, where it is.
-    pub fn failure(&self) -> Option<Failure> {
+    pub fn failure(&self) -> Option<BackendError> {
         match self.lead().catalog.phase() {
-            Phase::Down { failure } => Some(failure),
-            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
+            InstancePhase::Down { failure } => Some(failure),
+            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Ready(_) => None,
         }
     }
 
     /// What the server declared on the catalog's connection, and in which revision.
     pub fn capabilities(&self) -> Option<(Raw, Revision)> {
         match self.lead().catalog.phase() {
-            Phase::Ready(connection) => Some((
+            InstancePhase::Ready(connection) => Some((
                 connection.hello.capabilities.clone(),
                 connection.hello.revision,
             )),
-            Phase::Asleep(hello) => Some((hello.capabilities.clone(), hello.revision)),
-            Phase::Connecting | Phase::Down { .. } => None,
+            InstancePhase::Asleep(hello) => Some((hello.capabilities.clone(), hello.revision)),
+            InstancePhase::Connecting | InstancePhase::Down { .. } => None,
         }
     }
 
     /// Says that its lists are being read on the connection of `control` until this is dropped: it
     /// does not fall asleep meanwhile.
-    pub fn reading(&self, control: &Control) -> Reading {
+    pub fn reading(&self, control: &CatalogConnection) -> ReadingLists {
         let owner = self.owner(control).unwrap_or_else(|| self.lead());
         owner.maker.shared.reading()
     }
@@ -378,7 +382,7 @@ impl Backend {
     }
 
     fn waiting_for_connections(&self) -> usize {
-        let own = self.pool.as_ref().map_or(0, Pool::waiting);
+        let own = self.pool.as_ref().map_or(0, ConnectionPool::waiting);
         let replicas = self.replicas.iter().flat_map(Replicas::backends);
         let theirs = replicas.map(|replica| replica.waiting_for_connections());
         own + theirs.sum::<usize>()
@@ -390,7 +394,7 @@ impl Backend {
     }
 
     /// The server itself, or the one of its replicas whose connection `control` is now.
-    fn owner(&self, control: &Control) -> Option<&Self> {
+    fn owner(&self, control: &CatalogConnection) -> Option<&Self> {
         let Some(replicas) = &self.replicas else {
             return Some(self);
         };
@@ -405,7 +409,8 @@ impl Backend {
                 .backends()
                 .for_each(|replica| replica.roots_changed(session));
         }
-        let own = |key: &Key| matches!(&key.owner, Owner::Session(id) if *id == session.id);
+        let own =
+            |key: &SharingKey| matches!(&key.owner, Sharing::Session(id) if *id == session.id);
         let instances = self.lock();
         let owned = instances.iter().filter(|(key, _)| own(key));
         let mut owned: Vec<_> = owned.map(|(_, instance)| Arc::clone(instance)).collect();
@@ -413,7 +418,7 @@ impl Backend {
         let pooled = self.pool.as_ref().map(|pool| pool.of_session(&session.id));
         owned.extend(pooled.into_iter().flatten());
         for instance in owned {
-            if let Phase::Ready(connection) = instance.phase() {
+            if let InstancePhase::Ready(connection) = instance.phase() {
                 connection.link.tell(notice::ROOTS_CHANGED, None);
             }
         }

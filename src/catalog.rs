@@ -5,11 +5,11 @@
 //! items and messages is spliced, never parsed into a model and printed again, and the same offers
 //! give the same snapshot in whatever order the servers answered.
 
+mod candidate;
 pub mod globs;
 mod header;
 mod instructions;
 mod item;
-mod mend;
 mod merge;
 mod mirror;
 mod naming;
@@ -17,7 +17,7 @@ mod pattern;
 mod prefixes;
 mod problem;
 mod profile;
-mod prospect;
+mod repair;
 mod resources;
 pub mod rewrite;
 pub(crate) mod spelling;
@@ -33,17 +33,17 @@ use std::{
 use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
+pub use candidate::Candidate;
 pub use header::{HeaderFault, HeaderParam, ParamKind};
 use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
-pub use item::Hints;
+pub use item::ToolHints;
 pub use prefixes::{ConfiguredNames, Prefixes};
-pub use problem::{Cause, Cost, Excess, Outcome, Problem};
+pub use problem::{CatalogProblem, Cause, Cost, ItemExcess, NameOutcome};
 pub use profile::Profiles;
-pub use prospect::Prospect;
 pub use resources::Lookup;
 pub use uri::UriMap;
-pub use view::{Entry, Freshness, Page, View};
+pub use view::{CatalogView, Freshness, ListEntry, PageRange};
 
 pub use crate::names::Scope;
 
@@ -52,7 +52,7 @@ use crate::mcp::json::Raw;
 use crate::names::{ProfileName, ServerName};
 use profile::ProfileView;
 use resources::Routes;
-use view::Shelf;
+use view::ListCache;
 
 /// Everything the servers offer, as each route shows it.
 #[derive(Debug, Default)]
@@ -61,14 +61,14 @@ pub struct Catalog {
     servers: HashMap<ServerName, Tables>,
     profiles: HashMap<ProfileName, ProfileView>,
     routes: Routes,
-    problems: Vec<Problem>,
+    problems: Vec<CatalogProblem>,
     version: u64,
 }
 
 /// What one route shows.
 #[derive(Debug, Default)]
 struct Tables {
-    shelves: ByKind<Shelf>,
+    shelves: ByKind<ListCache>,
     tools: HashMap<Arc<str>, Arc<Tool>>,
     prompts: HashMap<Arc<str>, Arc<Prompt>>,
     instructions: Instructions,
@@ -96,15 +96,15 @@ impl Catalog {
         profiles: &Profiles,
         unlisted: &[Offer],
         wanted: (&Scope, Kind, &str),
-    ) -> Vec<Prospect> {
-        prospect::find(naming, profiles, unlisted, wanted)
+    ) -> Vec<Candidate> {
+        candidate::find(naming, profiles, unlisted, wanted)
     }
 
     /// The list of `kind` on the route of `scope`; empty for a server that is not in the snapshot.
-    pub fn list(&self, scope: &Scope, kind: Kind) -> View<'_> {
+    pub fn list(&self, scope: &Scope, kind: Kind) -> CatalogView<'_> {
         match self.tables(scope) {
-            Some(tables) => View::new(&tables.shelves[kind]),
-            None => View::empty(),
+            Some(tables) => CatalogView::new(&tables.shelves[kind]),
+            None => CatalogView::empty(),
         }
     }
 
@@ -214,7 +214,7 @@ impl Catalog {
     }
 
     /// What is odd about the offers, in the config's order for each step of the merge.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[CatalogProblem] {
         &self.problems
     }
 
@@ -461,12 +461,12 @@ pub struct Offer {
     /// the rules must not be served. Elsewhere only the annotation is left out.
     pub modern_http: bool,
     /// The lists that are not what the server has, and why.
-    pub gaps: ByKind<Option<Gap>>,
+    pub gaps: ByKind<Option<ListingGap>>,
 }
 
 /// Why a list is not what its server has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Gap {
+pub enum ListingGap {
     /// It has not come yet: it is what it was before, if it was ever read.
     Awaited,
     /// A page of it leads back to one before: it is what the pages until then have.
@@ -481,15 +481,15 @@ impl Offer {
     /// Whether it is known what the server has of `kind`.
     pub(crate) fn knows(&self, kind: Kind) -> bool {
         match self.gaps[kind] {
-            None | Some(Gap::Circular | Gap::NoMethod) => true,
-            Some(Gap::Awaited | Gap::Unread) => false,
+            None | Some(ListingGap::Circular | ListingGap::NoMethod) => true,
+            Some(ListingGap::Awaited | ListingGap::Unread) => false,
         }
     }
 
     /// Whether nothing of it has yet to come.
     pub(crate) fn is_whole(&self) -> bool {
         let mut kinds = Kind::ALL.into_iter();
-        kinds.all(|kind| self.gaps[kind] != Some(Gap::Awaited))
+        kinds.all(|kind| self.gaps[kind] != Some(ListingGap::Awaited))
     }
 
     fn rules(&self, kind: Kind) -> &ItemRules {
@@ -536,7 +536,7 @@ pub struct Tool {
     /// Arguments that are repeated in `Mcp-Param-*` headers.
     pub headers: Arc<[HeaderParam]>,
     /// What it says about calling it.
-    pub hints: Hints,
+    pub hints: ToolHints,
 }
 
 /// A prompt as one route shows it.

@@ -6,22 +6,22 @@
 mod agents;
 mod args;
 mod audit;
-mod books;
 mod budget;
 mod call;
 mod check;
 mod completions;
+mod data_dir;
 mod gateway;
 mod keys;
 mod list;
-mod nearest;
 mod output;
 mod policy;
+mod qualified_names;
 mod serve;
+mod server_summary;
 mod service;
-mod slashes;
 mod stdio;
-mod survey;
+mod suggest;
 mod table;
 mod target;
 
@@ -35,7 +35,7 @@ use tokio::{
 };
 
 use crate::{
-    app::{StartError, Surroundings},
+    app::{ProcessContext, StartError},
     config, launcher,
 };
 use output::{print, say};
@@ -64,23 +64,23 @@ struct Cli {
 #[command(defer = true)]
 enum Command {
     /// List, show, make and change agents
-    Agents(agents::Agents),
+    Agents(agents::AgentsArgs),
     /// Look for records of calls, export them, verify them
-    Audit(audit::Audit),
+    Audit(audit::AuditArgs),
     /// Show, set and reset budgets
-    Budget(budget::Budget),
+    Budget(budget::BudgetArgs),
     /// Call a tool
-    Call(call::Call),
+    Call(call::CallArgs),
     /// Check the config, and with --connect the servers
-    Check(check::Check),
+    Check(check::CheckArgs),
     /// Print the completions of a shell
     Completions(completions::Completions),
     /// Make, list and revoke API keys
-    Keys(keys::Keys),
+    Keys(keys::KeysArgs),
     /// List servers, tools, resources or prompts
-    List(list::List),
+    List(list::ListArgs),
     /// Say what agents may use
-    Policy(policy::Policy),
+    Policy(policy::PolicyArgs),
     /// Print the JSON Schema of the config
     Schema,
     /// Serve clients over HTTP
@@ -138,9 +138,9 @@ fn not_started(error: &StartError) -> ExitCode {
 
 /// This binary, to be run as the launcher of programs. From here on no other process of our user sees
 /// what we know.
-fn surroundings() -> Surroundings {
+fn surroundings() -> ProcessContext {
     launcher::shut_memory();
-    Surroundings {
+    ProcessContext {
         launcher: launcher::ourselves().ok(),
     }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-pub(crate) use turn::{InTurn, millis_since, turn_time};
+pub(crate) use turn::{InTurn, cached_now, millis_since};
 
 /// The current time.
 #[expect(

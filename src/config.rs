@@ -5,8 +5,8 @@
 //! Nothing else in the crate reads configuration files or environment variables.
 //!
 //! Loading goes: each text into a tree with spans (`toml`, `yaml`, `json`), documents of other
-//! programs into our shape (`foreign`), all trees into one (`node`), overrides from the environment
-//! (`environment`), variables (`variables`), keys and types (`shape`), the types as written
+//! programs into our shape (`import`), all trees into one (`node`), overrides from the environment
+//! (`environment`), variables (`variables`), keys and types (`validate`), the types as written
 //! (`file`), the types here (`resolve`). Every stage reports all it finds and goes on.
 //!
 //! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
@@ -22,30 +22,31 @@ use crate::names::{ProfileName, ServerName};
 
 pub use changed::server_keys;
 pub use child_env::child_environment;
-pub use display::Shown;
+pub use display::ShownConfig;
 pub use environment::Environment;
 pub use fixed::fixed_keys;
 pub(crate) use governing::glob;
 pub use governing::{
-    Agent, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, CheckDigits, Condition,
-    Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, Governance, Mask, Policy,
-    PolicyMode, Profile, Rate, Rule, Scan, ScanAction, Terms, Window,
+    AgentConfig, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, CheckDigits,
+    Condition, Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Mask,
+    Policy, PolicyMode, Profile, Rate, RuleKind, Scan, ScanAction, Terms, Window,
 };
 pub(crate) use listen::listen_address;
-pub use listen::{Listen, NotAnAddress, Socket};
+pub use listen::{Listen, NotAnAddress, SocketConfig};
 pub use load::{
-    Format, Loaded, Source, Use, find_default, is_blank, load, load_with, parse, schema,
+    ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
+    parse, schema,
 };
 pub use log_filter::NotALogFilter;
 pub(crate) use log_filter::check_log_filter;
-pub(crate) use mask::{hidden_in, parts};
 pub(crate) use node::join as key_path;
+pub(crate) use redact::{hidden_in, parts};
 pub use report::{Mistakes, Notice, Severity};
 pub(crate) use resolve::with_scheme;
 pub use server::{
-    Auth, Balance, Breaker, Command, Ejection, EraPin, Expose, ForPeople, Health, Isolation,
-    ItemRules, Memory, Probe, Remote, Replica, Retry, Root, Route, Server, ServerLimits, Transport,
-    Validate,
+    Auth, Balance, Breaker, Ejection, EraPin, Expose, ForPeople, Health, Isolation, ItemRules,
+    MemorySize, Probe, Remote, ReplicaConfig, Retry, Root, RouteConfig, Server, ServerLimits,
+    StdioCommand, Transport, Validate,
 };
 
 mod changed;
@@ -55,24 +56,24 @@ mod display;
 mod environment;
 mod file;
 mod fixed;
-mod foreign;
 mod governing;
-mod hint;
+mod import;
 mod json;
 mod key_strength;
-mod known;
 mod listen;
 mod load;
 mod log_filter;
-mod mask;
 mod node;
+mod redact;
+mod renamed_keys;
 mod report;
 mod resolve;
 mod schema;
 mod server;
-mod shape;
+mod suggest;
 mod toml;
 mod units;
+mod validate;
 mod variables;
 mod yaml;
 
@@ -82,7 +83,7 @@ pub struct Config {
     /// Where the HTTP listener is.
     pub listen: Listen,
     /// Who may connect to it, where it is a Unix socket.
-    pub socket: Socket,
+    pub socket: SocketConfig,
     /// Whether `listen` may be an address beyond this machine although nobody has to authenticate.
     pub danger_listen_without_auth: bool,
     /// How many following ports are tried when the one of `listen` is taken; 0 tries none.
@@ -94,7 +95,7 @@ pub struct Config {
     /// Worker threads of the runtime.
     pub workers: usize,
     /// What is logged, and how.
-    pub log: Log,
+    pub log: LogConfig,
     /// Certificate and key, when the listener speaks TLS itself.
     pub tls: Option<Tls>,
     /// Where this gateway runs: replicas with the same locality are preferred.
@@ -120,11 +121,11 @@ pub struct Config {
     /// Where state is kept; it need not exist yet.
     pub data_dir: PathBuf,
     /// What governs calls.
-    pub governance: Governance,
+    pub governance: GovernanceConfig,
     /// The record of calls.
     pub audit: Audit,
     /// The agents of the files by name, in their order.
-    pub agents: IndexMap<String, Agent>,
+    pub agents: IndexMap<String, AgentConfig>,
     /// Named views of the catalog, in the order of the files.
     pub profiles: IndexMap<ProfileName, Profile>,
     /// The servers, in the order of the files.
@@ -160,7 +161,7 @@ impl Config {
 
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Log {
+pub struct LogConfig {
     /// A `tracing` filter such as `info` or `tollbridge=debug`; `RUST_LOG` overrides it.
     pub level: String,
     /// Lines for people or for machines.
@@ -295,9 +296,9 @@ impl std::fmt::Display for Secret {
 impl Config {
     /// What `text`, which is TOML, says, for tests.
     pub(crate) fn example(text: &str) -> Self {
-        let source = Source {
+        let source = ConfigText {
             name: "test.toml".to_owned(),
-            format: Format::Toml,
+            format: ConfigFormat::Toml,
             text: text.to_owned(),
             directory: "/".into(),
         };

@@ -30,12 +30,12 @@ const LINE_MAX: u64 = 4096;
 
 /// A bound control socket, removed when it is dropped.
 #[derive(Debug)]
-pub struct Socket {
+pub struct ControlSocket {
     listener: UnixListener,
     path: PathBuf,
 }
 
-impl Socket {
+impl ControlSocket {
     /// Binds the socket of this process in `data_dir`.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Socket {
     }
 }
 
-impl Drop for Socket {
+impl Drop for ControlSocket {
     fn drop(&mut self) {
         drop(fs::remove_file(&self.path));
     }
@@ -113,7 +113,7 @@ where
 
 /// What came of telling the running gateways.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Told {
+pub struct NotifyOutcome {
     /// Gateways that have read the store again.
     pub gateways: usize,
     /// What went wrong with others, for people.
@@ -121,8 +121,8 @@ pub struct Told {
 }
 
 /// Tells every gateway that runs on `data_dir` to read the store again, and waits until they have.
-pub async fn tell_all(data_dir: &Path) -> Told {
-    let mut told = Told::default();
+pub async fn tell_all(data_dir: &Path) -> NotifyOutcome {
+    let mut told = NotifyOutcome::default();
     let Ok(entries) = fs::read_dir(directory(data_dir)) else {
         return told;
     };
@@ -180,7 +180,7 @@ mod tests {
         let tasks = Tasks::new();
         let count = Arc::new(AtomicUsize::new(0));
         for _ in 0..2 {
-            let socket = Socket::bind(dir.path()).unwrap();
+            let socket = ControlSocket::bind(dir.path()).unwrap();
             let (served, count) = (tasks.clone(), Arc::clone(&count));
             tasks.spawn("control", async move {
                 let refresh = || async {
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 2);
         assert!(!dead.exists());
         tasks.finish().await;
-        assert_eq!(tell_all(dir.path()).await, Told::default());
+        assert_eq!(tell_all(dir.path()).await, NotifyOutcome::default());
         assert_eq!(fs::read_dir(dir.path().join("control")).unwrap().count(), 0);
     }
 
@@ -207,7 +207,7 @@ mod tests {
     async fn a_gateway_that_cannot_refresh_says_why() {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new();
-        let socket = Socket::bind(dir.path()).unwrap();
+        let socket = ControlSocket::bind(dir.path()).unwrap();
         let served = tasks.clone();
         tasks.spawn("control", async move {
             let refresh = || async { Err("the store\nis gone".to_owned()) };
@@ -221,7 +221,7 @@ mod tests {
     #[tokio::test]
     async fn others_cannot_open_the_socket() {
         let dir = tempfile::tempdir().unwrap();
-        let socket = Socket::bind(dir.path()).unwrap();
+        let socket = ControlSocket::bind(dir.path()).unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&socket.path), 0o600);
         assert_eq!(mode(&directory(dir.path())), 0o700);

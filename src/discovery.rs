@@ -6,16 +6,16 @@
 //!
 //! A list that cannot be read costs itself alone: the others are published, at once where it takes long,
 //! and what was known of it stays. Replicas are tried one after the other, and those that could not be listed again beside
-//! the one that is (`behind`).
+//! the one that is (`replica_probe`).
 //!
 //! The catalog's connections declare no capabilities of clients, since clients without any are
-//! served by them. What legacy servers list for others is asked for by `able`. Tools whose schema cannot
+//! served by them. What legacy servers list for others is asked for by `interactive`. Tools whose schema cannot
 //! be used are found by `schemas`, once they are listed.
 
-mod able;
-mod behind;
-mod board;
+mod catalog_store;
+mod interactive;
 mod lists;
+mod replica_probe;
 mod schemas;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -23,13 +23,13 @@ use std::{future::Future, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    backend::{Backend, Control, Failure, Following, Standing},
+    backend::{Backend, BackendError, CatalogConnection, Following, Listability},
     catalog::Listing,
     task::Tasks,
 };
 
-pub use board::Board;
-use lists::{Asking, Lists};
+pub use catalog_store::CatalogStore;
+use lists::{Asking, ServerLists};
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -41,18 +41,18 @@ const RELIST_AFTER_MAX: Duration = Duration::from_secs(60);
 const OTHERS_AFTER: Duration = Duration::from_secs(3);
 
 /// Starts to follow a server until it is retired, if it is enabled.
-pub fn start(backend: &Arc<Backend>, board: &Arc<Board>, tasks: &Tasks) {
+pub fn start(backend: &Arc<Backend>, board: &Arc<CatalogStore>, tasks: &Tasks) {
     if !backend.is_enabled() {
         return;
     }
     let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
     tasks.spawn("discovery", follow);
-    let able = able::follow(Arc::clone(backend), Arc::clone(board));
+    let able = interactive::follow(Arc::clone(backend), Arc::clone(board));
     spawn(backend, "discovery for able clients", able, tasks);
     let schemas = schemas::follow(Arc::clone(backend), Arc::clone(board));
     spawn(backend, "discovery of broken schemas", schemas, tasks);
     if backend.standing().is_of_several() {
-        let behind = behind::follow(Arc::clone(backend));
+        let behind = replica_probe::follow(Arc::clone(backend));
         spawn(backend, "discovery of other replicas", behind, tasks);
     }
 }
@@ -75,7 +75,7 @@ fn spawn(
     });
 }
 
-async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
+async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>, tasks: Tasks) {
     let mut standing = backend.standing();
     let mut lists = backend.list_changes();
     let mut rewrites = backend.rewrites();
@@ -87,7 +87,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
         let now = standing.now();
         let mut relist = None;
         match &now {
-            Standing::Up(control) => {
+            Listability::Up(control) => {
                 gone = None;
                 listed = true;
                 lists.mark_unchanged();
@@ -97,14 +97,14 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
                     relist = lister.refresh(control, &mut standing) => relist,
                 };
             }
-            Standing::Asleep => gone = None,
-            Standing::Down => {
+            Listability::Asleep => gone = None,
+            Listability::Down => {
                 board.settle(&backend.name);
                 gone.get_or_insert_with(Instant::now);
             }
             // What an earlier process listed is served for as long as the first start takes.
-            Standing::Connecting if gone.is_none() && board.stored(&backend.name).is_some() => {}
-            Standing::Connecting => {
+            Listability::Connecting if gone.is_none() && board.stored(&backend.name).is_some() => {}
+            Listability::Connecting => {
                 gone.get_or_insert_with(Instant::now);
             }
         }
@@ -112,7 +112,7 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
         let withdraw = gone.map(|since| since + grace).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
-            () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Standing::Up(_)) => {}
+            () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Listability::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = rewrites.changed(), if withdraw.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
@@ -129,14 +129,14 @@ async fn follow(backend: Arc<Backend>, board: Arc<Board>, tasks: Tasks) {
 /// Lists one server, again and again.
 struct Lister {
     backend: Arc<Backend>,
-    board: Arc<Board>,
+    board: Arc<CatalogStore>,
     /// What it listed last.
     last: Option<Arc<Listing>>,
-    retries: Retries<Control>,
+    retries: Retries<CatalogConnection>,
 }
 
 impl Lister {
-    fn new(backend: &Arc<Backend>, board: &Arc<Board>) -> Self {
+    fn new(backend: &Arc<Backend>, board: &Arc<CatalogStore>) -> Self {
         Self {
             backend: Arc::clone(backend),
             board: Arc::clone(board),
@@ -150,7 +150,11 @@ impl Lister {
 
     /// Lists the server and publishes what it offers; says how soon to do so again, since that failed
     /// or since the lists are fresh no longer.
-    async fn refresh(&mut self, control: &Control, standing: &mut Following) -> Option<Duration> {
+    async fn refresh(
+        &mut self,
+        control: &CatalogConnection,
+        standing: &mut Following,
+    ) -> Option<Duration> {
         let backend = &Arc::clone(&self.backend);
         let _reading = backend.reading(control);
         // What a predecessor of another program or URL listed is none of it.
@@ -167,9 +171,9 @@ impl Lister {
         };
         let read = tokio::select! {
             read = self.read(control, before, is_shown) => read,
-            () = outwaited => Err(Failure::Timeout { after: OTHERS_AFTER, key: None }),
+            () = outwaited => Err(BackendError::Timeout { after: OTHERS_AFTER, key: None }),
         };
-        let missing = read.as_ref().ok().and_then(Lists::missing);
+        let missing = read.as_ref().ok().and_then(ServerLists::missing);
         let has_failed = read.is_err() || missing.is_some();
         let retry = has_failed.then(|| self.retries.next(control));
         match read {
@@ -205,10 +209,10 @@ impl Lister {
     /// Reads the lists, of which `before` is known; what has come `is_shown` while the rest takes long.
     async fn read(
         &mut self,
-        control: &Control,
+        control: &CatalogConnection,
         before: Option<Arc<Listing>>,
         is_shown: bool,
-    ) -> Result<Lists, Failure> {
+    ) -> Result<ServerLists, BackendError> {
         let is_known = before.is_some();
         let before = before.unwrap_or_default();
         let mut asking = Asking::new(&self.backend, control, &before);

@@ -18,11 +18,11 @@ use arc_swap::ArcSwap;
 use dashmap::DashMap;
 
 use crate::{
-    audit::{Event, EventKind, Log},
-    auth::{Agent, Directory},
+    audit::{AuditEvent, AuditLog, EventKind},
+    auth::{Agent, AgentDirectory},
     catalog::{Catalog, Tool},
     clock,
-    config::{Config, Rule},
+    config::{Config, RuleKind},
     mcp::{Method, Outcome, Raw, RpcError},
     money::Micros,
     names::{InvocationId, ProfileName, Scope, ServerName},
@@ -30,65 +30,65 @@ use crate::{
     scan::OutputSchema,
     session::Call,
     store::TaskOwners,
-    task::aside_if_large,
+    task::run_blocking_if_large,
 };
+use auth_failures::AuthFailureLog;
 use budget::Budgets;
+use call_context::{CallTarget, RecordedOutcome};
 use concurrency::Concurrency;
-use law::Toll;
-use questions::Questions;
-use rate::{Limiters, Target as Metered};
+use counters::Counters;
+use policy_set::ServerRules;
+use questions::QuestionMeter;
+use rate::{Limiters, RateTarget as Metered};
 use refusal_meter::RefusalMeter;
-use rules::{OfTool, Rules};
-use screen::Seen;
-use strangers::Strangers;
-use tally::Tally;
-use ticket::{Ended, Target};
-use validate::{Inputs, Validation, Verdict, is_same};
+use rules::{AgentRules, ToolDecisions};
+use scanning::ScanReport;
+use validate::{Inputs, Validation, ValidationVerdict, is_same};
 
 pub mod arguments;
+mod auth_failures;
 pub mod budget;
+mod call_context;
 mod checks;
 pub mod concurrency;
+mod counters;
 mod explain;
-mod law;
 mod number;
 pub mod policy;
+mod policy_set;
 mod questions;
 pub mod rate;
 pub mod refusal;
 mod refusal_meter;
 mod rules;
-pub mod screen;
+pub mod scanning;
 mod settle;
-mod sight;
 mod state;
-mod strangers;
-mod tally;
 mod tasks;
-mod ticket;
 pub mod validate;
+mod visibility;
 
 pub use arguments::ArgumentTest;
+pub use call_context::CallContext;
+pub use counters::RefusalCounts;
 pub use explain::{Explanation, ToldRule};
-pub use law::Law;
-pub use questions::{Question, QuestionEnd};
+pub use policy_set::PolicySet;
+pub use questions::{QuestionEnd, QuestionFacts};
 pub use refusal::Refusal;
 pub use rules::InvalidTerms;
-pub use screen::Screens;
-pub(crate) use screen::masked_name;
-pub use settle::{Answered, Ending};
-pub use sight::{Blind, Sight, Visible};
+pub use scanning::CallScanners;
+pub(crate) use scanning::masked_name;
+pub use settle::{CallOutcome, ServerAnswer};
 pub use state::{InvalidState, STATE_USES_MAX, Seal};
-pub use tally::Counts;
-pub use ticket::Ticket;
+pub use visibility::{Blind, Visibility, Visible};
 
 /// What governance keeps its books in.
 #[derive(Clone, Debug)]
-pub struct Books {
+pub struct Storage {
     /// The agents.
-    pub directory: Arc<Directory>,
+    pub directory: Arc<AgentDirectory>,
     /// The audit; it may be switched off.
-    pub audit: Arc<Log>,
+    pub audit: Arc<AuditLog>,
     /// The budgets; `None` without a store, when no price can be charged.
     pub budgets: Option<Arc<Budgets>>,
     /// What the states of servers are sealed with.
@@ -100,16 +100,16 @@ pub struct Books {
 /// The rules in force.
 #[derive(Debug)]
 pub struct Governance {
-    books: Books,
-    law: ArcSwap<Law>,
+    books: Storage,
+    law: ArcSwap<PolicySet>,
     limiters: Limiters,
     concurrency: Concurrency,
     /// Of tools, by their original names, as far as results had to heed them.
     schemas: DashMap<(ServerName, Arc<str>), OutputSchema>,
-    tally: Tally,
-    strangers: Strangers,
+    tally: Counters,
+    strangers: AuthFailureLog,
     refusals: RefusalMeter,
-    questions: Questions,
+    questions: QuestionMeter,
 }
 
 /// A call that may reach its server.
@@ -117,7 +117,7 @@ pub struct Governance {
 pub struct Admitted {
     invocation: InvocationId,
     routed: Box<Routed>,
-    screens: Option<Screens>,
+    screens: Option<CallScanners>,
 }
 
 impl Admitted {
@@ -134,7 +134,7 @@ impl Admitted {
     /// What notifications on their way to the client are looked at with. None of a listen stream, which
     /// outlives these rules: whoever holds it looks at each by those of the moment
     /// ([`Governance::screens`]).
-    pub fn screens(&self) -> Option<&Screens> {
+    pub fn screens(&self) -> Option<&CallScanners> {
         self.screens.as_ref()
     }
 }
@@ -144,16 +144,16 @@ impl Governance {
     ///
     /// # Errors
     /// Terms of the config that cannot be used.
-    pub fn new(config: &Config, books: Books) -> Result<Self, InvalidTerms> {
+    pub fn new(config: &Config, books: Storage) -> Result<Self, InvalidTerms> {
         Ok(Self {
-            law: ArcSwap::from_pointee(Law::new(config)?),
+            law: ArcSwap::from_pointee(PolicySet::new(config)?),
             limiters: Limiters::default(),
             concurrency: Concurrency::default(),
             schemas: DashMap::new(),
-            tally: Tally::default(),
-            strangers: Strangers::default(),
+            tally: Counters::default(),
+            strangers: AuthFailureLog::default(),
             refusals: RefusalMeter::default(),
-            questions: Questions::default(),
+            questions: QuestionMeter::default(),
             books,
         })
     }
@@ -162,26 +162,26 @@ impl Governance {
     pub fn warn_of_unusable(&self, agents: &[Arc<Agent>]) {
         let law = self.law.load();
         for agent in agents {
-            if let Err(error) = law.vet(agent) {
-                law::say_unusable(agent, &error);
+            if let Err(error) = law.validate(agent) {
+                policy_set::log_invalid(agent, &error);
             }
         }
     }
 
     /// Lets other rules hold for every call that is admitted from now on. What was counted and spent
     /// stays so.
-    pub fn enforce(&self, mut law: Law) {
+    pub fn enforce(&self, mut law: PolicySet) {
         law.succeed(&self.law.load());
         self.law.store(Arc::new(law));
     }
 
     /// The agents and whose key is whose.
-    pub fn directory(&self) -> &Arc<Directory> {
+    pub fn directory(&self) -> &Arc<AgentDirectory> {
         &self.books.directory
     }
 
     /// The audit.
-    pub fn audit(&self) -> &Arc<Log> {
+    pub fn audit(&self) -> &Arc<AuditLog> {
         &self.books.audit
     }
 
@@ -193,7 +193,7 @@ impl Governance {
     /// Records something that is not a call; `actor` is who did it, when somebody did.
     pub fn note(&self, event: EventKind, subject: &str, actor: Option<&str>, detail: Option<&str>) {
         // Kept in order with everything else; nobody waits for it.
-        drop(self.books.audit.event(&Event {
+        drop(self.books.audit.event(&AuditEvent {
             ts: clock::now(),
             event,
             subject: subject.into(),
@@ -203,14 +203,14 @@ impl Governance {
     }
 
     /// What was refused, and what would have been.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RefusalCounts {
         self.tally.counts()
     }
 
     /// What the check of arguments of `server` did; `None` where nothing checks them.
     pub fn validation(&self, server: &ServerName) -> Option<Validation> {
         let law = self.law.load();
-        law.toll(server)?.inputs.validation()
+        law.server_rules(server)?.inputs.validation()
     }
 
     /// Forgets what was compiled for tools that `catalog` no longer has, or has otherwise, and for agents
@@ -218,7 +218,11 @@ impl Governance {
     pub fn forget_unlisted(&self, catalog: &Catalog) {
         let law = self.law.load();
         law.forget_unlisted(|agent| self.directory().still_knows(agent));
-        if self.schemas.is_empty() && !law.tolls().any(|(_, toll)| toll.inputs.keeps_schemas()) {
+        if self.schemas.is_empty()
+            && !law
+                .all_server_rules()
+                .any(|(_, toll)| toll.inputs.keeps_schemas())
+        {
             return;
         }
         let tools = catalog.tools();
@@ -230,7 +234,7 @@ impl Governance {
             let source = tool.and_then(|tool| tool.source.get("outputSchema"));
             source.is_some_and(|source| is_same(known.source(), &source))
         });
-        for (server, toll) in law.tolls() {
+        for (server, toll) in law.all_server_rules() {
             let tool = |name: &str| listed.get(&(server, name)).copied();
             toll.inputs.forget_unlisted(tool);
         }
@@ -261,8 +265,8 @@ impl Governance {
 
     /// Step 1: names a call.
     /// In a box, since what holds it is moved from step to step.
-    pub fn open(&self, call: &Call) -> Box<Ticket> {
-        Box::new(Ticket::open(call))
+    pub fn open(&self, call: &Call) -> Box<CallContext> {
+        Box::new(CallContext::open(call))
     }
 
     /// Lets a call wait for `server`, of which it is not known yet whether it has what is called: it
@@ -271,8 +275,8 @@ impl Governance {
     ///
     /// # Errors
     /// The refusal, with the call's ticket still open.
-    pub fn let_wait(&self, server: &ServerName, ticket: &mut Ticket) -> Result<(), Refusal> {
-        ticket.target = Some(Target {
+    pub fn let_wait(&self, server: &ServerName, ticket: &mut CallContext) -> Result<(), Refusal> {
+        ticket.target = Some(CallTarget {
             server: server.clone(),
             original: None,
         });
@@ -288,12 +292,12 @@ impl Governance {
     pub async fn admit(
         &self,
         mut routed: Box<Routed>,
-        ticket: &mut Ticket,
+        ticket: &mut CallContext,
     ) -> Result<Admitted, Refusal> {
         ticket.goes_to(&routed);
         let law = self.law.load_full();
         let rules = self.identify(&law, ticket)?;
-        let Some(toll) = law.toll(&routed.server) else {
+        let Some(toll) = law.server_rules(&routed.server) else {
             // The config has just lost it: nothing says any more what holds for its calls.
             let because = "the config no longer has the server".to_owned();
             return Err(Refusal::Policy { because });
@@ -317,11 +321,11 @@ impl Governance {
             Box::pin(validated(&toll.inputs, &routed, ticket)).await?;
         }
         let screens = rules.screens(toll, law.style.codes);
-        ticket.screens = screens.map(Screens::of_call);
+        ticket.screens = screens.map(CallScanners::of_call);
         let is_stream = routed.call.method == Method::Listen;
         if is_stream && ticket.screens.is_none() {
             // There may be something to note by the rules of later.
-            ticket.screens = Some(Screens::idle(law.style.codes).of_call());
+            ticket.screens = Some(CallScanners::idle(law.style.codes).of_call());
         }
         if let Some(screens) = ticket.screens.clone() {
             // In a box: most calls are not looked at, and hold no room for it.
@@ -343,7 +347,11 @@ impl Governance {
     }
 
     /// Step 2: the agent as it is at present, on a route that it may use.
-    fn identify(&self, law: &Law, ticket: &mut Ticket) -> Result<Arc<Rules>, Refusal> {
+    fn identify(
+        &self,
+        law: &PolicySet,
+        ticket: &mut CallContext,
+    ) -> Result<Arc<AgentRules>, Refusal> {
         let known = self.books.directory.current(ticket.client.agent.id);
         let agent = known
             .filter(|agent| agent.enabled)
@@ -361,9 +369,9 @@ impl Governance {
     fn authorize(
         &self,
         routed: &Routed,
-        rules: &Rules,
-        of_tool: Option<&OfTool>,
-        ticket: &mut Ticket,
+        rules: &AgentRules,
+        of_tool: Option<&ToolDecisions>,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         if of_tool.is_some_and(|tool| tool.allowed) {
             return Ok(());
@@ -378,7 +386,7 @@ impl Governance {
     }
 
     /// Step 2: how much at once.
-    fn seat(&self, law: &Law, ticket: &mut Ticket) -> Result<(), Refusal> {
+    fn seat(&self, law: &PolicySet, ticket: &mut CallContext) -> Result<(), Refusal> {
         // Who had to wait has one.
         if ticket.method != Method::Listen && ticket.seat.is_none() {
             let limit = law.in_flight_per_agent;
@@ -392,9 +400,9 @@ impl Governance {
     fn limit(
         &self,
         routed: &Routed,
-        toll: &Toll,
-        rules: &Rules,
-        ticket: &mut Ticket,
+        toll: &ServerRules,
+        rules: &AgentRules,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         if routed.call.method == Method::Listen {
             return Ok(());
@@ -414,9 +422,9 @@ impl Governance {
     async fn check_arguments(
         &self,
         routed: &Routed,
-        rules: &Arc<Rules>,
-        of_tool: &Arc<OfTool>,
-        ticket: &mut Ticket,
+        rules: &Arc<AgentRules>,
+        of_tool: &Arc<ToolDecisions>,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         if routed.call.method != Method::ToolsCall {
             return Ok(());
@@ -425,9 +433,9 @@ impl Governance {
         let bytes = params.as_ref().map_or(0, |params| params.as_bytes().len());
         let (by, about) = (Arc::clone(rules), Arc::clone(of_tool));
         let check = move || by.arguments.check(&about.arguments, params.as_ref());
-        let findings = aside_if_large(bytes, check).await;
+        let findings = run_blocking_if_large(bytes, check).await;
         for rule in findings.observed {
-            self.tally.observed(Rule::Args);
+            self.tally.observed(RuleKind::Args);
             ticket.observed.push(format!("args: {rule}"));
         }
         for rule in findings.refused {
@@ -440,16 +448,16 @@ impl Governance {
     async fn scan_request(
         &self,
         routed: &mut Routed,
-        screens: &Screens,
-        ticket: &mut Ticket,
+        screens: &CallScanners,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         let Some(params) = &routed.params else {
             return Ok(());
         };
         let mut masked = Vec::new();
-        for (direction, span) in screen::of_request(&routed.call.method, params) {
+        for (direction, span) in scanning::of_request(&routed.call.method, params) {
             let data = params.slice(span.clone());
-            let seen = screens.look(direction, &data, || None).await;
+            let seen = screens.scan(direction, &data, || None).await;
             self.put_down(&seen, ticket);
             let classes = seen.blocked;
             if !classes.is_empty() {
@@ -458,7 +466,7 @@ impl Governance {
             masked.extend(seen.redacted.map(|part| (span, part)));
         }
         if !masked.is_empty() {
-            routed.params = Some(screen::with_parts(params, masked));
+            routed.params = Some(scanning::with_parts(params, masked));
         }
         Ok(())
     }
@@ -466,10 +474,10 @@ impl Governance {
     /// Step 3: holds the price against every budget that applies.
     async fn reserve(
         &self,
-        toll: &Toll,
-        rules: &Rules,
-        of_tool: &OfTool,
-        ticket: &mut Ticket,
+        toll: &ServerRules,
+        rules: &AgentRules,
+        of_tool: &ToolDecisions,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         let Some(budgets) = self
             .books
@@ -488,13 +496,13 @@ impl Governance {
                 ticket.hold = Some(hold);
                 Ok(())
             }
-            Err(budget::Refusal::Exceeded(exceeded)) => {
+            Err(budget::BudgetRefusal::Exceeded(exceeded)) => {
                 self.unless_observed(Refusal::Budget(exceeded), rules, ticket)
             }
             Err(
-                error @ (budget::Refusal::Closed
-                | budget::Refusal::Slow { .. }
-                | budget::Refusal::Store(_)),
+                error @ (budget::BudgetRefusal::Closed
+                | budget::BudgetRefusal::Slow { .. }
+                | budget::BudgetRefusal::Store(_)),
             ) => {
                 tracing::error!(invocation = %ticket.id, %error, "a budget cannot be checked");
                 Err(Refusal::BudgetUnavailable)
@@ -503,7 +511,7 @@ impl Governance {
     }
 
     /// Step 3: opens the call in the audit; it may leave once that is kept.
-    async fn open_record(&self, ticket: &Ticket) -> Result<(), Refusal> {
+    async fn open_record(&self, ticket: &CallContext) -> Result<(), Refusal> {
         if self.books.audit.chain().is_none() {
             return Ok(());
         }
@@ -517,18 +525,21 @@ impl Governance {
     }
 
     /// Puts down what a look has found.
-    fn put_down(&self, seen: &Seen, ticket: &mut Ticket) {
+    fn put_down(&self, seen: &ScanReport, ticket: &mut CallContext) {
         ticket.found.extend(seen.summary());
         if seen.would_block {
-            self.tally.observed(Rule::Scan);
+            self.tally.observed(RuleKind::Scan);
             ticket.observed.push("scan".to_owned());
         }
     }
 
     /// A refusal as the client gets it and as the record has it.
-    fn refuse(&self, refusal: &Refusal, ticket: &Ticket) -> (Outcome, Ended) {
+    fn refuse(&self, refusal: &Refusal, ticket: &CallContext) -> (Outcome, RecordedOutcome) {
         let outcome = refusal.answer(self.law.load().style, &ticket.method, ticket.about());
-        (outcome, Ended::refused(refusal, &ticket.agent().name))
+        (
+            outcome,
+            RecordedOutcome::refused(refusal, &ticket.agent().name),
+        )
     }
 
     /// What is said to who was shown out while a request was under way.
@@ -540,8 +551,8 @@ impl Governance {
     fn unless_observed(
         &self,
         refusal: Refusal,
-        rules: &Rules,
-        ticket: &mut Ticket,
+        rules: &AgentRules,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         match refusal.row().rule.filter(|rule| rules.observes(*rule)) {
             Some(rule) => {
@@ -555,42 +566,47 @@ impl Governance {
     }
 
     /// What `agent` may see on the route of `scope`.
-    pub fn sight(&self, agent: &Agent, scope: &Scope) -> Sight {
+    pub fn sight(&self, agent: &Agent, scope: &Scope) -> Visibility {
         let known = self.books.directory.current(agent.id);
         let Some(agent) = known.filter(|agent| agent.enabled) else {
-            return Sight::Nothing(Blind::Disabled);
+            return Visibility::Nothing(Blind::Disabled);
         };
         let profile = profile_of(scope);
         let law = self.law.load();
         if !may_use(&agent, profile) {
             let mut profiles = agent.profiles.clone().unwrap_or_default();
             profiles.retain(|name| law.has_profile(name));
-            return Sight::Nothing(Blind::Elsewhere(profiles));
+            return Visibility::Nothing(Blind::Elsewhere(profiles));
         }
         match law.rules_of(&agent, profile, &self.limiters) {
-            Ok(rules) if rules.policy.allows_everything() || rules.observes(Rule::Policy) => {
-                Sight::Everything
+            Ok(rules) if rules.policy.allows_everything() || rules.observes(RuleKind::Policy) => {
+                Visibility::Everything
             }
-            Ok(rules) => Sight::Some(Visible {
+            Ok(rules) => Visibility::Some(Visible {
                 rules: Some(rules),
                 apart: Arc::default(),
             }),
-            Err(_) => Sight::Nothing(Blind::Terms),
+            Err(_) => Visibility::Nothing(Blind::Terms),
         }
     }
 
     /// What passes outside of any call between `server` and the client of `agent` is looked at with, by
     /// the rules of this moment; `None` where nothing is looked for. Where there are none for the two,
     /// nothing passes.
-    pub fn screens(&self, agent: &Agent, scope: &Scope, server: &ServerName) -> Option<Screens> {
+    pub fn screens(
+        &self,
+        agent: &Agent,
+        scope: &Scope,
+        server: &ServerName,
+    ) -> Option<CallScanners> {
         let law = self.law.load();
         let known = self.books.directory.current(agent.id);
         let profile = profile_of(scope);
         let known = known.filter(|agent| agent.enabled && may_use(agent, profile));
         let rules = known.and_then(|agent| law.rules_of(&agent, profile, &self.limiters).ok());
-        match (rules, law.toll(server)) {
+        match (rules, law.server_rules(server)) {
             (Some(rules), Some(toll)) => rules.screens(toll, law.style.codes),
-            (None, _) | (_, None) => Some(Screens::shut(law.style.codes)),
+            (None, _) | (_, None) => Some(CallScanners::shut(law.style.codes)),
         }
     }
 
@@ -627,11 +643,15 @@ fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
 }
 
 /// Step 2: the arguments against the input schema of their tool.
-async fn validated(inputs: &Inputs, routed: &Routed, ticket: &mut Ticket) -> Result<(), Refusal> {
+async fn validated(
+    inputs: &Inputs,
+    routed: &Routed,
+    ticket: &mut CallContext,
+) -> Result<(), Refusal> {
     match inputs.check(routed).await {
-        Verdict::Fits => Ok(()),
-        Verdict::Refused(faults) => Err(Refusal::Invalid { faults }),
-        Verdict::Reported(faults) => {
+        ValidationVerdict::Fits => Ok(()),
+        ValidationVerdict::Refused(faults) => Err(Refusal::Invalid { faults }),
+        ValidationVerdict::Reported(faults) => {
             let rule = Refusal::Invalid { faults }.rule(&ticket.agent().name);
             ticket.observed.push(rule);
             Ok(())

@@ -4,6 +4,7 @@
 //! in `proxy`.
 
 mod batch;
+mod batch_response;
 mod body;
 mod correlation;
 mod cors;
@@ -13,7 +14,6 @@ mod media;
 mod messages;
 mod origin;
 mod pages;
-mod several;
 mod streamable;
 mod timeouts;
 mod tls;
@@ -37,28 +37,28 @@ use crate::{
     proxy::{self, Proxy},
     session::{Client, Session, registry::Unopened},
     status::Status,
-    task::{Presence, Tasks},
+    task::{InFlight, Tasks},
 };
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
 use body::Leftover;
 pub use listener::{Bound, InvalidListener, bind};
-use origin::{Guard, Refusals};
+use origin::{Guard, OriginRefusals};
 pub use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
 #[derive(Debug)]
-pub struct Edge {
+pub struct HttpEdge {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     guard: ArcSwap<Guard>,
-    refusals: Refusals,
+    refusals: OriginRefusals,
     /// Those who read streams of events.
-    readers: Presence,
+    readers: InFlight,
     tasks: Tasks,
 }
 
-impl Edge {
+impl HttpEdge {
     /// Joins the parts; `config.listen` is the address of the bound listener.
     pub fn new(
         config: &Config,
@@ -70,8 +70,8 @@ impl Edge {
             proxy,
             status,
             guard: ArcSwap::from_pointee(Guard::new(config)),
-            refusals: Refusals::default(),
-            readers: Presence::default(),
+            refusals: OriginRefusals::default(),
+            readers: InFlight::default(),
             tasks: tasks.clone(),
         })
     }
@@ -85,7 +85,7 @@ impl Edge {
     /// Answers one HTTP request, which came from `peer`.
     pub(crate) async fn handle(
         self: Arc<Self>,
-        peer: Peer,
+        peer: RequestPeer,
         mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
         let route = Route::parse(request.uri().path());
@@ -123,10 +123,10 @@ impl Edge {
     async fn respond(
         self: &Arc<Self>,
         route: Option<Route>,
-        peer: &Peer,
+        peer: &RequestPeer,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
-        let form = Form::of(route.as_ref(), request.method());
+        let form = ErrorFormat::of(route.as_ref(), request.method());
         // Before all that a server may refuse for: the reason is none of those.
         if route.as_ref().is_some_and(Route::is_mcp) && self.is_of_ourselves(request) {
             return self.refuse_ourselves(form);
@@ -153,7 +153,7 @@ impl Edge {
         if let Some(answer) = cors::preflight(request, route.verbs().1) {
             return answer;
         }
-        let page = cors::Page::behind(request);
+        let page = cors::WebPage::behind(request);
         let asks_gateway = request.headers().contains_key(GATEWAY);
         let mut response = self.answer(route, form, peer, request).await;
         if asks_gateway && response.status().is_success() {
@@ -181,7 +181,7 @@ impl Edge {
 
     /// Refuses a request of our own, so that the server it is meant for is known to be ourselves: it would
     /// be listed as a part of itself, again and again.
-    fn refuse_ourselves(&self, form: Form) -> Response<Body> {
+    fn refuse_ourselves(&self, form: ErrorFormat) -> Response<Body> {
         let message = "loop detected: one of the configured servers is this gateway";
         let mut response = form.refuse(StatusCode::LOOP_DETECTED, message);
         self.gateway().sign(response.headers_mut());
@@ -195,8 +195,8 @@ impl Edge {
     async fn answer(
         self: &Arc<Self>,
         route: Route,
-        form: Form,
-        peer: &Peer,
+        form: ErrorFormat,
+        peer: &RequestPeer,
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
         if let Some(scope) = route.scope()
@@ -228,17 +228,19 @@ impl Edge {
                 Arc::new(Agent::stranger())
             }
         };
-        if form == Form::Rpc
+        if form == ErrorFormat::Rpc
             && let Err(full) = self.proxy.limiter().bytes.admit(agent.id)
         {
             return no_room(full);
         }
         match route {
             Route::Mcp(scope) => {
-                let visitor = Visitor::of(agent, scope, (peer, request));
+                let visitor = RequestContext::of(agent, scope, (peer, request));
                 streamable::handle(self, &visitor, request).await
             }
-            Route::Sse(scope) => messages::open(self, &Visitor::of(agent, scope, (peer, request))),
+            Route::Sse(scope) => {
+                messages::open(self, &RequestContext::of(agent, scope, (peer, request)))
+            }
             Route::Messages => Box::pin(messages::post(self, (&agent, peer), request)).await,
             Route::Status => pages::status(self, &agent, request),
             Route::Metrics => pages::metrics(self, &agent),
@@ -250,14 +252,14 @@ impl Edge {
 
 /// In which form a request is refused before it is known what it asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Form {
+enum ErrorFormat {
     /// A JSON-RPC error without an id: SDKs take from it what went wrong with a POST, and show no other
     /// text (Spec 2025-11-25, transports, sending messages to the server).
     Rpc,
     Text,
 }
 
-impl Form {
+impl ErrorFormat {
     fn of(route: Option<&Route>, verb: &Verb) -> Self {
         let takes_posts = route.is_some_and(|route| route.verbs().0.contains(&Verb::POST));
         if takes_posts && verb == Verb::POST {
@@ -277,7 +279,7 @@ impl Form {
 
 /// Where a request comes from.
 #[derive(Clone, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct RequestPeer {
     /// Behind a reverse proxy, that of the proxy.
     address: PeerAddress,
     /// That of its connection.
@@ -286,16 +288,20 @@ pub(crate) struct Peer {
 
 /// Who asks, and on which route.
 #[derive(Clone, Debug)]
-struct Visitor {
+struct RequestContext {
     agent: Arc<Agent>,
     scope: Scope,
-    peer: Peer,
+    peer: RequestPeer,
     /// Which gateway it is, if it is one and says so.
     gateway: Option<GatewayId>,
 }
 
-impl Visitor {
-    fn of(agent: Arc<Agent>, scope: Scope, (peer, request): (&Peer, &Request<Incoming>)) -> Self {
+impl RequestContext {
+    fn of(
+        agent: Arc<Agent>,
+        scope: Scope,
+        (peer, request): (&RequestPeer, &Request<Incoming>),
+    ) -> Self {
         let gateway = GatewayId::of(request.headers());
         Self {
             agent,
@@ -438,7 +444,7 @@ fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
 }
 
 /// The answer to a request without an agent.
-fn challenge(stranger: &Unidentified, form: Form) -> Response<Body> {
+fn challenge(stranger: &Unidentified, form: ErrorFormat) -> Response<Body> {
     let mut response = form.refuse(StatusCode::UNAUTHORIZED, &stranger.to_string());
     response
         .headers_mut()

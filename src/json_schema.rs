@@ -23,7 +23,7 @@ use std::{
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::Value;
 
-use map::{Map, Patterns};
+use map::{Map, SchemaPatterns};
 pub(crate) use names::Unfollowed;
 pub(crate) use walk::TooFar;
 use walk::Walked;
@@ -87,7 +87,7 @@ pub(crate) struct Schema {
 
 /// Why a schema cannot be used; the fault is its server's.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unusable {
+pub(crate) enum SchemaFault {
     #[error("it has {0} bytes, {SCHEMA_BYTES_MAX} are read")]
     Large(usize),
     #[error("it has {0} patterns, {PATTERNS_MAX} are compiled")]
@@ -116,7 +116,7 @@ pub(crate) enum Unusable {
 
 /// A value that may be put to a schema, since that does not lead too far.
 #[derive(Debug)]
-pub(crate) struct Question<'a> {
+pub(crate) struct SchemaQuestion<'a> {
     schema: &'a Schema,
     value: &'a Value,
     walked: Walked,
@@ -127,16 +127,16 @@ impl Schema {
     ///
     /// # Errors
     /// When it cannot be used.
-    pub(crate) fn compile(source: &[u8], formats: Formats) -> Result<Self, Unusable> {
+    pub(crate) fn compile(source: &[u8], formats: Formats) -> Result<Self, SchemaFault> {
         if source.len() > SCHEMA_BYTES_MAX {
-            return Err(Unusable::Large(source.len()));
+            return Err(SchemaFault::Large(source.len()));
         }
         let root = serde_json::from_slice(source)?;
         on_a_thread(|| {
             let (map, written) = Map::of(&root)?;
             map.survey()?;
             if map.copies > COPIES_BYTES_MAX {
-                return Err(Unusable::Copies);
+                return Err(SchemaFault::Copies);
             }
             check_patterns(&map.patterns)?;
             let validator = Some(build(&written, &map.patterns, formats)?);
@@ -148,7 +148,7 @@ impl Schema {
     ///
     /// # Errors
     /// When that is too far.
-    pub(crate) fn question<'a>(&'a self, value: &'a Value) -> Result<Question<'a>, TooFar> {
+    pub(crate) fn question<'a>(&'a self, value: &'a Value) -> Result<SchemaQuestion<'a>, TooFar> {
         let walk = |levels| self.map.walk(value, levels);
         let walked = match walk(LEVELS_AT_HAND) {
             Err(TooFar::Levels) => on_a_thread(|| walk(walk::LEVELS_MAX))
@@ -156,7 +156,7 @@ impl Schema {
                 .unwrap_or(Err(TooFar::Levels)),
             walked => walked,
         };
-        Ok(Question {
+        Ok(SchemaQuestion {
             schema: self,
             value,
             walked: walked?,
@@ -187,7 +187,7 @@ impl Drop for Schema {
     }
 }
 
-impl<'a> Question<'a> {
+impl<'a> SchemaQuestion<'a> {
     /// Whether the value is as the schema says; what cannot be asked is not.
     pub(crate) fn is_valid(&self) -> bool {
         self.ask(|| self.schema.validator().is_valid(self.value))
@@ -240,21 +240,21 @@ fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     })
 }
 
-fn check_patterns(patterns: &Patterns) -> Result<(), Unusable> {
+fn check_patterns(patterns: &SchemaPatterns) -> Result<(), SchemaFault> {
     if patterns.count > PATTERNS_MAX {
-        return Err(Unusable::Patterns(patterns.count));
+        return Err(SchemaFault::Patterns(patterns.count));
     }
     if patterns.bytes > PATTERNS_TEXT_MAX || patterns.bytes_max > PATTERN_TEXT_MAX {
-        return Err(Unusable::Long(patterns.bytes));
+        return Err(SchemaFault::Long(patterns.bytes));
     }
     Ok(())
 }
 
 fn build(
     schema: &Value,
-    patterns: &Patterns,
+    patterns: &SchemaPatterns,
     formats: Formats,
-) -> Result<jsonschema::Validator, Unusable> {
+) -> Result<jsonschema::Validator, SchemaFault> {
     let programs = patterns.count.max(1) * (1 + patterns.looks_max);
     let bytes = (PATTERNS_BYTES_MAX / programs).min(PATTERN_BYTES_MAX);
     let options = || {
@@ -278,9 +278,9 @@ fn build(
     validator.map_err(|error| {
         let reason = shortened(error.masked().to_string());
         if is_of_pattern(&error) {
-            return Unusable::Pattern { reason, bytes };
+            return SchemaFault::Pattern { reason, bytes };
         }
-        Unusable::Invalid(reason)
+        SchemaFault::Invalid(reason)
     })
 }
 

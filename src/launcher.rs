@@ -142,7 +142,7 @@ impl Confined {
 
 /// What becomes of a start.
 #[derive(Debug, Deserialize, Serialize)]
-pub enum Report {
+pub enum StartReport {
     /// It is confined and about to run, or runs.
     Confined(Confined),
     /// It runs under this id.

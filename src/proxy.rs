@@ -6,14 +6,14 @@
 
 mod journal;
 mod listen;
-mod listing;
 mod lists;
-mod memory;
-mod outlook;
+mod persistence;
+mod response;
+mod routing;
+mod session_filter;
+mod skills_filter;
 mod subscriptions;
 mod told;
-mod upstream;
-mod wait;
 
 use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -27,8 +27,8 @@ use crate::{
     backend::{Backend, Backends, Replaced, Updates},
     catalog::{Audience, Kind},
     config::{Config, Limits},
-    discovery::Board,
-    governance::{Ending, Governance, Sight, Ticket},
+    discovery::CatalogStore,
+    governance::{CallContext, CallOutcome, Governance, Visibility},
     limiter::Limiter,
     mcp::{
         Era, Level, Method, Outcome, Raw, Revision, RpcError,
@@ -38,15 +38,15 @@ use crate::{
     names::{Scope, ServerName},
     router,
     session::{
-        Call, Introduction, Onlooker, Opening, Session, legacy, modern, registry::Sessions,
-        server_info, state::Kind as SessionKind,
+        Call, ClientInfo, ListViewer, ServerInfo, Session, legacy, modern, registry::Sessions,
+        server_info, state::SessionKind,
     },
     store::Store,
-    task::{Presence, Tasks},
+    task::{InFlight, Tasks},
 };
-use listing::Listing;
-use memory::Memory;
-use outlook::Outlook;
+use persistence::SessionPersistence;
+use session_filter::Outlook;
+use skills_filter::SkillsListing;
 use subscriptions::Review;
 
 /// Everything a request needs on its way.
@@ -54,20 +54,20 @@ use subscriptions::Review;
 pub struct Proxy {
     governance: Arc<Governance>,
     backends: Backends,
-    board: Arc<Board>,
+    board: Arc<CatalogStore>,
     sessions: Sessions,
     limiter: Arc<Limiter>,
-    settings: ArcSwap<Settings>,
+    settings: ArcSwap<ProxySettings>,
     /// Requests that are being answered, but for listen streams.
-    running: Presence,
+    running: InFlight,
     /// What outlives the process, where anything does.
-    memory: Option<Memory>,
+    memory: Option<SessionPersistence>,
     tasks: Tasks,
 }
 
 /// What the config says of requests, whoever takes them.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ProxySettings {
     /// Limits on what clients send and hold.
     pub limits: Limits,
     /// Silence on an open stream after which a comment is sent.
@@ -79,7 +79,7 @@ pub struct Settings {
     page_size: Option<usize>,
 }
 
-impl Settings {
+impl ProxySettings {
     fn new(config: &Config) -> Self {
         Self {
             limits: config.limits.clone(),
@@ -101,7 +101,7 @@ impl Proxy {
         tasks: &Tasks,
     ) -> Self {
         let governance = Arc::new(governance);
-        let board = Board::new(config, &backends, tasks.stop_token().clone());
+        let board = CatalogStore::new(config, &backends, tasks.stop_token().clone());
         let board = Arc::new(board);
         backends.show_by(Arc::new(Outlook {
             governance: Arc::clone(&governance),
@@ -116,9 +116,9 @@ impl Proxy {
                 config.limits.sessions_per_agent,
                 config.session_idle_timeout,
             ),
-            settings: ArcSwap::from_pointee(Settings::new(config)),
-            running: Presence::default(),
-            memory: store.map(Memory::new),
+            settings: ArcSwap::from_pointee(ProxySettings::new(config)),
+            running: InFlight::default(),
+            memory: store.map(SessionPersistence::new),
             tasks: tasks.clone(),
         }
     }
@@ -148,8 +148,8 @@ impl Proxy {
 
     /// Takes another config: servers it has alike stay as they are, others start or end, and every
     /// client whose lists differ from now on is told. What became of the servers.
-    pub fn replace(self: &Arc<Self>, config: &Config) -> Changes {
-        let settings = Settings::new(config);
+    pub fn replace(self: &Arc<Self>, config: &Config) -> ServerChanges {
+        let settings = ProxySettings::new(config);
         let drain_timeout = settings.drain_timeout;
         self.settings.store(Arc::new(settings));
         self.sessions
@@ -163,7 +163,7 @@ impl Proxy {
         } = self.backends.replace(config);
         let disabled = config.servers.iter().filter(|(_, server)| !server.enabled);
         let disabled = disabled.map(|(name, _)| name.clone()).collect();
-        let changes = Changes::of(&fresh, &old, disabled, settings);
+        let changes = ServerChanges::of(&fresh, &old, disabled, settings);
         self.backends.retire(old, drain_timeout);
         self.board.replace(config, &self.backends);
         for backend in fresh {
@@ -177,7 +177,7 @@ impl Proxy {
     }
 
     /// What the config says of requests.
-    pub fn settings(&self) -> Arc<Settings> {
+    pub fn settings(&self) -> Arc<ProxySettings> {
         self.settings.load_full()
     }
 
@@ -202,7 +202,7 @@ impl Proxy {
     }
 
     /// The current catalog.
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &CatalogStore {
         &self.board
     }
 
@@ -296,8 +296,8 @@ impl Proxy {
     async fn call(&self, call: Box<Call>) -> Outcome {
         let mut ticket = self.governance.open(&call);
         let session_ended = call.ended.clone();
-        let ending = whatever_happens(self.attempt(call, &mut ticket)).await;
-        let ending = self.explained(ending, session_ended.as_ref());
+        let ending = catch_panic(self.attempt(call, &mut ticket)).await;
+        let ending = self.with_shutdown_cause(ending, session_ended.as_ref());
         self.governance.settle(ticket, ending).await
     }
 
@@ -307,7 +307,7 @@ impl Proxy {
             return Err(error.to_raw());
         }
         let ticket = self.governance.open(call);
-        let ending = Ending::Failed {
+        let ending = CallOutcome::Failed {
             error,
             delivered: false,
             reason: "malformed",
@@ -322,12 +322,12 @@ impl Proxy {
             return Err(draining().to_raw());
         }
         let mut ticket = self.governance.open(&call);
-        let ending = whatever_happens(async {
+        let ending = catch_panic(async {
             let catalog = self.board.catalog_for(lists::audience(&call.client));
             if let Ok(routed) = self.route_in(&catalog, call) {
                 ticket.goes_to(&routed);
             }
-            Ending::Failed {
+            CallOutcome::Failed {
                 error: draining(),
                 delivered: false,
                 reason: reason::DRAINING,
@@ -339,8 +339,12 @@ impl Proxy {
 
     /// The ending in words for whoever still waits: what the stop or the end of its session has cut off
     /// was neither cancelled by them nor lost by its server.
-    fn explained(&self, mut ending: Ending, session_ended: Option<&CancellationToken>) -> Ending {
-        let Ending::Failed {
+    fn with_shutdown_cause(
+        &self,
+        mut ending: CallOutcome,
+        session_ended: Option<&CancellationToken>,
+    ) -> CallOutcome {
+        let CallOutcome::Failed {
             error,
             reason,
             delivered,
@@ -382,17 +386,17 @@ impl Proxy {
         has_ended.then_some("the session ended before the server answered")
     }
 
-    async fn attempt(&self, call: Box<Call>, ticket: &mut Ticket) -> Ending {
+    async fn attempt(&self, call: Box<Call>, ticket: &mut CallContext) -> CallOutcome {
         let routed = match self.route(call, ticket).await {
             Ok(routed) => routed,
             Err(ending) => return ending,
         };
         Self::tell_lost_in(&routed.call, &routed.server);
-        let back = upstream::WayBack::of(&routed, || self.is_shared());
-        let listing = Listing::of(&routed);
+        let back = response::ResponseMapper::of(&routed, || self.is_shared());
+        let listing = SkillsListing::of(&routed);
         let admitted = match self.governance.admit(routed, ticket).await {
             Ok(admitted) => admitted,
-            Err(refusal) => return Ending::Refused(refusal),
+            Err(refusal) => return CallOutcome::Refused(refusal),
         };
         let ending = back.ending(Box::pin(self.backends.forward(admitted)).await);
         match listing {
@@ -422,7 +426,7 @@ impl Proxy {
     }
 
     /// Opens `session` as its client asks for in `initialize`; the answer to that.
-    pub fn initialize(&self, session: &Session, opening: Opening) -> Raw {
+    pub fn initialize(&self, session: &Session, opening: ClientInfo) -> Raw {
         let revision = opening.revision;
         session.open(opening);
         self.greet(session);
@@ -432,7 +436,7 @@ impl Proxy {
 
     /// How we introduce ourselves on the route of `scope` to `agent`, whose client is connected so and
     /// speaks that era.
-    fn introduce(&self, onlooker: Onlooker<'_>, (kind, era): (SessionKind, Era)) -> Introduction {
+    fn introduce(&self, onlooker: ListViewer<'_>, (kind, era): (SessionKind, Era)) -> ServerInfo {
         let known = match onlooker.scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
@@ -440,7 +444,7 @@ impl Proxy {
                 .get(server)
                 .and_then(|backend| backend.capabilities()),
         };
-        Introduction {
+        ServerInfo {
             capabilities: capabilities(known.as_ref(), era),
             server_info: server_info(),
             instructions: self.instructions(onlooker, kind),
@@ -449,18 +453,18 @@ impl Proxy {
 
     /// What the servers say for models, of which the agent may use something; where it may use nothing
     /// at all, why, since its empty lists do not tell.
-    fn instructions(&self, onlooker: Onlooker<'_>, kind: SessionKind) -> Option<String> {
-        let Onlooker { agent, scope, .. } = onlooker;
+    fn instructions(&self, onlooker: ListViewer<'_>, kind: SessionKind) -> Option<String> {
+        let ListViewer { agent, scope, .. } = onlooker;
         let catalog = self.board.catalog();
         let sight = self.sight(onlooker);
         match &sight {
-            Sight::Everything => return catalog.instructions(scope, |_| true),
-            Sight::Nothing(why) => {
+            Visibility::Everything => return catalog.instructions(scope, |_| true),
+            Visibility::Nothing(why) => {
                 let agent = &agent.name;
                 tracing::debug!(?scope, "a client is shown nothing here: {agent} {why}");
                 return Some(why.instructions(kind));
             }
-            Sight::Some(_) => {}
+            Visibility::Some(_) => {}
         }
         let mut seen = HashSet::new();
         for kind in Kind::ALL {
@@ -486,9 +490,9 @@ impl Proxy {
 
 /// How an attempt ends, also where it panics: a mistake of ours costs a call its answer, and no call
 /// its record.
-async fn whatever_happens(attempt: impl Future<Output = Ending>) -> Ending {
+async fn catch_panic(attempt: impl Future<Output = CallOutcome>) -> CallOutcome {
     let attempt = AssertUnwindSafe(attempt).catch_unwind();
-    attempt.await.unwrap_or_else(|_| Ending::broken())
+    attempt.await.unwrap_or_else(|_| CallOutcome::broken())
 }
 
 /// How long the answer to a request that is held back may take.
@@ -529,7 +533,7 @@ pub fn draining() -> RpcError {
 
 /// What a new config did to the servers.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Changes {
+pub struct ServerChanges {
     /// Those that are new.
     pub added: Vec<ServerName>,
     /// Those that do not go on, since how they run has changed: they are started, stopped, or both.
@@ -543,7 +547,7 @@ pub struct Changes {
     pub settings: IndexMap<ServerName, Vec<&'static str>>,
 }
 
-impl Changes {
+impl ServerChanges {
     fn of(
         fresh: &[Arc<Backend>],
         old: &[Arc<Backend>],
@@ -567,23 +571,23 @@ impl Changes {
     }
 
     /// What became of `server`, which was there before and differs.
-    pub fn fate(&self, server: &ServerName) -> Fate {
+    pub fn fate(&self, server: &ServerName) -> ServerChange {
         let settings = self.settings.get(server);
         let is_switched = settings.is_some_and(|settings| settings.contains(&"enabled"));
         let is_disabled = self.disabled.contains(server);
         match (is_switched, is_disabled) {
-            (true, true) => Fate::Stopped,
-            (true, false) => Fate::Started,
-            (false, true) => Fate::StaysDisabled,
-            (false, false) if self.changed.contains(server) => Fate::StartedAnew,
-            (false, false) => Fate::GoesOn,
+            (true, true) => ServerChange::Stopped,
+            (true, false) => ServerChange::Started,
+            (false, true) => ServerChange::StaysDisabled,
+            (false, false) if self.changed.contains(server) => ServerChange::StartedAnew,
+            (false, false) => ServerChange::GoesOn,
         }
     }
 }
 
 /// What a new config did to a server that was there before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Fate {
+pub enum ServerChange {
     /// It did not run, and does.
     Started,
     /// It runs in place of the one before it.
@@ -596,7 +600,7 @@ pub enum Fate {
     StaysDisabled,
 }
 
-impl Fate {
+impl ServerChange {
     /// All of them, in the order in which they are told.
     pub const ALL: [Self; 5] = [
         Self::Started,
@@ -656,8 +660,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_attempt_that_panics_has_an_ending() {
-        let found = whatever_happens(async { panic!("a mistake of ours") }).await;
-        let Ending::Failed {
+        let found = catch_panic(async { panic!("a mistake of ours") }).await;
+        let CallOutcome::Failed {
             error, delivered, ..
         } = found
         else {

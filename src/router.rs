@@ -30,9 +30,9 @@ pub struct Routed {
     /// The tool, when one is called.
     pub tool: Option<Arc<Tool>>,
     /// The item that is used; `None` for methods that concern a whole server.
-    pub subject: Option<Subject>,
+    pub subject: Option<ItemSubject>,
     /// What a method that only its server knows names by `uri`; nothing for any other.
-    pub named: Named,
+    pub named: NamedResources,
     /// The params in the server's own names.
     pub params: Option<Raw>,
     /// How URIs in what comes back become exposed ones; `None` leaves them alone.
@@ -48,7 +48,7 @@ impl Routed {
 
 /// The item that a call uses, by all of its names.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Subject {
+pub struct ItemSubject {
     /// What it is; completion of a URI is about a template.
     pub kind: Kind,
     /// Its name or URI on merged routes; empty where they do not list it.
@@ -61,7 +61,7 @@ pub struct Subject {
     pub original: Arc<str>,
 }
 
-impl Subject {
+impl ItemSubject {
     fn of_tool(tool: &Tool) -> Self {
         Self {
             kind: Kind::Tools,
@@ -113,14 +113,14 @@ impl Subject {
 /// The resources that the params of a method name in their `uri`, where only the server knows what the
 /// method does with it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Named {
+pub enum NamedResources {
     /// These, of which the server may take any.
-    Resources(Vec<Subject>),
+    Resources(Vec<ItemSubject>),
     /// What is no text, or too many of them, so that nobody can tell which.
     Unclear,
 }
 
-impl Named {
+impl NamedResources {
     /// No resource.
     pub const NOTHING: Self = Self::Resources(Vec::new());
 
@@ -136,7 +136,7 @@ impl Named {
             let value = &json[member.value];
             match json::text(value).filter(|_| resources.len() < URIS_MAX) {
                 Some(uri) => {
-                    let shown = Subject::shown(server, &uri, catalog);
+                    let shown = ItemSubject::shown(server, &uri, catalog);
                     resources.push(shown.ok_or_else(|| Unnamed::Hidden {
                         uri: uri.into_owned(),
                     })?);
@@ -181,7 +181,7 @@ impl From<RpcError> for Unroutable {
 }
 
 /// Whether the agent of a call may see the resource of a server; asked where several servers have one.
-pub type Sees<'s> = &'s dyn Fn(&Call, &ServerName, &Subject) -> bool;
+pub type MaySee<'s> = &'s dyn Fn(&Call, &ServerName, &ItemSubject) -> bool;
 
 /// Finds the server a call belongs to. In a box, as the call: every step hands it to the next.
 ///
@@ -190,7 +190,7 @@ pub type Sees<'s> = &'s dyn Fn(&Call, &ServerName, &Subject) -> bool;
 pub fn route(
     call: Box<Call>,
     catalog: &Catalog,
-    sees: Sees<'_>,
+    sees: MaySee<'_>,
 ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
     let found = match &call.method {
         Method::ToolsCall => tool(&call, catalog),
@@ -210,7 +210,7 @@ pub fn route(
         | Method::ToolsList => Err(unknown_method(&call.method).into()),
     };
     match found {
-        Ok(Target {
+        Ok(RouteTarget {
             server,
             tool,
             subject,
@@ -261,7 +261,7 @@ pub fn wanted(call: &Call) -> Option<(Kind, String)> {
         | Method::TemplatesList
         | Method::ToolsList => return None,
     };
-    let named = Name::of(call, path).ok()?;
+    let named = RequestedName::of(call, path).ok()?;
     Some((kind, named.text.into_owned()))
 }
 
@@ -273,16 +273,16 @@ pub fn unknown_method(method: &Method) -> RpcError {
     )
 }
 
-struct Target {
+struct RouteTarget {
     server: ServerName,
     tool: Option<Arc<Tool>>,
-    subject: Option<Subject>,
-    named: Named,
+    subject: Option<ItemSubject>,
+    named: NamedResources,
     params: Option<Raw>,
 }
 
-fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
-    let name = Name::of(call, &["name"])?;
+fn tool(call: &Call, catalog: &Catalog) -> Result<RouteTarget, Unroutable> {
+    let name = RequestedName::of(call, &["name"])?;
     let tool = catalog
         .tool(&call.scope, &name.text)
         .ok_or_else(|| Unroutable::UnknownTool {
@@ -296,17 +296,17 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<Target, Unroutable> {
     } else {
         params
     };
-    Ok(Target {
+    Ok(RouteTarget {
         server: tool.server.clone(),
         params: Some(params),
-        subject: Some(Subject::of_tool(tool)),
-        named: Named::NOTHING,
+        subject: Some(ItemSubject::of_tool(tool)),
+        named: NamedResources::NOTHING,
         tool: Some(Arc::clone(tool)),
     })
 }
 
-fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
-    let name = Name::of(call, path)?;
+fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<RouteTarget, RpcError> {
+    let name = RequestedName::of(call, path)?;
     let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
         RpcError::new(
             error::INVALID_PARAMS,
@@ -314,40 +314,40 @@ fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<Target, RpcEr
         )
     })?;
     let params = Some(name.replaced(&prompt.original));
-    Ok(Target {
+    Ok(RouteTarget {
         server: prompt.server.clone(),
         params,
-        subject: Some(Subject::of_prompt(prompt)),
-        named: Named::NOTHING,
+        subject: Some(ItemSubject::of_prompt(prompt)),
+        named: NamedResources::NOTHING,
         tool: None,
     })
 }
 
-fn resource(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
-    let uri = Name::of(call, &[URI])?;
+fn resource(call: &Call, catalog: &Catalog, sees: MaySee<'_>) -> Result<RouteTarget, RpcError> {
+    let uri = RequestedName::of(call, &[URI])?;
     let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
-    let subject = Subject::of_resource(Kind::Resources, &server, &original, catalog);
-    Ok(Target {
+    let subject = ItemSubject::of_resource(Kind::Resources, &server, &original, catalog);
+    Ok(RouteTarget {
         server,
         params: Some(uri.replaced(&original)),
         subject: Some(subject),
-        named: Named::NOTHING,
+        named: NamedResources::NOTHING,
         tool: None,
     })
 }
 
-fn completion(call: &Call, catalog: &Catalog, sees: Sees<'_>) -> Result<Target, RpcError> {
+fn completion(call: &Call, catalog: &Catalog, sees: MaySee<'_>) -> Result<RouteTarget, RpcError> {
     match completed(call)? {
         Completed::Prompt => prompt(Completed::PROMPT, call, catalog),
         Completed::Template => {
-            let uri = Name::of(call, Completed::TEMPLATE)?;
+            let uri = RequestedName::of(call, Completed::TEMPLATE)?;
             let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
-            let subject = Subject::of_resource(Kind::Templates, &server, &original, catalog);
-            Ok(Target {
+            let subject = ItemSubject::of_resource(Kind::Templates, &server, &original, catalog);
+            Ok(RouteTarget {
                 server,
                 params: Some(uri.replaced(&original)),
                 subject: Some(subject),
-                named: Named::NOTHING,
+                named: NamedResources::NOTHING,
                 tool: None,
             })
         }
@@ -369,7 +369,7 @@ impl Completed {
 /// a server that went by that would complete what was not authorized.
 fn completed(call: &Call) -> Result<Completed, RpcError> {
     let wrong = |what: &str| RpcError::new(error::INVALID_PARAMS, what);
-    let kind = Name::of(call, &["ref", "type"])?;
+    let kind = RequestedName::of(call, &["ref", "type"])?;
     let (completed, other) = match &*kind.text {
         "ref/prompt" => (Completed::Prompt, Completed::TEMPLATE),
         "ref/resource" => (Completed::Template, Completed::PROMPT),
@@ -388,7 +388,7 @@ fn completed(call: &Call) -> Result<Completed, RpcError> {
 fn find_resource(
     call: &Call,
     catalog: &Catalog,
-    sees: Sees<'_>,
+    sees: MaySee<'_>,
     uri: &str,
 ) -> Result<(ServerName, String), RpcError> {
     let mut servers = match catalog.resource(&call.scope, uri) {
@@ -398,7 +398,7 @@ fn find_resource(
     };
     // What an agent may not see is not there for it.
     servers.retain(|server| {
-        let resource = Subject::of_resource(Kind::Resources, server, uri, catalog);
+        let resource = ItemSubject::of_resource(Kind::Resources, server, uri, catalog);
         sees(call, server, &resource)
     });
     match servers.as_slice() {
@@ -428,13 +428,13 @@ fn no_resource(call: &Call, uri: &str, message: String) -> RpcError {
 }
 
 /// Methods without a name to route by belong to the one server of their route.
-fn whole_server(call: &Call) -> Result<Target, RpcError> {
+fn whole_server(call: &Call) -> Result<RouteTarget, RpcError> {
     match &call.scope {
-        Scope::Server(server) => Ok(Target {
+        Scope::Server(server) => Ok(RouteTarget {
             server: server.clone(),
             tool: None,
             subject: None,
-            named: Named::NOTHING,
+            named: NamedResources::NOTHING,
             params: call.params.as_deref().cloned(),
         }),
         Scope::All | Scope::Profile(_) => Err(unknown_method(&call.method)),
@@ -443,12 +443,12 @@ fn whole_server(call: &Call) -> Result<Target, RpcError> {
 
 /// Methods that only their server knows belong to the one of their route, as all without a name to
 /// route by. What they name by `uri` is for those who may read it, as with methods that we know.
-fn vendor(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
+fn vendor(call: &Call, catalog: &Catalog) -> Result<RouteTarget, RpcError> {
     let target = whole_server(call)?;
     let Some(params) = &call.params else {
         return Ok(target);
     };
-    let named = Named::by(params, &target.server, catalog);
+    let named = NamedResources::by(params, &target.server, catalog);
     let named = named.map_err(|unnamed| match unnamed {
         Unnamed::Hidden { uri } => not_found(call, &uri),
         Unnamed::Unclear => {
@@ -456,17 +456,17 @@ fn vendor(call: &Call, catalog: &Catalog) -> Result<Target, RpcError> {
             RpcError::new(error::INVALID_PARAMS, message)
         }
     })?;
-    Ok(Target { named, ..target })
+    Ok(RouteTarget { named, ..target })
 }
 
 /// A string in the params that names what is wanted.
-struct Name<'a> {
+struct RequestedName<'a> {
     params: &'a Params,
     span: Range<usize>,
     text: Cow<'a, str>,
 }
 
-impl<'a> Name<'a> {
+impl<'a> RequestedName<'a> {
     /// The string at `path`. A doubled member is refused, also one that differs in case alone: who
     /// reads it differently from us would act on another name than the one that was authorized.
     fn of(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {

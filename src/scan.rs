@@ -26,7 +26,6 @@ mod detectors;
 mod embedded;
 mod escapes;
 mod internet;
-mod known;
 mod lexicon;
 mod mrz;
 mod national;
@@ -36,6 +35,7 @@ mod redaction;
 mod schema;
 mod search;
 mod secret;
+mod seen_values;
 mod sink;
 #[cfg(test)]
 mod tests;
@@ -52,11 +52,11 @@ pub use schema::OutputSchema;
 
 use self::{
     class::{Class, Country},
-    compiled::{Compiled, Rules},
+    compiled::{CompiledScan, ScanRules},
     context::Names,
-    known::Known,
-    redaction::{Mended, Redaction, patched},
-    sink::Sink,
+    redaction::{Redaction, SchemaRepair, patched},
+    seen_values::SeenValues,
+    sink::ScanSink,
 };
 use crate::{
     config::{Scan, ScanAction},
@@ -66,10 +66,10 @@ use crate::{
 /// A compiled `scan` section of the config; share it by [`Arc`].
 #[derive(Debug)]
 pub struct Scanner {
-    compiled: Compiled,
-    rules: [Rules; Direction::ALL.len()],
+    compiled: CompiledScan,
+    rules: [ScanRules; Direction::ALL.len()],
     /// What masks whatever an operator's own classes find.
-    own: Rules,
+    own: ScanRules,
 }
 
 /// Where data comes from and goes to.
@@ -166,7 +166,7 @@ impl Scanner {
     /// # Errors
     /// The first mistake, with the name that is wrong.
     pub fn new(scan: &Scan) -> Result<Self, InvalidScan> {
-        let compiled = Compiled::new(scan)?;
+        let compiled = CompiledScan::new(scan)?;
         let [arguments, notifications, prompts, resources, results] =
             Direction::ALL.map(|direction| compiled.rules(direction, scan));
         Ok(Self {
@@ -189,7 +189,7 @@ impl Scanner {
             return None;
         }
         let text = message.as_str();
-        let mut sink = Sink::new(&self.compiled, &self.own, self.compiled.mask);
+        let mut sink = ScanSink::new(&self.compiled, &self.own, self.compiled.mask);
         let changes = walk::walk(text, Names::default(), &mut sink, 0);
         (!changes.edits.is_empty()).then(|| patched(text, &changes))
     }
@@ -205,7 +205,7 @@ impl Scanner {
     ) -> Verdict {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
-        let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask);
+        let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask);
         let mut changes = walk::walk(text, Names::default(), &mut sink, 0);
         if sink.counts.is_empty() {
             return Verdict::CLEAN;
@@ -220,14 +220,14 @@ impl Scanner {
         let by_context = std::mem::take(&mut sink.by_context);
         let twin = structured.is_some() && !by_context.is_empty();
         let read = if twin {
-            Known::new(by_context)
+            SeenValues::new(by_context)
         } else {
-            Ok(Known::default())
+            Ok(SeenValues::default())
         };
         let too_many = read.as_ref().err().map(|too_many| too_many.class);
         let known = read.unwrap_or_default();
         if twin {
-            sink = Sink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);
+            sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);
             changes = walk::walk(text, Names::default(), &mut sink, 0);
         }
         let hits = self.hits(rules, &sink.counts);
@@ -251,13 +251,13 @@ impl Scanner {
             };
             let mended = structured
                 .and_then(|span| Some((span, schema()?)))
-                .map_or(Mended::AsIs, |(span, schema)| {
+                .map_or(SchemaRepair::AsIs, |(span, schema)| {
                     scan.mended(schema, &span, &changes)
                 });
             match mended {
-                Mended::AsIs => verdict.redacted = Some(patched(text, &changes)),
-                Mended::Impossible { class } => verdict.blocked = Some(name(class)),
-                Mended::With(changes) => verdict.redacted = Some(patched(text, &changes)),
+                SchemaRepair::AsIs => verdict.redacted = Some(patched(text, &changes)),
+                SchemaRepair::Impossible { class } => verdict.blocked = Some(name(class)),
+                SchemaRepair::With(changes) => verdict.redacted = Some(patched(text, &changes)),
             }
         }
         verdict.hits = hits;
@@ -273,7 +273,7 @@ impl Scanner {
         key: &str,
         text: &str,
     ) -> Vec<(Arc<str>, Range<usize>)> {
-        let mut sink = Sink::new(
+        let mut sink = ScanSink::new(
             &self.compiled,
             &self.rules[direction as usize],
             self.compiled.mask,
@@ -293,13 +293,13 @@ impl Scanner {
     /// For tests and measurements; [`Scanner::scan`] is for messages.
     pub fn located(&self, direction: Direction, message: &Raw) -> Vec<(Arc<str>, Range<usize>)> {
         let rules = &self.rules[direction as usize];
-        let mut sink = Sink::new(&self.compiled, rules, self.compiled.mask).marking();
+        let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).marking();
         let edits = walk::walk(message.as_str(), Names::default(), &mut sink, 0).edits;
         let marked = edits.into_iter().map(|edit| (edit.with.into(), edit.span));
         marked.collect()
     }
 
-    fn hits(&self, rules: &Rules, counts: &[u64]) -> Vec<Hit> {
+    fn hits(&self, rules: &ScanRules, counts: &[u64]) -> Vec<Hit> {
         let found = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         found
             .map(|(class, count)| Hit {

@@ -2,7 +2,7 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session with its [`calls`], `questions`, [`streams`] and
+//! of the two eras, [`state`] one legacy session with its [`calls`], `server_requests`, [`streams`] and
 //! [`subscriptions`], [`progress`] what is heard of one call, [`registry`] the living ones, [`saved`] what of them outlives the process.
 
 mod questions;
@@ -38,9 +38,9 @@ use crate::{
 };
 
 pub use cancel::Cancel;
-pub use events::{EventReader, Events};
+pub use events::{EventReader, EventSender};
 pub use progress::Progress;
-pub use state::{Opening, Session};
+pub use state::{ClientInfo, Session};
 
 /// The client behind a call.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct Client {
     /// The identity being governed.
     pub agent: Arc<Agent>,
     /// What it said about itself, be it once or with its request.
-    pub opening: Arc<Opening>,
+    pub opening: Arc<ClientInfo>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
     /// Which gateway it is, if it is one and says so.
@@ -57,9 +57,9 @@ pub struct Client {
 
 /// What a client said about itself is read as its own.
 impl Deref for Client {
-    type Target = Opening;
+    type Target = ClientInfo;
 
-    fn deref(&self) -> &Opening {
+    fn deref(&self) -> &ClientInfo {
         &self.opening
     }
 }
@@ -79,7 +79,7 @@ impl Client {
     pub fn stateless(agent: Arc<Agent>, revision: Revision) -> Self {
         Self {
             agent,
-            opening: Arc::new(Opening {
+            opening: Arc::new(ClientInfo {
                 revision,
                 info: None,
                 display_name: OnceLock::new(),
@@ -114,7 +114,7 @@ impl Client {
 
 /// Whoever is shown lists.
 #[derive(Clone, Copy, Debug)]
-pub struct Onlooker<'a> {
+pub struct ListViewer<'a> {
     /// The identity being governed.
     pub agent: &'a Agent,
     /// Which part of the catalog it sees.
@@ -137,13 +137,13 @@ pub struct Call {
     /// Which part of the catalog it sees.
     pub scope: Scope,
     /// How it is connected.
-    pub kind: state::Kind,
+    pub kind: state::SessionKind,
     /// Which log messages it wants while this runs.
     pub logs: Logs,
     /// What it hears of progress, where it wants to.
     pub progress: Option<Arc<Progress>>,
     /// Where messages that precede the answer go.
-    pub events: Events,
+    pub events: EventSender,
     /// Cancelled when the client no longer wants the answer.
     pub cancel: Cancel,
     /// Cancelled when the session that it came in ends, where it came in one.
@@ -165,14 +165,14 @@ pub struct Correlation {
 
 /// What a client wants to hear of a call while it runs.
 #[derive(Clone, Debug)]
-pub struct Wants {
+pub struct Interest {
     /// Which log messages.
     pub logs: Logs,
     /// Its token for progress, as it wrote it; without one, no progress.
     pub progress_token: Option<Raw>,
 }
 
-impl Wants {
+impl Interest {
     /// The token that `request` carries, and `logs`.
     pub fn of(request: &Request, logs: Logs) -> Self {
         let token = request.params.as_ref().and_then(|params| {
@@ -188,8 +188,8 @@ impl Wants {
 
 impl Call {
     /// Who looks at a list that it asks for.
-    pub fn onlooker(&self) -> Onlooker<'_> {
-        Onlooker {
+    pub fn onlooker(&self) -> ListViewer<'_> {
+        ListViewer {
             agent: &self.client.agent,
             scope: &self.scope,
             gateway: self.client.gateway.as_ref(),
@@ -202,12 +202,12 @@ impl Call {
         request: Request,
         client: Arc<Client>,
         scope: Scope,
-        wants: Wants,
+        wants: Interest,
     ) -> (Box<Self>, EventReader) {
         let (events, reader) = events::events();
         let session = client.session.as_ref();
         // What comes without a session comes over streamable HTTP, or from an edge that says otherwise.
-        let kind = session.map_or(state::Kind::Streamable, |session| session.kind);
+        let kind = session.map_or(state::SessionKind::Streamable, |session| session.kind);
         let call = Box::new(Self {
             id: request.id,
             method: request.method,
@@ -230,7 +230,7 @@ impl Call {
 
     /// The same request on the route of `scope`; what precedes its answer goes to `events`.
     #[must_use]
-    pub fn copy_for(&self, scope: Scope, events: Events) -> Box<Self> {
+    pub fn copy_for(&self, scope: Scope, events: EventSender) -> Box<Self> {
         Box::new(Self {
             id: self.id.clone(),
             method: self.method.clone(),
@@ -251,7 +251,7 @@ impl Call {
 
 /// How we introduce ourselves on one route.
 #[derive(Clone, Debug)]
-pub struct Introduction {
+pub struct ServerInfo {
     /// The capabilities, in the shape of the client's era.
     pub capabilities: serde_json::Value,
     /// Name and version.

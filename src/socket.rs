@@ -30,7 +30,7 @@ const KEPT_MAX: usize = 16 << 10;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Socket {
+pub(crate) struct CoalescingStream {
     incoming: OwnedReadHalf,
     outgoing: Arc<Mutex<Outgoing>>,
     /// Whether something may be kept: a flush, of which there are many, looks at nothing else if not.
@@ -47,7 +47,7 @@ struct Outgoing {
     aboard: Option<Waker>,
 }
 
-impl Socket {
+impl CoalescingStream {
     /// Speaks over `stream`, whose departures are those of `tasks`.
     pub(crate) fn new(stream: TcpStream, tasks: &Tasks) -> Self {
         let (incoming, half) = stream.into_split();
@@ -161,7 +161,7 @@ impl Depart for Mutex<Outgoing> {
     }
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for CoalescingStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -175,7 +175,7 @@ impl AsyncRead for Socket {
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for CoalescingStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -230,22 +230,22 @@ mod tests {
 
     use super::*;
 
-    async fn pair(tasks: &Tasks) -> (Socket, TcpStream) {
+    async fn pair(tasks: &Tasks) -> (CoalescingStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap());
         let (near, far) = tokio::join!(near, listener.accept());
-        (Socket::new(near.unwrap(), tasks), far.unwrap().0)
+        (CoalescingStream::new(near.unwrap(), tasks), far.unwrap().0)
     }
 
     /// Takes `bytes` without waiting for anything.
-    fn put(socket: &mut Socket, bytes: &[u8]) {
+    fn put(socket: &mut CoalescingStream, bytes: &[u8]) {
         let written = socket.write_all(bytes).now_or_never();
         written.expect("there is room").unwrap();
         let flushed = socket.flush().now_or_never();
         flushed.expect("nobody is told to wait").unwrap();
     }
 
-    fn kept(socket: &Socket) -> usize {
+    fn kept(socket: &CoalescingStream) -> usize {
         lock(&socket.outgoing).kept.len()
     }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, Confined, Report, State},
+    backend::{Backend, Confined, ServerState, ServerStatusReport},
     catalog::{Catalog, Kind},
     clock,
     governance::{self, budget::Budgets},
@@ -55,7 +55,7 @@ pub struct Overview {
     pub confinement: Option<Confinement>,
     /// What clients take of the process; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Usage>,
+    pub limits: Option<ProcessUsage>,
     /// How many legacy sessions of HTTP clients are open; for those who may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions_open: Option<usize>,
@@ -63,7 +63,7 @@ pub struct Overview {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<Vec<SessionReport>>,
     /// What the merged routes list.
-    pub listed: Counts,
+    pub listed: ItemCounts,
     /// What each profile lists.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfileReport>,
@@ -111,14 +111,14 @@ pub struct ConfigError {
 
 /// How much of the status somebody may see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Insight {
+pub enum StatusAccess {
     /// In which state servers are, and neither which nor how many things they have: for strangers.
     States,
     /// The servers with as much detail.
     Servers(Detail),
 }
 
-impl Insight {
+impl StatusAccess {
     const fn detail(self) -> Option<Detail> {
         match self {
             Self::States => None,
@@ -149,7 +149,7 @@ pub struct States {
 #[derive(Clone, Debug, Serialize)]
 pub struct StateReport {
     /// Its state.
-    pub state: State,
+    pub state: ServerState,
 }
 
 /// Why no clients should be sent here, for anybody who asks.
@@ -174,7 +174,7 @@ pub enum NotReady {
 pub struct Governed {
     /// What was refused, and what would have been.
     #[serde(flatten)]
-    pub counts: governance::Counts,
+    pub counts: governance::RefusalCounts,
     /// The chain of the audit that is written; `null` when there is none.
     pub audit_chain: Option<String>,
     /// That disk space for the audit log is low; `null` while there is enough.
@@ -202,7 +202,7 @@ pub struct ExpiringReport {
 
 /// What clients take of the process, and how much of it they may.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// Open connections.
     pub connections: usize,
     /// How many there may be.
@@ -217,7 +217,7 @@ pub struct Usage {
     pub bytes_rejected: u64,
 }
 
-impl Usage {
+impl ProcessUsage {
     fn of(limiter: &Limiter) -> Self {
         Self {
             connections: limiter.connections.open(),
@@ -235,9 +235,9 @@ impl Usage {
 pub struct ServerReport {
     /// How it does.
     #[serde(flatten)]
-    pub report: Report,
+    pub report: ServerStatusReport,
     /// What it offers on its own route.
-    pub offers: Counts,
+    pub offers: ItemCounts,
     /// Of which kinds it is not known what it has: `offers` counts what it listed before, if anything.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<&'static str>,
@@ -278,12 +278,12 @@ pub struct ProfileReport {
     /// Its name.
     pub name: String,
     /// What it lists.
-    pub listed: Counts,
+    pub listed: ItemCounts,
 }
 
 /// Items of each kind.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Counts {
+pub struct ItemCounts {
     /// Tools.
     pub tools: usize,
     /// Resources.
@@ -294,7 +294,7 @@ pub struct Counts {
     pub prompts: usize,
 }
 
-impl Counts {
+impl ItemCounts {
     /// The key under which items of `kind` are counted.
     const fn key(kind: Kind) -> &'static str {
         match kind {
@@ -434,12 +434,12 @@ impl Status {
             .peekable();
         enabled.peek().is_some()
             && enabled.all(|backend| match backend.state() {
-                State::Failed | State::NeedsReauth => true,
-                State::Connected
-                | State::Connecting
-                | State::Degraded
-                | State::Disabled
-                | State::Disconnected => false,
+                ServerState::Failed | ServerState::NeedsReauth => true,
+                ServerState::Connected
+                | ServerState::Connecting
+                | ServerState::Degraded
+                | ServerState::Disabled
+                | ServerState::Disconnected => false,
             })
     }
 
@@ -447,7 +447,7 @@ impl Status {
     ///
     /// # Errors
     /// Never, unless we made a mistake.
-    pub fn json(&self, insight: Insight) -> serde_json::Result<Vec<u8>> {
+    pub fn json(&self, insight: StatusAccess) -> serde_json::Result<Vec<u8>> {
         match insight.detail() {
             Some(detail) => serde_json::to_vec_pretty(&self.overview(detail)),
             None => serde_json::to_vec_pretty(&self.states()),
@@ -457,7 +457,7 @@ impl Status {
     /// What strangers may see.
     fn states(&self) -> States {
         let servers = self.proxy.backends().all();
-        let mut states: Vec<State> = servers.map(|backend| backend.state()).collect();
+        let mut states: Vec<ServerState> = servers.map(|backend| backend.state()).collect();
         states.sort_by_key(|state| state.as_str());
         let report = |state| StateReport { state };
         States {
@@ -485,7 +485,7 @@ impl Status {
                     Detail::Part => None,
                     Detail::Whole => self.proxy.governance().validation(&backend.name),
                 },
-                offers: Counts {
+                offers: ItemCounts {
                     tools: offers.tools,
                     resources: offers.resources,
                     templates: offers.templates,
@@ -532,7 +532,7 @@ impl Status {
             },
             limits: match detail {
                 Detail::Part => None,
-                Detail::Whole => Some(Usage::of(self.proxy.limiter())),
+                Detail::Whole => Some(ProcessUsage::of(self.proxy.limiter())),
             },
             listed: counts(&catalog, &Scope::All),
             profiles: profiles.collect(),
@@ -545,7 +545,7 @@ impl Status {
         let board = self.proxy.board();
         let is_unlisted = |kind: &Kind| backend.is_enabled() && !board.lists(&backend.name, *kind);
         let kinds = Kind::ALL.into_iter().filter(is_unlisted);
-        kinds.map(Counts::key).collect()
+        kinds.map(ItemCounts::key).collect()
     }
 
     /// What it does, in a word.
@@ -597,14 +597,14 @@ impl Status {
     }
 
     /// The figures for Prometheus; `streams` are the event streams that clients read.
-    pub fn metrics(&self, insight: Insight, streams: u64) -> String {
+    pub fn metrics(&self, insight: StatusAccess, streams: u64) -> String {
         metrics::render(self, insight, streams)
     }
 }
 
-fn counts(catalog: &Catalog, scope: &Scope) -> Counts {
+fn counts(catalog: &Catalog, scope: &Scope) -> ItemCounts {
     let listed = |kind| catalog.list(scope, kind).len();
-    Counts {
+    ItemCounts {
         tools: listed(Kind::Tools),
         resources: listed(Kind::Resources),
         templates: listed(Kind::Templates),

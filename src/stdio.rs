@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    backend::{Excess, Line, Lines, push_line},
+    backend::{LineExcess, Lines, OutputLine, push_line},
     http::{overloaded, split_batch},
     limiter::Full,
     mcp::{
@@ -23,33 +23,33 @@ use crate::{
     names::Scope,
     proxy::Proxy,
     session::{
-        Call, Client, Event, EventReader, Session, Wants,
-        calls::{NotBegun, Running},
+        Call, Client, Event, EventReader, Interest, Session,
+        calls::{NotBegun, RunningGuard},
         legacy, modern,
-        replay::{Item, Stream},
-        state::Kind,
+        replay::{ReplayStream, StreamItem},
+        state::SessionKind,
     },
-    task::{Presence, Present, Tasks},
+    task::{InFlight, InFlightGuard, Tasks},
 };
 
 /// Serves one client until its input ends or `stop` is cancelled.
 #[derive(Debug)]
-pub struct Edge {
+pub struct StdioEdge {
     proxy: Arc<Proxy>,
     session: Arc<Session>,
-    stream: Arc<Stream>,
+    stream: Arc<ReplayStream>,
     agent: Arc<Agent>,
     /// Requests under way but for those that listen.
-    calls: Presence,
+    calls: InFlight,
     /// Cancelled when the input has ended: nothing is left to be listened to.
     listening: CancellationToken,
     tasks: Tasks,
 }
 
-impl Edge {
+impl StdioEdge {
     /// An edge for one client that sees `scope`.
     pub fn new(proxy: Arc<Proxy>, agent: Arc<Agent>, scope: Scope, tasks: &Tasks) -> Arc<Self> {
-        let session = Arc::new(Session::new(Kind::Stdio, Arc::clone(&agent), scope));
+        let session = Arc::new(Session::new(SessionKind::Stdio, Arc::clone(&agent), scope));
         proxy.sessions().adopt(&session);
         let stream = session.open_standing();
         Arc::new(Self {
@@ -57,7 +57,7 @@ impl Edge {
             session,
             stream,
             agent,
-            calls: Presence::default(),
+            calls: InFlight::default(),
             listening: CancellationToken::new(),
             tasks: tasks.clone(),
         })
@@ -145,7 +145,7 @@ impl Edge {
         let mut place = self.stream.take_over();
         let mut out = BytesMut::new();
         while let Some(item) = self.stream.next(&mut place).await {
-            let Item::Message(message) = item else {
+            let StreamItem::Message(message) = item else {
                 continue;
             };
             push_line(&message, &mut out);
@@ -160,20 +160,20 @@ impl Edge {
         }
     }
 
-    fn take_line(self: &Arc<Self>, line: &Line, limit: usize) {
+    fn take_line(self: &Arc<Self>, line: &OutputLine, limit: usize) {
         match line {
-            Line::Whole(line) => self.take_text(line),
-            Line::Skipped(outline, Excess::Length) => {
+            OutputLine::Whole(line) => self.take_text(line),
+            OutputLine::Skipped(outline, LineExcess::Length) => {
                 let message = format!("a message is larger than limits.body ({limit} bytes)");
                 let error = RpcError::new(error::INVALID_REQUEST, message);
                 self.refuse(outline.request(), &error);
             }
-            Line::Skipped(outline, Excess::Memory) => {
+            OutputLine::Skipped(outline, LineExcess::Memory) => {
                 self.refuse(outline.request(), &overloaded(Full));
             }
             // It is refused at its end: only then it is known what it asks. One that never ends is the
             // user's own client's.
-            Line::Endless | Line::TooLong { .. } => {}
+            OutputLine::Endless | OutputLine::TooLong { .. } => {}
         }
     }
 
@@ -202,7 +202,7 @@ impl Edge {
         match split_batch(line, &self.session) {
             Ok(parts) => parts.into_iter().for_each(|part| match part {
                 Ok(message) => self.take(message),
-                Err(refusal) => self.stream.push(Item::Message(refusal)),
+                Err(refusal) => self.stream.push(StreamItem::Message(refusal)),
             }),
             Err(error) => self.refuse(None, &error),
         }
@@ -252,7 +252,7 @@ impl Edge {
             let message = "initialize first, or send the `_meta` of a 2026-07-28 request";
             return Err(RpcError::new(error::INVALID_REQUEST, message));
         };
-        let wants = Wants::of(&request, self.session.logs());
+        let wants = Interest::of(&request, self.session.logs());
         self.start(request, client, wants)
     }
 
@@ -265,7 +265,12 @@ impl Edge {
         self.start(request, client, wants)
     }
 
-    fn start(&self, request: Request, client: Client, wants: Wants) -> Result<Started, RpcError> {
+    fn start(
+        &self,
+        request: Request,
+        client: Client,
+        wants: Interest,
+    ) -> Result<Started, RpcError> {
         let scope = self.session.scope.clone();
         let (mut call, events) = Call::new(request, Arc::new(client), scope, wants);
         call.kind = self.session.kind;
@@ -316,7 +321,7 @@ impl Edge {
         let params = Raw::parse(format!(r#"{{"requestId":{}}}"#, id.raw().as_str()));
         let params = params.expect("an id is valid JSON");
         let message = envelope::notification(notice::CANCELLED, Some(&params));
-        self.stream.push(Item::Message(message));
+        self.stream.push(StreamItem::Message(message));
     }
 
     fn put(&self, event: Event) {
@@ -327,7 +332,7 @@ impl Edge {
 
     fn answer(&self, id: Option<&Id>, outcome: &Outcome) {
         self.stream
-            .push(Item::Message(envelope::response(id, outcome)));
+            .push(StreamItem::Message(envelope::response(id, outcome)));
     }
 
     fn refuse(&self, id: Option<&Id>, error: &RpcError) {
@@ -342,10 +347,10 @@ enum Started {
 }
 
 struct RunningCall {
-    answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, Running)> + Send>>,
+    answer: std::pin::Pin<Box<dyn Future<Output = (Outcome, RunningGuard)> + Send>>,
     events: EventReader,
     /// Counts it until it is answered; `None` for a listen stream.
-    counted: Option<Present>,
+    counted: Option<InFlightGuard>,
 }
 
 /// Pause between looks at the calls that are still running.

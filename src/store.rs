@@ -24,27 +24,28 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-pub use agents::{Agents, StoredAgent};
+pub use agents::{AgentStore, StoredAgent};
 pub use index::{
     AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
 };
-pub use keys::{KeyHash, KeyId, Keys, StoredKey};
+pub use keys::{KeyHash, KeyId, KeyStore, StoredKey};
 pub use leases::{
-    Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, Subject, SubjectKind, Usage, Write,
+    Account, AccountUsage, Ask, BudgetSubject, Elsewhere, Fund, FundReset, LeaseReply, Leases, Own,
+    SubjectKind, Write,
 };
 pub use listings::{Listings, StoredListing};
-pub use refused::{Listed, RefusedRow, RowFault, RowKind};
-pub use sessions::{SessionHash, Sessions, StoredSession};
+pub use refused::{RefusedRow, RowFault, RowKind, StoredRows};
+pub use sessions::{SessionHash, SessionStore, StoredSession};
 pub use sqlite::FILE_NAME;
-pub use tasks::{Given, SameId, StoredTask, TaskOwners};
+pub use tasks::{SameId, StoredTask, TaskClaim, TaskOwners};
 
 /// The stores of one data directory.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Agents that the command line manages.
-    pub agents: Arc<dyn Agents>,
+    pub agents: Arc<dyn AgentStore>,
     /// API keys.
-    pub keys: Arc<dyn Keys>,
+    pub keys: Arc<dyn KeyStore>,
     /// What processes may spend of budgets.
     pub leases: Arc<dyn Leases>,
     /// Where in the audit records may stand.
@@ -52,7 +53,7 @@ pub struct Store {
     /// What servers listed last.
     pub listings: Arc<dyn Listings>,
     /// Sessions of clients.
-    pub sessions: Arc<dyn Sessions>,
+    pub sessions: Arc<dyn SessionStore>,
     /// Whose tasks of servers are.
     pub tasks: Arc<dyn TaskOwners>,
     keeping: Arc<dyn Keeping>,

@@ -1,9 +1,9 @@
 //! The only place that spawns: every task has a name, is counted, and ends on the root token.
 
-mod aside;
-mod departures;
-mod presence;
-mod steady;
+mod blocking;
+mod flush_batch;
+mod in_flight;
+mod self_wake;
 
 use std::{
     future::Future,
@@ -16,10 +16,10 @@ use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 
-pub(crate) use aside::{LARGE_BYTES, aside, aside_if_large};
-pub(crate) use departures::Depart;
-pub(crate) use presence::{Presence, Present};
-pub(crate) use steady::Steady;
+pub(crate) use blocking::{LARGE_BYTES, run_blocking, run_blocking_if_large};
+pub(crate) use flush_batch::Depart;
+pub(crate) use in_flight::{InFlight, InFlightGuard};
+pub(crate) use self_wake::SelfWake;
 
 /// Nearer than any timeout that is set for each call or connection.
 const TICK: std::time::Duration = std::time::Duration::from_millis(500);
@@ -35,7 +35,7 @@ struct Group {
     stop: CancellationToken,
     runtime: Handle,
     /// Requests that are not answered yet.
-    under_way: Presence,
+    under_way: InFlight,
     /// What log lines of the tasks are about.
     around: Span,
 }
@@ -51,7 +51,7 @@ impl Tasks {
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
-            under_way: Presence::default(),
+            under_way: InFlight::default(),
             around: Span::none(),
         }))
     }

@@ -1,6 +1,6 @@
 //! Logging and the latencies shown in `/status`.
 
-mod seldom;
+mod log_throttle;
 
 use std::{
     io::{self, IsTerminal},
@@ -10,10 +10,10 @@ use std::{
 
 use tracing_subscriber::{EnvFilter, field::MakeExt as _, filter::LevelFilter, fmt::format};
 
-pub(crate) use seldom::Seldom;
+pub(crate) use log_throttle::LogThrottle;
 
 use crate::{
-    config::{Log, LogFormat},
+    config::{LogConfig, LogFormat},
     text::escaped,
 };
 
@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # Errors
 /// When `log.level` cannot be read, or logging was started before.
-pub fn start(log: &Log) -> Result<(), InvalidLog> {
+pub fn start(log: &LogConfig) -> Result<(), InvalidLog> {
     let invalid = |reason: String| InvalidLog {
         level: log.level.clone(),
         reason,

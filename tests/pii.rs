@@ -19,7 +19,7 @@ use std::{collections::BTreeMap, fmt::Write as _, ops::Range, thread};
 
 use serde::Deserialize;
 use tollbridge::{
-    config::{Environment, Format, Scan, ScanAction, Source, parse},
+    config::{ConfigFormat, ConfigText, Environment, Scan, ScanAction, parse},
     mcp::Raw,
     scan::{Direction, Scanner, classes, countries},
 };
@@ -124,9 +124,9 @@ fn the_corpus_is_as_large_as_it_has_to_be() {
 #[test]
 fn configs_know_the_classes_and_countries_of_the_scanner() {
     let load = |scan: &str| {
-        let source = Source {
+        let source = ConfigText {
             name: "tollbridge.toml".to_owned(),
-            format: Format::Toml,
+            format: ConfigFormat::Toml,
             text: format!("[governance.scan]\n{scan}\n[servers.toolbox]\ntransport = 'builtin'"),
             directory: "/".into(),
         };

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use serde_json::Value;
 use tollbridge::{
-    config::{Environment, Format, Loaded, Source, parse, schema},
+    config::{ConfigFormat, ConfigText, Environment, LoadedConfig, parse, schema},
     names::ServerName,
 };
 
@@ -36,7 +36,7 @@ fn the_committed_schema_is_the_one_of_the_types() {
 
 #[test]
 fn the_example_runs_on_a_fresh_machine() {
-    let Loaded {
+    let LoadedConfig {
         config, warnings, ..
     } = load(&read("config.example.toml"), &[]);
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -48,7 +48,7 @@ fn the_example_runs_on_a_fresh_machine() {
 
 #[test]
 fn the_example_runs_with_everything_in_it() {
-    let Loaded { warnings, .. } = load(&uncommented(), &VARIABLES);
+    let LoadedConfig { warnings, .. } = load(&uncommented(), &VARIABLES);
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
@@ -190,11 +190,11 @@ fn all_keys(schema: &Value) -> Vec<(String, String, &Value)> {
     keys
 }
 
-fn load(text: &str, environment: &[(&str, &str)]) -> Loaded {
+fn load(text: &str, environment: &[(&str, &str)]) -> LoadedConfig {
     let environment: Environment = environment.iter().copied().collect();
-    let source = Source {
+    let source = ConfigText {
         name: "config.example.toml".to_owned(),
-        format: Format::Toml,
+        format: ConfigFormat::Toml,
         text: text.to_owned(),
         directory: "/".into(),
     };

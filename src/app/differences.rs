@@ -6,10 +6,10 @@ use std::{fmt::Display, hash::Hash};
 
 use indexmap::IndexMap;
 
-use crate::config::{Agent, Config, Governance, Profile, Terms};
+use crate::config::{AgentConfig, Config, GovernanceConfig, Profile, Terms};
 
 /// A key, and whether both say the same of it.
-type Key = (&'static str, bool);
+type KeyComparison = (&'static str, bool);
 
 /// These fields of a struct as keys, each with whether `$old` and `$new` say the same of it. With those
 /// that are left out they are all that there are: a new one cannot be forgotten.
@@ -44,14 +44,14 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
 }
 
 /// Those of `keys` that are not alike.
-fn changed(keys: impl IntoIterator<Item = Key>) -> impl Iterator<Item = &'static str> {
+fn changed(keys: impl IntoIterator<Item = KeyComparison>) -> impl Iterator<Item = &'static str> {
     let changed = keys.into_iter().filter(|(_, is_same)| !is_same);
     changed.map(|(key, _)| key)
 }
 
-fn of_governance(old: &Governance, new: &Governance) -> Vec<&'static str> {
+fn of_governance(old: &GovernanceConfig, new: &GovernanceConfig) -> Vec<&'static str> {
     let own = keys!(
-        Governance, old, new;
+        GovernanceConfig, old, new;
         auth, charge_errors, error_codes, errors, key_lifetime, price, refusals, teams;
         but is_auth_written, terms
     );
@@ -60,9 +60,9 @@ fn of_governance(old: &Governance, new: &Governance) -> Vec<&'static str> {
     differing(own, &old.terms, &new.terms)
 }
 
-fn of_agent(old: &Agent, new: &Agent) -> Vec<&'static str> {
+fn of_agent(old: &AgentConfig, new: &AgentConfig) -> Vec<&'static str> {
     let own = keys!(
-        Agent, old, new;
+        AgentConfig, old, new;
         admin, enabled, id, keys, profiles, team;
         but name, terms
     );
@@ -79,7 +79,11 @@ fn of_profile(old: &Profile, new: &Profile) -> Vec<&'static str> {
 }
 
 /// Those of a section's `own` keys, and of the terms in it, that are not alike, each once.
-fn differing(own: impl IntoIterator<Item = Key>, old: &Terms, new: &Terms) -> Vec<&'static str> {
+fn differing(
+    own: impl IntoIterator<Item = KeyComparison>,
+    old: &Terms,
+    new: &Terms,
+) -> Vec<&'static str> {
     let terms = keys!(
         Terms, old, new;
         args, budget, observe, policy, rate, scan, tool_rate;

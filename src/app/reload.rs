@@ -11,15 +11,15 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use super::{books::Keeper, differences::differences, warn_if_empty, warn_of_unusable};
+use super::{differences::differences, storage::Keeper, warn_if_empty, warn_of_unusable};
 use crate::{
     audit::EventKind,
     config::{Authentication, Budget, Config, Listen, Mistakes, Terms},
-    governance::{InvalidTerms, Law},
-    http::{Certificate, Certificates, Edge, InvalidTls},
+    governance::{InvalidTerms, PolicySet},
+    http::{Certificate, Certificates, HttpEdge, InvalidTls},
     lock::lock,
     names::ServerName,
-    proxy::{Changes, Fate, Proxy},
+    proxy::{Proxy, ServerChange, ServerChanges},
     status::Status,
     task::Tasks,
 };
@@ -38,7 +38,7 @@ pub(super) struct Reloader {
 /// The listener over HTTP, where there is one.
 #[derive(Debug)]
 pub(super) struct Front {
-    pub(super) edge: Arc<Edge>,
+    pub(super) edge: Arc<HttpEdge>,
     pub(super) certificates: Option<Arc<Certificates>>,
     /// Where it listens.
     pub(super) listen: Listen,
@@ -48,7 +48,7 @@ pub(super) struct Front {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Reloaded {
     /// What became of the servers.
-    pub servers: Changes,
+    pub servers: ServerChanges,
     /// What else differs: agents and profiles by name, the keys of other settings, and the certificate
     /// in the files of `tls`.
     pub others: Vec<String>,
@@ -58,7 +58,7 @@ pub struct Reloaded {
 
 /// Why a changed config is not taken; the old one holds. The operator mends it.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum ReloadError {
     /// A file that said something is empty.
     #[error(
         "{file} is empty, as a file is while it is being written; for a config that says nothing, \
@@ -94,7 +94,7 @@ pub enum Refused {
     Tls(#[from] InvalidTls),
 }
 
-impl Refused {
+impl ReloadError {
     /// The file of the first mistake, where it is in one.
     fn file(&self) -> Option<String> {
         match self {
@@ -150,7 +150,7 @@ impl Reloader {
     }
 
     /// Takes `config`, and says everywhere what came of it.
-    pub(super) fn take(&self, config: &Config) -> Result<Reloaded, Refused> {
+    pub(super) fn take(&self, config: &Config) -> Result<Reloaded, ReloadError> {
         let taken = self.apply(config.clone());
         match &taken {
             Ok(reloaded) => self.note(reloaded),
@@ -160,7 +160,7 @@ impl Reloader {
     }
 
     /// Says everywhere that a changed config is not taken.
-    pub(super) fn refuse(&self, refused: &Refused) {
+    pub(super) fn refuse(&self, refused: &ReloadError) {
         // A report has several lines, and whoever reads the log sees its excerpts below each other.
         let report = format!("the changed config is refused, the old one holds: {refused}");
         for line in report.lines().filter(|line| !line.is_empty()) {
@@ -183,21 +183,21 @@ impl Reloader {
         self.status.note_reload(reloaded.needs_restart.clone());
     }
 
-    fn apply(&self, mut config: Config) -> Result<Reloaded, Refused> {
+    fn apply(&self, mut config: Config) -> Result<Reloaded, ReloadError> {
         let mut running = lock(&self.running);
         let needs_restart = config.keep_fixed(&running);
         if config.is_open_to_strangers() && !config.danger_listen_without_auth {
-            return Err(Refused::OpenToStrangers);
+            return Err(ReloadError::OpenToStrangers);
         }
         let is_unlocked = running.governance.auth == Authentication::Keys
             && config.governance.auth == Authentication::Anonymous;
         if is_unlocked && !config.governance.is_auth_written {
-            return Err(Refused::Unlocked);
+            return Err(ReloadError::Unlocked);
         }
         if !self.keeper.suffices(&config) {
-            return Err(Refused::Store);
+            return Err(ReloadError::Store);
         }
-        let law = Law::new(&config)?;
+        let law = PolicySet::new(&config)?;
         let front = self.front.get();
         let certificates = front.and_then(|front| front.certificates.as_ref());
         let shown = match (certificates, &config.tls) {
@@ -288,7 +288,7 @@ fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
 impl Reloaded {
     /// For log and audit.
     fn detail(&self) -> String {
-        let Changes {
+        let ServerChanges {
             added,
             removed,
             settings,
@@ -302,7 +302,7 @@ impl Reloaded {
         };
         let all = |names: &[ServerName]| names.iter().map(ToString::to_string).collect();
         tell("added", all(added));
-        for fate in Fate::ALL {
+        for fate in ServerChange::ALL {
             let alike = settings
                 .iter()
                 .filter(|(name, _)| self.servers.fate(name) == fate);

@@ -19,9 +19,9 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use super::reload::{Refused, Reloader};
+use super::reload::{ReloadError, Reloader};
 use crate::{
-    config::{self, Loaded, Mistakes},
+    config::{self, LoadedConfig, Mistakes},
     task::Tasks,
 };
 
@@ -44,10 +44,10 @@ pub struct ConfigSource {
     load: Box<Load>,
     announce: Box<Announce>,
     /// The files as they were before the config was first read.
-    first: Sight,
+    first: FileStates,
 }
 
-type Load = dyn Fn() -> Result<Loaded, Mistakes> + Send + Sync;
+type Load = dyn Fn() -> Result<LoadedConfig, Mistakes> + Send + Sync;
 
 type Announce = dyn Fn(Moment) + Send + Sync;
 
@@ -71,9 +71,9 @@ impl ConfigSource {
     /// that no change is missed.
     pub fn new(
         files: Vec<PathBuf>,
-        load: impl Fn() -> Result<Loaded, Mistakes> + Send + Sync + 'static,
+        load: impl Fn() -> Result<LoadedConfig, Mistakes> + Send + Sync + 'static,
     ) -> Self {
-        let first = look(&files, &Sight::new());
+        let first = look(&files, &FileStates::new());
         Self {
             files,
             load: Box::new(load),
@@ -99,11 +99,11 @@ impl ConfigSource {
 }
 
 /// What was seen of each file.
-type Sight = BTreeMap<PathBuf, Seen>;
+type FileStates = BTreeMap<PathBuf, FileState>;
 
 /// What a file looks like from outside, and what it holds; nothing when it cannot be read, or is none.
 #[derive(Clone, Debug, Default)]
-struct Seen {
+struct FileState {
     stamp: Option<Stamp>,
     content: Option<[u8; 32]>,
     is_blank: bool,
@@ -132,7 +132,7 @@ impl Stamp {
 }
 
 /// Looks at `files`; those that look from outside as they did when they were `known` are not read.
-fn look(files: &[PathBuf], known: &Sight) -> Sight {
+fn look(files: &[PathBuf], known: &FileStates) -> FileStates {
     let look_at = |file: &PathBuf| {
         // What is in a pipe can be read once.
         let meta = fs::metadata(file).ok().filter(fs::Metadata::is_file);
@@ -149,7 +149,7 @@ fn look(files: &[PathBuf], known: &Sight) -> Sight {
         }
         let content = stamp.and_then(|_| fs::read(file).ok());
         let text = content.as_deref().map(str::from_utf8);
-        Seen {
+        FileState {
             stamp,
             is_blank: text.is_some_and(|text| text.is_ok_and(config::is_blank)),
             content: content.map(|content| Sha256::digest(content).into()),
@@ -162,7 +162,7 @@ fn look(files: &[PathBuf], known: &Sight) -> Sight {
 }
 
 /// Whether any file that both have seen holds something else.
-fn differ(one: &Sight, other: &Sight) -> bool {
+fn differ(one: &FileStates, other: &FileStates) -> bool {
     let mut both = one
         .iter()
         .filter_map(|(file, seen)| Some((seen, other.get(file)?)));
@@ -170,8 +170,8 @@ fn differ(one: &Sight, other: &Sight) -> bool {
 }
 
 /// Whether any file that both have seen became shorter.
-fn is_shorter(now: &Sight, before: &Sight) -> bool {
-    let length = |seen: &Seen| seen.stamp.map(|stamp| stamp.length);
+fn is_shorter(now: &FileStates, before: &FileStates) -> bool {
+    let length = |seen: &FileState| seen.stamp.map(|stamp| stamp.length);
     let mut both = now
         .iter()
         .filter_map(|(file, seen)| Some((length(seen)?, length(before.get(file)?)?)));
@@ -195,7 +195,7 @@ pub(super) fn start(source: ConfigSource, reloader: &Arc<Reloader>, tasks: &Task
 }
 
 async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: Option<Signal>) {
-    let mut last = Reading::default();
+    let mut last = WatchState::default();
     // The files that the config names are followed from now on.
     let mut known = see(&source, &reloader, &last, &source.first).await;
     known.extend(source.first.clone());
@@ -214,7 +214,7 @@ async fn follow(source: Arc<ConfigSource>, reloader: Arc<Reloader>, mut asked: O
         }
         (source.announce)(Moment::Begins);
         let seen = loop {
-            let quiet = |now: &Sight| {
+            let quiet = |now: &FileStates| {
                 let may_be_half = !is_asked && is_shorter(now, &known);
                 if may_be_half { QUIET_SHORTER } else { QUIET }
             };
@@ -248,9 +248,9 @@ async fn hangup(asked: &mut Option<Signal>) {
 async fn settled(
     source: &ConfigSource,
     reloader: &Reloader,
-    last: &Reading,
-    (first, quiet): (Sight, impl Fn(&Sight) -> Duration),
-) -> Sight {
+    last: &WatchState,
+    (first, quiet): (FileStates, impl Fn(&FileStates) -> Duration),
+) -> FileStates {
     let mut before = first;
     for _ in 0..QUIET_ROUNDS_MAX {
         sleep(quiet(&before)).await;
@@ -264,7 +264,12 @@ async fn settled(
 }
 
 /// Looks at the files of the config, and at those that the running one and the one read `last` name.
-async fn see(source: &ConfigSource, reloader: &Reloader, last: &Reading, known: &Sight) -> Sight {
+async fn see(
+    source: &ConfigSource,
+    reloader: &Reloader,
+    last: &WatchState,
+    known: &FileStates,
+) -> FileStates {
     let mut files = source.files.clone();
     files.extend(reloader.named_files());
     files.extend(last.named_files.iter().cloned());
@@ -275,7 +280,7 @@ async fn see(source: &ConfigSource, reloader: &Reloader, last: &Reading, known: 
 
 /// Which of `files` were `seen` to say nothing.
 fn blank<'s>(
-    seen: &'s Sight,
+    seen: &'s FileStates,
     files: impl Iterator<Item = &'s PathBuf> + 's,
 ) -> impl Iterator<Item = String> + 's {
     let is_blank = |file: &&PathBuf| seen.get(*file).is_some_and(|seen| seen.is_blank);
@@ -286,7 +291,7 @@ fn blank<'s>(
 
 /// What is known of the config since it was read last.
 #[derive(Clone, Debug, Default)]
-struct Reading {
+struct WatchState {
     /// The files that say nothing in the one that runs, those that it names included.
     blank: Vec<String>,
     /// The files that it names; where it was refused, the mistake may be in them.
@@ -301,15 +306,15 @@ struct Reading {
 async fn read(
     source: &Arc<ConfigSource>,
     reloader: &Arc<Reloader>,
-    before: Reading,
-    seen: Sight,
-) -> (Reading, Sight) {
+    before: WatchState,
+    seen: FileStates,
+) -> (WatchState, FileStates) {
     let (source, reloader) = (Arc::clone(source), Arc::clone(reloader));
     let kept = (before.clone(), seen.clone());
     let read = spawn_blocking(move || {
         let (loaded, seen) = if source.is_piped() {
             tracing::warn!("the config was read from a pipe; restart to change it");
-            let running = Loaded {
+            let running = LoadedConfig {
                 config: reloader.running(),
                 warnings: Vec::new(),
                 blank: Vec::new(),
@@ -328,7 +333,10 @@ async fn read(
 }
 
 /// The config, and its files as they were `seen` before it was read.
-fn load(source: &ConfigSource, mut seen: Sight) -> (Result<Loaded, Mistakes>, Sight) {
+fn load(
+    source: &ConfigSource,
+    mut seen: FileStates,
+) -> (Result<LoadedConfig, Mistakes>, FileStates) {
     let loaded = (source.load)();
     let named = match &loaded {
         Ok(loaded) => &loaded.config.named_files,
@@ -345,12 +353,12 @@ fn load(source: &ConfigSource, mut seen: Sight) -> (Result<Loaded, Mistakes>, Si
 
 /// Lets the gateway run what was `loaded`, unless that is wrong.
 fn take(
-    loaded: Result<Loaded, Mistakes>,
-    seen: &Sight,
+    loaded: Result<LoadedConfig, Mistakes>,
+    seen: &FileStates,
     reloader: &Reloader,
-    before: Reading,
-) -> Reading {
-    let Loaded {
+    before: WatchState,
+) -> WatchState {
+    let LoadedConfig {
         config,
         warnings,
         blank: mut emptied,
@@ -358,14 +366,14 @@ fn take(
         Ok(loaded) => loaded,
         Err(mistakes) => {
             let named_files = mistakes.named_files.clone();
-            reloader.refuse(&Refused::Mistakes(mistakes));
-            return Reading {
+            reloader.refuse(&ReloadError::Mistakes(mistakes));
+            return WatchState {
                 named_files,
                 ..before
             };
         }
     };
-    let refused = Reading {
+    let refused = WatchState {
         named_files: config.named_files.clone(),
         ..before
     };
@@ -377,14 +385,14 @@ fn take(
     let named = config.named_files.iter().filter(|file| !of_tls(file));
     emptied.extend(blank(seen, named));
     if let Some(file) = emptied.iter().find(|file| !refused.blank.contains(file)) {
-        reloader.refuse(&Refused::Emptied { file: file.clone() });
+        reloader.refuse(&ReloadError::Emptied { file: file.clone() });
         return refused;
     }
     for warning in &warnings {
         tracing::warn!("{warning}");
     }
     match reloader.take(&config) {
-        Ok(_) => Reading {
+        Ok(_) => WatchState {
             blank: emptied,
             ..refused
         },
@@ -408,7 +416,7 @@ mod tests {
         let opened = fs::File::options().write(true).open(&file).unwrap();
         opened.set_modified(written).unwrap();
         let files = [file.clone()];
-        let mut denied = look(&files, &Sight::new());
+        let mut denied = look(&files, &FileStates::new());
         denied.get_mut(&file).unwrap().content = None;
         assert!(!differ(&denied, &look(&files, &denied)), "nothing is new");
         // The system's own clock may stand still for some milliseconds.

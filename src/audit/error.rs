@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use super::{ChainId, verify::Fault};
+use super::{ChainId, verify::LineFault};
 use crate::{key_file::KeyFileError, store::StoreError};
 
 /// Why the log could not be written or read.
@@ -39,7 +39,7 @@ pub enum AuditError {
         /// Where the line begins.
         offset: u64,
         /// What is wrong.
-        fault: Fault,
+        fault: LineFault,
     },
     /// Lines are waiting to be written; no call may leave before they are. The operator makes room.
     #[error("the audit log cannot be written{}; lines waiting: {lines}", because(source.as_deref()))]
@@ -103,7 +103,7 @@ fn because(source: Option<&io::Error>) -> String {
 
 /// Why the index stays behind.
 #[derive(Debug, thiserror::Error)]
-pub enum Behind {
+pub enum IndexLag {
     /// The log cannot be read.
     #[error(transparent)]
     Log(#[from] AuditError),

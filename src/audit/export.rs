@@ -4,12 +4,12 @@ use std::io::Write;
 
 use serde_json::value::RawValue;
 
-use super::{AuditError, Found, Record};
+use super::{AuditError, FoundRecord, Record};
 use crate::text::escaped;
 
 /// Form of an export.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Format {
+pub enum ExportFormat {
     /// RFC 4180, with a header line. A text that a spreadsheet would take for a formula has a `'`
     /// before it, and what would steer a terminal is escaped as in JSON.
     Csv,
@@ -22,20 +22,20 @@ pub enum Format {
 /// # Errors
 /// The first error of the query, or when `to` takes no more.
 pub fn export(
-    records: impl Iterator<Item = Result<Found, AuditError>>,
-    format: Format,
+    records: impl Iterator<Item = Result<FoundRecord, AuditError>>,
+    format: ExportFormat,
     to: &mut impl Write,
 ) -> Result<u64, AuditError> {
     let cannot = |source| AuditError::Export { source };
     let mut count = 0;
-    if format == Format::Csv {
+    if format == ExportFormat::Csv {
         write!(to, "{}\r\n", COLUMNS.join(",")).map_err(cannot)?;
     }
     for found in records {
         let found = found?;
         let written = match format {
-            Format::Csv => row(&found, to),
-            Format::JsonLines => to
+            ExportFormat::Csv => row(&found, to),
+            ExportFormat::JsonLines => to
                 .write_all(&found.entry.line)
                 .and_then(|()| to.write_all(b"\n")),
         };
@@ -76,7 +76,7 @@ const COLUMNS: [&str; 27] = [
     "position",
 ];
 
-fn row(found: &Found, to: &mut impl Write) -> std::io::Result<()> {
+fn row(found: &FoundRecord, to: &mut impl Write) -> std::io::Result<()> {
     for (n, value) in values(found).iter().enumerate() {
         if n > 0 {
             to.write_all(b",")?;
@@ -86,7 +86,7 @@ fn row(found: &Found, to: &mut impl Write) -> std::io::Result<()> {
     to.write_all(b"\r\n")
 }
 
-fn values(found: &Found) -> [String; COLUMNS.len()] {
+fn values(found: &FoundRecord) -> [String; COLUMNS.len()] {
     let record: &Record<'_> = &found.record;
     let position = found.entry.position;
     let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or("").to_owned();

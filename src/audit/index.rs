@@ -13,11 +13,11 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, Behind, ChainId, ChainReader, Kind, Log, Position, acknowledge, files,
+    AuditError, AuditLog, ChainId, ChainReader, IndexLag, LineType, Position, acknowledge, files,
     line::{invocation, time},
-    reader::Segment,
+    reader::SegmentReader,
     seal::{Hash, claimed_hash},
-    shortened::look_at,
+    truncation::look_at,
 };
 use crate::{
     names::InvocationId,
@@ -32,15 +32,15 @@ const TURN_BYTES: u64 = 32 << 20;
 pub struct Indexer {
     index: Arc<dyn AuditIndex>,
     /// Where it is recorded that lines are gone which the index knows.
-    log: Option<Arc<Log>>,
-    place: Place,
+    log: Option<Arc<AuditLog>>,
+    place: IndexPosition,
     /// Whether the marks of the store have been read.
     begun: bool,
 }
 
 /// Where in the log we are.
 #[derive(Debug, Default)]
-struct Place {
+struct IndexPosition {
     directory: PathBuf,
     /// All segments, as they were listed last.
     listed: BTreeMap<ChainId, Vec<u32>>,
@@ -53,7 +53,7 @@ struct Place {
 
 /// What one reading gives.
 #[derive(Debug)]
-struct Turn {
+struct IndexRound {
     segments: Vec<IndexedSegment>,
     /// Whether something that was there is gone.
     is_shorter: bool,
@@ -70,7 +70,7 @@ impl Indexer {
         Self {
             index,
             log: None,
-            place: Place::of(directory.to_owned()),
+            place: IndexPosition::of(directory.to_owned()),
             begun: false,
         }
     }
@@ -78,7 +78,7 @@ impl Indexer {
     /// The same, for whoever writes to `log`, which is in the same directory: it says there what is
     /// gone, and lets the index forget it (see [`acknowledge()`]).
     #[must_use]
-    pub fn recording_in(self, log: Arc<Log>) -> Self {
+    pub fn recording_in(self, log: Arc<AuditLog>) -> Self {
         Self {
             log: Some(log),
             ..self
@@ -89,7 +89,7 @@ impl Indexer {
     ///
     /// # Errors
     /// What stands in the way; the next attempt goes on where this one ended.
-    pub async fn catch_up(&mut self) -> Result<(), Behind> {
+    pub async fn catch_up(&mut self) -> Result<(), IndexLag> {
         while self.turn().await? {}
         Ok(())
     }
@@ -99,7 +99,7 @@ impl Indexer {
     ///
     /// # Errors
     /// As [`Indexer::catch_up`].
-    pub async fn turn(&mut self) -> Result<bool, Behind> {
+    pub async fn turn(&mut self) -> Result<bool, IndexLag> {
         let mut acknowledged = Ok(());
         if !self.begun {
             if let Some(log) = &self.log {
@@ -116,7 +116,7 @@ impl Indexer {
         });
         let Ok((place, turn)) = read.await else {
             self.begin_again(directory);
-            return Err(Behind::Broken);
+            return Err(IndexLag::Broken);
         };
         self.place = place;
         if !turn.segments.is_empty()
@@ -140,12 +140,12 @@ impl Indexer {
 
     /// Goes on from the marks of the store.
     fn begin_again(&mut self, directory: PathBuf) {
-        self.place = Place::of(directory);
+        self.place = IndexPosition::of(directory);
         self.begun = false;
     }
 }
 
-impl Place {
+impl IndexPosition {
     fn of(directory: PathBuf) -> Self {
         Self {
             directory,
@@ -170,8 +170,8 @@ impl Place {
     }
 
     /// Reads on. A chain that cannot be read keeps nobody from reading the others.
-    fn read(&mut self) -> Turn {
-        let mut turn = Turn {
+    fn read(&mut self) -> IndexRound {
+        let mut turn = IndexRound {
             segments: Vec::new(),
             is_shorter: false,
             left: TURN_BYTES,
@@ -214,7 +214,7 @@ impl Place {
         &mut self,
         id: ChainId,
         segments: &[u32],
-        turn: &mut Turn,
+        turn: &mut IndexRound,
     ) -> Result<(), AuditError> {
         let reader = match self.chains.entry(id) {
             Entry::Occupied(reader) => reader.into_mut(),
@@ -232,7 +232,7 @@ impl Place {
                 })
             }
         };
-        if read_on(reader, turn)? == Some(Kind::End) {
+        if read_on(reader, turn)? == Some(LineType::End) {
             self.chains.remove(&id);
             self.ended.insert(id);
         }
@@ -242,16 +242,20 @@ impl Place {
 
 /// Whether the chain ends at `mark`.
 fn is_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
-    let Some(mut segment) = Segment::open_existing(directory, mark.chain, mark.segment)? else {
+    let Some(mut segment) = SegmentReader::open_existing(directory, mark.chain, mark.segment)?
+    else {
         return Ok(false);
     };
     let last = segment.last_line()?;
     let is_at = last.is_some_and(|last| last.end() == mark.offset);
-    Ok(is_at && Kind::of(segment.line()) == Some(Kind::End))
+    Ok(is_at && LineType::of(segment.line()) == Some(LineType::End))
 }
 
 /// Reads on until there is no line, or the turn is over; the kind of the last line.
-fn read_on(reader: &mut ChainReader, turn: &mut Turn) -> Result<Option<Kind>, AuditError> {
+fn read_on(
+    reader: &mut ChainReader,
+    turn: &mut IndexRound,
+) -> Result<Option<LineType>, AuditError> {
     let (mut last, mut new) = (None, None::<IndexedSegment>);
     let mut outcome = Ok(());
     let mut hash = None;
@@ -276,8 +280,8 @@ fn read_on(reader: &mut ChainReader, turn: &mut Turn) -> Result<Option<Kind>, Au
         });
         segment.end = position.end();
         hash = claimed_hash(reader.line());
-        last = Kind::of(reader.line());
-        if last == Some(Kind::Call) {
+        last = LineType::of(reader.line());
+        if last == Some(LineType::Call) {
             let record = indexed(reader.line(), position.offset);
             segment.records.extend(record);
         }

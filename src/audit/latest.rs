@@ -6,10 +6,10 @@ use std::path::Path;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, Behind, Filter, Found,
+    AuditError, FoundRecord, IndexLag, RecordFilter,
     index::term,
     query::wanted,
-    reader::{Segment, Step},
+    reader::{ReadStep, SegmentReader},
 };
 use crate::store::{AuditIndex, IndexFilter, IndexedPlace};
 
@@ -21,9 +21,9 @@ use crate::store::{AuditIndex, IndexFilter, IndexedPlace};
 pub async fn latest(
     directory: &Path,
     index: &dyn AuditIndex,
-    filter: &Filter,
+    filter: &RecordFilter,
     count: usize,
-) -> Result<Vec<Found>, Behind> {
+) -> Result<Vec<FoundRecord>, IndexLag> {
     let all = IndexFilter {
         agent: filter.agent.clone().map(term),
         server: filter.server.clone().map(term),
@@ -36,7 +36,7 @@ pub async fn latest(
     let places = index.find(&all, count).await?;
     let (directory, filter) = (directory.to_owned(), filter.clone());
     let found = spawn_blocking(move || read(&directory, places, &filter));
-    Ok(found.await.map_err(|_| Behind::Broken)??)
+    Ok(found.await.map_err(|_| IndexLag::Broken)??)
 }
 
 /// The records at `places` that the filter wants, by time. A segment may be gone that the index
@@ -44,8 +44,8 @@ pub async fn latest(
 fn read(
     directory: &Path,
     mut places: Vec<IndexedPlace>,
-    filter: &Filter,
-) -> Result<Vec<Found>, AuditError> {
+    filter: &RecordFilter,
+) -> Result<Vec<FoundRecord>, AuditError> {
     places.sort_unstable();
     let (id, mut found) = (filter.id_text(), Vec::new());
     for places in places.chunk_by(|a, b| (&a.chain, a.segment) == (&b.chain, b.segment)) {
@@ -53,12 +53,12 @@ fn read(
         let (Ok(chain), Ok(number)) = (first.chain.parse(), u32::try_from(first.segment)) else {
             continue;
         };
-        let Some(mut segment) = Segment::open_existing(directory, chain, number)? else {
+        let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
             continue;
         };
         for place in places {
             segment.go_to(place.offset)?;
-            if let Step::Line(position) = segment.read()? {
+            if let ReadStep::Line(position) = segment.read()? {
                 found.extend(wanted(position, segment.line(), filter, id.as_deref())?);
             }
         }

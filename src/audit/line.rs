@@ -29,7 +29,7 @@ const LINE_BYTES_USUAL: usize = 1024;
 
 /// What a line is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum LineType {
     /// A segment begins; the first line of each.
     Begin,
     /// A call is over: its record.
@@ -46,7 +46,7 @@ pub enum Kind {
     Retired,
 }
 
-impl Kind {
+impl LineType {
     const ALL: [Self; 7] = [
         Self::Begin,
         Self::Call,
@@ -197,7 +197,7 @@ pub struct Record<'a> {
     /// `audit.arguments` is on.
     pub arguments: Option<Cow<'a, RawValue>>,
     /// What became of the call.
-    pub decision: Decision,
+    pub decision: RecordedDecision,
     /// The discriminator of the error the client got, such as `BUDGET_EXCEEDED`.
     pub code: Option<Cow<'a, str>>,
     /// The rule that refused or would have.
@@ -224,7 +224,7 @@ pub struct Record<'a> {
 /// What became of a call.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[serde(rename_all = "lowercase")]
-pub enum Decision {
+pub enum RecordedDecision {
     /// It reached its server and the answer went back.
     Allowed,
     /// It was allowed, but there is no answer of the server: `code` says why.
@@ -237,7 +237,7 @@ pub enum Decision {
     Refused,
 }
 
-impl Decision {
+impl RecordedDecision {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Allowed,
@@ -259,13 +259,13 @@ impl Decision {
     }
 }
 
-impl fmt::Display for Decision {
+impl fmt::Display for RecordedDecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl FromStr for Decision {
+impl FromStr for RecordedDecision {
     type Err = InvalidDecision;
 
     fn from_str(text: &str) -> Result<Self, InvalidDecision> {
@@ -281,7 +281,7 @@ pub struct InvalidDecision;
 
 /// Something that is not a call.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
-pub struct Event<'a> {
+pub struct AuditEvent<'a> {
     /// When it happened.
     #[serde(deserialize_with = "time")]
     pub ts: Timestamp,
@@ -404,7 +404,7 @@ impl Opened<'_> {
             exposed: self.exposed.map(owned),
             arguments_digest: self.arguments_digest,
             arguments: None,
-            decision: Decision::Interrupted,
+            decision: RecordedDecision::Interrupted,
             code: None,
             rule: None,
             price: self.price,
@@ -420,7 +420,7 @@ impl Opened<'_> {
     /// The line, without its seal.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut made = Vec::with_capacity(LINE_BYTES_USUAL);
-        let mut line = Members::begin(&mut made, Kind::Opened);
+        let mut line = LineWriter::begin(&mut made, LineType::Opened);
         line.id("id", "inv_", self.id.0);
         line.time("ts", self.ts);
         line.id("agent_id", "agent_", self.agent_id.0);
@@ -441,7 +441,7 @@ impl Record<'_> {
     /// The line, without its seal.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut made = Vec::with_capacity(LINE_BYTES_USUAL);
-        let mut line = Members::begin(&mut made, Kind::Call);
+        let mut line = LineWriter::begin(&mut made, LineType::Call);
         line.id("id", "inv_", self.id.0);
         line.time("ts", self.ts);
         if let Some(at) = self.reconciled {
@@ -474,11 +474,11 @@ impl Record<'_> {
     }
 }
 
-impl Event<'_> {
+impl AuditEvent<'_> {
     /// The line, without its seal.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut made = Vec::with_capacity(LINE_BYTES_USUAL);
-        let mut line = Members::begin(&mut made, Kind::Event);
+        let mut line = LineWriter::begin(&mut made, LineType::Event);
         line.time("ts", self.ts);
         line.shown("event", self.event.as_str());
         line.text("subject", &self.subject);
@@ -489,10 +489,10 @@ impl Event<'_> {
 }
 
 /// A line being written, without its `}`: the seal brings that.
-pub(super) struct Members<'a>(&'a mut Vec<u8>);
+pub(super) struct LineWriter<'a>(&'a mut Vec<u8>);
 
-impl<'a> Members<'a> {
-    pub(super) fn begin(line: &'a mut Vec<u8>, kind: Kind) -> Self {
+impl<'a> LineWriter<'a> {
+    pub(super) fn begin(line: &'a mut Vec<u8>, kind: LineType) -> Self {
         line.clear();
         let head = kind.head().as_bytes();
         line.extend_from_slice(&head[..head.len() - 1]);

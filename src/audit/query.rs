@@ -14,8 +14,9 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    AuditError, ChainId, ChainReader, Decision, Entry, Kind, Position, Record, files,
-    reader::{Segment, written_at},
+    AuditError, ChainId, ChainReader, LineType, LogEntry, Position, Record, RecordedDecision,
+    files,
+    reader::{SegmentReader, written_at},
 };
 use crate::names::InvocationId;
 
@@ -31,7 +32,7 @@ const LATE_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// Which records are wanted; everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Filter {
+pub struct RecordFilter {
     /// Id or name of the agent.
     pub agent: Option<String>,
     /// Name of the tool, original or exposed.
@@ -39,7 +40,7 @@ pub struct Filter {
     /// Name of the server.
     pub server: Option<String>,
     /// What became of the call.
-    pub decision: Option<Decision>,
+    pub decision: Option<RecordedDecision>,
     /// Not before.
     pub since: Option<Timestamp>,
     /// Before.
@@ -50,7 +51,7 @@ pub struct Filter {
     pub id: Option<InvocationId>,
 }
 
-impl Filter {
+impl RecordFilter {
     /// Whether a record is wanted; the limit is not looked at.
     pub fn matches(&self, record: &Record<'_>) -> bool {
         let is = |wanted: &Option<String>, found: &[Option<&str>]| {
@@ -84,22 +85,22 @@ impl Filter {
 
 /// A record that was wanted.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundRecord {
     /// The record.
     pub record: Record<'static>,
     /// Its line.
-    pub entry: Entry,
+    pub entry: LogEntry,
 }
 
 /// Records in the order of time, oldest first; nothing that is written after the end was reached.
 #[derive(Debug)]
 pub struct Query {
     directory: PathBuf,
-    filter: Filter,
+    filter: RecordFilter,
     /// Chains that have not been opened, youngest first.
     unopened: Vec<(ChainId, Vec<u32>)>,
     /// Open chains, each with its next record.
-    open: Vec<(ChainReader, Found)>,
+    open: Vec<(ChainReader, FoundRecord)>,
     left: usize,
 }
 
@@ -108,7 +109,7 @@ impl Query {
     ///
     /// # Errors
     /// When the directory cannot be listed.
-    pub fn new(directory: &Path, filter: Filter) -> Result<Self, AuditError> {
+    pub fn new(directory: &Path, filter: RecordFilter) -> Result<Self, AuditError> {
         let chains = files::list(directory)?.into_iter().rev();
         Ok(Self {
             directory: directory.to_owned(),
@@ -142,7 +143,7 @@ impl Query {
         Ok(())
     }
 
-    fn take_first(&mut self) -> Result<Option<Found>, AuditError> {
+    fn take_first(&mut self) -> Result<Option<FoundRecord>, AuditError> {
         self.open_due()?;
         let open = self.open.iter_mut().enumerate();
         let Some((at, (reader, found))) = open.min_by_key(|(_, (_, found))| found.record.ts) else {
@@ -157,7 +158,7 @@ impl Query {
 }
 
 impl Iterator for Query {
-    type Item = Result<Found, AuditError>;
+    type Item = Result<FoundRecord, AuditError>;
 
     /// After an error nothing more comes.
     fn next(&mut self) -> Option<Self::Item> {
@@ -177,9 +178,9 @@ impl Iterator for Query {
 #[derive(Debug)]
 pub struct Follow {
     directory: PathBuf,
-    filter: Filter,
+    filter: RecordFilter,
     readers: BTreeMap<ChainId, ChainReader>,
-    ready: VecDeque<Found>,
+    ready: VecDeque<FoundRecord>,
 }
 
 impl Follow {
@@ -187,7 +188,7 @@ impl Follow {
     ///
     /// # Errors
     /// When the directory or a segment cannot be read.
-    pub fn new(directory: &Path, filter: Filter) -> Result<Self, AuditError> {
+    pub fn new(directory: &Path, filter: RecordFilter) -> Result<Self, AuditError> {
         let mut follow = Self {
             directory: directory.to_owned(),
             filter,
@@ -206,7 +207,7 @@ impl Follow {
     ///
     /// # Errors
     /// When files cannot be read, or hold something that is not a record of ours.
-    pub fn poll(&mut self) -> Result<Vec<Found>, AuditError> {
+    pub fn poll(&mut self) -> Result<Vec<FoundRecord>, AuditError> {
         let chains = files::list(&self.directory)?;
         self.readers.retain(|chain, _| chains.contains_key(chain));
         for (chain, segments) in chains {
@@ -231,7 +232,7 @@ impl Follow {
     ///
     /// # Errors
     /// As [`Follow::poll`].
-    pub async fn next(&mut self) -> Result<Found, AuditError> {
+    pub async fn next(&mut self) -> Result<FoundRecord, AuditError> {
         loop {
             if let Some(found) = self.ready.pop_front() {
                 return Ok(found);
@@ -246,7 +247,7 @@ impl Follow {
 
 fn at_end(directory: &Path, chain: ChainId, segments: Vec<u32>) -> Result<ChainReader, AuditError> {
     for number in segments.iter().rev() {
-        if let Some(mut segment) = Segment::open_existing(directory, chain, *number)?
+        if let Some(mut segment) = SegmentReader::open_existing(directory, chain, *number)?
             && let Some(last) = segment.last_line()?
         {
             return ChainReader::after(directory, &last);
@@ -268,7 +269,7 @@ fn since(
     };
     let mut from = segments.len().saturating_sub(1);
     while from > 0 {
-        let segment = Segment::open_existing(directory, chain, segments[from])?;
+        let segment = SegmentReader::open_existing(directory, chain, segments[from])?;
         let begun = segment.map_or(Ok(None), |mut segment| segment.begun())?;
         if begun.is_some_and(|begun| begun <= since) {
             break;
@@ -278,11 +279,14 @@ fn since(
     Ok(segments.split_off(from))
 }
 
-fn next_wanted(reader: &mut ChainReader, filter: &Filter) -> Result<Option<Found>, AuditError> {
+fn next_wanted(
+    reader: &mut ChainReader,
+    filter: &RecordFilter,
+) -> Result<Option<FoundRecord>, AuditError> {
     let id = filter.id_text();
     while let Some(position) = reader.advance()? {
         let line = reader.line();
-        if Kind::of(line) == Some(Kind::Begin) && begins_over(line, filter) {
+        if LineType::of(line) == Some(LineType::Begin) && begins_over(line, filter) {
             return Ok(None);
         }
         let found = wanted(position, line, filter, id.as_deref())?;
@@ -297,21 +301,21 @@ fn next_wanted(reader: &mut ChainReader, filter: &Filter) -> Result<Option<Found
 pub(super) fn wanted(
     position: Position,
     line: &[u8],
-    filter: &Filter,
+    filter: &RecordFilter,
     id: Option<&str>,
-) -> Result<Option<Found>, AuditError> {
+) -> Result<Option<FoundRecord>, AuditError> {
     let may_be = |id: &str| memchr::memmem::find(line, id.as_bytes()).is_some();
-    if Kind::of(line) != Some(Kind::Call) || !id.is_none_or(may_be) {
+    if LineType::of(line) != Some(LineType::Call) || !id.is_none_or(may_be) {
         return Ok(None);
     }
-    let entry = Entry {
+    let entry = LogEntry {
         position,
         line: line.to_vec(),
     };
     let record = entry.record()?.filter(|record| filter.matches(record));
-    Ok(record.map(|record| Found { record, entry }))
+    Ok(record.map(|record| FoundRecord { record, entry }))
 }
 
-fn begins_over(line: &[u8], filter: &Filter) -> bool {
+fn begins_over(line: &[u8], filter: &RecordFilter) -> bool {
     written_at(line).is_some_and(|at| filter.is_over(at))
 }

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::line::{ArgumentsDigest, EventKind, Kind, Members};
+use super::line::{ArgumentsDigest, EventKind, LineType, LineWriter};
 use crate::names::{AgentId, InvocationId};
 
 /// What became of a request of a server to a client, or of several that are counted instead of recorded one by
 /// one.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Question<'a> {
+pub struct QuestionRecord<'a> {
     /// When it was known, of the last of several.
     pub ts: Timestamp,
     /// The server that asked.
@@ -29,11 +29,11 @@ pub struct Question<'a> {
     pub several: Option<(u64, Timestamp)>,
 }
 
-impl Question<'_> {
+impl QuestionRecord<'_> {
     /// The line, without its seal: an event that has its figures also as members of their own.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut made = Vec::new();
-        let mut line = Members::begin(&mut made, Kind::Event);
+        let mut line = LineWriter::begin(&mut made, LineType::Event);
         line.time("ts", self.ts);
         line.shown("event", EventKind::ClientAsked.as_str());
         line.text("subject", self.server);

@@ -24,12 +24,12 @@ use tokio::{sync::oneshot, task::unconstrained};
 use uuid::Uuid;
 
 use super::{
-    AuditError, Question, Refusals,
-    line::{Event, Opened, Record},
+    AuditError, QuestionRecord, RefusalSummary,
+    line::{AuditEvent, Opened, Record},
     room::Room,
-    seal::Link,
-    sink::Sink,
-    writer::{Health, Writer},
+    seal::ChainPosition,
+    sink::SegmentSink,
+    writer::{Writer, WriterHealth},
 };
 use crate::{config::Durability, lock::lock, money::Micros, names::InvocationId};
 
@@ -44,11 +44,11 @@ pub const QUEUE_BYTES_MAX: usize = 16 << 20;
 
 /// A line that is to be written.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct AuditEntry {
     pub(super) at: Timestamp,
     /// Without its seal.
     pub(super) line: Vec<u8>,
-    pub(super) about: About,
+    pub(super) about: EntryKind,
     pub(super) fallback: Fallback,
     /// Whether whoever waits does so until the disk has it.
     is_durable: bool,
@@ -57,7 +57,7 @@ pub(super) struct Queued {
 
 /// What a line means for the sums of its chain.
 #[derive(Debug)]
-pub(super) enum About {
+pub(super) enum EntryKind {
     /// A call is over.
     Call {
         id: InvocationId,
@@ -82,33 +82,33 @@ pub(super) enum Fallback {
 
 type Reply = oneshot::Sender<Result<(), AuditError>>;
 
-impl Queued {
+impl AuditEntry {
     pub(super) fn new(at: Timestamp, line: Vec<u8>, fallback: Fallback) -> Self {
         Self {
             at,
             line,
-            about: About::Event,
+            about: EntryKind::Event,
             fallback,
             is_durable: false,
             reply: None,
         }
     }
 
-    pub(super) fn event(event: &Event<'_>) -> Self {
+    pub(super) fn event(event: &AuditEvent<'_>) -> Self {
         Self::new(event.ts, event.line(), Fallback::Keep)
     }
 
-    pub(super) fn refusals(refusals: &Refusals<'_>) -> Self {
+    pub(super) fn refusals(refusals: &RefusalSummary<'_>) -> Self {
         Self::new(refusals.until, refusals.line(), Fallback::Keep)
     }
 
-    pub(super) fn question(question: &Question<'_>) -> Self {
+    pub(super) fn question(question: &QuestionRecord<'_>) -> Self {
         Self::new(question.ts, question.line(), Fallback::Keep)
     }
 
     pub(super) fn opened(opened: &Opened<'_>) -> Self {
         Self {
-            about: About::Opened(opened.id),
+            about: EntryKind::Opened(opened.id),
             ..Self::new(opened.ts, opened.line(), Fallback::Discard)
         }
     }
@@ -116,7 +116,7 @@ impl Queued {
     pub(super) fn record(record: &Record<'_>) -> Self {
         let accounts = record.accounts.iter();
         Self {
-            about: About::Call {
+            about: EntryKind::Call {
                 id: record.id,
                 price: record.price,
                 accounts: accounts.map(ToString::to_string).collect(),
@@ -144,7 +144,7 @@ impl Queued {
 
 /// What became of lines that were written together.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct WriteOutcome {
     /// How many are with the operating system, from the first on, but for those that are discarded on
     /// a disk that is not to be trusted.
     pub(super) written: usize,
@@ -152,7 +152,7 @@ pub(super) struct Outcome {
     pub(super) refused: Option<Arc<io::Error>>,
 }
 
-impl Outcome {
+impl WriteOutcome {
     /// What who waits for the line at this place is told.
     fn of(&self, line: usize, fallback: Fallback, writer: &Writer) -> Result<(), AuditError> {
         let is_discarded = fallback == Fallback::Discard;
@@ -167,8 +167,8 @@ impl Outcome {
 }
 
 /// What a log and its threads share.
-pub(super) struct Shared {
-    queue: Mutex<Queue>,
+pub(super) struct SharedQueue {
+    queue: Mutex<LineQueue>,
     /// Whether the thread that writes waits to be woken. It is set with the queue locked.
     asleep: AtomicBool,
     wake: Condvar,
@@ -184,8 +184,8 @@ type EndRecord = fn(Opened<'static>, Timestamp) -> Record<'static>;
     clippy::struct_excessive_bools,
     reason = "they are told by different threads, and no two of them are one state"
 )]
-struct Queue {
-    lines: Vec<Queued>,
+struct LineQueue {
+    lines: Vec<AuditEntry>,
     bytes: usize,
     /// Lines given up since the writer last came.
     lost: u64,
@@ -199,7 +199,7 @@ struct Queue {
     closed: bool,
     stopping: bool,
     /// As the writer left it.
-    health: Health,
+    health: WriterHealth,
     /// What somebody found who looked.
     new_room: Option<Room>,
     /// What a changed config says of it.
@@ -207,7 +207,7 @@ struct Queue {
     /// The number of the last line written.
     written: u64,
     /// What was written and the disk does not have yet, up to this number.
-    unsynced: Option<(Arc<dyn Sink>, u64)>,
+    unsynced: Option<(Arc<dyn SegmentSink>, u64)>,
     /// The number of the last line that the disk has.
     synced: u64,
     /// Whether something was synced since the writer last came.
@@ -221,8 +221,8 @@ struct Queue {
 
 /// What the writer is to do.
 #[derive(Default)]
-struct Turn {
-    lines: Vec<Queued>,
+struct WriteBatch {
+    lines: Vec<AuditEntry>,
     replies: Vec<(Option<Reply>, Fallback, bool)>,
     end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
     /// Whether to look if the file is still there.
@@ -230,13 +230,13 @@ struct Turn {
     stopping: bool,
 }
 
-impl Shared {
+impl SharedQueue {
     pub(super) fn new(writer: &Writer, durability: Durability) -> Self {
-        let queue = Queue {
+        let queue = LineQueue {
             health: writer.health(),
             written: writer.seq(),
             unsynced: Some((writer.sink(), writer.seq())),
-            ..Queue::default()
+            ..LineQueue::default()
         };
         Self {
             queue: Mutex::new(queue),
@@ -248,30 +248,31 @@ impl Shared {
     }
 
     /// Takes a line, and wakes the writer if it sleeps.
-    pub(super) fn put(&self, mut line: Queued) -> Kept {
+    pub(super) fn put(&self, mut line: AuditEntry) -> Durable {
         let (reply, waits) = oneshot::channel();
         line.reply = Some(reply);
         let mut queue = self.queue();
         if queue.closed {
-            return Kept(Wait::Never(AuditError::Closed));
+            return Durable(DurableWait::Never(AuditError::Closed));
         }
-        let must_take = matches!(&line.about, About::Call { id, .. } if queue.open.remove(&id.0));
+        let must_take =
+            matches!(&line.about, EntryKind::Call { id, .. } if queue.open.remove(&id.0));
         let bytes = queue.bytes + line.line.len();
         if bytes > QUEUE_BYTES_MAX && !must_take {
             queue.lost += u64::from(line.fallback == Fallback::Keep);
             let mut health = queue.health.clone();
             health.waiting += queue.lines.len();
-            return Kept(Wait::Never(health.pending()));
+            return Durable(DurableWait::Never(health.pending()));
         }
-        if let About::Opened(id) = &line.about {
+        if let EntryKind::Opened(id) = &line.about {
             queue.open.insert(id.0);
         }
-        let is_needed = matches!(line.about, About::Call { .. });
+        let is_needed = matches!(line.about, EntryKind::Call { .. });
         queue.bytes = bytes;
         queue.lines.push(line);
         drop(queue);
         self.wake();
-        Kept(Wait::For(Line { is_needed, waits }))
+        Durable(DurableWait::For(QueuedLine { is_needed, waits }))
     }
 
     /// Ends the chain with the records that `record` makes of calls that are still open. It blocks.
@@ -304,7 +305,7 @@ impl Shared {
     }
 
     /// The last signed place of the chain that the log was told of.
-    pub(super) fn head(&self) -> Option<Link> {
+    pub(super) fn head(&self) -> Option<ChainPosition> {
         self.queue().health.head
     }
 
@@ -359,14 +360,14 @@ impl Shared {
     }
 
     fn write(&self, mut writer: Writer) {
-        let mut turn = Turn::default();
+        let mut turn = WriteBatch::default();
         loop {
             self.next(&mut writer, &mut turn);
             if turn.look {
                 writer.look();
             }
             writer.ration(&mut turn.lines, turn.stopping);
-            let take = |line: &mut Queued| (line.reply.take(), line.fallback, line.is_durable);
+            let take = |line: &mut AuditEntry| (line.reply.take(), line.fallback, line.is_durable);
             turn.replies.extend(turn.lines.iter_mut().map(take));
             let outcome = writer.write(&mut turn.lines);
             self.publish(&writer, &outcome, &mut turn.replies);
@@ -388,7 +389,7 @@ impl Shared {
     }
 
     /// Waits for something to do.
-    fn next(&self, writer: &mut Writer, turn: &mut Turn) {
+    fn next(&self, writer: &mut Writer, turn: &mut WriteBatch) {
         let mut queue = self.queue();
         let pause = writer.next_try();
         while !queue.has_work() {
@@ -430,7 +431,7 @@ impl Shared {
     fn publish(
         &self,
         writer: &Writer,
-        outcome: &Outcome,
+        outcome: &WriteOutcome,
         replies: &mut Vec<(Option<Reply>, Fallback, bool)>,
     ) {
         let mut queue = self.queue();
@@ -473,9 +474,9 @@ impl Shared {
     fn sync(&self) {
         let mut queue = self.queue();
         loop {
-            let idle = |queue: &mut Queue| queue.unsynced.is_none() && !queue.sync_stopping;
+            let idle = |queue: &mut LineQueue| queue.unsynced.is_none() && !queue.sync_stopping;
             queue = unpoisoned(self.wake_sync.wait_while(queue, idle));
-            let gathers = |queue: &mut Queue| queue.waiting.is_empty() && !queue.sync_stopping;
+            let gathers = |queue: &mut LineQueue| queue.waiting.is_empty() && !queue.sync_stopping;
             let waited = self
                 .wake_sync
                 .wait_timeout_while(queue, SYNC_DELAY, gathers);
@@ -496,12 +497,12 @@ impl Shared {
         }
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LineQueue> {
         lock(&self.queue)
     }
 }
 
-impl Queue {
+impl LineQueue {
     fn has_work(&self) -> bool {
         !self.lines.is_empty() || self.end.is_some() || self.is_newly_synced || self.stopping
     }
@@ -545,16 +546,16 @@ pub(super) struct Threads {
 
 /// Says when a line is kept as `audit.durability` asks.
 #[must_use = "nothing may leave before the line is kept"]
-pub struct Kept(Wait);
+pub struct Durable(DurableWait);
 
-enum Wait {
-    For(Line),
+enum DurableWait {
+    For(QueuedLine),
     Never(AuditError),
     Now,
 }
 
 /// A line on its way.
-struct Line {
+struct QueuedLine {
     /// Whether what follows must not come before the line, which is the record of a call.
     is_needed: bool,
     waits: oneshot::Receiver<Result<(), AuditError>>,
@@ -562,7 +563,7 @@ struct Line {
 
 /// Whoever gives up waiting for the record of a call, which happens when the runtime ends, still waits:
 /// what the call held of budgets is given back after this.
-impl Drop for Line {
+impl Drop for QueuedLine {
     fn drop(&mut self) {
         if self.is_needed {
             // The result is not needed.
@@ -571,19 +572,19 @@ impl Drop for Line {
     }
 }
 
-impl fmt::Debug for Kept {
+impl fmt::Debug for Durable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Wait::For(line) => f.debug_tuple("Kept").field(&line.waits).finish(),
-            Wait::Never(error) => f.debug_tuple("Kept").field(error).finish(),
-            Wait::Now => f.write_str("Kept"),
+            DurableWait::For(line) => f.debug_tuple("Kept").field(&line.waits).finish(),
+            DurableWait::Never(error) => f.debug_tuple("Kept").field(error).finish(),
+            DurableWait::Now => f.write_str("Kept"),
         }
     }
 }
 
-impl Kept {
+impl Durable {
     pub(super) fn now() -> Self {
-        Self(Wait::Now)
+        Self(DurableWait::Now)
     }
 
     /// Whether the line is kept; blocks until that is known.
@@ -593,7 +594,7 @@ impl Kept {
         self.wait().is_ok()
     }
 
-    /// As [`Kept::kept`], on a thread that may block.
+    /// As [`Durable::kept`], on a thread that may block.
     pub(super) fn wait(self) -> Result<(), AuditError> {
         block_on(self.told())
     }
@@ -609,9 +610,9 @@ impl Kept {
 
     async fn told(self) -> Result<(), AuditError> {
         match self.0 {
-            Wait::Never(error) => Err(error),
-            Wait::Now => Ok(()),
-            Wait::For(mut line) => {
+            DurableWait::Never(error) => Err(error),
+            DurableWait::Now => Ok(()),
+            DurableWait::For(mut line) => {
                 let kept = (&mut line.waits).await;
                 line.is_needed = false;
                 kept.unwrap_or(Err(AuditError::Closed))

@@ -8,11 +8,11 @@ use serde::Deserialize;
 use tokio::time::{Duration, Instant};
 
 use super::{
-    AuditError, Refusals,
+    AuditError, RefusalSummary,
     line::time,
-    queue::{About, Queued},
+    queue::{AuditEntry, EntryKind},
     room::Room,
-    tally::Tally,
+    totals::ChainTotals,
 };
 use crate::names::AgentId;
 
@@ -24,13 +24,13 @@ const SUMS_MAX: usize = 1000;
 
 /// Refused calls that are not recorded one by one, by agent and code.
 #[derive(Debug, Default)]
-pub(super) struct Summed {
-    sums: BTreeMap<(AgentId, String), Sum>,
+pub(super) struct RefusalSums {
+    sums: BTreeMap<(AgentId, String), RefusalSum>,
     since: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Sum {
+struct RefusalSum {
     agent_name: String,
     since: Timestamp,
     until: Timestamp,
@@ -39,7 +39,7 @@ struct Sum {
 
 /// What of a record is summed.
 #[derive(Deserialize)]
-struct Refused {
+struct RefusedKey {
     agent_id: AgentId,
     agent_name: String,
     #[serde(deserialize_with = "time")]
@@ -48,33 +48,33 @@ struct Refused {
     decision: String,
 }
 
-impl Summed {
+impl RefusalSums {
     /// Takes out of `lines` those for which `room` has no place; `tally` knows which calls are open.
-    pub(super) fn ration(&mut self, room: &Room, tally: &Tally, lines: &mut Vec<Queued>) {
+    pub(super) fn ration(&mut self, room: &Room, tally: &ChainTotals, lines: &mut Vec<AuditEntry>) {
         if !room.is_low() {
             return;
         }
         lines.retain_mut(|line| match &line.about {
-            About::Call { id, .. } if !tally.is_open(*id) => {
+            EntryKind::Call { id, .. } if !tally.is_open(*id) => {
                 let summed = self.add(&line.line);
                 if summed {
                     line.reply(Ok(()));
                 }
                 !summed
             }
-            About::Opened(_) if room.is_over() => {
+            EntryKind::Opened(_) if room.is_over() => {
                 let quota = room.quota;
                 line.reply(Err(AuditError::Quota { quota }));
                 false
             }
-            About::Call { .. } | About::Event | About::Opened(_) => true,
+            EntryKind::Call { .. } | EntryKind::Event | EntryKind::Opened(_) => true,
         });
     }
 
     /// Adds a record without its seal; whether it is one.
     fn add(&mut self, line: &[u8]) -> bool {
         let object = [line, b"}"].concat();
-        let Ok(refused) = serde_json::from_slice::<Refused>(&object) else {
+        let Ok(refused) = serde_json::from_slice::<RefusedKey>(&object) else {
             return false;
         };
         self.since.get_or_insert_with(Instant::now);
@@ -86,7 +86,7 @@ impl Summed {
                 .last_key_value()
                 .map_or(of, |(last, _)| last.clone());
         }
-        let sum = self.sums.entry(of).or_insert_with(|| Sum {
+        let sum = self.sums.entry(of).or_insert_with(|| RefusalSum {
             agent_name: refused.agent_name,
             since: refused.ts,
             until: refused.ts,
@@ -104,14 +104,14 @@ impl Summed {
     }
 
     /// The sums that are to be recorded; `all` at the end.
-    pub(super) fn due(&mut self, all: bool) -> Vec<Queued> {
+    pub(super) fn due(&mut self, all: bool) -> Vec<AuditEntry> {
         if !all && self.left().is_none_or(|left| !left.is_zero()) {
             return Vec::new();
         }
         self.since = None;
         let sums = std::mem::take(&mut self.sums).into_iter();
         let lines = sums.map(|((agent_id, code), sum)| {
-            Queued::refusals(&Refusals {
+            AuditEntry::refusals(&RefusalSummary {
                 since: sum.since,
                 until: sum.until,
                 agent_id,

@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::{AuditError, ChainId, Event, Kind, Opened, Record, files, verify::Fault};
+use super::{AuditError, AuditEvent, ChainId, LineType, Opened, Record, files, verify::LineFault};
 
 /// Bytes of the longest line that is read. Only the first line of a segment comes near it, with
 /// hundreds of thousands of accounts.
@@ -40,17 +40,17 @@ impl Position {
 
 /// A line as it was read.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Entry {
+pub struct LogEntry {
     /// Where it lies.
     pub position: Position,
     /// The line without its newline.
     pub line: Vec<u8>,
 }
 
-impl Entry {
+impl LogEntry {
     /// The kind of the line, unless only a newer version knows it.
-    pub fn kind(&self) -> Option<Kind> {
-        Kind::of(&self.line)
+    pub fn kind(&self) -> Option<LineType> {
+        LineType::of(&self.line)
     }
 
     /// The record that the line holds, if it is one.
@@ -58,7 +58,7 @@ impl Entry {
     /// # Errors
     /// When it is a record, but not of a form that this version knows.
     pub fn record(&self) -> Result<Option<Record<'static>>, AuditError> {
-        self.parse(Kind::Call)
+        self.parse(LineType::Call)
     }
 
     /// The call that the line opens, if it does.
@@ -66,18 +66,18 @@ impl Entry {
     /// # Errors
     /// When it opens a call, but not in a form that this version knows.
     pub fn opened(&self) -> Result<Option<Opened<'static>>, AuditError> {
-        self.parse(Kind::Opened)
+        self.parse(LineType::Opened)
     }
 
     /// The event that the line holds, if it is one.
     ///
     /// # Errors
     /// When it is an event, but not of a form that this version knows.
-    pub fn event(&self) -> Result<Option<Event<'static>>, AuditError> {
-        self.parse(Kind::Event)
+    pub fn event(&self) -> Result<Option<AuditEvent<'static>>, AuditError> {
+        self.parse(LineType::Event)
     }
 
-    fn parse<'a, T: Deserialize<'a>>(&'a self, kind: Kind) -> Result<Option<T>, AuditError> {
+    fn parse<'a, T: Deserialize<'a>>(&'a self, kind: LineType) -> Result<Option<T>, AuditError> {
         if self.kind() != Some(kind) {
             return Ok(None);
         }
@@ -87,7 +87,7 @@ impl Entry {
             chain: place.chain,
             segment: place.segment,
             offset: place.offset,
-            fault: Fault::NoLine,
+            fault: LineFault::NoLine,
         };
         parsed.map(Some).map_err(wrong)
     }
@@ -101,7 +101,7 @@ impl Entry {
 pub struct ChainReader {
     directory: PathBuf,
     chain: ChainId,
-    current: Option<Segment>,
+    current: Option<SegmentReader>,
     /// Segments that are known to follow, last first.
     ahead: Vec<u32>,
     /// The segment that is looked for when nothing is known to follow.
@@ -157,7 +157,7 @@ impl ChainReader {
     ///
     /// # Errors
     /// When a segment cannot be read.
-    pub fn read(&mut self) -> Result<Option<Entry>, AuditError> {
+    pub fn read(&mut self) -> Result<Option<LogEntry>, AuditError> {
         let position = self.advance()?;
         let current = self.current.as_ref();
         Ok(position.and_then(|position| Some(current?.entry(position))))
@@ -186,12 +186,12 @@ impl ChainReader {
 
     /// The line that was read last, without its newline.
     pub(super) fn line(&self) -> &[u8] {
-        self.current.as_ref().map_or(&[], Segment::line)
+        self.current.as_ref().map_or(&[], SegmentReader::line)
     }
 
     /// Whether the segment that is being read is not, or not all of it, where it was read.
     pub(super) fn is_astray(&self) -> bool {
-        self.current.as_ref().is_some_and(Segment::is_astray)
+        self.current.as_ref().is_some_and(SegmentReader::is_astray)
     }
 
     /// Begins with the first segment that is ahead.
@@ -199,7 +199,7 @@ impl ChainReader {
         let Some(number) = self.ahead.pop() else {
             return Ok(false);
         };
-        self.current = Segment::open_existing(&self.directory, self.chain, number)?;
+        self.current = SegmentReader::open_existing(&self.directory, self.chain, number)?;
         Ok(self.current.is_some())
     }
 
@@ -208,17 +208,18 @@ impl ChainReader {
             return Ok(None);
         };
         match segment.read()? {
-            Step::Line(position) => Ok(Some(position)),
-            Step::End | Step::Torn { .. } => Ok(None),
+            ReadStep::Line(position) => Ok(Some(position)),
+            ReadStep::End | ReadStep::Torn { .. } => Ok(None),
         }
     }
 
     /// The segment after the present one, once it has a whole line: one without may be given up.
-    fn successor(&mut self) -> Result<Option<Segment>, AuditError> {
+    fn successor(&mut self) -> Result<Option<SegmentReader>, AuditError> {
         loop {
             let known = self.ahead.last().copied();
             let number = known.unwrap_or(self.next);
-            let Some(mut segment) = Segment::open_existing(&self.directory, self.chain, number)?
+            let Some(mut segment) =
+                SegmentReader::open_existing(&self.directory, self.chain, number)?
             else {
                 if known.is_none() {
                     return Ok(None);
@@ -227,12 +228,12 @@ impl ChainReader {
                 continue;
             };
             return match segment.read()? {
-                Step::Line(_) => segment.go_to(0).map(|()| Some(segment)),
-                Step::End | Step::Torn { .. } if self.ahead.len() > 1 => {
+                ReadStep::Line(_) => segment.go_to(0).map(|()| Some(segment)),
+                ReadStep::End | ReadStep::Torn { .. } if self.ahead.len() > 1 => {
                     self.ahead.pop();
                     continue;
                 }
-                Step::End | Step::Torn { .. } => Ok(None),
+                ReadStep::End | ReadStep::Torn { .. } => Ok(None),
             };
         }
     }
@@ -240,7 +241,7 @@ impl ChainReader {
 
 /// One segment, open for reading.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct SegmentReader {
     path: PathBuf,
     pub(super) chain: ChainId,
     pub(super) number: u32,
@@ -252,7 +253,7 @@ pub(super) struct Segment {
 
 /// What was found where a line should begin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ReadStep {
     /// Nothing.
     End,
     /// A whole line.
@@ -264,7 +265,7 @@ pub(super) enum Step {
     },
 }
 
-impl Segment {
+impl SegmentReader {
     pub(super) fn open(directory: &Path, chain: ChainId, number: u32) -> Result<Self, AuditError> {
         let path = files::segment(directory, chain, number);
         let file = File::open(&path).map_err(|source| AuditError::File {
@@ -296,8 +297,8 @@ impl Segment {
         }
     }
 
-    /// The next line; [`Segment::line`] has it then.
-    pub(super) fn read(&mut self) -> Result<Step, AuditError> {
+    /// The next line; [`SegmentReader::line`] has it then.
+    pub(super) fn read(&mut self) -> Result<ReadStep, AuditError> {
         self.line.clear();
         let mut limited = (&mut self.file).take(LINE_BYTES_MAX as u64);
         let read = limited.read_until(b'\n', &mut self.line);
@@ -318,15 +319,15 @@ impl Segment {
                 length,
             };
             self.offset += length;
-            return Ok(Step::Line(position));
+            return Ok(ReadStep::Line(position));
         }
         self.go_to(self.offset)?;
         if length == LINE_BYTES_MAX as u64 {
-            return Err(self.wrong(self.offset, Fault::TooLong));
+            return Err(self.wrong(self.offset, LineFault::TooLong));
         }
         Ok(match length {
-            0 => Step::End,
-            bytes => Step::Torn { bytes },
+            0 => ReadStep::End,
+            bytes => ReadStep::Torn { bytes },
         })
     }
 
@@ -356,7 +357,7 @@ impl Segment {
         self.go_to(0)?;
         let step = self.read()?;
         self.go_to(0)?;
-        let is_line = matches!(step, Step::Line(_));
+        let is_line = matches!(step, ReadStep::Line(_));
         Ok(is_line.then(|| written_at(&self.line)).flatten())
     }
 
@@ -390,20 +391,20 @@ impl Segment {
             };
             self.go_to(begin)?;
             return match self.read()? {
-                Step::Line(position) => Ok(Some(position)),
-                Step::End | Step::Torn { .. } => Ok(None),
+                ReadStep::Line(position) => Ok(Some(position)),
+                ReadStep::End | ReadStep::Torn { .. } => Ok(None),
             };
         }
     }
 
-    pub(super) fn entry(&self, position: Position) -> Entry {
-        Entry {
+    pub(super) fn entry(&self, position: Position) -> LogEntry {
+        LogEntry {
             position,
             line: self.line.clone(),
         }
     }
 
-    pub(super) fn wrong(&self, offset: u64, fault: Fault) -> AuditError {
+    pub(super) fn wrong(&self, offset: u64, fault: LineFault) -> AuditError {
         AuditError::Line {
             chain: self.chain,
             segment: self.number,

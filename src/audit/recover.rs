@@ -8,16 +8,16 @@
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
 use super::{
-    AuditError, ChainId, Kind,
+    AuditError, ChainId, LineType,
     files::{self, Owned},
     line::Opened,
-    reader::{Segment as SegmentReader, Step},
-    seal::{Link, Sealed, unseal},
+    reader::{ReadStep, SegmentReader},
+    seal::{ChainPosition, SealedLine, unseal},
     signature::{PublicKey, SigningKey},
-    sink::{Directory, Place as _},
-    tally::Tally,
-    verify::{Fault, FaultAt},
-    writer::{Resumed, Segment, Writer},
+    sink::{SegmentDirectory, SegmentStore as _},
+    totals::ChainTotals,
+    verify::{FaultAt, LineFault},
+    writer::{OpenSegment, Resumed, Writer},
 };
 use crate::money::Micros;
 
@@ -142,7 +142,7 @@ fn recover_chain(
         Some(newest) if newest.ended => None,
         Some(newest) => match load(directory, chain, newest.segment, Some(key))? {
             Some(found) if found.damage.is_none() => {
-                let place = Directory {
+                let place = SegmentDirectory {
                     path: directory.to_owned(),
                     chain,
                     owned: Arc::clone(&owned),
@@ -172,7 +172,7 @@ fn newest(directory: &Path, chain: ChainId) -> Result<Option<Newest>, AuditError
         if segment.last_line()?.is_some() {
             return Ok(Some(Newest {
                 segment: number,
-                ended: Kind::of(segment.line()) == Some(Kind::End),
+                ended: LineType::of(segment.line()) == Some(LineType::End),
             }));
         }
     }
@@ -193,10 +193,10 @@ fn ended(
     let last = segment.last_line()?;
     let line = segment.line();
     let is_signed = key.is_some_and(|key| key.signed(chain, line).is_some());
-    if last.is_none() || Kind::of(line) != Some(Kind::End) || !is_signed {
+    if last.is_none() || LineType::of(line) != Some(LineType::End) || !is_signed {
         return Ok(None);
     }
-    let total = Tally::resume(segment.line()).map(|tally| Total {
+    let total = ChainTotals::resume(segment.line()).map(|tally| Total {
         chain,
         ended: true,
         calls: tally.calls,
@@ -205,22 +205,22 @@ fn ended(
     let offset = last.map_or(0, |last| last.offset);
     total
         .map(Some)
-        .ok_or_else(|| segment.wrong(offset, Fault::NoLine))
+        .ok_or_else(|| segment.wrong(offset, LineFault::NoLine))
 }
 
 /// A chain up to the end of one segment.
-struct Loaded {
+struct LoadedChain {
     segment: u32,
     length: u64,
-    last: Link,
-    tally: Tally,
+    last: ChainPosition,
+    tally: ChainTotals,
     /// Lines after the last one that is signed.
     unsigned: u64,
     torn_bytes: u64,
     damage: Option<FaultAt>,
 }
 
-impl Loaded {
+impl LoadedChain {
     fn damaged(self, chain: ChainId) -> Recovered {
         Recovered {
             chain,
@@ -240,15 +240,15 @@ fn load(
     chain: ChainId,
     number: u32,
     key: Option<&SigningKey>,
-) -> Result<Option<Loaded>, AuditError> {
+) -> Result<Option<LoadedChain>, AuditError> {
     let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
         return Ok(None);
     };
-    let mut found = Loaded {
+    let mut found = LoadedChain {
         segment: number,
         length: 0,
-        last: Link::default(),
-        tally: Tally::default(),
+        last: ChainPosition::default(),
+        tally: ChainTotals::default(),
         unsigned: 0,
         torn_bytes: 0,
         damage: None,
@@ -257,13 +257,13 @@ fn load(
     let mut lines = 0;
     loop {
         match segment.read()? {
-            Step::Line(_) => {
+            ReadStep::Line(_) => {
                 lines += 1;
                 let line = segment.line();
                 let taken = found.take_in(line, lines == 1);
                 let taken = taken.and_then(|sealed| match key {
                     Some(_) => {
-                        Fault::of_signature(line, chain, &sealed, &keys, &mut found.unsigned)
+                        LineFault::of_signature(line, chain, &sealed, &keys, &mut found.unsigned)
                     }
                     None => Ok(()),
                 });
@@ -276,8 +276,8 @@ fn load(
                 };
                 found.damage = found.damage.take().or(fault.map(at));
             }
-            Step::Torn { bytes } => found.torn_bytes = bytes,
-            Step::End => {}
+            ReadStep::Torn { bytes } => found.torn_bytes = bytes,
+            ReadStep::End => {}
         }
         if segment.offset() == found.length {
             break;
@@ -287,23 +287,23 @@ fn load(
     Ok((lines > 0).then_some(found))
 }
 
-impl Loaded {
+impl LoadedChain {
     /// Takes in a line as far as it can be read, and says what is wrong with it.
-    fn take_in<'l>(&mut self, line: &'l [u8], first: bool) -> Result<Sealed<'l>, Fault> {
-        let sealed = unseal(line).ok_or(Fault::NoLine)?;
+    fn take_in<'l>(&mut self, line: &'l [u8], first: bool) -> Result<SealedLine<'l>, LineFault> {
+        let sealed = unseal(line).ok_or(LineFault::NoLine)?;
         let (before, link) = (self.last, sealed.link);
         self.last = link;
         if first {
-            self.tally = Tally::resume(line).ok_or(Fault::NoLine)?;
+            self.tally = ChainTotals::resume(line).ok_or(LineFault::NoLine)?;
         } else {
             let known = self.tally.take_in(line, sealed.body.len());
-            known.ok_or(Fault::NoLine)?;
+            known.ok_or(LineFault::NoLine)?;
         }
         if !sealed.genuine {
-            return Err(Fault::Hash);
+            return Err(LineFault::Hash);
         }
         if !first {
-            Fault::between(before, &sealed)?;
+            LineFault::between(before, &sealed)?;
         }
         Ok(sealed)
     }
@@ -311,9 +311,9 @@ impl Loaded {
 
 /// Records the calls that were open, and ends the chain.
 fn end_chain(
-    place: Directory,
+    place: SegmentDirectory,
     key: &Arc<SigningKey>,
-    found: Loaded,
+    found: LoadedChain,
 ) -> Result<Recovered, AuditError> {
     let chain = place.chain;
     remove_later(&place.path, chain, found.segment)?;
@@ -325,7 +325,7 @@ fn end_chain(
     let sink = place.resume(found.segment).map_err(cannot)?;
     sink.cut(found.length).map_err(cannot)?;
     let before = found.tally.calls;
-    let mut segment = Segment::new(found.segment, sink, found.length);
+    let mut segment = OpenSegment::new(found.segment, sink, found.length);
     segment.used = true;
     let resumed = Resumed {
         segment,

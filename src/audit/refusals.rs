@@ -2,12 +2,12 @@
 
 use jiff::Timestamp;
 
-use super::line::{EventKind, Kind, Members};
+use super::line::{EventKind, LineType, LineWriter};
 use crate::names::{AgentId, PeerAddress};
 
 /// Refused calls of one agent from one address with one reason, summed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusals<'a> {
+pub struct RefusalSummary<'a> {
     /// When the first of them came.
     pub since: Timestamp,
     /// When the last of them came.
@@ -24,11 +24,11 @@ pub struct Refusals<'a> {
     pub count: u64,
 }
 
-impl Refusals<'_> {
+impl RefusalSummary<'_> {
     /// The line, without its seal: an event that has its figures also as members of their own.
     pub(super) fn line(&self) -> Vec<u8> {
         let mut made = Vec::new();
-        let mut line = Members::begin(&mut made, Kind::Event);
+        let mut line = LineWriter::begin(&mut made, LineType::Event);
         line.time("ts", self.until);
         line.shown("event", EventKind::RefusalsSummed.as_str());
         line.text("subject", self.agent_name);

@@ -19,11 +19,11 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{
-    AuditError, ChainId, EventKind, Kind, Open, files,
-    line::Members,
-    queue::{Fallback, Queued},
-    reader::{Segment, Step, written_at},
-    seal::{Hash, Link, unseal},
+    AuditError, ChainId, EventKind, LineType, OpenLog, files,
+    line::LineWriter,
+    queue::{AuditEntry, Fallback},
+    reader::{ReadStep, SegmentReader, written_at},
+    seal::{ChainPosition, Hash, unseal},
     signature::PublicKey,
 };
 use crate::clock;
@@ -46,7 +46,7 @@ pub(super) struct Voucher {
     pub(super) chain: ChainId,
     pub(super) segment: u32,
     /// The last line of the segment.
-    pub(super) link: Link,
+    pub(super) link: ChainPosition,
 }
 
 impl Voucher {
@@ -63,7 +63,7 @@ impl Voucher {
         Some(Self {
             chain: line.chain.parse().ok()?,
             segment: line.segment,
-            link: Link {
+            link: ChainPosition {
                 seq: line.last_seq,
                 hash: Hash::parse_text(line.last_hash)?,
             },
@@ -72,7 +72,7 @@ impl Voucher {
 }
 
 /// Removes what is older than `oldest`.
-pub(super) fn retire(open: &Open, oldest: Timestamp) -> Result<Vec<Retired>, AuditError> {
+pub(super) fn retire(open: &OpenLog, oldest: Timestamp) -> Result<Vec<Retired>, AuditError> {
     let directory = &open.directory;
     let chains = files::list(directory)?;
     let mut removed = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn retire(open: &Open, oldest: Timestamp) -> Result<Vec<Retired>, Aud
 }
 
 /// Removes the oldest segments until the log has no more than `size` bytes, as far as they may go.
-pub(super) fn retire_to(open: &Open, size: u64) -> Result<Vec<Retired>, AuditError> {
+pub(super) fn retire_to(open: &OpenLog, size: u64) -> Result<Vec<Retired>, AuditError> {
     let directory = &open.directory;
     let chains = files::list(directory)?;
     let (mut all, mut total) = (Vec::new(), 0);
@@ -100,7 +100,7 @@ pub(super) fn retire_to(open: &Open, size: u64) -> Result<Vec<Retired>, AuditErr
             let path = files::segment(directory, *chain, *number);
             let length = fs::metadata(path).map_or(0, |file| file.len());
             total += length;
-            let segment = Segment::open_existing(directory, *chain, *number)?;
+            let segment = SegmentReader::open_existing(directory, *chain, *number)?;
             let begun = segment.map_or(Ok(None), |mut segment| segment.begun())?;
             let next = segments.get(n + 1).copied();
             all.push((begun, *chain, *number, next, length));
@@ -138,7 +138,7 @@ fn is_needed(voucher: &Voucher, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
     first.is_some_and(|first| *first <= voucher.segment + 1)
 }
 
-impl Open {
+impl OpenLog {
     /// Removes a segment, once it is vouched for what follows it.
     fn remove(
         &self,
@@ -149,7 +149,7 @@ impl Open {
             let Voucher {
                 chain,
                 segment,
-                link: Link { seq, hash },
+                link: ChainPosition { seq, hash },
             } = *voucher;
             let retired = Retired {
                 chain,
@@ -166,7 +166,7 @@ impl Open {
     /// Returns when the disk says that the segment is gone, and with which hash it ended.
     fn say(&self, retired: &Retired, hash: Option<Hash>) -> Result<(), AuditError> {
         let (mut made, now) = (Vec::new(), clock::now());
-        let mut line = Members::begin(&mut made, Kind::Retired);
+        let mut line = LineWriter::begin(&mut made, LineType::Retired);
         line.time("ts", now);
         line.shown("chain", &retired.chain.to_string());
         line.number("segment", retired.segment.into());
@@ -174,7 +174,7 @@ impl Open {
         if let Some(hash) = hash {
             line.shown("last_hash", &hash.to_string());
         }
-        let line = Queued::new(now, made, Fallback::Discard).durable();
+        let line = AuditEntry::new(now, made, Fallback::Discard).durable();
         self.shared.put(line).wait()
     }
 }
@@ -226,7 +226,8 @@ impl Chain<'_> {
         next: Option<u32>,
         oldest: Timestamp,
     ) -> Result<Option<Old>, AuditError> {
-        let Some(mut segment) = Segment::open_existing(self.directory, self.id, number)? else {
+        let Some(mut segment) = SegmentReader::open_existing(self.directory, self.id, number)?
+        else {
             return Ok(None);
         };
         if segment.last_line()?.is_none() {
@@ -238,7 +239,7 @@ impl Chain<'_> {
         let line = segment.line();
         let over = match next {
             Some(next) => self.begin_after(number, link, next)?,
-            None if self.is_ours || Kind::of(line) != Some(Kind::End) => None,
+            None if self.is_ours || LineType::of(line) != Some(LineType::End) => None,
             None => written_at(line).map(|at| (at, self.key.signed(self.id, line).is_some())),
         };
         let Some((_, is_signed)) = over.filter(|(at, _)| *at < oldest) else {
@@ -262,13 +263,13 @@ impl Chain<'_> {
     fn begin_after(
         &self,
         number: u32,
-        link: Link,
+        link: ChainPosition,
         next: u32,
     ) -> Result<Option<(Timestamp, bool)>, AuditError> {
-        let Some(mut segment) = Segment::open_existing(self.directory, self.id, next)? else {
+        let Some(mut segment) = SegmentReader::open_existing(self.directory, self.id, next)? else {
             return Ok(None);
         };
-        if !matches!(segment.read()?, Step::Line(_)) {
+        if !matches!(segment.read()?, ReadStep::Line(_)) {
             return Ok(None);
         }
         let line = segment.line();
@@ -281,13 +282,17 @@ impl Chain<'_> {
     }
 
     /// Whether the next line of `segment` says that one of `numbers` was lost.
-    fn says_lost(&self, numbers: Range<u32>, segment: &mut Segment) -> Result<bool, AuditError> {
+    fn says_lost(
+        &self,
+        numbers: Range<u32>,
+        segment: &mut SegmentReader,
+    ) -> Result<bool, AuditError> {
         #[derive(Deserialize)]
         struct Line<'a> {
             event: &'a str,
             subject: &'a str,
         }
-        if !matches!(segment.read()?, Step::Line(_)) {
+        if !matches!(segment.read()?, ReadStep::Line(_)) {
             return Ok(false);
         }
         let line = serde_json::from_slice::<Line<'_>>(segment.line()).ok();
@@ -304,7 +309,7 @@ pub(super) fn all_vouchers(directory: &Path, key: &PublicKey) -> Result<Vec<Vouc
     let mut found = Vec::new();
     for (chain, segments) in files::list(directory)? {
         for number in segments {
-            let segment = Segment::open_existing(directory, chain, number);
+            let segment = SegmentReader::open_existing(directory, chain, number);
             if let Ok(Some(mut segment)) = segment
                 && let Ok(vouchers) = vouchers(&mut segment, key)
             {
@@ -316,12 +321,14 @@ pub(super) fn all_vouchers(directory: &Path, key: &PublicKey) -> Result<Vec<Vouc
 }
 
 /// What a segment vouches for, signed with `key`.
-fn vouchers(segment: &mut Segment, key: &PublicKey) -> Result<Vec<Voucher>, AuditError> {
+fn vouchers(segment: &mut SegmentReader, key: &PublicKey) -> Result<Vec<Voucher>, AuditError> {
     segment.go_to(0)?;
     let mut found = Vec::new();
-    while let Step::Line(_) = segment.read()? {
+    while let ReadStep::Line(_) = segment.read()? {
         let line = segment.line();
-        if Kind::of(line) == Some(Kind::Retired) && key.signed(segment.chain, line).is_some() {
+        if LineType::of(line) == Some(LineType::Retired)
+            && key.signed(segment.chain, line).is_some()
+        {
             found.extend(Voucher::of(line));
         }
     }

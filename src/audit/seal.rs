@@ -65,7 +65,7 @@ impl fmt::Display for Hash {
 
 /// A place in a chain: a line's number and its hash.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(super) struct Link {
+pub(super) struct ChainPosition {
     /// Number of the line, from 1 in each chain; 0 is before the first.
     pub(super) seq: u64,
     /// Its hash.
@@ -77,9 +77,9 @@ pub(super) struct Link {
 pub(super) fn seal(
     to: &mut Vec<u8>,
     line: &[u8],
-    before: Link,
-    sign: Option<&dyn Fn(Link) -> [u8; SIGNATURE_BYTES]>,
-) -> Link {
+    before: ChainPosition,
+    sign: Option<&dyn Fn(ChainPosition) -> [u8; SIGNATURE_BYTES]>,
+) -> ChainPosition {
     let (start, seq) = (to.len(), before.seq + 1);
     to.reserve(line.len() + SEAL_BYTES_MAX);
     to.extend_from_slice(line);
@@ -91,7 +91,7 @@ pub(super) fn seal(
     let hash = Hash::of(&to[start..]);
     to.extend_from_slice(HASH);
     to.extend_from_slice(&hash.hex());
-    let link = Link { seq, hash };
+    let link = ChainPosition { seq, hash };
     if let Some(sign) = sign {
         to.extend_from_slice(SIG);
         to.extend(hex(&sign(link)));
@@ -117,13 +117,13 @@ pub(super) fn number(to: &mut Vec<u8>, mut number: u64) {
 
 /// A line taken apart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sealed<'a> {
+pub(super) struct SealedLine<'a> {
     /// From `{` to the last member before the seal.
     pub(super) body: &'a [u8],
     /// The hash of the line before, as the line says.
     pub(super) prev: Hash,
     /// The line's own number and hash, as the line says.
-    pub(super) link: Link,
+    pub(super) link: ChainPosition,
     /// Whether the hash is that of the line.
     pub(super) genuine: bool,
     /// The signature, if there is one.
@@ -131,7 +131,7 @@ pub(super) struct Sealed<'a> {
 }
 
 /// Takes a line without its newline apart, unless it has no seal.
-pub(super) fn unseal(line: &[u8]) -> Option<Sealed<'_>> {
+pub(super) fn unseal(line: &[u8]) -> Option<SealedLine<'_>> {
     let (hashed, hash, signature) = split_hash(line)?;
     let open = hashed.strip_suffix(b"\"")?;
     let (open, prev) = open.split_at_checked(open.len().checked_sub(HEX)?)?;
@@ -139,10 +139,10 @@ pub(super) fn unseal(line: &[u8]) -> Option<Sealed<'_>> {
     let digits = open.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let (open, seq) = open.split_at(open.len() - digits);
     let body = open.strip_suffix(SEQ)?;
-    Some(Sealed {
+    Some(SealedLine {
         body,
         prev: Hash::parse(prev)?,
-        link: Link {
+        link: ChainPosition {
             seq: std::str::from_utf8(seq).ok()?.parse().ok()?,
             hash,
         },
@@ -214,7 +214,12 @@ mod tests {
     #[test]
     fn a_sealed_line_can_be_checked_by_hand() {
         let mut line = Vec::new();
-        let link = seal(&mut line, b"{\"kind\":\"end\"", Link::default(), None);
+        let link = seal(
+            &mut line,
+            b"{\"kind\":\"end\"",
+            ChainPosition::default(),
+            None,
+        );
         // printf '{"kind":"end","seq":1,"prev":"%064d"' 0 | sha256sum
         let hash = "cc3548ed4c176d1c515b578a9edf9725e6d2a534af92552ee9758d9fe6926c72";
         let zeros = "0".repeat(64);
@@ -233,7 +238,7 @@ mod tests {
     fn every_changed_byte_is_noticed() {
         let mut line = Vec::new();
         let body = b"{\"kind\":\"event\",\"subject\":\"x\"";
-        let link = seal(&mut line, body, Link::default(), None);
+        let link = seal(&mut line, body, ChainPosition::default(), None);
         let line = line.trim_ascii_end();
         for at in 0..line.len() {
             let mut changed = line.to_vec();
@@ -252,7 +257,7 @@ mod tests {
         let link = seal(
             &mut line,
             b"{\"kind\":\"end\"",
-            Link::default(),
+            ChainPosition::default(),
             Some(&sign),
         );
         let line = line.trim_ascii_end();

@@ -15,7 +15,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
     AuditError, ChainId,
-    seal::{Link, Sealed, digit, hex, unseal},
+    seal::{ChainPosition, SealedLine, digit, hex, unseal},
 };
 use crate::key_file::FileKey;
 
@@ -53,7 +53,7 @@ impl SigningKey {
         PublicKey(key)
     }
 
-    pub(super) fn sign(&self, chain: ChainId, link: Link) -> [u8; SIGNATURE_BYTES] {
+    pub(super) fn sign(&self, chain: ChainId, link: ChainPosition) -> [u8; SIGNATURE_BYTES] {
         let mut signature = [0; SIGNATURE_BYTES];
         let made = self.0.sign(&message(chain, link));
         signature.copy_from_slice(made.as_ref());
@@ -76,14 +76,14 @@ impl PublicKey {
     }
 
     /// A line of `chain` taken apart, if it is as it was when it was signed with this key.
-    pub(super) fn signed<'a>(&self, chain: ChainId, line: &'a [u8]) -> Option<Sealed<'a>> {
+    pub(super) fn signed<'a>(&self, chain: ChainId, line: &'a [u8]) -> Option<SealedLine<'a>> {
         let sealed = unseal(line)?;
         let signature = sealed.signature?;
         let is_signed = sealed.genuine && self.has_signed(chain, sealed.link, &signature);
         is_signed.then_some(sealed)
     }
 
-    pub(super) fn has_signed(&self, chain: ChainId, link: Link, signature: &[u8]) -> bool {
+    pub(super) fn has_signed(&self, chain: ChainId, link: ChainPosition, signature: &[u8]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.0);
         key.verify(&message(chain, link), signature).is_ok()
     }
@@ -125,7 +125,7 @@ fn key_file(log_dir: &Path) -> PathBuf {
     log_dir.with_extension("key")
 }
 
-fn message(chain: ChainId, link: Link) -> Vec<u8> {
+fn message(chain: ChainId, link: ChainPosition) -> Vec<u8> {
     let seq = link.seq.to_be_bytes();
     [CONTEXT, chain.as_bytes(), &seq, link.hash.as_bytes()].concat()
 }

@@ -13,7 +13,7 @@ use super::{
 };
 
 /// One segment, open for writing at its end.
-pub(super) trait Sink: Send + Sync {
+pub(super) trait SegmentSink: Send + Sync {
     /// Writes some of `bytes` at the end.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
 
@@ -28,12 +28,12 @@ pub(super) trait Sink: Send + Sync {
 }
 
 /// The place of a chain's segments.
-pub(super) trait Place: Send + Sync {
+pub(super) trait SegmentStore: Send + Sync {
     /// An empty segment. One of that number that is there is emptied.
-    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>>;
 
     /// A segment that is there, as it is.
-    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>>;
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>>;
 
     /// What became of the right to write to the chain, unless it is still ours.
     fn lost(&self) -> Option<Loss>;
@@ -54,7 +54,7 @@ struct SegmentFile {
     path: PathBuf,
 }
 
-impl Sink for SegmentFile {
+impl SegmentSink for SegmentFile {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
         (&self.file).write(bytes)
     }
@@ -78,20 +78,20 @@ impl Sink for SegmentFile {
 
 /// Segments as files of the audit directory.
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct SegmentDirectory {
     pub(super) path: PathBuf,
     pub(super) chain: ChainId,
     pub(super) owned: Arc<Owned>,
 }
 
-impl Directory {
+impl SegmentDirectory {
     fn segment(&self, segment: u32) -> PathBuf {
         files::segment(&self.path, self.chain, segment)
     }
 }
 
-impl Place for Directory {
-    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+impl SegmentStore for SegmentDirectory {
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>> {
         drop(
             files::private()
                 .truncate(true)
@@ -100,7 +100,7 @@ impl Place for Directory {
         self.resume(segment)
     }
 
-    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>> {
         let path = self.segment(segment);
         let file = OpenOptions::new().append(true).open(&path)?;
         Ok(Arc::new(SegmentFile { file, path }))

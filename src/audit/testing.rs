@@ -17,12 +17,12 @@ use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
-    AuditError, ChainId, Decision, Event, EventKind, Log, Opened, Record, Recovered, Report, Total,
-    Trust,
+    AuditError, AuditEvent, AuditLog, ChainId, EventKind, Opened, Record, RecordedDecision,
+    Recovered, Total, Trust, VerifyReport,
     files::{Loss, Owned},
     recover::{recover_with, total_by},
     signature::SigningKey,
-    sink::{Directory, Place, Sink},
+    sink::{SegmentDirectory, SegmentSink, SegmentStore},
     verify_by,
 };
 use crate::{
@@ -74,7 +74,7 @@ pub(super) fn opened(id: InvocationId) -> Opened<'static> {
 
 pub(super) fn record(id: InvocationId) -> Record<'static> {
     Record {
-        decision: Decision::Allowed,
+        decision: RecordedDecision::Allowed,
         execution_time: Duration::from_micros(12_345),
         bytes_in: 17,
         bytes_out: 4711,
@@ -87,7 +87,7 @@ pub(super) fn record(id: InvocationId) -> Record<'static> {
 pub(super) fn refusal(bytes: usize) -> Record<'static> {
     let json = format!("\"{}\"", "x".repeat(bytes - 2));
     Record {
-        decision: Decision::Refused,
+        decision: RecordedDecision::Refused,
         price: Micros::ZERO,
         arguments: Some(std::borrow::Cow::Owned(
             RawValue::from_string(json).unwrap(),
@@ -97,8 +97,8 @@ pub(super) fn refusal(bytes: usize) -> Record<'static> {
 }
 
 /// An event of this time.
-pub(super) fn event(ts: &str) -> Event<'static> {
-    Event {
+pub(super) fn event(ts: &str) -> AuditEvent<'static> {
+    AuditEvent {
         ts: at(ts),
         event: EventKind::ServerConnected,
         subject: "github".into(),
@@ -153,12 +153,12 @@ impl Faults {
 }
 
 struct FaultyPlace {
-    directory: Directory,
+    directory: SegmentDirectory,
     faults: Faults,
 }
 
 struct FaultySink {
-    sink: Arc<dyn Sink>,
+    sink: Arc<dyn SegmentSink>,
     faults: Faults,
 }
 
@@ -167,7 +167,7 @@ pub(super) fn faulty_log(
     directory: &Path,
     config: config::Audit,
     faults: &Faults,
-) -> Result<Log, AuditError> {
+) -> Result<AuditLog, AuditError> {
     let faults = faults.clone();
     log_on(directory, config, |directory| {
         Box::new(FaultyPlace { directory, faults })
@@ -180,12 +180,12 @@ pub(super) fn key() -> Arc<SigningKey> {
 }
 
 /// A log in `directory`.
-pub(super) fn open_log(directory: &Path, config: config::Audit) -> Result<Log, AuditError> {
+pub(super) fn open_log(directory: &Path, config: config::Audit) -> Result<AuditLog, AuditError> {
     if !config.enabled {
-        return Log::open(directory, config);
+        return AuditLog::open(directory, config);
     }
     super::files::make(directory)?;
-    Log::open_with(directory, config, key())
+    AuditLog::open_with(directory, config, key())
 }
 
 pub(super) fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditError>>, AuditError> {
@@ -203,13 +203,13 @@ pub(super) fn trust() -> Trust {
     }
 }
 
-pub(super) fn verify(directory: &Path) -> Result<Report, AuditError> {
+pub(super) fn verify(directory: &Path) -> Result<VerifyReport, AuditError> {
     verify_by(directory, &trust())
 }
 
 /// A log whose first line goes to a file, and further ones to a device that is always full.
 #[cfg(target_os = "linux")]
-pub(super) fn full_log(directory: &Path) -> Log {
+pub(super) fn full_log(directory: &Path) -> AuditLog {
     let log = log_on(directory, config(), |directory| {
         Box::new(FullPlace { directory })
     });
@@ -219,26 +219,26 @@ pub(super) fn full_log(directory: &Path) -> Log {
 fn log_on(
     directory: &Path,
     config: config::Audit,
-    place: impl FnOnce(Directory) -> Box<dyn Place>,
-) -> Result<Log, AuditError> {
+    place: impl FnOnce(SegmentDirectory) -> Box<dyn SegmentStore>,
+) -> Result<AuditLog, AuditError> {
     let (chain, owned) = Owned::begin(directory).unwrap();
     let owned = Arc::new(owned);
-    let place = place(Directory {
+    let place = place(SegmentDirectory {
         path: directory.to_owned(),
         chain,
         owned: Arc::clone(&owned),
     });
-    Log::begin(directory, config, (chain, owned), (place, key()))
+    AuditLog::begin(directory, config, (chain, owned), (place, key()))
 }
 
-impl Place for FaultyPlace {
-    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+impl SegmentStore for FaultyPlace {
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>> {
         let sink = self.directory.create(segment)?;
         let faults = self.faults.clone();
         Ok(Arc::new(FaultySink { sink, faults }))
     }
 
-    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>> {
         self.directory.resume(segment)
     }
 
@@ -259,7 +259,7 @@ impl Place for FaultyPlace {
     }
 }
 
-impl Sink for FaultySink {
+impl SegmentSink for FaultySink {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
         let room = self.faults.room.load(Ordering::SeqCst);
         let fits = bytes.len().min(room.try_into().unwrap_or(usize::MAX));
@@ -295,20 +295,20 @@ impl Sink for FaultySink {
 
 #[cfg(target_os = "linux")]
 struct FullPlace {
-    directory: Directory,
+    directory: SegmentDirectory,
 }
 
 #[cfg(target_os = "linux")]
-struct FullSink(Arc<dyn Sink>, AtomicBool);
+struct FullSink(Arc<dyn SegmentSink>, AtomicBool);
 
 #[cfg(target_os = "linux")]
-impl Place for FullPlace {
-    fn create(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+impl SegmentStore for FullPlace {
+    fn create(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>> {
         let sink = self.directory.create(segment)?;
         Ok(Arc::new(FullSink(sink, AtomicBool::new(false))))
     }
 
-    fn resume(&self, segment: u32) -> io::Result<Arc<dyn Sink>> {
+    fn resume(&self, segment: u32) -> io::Result<Arc<dyn SegmentSink>> {
         self.directory.resume(segment)
     }
 
@@ -330,7 +330,7 @@ impl Place for FullPlace {
 }
 
 #[cfg(target_os = "linux")]
-impl Sink for FullSink {
+impl SegmentSink for FullSink {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
         if !self.1.swap(true, Ordering::SeqCst) {
             return self.0.append(bytes);
@@ -369,7 +369,7 @@ pub(super) fn until(is_so: impl Fn() -> bool) {
 /// taken at once.
 pub(super) fn while_stalled<T>(
     directory: &Path,
-    log: &Log,
+    log: &AuditLog,
     faults: &Faults,
     put: impl FnOnce() -> T,
 ) -> T {

@@ -11,12 +11,12 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    AuditError, Behind, ChainId, Kind, Shortened, files,
-    reader::{HEAD_BYTES, Segment, Step, written_at},
+    AuditError, ChainId, IndexLag, LineType, Shortened, files,
+    reader::{HEAD_BYTES, ReadStep, SegmentReader, written_at},
     retire::Voucher,
-    seal::{Hash, Link, Sealed, unseal},
-    shortened::{self, Vouched},
+    seal::{ChainPosition, Hash, SealedLine, unseal},
     signature::PublicKey,
+    truncation::{self, Vouched},
     writer::UNSIGNED_LINES_MAX,
 };
 use crate::store::{AuditIndex, SegmentMark};
@@ -46,7 +46,7 @@ impl Trust {
 
 /// What all chains are like.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct VerifyReport {
     /// Every chain, by when it began.
     pub chains: Vec<ChainReport>,
     /// Segments of which the index knows more than there is, if it was asked.
@@ -55,7 +55,7 @@ pub struct Report {
     pub missing: Vec<Hash>,
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether nothing is wrong anywhere.
     pub fn is_whole(&self) -> bool {
         self.missing.is_empty()
@@ -104,7 +104,7 @@ pub struct FaultAt {
     /// The number that the line gives itself.
     pub seq: Option<u64>,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: LineFault,
 }
 
 impl fmt::Display for FaultAt {
@@ -119,7 +119,7 @@ impl fmt::Display for FaultAt {
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Fault {
+pub enum LineFault {
     /// There is a line after the end of the chain.
     #[error("it follows the end of the chain")]
     AfterEnd,
@@ -169,9 +169,9 @@ pub enum Fault {
     },
 }
 
-impl Fault {
+impl LineFault {
     /// Whether `sealed` follows `before`.
-    pub(super) fn between(before: Link, sealed: &Sealed<'_>) -> Result<(), Self> {
+    pub(super) fn between(before: ChainPosition, sealed: &SealedLine<'_>) -> Result<(), Self> {
         let expected = before.seq + 1;
         if sealed.link.seq != expected {
             return Err(Self::Seq { expected });
@@ -187,7 +187,7 @@ impl Fault {
     pub(super) fn of_signature(
         line: &[u8],
         chain: ChainId,
-        sealed: &Sealed<'_>,
+        sealed: &SealedLine<'_>,
         keys: &[PublicKey],
         unsigned: &mut u64,
     ) -> Result<(), Self> {
@@ -197,7 +197,7 @@ impl Fault {
             return keys.iter().any(is_of).then_some(()).ok_or(Self::Signature);
         }
         *unsigned += 1;
-        if *unsigned > UNSIGNED_LINES_MAX || Kind::of(line).is_some_and(Kind::is_signed) {
+        if *unsigned > UNSIGNED_LINES_MAX || LineType::of(line).is_some_and(LineType::is_signed) {
             return Err(Self::Unsigned);
         }
         Ok(())
@@ -213,7 +213,7 @@ const LOOKS: usize = 2;
 ///
 /// # Errors
 /// When files cannot be read; what is wrong in them is in the report.
-pub fn verify(directory: &Path) -> Result<Report, AuditError> {
+pub fn verify(directory: &Path) -> Result<VerifyReport, AuditError> {
     verify_by(directory, &Trust::local(directory)?)
 }
 
@@ -221,7 +221,7 @@ pub fn verify(directory: &Path) -> Result<Report, AuditError> {
 ///
 /// # Errors
 /// As [`verify`].
-pub fn verify_by(directory: &Path, trust: &Trust) -> Result<Report, AuditError> {
+pub fn verify_by(directory: &Path, trust: &Trust) -> Result<VerifyReport, AuditError> {
     let mut report = look(directory, &[], trust)?;
     for _ in 1..LOOKS {
         if report.is_whole() {
@@ -240,14 +240,14 @@ pub async fn verify_with(
     directory: &Path,
     index: &dyn AuditIndex,
     trust: &Trust,
-) -> Result<Report, Behind> {
+) -> Result<VerifyReport, IndexLag> {
     let mut looks = 0;
     loop {
         // Before the files are looked at, which may grow meanwhile.
         let marks = index.marks().await?;
         let (directory, trust) = (directory.to_owned(), trust.clone());
         let report = spawn_blocking(move || look(&directory, &marks, &trust)).await;
-        let report = report.map_err(|_| Behind::Broken)??;
+        let report = report.map_err(|_| IndexLag::Broken)??;
         looks += 1;
         if report.is_whole() || looks == LOOKS {
             return Ok(report);
@@ -255,13 +255,17 @@ pub async fn verify_with(
     }
 }
 
-fn look(directory: &Path, marks: &[SegmentMark], trust: &Trust) -> Result<Report, AuditError> {
+fn look(
+    directory: &Path,
+    marks: &[SegmentMark],
+    trust: &Trust,
+) -> Result<VerifyReport, AuditError> {
     // What is gone by now was vouched for before, so that the vouchers are found below.
-    let (mut shortened, read) = shortened::find(directory, marks);
+    let (mut shortened, read) = truncation::find(directory, marks);
     read?;
     let mut walks = Vec::new();
     for (chain, segments) in files::list(directory)? {
-        walks.push(Walk::over(directory, chain, &segments, trust)?);
+        walks.push(ChainWalk::over(directory, chain, &segments, trust)?);
     }
     let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
     let vouchers = whole.flat_map(|walk| &walk.vouchers);
@@ -287,19 +291,19 @@ fn look(directory: &Path, marks: &[SegmentMark], trust: &Trust) -> Result<Report
         missing.retain(|hash| !walk.met.contains(hash));
         let mut report = walk.report;
         let vouched = vouchers.get(&(report.chain, walk.before.seq)) == Some(&walk.before.hash);
-        if report.fault.is_none() && walk.before != Link::default() && !vouched {
+        if report.fault.is_none() && walk.before != ChainPosition::default() && !vouched {
             report.fault = Some(FaultAt {
                 segment: walk.begins_in,
                 line: 1,
                 seq: Some(report.begins_at),
-                fault: Fault::Unvouched {
+                fault: LineFault::Unvouched {
                     last: walk.begins_in.saturating_sub(1),
                 },
             });
         }
         chains.push(report);
     }
-    Ok(Report {
+    Ok(VerifyReport {
         chains,
         shortened,
         missing,
@@ -307,15 +311,15 @@ fn look(directory: &Path, marks: &[SegmentMark], trust: &Trust) -> Result<Report
 }
 
 /// One chain being walked.
-struct Walk<'a> {
+struct ChainWalk<'a> {
     trust: &'a Trust,
     /// What was expected and is there.
     met: Vec<Hash>,
     report: ChainReport,
     /// What comes before its first line.
-    before: Link,
+    before: ChainPosition,
     /// Its last line so far.
-    at: Link,
+    at: ChainPosition,
     /// The segment being walked.
     segment: u32,
     /// The segment that has its first line.
@@ -325,7 +329,7 @@ struct Walk<'a> {
     head: Vec<u8>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ChainWalk<'a> {
     fn over(
         directory: &Path,
         chain: ChainId,
@@ -349,8 +353,8 @@ impl<'a> Walk<'a> {
                 torn_bytes: 0,
                 fault: None,
             },
-            before: Link::default(),
-            at: Link::default(),
+            before: ChainPosition::default(),
+            at: ChainPosition::default(),
             segment: 0,
             begins_in: 0,
             vouchers: Vec::new(),
@@ -380,12 +384,12 @@ impl<'a> Walk<'a> {
             fault,
         };
         if !begins && number != expected {
-            self.report.fault = Some(fault(1, None, Fault::MissingSegment { expected }));
+            self.report.fault = Some(fault(1, None, LineFault::MissingSegment { expected }));
             return Ok(());
         }
         let chain = self.report.chain;
-        let Some(mut segment) = Segment::open_existing(directory, chain, number)? else {
-            let missing = Fault::MissingSegment { expected: number };
+        let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
+            let missing = LineFault::MissingSegment { expected: number };
             self.report.fault = Some(fault(1, None, missing));
             return Ok(());
         };
@@ -393,16 +397,16 @@ impl<'a> Walk<'a> {
         loop {
             let step = segment.read()?;
             match step {
-                Step::End => break,
-                Step::Torn { bytes } if is_last && (lines == 0 || !self.report.ended) => {
+                ReadStep::End => break,
+                ReadStep::Torn { bytes } if is_last && (lines == 0 || !self.report.ended) => {
                     self.report.torn_bytes = bytes;
                     break;
                 }
-                Step::Torn { .. } => {
-                    self.report.fault = Some(fault(lines + 1, None, Fault::Torn));
+                ReadStep::Torn { .. } => {
+                    self.report.fault = Some(fault(lines + 1, None, LineFault::Torn));
                     return Ok(());
                 }
-                Step::Line(_) => lines += 1,
+                ReadStep::Line(_) => lines += 1,
             }
             if let Err(wrong) = self.line(segment.line(), lines == 1) {
                 let seq = unseal(segment.line()).map(|sealed| sealed.link.seq);
@@ -413,30 +417,36 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    fn line(&mut self, line: &[u8], begins: bool) -> Result<(), Fault> {
-        let sealed = unseal(line).ok_or(Fault::NoLine)?;
+    fn line(&mut self, line: &[u8], begins: bool) -> Result<(), LineFault> {
+        let sealed = unseal(line).ok_or(LineFault::NoLine)?;
         if !sealed.genuine {
-            return Err(Fault::Hash);
+            return Err(LineFault::Hash);
         }
         if self.report.lines == 0 {
             self.first(line, &sealed)?;
         }
         if self.report.ended {
-            return Err(Fault::AfterEnd);
+            return Err(LineFault::AfterEnd);
         }
-        Fault::between(self.at, &sealed)?;
+        LineFault::between(self.at, &sealed)?;
         if begins {
             self.check_name(line)?;
         }
         let (keys, unsigned) = (&self.trust.keys, &mut self.report.unsigned);
-        Fault::of_signature(line, self.report.chain, &sealed, keys, unsigned)?;
+        LineFault::of_signature(line, self.report.chain, &sealed, keys, unsigned)?;
         if self.trust.expected.contains(&sealed.link.hash) {
             self.met.push(sealed.link.hash);
         }
-        match Kind::of(line) {
-            Some(Kind::End) => self.report.ended = true,
-            Some(Kind::Retired) => self.vouchers.extend(Voucher::of(line)),
-            Some(Kind::Begin | Kind::Call | Kind::Checkpoint | Kind::Event | Kind::Opened)
+        match LineType::of(line) {
+            Some(LineType::End) => self.report.ended = true,
+            Some(LineType::Retired) => self.vouchers.extend(Voucher::of(line)),
+            Some(
+                LineType::Begin
+                | LineType::Call
+                | LineType::Checkpoint
+                | LineType::Event
+                | LineType::Opened,
+            )
             | None => {}
         }
         self.at = sealed.link;
@@ -448,11 +458,11 @@ impl<'a> Walk<'a> {
     }
 
     /// A chain begins with line 1 of segment 1, unless what was before is gone.
-    fn first(&mut self, line: &[u8], sealed: &Sealed<'_>) -> Result<(), Fault> {
+    fn first(&mut self, line: &[u8], sealed: &SealedLine<'_>) -> Result<(), LineFault> {
         if self.segment == 1 {
-            Fault::between(Link::default(), sealed)?;
+            LineFault::between(ChainPosition::default(), sealed)?;
         } else {
-            self.before = Link {
+            self.before = ChainPosition {
                 seq: sealed.link.seq.saturating_sub(1),
                 hash: sealed.prev,
             };
@@ -465,15 +475,15 @@ impl<'a> Walk<'a> {
     }
 
     /// The first line of a segment says which it is.
-    fn check_name(&self, line: &[u8]) -> Result<(), Fault> {
+    fn check_name(&self, line: &[u8]) -> Result<(), LineFault> {
         #[derive(Deserialize)]
         struct Begin<'a> {
             chain: &'a str,
             segment: u32,
         }
-        let begin: Begin<'_> = serde_json::from_slice(line).map_err(|_| Fault::NoLine)?;
-        let is_begin = Kind::of(line) == Some(Kind::Begin);
+        let begin: Begin<'_> = serde_json::from_slice(line).map_err(|_| LineFault::NoLine)?;
+        let is_begin = LineType::of(line) == Some(LineType::Begin);
         let same = begin.chain == self.report.chain.to_string() && begin.segment == self.segment;
-        (is_begin && same).then_some(()).ok_or(Fault::Misnamed)
+        (is_begin && same).then_some(()).ok_or(LineFault::Misnamed)
     }
 }

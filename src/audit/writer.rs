@@ -13,14 +13,14 @@ use tokio::time::Instant;
 use super::{
     AuditError, ChainId,
     files::Loss,
-    line::{Event, EventKind, Kind, Members, Opened, Record},
-    queue::{About, Fallback, Outcome, Queued},
-    ration::Summed,
+    line::{AuditEvent, EventKind, LineType, LineWriter, Opened, Record},
+    queue::{AuditEntry, EntryKind, Fallback, WriteOutcome},
+    ration::RefusalSums,
     room::Room,
-    seal::{Link, SEAL_BYTES_MAX, seal},
+    seal::{ChainPosition, SEAL_BYTES_MAX, seal},
     signature::SigningKey,
-    sink::{Place, Sink},
-    tally::Tally,
+    sink::{SegmentSink, SegmentStore},
+    totals::ChainTotals,
 };
 use crate::clock;
 
@@ -52,24 +52,24 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// The one writer of a chain.
 pub(super) struct Writer {
     chain: ChainId,
-    place: Box<dyn Place>,
+    place: Box<dyn SegmentStore>,
     key: Arc<SigningKey>,
-    segment: Segment,
+    segment: OpenSegment,
     /// Size at which a segment is full.
     pub(super) segment_bytes_max: u64,
     /// The last line written.
-    last: Link,
+    last: ChainPosition,
     /// Lines after the last one that is signed.
     unsigned: u64,
     /// When a line was last signed.
     signed_at: Instant,
     /// The last signed place of the chain that was told to the log, and when.
-    head: Option<(Link, Instant)>,
-    tally: Tally,
-    pending: Pending,
+    head: Option<(ChainPosition, Instant)>,
+    tally: ChainTotals,
+    pending: PendingLines,
     /// What room there is, and what was not recorded for want of it.
     pub(super) room: Room,
-    summed: Summed,
+    summed: RefusalSums,
     /// Why the disk is not to be trusted.
     pub(super) broken: Option<Arc<io::Error>>,
     /// What became of the segment, and why there is no other one yet.
@@ -79,12 +79,12 @@ pub(super) struct Writer {
     /// Lines with their seals, for one `write`.
     sealed: Vec<u8>,
     /// Where each of them ends, and its place in the chain.
-    ends: Vec<(usize, Link)>,
+    ends: Vec<(usize, ChainPosition)>,
 }
 
 /// What keeps lines from being written.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Health {
+pub(super) struct WriterHealth {
     /// Lines that wait.
     pub(super) waiting: usize,
     /// Lines that were given up, of which the log does not know yet.
@@ -94,12 +94,12 @@ pub(super) struct Health {
     /// What the system said when it last took no line.
     obstacle: Option<Arc<io::Error>>,
     /// The last signed place of the chain that was told to the log.
-    pub(super) head: Option<Link>,
+    pub(super) head: Option<ChainPosition>,
     /// What room there is.
     pub(super) room: Room,
 }
 
-impl Health {
+impl WriterHealth {
     /// Whether anything may be opened on a disk that is to be trusted.
     pub(super) fn ready(&self) -> Result<(), AuditError> {
         match &self.stuck {
@@ -127,26 +127,26 @@ impl Health {
 
 /// A line without its seal.
 #[derive(Clone, Copy)]
-struct Line<'a> {
+struct UnsealedLine<'a> {
     text: &'a [u8],
     at: Timestamp,
     is_signed: bool,
 }
 
-impl<'a> Line<'a> {
+impl<'a> UnsealedLine<'a> {
     fn of(text: &'a [u8], at: Timestamp) -> Self {
         Self {
             text,
             at,
-            is_signed: Kind::of(text).is_some_and(Kind::is_signed),
+            is_signed: LineType::of(text).is_some_and(LineType::is_signed),
         }
     }
 }
 
 /// The segment that is being written.
-pub(super) struct Segment {
+pub(super) struct OpenSegment {
     pub(super) number: u32,
-    pub(super) sink: Arc<dyn Sink>,
+    pub(super) sink: Arc<dyn SegmentSink>,
     /// Bytes of whole lines.
     pub(super) length: u64,
     /// Whether there is anything but its first line.
@@ -161,18 +161,18 @@ pub(super) struct Segment {
 
 /// What a chain amounts to that is gone on with.
 pub(super) struct Resumed {
-    pub(super) segment: Segment,
+    pub(super) segment: OpenSegment,
     /// Its last line.
-    pub(super) last: Link,
-    pub(super) tally: Tally,
+    pub(super) last: ChainPosition,
+    pub(super) tally: ChainTotals,
     /// Lines after the last one that is signed.
     pub(super) unsigned: u64,
 }
 
 /// Lines that could not be written yet, in order.
 #[derive(Debug, Default)]
-struct Pending {
-    lines: VecDeque<Queued>,
+struct PendingLines {
+    lines: VecDeque<AuditEntry>,
     bytes: usize,
     lost: u64,
 }
@@ -181,11 +181,11 @@ impl Writer {
     /// Begins a chain.
     pub(super) fn begin(
         chain: ChainId,
-        place: Box<dyn Place>,
+        place: Box<dyn SegmentStore>,
         key: Arc<SigningKey>,
     ) -> io::Result<Self> {
-        let tally = Tally::default();
-        let from = (Link::default(), &tally);
+        let tally = ChainTotals::default();
+        let from = (ChainPosition::default(), &tally);
         let (segment, last) = begin_segment(&*place, chain, &key, 1, from)?;
         let resumed = Resumed {
             segment,
@@ -199,7 +199,7 @@ impl Writer {
     /// Goes on with a chain.
     pub(super) fn resume(
         chain: ChainId,
-        place: Box<dyn Place>,
+        place: Box<dyn SegmentStore>,
         key: Arc<SigningKey>,
         from: Resumed,
     ) -> Self {
@@ -214,9 +214,9 @@ impl Writer {
             signed_at: Instant::now(),
             head: None,
             tally: from.tally,
-            pending: Pending::default(),
+            pending: PendingLines::default(),
             room: Room::default(),
-            summed: Summed::default(),
+            summed: RefusalSums::default(),
             broken: None,
             stuck: None,
             obstacle: None,
@@ -230,16 +230,16 @@ impl Writer {
         self.last.seq
     }
 
-    pub(super) fn sink(&self) -> Arc<dyn Sink> {
+    pub(super) fn sink(&self) -> Arc<dyn SegmentSink> {
         self.segment.sink.clone()
     }
 
-    pub(super) fn tally(&self) -> &Tally {
+    pub(super) fn tally(&self) -> &ChainTotals {
         &self.tally
     }
 
-    pub(super) fn health(&self) -> Health {
-        Health {
+    pub(super) fn health(&self) -> WriterHealth {
+        WriterHealth {
             waiting: self.pending.lines.len(),
             lost: self.pending.lost,
             stuck: self.stuck.as_ref().map(|(_, error)| Arc::clone(error)),
@@ -272,14 +272,14 @@ impl Writer {
     }
 
     /// Takes lines out for which there is no room, and puts sums of earlier ones in; all at the end.
-    pub(super) fn ration(&mut self, lines: &mut Vec<Queued>, is_end: bool) {
+    pub(super) fn ration(&mut self, lines: &mut Vec<AuditEntry>, is_end: bool) {
         self.summed.ration(&self.room, &self.tally, lines);
         lines.extend(self.summed.due(is_end));
     }
 
     /// Writes what waits, then lines, and takes them out: all, or so many of the first as there was
     /// room for. Of the others some are discarded, and further ones wait.
-    pub(super) fn write(&mut self, lines: &mut Vec<Queued>) -> Outcome {
+    pub(super) fn write(&mut self, lines: &mut Vec<AuditEntry>) -> WriteOutcome {
         let may_go_on = !self.waits() || self.flush_pending();
         // Else whoever has a line is told why.
         drop(self.unstick());
@@ -292,11 +292,11 @@ impl Writer {
         while may_go_on && refused.is_none() && !lines.as_slice().is_empty() {
             // Nothing may be opened on a disk that is not to be trusted.
             let is_broken = self.broken.is_some();
-            let is_passed = |line: &&Queued| is_broken && line.fallback == Fallback::Discard;
+            let is_passed = |line: &&AuditEntry| is_broken && line.fallback == Fallback::Discard;
             let passed = lines.as_slice().iter().take_while(is_passed).count();
             lines.by_ref().take(passed).for_each(drop);
             let run = lines.as_slice().iter().take_while(|line| !is_passed(line));
-            let (count, error) = self.put(run.map(|line| Line::of(&line.line, line.at)));
+            let (count, error) = self.put(run.map(|line| UnsealedLine::of(&line.line, line.at)));
             let put = lines.by_ref().take(count);
             put.for_each(|line| self.tally.take(line));
             written += passed + count;
@@ -305,35 +305,35 @@ impl Writer {
         for line in lines {
             self.postpone(line);
         }
-        Outcome { written, refused }
+        WriteOutcome { written, refused }
     }
 
     /// Writes a line that is signed, or nothing.
-    fn signed(&mut self, kind: Kind) -> Result<(), Arc<io::Error>> {
+    fn signed(&mut self, kind: LineType) -> Result<(), Arc<io::Error>> {
         let now = clock::now();
         let mut made = Vec::new();
-        let mut line = Members::begin(&mut made, kind);
+        let mut line = LineWriter::begin(&mut made, kind);
         line.time("ts", now);
-        if kind == Kind::End {
+        if kind == LineType::End {
             self.tally.write_sums(&mut line);
         } else {
             line.shown("chain", &self.chain.to_string());
         }
-        self.put_one(Line::of(&made, now))
+        self.put_one(UnsealedLine::of(&made, now))
     }
 
     /// Signs all lines until now.
     fn checkpoint(&mut self) -> Result<(), Arc<io::Error>> {
-        self.signed(Kind::Checkpoint)
+        self.signed(LineType::Checkpoint)
     }
 
     /// Notes that the last line is signed, and tells the log now and then, so that somebody may know it
     /// who cannot be reached from here.
     fn is_signed(&mut self) {
         (self.unsigned, self.signed_at) = (0, Instant::now());
-        let is_told = |(_, at): &(Link, Instant)| at.elapsed() < HEAD_EVERY;
+        let is_told = |(_, at): &(ChainPosition, Instant)| at.elapsed() < HEAD_EVERY;
         if !self.head.as_ref().is_some_and(is_told) {
-            let Link { seq, hash } = self.last;
+            let ChainPosition { seq, hash } = self.last;
             tracing::info!(chain = %self.chain, seq, %hash, "audit checkpoint");
             self.head = Some((self.last, Instant::now()));
         }
@@ -351,13 +351,13 @@ impl Writer {
         self.write(&mut sums);
         let open = self.tally.still_open().unwrap_or_default().into_iter();
         let mut records = open
-            .map(|opened| Queued::record(&record(opened, clock::now())))
+            .map(|opened| AuditEntry::record(&record(opened, clock::now())))
             .collect();
         self.write(&mut records);
         self.ready_for_end()?;
         // The last place of a chain is told in any case.
         self.head = None;
-        self.signed(Kind::End)
+        self.signed(LineType::End)
             .map_err(|source| AuditError::Write { source })
     }
 
@@ -417,7 +417,7 @@ impl Writer {
         match begin() {
             Ok((segment, last)) => {
                 let day = segment.day.max(self.segment.day);
-                self.segment = Segment { day, ..segment };
+                self.segment = OpenSegment { day, ..segment };
                 self.last = last;
                 self.is_signed();
                 self.stuck = None;
@@ -430,15 +430,18 @@ impl Writer {
                 return;
             }
         }
-        let event = Event {
+        let event = AuditEvent {
             ts: clock::now(),
             event: EventKind::SegmentLost,
             subject: format!("{}/{number}", self.chain).into(),
             actor: None,
             detail: Some(format!("it {loss}").into()),
         };
-        if self.put_one(Line::of(&event.line(), event.ts)).is_err() {
-            self.postpone(Queued::event(&event));
+        if self
+            .put_one(UnsealedLine::of(&event.line(), event.ts))
+            .is_err()
+        {
+            self.postpone(AuditEntry::event(&event));
         }
     }
 
@@ -458,7 +461,7 @@ impl Writer {
             return false;
         }
         while let Some(line) = self.pending.lines.pop_front() {
-            if self.put_one(Line::of(&line.line, line.at)).is_err() {
+            if self.put_one(UnsealedLine::of(&line.line, line.at)).is_err() {
                 self.pending.lines.push_front(line);
                 return false;
             }
@@ -467,14 +470,17 @@ impl Writer {
         }
         if self.pending.lost > 0 {
             let detail = format!("{} lines", self.pending.lost);
-            let event = Event {
+            let event = AuditEvent {
                 ts: clock::now(),
                 event: EventKind::LinesLost,
                 subject: "audit".into(),
                 actor: None,
                 detail: Some(detail.into()),
             };
-            if self.put_one(Line::of(&event.line(), event.ts)).is_err() {
+            if self
+                .put_one(UnsealedLine::of(&event.line(), event.ts))
+                .is_err()
+            {
                 return false;
             }
             self.pending.lost = 0;
@@ -483,12 +489,13 @@ impl Writer {
     }
 
     /// Keeps a line that could not be written, if it is one that must not be lost.
-    fn postpone(&mut self, line: Queued) {
+    fn postpone(&mut self, line: AuditEntry) {
         if line.fallback == Fallback::Discard {
             return;
         }
         // Of those there are no more than calls in flight.
-        let must_keep = matches!(&line.about, About::Call { id, .. } if self.tally.is_open(*id));
+        let must_keep =
+            matches!(&line.about, EntryKind::Call { id, .. } if self.tally.is_open(*id));
         let length = line.line.len();
         if !must_keep && self.pending.bytes + length > PENDING_BYTES_MAX {
             self.pending.lost += 1;
@@ -505,7 +512,7 @@ impl Writer {
         self.pending.lines.push_back(line);
     }
 
-    fn put_one(&mut self, line: Line<'_>) -> Result<(), Arc<io::Error>> {
+    fn put_one(&mut self, line: UnsealedLine<'_>) -> Result<(), Arc<io::Error>> {
         let (_, error) = self.put([line].into_iter());
         error.map_or(Ok(()), Err)
     }
@@ -514,7 +521,7 @@ impl Writer {
     /// room; says how many, and why no more of these.
     fn put<'a>(
         &mut self,
-        lines: impl Iterator<Item = Line<'a>>,
+        lines: impl Iterator<Item = UnsealedLine<'a>>,
     ) -> (usize, Option<Arc<io::Error>>) {
         let (count, error) = self.put_some(lines);
         let error = error.map(Arc::new);
@@ -526,7 +533,7 @@ impl Writer {
 
     fn put_some<'a>(
         &mut self,
-        lines: impl Iterator<Item = Line<'a>>,
+        lines: impl Iterator<Item = UnsealedLine<'a>>,
     ) -> (usize, Option<io::Error>) {
         let mut lines = lines.peekable();
         if let Some(line) = lines.peek() {
@@ -560,7 +567,8 @@ impl Writer {
             }
             let before = self.ends.last().map_or(self.last, |(_, link)| *link);
             is_signed = line.is_signed;
-            let sign: Option<&dyn Fn(Link) -> _> = if is_signed { Some(&sign) } else { None };
+            let sign: Option<&dyn Fn(ChainPosition) -> _> =
+                if is_signed { Some(&sign) } else { None };
             let link = seal(&mut self.sealed, line.text, before, sign);
             self.ends.push((self.sealed.len(), link));
         }
@@ -623,9 +631,9 @@ impl Writer {
     }
 }
 
-impl Segment {
+impl OpenSegment {
     /// The segment as it is after its first line.
-    pub(super) fn new(number: u32, sink: Arc<dyn Sink>, length: u64) -> Self {
+    pub(super) fn new(number: u32, sink: Arc<dyn SegmentSink>, length: u64) -> Self {
         Self {
             number,
             sink,
@@ -683,14 +691,14 @@ impl Segment {
 
 /// Makes a segment with its first line, or nothing.
 fn begin_segment(
-    place: &dyn Place,
+    place: &dyn SegmentStore,
     chain: ChainId,
     key: &SigningKey,
     number: u32,
-    (last, tally): (Link, &Tally),
-) -> io::Result<(Segment, Link)> {
+    (last, tally): (ChainPosition, &ChainTotals),
+) -> io::Result<(OpenSegment, ChainPosition)> {
     let mut line = Vec::new();
-    let mut members = Members::begin(&mut line, Kind::Begin);
+    let mut members = LineWriter::begin(&mut line, LineType::Begin);
     members.time("ts", clock::now());
     members.shown("chain", &chain.to_string());
     members.number("segment", number.into());
@@ -704,7 +712,7 @@ fn begin_segment(
         last,
         Some(&|link| key.sign(chain, link)),
     );
-    let mut segment = Segment::new(number, place.create(number)?, 0);
+    let mut segment = OpenSegment::new(number, place.create(number)?, 0);
     let (_, error) = segment.append(&sealed, [sealed.len()].into_iter());
     let begun = error.map_or(Ok(()), Err).and_then(|()| place.sync());
     if let Err(error) = begun {

@@ -10,7 +10,7 @@ use crate::store::{KeyHash, KeyId};
 
 mod uses;
 
-pub use uses::Uses;
+pub use uses::KeyUses;
 
 /// The text of a key. It is shown once, when the key is made.
 #[derive(Clone, Eq, PartialEq)]

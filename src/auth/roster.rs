@@ -1,6 +1,6 @@
 //! Who is known: what config and store say of agents and keys, and the roster made of it.
 //!
-//! Called by [`Directory`](super::Directory) whenever one of both has changed.
+//! Called by [`AgentDirectory`](super::AgentDirectory) whenever one of both has changed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Agent, Standing, Wrong};
+use super::{Agent, AgentStanding, Wrong};
 use crate::{
     clock,
     config::{self, Authentication},
@@ -19,9 +19,9 @@ use crate::{
 
 /// What config and store say.
 #[derive(Debug)]
-pub(super) struct Sources {
+pub(super) struct AgentSources {
     pub(super) authentication: Authentication,
-    pub(super) written: Vec<config::Agent>,
+    pub(super) written: Vec<config::AgentConfig>,
     /// Agents and keys of the store, as they were last read.
     pub(super) stored: (Vec<Agent>, Vec<StoredKey>),
 }
@@ -47,7 +47,7 @@ pub(super) struct Credential {
 
 /// A key and whose it is.
 #[derive(Debug)]
-struct Known {
+struct KnownKey {
     hash: KeyHash,
     agent: AgentId,
     key: Option<KeyId>,
@@ -65,7 +65,7 @@ impl Roster {
     }
 
     /// Everybody that `sources` know; `old` says who was known before.
-    pub(super) fn new(sources: &Sources, old: &Self) -> Self {
+    pub(super) fn new(sources: &AgentSources, old: &Self) -> Self {
         let (keys, ended) = sources.keys();
         let kept: HashSet<KeyHash> = keys.iter().map(|key| key.hash).collect();
         let lost: HashSet<AgentId> = old
@@ -88,7 +88,7 @@ impl Roster {
             let stays = known.filter(|known| {
                 known.revocations == agent.revocations && known.enabled <= agent.enabled
             });
-            agent.standing = stays.map_or_else(Standing::default, |it| it.standing.clone());
+            agent.standing = stays.map_or_else(AgentStanding::default, |it| it.standing.clone());
             // Whoever keeps something for an agent keeps it while the agent stays the same.
             let agent = match known.filter(|known| ***known == agent) {
                 Some(known) => Arc::clone(known),
@@ -110,7 +110,7 @@ impl Roster {
     }
 }
 
-impl Sources {
+impl AgentSources {
     /// Where an agent is in the config and in the store, the config has it.
     fn agents(&self) -> HashMap<AgentId, Agent> {
         let stored = self.stored.0.iter().cloned();
@@ -120,10 +120,10 @@ impl Sources {
     }
 
     /// Every key that opens something, and those of the store that have ended, and how.
-    fn keys(&self) -> (Vec<Known>, HashMap<KeyHash, Wrong>) {
+    fn keys(&self) -> (Vec<KnownKey>, HashMap<KeyHash, Wrong>) {
         let of_config = self.written.iter().flat_map(|agent| {
             let id = Agent::written(agent).id;
-            agent.keys.iter().map(move |key| Known {
+            agent.keys.iter().map(move |key| KnownKey {
                 hash: KeyHash::of(key.expose()),
                 agent: id,
                 key: None,
@@ -137,7 +137,7 @@ impl Sources {
                 ended.insert(key.hash, end);
                 continue;
             }
-            live.push(Known {
+            live.push(KnownKey {
                 hash: key.hash,
                 agent: key.agent,
                 key: Some(key.id.clone()),

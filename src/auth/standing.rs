@@ -4,9 +4,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Whether who came in as an agent may stay. Two agents do not differ in it.
 #[derive(Clone, Debug, Default)]
-pub struct Standing(CancellationToken);
+pub struct AgentStanding(CancellationToken);
 
-impl Standing {
+impl AgentStanding {
     /// Cancelled when the agent is shown out.
     pub fn token(&self) -> &CancellationToken {
         &self.0
@@ -21,7 +21,7 @@ impl Standing {
     }
 }
 
-impl PartialEq for Standing {
+impl PartialEq for AgentStanding {
     fn eq(&self, _: &Self) -> bool {
         true
     }

@@ -11,8 +11,8 @@ use std::{
 
 use tokio::time::{Instant, sleep_until};
 
-use super::{Failure, link::Deadlines, queued::Leaving};
-use crate::clock::{millis_since, turn_time};
+use super::{BackendError, link::Deadlines, outbound::Leaving};
+use crate::clock::{cached_now, millis_since};
 
 /// Silence beside an exchange after which its answer has overtaken nothing.
 const BESIDE_QUIET: Duration = Duration::from_millis(25);
@@ -37,7 +37,7 @@ pub(crate) struct Activity {
 impl Activity {
     pub(super) fn new() -> Self {
         Self {
-            start: turn_time(),
+            start: cached_now(),
             last_ms: AtomicU64::new(0),
             beside_ms: AtomicU64::new(0),
             suspended: AtomicU32::new(0),
@@ -59,7 +59,7 @@ impl Activity {
     /// Where the server spoke beside it, waits until that has fallen silent: the answer may have
     /// overtaken the last of it.
     pub(super) async fn overtaken(&self) {
-        let answered = turn_time();
+        let answered = cached_now();
         while let Some(latest) = self.latest_beside() {
             let end = (latest.max(answered) + BESIDE_QUIET).min(answered + BESIDE_MAX);
             if Instant::now() >= end {
@@ -89,13 +89,13 @@ impl Activity {
     }
 
     /// Completes when the exchange was silent, or lasted, for too long.
-    pub(crate) async fn expired(&self, limits: Deadlines) -> Failure {
+    pub(crate) async fn expired(&self, limits: Deadlines) -> BackendError {
         loop {
             let silent_since = Duration::from_millis(self.last_ms.load(Ordering::Relaxed));
             let suspended = self.is_suspended();
             let elapsed = self.start.elapsed();
             if elapsed >= limits.total {
-                return Failure::Timeout {
+                return BackendError::Timeout {
                     after: limits.total,
                     key: Some("max_total_timeout"),
                 };
@@ -106,7 +106,7 @@ impl Activity {
                 silent_since + limits.idle
             };
             if elapsed >= idle_end {
-                return Failure::Timeout {
+                return BackendError::Timeout {
                     after: limits.idle,
                     key: Some(limits.key),
                 };

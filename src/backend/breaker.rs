@@ -1,7 +1,7 @@
 //! A circuit breaker: after enough failures in a row calls are answered at once for a while, and
 //! then one of them finds out whether the server is well again.
 //!
-//! [`Core`] decides and knows no clock; [`Breaker`] has a lock, for whoever takes calls to one server,
+//! [`BreakerCore`] decides and knows no clock; [`Breaker`] has a lock, for whoever takes calls to one server,
 //! or to one replica of it. What counts is how the server does, never what it answers.
 //!
 //! No caller decides for others: each agent has a core of its own, also on a connection that several
@@ -17,16 +17,16 @@ use std::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::{Failure, choice::Owner};
+use super::{BackendError, selection::Sharing};
 pub(super) use crate::mcp::error::millis;
 use crate::{
-    clock::turn_time,
+    clock::cached_now,
     config,
     lock::lock,
     names::{AgentId, ServerName},
     session::Client,
 };
-use machine::{Core, Pass};
+use machine::{BreakerCore, BreakerPermit};
 
 mod machine;
 #[cfg(test)]
@@ -38,7 +38,7 @@ const PRINCIPALS_MAX: usize = 4096;
 
 /// What the end of a call says of its server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Sign {
+pub(crate) enum CallHealth {
     /// There was no connection to be had: the server cannot be reached, or not be started.
     Away,
     /// There was no connection to be had: that of the caller has ended.
@@ -51,47 +51,51 @@ pub(crate) enum Sign {
     Well,
 }
 
-impl Sign {
+impl CallHealth {
     /// What `failure` says; `away` tells whether there was no connection for the call.
-    pub(crate) fn of(failure: &Failure, away: bool) -> Self {
+    pub(crate) fn of(failure: &BackendError, away: bool) -> Self {
         let unless_away = |sign| if away { sign } else { Self::Ill };
         match failure {
             // One that is still starting has not failed.
-            Failure::Absent { cause } if matches!(**cause, Failure::Timeout { .. }) => Self::None,
-            Failure::Absent { cause } => Self::of(cause, true),
-            Failure::Connect { .. }
-            | Failure::Directory { .. }
-            | Failure::Spawn { .. }
-            | Failure::Startup { .. }
-            | Failure::Tls { .. } => Self::Away,
-            Failure::Lost { .. } | Failure::Timeout { .. } | Failure::Unread { .. } => {
-                unless_away(Self::Gone)
+            BackendError::Absent { cause } if matches!(**cause, BackendError::Timeout { .. }) => {
+                Self::None
             }
-            Failure::Http { status, .. } if status.is_server_error() => unless_away(Self::Away),
+            BackendError::Absent { cause } => Self::of(cause, true),
+            BackendError::Connect { .. }
+            | BackendError::Directory { .. }
+            | BackendError::Spawn { .. }
+            | BackendError::Startup { .. }
+            | BackendError::Tls { .. } => Self::Away,
+            BackendError::Lost { .. }
+            | BackendError::Timeout { .. }
+            | BackendError::Unread { .. } => unless_away(Self::Gone),
+            BackendError::Http { status, .. } if status.is_server_error() => {
+                unless_away(Self::Away)
+            }
             // Nobody asked the server.
-            Failure::BackingOff { .. }
-            | Failure::BreakerOpen { .. }
-            | Failure::Cancelled { .. }
-            | Failure::Crossing(_)
-            | Failure::Disabled
-            | Failure::Echo
-            | Failure::Era { .. }
-            | Failure::Garbled { .. }
-            | Failure::Header { .. }
-            | Failure::Http { .. }
-            | Failure::InstancesBusy { .. }
-            | Failure::NoMemory
-            | Failure::Ourselves
-            | Failure::Overloaded { .. }
-            | Failure::Refused { .. }
-            | Failure::RequestTooLarge { .. }
-            | Failure::ResponseTooLarge { .. }
-            | Failure::Revision { .. }
-            | Failure::SessionGone
-            | Failure::StartsLimited { .. }
-            | Failure::Unauthorized { .. }
-            | Failure::Unknown
-            | Failure::Unlisted { .. } => Self::None,
+            BackendError::BackingOff { .. }
+            | BackendError::BreakerOpen { .. }
+            | BackendError::Cancelled { .. }
+            | BackendError::Crossing(_)
+            | BackendError::Disabled
+            | BackendError::Echo
+            | BackendError::Era { .. }
+            | BackendError::Garbled { .. }
+            | BackendError::Header { .. }
+            | BackendError::Http { .. }
+            | BackendError::InstancesBusy { .. }
+            | BackendError::NoMemory
+            | BackendError::Ourselves
+            | BackendError::Overloaded { .. }
+            | BackendError::Refused { .. }
+            | BackendError::RequestTooLarge { .. }
+            | BackendError::ResponseTooLarge { .. }
+            | BackendError::Revision { .. }
+            | BackendError::SessionGone
+            | BackendError::StartsLimited { .. }
+            | BackendError::Unauthorized { .. }
+            | BackendError::Unknown
+            | BackendError::Unlisted { .. } => Self::None,
         }
     }
 }
@@ -146,7 +150,7 @@ impl CallerBreaker {
 /// Whose failures the failures of a call are: an agent, or a session that has a connection to itself.
 #[derive(Debug)]
 pub(super) struct Principal<'c> {
-    pub(super) owner: Owner,
+    pub(super) owner: Sharing,
     pub(super) client: &'c Client,
     /// Whether others use the same connection.
     pub(super) shares_connection: bool,
@@ -154,26 +158,26 @@ pub(super) struct Principal<'c> {
 
 impl<'c> Principal<'c> {
     /// What the end of one of its calls says: that a connection is gone is the matter of all who use it.
-    fn sign(&self, sign: Sign) -> Sign {
-        if self.shares_connection && sign == Sign::Gone {
-            Sign::Away
+    fn sign(&self, sign: CallHealth) -> CallHealth {
+        if self.shares_connection && sign == CallHealth::Gone {
+            CallHealth::Away
         } else {
             sign
         }
     }
 
     /// Who is behind it: an agent, however many sessions it has, each with connections of its own.
-    fn party(&self) -> Owner {
+    fn party(&self) -> Sharing {
         match self.client.agent.id {
             AgentId::ANONYMOUS => self.owner.clone(),
-            known => Owner::Agent(known),
+            known => Sharing::Agent(known),
         }
     }
 
     /// The agent and the session, as people know them.
     fn names(&self) -> (&'c str, Option<&'c str>) {
         let session = self.client.session.as_ref();
-        let session = session.filter(|_| matches!(self.owner, Owner::Session(_)));
+        let session = session.filter(|_| matches!(self.owner, Sharing::Session(_)));
         let mark = session.map(|session| &*session.mark);
         (&self.client.agent.name, mark)
     }
@@ -186,18 +190,18 @@ pub(crate) struct Breaker(Mutex<Cores>);
 #[derive(Debug)]
 struct Cores {
     settings: config::Breaker,
-    server: Core,
+    server: BreakerCore,
     /// Of callers that failed and were not answered since.
-    principals: HashMap<Owner, Own>,
+    principals: HashMap<Sharing, Own>,
     /// Who they are that failed since any call was answered: of one caller that concerns nobody else,
     /// and each further one counts once.
-    ill: HashSet<Owner>,
+    ill: HashSet<Sharing>,
 }
 
 /// The core of one caller.
 #[derive(Debug)]
 struct Own {
-    core: Core,
+    core: BreakerCore,
     agent: String,
     session: Option<String>,
 }
@@ -230,11 +234,11 @@ impl Changed {
     }
 
     /// Says so in the log; `last` is the failure that led to it.
-    pub(super) fn log(&self, server: &ServerName, last: Option<&Failure>) {
+    pub(super) fn log(&self, server: &ServerName, last: Option<&BackendError>) {
         let (agent, session) = (self.agent.as_deref(), self.session.as_deref());
         match self.change {
             Change::Opened => {
-                let last = last.map(Failure::to_string);
+                let last = last.map(BackendError::to_string);
                 tracing::warn!(%server, agent, session, last, "the breaker opened: calls fail immediately");
             }
             Change::Closed => {
@@ -251,7 +255,7 @@ impl Cores {
         &mut self,
         principal: Option<&Principal<'_>>,
         now: Instant,
-    ) -> Result<(Pass, Pass), Duration> {
+    ) -> Result<(BreakerPermit, BreakerPermit), Duration> {
         let own = principal.and_then(|it| self.principals.get_mut(&it.owner));
         // Whoever failed may fail for reasons of its own: whether the server is well again is for others
         // to find out, and it does not take their turn. Whether it can be reached anybody finds out.
@@ -263,7 +267,7 @@ impl Cores {
         {
             return Err(wait);
         }
-        let own = own.map_or(Ok(Pass::FIRST), |own| own.core.ask(now))?;
+        let own = own.map_or(Ok(BreakerPermit::FIRST), |own| own.core.ask(now))?;
         let server = if may_try {
             self.server.ask(now)?
         } else {
@@ -275,7 +279,7 @@ impl Cores {
     /// Takes how a call ended; what became of both cores.
     fn tell(&mut self, passage: &Passage<'_, '_>, now: Instant) -> [Option<Changed>; 2] {
         let mut sign = passage.sign;
-        if sign == Sign::Well {
+        if sign == CallHealth::Well {
             self.ill.clear();
         }
         let mut own = None;
@@ -292,23 +296,28 @@ impl Cores {
     }
 
     /// What it says of the server that a call of `principal` ended with `sign`.
-    fn common(&mut self, principal: &Principal<'_>, sign: Sign, passage: &Passage<'_, '_>) -> Sign {
+    fn common(
+        &mut self,
+        principal: &Principal<'_>,
+        sign: CallHealth,
+        passage: &Passage<'_, '_>,
+    ) -> CallHealth {
         if !is_bad(sign) || !self.server.hears(&passage.pass) {
             return sign;
         }
         if self.server.is_away() {
             // Where it was to be found out whether the server can be reached, that is known; that the
             // caller's own connection is gone answers nothing.
-            return if sign == Sign::Gone {
-                Sign::None
+            return if sign == CallHealth::Gone {
+                CallHealth::None
             } else {
-                Sign::Well
+                CallHealth::Well
             };
         }
         if !self.server.is_closed() {
             let is_own = self.principals.contains_key(&principal.owner);
-            return if is_own || sign == Sign::Gone {
-                Sign::None
+            return if is_own || sign == CallHealth::Gone {
+                CallHealth::None
             } else {
                 sign
             };
@@ -316,9 +325,9 @@ impl Cores {
         let is_first = self.ill.is_empty();
         let is_another = self.ill.len() < PRINCIPALS_MAX && self.ill.insert(principal.party());
         if is_another && !is_first {
-            Sign::Ill
+            CallHealth::Ill
         } else {
-            Sign::None
+            CallHealth::None
         }
     }
 
@@ -326,13 +335,15 @@ impl Cores {
     fn tell_own(
         &mut self,
         principal: &Principal<'_>,
-        sign: Sign,
+        sign: CallHealth,
         passage: &Passage<'_, '_>,
         now: Instant,
     ) -> Option<Changed> {
         let sign = match sign {
-            Sign::Away => Sign::None,
-            sign @ (Sign::Gone | Sign::Ill | Sign::None | Sign::Well) => sign,
+            CallHealth::Away => CallHealth::None,
+            sign @ (CallHealth::Gone | CallHealth::Ill | CallHealth::None | CallHealth::Well) => {
+                sign
+            }
         };
         if is_bad(sign) && !self.principals.contains_key(&principal.owner) {
             if !self.has_room(now) {
@@ -340,7 +351,7 @@ impl Cores {
             }
             let (agent, session) = principal.names();
             let own = Own {
-                core: Core::new(self.settings),
+                core: BreakerCore::new(self.settings),
                 agent: agent.to_owned(),
                 session: session.map(str::to_owned),
             };
@@ -369,7 +380,7 @@ impl Breaker {
     pub(crate) fn new(settings: config::Breaker) -> Self {
         Self(Mutex::new(Cores {
             settings,
-            server: Core::new(settings),
+            server: BreakerCore::new(settings),
             principals: HashMap::new(),
             ill: HashSet::new(),
         }))
@@ -379,20 +390,20 @@ impl Breaker {
     /// is, `None` where nobody has to say who they are.
     ///
     /// # Errors
-    /// [`Failure::BreakerOpen`].
+    /// [`BackendError::BreakerOpen`].
     pub(super) fn enter<'c>(
         &self,
         principal: Option<Principal<'c>>,
         now: Instant,
-    ) -> Result<Passage<'_, 'c>, Failure> {
+    ) -> Result<Passage<'_, 'c>, BackendError> {
         let asked = self.lock().ask(principal.as_ref(), now);
-        let (pass, own) = asked.map_err(|retry_after| Failure::BreakerOpen { retry_after })?;
+        let (pass, own) = asked.map_err(|retry_after| BackendError::BreakerOpen { retry_after })?;
         Ok(Passage {
             breaker: self,
             pass,
             own,
             principal,
-            sign: Sign::None,
+            sign: CallHealth::None,
         })
     }
 
@@ -409,7 +420,7 @@ impl Breaker {
     }
 
     /// The server was connected anew, for `owner` where that is not for all.
-    pub(super) fn note_back(&self, owner: &Owner) {
+    pub(super) fn note_back(&self, owner: &Sharing) {
         let mut cores = self.lock();
         cores.server.note_back();
         if let Some(own) = cores.principals.get_mut(owner) {
@@ -423,7 +434,7 @@ impl Breaker {
     }
 
     /// The server asked these clients something; what became of it by that.
-    pub(super) fn asks(&self, askers: &HashSet<Owner>) -> Vec<Changed> {
+    pub(super) fn asks(&self, askers: &HashSet<Sharing>) -> Vec<Changed> {
         let mut cores = self.lock();
         let mut changed: Vec<_> = cores
             .server
@@ -479,36 +490,36 @@ impl Breaker {
 #[derive(Debug)]
 pub(super) struct Passage<'b, 'c> {
     breaker: &'b Breaker,
-    pass: Pass,
+    pass: BreakerPermit,
     /// That of its caller's own core.
-    own: Pass,
+    own: BreakerPermit,
     principal: Option<Principal<'c>>,
-    sign: Sign,
+    sign: CallHealth,
 }
 
 impl Passage<'_, '_> {
     /// The call ended with this sign; what became of the breaker by that.
-    pub(super) fn end(mut self, sign: Sign) -> impl Iterator<Item = Changed> + use<> {
+    pub(super) fn end(mut self, sign: CallHealth) -> impl Iterator<Item = Changed> + use<> {
         self.sign = sign;
         // One that says nothing is told of when it is dropped.
-        let changed = (sign != Sign::None).then(|| self.tell());
+        let changed = (sign != CallHealth::None).then(|| self.tell());
         changed.into_iter().flatten().flatten()
     }
 
     fn tell(&self) -> [Option<Changed>; 2] {
-        self.breaker.lock().tell(self, turn_time())
+        self.breaker.lock().tell(self, cached_now())
     }
 }
 
 impl Drop for Passage<'_, '_> {
     fn drop(&mut self) {
-        if self.sign == Sign::None {
+        if self.sign == CallHealth::None {
             self.tell();
         }
     }
 }
 
 /// Whether `sign` is of a failure that is the caller's own where its connections are.
-fn is_bad(sign: Sign) -> bool {
-    matches!(sign, Sign::Gone | Sign::Ill)
+fn is_bad(sign: CallHealth) -> bool {
+    matches!(sign, CallHealth::Gone | CallHealth::Ill)
 }

@@ -23,8 +23,8 @@ use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
 use super::{
-    Failure,
-    turns::{OVERHEAD_MAX_HTTP2, Overhead, Turns},
+    BackendError,
+    read_budget::{OVERHEAD_MAX_HTTP2, Overhead, ReadBudget},
 };
 use crate::{
     config::{Auth, Remote},
@@ -52,7 +52,7 @@ type Https = HttpsConnector<Turning>;
 type Broken = Box<dyn Error + Send + Sync>;
 
 /// A client for `url`, whose connections open within `connect`, TLS included.
-pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, Failure> {
+pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, BackendError> {
     let tls = tls(url.scheme_str() == Some("https"))?;
     Ok(client(tls, connect))
 }
@@ -70,23 +70,23 @@ impl HttpClient {
     pub(crate) async fn request(
         &self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Parts>, legacy::Error> {
+    ) -> Result<Response<WatchedBody>, legacy::Error> {
         let mut response = self.0.request(request).await?;
         let overhead: Option<Overhead> = response.extensions_mut().remove();
         let overhead = overhead.unwrap_or_default();
         overhead.clear();
-        Ok(response.map(|body| Parts { body, overhead }))
+        Ok(response.map(|body| WatchedBody { body, overhead }))
     }
 }
 
 /// The body of an answer; its connection hears of each part.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct WatchedBody {
     body: Incoming,
     overhead: Overhead,
 }
 
-impl Body for Parts {
+impl Body for WatchedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -139,12 +139,12 @@ fn secure(tls: ClientConfig, limit: Duration) -> Connector<Https> {
     Connector { inner, limit }
 }
 
-/// Opens TCP connections that take turns, for what they carry see [`Turns`].
+/// Opens TCP connections that take turns, for what they carry see [`ReadBudget`].
 #[derive(Clone, Debug)]
 struct Turning(HttpConnector);
 
 impl Service<Uri> for Turning {
-    type Response = TokioIo<Turns<TcpStream>>;
+    type Response = TokioIo<ReadBudget<TcpStream>>;
     type Error = Broken;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Broken>> + Send>>;
 
@@ -156,7 +156,7 @@ impl Service<Uri> for Turning {
         let opening = self.0.call(url);
         Box::pin(async move {
             let stream = opening.await?.into_inner();
-            Ok(TokioIo::new(Turns::new(stream, OVERHEAD_MAX_HTTP2)))
+            Ok(TokioIo::new(ReadBudget::new(stream, OVERHEAD_MAX_HTTP2)))
         })
     }
 }
@@ -187,8 +187,8 @@ where
 }
 
 /// TLS with the system's roots; without any roots where it is not needed.
-pub(crate) fn tls(needed: bool) -> Result<ClientConfig, Failure> {
-    let broken = |error: &dyn std::fmt::Display| Failure::Tls {
+pub(crate) fn tls(needed: bool) -> Result<ClientConfig, BackendError> {
+    let broken = |error: &dyn std::fmt::Display| BackendError::Tls {
         reason: error.to_string(),
     };
     let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
@@ -205,10 +205,10 @@ pub(crate) fn tls(needed: bool) -> Result<ClientConfig, Failure> {
 }
 
 /// The headers that every request of `gateway` to `remote` carries.
-pub(crate) fn headers(remote: &Remote, gateway: &GatewayId) -> Result<HeaderMap, Failure> {
+pub(crate) fn headers(remote: &Remote, gateway: &GatewayId) -> Result<HeaderMap, BackendError> {
     let mut headers = HeaderMap::new();
     let mut put = |name: &str, value: &str| {
-        let invalid = || Failure::Header {
+        let invalid = || BackendError::Header {
             name: name.to_owned(),
         };
         let header = HeaderName::try_from(name).map_err(|_| invalid())?;

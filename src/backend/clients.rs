@@ -7,10 +7,9 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Backend, Failure,
-    choice::Wish,
-    handshake,
-    instance::{Instance, Phase},
+    Backend, BackendError, handshake,
+    instance::{Instance, InstancePhase},
+    selection::ConnectionRequest,
 };
 use crate::{
     mcp::{Era, Method, Notification, Raw},
@@ -179,9 +178,11 @@ impl Backend {
         }
         for instance in instances {
             let is_ours = match instance.phase() {
-                Phase::Ready(connection) => connection.era() == Era::Legacy,
+                InstancePhase::Ready(connection) => connection.era() == Era::Legacy,
                 // It is noted, for the connection that comes.
-                Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => true,
+                InstancePhase::Asleep(_)
+                | InstancePhase::Connecting
+                | InstancePhase::Down { .. } => true,
             };
             if is_ours && instance.subscribed(uri) {
                 self.subscription(&instance, Method::ResourcesSubscribe, uri)
@@ -191,7 +192,7 @@ impl Backend {
     }
 
     async fn subscription(&self, instance: &Instance, method: Method, uri: &str) {
-        let Phase::Ready(connection) = instance.phase() else {
+        let InstancePhase::Ready(connection) = instance.phase() else {
             return;
         };
         let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
@@ -245,8 +246,8 @@ impl Backend {
     }
 
     /// What a client says outside of its calls goes where its subscriptions would.
-    fn beside<'c>(&self, client: &'c Client) -> Wish<'c> {
-        Wish {
+    fn beside<'c>(&self, client: &'c Client) -> ConnectionRequest<'c> {
+        ConnectionRequest {
             client,
             method: &Method::ResourcesSubscribe,
             until: Instant::now() + self.config().timeout,
@@ -258,10 +259,10 @@ impl Backend {
         client: &Client,
         method: &str,
         params: Option<&Raw>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let after = self.config().timeout;
         let served = timeout(after, self.connection(self.beside(client))).await;
-        let served = served.unwrap_or(Err(Failure::Timeout {
+        let served = served.unwrap_or(Err(BackendError::Timeout {
             after,
             key: Some("timeout"),
         }))?;

@@ -14,26 +14,27 @@ use tokio::{
 use tokio_util::sync::DropGuard;
 
 use super::{
-    Backend, EMPTY_PAGES_MAX, Failure, ITEMS_MAX, PAGES_MAX, handshake,
-    instance::{Connection, Phase},
-    maker::Wanted,
-    starts::fraction,
+    Backend, BackendError, EMPTY_PAGES_MAX, ITEMS_MAX, PAGES_MAX,
+    connector::ConnectSpec,
+    handshake,
+    instance::{Connection, InstancePhase},
+    start_limiter::fraction,
 };
-use page::Page;
-pub use standing::{Following, Standing};
+use page::ListPage;
+pub use standing::{Following, Listability};
 
 use crate::{
     catalog::{ByKind, FirstPage, Kind},
     config::EraPin,
     mcp::{Era, Method, Raw, error},
-    task::aside_if_large,
+    task::run_blocking_if_large,
 };
 
 /// The catalog's connection to a server, or one for its lists alone; for control traffic only.
 #[derive(Clone, Debug)]
-pub struct Control(Arc<Connection>);
+pub struct CatalogConnection(Arc<Connection>);
 
-impl Control {
+impl CatalogConnection {
     pub(super) fn of(connection: &Arc<Connection>) -> Self {
         Self(Arc::clone(connection))
     }
@@ -85,7 +86,7 @@ impl Control {
 }
 
 /// Equal where both are the same connection.
-impl PartialEq for Control {
+impl PartialEq for CatalogConnection {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -93,21 +94,21 @@ impl PartialEq for Control {
 
 /// A connection for the lists of a server alone; closed when dropped.
 #[derive(Debug)]
-pub struct Visit {
-    control: Control,
+pub struct ListConnection {
+    control: CatalogConnection,
     _closed: DropGuard,
 }
 
-impl Visit {
+impl ListConnection {
     fn new(connection: Arc<Connection>) -> Self {
         Self {
             _closed: connection.closed().clone().drop_guard(),
-            control: Control(connection),
+            control: CatalogConnection(connection),
         }
     }
 
     /// What the server is asked with.
-    pub fn control(&self) -> &Control {
+    pub fn control(&self) -> &CatalogConnection {
         &self.control
     }
 
@@ -145,7 +146,7 @@ impl ListChanges {
 
 /// One list of a server, all pages joined.
 #[derive(Debug)]
-pub struct List {
+pub struct ServerList {
     /// The items, in the server's order.
     pub items: Vec<Raw>,
     /// What came with the first page.
@@ -154,9 +155,9 @@ pub struct List {
 
 /// What came of asking for one list.
 #[derive(Debug)]
-pub enum Listed {
+pub enum ListOutcome {
     /// What its pages have until one leads back to a page before.
-    Circular(List),
+    Circular(ServerList),
     /// The server declares it and has no such method.
     NoMethod,
     /// The server refused it, or a page of it, with this error.
@@ -164,7 +165,7 @@ pub enum Listed {
     /// The server does not have it, as it says.
     Undeclared,
     /// All of it.
-    Whole(List),
+    Whole(ServerList),
 }
 
 impl Backend {
@@ -179,9 +180,9 @@ impl Backend {
     ///
     /// # Errors
     /// When there is no connection to be had.
-    pub async fn connect_as_able(&self) -> Result<Visit, Failure> {
+    pub async fn connect_as_able(&self) -> Result<ListConnection, BackendError> {
         let maker = &self.lead().maker;
-        let wanted = Wanted {
+        let wanted = ConnectSpec {
             era: EraPin::Legacy,
             capabilities: handshake::RELAYED,
             home: None,
@@ -192,13 +193,13 @@ impl Backend {
             party: None,
         };
         let connection = maker.connect(&wanted).await?;
-        Ok(Visit::new(connection))
+        Ok(ListConnection::new(connection))
     }
 
     /// Whether `control` is the catalog's connection as it is now.
-    pub(super) fn is_current(&self, control: &Control) -> bool {
+    pub(super) fn is_current(&self, control: &CatalogConnection) -> bool {
         let phase = self.catalog.phase();
-        let is_same = matches!(&phase, Phase::Ready(now) if Arc::ptr_eq(now, &control.0));
+        let is_same = matches!(&phase, InstancePhase::Ready(now) if Arc::ptr_eq(now, &control.0));
         is_same && !control.is_over()
     }
 
@@ -206,11 +207,15 @@ impl Backend {
     ///
     /// # Errors
     /// When a page cannot be had, or the server pages without end.
-    pub async fn list(&self, kind: Kind, control: &Control) -> Result<Listed, Failure> {
+    pub async fn list(
+        &self,
+        kind: Kind,
+        control: &CatalogConnection,
+    ) -> Result<ListOutcome, BackendError> {
         if !control.declares(kind) {
-            return Ok(Listed::Undeclared);
+            return Ok(ListOutcome::Undeclared);
         }
-        let mut list = List {
+        let mut list = ServerList {
             items: Vec::new(),
             first: FirstPage::default(),
         };
@@ -220,13 +225,17 @@ impl Backend {
         for page in 0..PAGES_MAX {
             let result = match self.page(kind, cursor.as_ref(), control).await? {
                 Ok(result) => result,
-                Err(refusal) if page == 0 && lacks_method(&refusal) => return Ok(Listed::NoMethod),
-                Err(refusal) => return Ok(Listed::Refused(refusal)),
+                Err(refusal) if page == 0 && lacks_method(&refusal) => {
+                    return Ok(ListOutcome::NoMethod);
+                }
+                Err(refusal) => return Ok(ListOutcome::Refused(refusal)),
             };
             let bytes = result.as_bytes().len();
             // One more than may be is enough to know.
             let items_max = ITEMS_MAX + 1 - list.items.len();
-            let read = aside_if_large(bytes, move || Page::read(&result, kind, items_max)).await;
+            let read =
+                run_blocking_if_large(bytes, move || ListPage::read(&result, kind, items_max))
+                    .await;
             if page == 0 {
                 list.first = read.first;
             }
@@ -235,10 +244,10 @@ impl Backend {
             list.items.extend(read.items);
             if list.items.len() > ITEMS_MAX {
                 let what = format!("{} has more than {ITEMS_MAX} items", kind.method());
-                return Err(Failure::garbled(what));
+                return Err(BackendError::garbled(what));
             }
             let Some(next) = read.next else {
-                return Ok(Listed::Whole(list));
+                return Ok(ListOutcome::Whole(list));
             };
             // A slice would keep its page, also one that has no items.
             if !cursors.insert(next.detached()) {
@@ -247,7 +256,7 @@ impl Backend {
                 if before.starts_with(last) {
                     list.items.truncate(known);
                 }
-                return Ok(Listed::Circular(list));
+                return Ok(ListOutcome::Circular(list));
             }
             if empty == EMPTY_PAGES_MAX {
                 break;
@@ -259,15 +268,15 @@ impl Backend {
             kind.method(),
             list.items.len()
         );
-        Err(Failure::garbled(what))
+        Err(BackendError::garbled(what))
     }
 
     async fn page(
         &self,
         kind: Kind,
         cursor: Option<&Raw>,
-        control: &Control,
-    ) -> Result<crate::mcp::Outcome, Failure> {
+        control: &CatalogConnection,
+    ) -> Result<crate::mcp::Outcome, BackendError> {
         let mut members = Vec::new();
         if control.0.era() == Era::Modern {
             members.push(format!(r#""_meta":{{{}}}"#, handshake::own_envelope()));
@@ -282,14 +291,14 @@ impl Backend {
         let request = handshake::control(&method, params);
         let after = self.config().timeout;
         let answer = timeout(after, control.0.link.request(&request)).await;
-        answer.unwrap_or(Err(Failure::Timeout {
+        answer.unwrap_or(Err(BackendError::Timeout {
             after,
             key: Some("timeout"),
         }))
     }
 
     /// Opens the stream on which a modern server says that its lists changed.
-    pub fn follow_lists(&self, control: &Control) {
+    pub fn follow_lists(&self, control: &CatalogConnection) {
         let announced: Vec<&str> = [
             ("tools", "toolsListChanged"),
             ("prompts", "promptsListChanged"),

@@ -6,10 +6,10 @@
 
 use tokio::{task::yield_now, time::Instant};
 
-use super::{Failure, mux::Settings};
+use super::{BackendError, pending::LinkSettings};
 use crate::{
     limiter::{Full, Reservation},
-    mcp::sse::{self, Next, TooLarge},
+    mcp::sse::{self, EventTooLarge, NextEvent},
 };
 
 /// Bytes that make no event, at once: thousands of keep-alives.
@@ -20,48 +20,48 @@ const IDLE_BYTES_PER_SEC: usize = 16 << 10;
 
 /// Reads events from chunks.
 #[derive(Debug)]
-pub(super) struct Events {
-    reader: sse::Reader,
+pub(super) struct ServerEvents {
+    reader: sse::SseReader,
     room: Reservation,
     /// Whether the stream is of one call, which fails alone where there is no memory for its answer.
     is_of_call: bool,
-    idle: Idle,
+    idle: IdleBytes,
 }
 
 /// What has come without an event.
 #[derive(Debug)]
-struct Idle {
+struct IdleBytes {
     bytes: usize,
     since: Instant,
 }
 
 /// What a server may not send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum Excess {
+pub(super) enum StreamExcess {
     #[error("it sends endless comments and blank lines instead of events")]
     Idle,
     #[error(transparent)]
     NoMemory(#[from] Full),
     #[error("a message of the server is larger than limits.response ({} bytes)", .0.bytes_max)]
-    TooLarge(#[from] TooLarge),
+    TooLarge(#[from] EventTooLarge),
 }
 
-impl Excess {
+impl StreamExcess {
     /// Why a call is not answered for it.
-    pub(super) fn failure(self) -> Failure {
+    pub(super) fn failure(self) -> BackendError {
         match self {
-            Self::Idle => Failure::garbled(self.to_string()),
-            Self::NoMemory(_) => Failure::NoMemory,
-            Self::TooLarge(TooLarge { bytes_max }) => {
-                Failure::ResponseTooLarge { limit: bytes_max }
+            Self::Idle => BackendError::garbled(self.to_string()),
+            Self::NoMemory(_) => BackendError::NoMemory,
+            Self::TooLarge(EventTooLarge { bytes_max }) => {
+                BackendError::ResponseTooLarge { limit: bytes_max }
             }
         }
     }
 }
 
-impl Events {
+impl ServerEvents {
     /// Those of a stream of one call.
-    pub(super) fn of_call(settings: &Settings) -> Self {
+    pub(super) fn of_call(settings: &LinkSettings) -> Self {
         Self {
             is_of_call: true,
             ..Self::of_connection(settings)
@@ -70,12 +70,12 @@ impl Events {
 
     /// Those of a stream that belongs to no call: its end would fail all of them, so that what comes is
     /// counted as held, and not refused.
-    pub(super) fn of_connection(settings: &Settings) -> Self {
+    pub(super) fn of_connection(settings: &LinkSettings) -> Self {
         Self {
             is_of_call: false,
-            reader: sse::Reader::new(settings.response_bytes_max),
+            reader: sse::SseReader::new(settings.response_bytes_max),
             room: settings.bytes.answer(),
-            idle: Idle {
+            idle: IdleBytes {
                 bytes: 0,
                 since: Instant::now(),
             },
@@ -83,7 +83,7 @@ impl Events {
     }
 
     /// Takes the next chunk.
-    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), Excess> {
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Result<(), StreamExcess> {
         // What was read and is no longer there made no event.
         self.idle.check(self.reader.dropped())?;
         self.reader.push(chunk)?;
@@ -97,10 +97,10 @@ impl Events {
     }
 
     /// The next event that is there as a whole. Many lines that make none leave turns to others.
-    pub(super) async fn next(&mut self) -> Option<sse::Event> {
+    pub(super) async fn next(&mut self) -> Option<sse::SseEvent> {
         loop {
             match self.reader.next_event() {
-                Next::Event(mut event) => {
+                NextEvent::Event(mut event) => {
                     // One without data only says where to resume, and other data is no message.
                     let dropped = self.reader.dropped();
                     self.idle.bytes = match event.data.trim_ascii() {
@@ -110,16 +110,16 @@ impl Events {
                     event.data = self.room.take().hold(event.data);
                     return Some(event);
                 }
-                Next::Later => yield_now().await,
-                Next::Unfinished => return None,
+                NextEvent::Later => yield_now().await,
+                NextEvent::Unfinished => return None,
             }
         }
     }
 }
 
-impl Idle {
+impl IdleBytes {
     /// Notes so many bytes more without an event.
-    fn check(&mut self, bytes: usize) -> Result<(), Excess> {
+    fn check(&mut self, bytes: usize) -> Result<(), StreamExcess> {
         if bytes == 0 && self.bytes <= IDLE_BYTES_MAX {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Idle {
         }
         self.bytes += bytes;
         if self.bytes > IDLE_BYTES_MAX {
-            return Err(Excess::Idle);
+            return Err(StreamExcess::Idle);
         }
         Ok(())
     }
@@ -149,7 +149,7 @@ mod tests {
 
     const COMMENT: &[u8] = b": x\n";
 
-    async fn comments(events: &mut Events, bytes: usize) -> Result<(), Excess> {
+    async fn comments(events: &mut ServerEvents, bytes: usize) -> Result<(), StreamExcess> {
         for _ in 0..bytes / COMMENT.len() {
             events.push(COMMENT)?;
             assert!(events.next().await.is_none());
@@ -159,7 +159,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn comments_at_past_and_back_under_the_limit() {
-        let mut events = Events::of_call(&Settings::example());
+        let mut events = ServerEvents::of_call(&LinkSettings::example());
         comments(&mut events, IDLE_BYTES_MAX).await.unwrap();
         events.push(b"data: {}\n\n").unwrap();
         assert_eq!(
@@ -171,31 +171,31 @@ mod tests {
         events.push(b"id: 1\ndata: \n\n").unwrap();
         assert_eq!(events.next().await.unwrap().data, "");
         let excess = comments(&mut events, 16).await.unwrap_err();
-        assert_eq!(excess, Excess::Idle, "there was no message");
-        let mut events = Events::of_call(&Settings::example());
+        assert_eq!(excess, StreamExcess::Idle, "there was no message");
+        let mut events = ServerEvents::of_call(&LinkSettings::example());
         let flood = async {
             loop {
                 events.push(b"data: 0\n\n")?;
                 events.next().await;
             }
         };
-        let excess: Result<(), Excess> = flood.await;
-        assert_eq!(excess, Err(Excess::Idle), "nor is that one");
-        let mut events = Events::of_call(&Settings::example());
+        let excess: Result<(), StreamExcess> = flood.await;
+        assert_eq!(excess, Err(StreamExcess::Idle), "nor is that one");
+        let mut events = ServerEvents::of_call(&LinkSettings::example());
         comments(&mut events, IDLE_BYTES_MAX).await.unwrap();
         sleep(Duration::from_secs(1)).await;
         comments(&mut events, IDLE_BYTES_PER_SEC).await.unwrap();
         let excess = comments(&mut events, COMMENT.len()).await.unwrap_err();
-        assert_eq!(excess, Excess::Idle);
+        assert_eq!(excess, StreamExcess::Idle);
         assert!(excess.failure().to_string().contains("comments"));
     }
 
     /// A large event is no idle talk, in however many pieces it comes.
     #[tokio::test(start_paused = true)]
     async fn the_lines_of_an_event_are_not_idle() {
-        let mut settings = Settings::example();
+        let mut settings = LinkSettings::example();
         settings.response_bytes_max = 4 * IDLE_BYTES_MAX;
-        let mut events = Events::of_call(&settings);
+        let mut events = ServerEvents::of_call(&settings);
         for _ in 0..3 * IDLE_BYTES_MAX / 1024 {
             events.push(b"data: ").unwrap();
             events.push(&[b'x'; 1024]).unwrap();
@@ -212,9 +212,9 @@ mod tests {
 
     #[tokio::test]
     async fn many_lines_that_make_no_event_leave_turns_to_others() {
-        let mut settings = Settings::example();
+        let mut settings = LinkSettings::example();
         settings.response_bytes_max = 1 << 20;
-        let mut events = Events::of_call(&settings);
+        let mut events = ServerEvents::of_call(&settings);
         events.push(": x\n".repeat(10_000).as_bytes()).unwrap();
         assert!(events.next().now_or_never().is_none());
         assert!(events.next().await.is_none());
@@ -223,18 +223,18 @@ mod tests {
     /// Where there is no memory for what comes, a stream of one call ends, and one of many does not.
     #[tokio::test]
     async fn a_stream_of_many_calls_is_not_ended_for_memory() {
-        let settings = Settings {
+        let settings = LinkSettings {
             bytes: crate::limiter::ByteBudget::new(0),
             response_bytes_max: 1 << 20,
-            ..Settings::example()
+            ..LinkSettings::example()
         };
         let event = format!("data: {}\n\n", "x".repeat(100_000));
-        let mut of_call = Events::of_call(&settings);
+        let mut of_call = ServerEvents::of_call(&settings);
         assert!(matches!(
             of_call.push(event.as_bytes()),
-            Err(Excess::NoMemory(_))
+            Err(StreamExcess::NoMemory(_))
         ));
-        let mut of_connection = Events::of_connection(&settings);
+        let mut of_connection = ServerEvents::of_connection(&settings);
         assert_eq!(of_connection.push(event.as_bytes()), Ok(()));
         let event = of_connection.next().await.unwrap();
         assert!(settings.bytes.used() >= event.data.len());

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Failure,
+    BackendError,
     link::{Deadlines, Exchange, Link},
 };
 use crate::{
@@ -52,7 +52,7 @@ struct Discovered {
 }
 
 /// What a `server/discover` proved.
-enum Verdict {
+enum DiscoverVerdict {
     /// It speaks our revision after all.
     Again,
     Legacy,
@@ -64,14 +64,20 @@ enum Verdict {
 }
 
 /// Greets the server in the era that `pin` says, or that it turns out to speak.
-pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Result<Hello, Failure> {
+pub(crate) async fn greet(
+    link: &Link,
+    pin: EraPin,
+    capabilities: &Raw,
+) -> Result<Hello, BackendError> {
     let hello = match pin {
         EraPin::Legacy => initialize(link, capabilities).await?,
         EraPin::Modern => match settle(link, discover(link).await?).await? {
-            Verdict::Modern(hello) => hello,
-            Verdict::Again | Verdict::Legacy => return Err(Failure::Era { era: Era::Modern }),
-            Verdict::Refused(error) => return Err(Failure::Refused { error }),
-            Verdict::Stranger(offered) => return Err(stranger(&offered)),
+            DiscoverVerdict::Modern(hello) => hello,
+            DiscoverVerdict::Again | DiscoverVerdict::Legacy => {
+                return Err(BackendError::Era { era: Era::Modern });
+            }
+            DiscoverVerdict::Refused(error) => return Err(BackendError::Refused { error }),
+            DiscoverVerdict::Stranger(offered) => return Err(stranger(&offered)),
         },
         EraPin::Auto => probe(link, capabilities).await?,
     };
@@ -85,13 +91,13 @@ pub(crate) async fn greet(link: &Link, pin: EraPin, capabilities: &Raw) -> Resul
     Ok(hello)
 }
 
-fn stranger(offered: &[String]) -> Failure {
-    Failure::Revision {
+fn stranger(offered: &[String]) -> BackendError {
+    BackendError::Revision {
         offered: offered.join(", "),
     }
 }
 
-async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
+async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
     let discovered = discover(link);
     tokio::pin!(discovered);
     let outcome = tokio::select! {
@@ -103,7 +109,7 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
                 outcome = &mut discovered => outcome,
                 hello = initialize(link, capabilities) => match hello {
                     Ok(hello) => return Ok(hello),
-                    Err(Failure::Refused { .. }) => discovered.await,
+                    Err(BackendError::Refused { .. }) => discovered.await,
                     Err(failure) if failure.is_old_refusal() => discovered.await,
                     Err(failure) => return Err(failure),
                 },
@@ -113,25 +119,25 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
     let verdict = match outcome {
         Ok(outcome) => settle(link, outcome).await?,
         // Nor is what is no answer one of this era.
-        Err(failure) if failure.is_old_refusal() || is_garbled(&failure) => Verdict::Legacy,
+        Err(failure) if failure.is_old_refusal() || is_garbled(&failure) => DiscoverVerdict::Legacy,
         Err(failure) => return Err(failure),
     };
     match verdict {
-        Verdict::Modern(hello) => Ok(hello),
-        Verdict::Again | Verdict::Legacy => initialize(link, capabilities).await,
-        Verdict::Refused(error) => Err(Failure::Refused { error }),
-        Verdict::Stranger(offered) => Err(stranger(&offered)),
+        DiscoverVerdict::Modern(hello) => Ok(hello),
+        DiscoverVerdict::Again | DiscoverVerdict::Legacy => initialize(link, capabilities).await,
+        DiscoverVerdict::Refused(error) => Err(BackendError::Refused { error }),
+        DiscoverVerdict::Stranger(offered) => Err(stranger(&offered)),
     }
 }
 
 /// The verdict; a server that refused our revision and lists it all the same is asked once more.
-async fn settle(link: &Link, outcome: Outcome) -> Result<Verdict, Failure> {
+async fn settle(link: &Link, outcome: Outcome) -> Result<DiscoverVerdict, BackendError> {
     match verdict(outcome) {
-        Verdict::Again => Ok(verdict(discover(link).await?)),
-        settled @ (Verdict::Legacy
-        | Verdict::Modern(_)
-        | Verdict::Refused(_)
-        | Verdict::Stranger(_)) => Ok(settled),
+        DiscoverVerdict::Again => Ok(verdict(discover(link).await?)),
+        settled @ (DiscoverVerdict::Legacy
+        | DiscoverVerdict::Modern(_)
+        | DiscoverVerdict::Refused(_)
+        | DiscoverVerdict::Stranger(_)) => Ok(settled),
     }
 }
 
@@ -152,16 +158,16 @@ pub(super) fn own_params() -> Raw {
 pub(super) const RELAYED: Raw =
     Raw::from_static(r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#);
 
-async fn discover(link: &Link) -> Result<Outcome, Failure> {
+async fn discover(link: &Link) -> Result<Outcome, BackendError> {
     link.request(&control(&Method::Discover, Some(own_params())))
         .await
 }
 
-fn verdict(outcome: Outcome) -> Verdict {
+fn verdict(outcome: Outcome) -> DiscoverVerdict {
     match outcome {
         Ok(result) => match result.read::<Discovered>() {
             Ok(discovered) if speaks_modern(&discovered.supported_versions) => {
-                Verdict::Modern(Hello {
+                DiscoverVerdict::Modern(Hello {
                     revision: Revision::MODERN,
                     capabilities: object(&result, "capabilities"),
                     info: result
@@ -171,17 +177,19 @@ fn verdict(outcome: Outcome) -> Verdict {
                 })
             }
             Ok(discovered) => legacy_or_stranger(discovered.supported_versions),
-            Err(_) => Verdict::Legacy,
+            Err(_) => DiscoverVerdict::Legacy,
         },
         Err(refusal) => match error::code(&refusal) {
             Some(error::UNSUPPORTED_VERSION) => match offered(&refusal) {
-                Some(offered) if speaks_modern(&offered) => Verdict::Again,
+                Some(offered) if speaks_modern(&offered) => DiscoverVerdict::Again,
                 Some(offered) => legacy_or_stranger(offered),
-                None => Verdict::Legacy,
+                None => DiscoverVerdict::Legacy,
             },
             // No other revision has them.
-            Some(error::HEADER_MISMATCH | error::MISSING_CAPABILITY) => Verdict::Refused(refusal),
-            Some(_) | None => Verdict::Legacy,
+            Some(error::HEADER_MISMATCH | error::MISSING_CAPABILITY) => {
+                DiscoverVerdict::Refused(refusal)
+            }
+            Some(_) | None => DiscoverVerdict::Legacy,
         },
     }
 }
@@ -190,15 +198,15 @@ fn speaks_modern(offered: &[String]) -> bool {
     offered.iter().any(|date| date == Revision::MODERN.as_str())
 }
 
-fn legacy_or_stranger(offered: Vec<String>) -> Verdict {
+fn legacy_or_stranger(offered: Vec<String>) -> DiscoverVerdict {
     let legacy = offered.is_empty()
         || offered.iter().any(|date| {
             Revision::parse(date).is_some_and(|revision| revision.era() == Era::Legacy)
         });
     if legacy {
-        Verdict::Legacy
+        DiscoverVerdict::Legacy
     } else {
-        Verdict::Stranger(offered)
+        DiscoverVerdict::Stranger(offered)
     }
 }
 
@@ -218,7 +226,7 @@ fn offered(refusal: &Raw) -> Option<Vec<String>> {
 
 /// Whether this answer is one that a server of another era than the one that was greeted may give.
 /// Errors of tools look alike, so whoever doubts asks `server/discover` or `ping`.
-pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
+pub(super) fn casts_doubt(answer: &Result<Outcome, BackendError>) -> bool {
     match answer {
         Ok(Ok(_)) => false,
         Ok(Err(refusal)) => error::code(refusal).is_some_and(|code| DOUBTFUL.contains(&code)),
@@ -229,7 +237,7 @@ pub(super) fn casts_doubt(answer: &Result<Outcome, Failure>) -> bool {
 /// Whether this answer to a request of the legacy era is what servers of 2026-07-28 say to whoever sends
 /// no envelope, or asks what that revision does not have. Servers of the legacy era say so all the time,
 /// some of them to each `ping`: only `server/discover` tells.
-pub(super) fn may_be_modern(answer: &Result<Outcome, Failure>) -> bool {
+pub(super) fn may_be_modern(answer: &Result<Outcome, BackendError>) -> bool {
     let refusal = answer.as_ref().ok().and_then(|it| it.as_ref().err());
     let code = refusal.and_then(error::code);
     matches!(code, Some(error::INVALID_PARAMS | error::METHOD_NOT_FOUND))
@@ -250,13 +258,15 @@ const DOUBTFUL: [i64; 5] = [
 
 /// Whether this answer to `server/discover` or `ping` in `era` shows that another server has taken
 /// the place of the one that was greeted, which spoke it.
-pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> bool {
+pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, BackendError>) -> bool {
     match (era, answer) {
         (Era::Legacy, Ok(Err(refusal))) => matches!(
             error::code(refusal),
             Some(error::UNSUPPORTED_VERSION | error::HEADER_MISMATCH)
         ),
-        (Era::Modern, Ok(Ok(result))) => !matches!(verdict(Ok(result.clone())), Verdict::Modern(_)),
+        (Era::Modern, Ok(Ok(result))) => {
+            !matches!(verdict(Ok(result.clone())), DiscoverVerdict::Modern(_))
+        }
         (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
         (Era::Modern, Err(failure)) => failure.is_old_refusal(),
         (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
@@ -265,7 +275,7 @@ pub(super) fn is_contradiction(era: Era, answer: &Result<Outcome, Failure>) -> b
 
 /// Whether this answer to `server/discover` shows that the server speaks 2026-07-28, and no longer the
 /// revision that it `spoke`. Many speak both.
-pub(super) fn has_moved_on(spoke: Revision, answer: &Result<Outcome, Failure>) -> bool {
+pub(super) fn has_moved_on(spoke: Revision, answer: &Result<Outcome, BackendError>) -> bool {
     let versions = match answer {
         Ok(Ok(result)) => result.read::<Discovered>().map(|it| it.supported_versions),
         Ok(Err(refusal)) => Ok(offered(refusal).unwrap_or_default()),
@@ -305,8 +315,8 @@ fn is_of_another_era(refusal: &Raw) -> bool {
     WORDS.iter().any(|words| message.contains(words))
 }
 
-fn is_garbled(failure: &Failure) -> bool {
-    matches!(failure, Failure::Garbled { .. })
+fn is_garbled(failure: &BackendError) -> bool {
+    matches!(failure, BackendError::Garbled { .. })
 }
 
 /// What we say of ourselves, or of the client that we speak for. Its capabilities are what it wrote:
@@ -320,7 +330,7 @@ struct Introduced<'a> {
 }
 
 /// The handshake of the legacy era.
-pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello, Failure> {
+pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
     let params = Raw::from_value(&Introduced {
         protocol_version: Revision::LEGACY.as_str(),
         capabilities,
@@ -332,13 +342,13 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
     let outcome = link
         .request(&control(&Method::Initialize, Some(params)))
         .await?;
-    let result = outcome.map_err(|refusal| Failure::Refused { error: refusal })?;
-    let said: Initialized = result
-        .read()
-        .map_err(|_| Failure::garbled("the answer to `initialize` has no `protocolVersion`"))?;
+    let result = outcome.map_err(|refusal| BackendError::Refused { error: refusal })?;
+    let said: Initialized = result.read().map_err(|_| {
+        BackendError::garbled("the answer to `initialize` has no `protocolVersion`")
+    })?;
     let revision = Revision::parse(&said.protocol_version)
         .filter(|revision| revision.era() == Era::Legacy)
-        .ok_or(Failure::Revision {
+        .ok_or(BackendError::Revision {
             offered: said.protocol_version,
         })?;
     if let Some(http) = link.as_http() {
@@ -393,7 +403,7 @@ mod tests {
 
     #[test]
     fn only_a_server_of_another_era_contradicts() {
-        let check = |era, answer: Result<Result<&str, &str>, Failure>, expect: bool| {
+        let check = |era, answer: Result<Result<&str, &str>, BackendError>, expect: bool| {
             let raw = |text: &str| Raw::parse(text.to_owned()).unwrap();
             let answer = answer.map(|outcome| outcome.map(raw).map_err(raw));
             assert_eq!(is_contradiction(era, &answer), expect, "{era} {answer:?}");
@@ -435,7 +445,7 @@ mod tests {
             modern(Err(ill), false);
             check(Era::Legacy, Ok(Err(ill)), ill.contains("-32020"));
         }
-        let status = |status| Failure::Http {
+        let status = |status| BackendError::Http {
             status,
             body: String::new(),
             retry_after: None,

@@ -14,13 +14,13 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
-    Failure, Shared,
+    BackendError, SharedState,
     handshake::{self, control},
+    identity::InstanceIdentity,
     instance::Connection,
-    life::{Event, State},
-    lineage::Lineage,
-    mux::Mux,
-    written::{Rewrites, Written},
+    live_config::{ConfigUpdates, LiveConfig},
+    pending::PendingRequests,
+    state_machine::{ServerEvent, ServerState},
 };
 use crate::{
     config::{Health, Probe, Server},
@@ -35,9 +35,9 @@ const HURRIED_PAUSE: Duration = Duration::from_secs(1);
 const REPLACED: &str = "another server has taken its place";
 
 /// That a call was answered as if another server were there: a doubt still when it is dropped.
-struct Doubt<'m>(&'m Mux);
+struct IdentityDoubt<'m>(&'m PendingRequests);
 
-impl Drop for Doubt<'_> {
+impl Drop for IdentityDoubt<'_> {
     fn drop(&mut self) {
         self.0.doubt();
     }
@@ -47,9 +47,9 @@ impl Drop for Doubt<'_> {
 /// life; then says why it is to be ended. `lineage` is told what is found.
 pub(super) async fn until_dead(
     connection: &Connection,
-    written: &Written,
-    shared: &Shared,
-    lineage: &Lineage,
+    written: &LiveConfig,
+    shared: &SharedState,
+    lineage: &InstanceIdentity,
 ) -> String {
     let mut rewrites = written.rewrites();
     // What was missed is missed, whatever the config says afterwards.
@@ -73,15 +73,15 @@ pub(super) async fn until_dead(
 /// The watch over a connection while `health` says the same.
 struct Watch<'a> {
     connection: &'a Connection,
-    written: &'a Written,
+    written: &'a LiveConfig,
     health: Health,
-    shared: &'a Shared,
-    lineage: &'a Lineage,
+    shared: &'a SharedState,
+    lineage: &'a InstanceIdentity,
 }
 
 impl Watch<'_> {
     /// Completes when `health` says something else.
-    async fn until_outdated(&self, rewrites: &mut Rewrites) {
+    async fn until_outdated(&self, rewrites: &mut ConfigUpdates) {
         while self.written.now().health == self.health {
             rewrites.changed().await;
         }
@@ -126,26 +126,30 @@ impl Watch<'_> {
                 lock(&self.lineage.checks).note(&finding);
             }
             match finding {
-                Finding::Well => {
+                HealthFinding::Well => {
                     if in_a_hurry {
                         self.shared.note_there(self.lineage);
                     }
-                    let is_refused = self.lineage.life.state() == State::NeedsReauth;
+                    let is_refused = self.lineage.life.state() == ServerState::NeedsReauth;
                     if misses.count > 0 || is_refused {
                         self.note_well_again(misses);
                     }
                 }
                 // Whoever keeps the connection knows why it ended.
-                Finding::Another | Finding::Missed(_) | Finding::Refused(_) if is_over => {
+                HealthFinding::Another | HealthFinding::Missed(_) | HealthFinding::Refused(_)
+                    if is_over =>
+                {
                     return std::future::pending().await;
                 }
-                Finding::Another => return REPLACED.to_owned(),
-                Finding::Refused(refusal) => self.tell(Event::Refused, refusal.to_string()),
-                Finding::Missed(failure) => {
+                HealthFinding::Another => return REPLACED.to_owned(),
+                HealthFinding::Refused(refusal) => {
+                    self.tell(ServerEvent::Refused, refusal.to_string());
+                }
+                HealthFinding::Missed(failure) => {
                     misses.note();
                     self.shared.suspect_from(self.lineage);
                     let count = misses.count;
-                    self.tell(Event::Missed, missed(count, &failure));
+                    self.tell(ServerEvent::Missed, missed(count, &failure));
                     if count >= health.failures && !self.may_answer() {
                         return missed(count, &failure.for_client());
                     }
@@ -161,14 +165,14 @@ impl Watch<'_> {
             let mux = &self.connection.link.mux;
             mux.doubted().await;
             // Given up half way, it remains a doubt.
-            let doubt = Doubt(mux);
+            let doubt = IdentityDoubt(mux);
             let finding = check(self.connection, Probe::Ping, self.health.timeout).await;
             std::mem::forget(doubt);
             if self.connection.closed().is_cancelled() {
                 return std::future::pending().await;
             }
             lock(&self.lineage.checks).note(&finding);
-            if matches!(finding, Finding::Another) {
+            if matches!(finding, HealthFinding::Another) {
                 return REPLACED.to_owned();
             }
             sleep(HURRIED_PAUSE).await;
@@ -191,7 +195,7 @@ impl Watch<'_> {
         mux.waits_for_person() || mux.in_flight() > 0 && is_patient()
     }
 
-    fn tell(&self, event: Event, reason: String) {
+    fn tell(&self, event: ServerEvent, reason: String) {
         self.lineage.life.take(event, Some(reason));
     }
 
@@ -219,7 +223,7 @@ fn patience(config: &Server) -> Duration {
 
 /// Health checks since the start, by what came of them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
-pub struct Checks {
+pub struct HealthChecks {
     /// Answered, in whatever way.
     pub answered: u64,
     /// Not answered in time, or not as a server does.
@@ -228,12 +232,12 @@ pub struct Checks {
     pub unauthorized: u64,
 }
 
-impl Checks {
-    fn note(&mut self, finding: &Finding) {
+impl HealthChecks {
+    fn note(&mut self, finding: &HealthFinding) {
         let count = match finding {
-            Finding::Missed(_) => &mut self.missed,
-            Finding::Refused(_) => &mut self.unauthorized,
-            Finding::Another | Finding::Well => &mut self.answered,
+            HealthFinding::Missed(_) => &mut self.missed,
+            HealthFinding::Refused(_) => &mut self.unauthorized,
+            HealthFinding::Another | HealthFinding::Well => &mut self.answered,
         };
         *count += 1;
     }
@@ -264,21 +268,21 @@ impl Misses {
 
 /// What a check found.
 #[derive(Debug)]
-enum Finding {
+enum HealthFinding {
     /// The server speaks another era than the one that was greeted.
     Another,
-    Missed(Failure),
+    Missed(BackendError),
     /// The server is there and does not take our credential.
-    Refused(Failure),
+    Refused(BackendError),
     Well,
 }
 
-async fn check(connection: &Connection, probe: Probe, after: Duration) -> Finding {
+async fn check(connection: &Connection, probe: Probe, after: Duration) -> HealthFinding {
     let method = question(probe, connection);
     let is_list = !matches!(method, Method::Discover | Method::Ping);
     let answer = ask(connection, &method, after).await;
     if !is_list && is_another(connection, &answer, after).await {
-        return Finding::Another;
+        return HealthFinding::Another;
     }
     finding(answer, is_list)
 }
@@ -288,14 +292,14 @@ async fn ask(
     connection: &Connection,
     method: &Method,
     after: Duration,
-) -> Result<Outcome, Failure> {
+) -> Result<Outcome, BackendError> {
     // `server/discover` is of that era, whatever else is spoken.
     let is_modern = connection.era() == Era::Modern || *method == Method::Discover;
     let params = is_modern.then(handshake::own_params);
     let request = control(method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;
-    answer.unwrap_or(Err(Failure::Timeout {
+    answer.unwrap_or(Err(BackendError::Timeout {
         after,
         key: Some("health.timeout"),
     }))
@@ -305,7 +309,7 @@ async fn ask(
 /// the one that was greeted.
 async fn is_another(
     connection: &Connection,
-    answer: &Result<Outcome, Failure>,
+    answer: &Result<Outcome, BackendError>,
     after: Duration,
 ) -> bool {
     let era = connection.era();
@@ -336,16 +340,20 @@ fn question(probe: Probe, connection: &Connection) -> Method {
 }
 
 /// Whoever answers is there; a list that is refused is none all the same.
-fn finding(answer: Result<Outcome, Failure>, is_list: bool) -> Finding {
+fn finding(answer: Result<Outcome, BackendError>, is_list: bool) -> HealthFinding {
     match answer {
-        Ok(Err(refusal)) if is_list => Finding::Missed(Failure::Garbled {
+        Ok(Err(refusal)) if is_list => HealthFinding::Missed(BackendError::Garbled {
             what: "its list was refused".to_owned(),
             quoted: refusal.as_str().to_owned(),
         }),
-        Ok(_) | Err(Failure::NoMemory | Failure::ResponseTooLarge { .. }) => Finding::Well,
-        Err(Failure::Http { status, .. }) if status.is_client_error() && !is_list => Finding::Well,
-        Err(refusal @ Failure::Unauthorized { .. }) => Finding::Refused(refusal),
-        Err(failure) => Finding::Missed(failure),
+        Ok(_) | Err(BackendError::NoMemory | BackendError::ResponseTooLarge { .. }) => {
+            HealthFinding::Well
+        }
+        Err(BackendError::Http { status, .. }) if status.is_client_error() && !is_list => {
+            HealthFinding::Well
+        }
+        Err(refusal @ BackendError::Unauthorized { .. }) => HealthFinding::Refused(refusal),
+        Err(failure) => HealthFinding::Missed(failure),
     }
 }
 

@@ -1,12 +1,12 @@
 //! Servers behind streamable HTTP, of both eras: one POST a message, answers as JSON or as events.
 
+mod connection;
 mod head;
-mod line;
 mod pool;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod way;
+mod transport;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
@@ -28,9 +28,9 @@ use tokio::{
 };
 
 use super::{
-    Failure, client,
+    BackendError, client,
     link::{Exchange, Link, each_message},
-    mux::{Mux, Pending},
+    pending::{PendingExchange, PendingRequests},
 };
 use crate::{
     body::Unread,
@@ -45,7 +45,7 @@ use crate::{
     },
 };
 use head::Talk;
-use way::{Answer, Way};
+use transport::{HttpTransport, ResponseBody};
 
 /// How long the server may take to close a session that we end.
 const DELETE_PATIENCE: Duration = Duration::from_secs(2);
@@ -61,8 +61,8 @@ const ODD_BODY_BYTES: usize = 512;
 /// The HTTP side of a link.
 #[derive(Debug)]
 pub(crate) struct HttpLink {
-    way: Way,
-    mux: Arc<Mux>,
+    way: HttpTransport,
+    mux: Arc<PendingRequests>,
     link: OnceLock<Weak<Link>>,
     talk: Mutex<Talk>,
     posts: Semaphore,
@@ -73,10 +73,10 @@ pub(crate) struct HttpLink {
 /// Opens a link to `remote`. Nothing is sent yet.
 pub(crate) fn open(
     remote: &Remote,
-    mux: Arc<Mux>,
+    mux: Arc<PendingRequests>,
     connect: Duration,
-) -> Result<Arc<Link>, Failure> {
-    let way = Way::new(&remote.url, connect, &mux.tasks)?;
+) -> Result<Arc<Link>, BackendError> {
+    let way = HttpTransport::new(&remote.url, connect, &mux.tasks)?;
     let mut headers = client::headers(remote, &mux.settings.peer.own)?;
     if let Some(host) = way.host() {
         headers.entry(HOST).or_insert(host);
@@ -110,8 +110,8 @@ impl HttpLink {
         &self,
         bytes: Bytes,
         exchange: &Exchange<'_>,
-        pending: Pending,
-    ) -> Result<Outcome, Failure> {
+        pending: PendingExchange,
+    ) -> Result<Outcome, BackendError> {
         // In a box: there is room for it twice in what selects.
         let conversation = Box::pin(self.converse(bytes, exchange, &pending));
         let failure = tokio::select! {
@@ -124,7 +124,7 @@ impl HttpLink {
                 return outcome;
             }
             () = self.broken() => return Err(self.mux.lost()),
-            () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
+            () = exchange.cancel.cancelled() => BackendError::Cancelled { is_sent: true },
             // A server that always has something to say uses up the budget of each turn.
             failure = unconstrained(pending.activity.expired(exchange.limits)) => failure,
         };
@@ -153,8 +153,8 @@ impl HttpLink {
         &self,
         bytes: Bytes,
         exchange: &Exchange<'_>,
-        pending: &Pending,
-    ) -> Result<Outcome, Failure> {
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
         let request = self.request(Verb::POST, bytes, |headers, era| {
             if *exchange.method == Method::Discover {
                 head::probe(headers);
@@ -194,18 +194,18 @@ impl HttpLink {
     }
 
     /// Turns statuses that say something about the link, not the request, into failures.
-    fn check(&self, response: &Response<Answer>) -> Result<(), Failure> {
+    fn check(&self, response: &Response<ResponseBody>) -> Result<(), BackendError> {
         self.mux.settings.peer.hear(response)?;
         let status = response.status();
-        if let Some(refused) = Failure::of_credential(status) {
+        if let Some(refused) = BackendError::of_credential(status) {
             return Err(refused);
         }
         match status {
             StatusCode::NOT_FOUND | StatusCode::GONE if self.talk().has_session() => {
                 self.mux.forget_session();
-                Err(Failure::SessionGone)
+                Err(BackendError::SessionGone)
             }
-            _ if is_out_of_order(status) => Err(Failure::Http {
+            _ if is_out_of_order(status) => Err(BackendError::Http {
                 status,
                 body: String::new(),
                 retry_after: retry_after(response.headers()),
@@ -231,12 +231,12 @@ impl HttpLink {
     /// A 400 may answer the request, or the whole session.
     async fn read_bad_request(
         &self,
-        response: Response<Answer>,
-        pending: &Pending,
-    ) -> Result<Outcome, Failure> {
+        response: Response<ResponseBody>,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
         let body = self.body(response.into_body()).await?;
         if !self.names(&body, pending).await && self.is_denied(StatusCode::BAD_REQUEST, &body) {
-            return Err(Failure::SessionGone);
+            return Err(BackendError::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
             .await
@@ -246,10 +246,10 @@ impl HttpLink {
     /// by its id; else that is the `failure`.
     async fn read_beneath(
         &self,
-        failure: Failure,
-        response: Response<Answer>,
-        pending: &Pending,
-    ) -> Result<Outcome, Failure> {
+        failure: BackendError,
+        response: Response<ResponseBody>,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
         let status = response.status();
         match self.body(response.into_body()).await {
             Ok(body) if self.names(&body, pending).await => {
@@ -260,7 +260,7 @@ impl HttpLink {
     }
 
     /// Whether a body holds an answer to the exchange by its own id.
-    async fn names(&self, body: &Bytes, pending: &Pending) -> bool {
+    async fn names(&self, body: &Bytes, pending: &PendingExchange) -> bool {
         let mut is_named = false;
         each_message(&self.mux, body, |_, parsed| {
             if let Ok(Message::Response(found)) = parsed {
@@ -275,8 +275,8 @@ impl HttpLink {
         &self,
         body: &Bytes,
         status: StatusCode,
-        pending: &Pending,
-    ) -> Result<Outcome, Failure> {
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
         let answer = self.take_in(body, status, pending).await;
         answer.unwrap_or_else(|| {
             let what = "its answer holds none to this request".to_owned();
@@ -290,8 +290,8 @@ impl HttpLink {
         &self,
         bytes: &Bytes,
         status: StatusCode,
-        pending: &Pending,
-    ) -> Option<Result<Outcome, Failure>> {
+        pending: &PendingExchange,
+    ) -> Option<Result<Outcome, BackendError>> {
         let mut answer = None;
         each_message(&self.mux, bytes, |_, parsed| match parsed {
             Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
@@ -303,7 +303,7 @@ impl HttpLink {
             Err(bare @ Malformed::Bare { .. })
                 if status.is_success() && is_ours(bare.id(), pending, status) =>
             {
-                answer = Some(Err(Failure::no_answer(bare)));
+                answer = Some(Err(BackendError::no_answer(bare)));
             }
             Err(_) => {}
         })
@@ -312,7 +312,7 @@ impl HttpLink {
     }
 
     /// Posts a notification or an answer. It ends soon after the link does.
-    pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
+    pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
         let ended = async {
             self.mux.closed.cancelled().await;
             tokio::time::sleep(POST_GRACE).await;
@@ -320,13 +320,13 @@ impl HttpLink {
         tokio::select! {
             biased;
             posted = timeout(POST_PATIENCE, self.post_whole(bytes, method)) => {
-                posted.unwrap_or(Err(Failure::Timeout { after: POST_PATIENCE, key: None }))
+                posted.unwrap_or(Err(BackendError::Timeout { after: POST_PATIENCE, key: None }))
             }
             () = ended => Err(self.mux.lost()),
         }
     }
 
-    async fn post_whole(&self, bytes: Bytes, method: &str) -> Result<(), Failure> {
+    async fn post_whole(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
         // It is never closed.
         let _place = self.posts.acquire().await;
         let request = self.request(Verb::POST, bytes, |headers, era| {
@@ -346,12 +346,12 @@ impl HttpLink {
     }
 
     /// What an answer without a message says.
-    async fn odd(&self, response: Response<Answer>) -> Failure {
+    async fn odd(&self, response: Response<ResponseBody>) -> BackendError {
         let failure = odd(response).await;
-        if let Failure::Http { status, body, .. } = &failure
+        if let BackendError::Http { status, body, .. } = &failure
             && self.is_denied(*status, body.as_bytes())
         {
-            return Failure::SessionGone;
+            return BackendError::SessionGone;
         }
         failure
     }
@@ -404,14 +404,14 @@ impl HttpLink {
         request
     }
 
-    async fn body(&self, mut body: Answer) -> Result<Bytes, Failure> {
+    async fn body(&self, mut body: ResponseBody) -> Result<Bytes, BackendError> {
         let limit = self.mux.settings.response_bytes_max;
         let room = self.mux.settings.bytes.answer();
         let body = crate::body::read(&mut body, limit, room).await;
         body.map_err(|unread| match unread {
-            Unread::Full(_) => Failure::NoMemory,
-            Unread::TooLarge { limit } => Failure::ResponseTooLarge { limit },
-            Unread::BrokeOff(error) => Failure::Lost {
+            Unread::Full(_) => BackendError::NoMemory,
+            Unread::TooLarge { limit } => BackendError::ResponseTooLarge { limit },
+            Unread::BrokeOff(error) => BackendError::Lost {
                 reason: format!("its answer broke off: {error}"),
             },
         })
@@ -459,7 +459,7 @@ fn is_out_of_order(status: StatusCode) -> bool {
 }
 
 /// Whether an answer is the one to our exchange; errors may come without a legible id.
-fn is_ours(id: Option<&Id>, pending: &Pending, status: StatusCode) -> bool {
+fn is_ours(id: Option<&Id>, pending: &PendingExchange, status: StatusCode) -> bool {
     match id {
         Some(id) => id.as_number() == Some(pending.id),
         None => !status.is_success(),
@@ -499,12 +499,12 @@ fn no_message(
     status: StatusCode,
     (what, retry_after): (String, Option<Duration>),
     body: &[u8],
-) -> Failure {
+) -> BackendError {
     let quoted = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
     if status.is_success() {
-        return Failure::Garbled { what, quoted };
+        return BackendError::Garbled { what, quoted };
     }
-    Failure::Http {
+    BackendError::Http {
         status,
         body: quoted,
         retry_after,
@@ -533,13 +533,17 @@ pub(super) fn shown_type(headers: &HeaderMap) -> Option<&str> {
 
 /// What a redirect says. None is followed: our credentials are for the URL of the config alone. Where it
 /// leads is said if it `shows_path`: that of a URL out of a variable may be a credential.
-pub(super) fn redirected(status: StatusCode, headers: &HeaderMap, shows_path: bool) -> Failure {
+pub(super) fn redirected(
+    status: StatusCode,
+    headers: &HeaderMap,
+    shows_path: bool,
+) -> BackendError {
     let location = headers.get(LOCATION).filter(|_| shows_path);
     let target = location.and_then(target).map_or_else(
         || "the final URL".to_owned(),
         |target| format!("the final URL, which may be `{}`,", masked_name(&target)),
     );
-    Failure::Http {
+    BackendError::Http {
         status,
         body: format!("redirects are not followed; {target} has to be written into the config"),
         retry_after: None,
@@ -557,7 +561,7 @@ fn target(location: &HeaderValue) -> Option<String> {
 }
 
 /// What an answer without a message says.
-pub(super) async fn odd<B>(response: Response<B>) -> Failure
+pub(super) async fn odd<B>(response: Response<B>) -> BackendError
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -17,7 +17,8 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure, State, handshake::Hello, life::Event, lineage::Lineage, link::Link, starts::Backoff,
+    BackendError, ServerState, handshake::Hello, identity::InstanceIdentity, link::Link,
+    start_limiter::Backoff, state_machine::ServerEvent,
 };
 use crate::{
     clock::{self, millis_since},
@@ -78,14 +79,14 @@ impl Connection {
 
 /// Where an instance is in its life.
 #[derive(Clone, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum InstancePhase {
     /// Nobody used it for long, so that it was ended; the next call wakes it. With what its server
     /// said of itself.
     Asleep(Arc<Hello>),
     /// A connection is being made.
     Connecting,
     /// There is none; why.
-    Down { failure: Failure },
+    Down { failure: BackendError },
     /// It can be used.
     Ready(Arc<Connection>),
 }
@@ -108,7 +109,7 @@ impl Pause {
 /// One connection, present or to be.
 #[derive(Debug)]
 pub(crate) struct Instance {
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<InstancePhase>,
     /// When it entered its phase.
     since: Mutex<Timestamp>,
     /// Tells whoever keeps it that a call needs it.
@@ -122,7 +123,7 @@ pub(crate) struct Instance {
     /// Unique in this process.
     pub(crate) id: u64,
     /// What it goes on with where others were before it.
-    pub(super) lineage: Arc<Lineage>,
+    pub(super) lineage: Arc<InstanceIdentity>,
     /// Since when nobody keeps it any more.
     abandoned: OnceLock<Instant>,
     /// Failures in a row before and with this one, and the pause after that.
@@ -134,8 +135,8 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(lineage: Arc<Lineage>) -> Arc<Self> {
-        let (phase, _) = watch::channel(Phase::Connecting);
+    pub(super) fn new(lineage: Arc<InstanceIdentity>) -> Arc<Self> {
+        let (phase, _) = watch::channel(InstancePhase::Connecting);
         let stop = lineage.tasks.stop_token().child_token();
         Arc::new(Self {
             phase,
@@ -154,20 +155,20 @@ impl Instance {
         })
     }
 
-    pub(crate) fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> InstancePhase {
         self.phase.borrow().clone()
     }
 
     /// The era that is spoken on its connection, or was before it fell asleep.
     pub(super) fn era(&self) -> Option<Era> {
         match &*self.phase.borrow() {
-            Phase::Asleep(hello) => Some(hello.revision.era()),
-            Phase::Ready(connection) => Some(connection.era()),
-            Phase::Connecting | Phase::Down { .. } => None,
+            InstancePhase::Asleep(hello) => Some(hello.revision.era()),
+            InstancePhase::Ready(connection) => Some(connection.era()),
+            InstancePhase::Connecting | InstancePhase::Down { .. } => None,
         }
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Phase> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<InstancePhase> {
         self.phase.subscribe()
     }
 
@@ -175,26 +176,29 @@ impl Instance {
     pub(crate) fn ready(&self) -> Option<Arc<Connection>> {
         self.touch();
         match &*self.phase.borrow() {
-            Phase::Ready(connection) if !connection.closed().is_cancelled() => {
+            InstancePhase::Ready(connection) if !connection.closed().is_cancelled() => {
                 Some(Arc::clone(connection))
             }
-            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => None,
+            InstancePhase::Asleep(_)
+            | InstancePhase::Connecting
+            | InstancePhase::Down { .. }
+            | InstancePhase::Ready(_) => None,
         }
     }
 
     /// Whether its connection has ended a moment ago: its calls hear of that before its keeper.
     pub(super) fn is_lost(&self) -> bool {
         let phase = self.phase.borrow();
-        matches!(&*phase, Phase::Ready(connection) if connection.closed().is_cancelled())
+        matches!(&*phase, InstancePhase::Ready(connection) if connection.closed().is_cancelled())
     }
 
     /// Where it stands, or those that went on from it.
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> ServerState {
         // In this order: whoever notes the loss takes the connection away after it.
         let is_lost = self.is_lost();
         let known = self.lineage.life.state();
         if is_lost {
-            known.after(Event::Lost)
+            known.after(ServerEvent::Lost)
         } else {
             known
         }
@@ -205,13 +209,13 @@ impl Instance {
         let mut woken = std::pin::pin!(self.wake.notified());
         // Before anyone can see that it sleeps.
         woken.as_mut().enable();
-        self.set(Phase::Asleep(hello));
+        self.set(InstancePhase::Asleep(hello));
         woken.await;
     }
 
     /// Wakes it, where it sleeps.
     pub(super) fn rouse(&self) {
-        if matches!(self.phase(), Phase::Asleep(_)) {
+        if matches!(self.phase(), InstancePhase::Asleep(_)) {
             self.wake.notify_waiters();
         }
     }
@@ -219,7 +223,7 @@ impl Instance {
     /// Completes when a call needs it, though not just after the last attempt.
     pub(super) async fn needed(&self) {
         let from = Instant::now() + LULL;
-        let _waiting = Waiting::new(&self.hurry_from, from);
+        let _waiting = KeeperWait::new(&self.hurry_from, from);
         sleep_until(from).await;
         self.wanted().await;
     }
@@ -245,8 +249,10 @@ impl Instance {
     /// that is up there is none: whoever loses it later was not called for.
     pub(super) fn hurry(&self) -> bool {
         let is_up = match &*self.phase.borrow() {
-            Phase::Ready(connection) => !connection.closed().is_cancelled(),
-            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => false,
+            InstancePhase::Ready(connection) => !connection.closed().is_cancelled(),
+            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Down { .. } => {
+                false
+            }
         };
         !is_up && self.need()
     }
@@ -260,7 +266,7 @@ impl Instance {
     }
 
     /// What comes of the next attempt, made at once; `None` where none is about to be.
-    pub(super) async fn at_once(&self) -> Option<Result<Arc<Connection>, Failure>> {
+    pub(super) async fn at_once(&self) -> Option<Result<Arc<Connection>, BackendError>> {
         let mut phase = self.phase.subscribe();
         if !self.hurry() {
             return None;
@@ -271,24 +277,26 @@ impl Instance {
     }
 
     /// The connection, as soon as there is one; the failure, when there will be none for now.
-    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, Failure> {
+    pub(crate) async fn connection(&self) -> Result<Arc<Connection>, BackendError> {
         if let Some(connection) = self.ready() {
             return Ok(connection);
         }
         let mut phase = self.phase.subscribe();
         loop {
             match &*phase.borrow_and_update() {
-                Phase::Ready(connection) if !connection.closed().is_cancelled() => {
+                InstancePhase::Ready(connection) if !connection.closed().is_cancelled() => {
                     return Ok(Arc::clone(connection));
                 }
-                Phase::Asleep(_) => self.wake.notify_waiters(),
-                Phase::Down { failure } if !self.may_be_tried(failure) => {
+                InstancePhase::Asleep(_) => self.wake.notify_waiters(),
+                InstancePhase::Down { failure } if !self.may_be_tried(failure) => {
                     return Err(failure.clone());
                 }
-                Phase::Connecting | Phase::Down { .. } | Phase::Ready(_) => drop(self.need()),
+                InstancePhase::Connecting
+                | InstancePhase::Down { .. }
+                | InstancePhase::Ready(_) => drop(self.need()),
             }
             if phase.changed().await.is_err() {
-                return Err(Failure::Lost {
+                return Err(BackendError::Lost {
                     reason: "it is being stopped".to_owned(),
                 });
             }
@@ -296,9 +304,10 @@ impl Instance {
     }
 
     /// Whether it is beside the catalog's, and down after `failure` only until a call wants it.
-    fn may_be_tried(&self, failure: &Failure) -> bool {
+    fn may_be_tried(&self, failure: &BackendError) -> bool {
         let now = Instant::now();
-        let is_held_back = matches!(failure, Failure::StartsLimited { until, .. } if *until > now);
+        let is_held_back =
+            matches!(failure, BackendError::StartsLimited { until, .. } if *until > now);
         let is_kept = self.lineage.callers.is_some() && !self.is_abandoned();
         is_kept && !is_held_back && !self.must_wait()
     }
@@ -322,16 +331,16 @@ impl Instance {
     }
 
     /// What callers are told while another connection in its place has to wait.
-    pub(super) fn backing_off(&self) -> Option<Failure> {
+    pub(super) fn backing_off(&self) -> Option<BackendError> {
         let until = self.retry_at()?;
         match self.phase() {
             // What does not pass by itself is said as it is.
-            Phase::Down { failure } if failure.may_pass() => {
+            InstancePhase::Down { failure } if failure.may_pass() => {
                 let cause = Box::new(failure);
-                Some(Failure::BackingOff { cause, until })
+                Some(BackendError::BackingOff { cause, until })
             }
-            Phase::Down { failure } => Some(failure),
-            Phase::Asleep(_) | Phase::Connecting | Phase::Ready(_) => None,
+            InstancePhase::Down { failure } => Some(failure),
+            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Ready(_) => None,
         }
     }
 
@@ -345,10 +354,10 @@ impl Instance {
     }
 
     /// Is kept no more: there is no connection, and another instance may take its place.
-    pub(super) fn abandon(&self, failure: Failure) {
+    pub(super) fn abandon(&self, failure: BackendError) {
         // Whoever sees that it is down knows whether to wait for it.
         self.abandoned.set(Instant::now()).ok();
-        self.set(Phase::Down { failure });
+        self.set(InstancePhase::Down { failure });
     }
 
     /// Whether it is kept no more.
@@ -427,11 +436,11 @@ impl Instance {
         self.born.elapsed().saturating_sub(used)
     }
 
-    pub(crate) fn set(&self, phase: Phase) {
+    pub(crate) fn set(&self, phase: InstancePhase) {
         *lock(&self.since) = clock::now();
         self.phase.send_modify(|current| {
             // Who needed it is told now; who comes later sees the new phase first.
-            if matches!(phase, Phase::Down { .. } | Phase::Ready(_)) {
+            if matches!(phase, InstancePhase::Down { .. } | InstancePhase::Ready(_)) {
                 self.is_needed.store(false, Ordering::SeqCst);
             }
             *current = phase;
@@ -439,12 +448,12 @@ impl Instance {
     }
 
     /// The state in which it is at work, and since when, where it is connected or being connected.
-    pub(super) fn work(&self) -> Option<(State, Timestamp)> {
+    pub(super) fn work(&self) -> Option<(ServerState, Timestamp)> {
         let state = match &*self.phase.borrow() {
-            Phase::Asleep(_) | Phase::Down { .. } => return None,
-            Phase::Connecting => State::Connecting,
-            Phase::Ready(connection) if connection.closed().is_cancelled() => return None,
-            Phase::Ready(_) => self.lineage.life.state(),
+            InstancePhase::Asleep(_) | InstancePhase::Down { .. } => return None,
+            InstancePhase::Connecting => ServerState::Connecting,
+            InstancePhase::Ready(connection) if connection.closed().is_cancelled() => return None,
+            InstancePhase::Ready(_) => self.lineage.life.state(),
         };
         (!self.stop.is_cancelled()).then(|| (state, *lock(&self.since)))
     }
@@ -455,21 +464,21 @@ impl Instance {
             return true;
         }
 
-        matches!(&*self.phase.borrow(), Phase::Ready(connection) if connection.link.mux.in_flight() > 0)
+        matches!(&*self.phase.borrow(), InstancePhase::Ready(connection) if connection.link.mux.in_flight() > 0)
     }
 }
 
 /// A keeper waits until this is dropped.
-struct Waiting<'a>(&'a Mutex<Option<Instant>>);
+struct KeeperWait<'a>(&'a Mutex<Option<Instant>>);
 
-impl<'a> Waiting<'a> {
+impl<'a> KeeperWait<'a> {
     fn new(hurry_from: &'a Mutex<Option<Instant>>, from: Instant) -> Self {
         *lock(hurry_from) = Some(from);
         Self(hurry_from)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for KeeperWait<'_> {
     fn drop(&mut self) {
         *lock(self.0) = None;
     }
@@ -481,7 +490,7 @@ pub(super) struct DownAtTheEnd<'a>(pub(super) &'a Instance);
 impl Drop for DownAtTheEnd<'_> {
     fn drop(&mut self) {
         if !self.0.is_abandoned() {
-            self.0.abandon(Failure::Lost {
+            self.0.abandon(BackendError::Lost {
                 reason: "it is being stopped".to_owned(),
             });
         }
@@ -495,8 +504,8 @@ mod tests {
     use super::*;
     use crate::{
         backend::{
-            mux::{Mux, Settings},
-            reach::Reach,
+            pending::{LinkSettings, PendingRequests},
+            reachability::Reachability,
         },
         config::Transport,
         mcp::{Raw, Revision},
@@ -508,23 +517,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_was_told_needs_no_other_attempt() {
         let server = ServerName::parse("x").unwrap();
-        let reach = Arc::new(Reach::new(&Transport::Builtin));
-        let lineage = Lineage::of_catalog(&server, 1, &reach, &Tasks::new());
+        let reach = Arc::new(Reachability::new(&Transport::Builtin));
+        let lineage = InstanceIdentity::of_catalog(&server, 1, &reach, &Tasks::new());
         let instance = Instance::new(lineage);
         let is_needed = || async { timeout(2 * LULL, instance.needed()).await.is_ok() };
         assert!(!is_needed().await);
         instance.hurry();
         assert!(is_needed().await);
-        instance.set(Phase::Connecting);
+        instance.set(InstancePhase::Connecting);
         assert!(is_needed().await, "they wait on");
-        let failure = Failure::SessionGone;
-        instance.set(Phase::Down { failure });
+        let failure = BackendError::SessionGone;
+        instance.set(InstancePhase::Down { failure });
         assert!(!is_needed().await, "they were told");
         instance.hurry();
         assert!(is_needed().await);
 
         let (writer, _sent) = mpsc::channel(1);
-        let mux = Mux::new(Settings::example(), None, Tasks::new());
+        let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
         let connection = Arc::new(Connection {
             link: Arc::new(Link::pipe(mux, writer)),
             hello: Hello {
@@ -536,7 +545,7 @@ mod tests {
             pid: None,
             followed: AtomicBool::new(false),
         });
-        instance.set(Phase::Ready(Arc::clone(&connection)));
+        instance.set(InstancePhase::Ready(Arc::clone(&connection)));
         instance.hurry();
         assert!(!is_needed().await, "it is there");
         connection.link.mux.close("it is lost");

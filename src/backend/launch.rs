@@ -17,11 +17,11 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
-use super::{Failure, memory::Lookout};
+use super::{BackendError, memory_watcher::MemoryWatcher};
 use crate::{
-    config::{self, Command},
-    launcher::{self, Confined, Failed, Report, Spec},
-    task::{Tasks, aside},
+    config::{self, StdioCommand},
+    launcher::{self, Confined, Failed, Spec, StartReport},
+    task::{Tasks, run_blocking},
 };
 
 /// How long a launcher may take until it says what became of a start.
@@ -29,16 +29,16 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What starts programs; cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Launcher(Arc<Inner>);
+pub(crate) struct Launcher(Arc<LauncherInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct LauncherInner {
     program: Option<PathBuf>,
     /// What no program can open.
     hidden: ArcSwap<Vec<PathBuf>>,
     /// How the last program was confined.
     confined: ArcSwapOption<Confined>,
-    lookout: Lookout,
+    lookout: MemoryWatcher,
 }
 
 /// A program that runs.
@@ -52,14 +52,14 @@ pub(super) struct Launched {
     pub(super) stdout: ChildStdout,
     pub(super) stderr: ChildStderr,
     /// The program ends when it is dropped.
-    pub(super) control: Control,
+    pub(super) control: LauncherControl,
 }
 
 /// What the launcher of a program listens to.
 #[derive(Debug)]
-pub(super) struct Control(UnixStream);
+pub(super) struct LauncherControl(UnixStream);
 
-impl Control {
+impl LauncherControl {
     /// Asks the program to end.
     pub(super) fn terminate(&self) {
         self.tell(launcher::TERMINATE);
@@ -79,11 +79,11 @@ impl Control {
 impl Launcher {
     /// `program` is this binary, which is run as `launcher`.
     pub(crate) fn new(program: Option<PathBuf>, tasks: &Tasks) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(LauncherInner {
             program,
             hidden: ArcSwap::default(),
             confined: ArcSwapOption::default(),
-            lookout: Lookout::new(tasks),
+            lookout: MemoryWatcher::new(tasks),
         }))
     }
 
@@ -93,7 +93,7 @@ impl Launcher {
     }
 
     /// Who looks after the memory of our children.
-    pub(super) fn lookout(&self) -> &Lookout {
+    pub(super) fn lookout(&self) -> &MemoryWatcher {
         &self.0.lookout
     }
 
@@ -102,10 +102,10 @@ impl Launcher {
         self.0.confined.load_full()
     }
 
-    pub(super) async fn launch(&self, command: &Command) -> Result<Launched, Failure> {
+    pub(super) async fn launch(&self, command: &StdioCommand) -> Result<Launched, BackendError> {
         let launcher = self.0.program.clone().unwrap_or_default();
         let spec = spec(command, &self.0.hidden.load());
-        let launched = aside(move || launch(&launcher, &spec)).await;
+        let launched = run_blocking(move || launch(&launcher, &spec)).await;
         let (launched, confined) = launched.map_err(|failed| self.failure(command, failed))?;
         self.note(&confined);
         Ok(launched)
@@ -127,8 +127,8 @@ impl Launcher {
         }
     }
 
-    fn failure(&self, command: &Command, failed: Failed) -> Failure {
-        let spawn = |error: String| Failure::Spawn {
+    fn failure(&self, command: &StdioCommand, failed: Failed) -> BackendError {
+        let spawn = |error: String| BackendError::Spawn {
             program: command.program.clone(),
             error,
         };
@@ -136,7 +136,7 @@ impl Launcher {
         let is_hidden = |path: &Path| hidden.iter().any(|hidden| path.starts_with(hidden));
         match (failed, command.cwd.as_deref()) {
             (Failed::Directory(_) | Failed::Program(_), Some(cwd)) if !cwd.is_dir() => {
-                Failure::Directory {
+                BackendError::Directory {
                     path: cwd.to_owned(),
                     problem: if cwd.exists() {
                         "is no directory"
@@ -145,7 +145,7 @@ impl Launcher {
                     },
                 }
             }
-            (Failed::Directory(_), Some(cwd)) => Failure::Directory {
+            (Failed::Directory(_), Some(cwd)) => BackendError::Directory {
                 path: cwd.to_owned(),
                 problem: if is_hidden(cwd) {
                     "is hidden from programs"
@@ -164,7 +164,7 @@ impl Launcher {
     }
 }
 
-fn spec(command: &Command, hidden: &[PathBuf]) -> Spec {
+fn spec(command: &StdioCommand, hidden: &[PathBuf]) -> Spec {
     let inherited = config::child_environment();
     let env = command.env.iter();
     Spec {
@@ -209,10 +209,10 @@ fn launch(launcher: &Path, spec: &Spec) -> Result<(Launched, Confined), Failed> 
         let (report, _) = launcher::receive(&control)
             .map_err(|error| Failed::Program(format!("its launcher did not answer: {error}")))?;
         match (report, confined.take()) {
-            (Report::Confined(how), _) => confined = Some(how),
-            (Report::Running(pid), Some(how)) => break (how, pid),
-            (Report::Running(_), None) => {}
-            (Report::Failed(failed), _) => return Err(failed),
+            (StartReport::Confined(how), _) => confined = Some(how),
+            (StartReport::Running(pid), Some(how)) => break (how, pid),
+            (StartReport::Running(_), None) => {}
+            (StartReport::Failed(failed), _) => return Err(failed),
         }
     };
     let stdin = std::process::ChildStdin::from(OwnedFd::from(stdin));
@@ -222,7 +222,7 @@ fn launch(launcher: &Path, spec: &Spec) -> Result<(Launched, Confined), Failed> 
         stdin: ChildStdin::from_std(stdin).map_err(cannot)?,
         stdout,
         stderr,
-        control: Control(control),
+        control: LauncherControl(control),
     };
     Ok((launched, confined))
 }

@@ -22,16 +22,19 @@ use tokio::sync::{
 };
 
 use super::{
-    Failure,
-    breaker::Sign,
+    BackendError,
+    breaker::CallHealth,
     handshake,
     http::HttpLink,
-    mux::{ANSWERS_MAX, Mux, Pending, Progress, Recording, Roots, Tell, Waiting, asks_for_roots},
-    queued::{QUEUE_MAX, Queued},
+    outbound::{QUEUE_MAX, QueuedMessage},
+    pending::{
+        ANSWERS_MAX, PendingExchange, PendingRequests, QuestionProgress, Recording, Roots, Tell,
+        WaitingRequest, asks_for_roots,
+    },
 };
 use crate::{
     catalog::{Tool, UriMap},
-    governance::{QuestionEnd, Screens},
+    governance::{CallScanners, QuestionEnd},
     mcp::{
         Id, Logs, Message, Method, Outcome, Raw, Request, RpcError,
         envelope::{self, Malformed},
@@ -39,8 +42,8 @@ use crate::{
         method::notice,
     },
     names::InvocationId,
-    session::{Cancel, Client, Event, Events, Session},
-    task::{LARGE_BYTES, aside_if_large},
+    session::{Cancel, Client, Event, EventSender, Session},
+    task::{LARGE_BYTES, run_blocking_if_large},
 };
 
 /// How long a notification or an answer may wait until the server reads what is before it.
@@ -52,21 +55,21 @@ const ASIDE_PATIENCE: Duration = Duration::from_secs(600);
 /// A live link to a server.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) mux: Arc<Mux>,
-    wire: Wire,
+    pub(crate) mux: Arc<PendingRequests>,
+    wire: LinkTransport,
 }
 
 #[derive(Debug)]
-enum Wire {
+enum LinkTransport {
     Http(Arc<HttpLink>),
     /// Messages for the writer of a pipe or socket.
-    Pipe(mpsc::Sender<Queued>),
+    Pipe(mpsc::Sender<QueuedMessage>),
 }
 
 /// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
-/// aside where it is large. Until it has been taken, [`Mux::read_out`] waits.
+/// aside where it is large. Until it has been taken, [`PendingRequests::read_out`] waits.
 pub(super) async fn each_message(
-    mux: &Mux,
+    mux: &PendingRequests,
     bytes: &Bytes,
     mut take: impl FnMut(&Bytes, Result<Message, Malformed>),
 ) {
@@ -80,7 +83,7 @@ pub(super) async fn each_message(
         Message::parse_each(&whole, |part, parsed| all.push((part.clone(), parsed)));
         all
     };
-    for (part, parsed) in aside_if_large(bytes.len(), read).await {
+    for (part, parsed) in run_blocking_if_large(bytes.len(), read).await {
         take(&part, parsed);
     }
 }
@@ -108,9 +111,9 @@ pub(crate) struct Exchange<'c> {
 impl Exchange<'_> {
     /// What the server is told of this, which it calls `id`, once it has ended as `failure`: in the
     /// words of the client where that cancelled it in words that may pass, else in ours.
-    pub(super) fn cancellation(&self, id: u64, failure: &Failure) -> Raw {
+    pub(super) fn cancellation(&self, id: u64, failure: &BackendError) -> Raw {
         let said = self.cancel.said();
-        let said = said.filter(|_| matches!(failure, Failure::Cancelled { .. }));
+        let said = said.filter(|_| matches!(failure, BackendError::Cancelled { .. }));
         let screens = self
             .caller
             .as_ref()
@@ -135,14 +138,14 @@ impl Exchange<'_> {
 pub(crate) struct Caller {
     pub(crate) invocation: InvocationId,
     pub(crate) client: Arc<Client>,
-    pub(crate) events: Events,
+    pub(crate) events: EventSender,
     pub(crate) logs: Logs,
     /// What it hears of progress, where it wants to.
     pub(crate) progress: Option<Arc<crate::session::Progress>>,
     /// How URIs in what precedes the answer become exposed ones.
     pub(crate) uris: Option<Arc<UriMap>>,
     /// What notifications are looked at with.
-    pub(crate) screens: Option<Screens>,
+    pub(crate) screens: Option<CallScanners>,
 }
 
 impl Caller {
@@ -159,7 +162,7 @@ impl Caller {
 }
 
 /// The event as its client may see it; `None` when it may not.
-pub(super) fn screened(event: Event, screens: Option<&Screens>) -> Option<Event> {
+pub(super) fn screened(event: Event, screens: Option<&CallScanners>) -> Option<Event> {
     match (event, screens) {
         (
             Event::Notification {
@@ -204,15 +207,15 @@ impl Deadlines {
 
 impl Link {
     /// The link of `mux` over a pipe or socket, and what its writer takes.
-    pub(super) fn queued(mux: &Arc<Mux>) -> (Arc<Self>, mpsc::Receiver<Queued>) {
+    pub(super) fn queued(mux: &Arc<PendingRequests>) -> (Arc<Self>, mpsc::Receiver<QueuedMessage>) {
         let (send, queue) = mpsc::channel(QUEUE_MAX);
         (Arc::new(Self::pipe(Arc::clone(mux), send)), queue)
     }
 
-    pub(crate) fn pipe(mux: Arc<Mux>, writer: mpsc::Sender<Queued>) -> Self {
+    pub(crate) fn pipe(mux: Arc<PendingRequests>, writer: mpsc::Sender<QueuedMessage>) -> Self {
         Self {
             mux,
-            wire: Wire::Pipe(writer),
+            wire: LinkTransport::Pipe(writer),
         }
     }
 
@@ -228,32 +231,32 @@ impl Link {
         .await;
     }
 
-    pub(crate) fn http(mux: Arc<Mux>, http: Arc<HttpLink>) -> Self {
+    pub(crate) fn http(mux: Arc<PendingRequests>, http: Arc<HttpLink>) -> Self {
         Self {
             mux,
-            wire: Wire::Http(http),
+            wire: LinkTransport::Http(http),
         }
     }
 
     /// The HTTP side, when there is one.
     pub(crate) fn as_http(&self) -> Option<&Arc<HttpLink>> {
         match &self.wire {
-            Wire::Http(http) => Some(http),
-            Wire::Pipe(_) => None,
+            LinkTransport::Http(http) => Some(http),
+            LinkTransport::Pipe(_) => None,
         }
     }
 
     /// Sends a request and waits for its answer.
-    pub(crate) async fn request(&self, exchange: &Exchange<'_>) -> Result<Outcome, Failure> {
+    pub(crate) async fn request(&self, exchange: &Exchange<'_>) -> Result<Outcome, BackendError> {
         // It may have waited for a server that was not there.
         if exchange.cancel.is_cancelled() {
-            return Err(Failure::Cancelled { is_sent: false });
+            return Err(BackendError::Cancelled { is_sent: false });
         }
         // In boxes: a future is as large as its largest branch, and is moved with it.
         let answer = match &self.wire {
-            Wire::Pipe(writer) => Box::pin(self.over_pipe(writer, exchange)).await,
+            LinkTransport::Pipe(writer) => Box::pin(self.over_pipe(writer, exchange)).await,
             // The answer comes to the exchange itself.
-            Wire::Http(http) => {
+            LinkTransport::Http(http) => {
                 let (pending, bytes) = self.begin(exchange, None)?;
                 Box::pin(http.exchange(bytes, exchange, pending)).await
             }
@@ -272,11 +275,11 @@ impl Link {
     }
 
     /// Notes where it looks as if the server were gone, or, behind a URL, as if another were there.
-    fn suspect(&self, answer: &Result<Outcome, Failure>) {
+    fn suspect(&self, answer: &Result<Outcome, BackendError>) {
         if self.refuses_headers(answer) {
             self.mux.signals.lists_doubted();
         }
-        let is_bad = |failure| Sign::of(failure, false) != Sign::None;
+        let is_bad = |failure| CallHealth::of(failure, false) != CallHealth::None;
         let is_remote = self.as_http().is_some();
         if is_remote && handshake::casts_doubt(answer) {
             self.mux.doubt();
@@ -291,7 +294,7 @@ impl Link {
 
     /// Whether the server wants other headers than it was sent. Which ones is in its list of tools, which
     /// we may have from before a change.
-    pub(super) fn refuses_headers(&self, answer: &Result<Outcome, Failure>) -> bool {
+    pub(super) fn refuses_headers(&self, answer: &Result<Outcome, BackendError>) -> bool {
         let refusal = answer
             .as_ref()
             .ok()
@@ -306,7 +309,7 @@ impl Link {
         &self,
         exchange: &Exchange<'_>,
         tell: Option<Tell>,
-    ) -> Result<(Pending, Bytes), Failure> {
+    ) -> Result<(PendingExchange, Bytes), BackendError> {
         let mut pending = self.mux.begin(exchange, tell)?;
         let params = exchange.params.as_deref();
         let params = params.map(|params| {
@@ -322,19 +325,19 @@ impl Link {
         if bytes.len() > limit {
             pending.never_sent();
             let bytes = bytes.len();
-            return Err(Failure::RequestTooLarge { bytes, limit });
+            return Err(BackendError::RequestTooLarge { bytes, limit });
         }
         Ok((pending, bytes))
     }
 
     async fn over_pipe(
         &self,
-        writer: &mpsc::Sender<Queued>,
+        writer: &mpsc::Sender<QueuedMessage>,
         exchange: &Exchange<'_>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Outcome, BackendError> {
         let (tell, answer) = oneshot::channel();
         let (mut pending, bytes) = self.begin(exchange, Some(tell))?;
-        let sent = match writer.try_send(Queued::request(bytes, &pending.activity)) {
+        let sent = match writer.try_send(QueuedMessage::request(bytes, &pending.activity)) {
             Ok(()) => Ok(()),
             Err(TrySendError::Closed(_)) => Err(self.gone(exchange)),
             // The server does not read as fast as it is written to.
@@ -351,7 +354,7 @@ impl Link {
             biased;
             answer = answer => return answer.unwrap_or_else(|_| Err(self.mux.lost())),
             () = closed.cancelled() => return Err(self.mux.lost()),
-            () = exchange.cancel.cancelled() => Failure::Cancelled { is_sent: true },
+            () = exchange.cancel.cancelled() => BackendError::Cancelled { is_sent: true },
             failure = pending.activity.expired(exchange.limits) => failure,
         };
         if pending.activity.leaving.withdraw() {
@@ -369,17 +372,17 @@ impl Link {
     /// sent.
     async fn wait_for_room(
         &self,
-        writer: &mpsc::Sender<Queued>,
-        request: Queued,
+        writer: &mpsc::Sender<QueuedMessage>,
+        request: QueuedMessage,
         exchange: &Exchange<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), BackendError> {
         let after = exchange.limits.idle;
         tokio::select! {
             biased;
             sent = writer.send(request) => sent.map_err(|_| self.gone(exchange)),
             () = self.mux.closed.cancelled() => Err(self.gone(exchange)),
-            () = exchange.cancel.cancelled() => Err(Failure::Cancelled { is_sent: false }),
-            () = tokio::time::sleep(after) => Err(Failure::Unread {
+            () = exchange.cancel.cancelled() => Err(BackendError::Cancelled { is_sent: false }),
+            () = tokio::time::sleep(after) => Err(BackendError::Unread {
                 after,
                 key: Some(exchange.limits.key),
             }),
@@ -388,7 +391,7 @@ impl Link {
 
     /// Tells the server behind a pipe that nobody wants an answer any more: as soon as it reads, where
     /// it does not read as fast as it is written to.
-    fn cancel(&self, writer: &mpsc::Sender<Queued>, params: &Raw) {
+    fn cancel(&self, writer: &mpsc::Sender<QueuedMessage>, params: &Raw) {
         let bytes = envelope::notification(notice::CANCELLED, Some(params));
         if let Err(TrySendError::Full(told)) = writer.try_send(bytes.into())
             && let Some(place) = self.mux.place_of_cancellation()
@@ -403,7 +406,7 @@ impl Link {
         let bytes = envelope::notification(method, params);
         let length = bytes.len();
         match &self.wire {
-            Wire::Pipe(writer) => match writer.try_send(bytes.into()) {
+            LinkTransport::Pipe(writer) => match writer.try_send(bytes.into()) {
                 Ok(()) => true,
                 Err(TrySendError::Full(told)) => {
                     let place = self.mux.place_of_notification(length);
@@ -414,7 +417,7 @@ impl Link {
                 }
                 Err(TrySendError::Closed(_)) => false,
             },
-            Wire::Http(http) => {
+            LinkTransport::Http(http) => {
                 let place = self.mux.place_of_notification(length);
                 place.is_some_and(|place| http.post_aside(bytes, method, place))
             }
@@ -422,7 +425,12 @@ impl Link {
     }
 
     /// Lets a message wait, in the place it got, until the writer of a pipe has room.
-    fn put_aside(&self, writer: &mpsc::Sender<Queued>, told: Queued, place: OwnedSemaphorePermit) {
+    fn put_aside(
+        &self,
+        writer: &mpsc::Sender<QueuedMessage>,
+        told: QueuedMessage,
+        place: OwnedSemaphorePermit,
+    ) {
         let server = self.mux.settings.server.clone();
         let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
         let mut taken = Box::pin(async move {
@@ -438,19 +446,25 @@ impl Link {
     }
 
     /// That the link ended before the exchange was sent: a call may be sent on another.
-    fn gone(&self, exchange: &Exchange<'_>) -> Failure {
+    fn gone(&self, exchange: &Exchange<'_>) -> BackendError {
         match exchange.caller {
-            Some(_) => Failure::SessionGone,
+            Some(_) => BackendError::SessionGone,
             None => self.mux.lost(),
         }
     }
 
     /// Sends a notification and waits until it is on its way.
-    pub(crate) async fn notify(&self, method: &str, params: Option<&Raw>) -> Result<(), Failure> {
+    pub(crate) async fn notify(
+        &self,
+        method: &str,
+        params: Option<&Raw>,
+    ) -> Result<(), BackendError> {
         let bytes = envelope::notification(method, params);
         match &self.wire {
-            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await,
-            Wire::Http(http) => http.post(bytes, method).await,
+            LinkTransport::Pipe(writer) => {
+                enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await
+            }
+            LinkTransport::Http(http) => http.post(bytes, method).await,
         }
     }
 
@@ -470,7 +484,7 @@ impl Link {
         let params = params.map(Raw::from);
         if let (Method::Discover | Method::Initialize, Some(own)) = (&method, id.as_number()) {
             // No server asks this. Whoever does sends back what it was sent.
-            self.mux.failed(own, Failure::Echo);
+            self.mux.failed(own, BackendError::Echo);
         }
         if let Some(outcome) = self.mux.answer_locally(&method) {
             return self.respond(id, outcome);
@@ -499,7 +513,7 @@ impl Link {
     fn await_answer(
         self: &Arc<Self>,
         id: Id,
-        (waiting, recording): (Waiting, Recording),
+        (waiting, recording): (WaitingRequest, Recording),
         of_roots: bool,
     ) {
         let link = Arc::clone(self);
@@ -519,7 +533,7 @@ impl Link {
 
     /// What the server gets to hear of its question `id`, unless it withdrew that, or is gone; and what became
     /// of the question.
-    async fn answer_of(&self, id: &Id, mut waiting: Waiting) -> (Outcome, QuestionEnd) {
+    async fn answer_of(&self, id: &Id, mut waiting: WaitingRequest) -> (Outcome, QuestionEnd) {
         if let Err(refusal) = waiting.ask().await {
             return (Err(refusal.to_raw()), QuestionEnd::Refused);
         }
@@ -528,7 +542,7 @@ impl Link {
         let end = loop {
             tokio::select! {
                 biased;
-                params = Progress::next(&mut waiting.progress) => self.tell_progress(&params).await,
+                params = QuestionProgress::next(&mut waiting.progress) => self.tell_progress(&params).await,
                 answer = &mut waiting.answer => {
                     let Ok(said) = answer else {
                         let is_withdrawn = waiting.withdrawn.is_cancelled();
@@ -574,8 +588,10 @@ impl Link {
     async fn send_response(&self, id: Id, outcome: Outcome) {
         let bytes = envelope::response(Some(&id), &outcome);
         let sent = match &self.wire {
-            Wire::Pipe(writer) => enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await,
-            Wire::Http(http) => http.post(bytes, "").await,
+            LinkTransport::Pipe(writer) => {
+                enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await
+            }
+            LinkTransport::Http(http) => http.post(bytes, "").await,
         };
         if let Err(failure) = sent {
             tracing::debug!(server = %self.mux.settings.server, %failure, "an answer was not taken");
@@ -585,16 +601,16 @@ impl Link {
 
 /// Gives a message that nothing waits for to the writer of a pipe, which has room `after` at most.
 async fn enqueue(
-    mux: &Mux,
-    writer: &mpsc::Sender<Queued>,
-    message: Queued,
+    mux: &PendingRequests,
+    writer: &mpsc::Sender<QueuedMessage>,
+    message: QueuedMessage,
     after: Duration,
-) -> Result<(), Failure> {
+) -> Result<(), BackendError> {
     tokio::select! {
         biased;
         sent = writer.send_timeout(message, after) => sent.map_err(|error| match error {
             SendTimeoutError::Closed(_) => mux.lost(),
-            SendTimeoutError::Timeout(_) => Failure::Timeout { after, key: None },
+            SendTimeoutError::Timeout(_) => BackendError::Timeout { after, key: None },
         }),
         () = mux.closed.cancelled() => Err(mux.lost()),
     }
@@ -602,13 +618,13 @@ async fn enqueue(
 
 /// An answer as a client can read it. Some wait for ever for a result that is no object, or an error
 /// without a code.
-fn legal(outcome: Outcome) -> Result<Outcome, Failure> {
+fn legal(outcome: Outcome) -> Result<Outcome, BackendError> {
     let wrong = match &outcome {
         Ok(result) => (!result.is_object()).then_some("its result is no object"),
         Err(refusal) => (!error::is_legal(refusal))
             .then_some("its error has no integer `code`, or no `message` that is a string"),
     };
-    wrong.map_or(Ok(outcome), |wrong| Err(Failure::no_answer(wrong)))
+    wrong.map_or(Ok(outcome), |wrong| Err(BackendError::no_answer(wrong)))
 }
 
 fn nobody_answers() -> Raw {

@@ -10,12 +10,12 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use tokio::{sync::watch, time::Instant};
 
-use super::{Failure, views::Outlet};
+use super::{BackendError, session_filter::UpstreamContext};
 use crate::{
     lock::lock,
     mcp::{
         GatewayId,
-        gateway::{BEHIND, Behind, GATEWAY},
+        gateway::{BEHIND, GATEWAY, GatewaysBehind},
     },
 };
 
@@ -28,28 +28,28 @@ const HEARD_MAX: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct GatewayPeer {
     /// As whom it is asked.
     pub(crate) own: GatewayId,
     /// The gateways that have answered, each as it was heard last.
-    heard: Mutex<Vec<Heard>>,
+    heard: Mutex<Vec<PeerNews>>,
     /// All of them, and what they say is behind them.
-    behind: ArcSwap<Behind>,
+    behind: ArcSwap<GatewaysBehind>,
     /// Hears when that changes, of any server.
     changes: watch::Sender<()>,
 }
 
 /// What one gateway has said.
 #[derive(Debug)]
-struct Heard {
+struct PeerNews {
     id: HeaderValue,
     told: Option<HeaderValue>,
-    behind: Arc<Behind>,
+    behind: Arc<GatewaysBehind>,
     at: Instant,
 }
 
-impl Peer {
-    pub(super) fn new(outlet: &Outlet) -> Arc<Self> {
+impl GatewayPeer {
+    pub(super) fn new(outlet: &UpstreamContext) -> Arc<Self> {
         Arc::new(Self {
             own: outlet.gateway.clone(),
             heard: Mutex::default(),
@@ -59,7 +59,7 @@ impl Peer {
     }
 
     /// The gateways behind the server.
-    pub(super) fn behind(&self) -> Arc<Behind> {
+    pub(super) fn behind(&self) -> Arc<GatewaysBehind> {
         self.behind.load_full()
     }
 
@@ -67,11 +67,11 @@ impl Peer {
     ///
     /// # Errors
     /// When it is a refusal of our own: the URL leads back to this gateway.
-    pub(crate) fn hear<B>(&self, response: &Response<B>) -> Result<(), Failure> {
+    pub(crate) fn hear<B>(&self, response: &Response<B>) -> Result<(), BackendError> {
         let (status, headers) = (response.status(), response.headers());
         // Servers mean other things by that status too, so that it alone says nothing.
         if status == StatusCode::LOOP_DETECTED && self.own.has_signed(headers) {
-            return Err(Failure::Ourselves);
+            return Err(BackendError::Ourselves);
         }
         // What stands between may answer in the name of a server that is away.
         if status.is_success() {
@@ -95,11 +95,11 @@ impl Peer {
             let known = known.map(|at| heard.remove(at));
             let same = known.filter(|it| it.told.as_ref() == told);
             is_news = same.is_none();
-            let latest = same.map(|it| Heard { at: now, ..it });
-            heard.push(latest.unwrap_or_else(|| Heard {
+            let latest = same.map(|it| PeerNews { at: now, ..it });
+            heard.push(latest.unwrap_or_else(|| PeerNews {
                 id: id.clone(),
                 told: told.cloned(),
-                behind: Arc::new(Behind::server(headers)),
+                behind: Arc::new(GatewaysBehind::server(headers)),
                 at: now,
             }));
         }
@@ -108,17 +108,17 @@ impl Peer {
         heard.drain(..beyond);
         if is_news || heard.len() < before {
             let all = heard.iter().map(|it| &*it.behind);
-            self.behind.store(Arc::new(Behind::all(all)));
+            self.behind.store(Arc::new(GatewaysBehind::all(all)));
             self.changes.send_replace(());
         }
     }
 }
 
 #[cfg(test)]
-impl Peer {
+impl GatewayPeer {
     /// That of a server of some gateway.
     pub(crate) fn example() -> Arc<Self> {
-        Self::new(&Outlet::example())
+        Self::new(&UpstreamContext::example())
     }
 }
 
@@ -137,19 +137,19 @@ mod tests {
 
     #[test]
     fn only_a_refusal_of_our_own_is_one() {
-        let peer = Peer::example();
+        let peer = GatewayPeer::example();
         let other = GatewayId::random();
         let looped = StatusCode::LOOP_DETECTED;
         assert!(peer.hear(&answer(looped, None)).is_ok());
         assert!(peer.hear(&answer(looped, Some(&other))).is_ok());
         assert!(peer.hear(&answer(StatusCode::OK, Some(&peer.own))).is_ok());
         let heard = peer.hear(&answer(looped, Some(&peer.own)));
-        assert!(matches!(heard, Err(Failure::Ourselves)), "{heard:?}");
+        assert!(matches!(heard, Err(BackendError::Ourselves)), "{heard:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_changes_is_told_once() {
-        let peer = Peer::example();
+        let peer = GatewayPeer::example();
         let mut changes = peer.changes.subscribe();
         let mut hear = |status, gateway| {
             peer.hear(&answer(status, gateway)).unwrap();
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn those_heard_last_count() {
-        let peer = Peer::example();
+        let peer = GatewayPeer::example();
         let all: Vec<_> = (0..=HEARD_MAX).map(|_| GatewayId::random()).collect();
         let hear = |gateway| peer.hear(&answer(StatusCode::OK, Some(gateway))).unwrap();
         all[..HEARD_MAX].iter().for_each(hear);

@@ -12,10 +12,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Failure,
+    BackendError,
     link::{Link, each_message},
-    mux::Mux,
-    queued::Queued,
+    outbound::QueuedMessage,
+    pending::PendingRequests,
 };
 use crate::{
     limiter::Reservation,
@@ -58,7 +58,7 @@ const START_BYTES_MAX: usize = 4096;
 pub(crate) fn over_lines<R, W>(
     reader: R,
     writer: W,
-    mux: &Arc<Mux>,
+    mux: &Arc<PendingRequests>,
     odd: impl Fn(&[u8], &Malformed) + Send + Sync + 'static,
     over: CancellationToken,
 ) -> Arc<Link>
@@ -84,8 +84,8 @@ where
 
 async fn write_lines<W: AsyncWrite + Unpin>(
     mut writer: W,
-    mut queue: mpsc::Receiver<Queued>,
-    mux: Arc<Mux>,
+    mut queue: mpsc::Receiver<QueuedMessage>,
+    mux: Arc<PendingRequests>,
 ) {
     let mut batch = Vec::with_capacity(BATCH_MAX);
     let mut out = BytesMut::new();
@@ -98,7 +98,7 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         if count == 0 {
             break;
         }
-        for message in batch.drain(..).filter_map(Queued::take) {
+        for message in batch.drain(..).filter_map(QueuedMessage::take) {
             push_line(&message, &mut out);
         }
         let written = async {
@@ -149,7 +149,7 @@ async fn read_lines<R: AsyncRead + Unpin>(
     odd: impl Fn(&[u8], &Malformed),
 ) {
     let mux = &link.mux;
-    let mut pace = Pace::default();
+    let mut pace = ReadPace::default();
     loop {
         let line = tokio::select! {
             biased;
@@ -157,19 +157,19 @@ async fn read_lines<R: AsyncRead + Unpin>(
             () = mux.closed.cancelled() => return,
         };
         match line {
-            Ok(Some(Line::Whole(line))) => pace.note(take(&line, link, &odd).await),
-            Ok(Some(Line::TooLong { start })) => {
+            Ok(Some(OutputLine::Whole(line))) => pace.note(take(&line, link, &odd).await),
+            Ok(Some(OutputLine::TooLong { start })) => {
                 // An object may be an answer, and say at its end to what.
                 if !start.trim_ascii_start().starts_with(b"{") {
                     return mux.close(oversized(mux.settings.response_bytes_max));
                 }
             }
-            Ok(Some(Line::Skipped(outline, excess))) => refuse(&outline, excess, link),
-            Ok(Some(Line::Endless)) => {
+            Ok(Some(OutputLine::Skipped(outline, excess))) => refuse(&outline, excess, link),
+            Ok(Some(OutputLine::Endless)) => {
                 return mux.close(oversized(mux.settings.response_bytes_max));
             }
             Ok(None) => {
-                if let Some(Line::Skipped(outline, excess)) = lines.rest() {
+                if let Some(OutputLine::Skipped(outline, excess)) = lines.rest() {
                     refuse(&outline, excess, link);
                 }
                 // Who waits for the last line hears that there is none to come.
@@ -188,17 +188,17 @@ async fn read_lines<R: AsyncRead + Unpin>(
 /// Leaves turns to others while a server has much to say: lines that are there already cost nothing
 /// of the budget of a task.
 #[derive(Debug, Default)]
-struct Pace {
+struct ReadPace {
     lines: usize,
     odd: usize,
 }
 
-impl Pace {
-    fn note(&mut self, heard: Heard) {
+impl ReadPace {
+    fn note(&mut self, heard: LineKind) {
         self.lines += 1;
         match heard {
-            Heard::Message => self.odd = 0,
-            Heard::Nothing => self.odd += 1,
+            LineKind::Message => self.odd = 0,
+            LineKind::Nothing => self.odd += 1,
         }
     }
 
@@ -220,7 +220,7 @@ impl Pace {
 
 /// What a line was.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Heard {
+enum LineKind {
     Message,
     Nothing,
 }
@@ -239,19 +239,19 @@ async fn drop_rest<R: AsyncRead + Unpin>(reader: R, over: CancellationToken) {
 }
 
 /// A child that has ended says why in a moment: its exit status and last words.
-async fn better_reason(mux: &Mux) {
+async fn better_reason(mux: &PendingRequests) {
     mux.read_out().await;
     drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
 }
 
-async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&[u8], &Malformed)) -> Heard {
-    let mut heard = Heard::Nothing;
+async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&[u8], &Malformed)) -> LineKind {
+    let mut heard = LineKind::Nothing;
     if line.iter().all(u8::is_ascii_whitespace) {
         return heard;
     }
     each_message(&link.mux, line, |part, parsed| match parsed {
         Ok(message) => {
-            heard = Heard::Message;
+            heard = LineKind::Message;
             link.incoming(message, None);
         }
         Err(malformed) => {
@@ -264,18 +264,20 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&[u8], &Malformed)) 
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.
-fn refuse(outline: &Outline, excess: Excess, link: &Arc<Link>) {
+fn refuse(outline: &Outline, excess: LineExcess, link: &Arc<Link>) {
     let limit = link.mux.settings.response_bytes_max;
-    if let (Some(id), Excess::Memory) = (outline.request(), excess) {
+    if let (Some(id), LineExcess::Memory) = (outline.request(), excess) {
         let error = RpcError::new(error::INTERNAL, "the gateway has no memory for the request");
         return link.respond(id.clone(), Err(error.to_raw()));
     }
     match (outline.answer().and_then(Id::as_number), excess) {
-        (Some(id), Excess::Length) => link.mux.failed(id, Failure::ResponseTooLarge { limit }),
-        (Some(id), Excess::Memory) => link.mux.failed(id, Failure::NoMemory),
-        (None, Excess::Length) => link.mux.close(oversized(limit)),
+        (Some(id), LineExcess::Length) => link
+            .mux
+            .failed(id, BackendError::ResponseTooLarge { limit }),
+        (Some(id), LineExcess::Memory) => link.mux.failed(id, BackendError::NoMemory),
+        (None, LineExcess::Length) => link.mux.close(oversized(limit)),
         // It is no fault of the server, and was no answer.
-        (None, Excess::Memory) => {}
+        (None, LineExcess::Memory) => {}
     }
 }
 
@@ -302,12 +304,12 @@ pub(crate) struct Lines<R> {
 struct Skipped {
     bytes: usize,
     outline: Outline,
-    excess: Excess,
+    excess: LineExcess,
 }
 
 /// Why a line is not kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Excess {
+pub(crate) enum LineExcess {
     /// It is longer than it may be.
     Length,
     /// The gateway has no memory for it.
@@ -316,9 +318,9 @@ pub(crate) enum Excess {
 
 /// One line.
 #[derive(Debug)]
-pub(crate) enum Line {
+pub(crate) enum OutputLine {
     /// The end of a line that was longer than allowed, and what message it was.
-    Skipped(Outline, Excess),
+    Skipped(Outline, LineExcess),
     /// Longer than allowed; its start. All of it is skipped.
     TooLong { start: Bytes },
     /// Such a line goes on and on, and may never end.
@@ -345,7 +347,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// The next line, `None` at the end of the stream. Cancel-safe: what was read stays.
-    pub(crate) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+    pub(crate) async fn next(&mut self) -> std::io::Result<Option<OutputLine>> {
         loop {
             if let Some(line) = self.take_line() {
                 return Ok(Some(line));
@@ -358,14 +360,14 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// What stands behind the last line end, once the stream has ended.
-    pub(crate) fn rest(&mut self) -> Option<Line> {
+    pub(crate) fn rest(&mut self) -> Option<OutputLine> {
         if let Some(skipped) = self.skipped.take() {
-            return Some(Line::Skipped(skipped.outline, skipped.excess));
+            return Some(OutputLine::Skipped(skipped.outline, skipped.excess));
         }
-        (!self.buffer.is_empty()).then(|| Line::Whole(self.buffer.split().freeze()))
+        (!self.buffer.is_empty()).then(|| OutputLine::Whole(self.buffer.split().freeze()))
     }
 
-    fn take_line(&mut self) -> Option<Line> {
+    fn take_line(&mut self) -> Option<OutputLine> {
         let found = memchr::memchr(b'\n', &self.buffer[self.scanned..]);
         let end = found.map(|found| self.scanned + found);
         if self.skipped.is_some() {
@@ -373,9 +375,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
         let bytes = end.unwrap_or(self.buffer.len());
         let excess = if bytes > self.bytes_max {
-            Some(Excess::Length)
+            Some(LineExcess::Length)
         } else if self.room.grow_to(bytes).is_err() {
-            Some(Excess::Memory)
+            Some(LineExcess::Memory)
         } else {
             None
         };
@@ -388,7 +390,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
                 outline: Outline::default(),
                 excess,
             });
-            return Some(Line::TooLong { start });
+            return Some(OutputLine::TooLong { start });
         }
         let Some(end) = end else {
             self.scanned = bytes;
@@ -397,11 +399,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let mut line = self.buffer.split_to(end + 1).freeze();
         line.truncate(end);
         self.scanned = 0;
-        Some(Line::Whole(self.room.take().hold(line)))
+        Some(OutputLine::Whole(self.room.take().hold(line)))
     }
 
     /// Throws away what there is of a line that is too long, of which `end` is the end.
-    fn skip(&mut self, end: Option<usize>) -> Option<Line> {
+    fn skip(&mut self, end: Option<usize>) -> Option<OutputLine> {
         let skipped = self.skipped.as_mut()?;
         let bytes = end.unwrap_or(self.buffer.len());
         skipped.outline.read(&self.buffer[..bytes]);
@@ -413,10 +415,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if end.is_some() {
             self.buffer.advance(bytes + 1);
             let skipped = self.skipped.take();
-            return skipped.map(|it| Line::Skipped(it.outline, it.excess));
+            return skipped.map(|it| OutputLine::Skipped(it.outline, it.excess));
         }
         self.buffer.clear();
-        (is_endless && !was_endless).then_some(Line::Endless)
+        (is_endless && !was_endless).then_some(OutputLine::Endless)
     }
 }
 
@@ -454,10 +456,10 @@ mod tests {
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
-                Line::Whole(line) => format!("{} {}", line.len(), budget.used()),
-                Line::TooLong { .. } => "too long".to_owned(),
-                Line::Skipped(_, excess) => format!("{excess:?}"),
-                Line::Endless => "endless".to_owned(),
+                OutputLine::Whole(line) => format!("{} {}", line.len(), budget.used()),
+                OutputLine::TooLong { .. } => "too long".to_owned(),
+                OutputLine::Skipped(_, excess) => format!("{excess:?}"),
+                OutputLine::Endless => "endless".to_owned(),
             });
         }
         assert_eq!(
@@ -477,10 +479,10 @@ mod tests {
     async fn who_says_nothing_is_held_back() {
         // How long it takes to hear as many lines that are nothing, a message, and as many again.
         let check = async |first: usize, then: usize, expect: Duration| {
-            let (start, mut pace) = (Instant::now(), Pace::default());
-            for (odd, heard) in [(first, Heard::Message), (then, Heard::Nothing)] {
+            let (start, mut pace) = (Instant::now(), ReadPace::default());
+            for (odd, heard) in [(first, LineKind::Message), (then, LineKind::Nothing)] {
                 for _ in 0..odd {
-                    pace.note(Heard::Nothing);
+                    pace.note(LineKind::Nothing);
                     pace.rest().await;
                 }
                 pace.note(heard);
@@ -502,18 +504,18 @@ mod tests {
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
-                Line::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
-                Line::TooLong { .. } => "too long".to_owned(),
-                Line::Skipped(outline, _) => format!("{:?}", outline.request()),
-                Line::Endless => "endless".to_owned(),
+                OutputLine::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+                OutputLine::TooLong { .. } => "too long".to_owned(),
+                OutputLine::Skipped(outline, _) => format!("{:?}", outline.request()),
+                OutputLine::Endless => "endless".to_owned(),
             });
         }
         assert_eq!(found, ["12345", "too long", "None", "1234", ""]);
-        assert!(matches!(lines.rest(), Some(Line::Whole(rest)) if rest == "rest"));
+        assert!(matches!(lines.rest(), Some(OutputLine::Whole(rest)) if rest == "rest"));
         assert!(lines.rest().is_none());
         let mut lines = Lines::new(&b"123456"[..], 5, room());
         while lines.next().await.unwrap().is_some() {}
-        assert!(matches!(lines.rest(), Some(Line::Skipped(..))));
+        assert!(matches!(lines.rest(), Some(OutputLine::Skipped(..))));
         assert!(lines.rest().is_none());
     }
 
@@ -525,14 +527,17 @@ mod tests {
         for bytes_max in [9, READ_BYTES, 2 * READ_BYTES] {
             let mut lines = Lines::new(text.as_bytes(), bytes_max, room());
             let first = lines.next().await.unwrap();
-            assert!(matches!(first, Some(Line::TooLong { .. })), "{first:?}");
+            assert!(
+                matches!(first, Some(OutputLine::TooLong { .. })),
+                "{first:?}"
+            );
             let second = lines.next().await.unwrap();
-            let Some(Line::Skipped(outline, _)) = second else {
+            let Some(OutputLine::Skipped(outline, _)) = second else {
                 panic!("{second:?}");
             };
             assert_eq!(outline.request(), Some(&Id::number(7)));
             let third = lines.next().await.unwrap();
-            assert!(matches!(third, Some(Line::Whole(line)) if line == "next"));
+            assert!(matches!(third, Some(OutputLine::Whole(line)) if line == "next"));
         }
     }
 
@@ -550,13 +555,15 @@ mod tests {
 
     async fn read_endless<R: AsyncRead + Unpin>(lines: &mut Lines<R>) {
         let first = lines.next().await.unwrap();
-        assert!(matches!(first, Some(Line::TooLong { start }) if start.starts_with(b"xxxxxxxxxx")));
+        assert!(
+            matches!(first, Some(OutputLine::TooLong { start }) if start.starts_with(b"xxxxxxxxxx"))
+        );
         let second = lines.next().await.unwrap();
-        assert!(matches!(second, Some(Line::Endless)));
+        assert!(matches!(second, Some(OutputLine::Endless)));
         let third = lines.next().await.unwrap();
-        assert!(matches!(third, Some(Line::Skipped(..))));
+        assert!(matches!(third, Some(OutputLine::Skipped(..))));
         let fourth = lines.next().await.unwrap();
-        assert!(matches!(fourth, Some(Line::Whole(line)) if line == "next"));
+        assert!(matches!(fourth, Some(OutputLine::Whole(line)) if line == "next"));
     }
 
     #[tokio::test]

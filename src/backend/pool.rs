@@ -1,7 +1,7 @@
 //! Connections that serve one call at a time: `isolation = "pool"` lends a few of them again and
 //! again, `isolation = "call"` makes one for each call.
 //!
-//! `choice` asks for a [`Turn`], which are given first come first served, and then for a
+//! `selection` asks for a [`PoolPermit`], which are given first come first served, and then for a
 //! [`Loan`]. There are never more connections than turns, and never more than one call on each:
 //! a connection whose call was not answered is ended, since its server may still be at work on it.
 
@@ -17,15 +17,15 @@ use tokio::{
 };
 
 use super::{
-    Failure,
-    choice::{Before, Key, Owner},
-    instance::{Instance, Phase},
-    lineage::Lineage,
+    BackendError,
+    identity::InstanceIdentity,
+    instance::{Instance, InstancePhase},
+    selection::{Predecessor, Sharing, SharingKey},
 };
 use crate::{
     config::{Isolation, Server},
     lock::lock,
-    task::Presence,
+    task::InFlight,
 };
 
 /// Longer than it takes to notice that a connection was lost.
@@ -33,44 +33,44 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 /// The connections of one server that serve one call at a time.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct ConnectionPool {
     turns: Arc<Semaphore>,
     /// Calls that wait for a turn.
-    waiting: Presence,
-    shelf: Arc<Shelf>,
+    waiting: InFlight,
+    shelf: Arc<IdleSlots>,
 }
 
 /// The right to one of the connections.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct PoolPermit {
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Debug)]
-struct Shelf {
+struct IdleSlots {
     connections_max: usize,
     /// The key that sets it.
     limit: &'static str,
     /// Whether a connection serves another call after its own.
     lends_again: bool,
-    books: Mutex<Books>,
+    books: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
-struct Books {
+struct PoolState {
     /// What nobody uses, the latest used at the end.
-    free: Vec<(Key, Arc<Instance>)>,
-    lent: Vec<(Key, Arc<Instance>)>,
+    free: Vec<(SharingKey, Arc<Instance>)>,
+    lent: Vec<(SharingKey, Arc<Instance>)>,
     /// What was lost, could not be made or sleeps, until another takes its place. With all others
     /// never more than there may be connections.
-    fallen: Vec<(Key, Arc<Instance>)>,
+    fallen: Vec<(SharingKey, Arc<Instance>)>,
     /// Starts that failed: another with the key waits its time. At most as many as connections.
-    failed: HashMap<Key, Arc<Instance>>,
+    failed: HashMap<SharingKey, Arc<Instance>>,
     /// Whether nothing is lent any more.
     is_over: bool,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// The pool of a server that is configured to have one.
     pub(super) fn of(config: &Server) -> Option<Self> {
         let (connections_max, limit, lends_again) = match config.isolation {
@@ -83,8 +83,8 @@ impl Pool {
         let connections_max = connections_max.min(Semaphore::MAX_PERMITS);
         Some(Self {
             turns: Arc::new(Semaphore::new(connections_max)),
-            waiting: Presence::default(),
-            shelf: Arc::new(Shelf {
+            waiting: InFlight::default(),
+            shelf: Arc::new(IdleSlots {
                 connections_max,
                 limit,
                 lends_again,
@@ -94,17 +94,17 @@ impl Pool {
     }
 
     /// Waits for a connection to become free; who came first is served first.
-    pub(super) async fn turn(&self, until: Instant) -> Result<Turn, Failure> {
+    pub(super) async fn turn(&self, until: Instant) -> Result<PoolPermit, BackendError> {
         // None is to be had while anybody waits.
         if let Ok(permit) = Arc::clone(&self.turns).try_acquire_owned() {
-            return Ok(Turn { _permit: permit });
+            return Ok(PoolPermit { _permit: permit });
         }
         let _waiting = self.waiting.enter();
         let turn = Arc::clone(&self.turns).acquire_owned();
         match timeout_at(until, turn).await {
             // It is never closed.
-            Ok(Ok(permit)) => Ok(Turn { _permit: permit }),
-            Ok(Err(_)) | Err(_) => Err(Failure::InstancesBusy {
+            Ok(Ok(permit)) => Ok(PoolPermit { _permit: permit }),
+            Ok(Err(_)) | Err(_) => Err(BackendError::InstancesBusy {
                 limit: self.shelf.connections_max,
                 key: self.shelf.limit,
             }),
@@ -113,8 +113,9 @@ impl Pool {
 
     /// Completes once it is known how the last connection of `key` was lost, a moment after the call on
     /// it is: the next one takes its place.
-    pub(super) async fn settled(&self, key: &Key) {
-        let is_falling = |(known, it): &&(Key, Arc<Instance>)| known == key && !it.is_abandoned();
+    pub(super) async fn settled(&self, key: &SharingKey) {
+        let is_falling =
+            |(known, it): &&(SharingKey, Arc<Instance>)| known == key && !it.is_abandoned();
         let falling = self.shelf.lock().fallen.iter().find(is_falling).cloned();
         if let Some((_, instance)) = falling {
             drop(timeout(SETTLE, instance.end()).await);
@@ -125,14 +126,14 @@ impl Pool {
     /// another.
     pub(super) fn lend(
         &self,
-        turn: Turn,
-        key: Key,
-        start: impl FnOnce(Before) -> Arc<Instance>,
-    ) -> Result<Loan, Failure> {
+        turn: PoolPermit,
+        key: SharingKey,
+        start: impl FnOnce(Predecessor) -> Arc<Instance>,
+    ) -> Result<Loan, BackendError> {
         let mut books = self.shelf.lock();
         if books.is_over {
             let reason = "the config has changed".to_owned();
-            return Err(Failure::Lost { reason });
+            return Err(BackendError::Lost { reason });
         }
         books.drop_unusable();
         let instance = if let Some(at) = books.free.iter().rposition(|(known, _)| *known == key) {
@@ -144,7 +145,7 @@ impl Pool {
                 .then(|| books.raise(&key))
                 .flatten();
             books.make_room(self.shelf.connections_max);
-            start(Before { failures, lineage })
+            start(Predecessor { failures, lineage })
         };
         instance.touch();
         books.lent.push((key, Arc::clone(&instance)));
@@ -205,22 +206,22 @@ impl Pool {
     pub(super) fn of_session(&self, id: &str) -> Vec<Arc<Instance>> {
         let books = self.shelf.lock();
         let all = books.free.iter().chain(&books.lent);
-        let own = all.filter(|(key, _)| matches!(&key.owner, Owner::Session(of) if of == id));
+        let own = all.filter(|(key, _)| matches!(&key.owner, Sharing::Session(of) if of == id));
         own.map(|(_, instance)| Arc::clone(instance)).collect()
     }
 }
 
-impl Shelf {
-    fn lock(&self) -> MutexGuard<'_, Books> {
+impl IdleSlots {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         lock(&self.books)
     }
 }
 
-impl Books {
+impl PoolState {
     /// Takes what cannot be lent any more off the shelf.
     fn drop_unusable(&mut self) {
         self.forget();
-        let is_unusable = |(_, instance): &mut (Key, Arc<Instance>)| !is_usable(instance);
+        let is_unusable = |(_, instance): &mut (SharingKey, Arc<Instance>)| !is_usable(instance);
         let unusable: Vec<_> = self.free.extract_if(.., is_unusable).collect();
         for (key, instance) in unusable {
             self.bury(key, instance);
@@ -228,7 +229,7 @@ impl Books {
     }
 
     /// Remembers an instance that has ended, unless it was told to.
-    fn bury(&mut self, key: Key, instance: Arc<Instance>) {
+    fn bury(&mut self, key: SharingKey, instance: Arc<Instance>) {
         if !instance.stop.is_cancelled() {
             self.fallen.push((key, instance));
         }
@@ -244,7 +245,7 @@ impl Books {
     }
 
     /// What another instance of `key` takes over.
-    fn raise(&mut self, key: &Key) -> Option<Arc<Lineage>> {
+    fn raise(&mut self, key: &SharingKey) -> Option<Arc<InstanceIdentity>> {
         let mut fallen = self.fallen.iter();
         let at = fallen.position(|(known, instance)| known == key && instance.is_abandoned())?;
         Some(Arc::clone(&self.fallen.swap_remove(at).1.lineage))
@@ -266,7 +267,7 @@ impl Books {
 
     /// Failures in a row before another start with `key`; the last of them, while it is too early
     /// for one.
-    fn failures(&self, key: &Key) -> Result<u32, Failure> {
+    fn failures(&self, key: &SharingKey) -> Result<u32, BackendError> {
         let Some(failed) = self.failed.get(key) else {
             return Ok(0);
         };
@@ -281,11 +282,11 @@ impl Books {
 #[derive(Debug)]
 pub(super) struct Loan {
     pub(super) instance: Arc<Instance>,
-    shelf: Arc<Shelf>,
+    shelf: Arc<IdleSlots>,
     /// Whether its server may be at work on a call.
     is_called: bool,
     /// Dropped last: whoever is next finds the connection on the shelf.
-    _turn: Turn,
+    _turn: PoolPermit,
 }
 
 impl Loan {
@@ -318,7 +319,7 @@ impl Loan {
     }
 }
 
-impl Books {
+impl PoolState {
     fn position(&self, instance: &Arc<Instance>) -> Option<usize> {
         let mut lent = self.lent.iter();
         lent.position(|(_, known)| Arc::ptr_eq(known, instance))
@@ -349,9 +350,9 @@ impl Drop for Loan {
 
 fn is_usable(instance: &Instance) -> bool {
     match instance.phase() {
-        Phase::Connecting => !instance.stop.is_cancelled(),
-        Phase::Asleep(_) | Phase::Down { .. } => false,
-        Phase::Ready(connection) => !connection.closed().is_cancelled(),
+        InstancePhase::Connecting => !instance.stop.is_cancelled(),
+        InstancePhase::Asleep(_) | InstancePhase::Down { .. } => false,
+        InstancePhase::Ready(connection) => !connection.closed().is_cancelled(),
     }
 }
 

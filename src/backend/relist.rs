@@ -1,7 +1,7 @@
 //! What a tool wants in headers by the list of its server at this moment, for a call that was refused
 //! for those we sent: the catalog has its list from before.
 //!
-//! Called by `attempt`. Nothing of this is published: that the list changed is for `discovery` to find.
+//! Called by `dispatch`. Nothing of this is published: that the list changed is for `discovery` to find.
 
 use std::{
     collections::HashMap,
@@ -13,21 +13,21 @@ use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
     Backend,
-    control::{Control, Listed},
+    control::{CatalogConnection, ListOutcome},
     instance::Connection,
 };
 use crate::{
     catalog::{HeaderParam, Kind},
     lock::lock,
     mcp::{Raw, json},
-    task::aside_if_large,
+    task::run_blocking_if_large,
 };
 
 /// How long a list is taken for that of the moment: who calls decides how often one is asked for.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// What the tools of a server that want headers want there.
-type Wants = HashMap<String, Vec<HeaderParam>>;
+type HeaderWants = HashMap<String, Vec<HeaderParam>>;
 
 /// What the list of a server said.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ struct Looked {
     /// When it was asked for.
     at: Instant,
     /// `None` where it could not be read.
-    wants: Option<Arc<Wants>>,
+    wants: Option<Arc<HeaderWants>>,
 }
 
 /// The list of a server that was asked for last.
@@ -86,14 +86,14 @@ impl Backend {
         Some(wants.get(tool).cloned().unwrap_or_default())
     }
 
-    async fn ask_for_headers(&self, connection: &Arc<Connection>) -> Option<Wants> {
-        let control = Control::of(connection);
-        let Listed::Whole(list) = self.list(Kind::Tools, &control).await.ok()? else {
+    async fn ask_for_headers(&self, connection: &Arc<Connection>) -> Option<HeaderWants> {
+        let control = CatalogConnection::of(connection);
+        let ListOutcome::Whole(list) = self.list(Kind::Tools, &control).await.ok()? else {
             return None;
         };
         let bytes = list.items.iter().map(|item| item.as_bytes().len()).sum();
         let read = move || list.items.iter().filter_map(wants).collect();
-        Some(aside_if_large(bytes, read).await)
+        Some(run_blocking_if_large(bytes, read).await)
     }
 }
 

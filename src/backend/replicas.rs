@@ -21,7 +21,8 @@ use globset::{GlobSet, GlobSetBuilder};
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    Answer, Backend, Failure, Unanswered, attempt::is_repeatable, breaker::Sign, instance::Phase,
+    Answer, Backend, BackendError, CallError, breaker::CallHealth, dispatch::is_repeatable,
+    instance::InstancePhase,
 };
 use crate::{
     config::{self, Balance, Condition, Server, ServerLimits, Transport},
@@ -30,13 +31,13 @@ use crate::{
     mcp::Raw,
     session::Session,
 };
-use begun::{Begun, asked_about};
 use outlier::Outlier;
 pub use report::ReplicaReport;
+use task_owners::{TaskReplicas, asked_about};
 
-mod begun;
 mod outlier;
 mod report;
+mod task_owners;
 
 /// Sessions whose subscriptions wait to be moved; those of more are not.
 const STRAYS_MAX: usize = 4096;
@@ -50,9 +51,9 @@ pub(super) struct Replicas {
     /// In the order of preference.
     all: Vec<Replica>,
     balance: Balance,
-    routes: Vec<Route>,
-    stays: Mutex<Stays>,
-    begun: Mutex<Begun>,
+    routes: Vec<ReplicaRoute>,
+    stays: Mutex<Affinity>,
+    begun: Mutex<TaskReplicas>,
     /// Counts what looks for a replica: of equal ones they have turns.
     turn: AtomicUsize,
     /// Tells that a session may have left a replica.
@@ -73,16 +74,16 @@ pub(super) struct Replica {
 
 /// Calls that certain replicas serve, and no other.
 #[derive(Debug)]
-struct Route {
+struct ReplicaRoute {
     tools: GlobSet,
     /// `None` holds of every call.
     test: Option<ArgumentTest>,
     to: String,
 }
 
-impl Route {
+impl ReplicaRoute {
     /// Only what the config has checked, so that nothing is left out.
-    fn new(route: &config::Route) -> Option<Self> {
+    fn new(route: &config::RouteConfig) -> Option<Self> {
         let mut tools = GlobSetBuilder::new();
         for glob in &route.tools {
             tools.add(glob.clone());
@@ -107,7 +108,7 @@ impl Route {
 
 /// The replica that each session has been on.
 #[derive(Debug)]
-struct Stays {
+struct Affinity {
     of: HashMap<String, (Weak<Session>, usize)>,
     /// How many sessions are on each replica; those that have ended since they were last counted too.
     counts: Vec<usize>,
@@ -117,7 +118,7 @@ struct Stays {
     strays: Vec<(Weak<Session>, usize)>,
 }
 
-impl Stays {
+impl Affinity {
     fn new(replicas: usize) -> Self {
         Self {
             of: HashMap::new(),
@@ -181,7 +182,7 @@ fn is_living(session: &Weak<Session>) -> bool {
 
 /// What decides between replicas that could serve as soon and are as near: the least goes first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Burden {
+struct ReplicaLoad {
     in_flight: u64,
     /// Sessions that stay there, and will call again.
     sessions: usize,
@@ -189,7 +190,7 @@ struct Burden {
     turns: usize,
 }
 
-impl Burden {
+impl ReplicaLoad {
     /// That of a replica whose place in the order of preference is all that counts.
     fn in_order(at: usize) -> Self {
         Self {
@@ -202,7 +203,7 @@ impl Burden {
 
 /// Who looks for a replica.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Seeker {
+enum Requester {
     /// A call that binds nobody to where it goes.
     Call,
     /// A session that will stay.
@@ -227,14 +228,14 @@ impl Replica {
             return Readiness::Out;
         }
         match self.backend.catalog.phase() {
-            Phase::Asleep(_) | Phase::Ready(_) => Readiness::Ready,
-            Phase::Connecting => Readiness::Starting,
-            Phase::Down { .. } => Readiness::Out,
+            InstancePhase::Asleep(_) | InstancePhase::Ready(_) => Readiness::Ready,
+            InstancePhase::Connecting => Readiness::Starting,
+            InstancePhase::Down { .. } => Readiness::Out,
         }
     }
 
     /// Takes a call, and notes how the replica did.
-    async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, Unanswered> {
+    async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, CallError> {
         let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
         match &outcome {
             Ok(_) => *lock(&self.outlier) = Outlier::default(),
@@ -253,46 +254,49 @@ impl Replica {
 }
 
 /// Whether `failure` says that the replica itself is not well. A slow tool is no sign of that.
-fn is_ill(failure: &Failure) -> bool {
-    let is_refused = matches!(failure, Failure::Unauthorized { .. });
-    let is_slow = matches!(failure, Failure::Timeout { .. });
-    is_refused || !is_slow && Sign::of(failure, true) != Sign::None
+fn is_ill(failure: &BackendError) -> bool {
+    let is_refused = matches!(failure, BackendError::Unauthorized { .. });
+    let is_slow = matches!(failure, BackendError::Timeout { .. });
+    is_refused || !is_slow && CallHealth::of(failure, true) != CallHealth::None
 }
 
 /// Whether another replica may do better after `failure`.
-fn is_passed_on(failure: &Failure) -> bool {
+fn is_passed_on(failure: &BackendError) -> bool {
     let is_held_back = matches!(
         failure,
-        Failure::BackingOff { .. } | Failure::BreakerOpen { .. } | Failure::StartsLimited { .. }
+        BackendError::BackingOff { .. }
+            | BackendError::BreakerOpen { .. }
+            | BackendError::StartsLimited { .. }
     );
     is_held_back || is_ill(failure)
 }
 
 /// Whether another replica is asked after `unanswered`, or the same one again: where none took the
 /// call, or the one that took it failed and doing it twice is like doing it once.
-fn goes_on(admitted: &Admitted, unanswered: &Unanswered) -> bool {
+fn goes_on(admitted: &Admitted, unanswered: &CallError) -> bool {
     let failure = &unanswered.failure;
     if !unanswered.delivered {
         return is_passed_on(failure);
     }
-    let is_lost = matches!(failure, Failure::Lost { .. });
-    let is_broken = matches!(failure, Failure::Http { status, .. } if status.is_server_error());
+    let is_lost = matches!(failure, BackendError::Lost { .. });
+    let is_broken =
+        matches!(failure, BackendError::Http { status, .. } if status.is_server_error());
     (is_lost || is_broken) && is_repeatable(admitted)
 }
 
 /// What a caller is told of two replicas that did not serve its call, where `later` came `after` the
 /// other: that which promises the earliest retry, else the last. What one may have done is not hidden.
-fn more_hopeful(earlier: Unanswered, after: Duration, later: Unanswered) -> Unanswered {
+fn more_hopeful(earlier: CallError, after: Duration, later: CallError) -> CallError {
     if earlier.delivered {
         let state = later.state;
-        let twice = Unanswered::twice(earlier.failure, later.failure);
-        return Unanswered { state, ..twice };
+        let twice = CallError::twice(earlier.failure, later.failure);
+        return CallError { state, ..twice };
     }
     let failure = earlier.failure.after(after);
     let other = later.failure.retry_after();
     let is_sooner = |wait| other.is_none_or(|other| wait <= other);
     if failure.retry_after().is_some_and(is_sooner) {
-        Unanswered { failure, ..earlier }
+        CallError { failure, ..earlier }
     } else {
         later
     }
@@ -341,10 +345,10 @@ impl Replicas {
             })
             .collect();
         Some(Self {
-            stays: Mutex::new(Stays::new(all.len())),
+            stays: Mutex::new(Affinity::new(all.len())),
             all,
             balance: server.balance,
-            routes: server.route.iter().filter_map(Route::new).collect(),
+            routes: server.route.iter().filter_map(ReplicaRoute::new).collect(),
             begun: Mutex::default(),
             turn: AtomicUsize::new(0),
             moved: Notify::new(),
@@ -401,28 +405,28 @@ impl Replicas {
     /// The one that serves a session best, if any is ready to.
     fn best(&self) -> Option<usize> {
         let now = Instant::now();
-        let burdens = self.burdens(Seeker::Session);
+        let burdens = self.burdens(Requester::Session);
         let is_ready = |at: &usize| self.all[*at].rank(now) == Readiness::Ready;
         let ready = (0..self.all.len()).filter(is_ready);
         ready.min_by_key(|at| (!self.all[*at].is_near, burdens[*at]))
     }
 
     /// What each has to do, as far as that decides between them.
-    fn burdens(&self, seeker: Seeker) -> Vec<Burden> {
+    fn burdens(&self, seeker: Requester) -> Vec<ReplicaLoad> {
         let count = self.all.len();
         if self.balance == Balance::Failover {
-            return (0..count).map(Burden::in_order).collect();
+            return (0..count).map(ReplicaLoad::in_order).collect();
         }
         // Once for each session, not for each call.
         let sessions = match seeker {
-            Seeker::Call | Seeker::Settled => vec![0; count],
-            Seeker::Session => lock(&self.stays).counts(),
+            Requester::Call | Requester::Settled => vec![0; count],
+            Requester::Session => lock(&self.stays).counts(),
         };
         let turn = match seeker {
-            Seeker::Call | Seeker::Session => self.turn.fetch_add(1, Ordering::Relaxed),
-            Seeker::Settled => 0,
+            Requester::Call | Requester::Session => self.turn.fetch_add(1, Ordering::Relaxed),
+            Requester::Settled => 0,
         };
-        let burden = |(at, sessions)| Burden {
+        let burden = |(at, sessions)| ReplicaLoad {
             in_flight: self.in_flight(at),
             sessions,
             turns: (at + count - turn % count) % count,
@@ -470,8 +474,12 @@ impl Replicas {
 
     /// Lets sessions that only listen leave a replica that is lost: no call of theirs would.
     fn leave_lost(&self) {
-        let is_lost =
-            |at: usize| matches!(self.all[at].backend.catalog.phase(), Phase::Down { .. });
+        let is_lost = |at: usize| {
+            matches!(
+                self.all[at].backend.catalog.phase(),
+                InstancePhase::Down { .. }
+            )
+        };
         let Some(best) = self.best() else { return };
         let stays = lock(&self.stays).of.values().cloned().collect::<Vec<_>>();
         for (session, _) in stays.into_iter().filter(|(_, at)| is_lost(*at)) {
@@ -490,12 +498,12 @@ impl Replicas {
         &self,
         admitted: &Admitted,
         waited: Duration,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<Answer, CallError> {
         let call = &admitted.routed().call;
         let session = call.client.session.as_ref();
         let start = Instant::now();
         // What the caller is told where none takes it, as it was heard then.
-        let mut last = Unanswered::before(Failure::Unknown);
+        let mut last = CallError::before(BackendError::Unknown);
         let mut heard = start;
         let route = self.route(admitted);
         let origin = asked_about(admitted).and_then(|task| lock(&self.begun).at(&task));
@@ -505,7 +513,7 @@ impl Replicas {
             let replica = &self.all[at];
             match replica.call(admitted, waited + start.elapsed()).await {
                 Err(unanswered) if goes_on(admitted, &unanswered) => {
-                    let is_lost = matches!(unanswered.failure, Failure::Lost { .. });
+                    let is_lost = matches!(unanswered.failure, BackendError::Lost { .. });
                     if is_lost && !last.delivered {
                         candidates.push_back(at);
                     }
@@ -521,7 +529,9 @@ impl Replicas {
                         self.note_stay(session, at);
                     }
                     let answer = outcome.as_ref().ok();
-                    if let Some(task) = answer.and_then(|answer| begun::begun(admitted, answer)) {
+                    if let Some(task) =
+                        answer.and_then(|answer| task_owners::begun(admitted, answer))
+                    {
                         lock(&self.begun).note(task, at);
                     }
                     return outcome;
@@ -535,7 +545,7 @@ impl Replicas {
     }
 
     /// The rule that holds of a call.
-    fn route(&self, admitted: &Admitted) -> Option<&Route> {
+    fn route(&self, admitted: &Admitted) -> Option<&ReplicaRoute> {
         let routed = admitted.routed();
         let tool = routed.tool.as_ref()?;
         let mut routes = self.routes.iter();
@@ -543,7 +553,7 @@ impl Replicas {
     }
 
     /// The replicas that may serve a call, the best first.
-    fn candidates(&self, admitted: &Admitted, route: Option<&Route>) -> Vec<usize> {
+    fn candidates(&self, admitted: &Admitted, route: Option<&ReplicaRoute>) -> Vec<usize> {
         let routed = admitted.routed();
         let session = routed.call.client.session.as_ref();
         let home = session.and_then(|session| {
@@ -565,9 +575,9 @@ impl Replicas {
         let is_home =
             |(rank, at): &(Readiness, usize)| Some(*at) == home && *rank == Readiness::Ready;
         let seeker = match session {
-            Some(_) if ranked.iter().any(is_home) => Seeker::Settled,
-            Some(_) if route.is_none() => Seeker::Session,
-            Some(_) | None => Seeker::Call,
+            Some(_) if ranked.iter().any(is_home) => Requester::Settled,
+            Some(_) if route.is_none() => Requester::Session,
+            Some(_) | None => Requester::Call,
         };
         let burdens = self.burdens(seeker);
         ranked.sort_by_key(|it| {
@@ -587,20 +597,20 @@ impl Replicas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{auth::Agent, names::Scope, session::state::Kind};
+    use crate::{auth::Agent, names::Scope, session::state::SessionKind};
 
     #[test]
     fn a_caller_hears_of_the_earliest_retry() {
-        let open = |secs| Failure::BreakerOpen {
+        let open = |secs| BackendError::BreakerOpen {
             retry_after: Duration::from_secs(secs),
         };
-        let check = |earlier: &Failure, later: &Failure, expect: &Failure| {
-            let [earlier, later] = [earlier, later].map(|it| Unanswered::before(it.clone()));
+        let check = |earlier: &BackendError, later: &BackendError, expect: &BackendError| {
+            let [earlier, later] = [earlier, later].map(|it| CallError::before(it.clone()));
             let told = more_hopeful(earlier, Duration::from_secs(1), later);
             assert_eq!(told.failure, *expect);
         };
-        let unlisted = Failure::Unlisted { why: None };
-        check(&Failure::Unknown, &unlisted, &unlisted);
+        let unlisted = BackendError::Unlisted { why: None };
+        check(&BackendError::Unknown, &unlisted, &unlisted);
         check(&unlisted, &open(5), &open(5));
         check(&open(5), &unlisted, &open(4));
         check(&open(5), &open(9), &open(4));
@@ -612,12 +622,12 @@ mod tests {
     fn sessions_are_counted_where_they_are() {
         let session = || {
             Arc::new(Session::new(
-                Kind::Streamable,
+                SessionKind::Streamable,
                 Arc::new(Agent::anonymous()),
                 Scope::All,
             ))
         };
-        let mut stays = Stays::new(2);
+        let mut stays = Affinity::new(2);
         let mut all = Vec::new();
         for _ in 0..10 * COUNTED_PART {
             let session = session();

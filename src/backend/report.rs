@@ -10,19 +10,20 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    Backend, BreakerReport, CallerBreaker, Checks, HISTORY_MAX, Instance, Pool, ReplicaReport,
-    Replicas, State, Transition, instance::Phase, life::Stand,
+    Backend, BreakerReport, CallerBreaker, ConnectionPool, HISTORY_MAX, HealthChecks, Instance,
+    ReplicaReport, Replicas, ServerState, Transition, instance::InstancePhase,
+    state_machine::Stand,
 };
 use crate::{clock, config::Transport, lock::lock};
 pub use instances::InstanceReport;
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct ServerStatusReport {
     /// Its name.
     pub name: String,
-    /// See [`State`].
-    pub state: State,
+    /// See [`ServerState`].
+    pub state: ServerState,
     /// Since when it is in that state, RFC 3339; of one that is asleep, since when its catalog's
     /// connection is.
     pub since: String,
@@ -34,7 +35,7 @@ pub struct Report {
     /// why the last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was wrong with it last, as far as [`Report::history`] goes back, also where it is well
+    /// What was wrong with it last, as far as [`ServerStatusReport::history`] goes back, also where it is well
     /// again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Transition>,
@@ -81,7 +82,7 @@ pub struct Report {
     /// Those of them that have calls under way, or subscriptions.
     pub instances_busy: usize,
     /// Health checks of the catalog's connections.
-    pub health_checks: Checks,
+    pub health_checks: HealthChecks,
     /// When it was last listed, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_listed: Option<String>,
@@ -116,11 +117,11 @@ pub struct Report {
     pub stderr: Vec<String>,
 }
 
-impl Report {
+impl ServerStatusReport {
     /// Whether it is not known yet of a replica whether it can be connected.
     pub fn has_untried_replica(&self) -> bool {
         let mut replicas = self.replicas.iter();
-        replicas.any(|replica| replica.state == State::Connecting)
+        replicas.any(|replica| replica.state == ServerState::Connecting)
     }
 
     /// The same without what the server wrote and what its process is.
@@ -158,7 +159,7 @@ fn with_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
 
 impl Backend {
     /// How the server does.
-    pub fn report(&self) -> Report {
+    pub fn report(&self) -> ServerStatusReport {
         let lead = self.lead();
         let phase = lead.catalog.phase();
         let stand = lead.stand();
@@ -170,8 +171,10 @@ impl Backend {
             history,
         } = stand;
         let connection = match &phase {
-            Phase::Ready(connection) => Some(connection),
-            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
+            InstancePhase::Ready(connection) => Some(connection),
+            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Down { .. } => {
+                None
+            }
         };
         let lineage = &lead.maker.shared.lineage;
         let odd = lineage.output.odd().clone();
@@ -184,7 +187,7 @@ impl Backend {
         let info = connection.and_then(|connection| connection.hello.info.clone());
         let held_back_until = lead.held_back_until(&phase);
         let reason = reason.or_else(|| lineage.being_started());
-        Report {
+        ServerStatusReport {
             name: self.name.to_string(),
             state,
             asleep,
@@ -235,7 +238,7 @@ impl Backend {
         let stand = self.maker.shared.life().stand();
         let Some(work) = work else {
             return Stand {
-                asleep: matches!(self.catalog.phase(), Phase::Asleep(_)),
+                asleep: matches!(self.catalog.phase(), InstancePhase::Asleep(_)),
                 ..stand
             };
         };
@@ -255,13 +258,14 @@ impl Backend {
     /// How far its connections beside the catalog's are while that one sleeps: the one that is
     /// connected for longest counts, else the one that is being connected for longest.
     pub(super) fn work_beside(&self) -> Option<Transition> {
-        if !matches!(self.catalog.phase(), Phase::Asleep(_)) {
+        if !matches!(self.catalog.phase(), InstancePhase::Asleep(_)) {
             return None;
         }
         let mut all: Vec<_> = self.lock().values().cloned().collect();
-        all.extend(self.pool.iter().flat_map(Pool::all));
+        all.extend(self.pool.iter().flat_map(ConnectionPool::all));
         let works = all.iter().filter_map(|instance| instance.work());
-        let (state, at) = works.min_by_key(|(state, at)| (*state != State::Connected, *at))?;
+        let (state, at) =
+            works.min_by_key(|(state, at)| (*state != ServerState::Connected, *at))?;
         Some(Transition {
             at: at.to_string(),
             state,
@@ -270,10 +274,12 @@ impl Backend {
     }
 
     /// Until when the next start has to wait, where one is wanted.
-    fn held_back_until(&self, phase: &Phase) -> Option<String> {
+    fn held_back_until(&self, phase: &InstancePhase) -> Option<String> {
         let wait = match phase {
-            Phase::Connecting | Phase::Down { .. } => self.maker.shared.start_wait(None),
-            Phase::Asleep(_) | Phase::Ready(_) => Duration::ZERO,
+            InstancePhase::Connecting | InstancePhase::Down { .. } => {
+                self.maker.shared.start_wait(None)
+            }
+            InstancePhase::Asleep(_) | InstancePhase::Ready(_) => Duration::ZERO,
         };
         let wait = jiff::SignedDuration::try_from(wait).ok()?;
         let until = clock::now().checked_add(wait).ok()?;
@@ -312,26 +318,29 @@ impl Backend {
 
     fn live_instances(&self) -> usize {
         let live = |instance: &&Arc<Instance>| {
-            matches!(instance.phase(), Phase::Ready(_) | Phase::Connecting)
+            matches!(
+                instance.phase(),
+                InstancePhase::Ready(_) | InstancePhase::Connecting
+            )
         };
-        let pooled = self.pool.as_ref().map_or(0, Pool::live);
+        let pooled = self.pool.as_ref().map_or(0, ConnectionPool::live);
         self.lock().values().filter(live).count() + pooled
     }
 
     fn busy_instances(&self) -> usize {
-        let pooled = self.pool.as_ref().map_or(0, Pool::busy);
+        let pooled = self.pool.as_ref().map_or(0, ConnectionPool::busy);
         let instances = self.lock();
         instances.values().filter(|it| it.is_busy()).count() + pooled
     }
 
-    fn checks(&self) -> Checks {
+    fn checks(&self) -> HealthChecks {
         let own = |backend: &Self| *lock(&backend.maker.shared.lineage.checks);
         match &self.replicas {
             None => own(self),
             Some(replicas) => replicas
                 .backends()
                 .map(|replica| own(replica))
-                .fold(Checks::default(), Checks::plus),
+                .fold(HealthChecks::default(), HealthChecks::plus),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The end of a backend whose server the config has changed or removed.
 //!
-//! Calls hold a [`Lease`]. A retired backend gives out none; once those it gave have ended, or
+//! Calls hold a [`BackendLease`]. A retired backend gives out none; once those it gave have ended, or
 //! patience has, its connections end, and none opens any more. Whoever follows a server rather than
 //! calls it, such as discovery, lets go as soon as it is retired.
 
@@ -42,12 +42,12 @@ impl Service {
 
 /// The use of a backend by one call.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct BackendLease {
     backend: Arc<Backend>,
     _counted: TaskTrackerToken,
 }
 
-impl Lease {
+impl BackendLease {
     /// None of a backend that is retired.
     pub(super) fn of(backend: Arc<Backend>) -> Option<Self> {
         let leases = &backend.service.leases;

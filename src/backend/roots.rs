@@ -8,7 +8,9 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
-use super::{handshake::control, instance::Connection, maker::Maker, mux::Roots};
+use super::{
+    connector::BackendConnector, handshake::control, instance::Connection, pending::Roots,
+};
 use crate::mcp::Method;
 
 /// How long a call waits for roots at most.
@@ -17,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server that asks for roots may take to ask, and to take them in.
 const SETTLE: Duration = Duration::from_millis(100);
 
-impl Maker {
+impl BackendConnector {
     /// Completes once the server at the other end has not asked for roots, or has those of the client
     /// whose own `connection` is.
     pub(super) async fn await_roots(&self, connection: &Connection, is_own: bool) {

@@ -2,7 +2,7 @@
 //!
 //! A set is immutable and swapped as a whole. A server whose connections know nothing of what a new
 //! config says otherwise keeps its backend, with processes, connections and counts, and goes on
-//! with the new settings (see `written`); others are built anew, and those they replace are retired
+//! with the new settings (see `live_config`); others are built anew, and those they replace are retired
 //! (see `retire`).
 
 use std::{
@@ -16,18 +16,18 @@ use indexmap::IndexMap;
 use tokio::sync::watch;
 
 use super::{
-    Answer, Backend, Failure, Unanswered, Updates,
+    Answer, Backend, BackendError, CallError, Updates,
     launch::Launcher,
-    retire::Lease,
+    retire::BackendLease,
+    session_filter::{SessionFilter, SessionFilters, UpstreamContext},
     updates::updates,
-    views::{Outlet, Viewer, Views},
 };
 use crate::{
     config::Config,
     governance::Admitted,
     limiter::Limiter,
     lock::lock,
-    mcp::{GatewayId, gateway::Behind},
+    mcp::{GatewayId, gateway::GatewaysBehind},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -36,16 +36,16 @@ use crate::{
 /// How often a call looks for the successor of a backend that was retired in that moment.
 const SUCCESSORS_MAX: usize = 16;
 
-type Set = IndexMap<ServerName, Arc<Backend>>;
+type BackendMap = IndexMap<ServerName, Arc<Backend>>;
 
 /// All backends.
 #[derive(Debug)]
 pub struct Backends {
-    set: ArcSwap<Set>,
+    set: ArcSwap<BackendMap>,
     /// Those that finish their calls, or say goodbye.
     retiring: Arc<Mutex<Vec<Arc<Backend>>>>,
     launcher: Launcher,
-    outlet: Outlet,
+    outlet: UpstreamContext,
     limiter: Arc<Limiter>,
     tasks: Tasks,
 }
@@ -71,11 +71,11 @@ impl Backends {
             set: ArcSwap::default(),
             retiring: Arc::default(),
             launcher: Launcher::new(launcher, tasks),
-            outlet: Outlet {
+            outlet: UpstreamContext {
                 gateway: GatewayId::random(),
                 gateways: watch::Sender::default(),
                 updates: teller,
-                views: Views::default(),
+                views: SessionFilters::default(),
                 bytes: limiter.bytes.clone(),
             },
             limiter,
@@ -106,10 +106,10 @@ impl Backends {
     }
 
     /// All gateways behind this one.
-    pub fn behind(&self) -> Behind {
+    pub fn behind(&self) -> GatewaysBehind {
         let set = self.set.load();
         let servers = set.values().flat_map(|backend| backend.behind());
-        Behind::gateway(self.gateway(), servers)
+        GatewaysBehind::gateway(self.gateway(), servers)
     }
 
     /// The servers that `gateway` is, or stands behind.
@@ -122,7 +122,7 @@ impl Backends {
 
     /// Lets sessions see what servers say outside of calls as `viewer` says; until then they see nothing
     /// of it.
-    pub fn show_by(&self, viewer: Arc<dyn Viewer>) {
+    pub fn show_by(&self, viewer: Arc<dyn SessionFilter>) {
         self.outlet.views.come_from(viewer);
     }
 
@@ -138,7 +138,7 @@ impl Backends {
         self.launcher.hide(config.hidden());
         let old = self.set.load_full();
         let mut replaced = Replaced::default();
-        let mut set = Set::with_capacity(config.servers.len());
+        let mut set = BackendMap::with_capacity(config.servers.len());
         for (name, server) in &config.servers {
             let known = old.get(name);
             let settings = known.map(|known| known.written().changes_to(server));
@@ -200,24 +200,24 @@ impl Backends {
     ///
     /// # Errors
     /// When the server gave no answer.
-    pub async fn forward(&self, admitted: Admitted) -> Result<Answer, Unanswered> {
+    pub async fn forward(&self, admitted: Admitted) -> Result<Answer, CallError> {
         let lease = self
             .lease(&admitted.routed().server)
-            .ok_or_else(|| Unanswered::before(Failure::Unknown))?;
+            .ok_or_else(|| CallError::before(BackendError::Unknown))?;
         let backend = lease.backend();
         let answer = backend.call(&admitted).await;
-        answer.map_err(|unanswered| Unanswered {
+        answer.map_err(|unanswered| CallError {
             state: unanswered.state.or_else(|| Some(backend.state())),
             ..unanswered
         })
     }
 
     /// The backend named `server`, which will not retire while it is held.
-    fn lease(&self, server: &ServerName) -> Option<Lease> {
+    fn lease(&self, server: &ServerName) -> Option<BackendLease> {
         for _ in 0..SUCCESSORS_MAX {
             let backend = self.get(server)?;
             // One that was retired since has a successor by now, or none for good.
-            if let Some(lease) = Lease::of(backend) {
+            if let Some(lease) = BackendLease::of(backend) {
                 return Some(lease);
             }
         }
@@ -239,8 +239,8 @@ impl Backends {
     }
 
     /// A way to one server that outlives the caller's borrow, for a stream.
-    pub fn way_to(&self, server: &ServerName) -> Way {
-        Way(self.get(server))
+    pub fn way_to(&self, server: &ServerName) -> BackendRef {
+        BackendRef(self.get(server))
     }
 
     fn retiring(&self) -> MutexGuard<'_, Vec<Arc<Backend>>> {
@@ -250,15 +250,17 @@ impl Backends {
 
 /// The way to one server, for a stream: a retiring server does not wait for its end.
 #[derive(Debug)]
-pub struct Way(Option<Arc<Backend>>);
+pub struct BackendRef(Option<Arc<Backend>>);
 
-impl Way {
+impl BackendRef {
     /// Takes an admitted call to the server.
     ///
     /// # Errors
     /// Why there is no answer.
-    pub async fn forward(self, admitted: Admitted) -> Result<Answer, Unanswered> {
-        let backend = self.0.ok_or_else(|| Unanswered::before(Failure::Unknown))?;
+    pub async fn forward(self, admitted: Admitted) -> Result<Answer, CallError> {
+        let backend = self
+            .0
+            .ok_or_else(|| CallError::before(BackendError::Unknown))?;
         backend.call(&admitted).await
     }
 }

@@ -15,16 +15,16 @@ use tokio::{
 };
 
 use super::{
-    Failure, State, Update,
+    BackendError, ServerState, Update,
     breaker::Breaker,
-    choice::Owner,
+    identity::InstanceIdentity,
     instance::Instance,
-    life::{Event, Life},
-    lineage::Lineage,
-    mux::{Mux, Noted},
-    reach::Reach,
+    pending::{NotedSignals, PendingRequests},
+    reachability::Reachability,
     relist::Relist,
-    starts::{Party, Starts},
+    selection::Sharing,
+    start_limiter::{StartLimiter, StartParty},
+    state_machine::{ServerEvent, StateMachine},
     updates::Teller,
 };
 use crate::{
@@ -37,16 +37,16 @@ use crate::{
 
 /// What is known of a server beyond one connection.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     server: ServerName,
     eras: [AtomicU8; 2],
     /// Of all its instances, also of those that are no more.
     pub(super) restarts: AtomicU64,
     pub(super) failed_starts: AtomicU64,
     /// That of the catalog's instance: where the server stands.
-    pub(super) lineage: Arc<Lineage>,
-    pub(super) reach: Arc<Reach>,
-    starts: Mutex<Starts>,
+    pub(super) lineage: Arc<InstanceIdentity>,
+    pub(super) reach: Arc<Reachability>,
+    starts: Mutex<StartLimiter>,
     /// Who may start an instance that nobody calls.
     listeners: Arc<Semaphore>,
     pub(super) breaker: Arc<Breaker>,
@@ -92,13 +92,13 @@ struct Reads {
 
 /// Its lists are being read until this is dropped.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ReadingLists {
     own: Arc<Reads>,
     /// Those of all replicas.
     all: Option<Arc<Reads>>,
 }
 
-impl Drop for Reading {
+impl Drop for ReadingLists {
     fn drop(&mut self) {
         for reads in std::iter::once(&self.own).chain(&self.all) {
             reads.done.fetch_add(1, Ordering::SeqCst);
@@ -121,22 +121,22 @@ const UNKNOWN: u8 = 0;
 const SPOKEN: u8 = 1;
 const REFUSED: u8 = 2;
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(
         server: &ServerName,
         config: &Server,
         updates: &Teller,
         tasks: &Tasks,
     ) -> Self {
-        let reach = Arc::new(Reach::new(&config.transport));
+        let reach = Arc::new(Reachability::new(&config.transport));
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
-            lineage: Lineage::of_catalog(server, config.retry.failed_after, &reach, tasks),
+            lineage: InstanceIdentity::of_catalog(server, config.retry.failed_after, &reach, tasks),
             reach,
-            starts: Mutex::new(Starts::new(config.retry.starts_per_minute)),
+            starts: Mutex::new(StartLimiter::new(config.retry.starts_per_minute)),
             listeners: Arc::new(Semaphore::new(LISTENERS_STARTED_MAX)),
             breaker: Arc::new(Breaker::new(config.breaker)),
             asks_roots: AtomicBool::new(false),
@@ -183,24 +183,24 @@ impl Shared {
     }
 
     /// Where the server stands.
-    pub(super) fn life(&self) -> &Life {
+    pub(super) fn life(&self) -> &StateMachine {
         &self.lineage.life
     }
 
     /// Notes that a start on an instance of `lineage` failed.
-    pub(super) fn count_failed_start(&self, lineage: &Lineage) {
+    pub(super) fn count_failed_start(&self, lineage: &InstanceIdentity) {
         lineage.count_failed_start();
         self.failed_starts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that an instance of `lineage` is being started again.
-    pub(super) fn count_restart(&self, lineage: &Lineage) {
+    pub(super) fn count_restart(&self, lineage: &InstanceIdentity) {
         lineage.count_restart();
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes a start of `party` that failed, or whose connection did not hold.
-    pub(super) fn note_futile_start(&self, party: Option<&Party>) {
+    pub(super) fn note_futile_start(&self, party: Option<&StartParty>) {
         lock(&self.starts).note(party, Instant::now());
     }
 
@@ -226,9 +226,9 @@ impl Shared {
         self.joined.get().is_some()
     }
 
-    pub(super) fn reading(&self) -> Reading {
+    pub(super) fn reading(&self) -> ReadingLists {
         self.reads.under_way.fetch_add(1, Ordering::SeqCst);
-        Reading {
+        ReadingLists {
             own: Arc::clone(&self.reads),
             all: self.joined.get().map(|joined| Arc::clone(&joined.reads)),
         }
@@ -246,20 +246,20 @@ impl Shared {
     }
 
     /// Notes that the catalog's connection, that of `mux`, was made.
-    pub(super) fn note_start(&self, mux: &Arc<Mux>) {
+    pub(super) fn note_start(&self, mux: &Arc<PendingRequests>) {
         self.reads.done.store(0, Ordering::SeqCst);
         self.reach.note_catalogs(mux);
-        self.breaker.note_back(&Owner::Shared);
+        self.breaker.note_back(&Sharing::Shared);
     }
 
     /// Notes that a connection beside the catalog's, of an instance of `lineage`, was made.
-    pub(super) fn note_start_beside(&self, lineage: &Lineage) {
+    pub(super) fn note_start_beside(&self, lineage: &InstanceIdentity) {
         self.reach.note_beside();
         self.breaker.note_back(lineage.owner());
     }
 
     /// Notes that the server looks away from where the instance of `lineage` is.
-    pub(super) fn suspect_from(&self, lineage: &Lineage) {
+    pub(super) fn suspect_from(&self, lineage: &InstanceIdentity) {
         // That the catalog's own connection finds out by itself.
         if !self.is_catalogs(lineage) {
             self.reach.suspect();
@@ -267,24 +267,24 @@ impl Shared {
     }
 
     /// Notes that a check which a suspicion led to was answered where the instance of `lineage` is.
-    pub(super) fn note_there(&self, lineage: &Lineage) {
+    pub(super) fn note_there(&self, lineage: &InstanceIdentity) {
         // The connections of a program say nothing of whether another can be made.
         if self.reach.is_common() {
             self.breaker.note_back(lineage.owner());
         }
     }
 
-    fn is_catalogs(&self, lineage: &Lineage) -> bool {
+    fn is_catalogs(&self, lineage: &InstanceIdentity) -> bool {
         lineage.number == self.lineage.number
     }
 
     /// How long the next start of `party` has to wait, since too many came to nothing.
-    pub(super) fn start_wait(&self, party: Option<&Party>) -> Duration {
+    pub(super) fn start_wait(&self, party: Option<&StartParty>) -> Duration {
         lock(&self.starts).wait(party, Instant::now())
     }
 
     /// Why nothing can be started for `party` now, where too many starts came to nothing.
-    pub(super) fn held_back(&self, party: Option<&Party>) -> Option<Failure> {
+    pub(super) fn held_back(&self, party: Option<&StartParty>) -> Option<BackendError> {
         lock(&self.starts).failure(party, Instant::now())
     }
 
@@ -299,7 +299,7 @@ impl Shared {
                 // The sender is at hand: this cannot fail.
                 changes.changed().await.ok();
             }
-            let wait = self.start_wait(Some(&Party::Listeners));
+            let wait = self.start_wait(Some(&StartParty::Listeners));
             if wait.is_zero() {
                 return turn;
             }
@@ -333,12 +333,12 @@ impl Shared {
 
     /// Says of an instance beside the catalog's, once it is greeted and the server listed, that it is
     /// connected.
-    pub(super) async fn follow_listing(&self, lineage: &Lineage) -> Infallible {
+    pub(super) async fn follow_listing(&self, lineage: &InstanceIdentity) -> Infallible {
         let mut listed = self.listed().subscribe();
         // The sender is at hand: this cannot fail.
         drop(listed.wait_for(|is_listed| *is_listed).await);
-        let is_new = || lineage.life.state() == State::Connecting;
-        lineage.life.take_if(Event::Listed, None, is_new);
+        let is_new = || lineage.life.state() == ServerState::Connecting;
+        lineage.life.take_if(ServerEvent::Listed, None, is_new);
         std::future::pending().await
     }
 
@@ -346,26 +346,26 @@ impl Shared {
     pub(super) fn note_well_again(&self) {
         if self.joined.get().is_some() {
             // Of replicas one is listed, and it may be another.
-            self.life().take(Event::Greeted, None);
+            self.life().take(ServerEvent::Greeted, None);
         }
         self.ask_for_lists();
     }
 
     /// The instance of `lineage` answers as it did not for a while.
-    pub(super) fn note_well_again_on(&self, lineage: &Lineage) {
+    pub(super) fn note_well_again_on(&self, lineage: &InstanceIdentity) {
         if self.is_catalogs(lineage) {
             self.reach.note_back();
             return self.note_well_again();
         }
-        lineage.life.take(Event::Greeted, None);
+        lineage.life.take(ServerEvent::Greeted, None);
         if self.is_listed() {
-            lineage.life.take(Event::Listed, None);
+            lineage.life.take(ServerEvent::Listed, None);
         }
     }
 
     /// A call was answered where the instance of `lineage` is, to which our credential was refused: at once,
     /// or where that was so only just, after a while.
-    pub(super) fn note_taken_again_on(self: &Arc<Self>, lineage: &Lineage) {
+    pub(super) fn note_taken_again_on(self: &Arc<Self>, lineage: &InstanceIdentity) {
         if !self.is_catalogs(lineage) {
             return self.note_well_again_on(lineage);
         }
@@ -393,14 +393,14 @@ impl Shared {
                 is_due: false,
             };
             // A listing, or a check, may have been as quick.
-            if shared.life().state() == State::NeedsReauth {
+            if shared.life().state() == ServerState::NeedsReauth {
                 shared.note_well_again_on(&shared.lineage);
             }
         });
     }
 
     /// Passes on what a server said on the connection of `instance`.
-    pub(crate) fn heed(self: &Arc<Self>, noted: Noted, instance: &Instance) {
+    pub(crate) fn heed(self: &Arc<Self>, noted: NotedSignals, instance: &Instance) {
         if !noted.asks.is_empty() {
             for changed in self.breaker.asks(&noted.asks) {
                 changed.log(&self.server, None);
@@ -469,17 +469,17 @@ mod tests {
     use super::*;
     use crate::{
         backend::updates::updates,
-        config::{self, Environment, Source},
+        config::{self, ConfigText, Environment},
     };
 
-    fn shared() -> (Arc<Shared>, Tasks) {
+    fn shared() -> (Arc<SharedState>, Tasks) {
         shared_telling(&updates().0)
     }
 
-    fn shared_telling(teller: &Teller) -> (Arc<Shared>, Tasks) {
-        let source = Source {
+    fn shared_telling(teller: &Teller) -> (Arc<SharedState>, Tasks) {
+        let source = ConfigText {
             name: "test.toml".to_owned(),
-            format: config::Format::Toml,
+            format: config::ConfigFormat::Toml,
             text: "[servers.x]\nurl = \"http://127.0.0.1:9/mcp\"\n".to_owned(),
             directory: std::path::PathBuf::new(),
         };
@@ -487,7 +487,10 @@ mod tests {
         let servers: HashMap<_, _> = config.config.servers.into_iter().collect();
         let (name, server) = servers.iter().next().unwrap();
         let tasks = Tasks::new();
-        (Arc::new(Shared::new(name, server, teller, &tasks)), tasks)
+        (
+            Arc::new(SharedState::new(name, server, teller, &tasks)),
+            tasks,
+        )
     }
 
     /// However many resources there are of which nobody heard for a while, and however much another server
@@ -501,7 +504,7 @@ mod tests {
         for uri in &uris {
             instance.subscribed(uri);
         }
-        let mut gap = Noted::default();
+        let mut gap = NotedSignals::default();
         gap.gaps = 1;
         let flood = || {
             let server = ServerName::parse("other").unwrap();
@@ -528,7 +531,7 @@ mod tests {
     async fn answered_calls_lead_to_few_listings() {
         let (shared, _tasks) = shared();
         let lineage = Arc::clone(&shared.lineage);
-        lineage.life.take(Event::Refused, None);
+        lineage.life.take(ServerEvent::Refused, None);
         let asked = || *shared.changes.borrow();
         for _ in 0..1000 {
             shared.note_taken_again_on(&lineage);

@@ -12,13 +12,13 @@ use http_body_util::{BodyExt, Full, Limited};
 use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::{
-    Failure,
-    client::{self, HttpClient, Parts},
-    events::{Events, Excess},
+    BackendError,
+    client::{self, HttpClient, WatchedBody},
+    events::{ServerEvents, StreamExcess},
     http::{denies_session, odd, redirected, retry_after, shown_type},
     link::Link,
-    mux::Mux,
-    queued::Queued,
+    outbound::QueuedMessage,
+    pending::PendingRequests,
 };
 use crate::{
     config::Remote,
@@ -41,28 +41,28 @@ const ENDPOINT_PATIENCE: Duration = Duration::from_secs(30);
 /// Opens the stream, waits for the endpoint, and starts reader and writer.
 pub(crate) async fn open(
     remote: &Remote,
-    mux: Arc<Mux>,
+    mux: Arc<PendingRequests>,
     connect: Duration,
-) -> Result<Arc<Link>, Failure> {
+) -> Result<Arc<Link>, BackendError> {
     let client = client::new(&remote.url, connect)?;
     let peer = &mux.settings.peer;
     let headers = client::headers(remote, &peer.own)?;
     let answer = get(&client, remote, &headers).await?;
     peer.hear(&answer)?;
-    let mut stream = Stream {
+    let mut stream = SseStream {
         body: events(remote, answer)?,
-        events: Events::of_connection(&mux.settings),
+        events: ServerEvents::of_connection(&mux.settings),
         excess: None,
     };
     let named = timeout(ENDPOINT_PATIENCE, stream.endpoint());
     let named = named.await.ok().flatten().ok_or_else(|| {
-        Failure::garbled("its event stream did not begin with an `endpoint` event")
+        BackendError::garbled("its event stream did not begin with an `endpoint` event")
     })?;
     let endpoint = resolve(&remote.url, &named)?;
     let (link, queue) = Link::queued(&mux);
     let tasks = mux.tasks.clone();
     tasks.spawn("sse reader", read(stream, Arc::clone(&link)));
-    let outlet = Outlet {
+    let outlet = PostOutlet {
         client,
         endpoint,
         headers,
@@ -72,15 +72,15 @@ pub(crate) async fn open(
     Ok(link)
 }
 
-struct Stream {
-    body: Parts,
-    events: Events,
+struct SseStream {
+    body: WatchedBody,
+    events: ServerEvents,
     /// The stream ended because the server sent what it may not.
-    excess: Option<Excess>,
+    excess: Option<StreamExcess>,
 }
 
-impl Stream {
-    async fn next(&mut self) -> Option<sse::Event> {
+impl SseStream {
+    async fn next(&mut self) -> Option<sse::SseEvent> {
         loop {
             if let Some(event) = self.events.next().await {
                 return Some(event);
@@ -112,7 +112,7 @@ async fn get(
     client: &HttpClient,
     remote: &Remote,
     headers: &HeaderMap,
-) -> Result<Response<Parts>, Failure> {
+) -> Result<Response<WatchedBody>, BackendError> {
     let mut request = HttpRequest::new(Full::new(Bytes::new()));
     request.uri_mut().clone_from(&remote.url);
     request.headers_mut().clone_from(headers);
@@ -120,15 +120,15 @@ async fn get(
         .headers_mut()
         .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let response = client.request(request).await;
-    response.map_err(|error| Failure::Connect {
+    response.map_err(|error| BackendError::Connect {
         reason: client::explain(&error),
     })
 }
 
 /// The event stream that an answer to our GET is.
-fn events(remote: &Remote, response: Response<Parts>) -> Result<Parts, Failure> {
+fn events(remote: &Remote, response: Response<WatchedBody>) -> Result<WatchedBody, BackendError> {
     let status = response.status();
-    if let Some(refused) = Failure::of_credential(status) {
+    if let Some(refused) = BackendError::of_credential(status) {
         return Err(refused);
     }
     if status.is_redirection() {
@@ -136,14 +136,14 @@ fn events(remote: &Remote, response: Response<Parts>) -> Result<Parts, Failure> 
         return Err(redirected(status, response.headers(), shows_path));
     }
     if !status.is_success() {
-        return Err(Failure::Http {
+        return Err(BackendError::Http {
             status,
             body: String::new(),
             retry_after: retry_after(response.headers()),
         });
     }
     match other_kind(response.headers()) {
-        Some(kind) => Err(Failure::garbled(format!(
+        Some(kind) => Err(BackendError::garbled(format!(
             "it answers with `{kind}` in place of an event stream; is its URL that of an MCP server?"
         ))),
         None => Ok(response.into_body()),
@@ -159,8 +159,8 @@ fn other_kind(headers: &HeaderMap) -> Option<&str> {
 
 /// The endpoint relative to the stream's URL. Another origin is refused: it would receive our
 /// credentials.
-fn resolve(base: &Uri, named: &str) -> Result<Uri, Failure> {
-    let garbled = |why: &str| Failure::Garbled {
+fn resolve(base: &Uri, named: &str) -> Result<Uri, BackendError> {
+    let garbled = |why: &str| BackendError::Garbled {
         what: format!("its endpoint {why}"),
         quoted: named.to_owned(),
     };
@@ -186,7 +186,7 @@ fn resolve(base: &Uri, named: &str) -> Result<Uri, Failure> {
     Ok(target)
 }
 
-async fn read(mut stream: Stream, link: Arc<Link>) {
+async fn read(mut stream: SseStream, link: Arc<Link>) {
     let closed = link.mux.closed.clone();
     loop {
         let event = tokio::select! {
@@ -204,14 +204,14 @@ async fn read(mut stream: Stream, link: Arc<Link>) {
 }
 
 /// Where messages for the server go.
-struct Outlet {
+struct PostOutlet {
     client: HttpClient,
     endpoint: Uri,
     headers: HeaderMap,
-    mux: Arc<Mux>,
+    mux: Arc<PendingRequests>,
 }
 
-async fn write(outlet: Outlet, queue: mpsc::Receiver<Queued>) {
+async fn write(outlet: PostOutlet, queue: mpsc::Receiver<QueuedMessage>) {
     tokio::select! {
         biased;
         ended = outlet.send_all(queue) => if let Err(reason) = ended {
@@ -221,10 +221,10 @@ async fn write(outlet: Outlet, queue: mpsc::Receiver<Queued>) {
     }
 }
 
-impl Outlet {
+impl PostOutlet {
     /// Posts what the queue holds, in order as long as the server acknowledges soon. One that
     /// acknowledges a call only with its end holds the next message up by [`HEAD_START`].
-    async fn send_all(&self, mut queue: mpsc::Receiver<Queued>) -> Result<(), String> {
+    async fn send_all(&self, mut queue: mpsc::Receiver<QueuedMessage>) -> Result<(), String> {
         let mut slow = FuturesUnordered::new();
         loop {
             let message = tokio::select! {
@@ -275,7 +275,11 @@ impl Outlet {
 
     /// A refusal concerns its message alone, as over streamable HTTP, also one of our credential. A
     /// server that denies the session, or is out of order, ends the link: that is the reason.
-    async fn refused(&self, message: &Bytes, response: Response<Parts>) -> Result<(), String> {
+    async fn refused(
+        &self,
+        message: &Bytes,
+        response: Response<WatchedBody>,
+    ) -> Result<(), String> {
         let status = response.status();
         let over = || Err(format!("it answered {status} to a message"));
         let is_gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE);
@@ -284,7 +288,7 @@ impl Outlet {
         }
         let failure = refusal(response).await;
         if status == StatusCode::BAD_REQUEST
-            && let Failure::Http { body, .. } = &failure
+            && let BackendError::Http { body, .. } = &failure
             && denies_session(body.as_bytes())
         {
             return over();
@@ -304,13 +308,13 @@ impl Outlet {
 }
 
 /// Why a server took no message.
-async fn refusal(response: Response<Parts>) -> Failure {
+async fn refusal(response: Response<WatchedBody>) -> BackendError {
     let status = response.status();
-    if let Some(refused) = Failure::of_credential(status) {
+    if let Some(refused) = BackendError::of_credential(status) {
         return refused;
     }
     let odd = timeout(ACK_BODY_PATIENCE, odd(response)).await;
-    odd.unwrap_or_else(|_| Failure::Http {
+    odd.unwrap_or_else(|_| BackendError::Http {
         status,
         body: String::new(),
         retry_after: None,
@@ -322,7 +326,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::{backend::mux::Settings, task::Tasks};
+    use crate::{backend::pending::LinkSettings, task::Tasks};
 
     /// Its connections open, and nobody ever reads what is posted.
     #[tokio::test(start_paused = true)]
@@ -331,11 +335,11 @@ mod tests {
         let endpoint: Uri = format!("http://{}/messages", listener.local_addr().unwrap())
             .parse()
             .unwrap();
-        let outlet = Outlet {
+        let outlet = PostOutlet {
             client: client::new(&endpoint, ACK_PATIENCE * 10).unwrap(),
             endpoint,
             headers: HeaderMap::new(),
-            mux: Mux::new(Settings::example(), None, Tasks::new()),
+            mux: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),
         };
         let (send, queue) = mpsc::channel(1);
         send.send(Bytes::from_static(b"{}").into()).await.unwrap();

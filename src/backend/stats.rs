@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::time::Instant;
 
 use crate::{
-    clock::turn_time,
+    clock::cached_now,
     mcp::{Outcome, Raw},
 };
 
@@ -56,12 +56,12 @@ fn len(body: Option<&Raw>) -> u64 {
 }
 
 /// Counts a call as running until dropped.
-pub(super) struct Running<'a> {
+pub(super) struct CountedCall<'a> {
     stats: &'a Stats,
     start: Instant,
 }
 
-impl<'a> Running<'a> {
+impl<'a> CountedCall<'a> {
     pub(super) fn start(stats: &'a Stats, start: Instant) -> Self {
         stats.in_flight.fetch_add(1, Ordering::Relaxed);
         Self { stats, start }
@@ -70,7 +70,7 @@ impl<'a> Running<'a> {
     pub(super) fn finish(self, answered: bool) {
         if answered {
             self.stats.answered.fetch_add(1, Ordering::Relaxed);
-            let took = turn_time().duration_since(self.start);
+            let took = cached_now().duration_since(self.start);
             self.stats.latency.record(took);
         } else {
             self.stats.failed.fetch_add(1, Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for CountedCall<'_> {
     fn drop(&mut self) {
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
     }

@@ -22,17 +22,17 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Failure,
-    failure::OWN_WORDS,
-    hushed::Hushed,
-    launch::{Control, Launched, Launcher},
+    BackendError,
+    child_output::Output,
+    env_redaction::EnvRedaction,
+    error::OWN_WORDS,
+    launch::{Launched, Launcher, LauncherControl},
     link::Link,
-    mux::Mux,
-    output::Output,
-    pipe::{self, Line, Lines},
+    pending::PendingRequests,
+    pipe::{self, Lines, OutputLine},
 };
 use crate::{
-    config::{self, Command},
+    config::{self, StdioCommand},
     launcher,
     mcp::envelope::Malformed,
 };
@@ -50,11 +50,11 @@ const CALLS_LOGGED_MAX: usize = 8;
 
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) async fn open(
-    command: &Command,
-    mux: &Arc<Mux>,
+    command: &StdioCommand,
+    mux: &Arc<PendingRequests>,
     output: &Arc<Output>,
     launcher: &Launcher,
-) -> Result<(Arc<Link>, u32), Failure> {
+) -> Result<(Arc<Link>, u32), BackendError> {
     let Launched {
         launcher: child,
         pid,
@@ -67,11 +67,11 @@ pub(crate) async fn open(
     let (all_read, stderr_read) = oneshot::channel::<()>();
     let (all_heard, stdout_read) = oneshot::channel::<()>();
     let (noted, of_link) = (Arc::clone(output), Arc::clone(mux));
-    let hushed = Arc::new(Hushed::of(command));
+    let hushed = Arc::new(EnvRedaction::of(command));
     let of_errors = Arc::clone(&hushed);
     let over = CancellationToken::new();
     let over_too = over.clone();
-    let kept = Kept {
+    let kept = RunningChild {
         child,
         control,
         pid,
@@ -112,13 +112,13 @@ pub(crate) async fn open(
 async fn read_stderr(
     stderr: ChildStderr,
     output: Arc<Output>,
-    mux: Arc<Mux>,
+    mux: Arc<PendingRequests>,
     pid: u32,
-    hushed: &Hushed,
+    hushed: &EnvRedaction,
 ) {
     let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX, mux.settings.bytes.answer());
     while let Some(line) = next_line(&mut lines).await {
-        let (Line::Whole(bytes) | Line::TooLong { start: bytes }) = line else {
+        let (OutputLine::Whole(bytes) | OutputLine::TooLong { start: bytes }) = line else {
             continue;
         };
         let line = hushed.start(&bytes, STDERR_LINE_BYTES_MAX);
@@ -132,15 +132,15 @@ async fn read_stderr(
     }
 }
 
-async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<Line> {
+async fn next_line<R: AsyncRead + Unpin>(lines: &mut Lines<R>) -> Option<OutputLine> {
     lines.next().await.ok().flatten()
 }
 
 /// A running child.
-struct Kept {
+struct RunningChild {
     /// Its launcher.
     child: Child,
-    control: Control,
+    control: LauncherControl,
     pid: u32,
     output: Arc<Output>,
     /// Fails once stderr was read to its end.
@@ -152,8 +152,8 @@ struct Kept {
 }
 
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
-async fn keep(kept: Kept, mux: Arc<Mux>, launcher: Launcher) {
-    let Kept {
+async fn keep(kept: RunningChild, mux: Arc<PendingRequests>, launcher: Launcher) {
+    let RunningChild {
         mut child,
         control,
         pid,
@@ -195,7 +195,7 @@ async fn keep(kept: Kept, mux: Arc<Mux>, launcher: Launcher) {
 
 /// Ends a child and all that it started, also past a launcher that does not obey: on systems that cannot
 /// keep programs from it, one may have stopped its own.
-async fn end_now(child: &mut Child, control: &Control, pid: u32) {
+async fn end_now(child: &mut Child, control: &LauncherControl, pid: u32) {
     control.kill();
     if timeout(GRACE, child.wait()).await.is_ok() {
         return;
@@ -220,7 +220,7 @@ fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String 
     }
 }
 
-fn memory_reason(used: u64, limit: Option<config::Memory>) -> String {
+fn memory_reason(used: u64, limit: Option<config::MemorySize>) -> String {
     let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
     let used = used >> 20;
     format!("it used more than limits.memory = {limit}: {used} MiB with all that it started")

@@ -13,13 +13,14 @@ use tokio::{
 };
 
 use super::{
-    Failure, handshake, health,
-    instance::{Connection, DownAtTheEnd, Instance, Phase},
-    life::Event,
-    maker::{Maker, Wanted},
-    mux::Mux,
-    starts::{Backoff, Party},
-    written::Written,
+    BackendError,
+    connector::{BackendConnector, ConnectSpec},
+    handshake, health,
+    instance::{Connection, DownAtTheEnd, Instance, InstancePhase},
+    live_config::LiveConfig,
+    pending::PendingRequests,
+    start_limiter::{Backoff, StartParty},
+    state_machine::ServerEvent,
 };
 use crate::mcp::{Era, Method, Raw};
 
@@ -34,7 +35,7 @@ const CANCELLING: Duration = Duration::from_millis(500);
 /// Pause between looks whether an idle connection can end.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 
-impl Maker {
+impl BackendConnector {
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
         let _down = DownAtTheEnd(&instance);
@@ -44,8 +45,8 @@ impl Maker {
         // Who led to the next attempt.
         let mut party = None;
         while !instance.stop.is_cancelled() {
-            instance.set(Phase::Connecting);
-            let wanted = Wanted {
+            instance.set(InstancePhase::Connecting);
+            let wanted = ConnectSpec {
                 era: self.config().era,
                 capabilities: Raw::from_static("{}"),
                 home: None,
@@ -69,13 +70,13 @@ impl Maker {
                     backoff.after_uptime(self.config().retry, up.elapsed());
                     hope = self.hope(backoff.failures());
                     since = Instant::now();
-                    (failure, Event::Lost)
+                    (failure, ServerEvent::Lost)
                 }
                 Err(failure) => {
                     self.shared.count_failed_start(&instance.lineage);
                     self.shared.note_futile_start(wanted.party.as_ref());
                     hope = hope.saturating_sub(1);
-                    let event = Event::Unreachable.or_refused(&failure);
+                    let event = ServerEvent::Unreachable.or_refused(&failure);
                     (failure, event)
                 }
             };
@@ -87,11 +88,11 @@ impl Maker {
             let held_back = self.shared.held_back(None);
             let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
-            instance.set(if is_hopeful || failure == Failure::SessionGone {
-                Phase::Connecting
+            instance.set(if is_hopeful || failure == BackendError::SessionGone {
+                InstancePhase::Connecting
             } else {
                 let failure = held_back.unwrap_or_else(|| failure.clone());
-                Phase::Down { failure }
+                InstancePhase::Down { failure }
             });
             let delay = backoff.next_delay(self.config().retry);
             let retry_in = for_people(delay.max(self.shared.start_wait(None)));
@@ -110,11 +111,11 @@ impl Maker {
         &self,
         instance: &Instance,
         connection: Arc<Connection>,
-    ) -> Option<Failure> {
+    ) -> Option<BackendError> {
         self.shared.unlearn();
         self.shared.learn(connection.era());
         let reason = "its lists are being read".to_owned();
-        self.shared.life().take(Event::Greeted, Some(reason));
+        self.shared.life().take(ServerEvent::Greeted, Some(reason));
         let mux = Arc::clone(&connection.link.mux);
         self.shared.note_start(&mux);
         self.renew_subscriptions(instance, &connection);
@@ -131,7 +132,7 @@ impl Maker {
         instance: &Instance,
         mut delay: Duration,
         since: Instant,
-    ) -> Option<Party> {
+    ) -> Option<StartParty> {
         let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
         let (mut needed, mut is_needed) = (pin!(instance.needed()), false);
         loop {
@@ -143,12 +144,12 @@ impl Maker {
             }
             let mut wait = left;
             if is_needed {
-                let Some(failure) = self.shared.held_back(Some(&Party::Callers)) else {
-                    return Some(Party::Callers);
+                let Some(failure) = self.shared.held_back(Some(&StartParty::Callers)) else {
+                    return Some(StartParty::Callers);
                 };
                 // Whoever is in a hurry is told.
-                instance.set(Phase::Down { failure });
-                wait = left.min(self.shared.start_wait(Some(&Party::Callers)));
+                instance.set(InstancePhase::Down { failure });
+                wait = left.min(self.shared.start_wait(Some(&StartParty::Callers)));
             }
             tokio::select! {
                 () = sleep(wait) => {}
@@ -171,7 +172,7 @@ impl Maker {
     }
 
     /// Notes how long the connection that was `wanted` held.
-    fn note_uptime(&self, wanted: &Wanted, up: Duration) {
+    fn note_uptime(&self, wanted: &ConnectSpec, up: Duration) {
         if up < self.config().retry.stable_after {
             self.shared.note_futile_start(wanted.party.as_ref());
         }
@@ -187,7 +188,9 @@ impl Maker {
             () = self.unused(instance, &mux) => {}
         }
         let reason = ASLEEP.to_owned();
-        self.shared.life().take(Event::FellAsleep, Some(reason));
+        self.shared
+            .life()
+            .take(ServerEvent::FellAsleep, Some(reason));
         tokio::select! {
             () = instance.sleep(hello) => {}
             () = self.sleeps_no_more() => {}
@@ -206,7 +209,7 @@ impl Maker {
 
     /// Ends the link once no client has used it for as long as it is kept; completes then. What we
     /// ask ourselves is no use of it, but is waited for.
-    async fn unused(&self, instance: &Instance, mux: &Mux) {
+    async fn unused(&self, instance: &Instance, mux: &PendingRequests) {
         instance.touch();
         let mut rewrites = self.written.rewrites();
         loop {
@@ -227,7 +230,7 @@ impl Maker {
     pub(crate) async fn keep_while_used(
         self: Arc<Self>,
         instance: Arc<Instance>,
-        mut wanted: Wanted,
+        mut wanted: ConnectSpec,
     ) {
         let _down = DownAtTheEnd(&instance);
         let lineage = &*instance.lineage;
@@ -235,7 +238,7 @@ impl Maker {
             // Of one that sleeps nothing was lost.
             if !lineage.life.is_asleep() {
                 let reason = Some(failure.to_string());
-                lineage.life.take(Event::Unreachable, reason);
+                lineage.life.take(ServerEvent::Unreachable, reason);
             }
             return instance.abandon(failure);
         }
@@ -244,7 +247,7 @@ impl Maker {
             if lineage.life.is_down() {
                 self.shared.count_restart(lineage);
             }
-            lineage.life.take(Event::Started, None);
+            lineage.life.take(ServerEvent::Started, None);
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
@@ -258,7 +261,7 @@ impl Maker {
             };
             // Whoever is next knows what came of it.
             drop(turn.take());
-            let Ending::Lost { failure, forgotten } = ending else {
+            let InstanceEnd::Lost { failure, forgotten } = ending else {
                 return;
             };
             // A server that has only forgotten us is there; a lost one is waited for, since
@@ -273,24 +276,24 @@ impl Maker {
                 () = session_end(&wanted) => return,
                 () = instance.stop.cancelled() => return,
             }
-            instance.set(Phase::Connecting);
+            instance.set(InstancePhase::Connecting);
         }
     }
 
     /// Shows that the connection of an instance was lost, or could not be made, and that another will be:
     /// calls wait for that, as long as there were few failures. One that nobody waits for is down. Whether
     /// it is made at once, as where the server has only forgotten us, but not on and on.
-    fn set_lost(&self, instance: &Instance, failure: Failure, forgotten: bool) -> bool {
+    fn set_lost(&self, instance: &Instance, failure: BackendError, forgotten: bool) -> bool {
         let held_back = self.shared.held_back(instance.lineage.party());
         let is_hoped_for = self.hope(instance.failures().saturating_sub(1)) > 0
             && (forgotten || failure.may_pass() && instance.is_wanted())
             && held_back.is_none();
         let at_once = forgotten && !instance.must_wait();
         instance.set(if at_once || is_hoped_for {
-            Phase::Connecting
+            InstancePhase::Connecting
         } else {
             let failure = held_back.unwrap_or(failure);
-            Phase::Down { failure }
+            InstancePhase::Down { failure }
         });
         at_once
     }
@@ -302,19 +305,19 @@ impl Maker {
         &self,
         instance: &Instance,
         at_once: bool,
-    ) -> (Option<Party>, Option<OwnedSemaphorePermit>) {
+    ) -> (Option<StartParty>, Option<OwnedSemaphorePermit>) {
         instance.retry_time().await;
         tokio::select! {
             biased;
             () = ready(()), if at_once => {}
             () = instance.wanted() => {}
-            turn = self.shared.turn_of_listener() => return (Some(Party::Listeners), Some(turn)),
+            turn = self.shared.turn_of_listener() => return (Some(StartParty::Listeners), Some(turn)),
         }
         let party = instance.lineage.party();
         let wait = self.shared.start_wait(party);
         if let Some(failure) = self.shared.held_back(party) {
             // Whoever wants it is told.
-            instance.set(Phase::Down { failure });
+            instance.set(InstancePhase::Down { failure });
         }
         sleep(wait).await;
         (party.cloned(), None)
@@ -322,12 +325,17 @@ impl Maker {
 
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
     /// server may refuse the same while that is away.
-    fn is_of_another_era(&self, failure: &Failure) -> bool {
+    fn is_of_another_era(&self, failure: &BackendError) -> bool {
         failure.refuses_era() && !self.shared.speaks(Era::Legacy)
     }
 
     /// Notes that no connection could be made.
-    fn unmade(&self, instance: &Instance, wanted: &Wanted, failure: Failure) -> Ending {
+    fn unmade(
+        &self,
+        instance: &Instance,
+        wanted: &ConnectSpec,
+        failure: BackendError,
+    ) -> InstanceEnd {
         let lineage = &*instance.lineage;
         self.shared.count_failed_start(lineage);
         self.shared.note_futile_start(wanted.party.as_ref());
@@ -335,9 +343,9 @@ impl Maker {
         if failure.may_pass() {
             self.shared.suspect_from(lineage);
         }
-        let event = Event::Unreachable.or_refused(&failure);
+        let event = ServerEvent::Unreachable.or_refused(&failure);
         lineage.life.take(event, Some(failure.to_string()));
-        Ending::Lost {
+        InstanceEnd::Lost {
             failure,
             forgotten: false,
         }
@@ -347,14 +355,14 @@ impl Maker {
     async fn serve_beside(
         &self,
         instance: &Instance,
-        wanted: &Wanted,
+        wanted: &ConnectSpec,
         connection: Arc<Connection>,
-    ) -> Ending {
+    ) -> InstanceEnd {
         let lineage = &*instance.lineage;
         self.shared.learn(connection.era());
         let reason = "its server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
-        lineage.life.take(Event::Greeted, reason);
+        lineage.life.take(ServerEvent::Greeted, reason);
         self.shared.note_start_beside(lineage);
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
@@ -365,22 +373,24 @@ impl Maker {
                 instance.stop.cancel();
                 drop(timeout(CANCELLING, unused(&connection.link.mux)).await);
                 connection.end(self.ending("its session ended")).await;
-                return Ending::Meant;
+                return InstanceEnd::Meant;
             }
             () = idle_watch(instance, &self.written) => {
-                lineage.life.take(Event::FellAsleep, Some(ASLEEP.to_owned()));
+                lineage.life.take(ServerEvent::FellAsleep, Some(ASLEEP.to_owned()));
                 // New callers find another connection while this one says goodbye.
-                instance.abandon(Failure::SessionGone);
+                instance.abandon(BackendError::SessionGone);
                 connection.end("it was idle").await;
-                return Ending::Meant;
+                return InstanceEnd::Meant;
             }
             never = self.shared.follow_listing(lineage) => match never {},
         };
         if is_stopped {
-            return Ending::Meant;
+            return InstanceEnd::Meant;
         }
         let failure = connection.link.mux.lost();
-        lineage.life.take(Event::Lost, Some(failure.to_string()));
+        lineage
+            .life
+            .take(ServerEvent::Lost, Some(failure.to_string()));
         let forgotten = connection.link.mux.is_forgotten();
         let (retry, up) = (self.config().retry, up.elapsed());
         if forgotten {
@@ -390,7 +400,7 @@ impl Maker {
             self.note_uptime(wanted, up);
             instance.note_failure(retry, up);
         }
-        Ending::Lost { failure, forgotten }
+        InstanceEnd::Lost { failure, forgotten }
     }
 
     /// Why a connection is ended: `reason`, unless all are.
@@ -433,7 +443,7 @@ impl Maker {
 
     /// Serves until the connection ends; whether that is because the instance is stopped.
     async fn serve(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
-        instance.set(Phase::Ready(Arc::clone(&connection)));
+        instance.set(InstancePhase::Ready(Arc::clone(&connection)));
         let lineage = &*instance.lineage;
         let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
         let mut death = pin!(watch);
@@ -460,10 +470,10 @@ impl Maker {
 }
 
 /// Why an instance beside the catalog's serves no longer.
-enum Ending {
+enum InstanceEnd {
     /// Its connection was lost, or could not be made.
     Lost {
-        failure: Failure,
+        failure: BackendError,
         /// Whether its server is there and only knows us no more.
         forgotten: bool,
     },
@@ -483,7 +493,7 @@ fn for_people(delay: Duration) -> Duration {
 }
 
 /// Completes when the session ends whose own the connection is.
-async fn session_end(wanted: &Wanted) {
+async fn session_end(wanted: &ConnectSpec) {
     match &wanted.home {
         Some(session) => session.ended.cancelled().await,
         None => std::future::pending().await,
@@ -491,14 +501,14 @@ async fn session_end(wanted: &Wanted) {
 }
 
 /// Completes when no call is under way.
-async fn unused(mux: &Mux) {
+async fn unused(mux: &PendingRequests) {
     while mux.in_flight() > 0 {
         sleep(CANCELLING / 50).await;
     }
 }
 
 /// Completes when nobody has used the instance for as long as the config says.
-async fn idle_watch(instance: &Instance, written: &Written) {
+async fn idle_watch(instance: &Instance, written: &LiveConfig) {
     let mut rewrites = written.rewrites();
     loop {
         let left = written.now().idle_timeout.saturating_sub(instance.idle());

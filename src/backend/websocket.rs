@@ -25,7 +25,9 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{Failure, client, link::Link, mux::Mux, pipe, queued::Queued};
+use super::{
+    BackendError, client, link::Link, outbound::QueuedMessage, pending::PendingRequests, pipe,
+};
 use crate::config::Remote;
 
 /// Time between pings; a peer from which nothing came in between is dead, unless it may be at work: then
@@ -36,21 +38,21 @@ const SEND_PATIENCE: Duration = Duration::from_secs(60);
 /// How long the peer may take to read that the socket is closed.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 
-type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+type WebSocketConnection = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Opens a socket to `remote` and starts its task.
 pub(crate) async fn open(
     remote: &Remote,
-    mux: Arc<Mux>,
+    mux: Arc<PendingRequests>,
     connect: Duration,
-) -> Result<Arc<Link>, Failure> {
+) -> Result<Arc<Link>, BackendError> {
     let peer = &mux.settings.peer;
     let failed = |error: &tungstenite::Error| {
         if let tungstenite::Error::Http(response) = error {
             if let Err(failure) = peer.hear(response) {
                 return failure;
             }
-            if let Some(refused) = Failure::of_credential(response.status()) {
+            if let Some(refused) = BackendError::of_credential(response.status()) {
                 return refused;
             }
         }
@@ -63,7 +65,7 @@ pub(crate) async fn open(
         } else {
             client::explain(error)
         };
-        Failure::Connect { reason }
+        BackendError::Connect { reason }
     };
     let mut request = remote
         .url
@@ -85,7 +87,7 @@ pub(crate) async fn open(
     let opening = connect_async_tls_with_config(request, Some(config), true, Some(connector));
     let (socket, _) = timeout(connect, opening)
         .await
-        .map_err(|_| Failure::Startup {
+        .map_err(|_| BackendError::Startup {
             after: connect,
             key: "connect_timeout",
             odd: Vec::new(),
@@ -97,7 +99,7 @@ pub(crate) async fn open(
     Ok(link)
 }
 
-async fn run(socket: Socket, queue: mpsc::Receiver<Queued>, link: Arc<Link>) {
+async fn run(socket: WebSocketConnection, queue: mpsc::Receiver<QueuedMessage>, link: Arc<Link>) {
     let mux = Arc::clone(&link.mux);
     let (mut sink, stream) = socket.split();
     // Whether anything was heard since the last ping.
@@ -121,7 +123,11 @@ async fn run(socket: Socket, queue: mpsc::Receiver<Queued>, link: Arc<Link>) {
 }
 
 /// Reads until the link is over; says why.
-async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicBool) -> String {
+async fn read(
+    mut stream: SplitStream<WebSocketConnection>,
+    link: &Arc<Link>,
+    heard: &AtomicBool,
+) -> String {
     loop {
         let frame = match stream.next().await {
             Some(Ok(frame)) => frame,
@@ -143,9 +149,9 @@ async fn read(mut stream: SplitStream<Socket>, link: &Arc<Link>, heard: &AtomicB
 /// Writes until the link is over; says why.
 async fn write<S>(
     sink: &mut S,
-    mut queue: mpsc::Receiver<Queued>,
+    mut queue: mpsc::Receiver<QueuedMessage>,
     heard: &AtomicBool,
-    mux: &Mux,
+    mux: &PendingRequests,
 ) -> String
 where
     S: Sink<Frame, Error = tungstenite::Error> + Unpin,
@@ -186,7 +192,7 @@ where
 /// Whether a peer that was silent for so long is dead. Servers that do one thing at a time answer no
 /// ping during a call, nor while they wait for what they asked a client; but whatever they are at work
 /// on, their callers have given it up by then.
-fn is_too_long(silence: Duration, mux: &Mux) -> bool {
+fn is_too_long(silence: Duration, mux: &PendingRequests) -> bool {
     let patience = mux.patience().unwrap_or_default();
     silence >= patience && !mux.waits_for_person()
 }
@@ -218,7 +224,7 @@ mod tests {
             activity::Suspended,
             handshake::{UNBOUNDED, control},
             link::{Caller, Exchange},
-            mux::Settings,
+            pending::LinkSettings,
         },
         mcp::{Logs, Method, Revision},
         names::InvocationId,
@@ -226,8 +232,8 @@ mod tests {
         task::Tasks,
     };
 
-    fn mux() -> Arc<Mux> {
-        Mux::new(Settings::example(), None, Tasks::new())
+    fn mux() -> Arc<PendingRequests> {
+        PendingRequests::new(LinkSettings::example(), None, Tasks::new())
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,12 +19,12 @@ use alternatives::Alternative;
 /// A list of globs is too large to match. The operator shortens it.
 #[derive(Debug, thiserror::Error)]
 #[error("a list of globs cannot be used: {reason}")]
-pub struct TooLarge {
+pub struct GlobsTooLarge {
     /// What the matcher says.
     reason: String,
 }
 
-impl TooLarge {
+impl GlobsTooLarge {
     fn new(reason: &dyn ToString) -> Self {
         let reason = reason.to_string();
         Self { reason }
@@ -33,7 +33,7 @@ impl TooLarge {
 
 /// How much an entry means.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Reading {
+pub enum GlobWidth {
     /// No more than it surely does, as of entries that allow.
     Narrow,
     /// All that it may, as of entries that refuse or demand.
@@ -53,7 +53,7 @@ pub enum Over {
 
 /// All that globs may know an item by.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct ItemForms<'a> {
     /// The server that has it.
     pub server: &'a ServerName,
     /// What the server calls it.
@@ -80,7 +80,7 @@ const ALIAS: char = 'a';
 
 impl Forms {
     /// Those of a tool, a prompt or a method.
-    pub fn of_name(item: &Known<'_>) -> Self {
+    pub fn of_name(item: &ItemForms<'_>) -> Self {
         let forms = [
             (QUALIFIED, item.original),
             (EXPOSED, item.plain),
@@ -106,7 +106,7 @@ impl Forms {
     /// Those of a resource by which a glob may allow it. A URI that reads like an item of another server
     /// is left out: without prefixes, a server could take it to be let in by what was written for the
     /// other.
-    fn of_uri(item: &Known<'_>) -> Self {
+    fn of_uri(item: &ItemForms<'_>) -> Self {
         let is_foreign = |uri: &str| {
             let first = uri.split_once('/').map(|(first, _)| first);
             first.is_some_and(|it| it != item.server.as_str() && ServerName::parse(it).is_ok())
@@ -121,13 +121,13 @@ impl Forms {
     }
 
     /// Those of a resource by which a glob may refuse it: also as servers spell the same.
-    pub fn of_any_uri(item: &Known<'_>) -> Self {
+    pub fn of_any_uri(item: &ItemForms<'_>) -> Self {
         let mut texts = vec![qualified(item)];
-        texts.extend(spelling::others_of(item.server.as_str(), item.original));
+        texts.extend(spelling::variants_of(item.server.as_str(), item.original));
         for exposed in [item.plain, item.distinct] {
             if !exposed.is_empty() {
                 texts.push(exposed.to_owned());
-                texts.extend(spelling::others(exposed));
+                texts.extend(spelling::variants(exposed));
             }
         }
         Self {
@@ -137,17 +137,17 @@ impl Forms {
     }
 }
 
-fn qualified(item: &Known<'_>) -> String {
+fn qualified(item: &ItemForms<'_>) -> String {
     format!("{}/{}", item.server, item.original)
 }
 
-/// What a resource is by that of its URIs which says so, see [`spelling::essence`].
-fn essence<'a>(item: &Known<'a>) -> Option<Known<'a>> {
-    let part = |uri: &'a str| spelling::essence(uri);
+/// What a resource is by that of its URIs which says so, see [`spelling::canonical`].
+fn essence<'a>(item: &ItemForms<'a>) -> Option<ItemForms<'a>> {
+    let part = |uri: &'a str| spelling::canonical(uri);
     let uris = [item.original, item.plain, item.distinct];
     uris.into_iter().find_map(part)?;
     let part = |uri: &'a str| part(uri).unwrap_or(uri);
-    Some(Known {
+    Some(ItemForms {
         original: part(item.original),
         plain: part(item.plain),
         distinct: part(item.distinct),
@@ -164,7 +164,7 @@ pub struct Globs<O> {
 
 /// An entry of a list.
 #[derive(Clone, Debug)]
-pub struct Listed<O> {
+pub struct GlobEntry<O> {
     /// What it belongs to.
     pub owner: O,
     /// As it was written.
@@ -179,16 +179,16 @@ impl<O: Copy> Globs<O> {
     pub fn new<'g>(
         globs: impl Iterator<Item = (O, &'g Glob)>,
         over: Over,
-        reading: Reading,
+        reading: GlobWidth,
         prefixes: &Prefixes,
-    ) -> Result<Self, TooLarge> {
-        let (mut names, mut uris) = (Draft::default(), Draft::default());
+    ) -> Result<Self, GlobsTooLarge> {
+        let (mut names, mut uris) = (GlobsBuilder::default(), GlobsBuilder::default());
         for (owner, glob) in globs {
             let text = glob.glob();
             if over != Over::Uris {
                 let all = alternatives::of(text).ok_or_else(|| {
                     let most = alternatives::ALTERNATIVES_MAX;
-                    TooLarge::new(&format!("`{text}` has more than {most} alternatives"))
+                    GlobsTooLarge::new(&format!("`{text}` has more than {most} alternatives"))
                 })?;
                 for alternative in &all {
                     for pattern in patterns(alternative, reading, prefixes)? {
@@ -200,8 +200,8 @@ impl<O: Copy> Globs<O> {
                 // Globs that were read from the store do not know that `/` is special.
                 uris.add(owner, text, format!("^{}$", regex(text, true)?));
                 let others = match reading {
-                    Reading::Narrow => Vec::new(),
-                    Reading::Wide => spelling::other_globs(text),
+                    GlobWidth::Narrow => Vec::new(),
+                    GlobWidth::Wide => spelling::glob_variants(text),
                 };
                 // What is no glob with its escapes decoded has no other spelling.
                 for other in others.iter().filter_map(|other| regex(other, true).ok()) {
@@ -229,12 +229,12 @@ impl<O: Copy> Globs<O> {
     }
 
     /// The entry that allows a tool, a prompt or a method.
-    pub fn allowing(&self, item: &Known<'_>) -> Option<&Listed<O>> {
+    pub fn allowing(&self, item: &ItemForms<'_>) -> Option<&GlobEntry<O>> {
         self.first(&Forms::of_name(item))
     }
 
     /// The entry that allows a resource, also by what it essentially is.
-    pub fn allowing_uri(&self, item: &Known<'_>) -> Option<&Listed<O>> {
+    pub fn allowing_uri(&self, item: &ItemForms<'_>) -> Option<&GlobEntry<O>> {
         let entry = self.first(&Forms::of_uri(item))?;
         let is_allowed = essence(item).is_none_or(|it| self.is_match(&Forms::of_uri(&it)));
         is_allowed.then_some(entry)
@@ -250,7 +250,7 @@ impl<O: Copy> Globs<O> {
     }
 
     /// The first entry that matches the first of the texts that any entry matches.
-    pub fn first(&self, forms: &Forms) -> Option<&Listed<O>> {
+    pub fn first(&self, forms: &Forms) -> Option<&GlobEntry<O>> {
         let matcher = self.matcher(forms);
         let set = matcher.set.as_ref()?;
         let mut texts = forms.texts.iter();
@@ -285,7 +285,7 @@ struct Matcher<O> {
     /// name at all and would not match it. None where there are no globs, as most lists have none
     /// and a matcher of nothing is kilobytes.
     set: Option<RegexSet>,
-    entries: Vec<Listed<O>>,
+    entries: Vec<GlobEntry<O>>,
 }
 
 impl<O> Matcher<O> {
@@ -297,12 +297,12 @@ impl<O> Matcher<O> {
 
 /// A matcher on its way.
 #[derive(Debug)]
-struct Draft<O> {
+struct GlobsBuilder<O> {
     patterns: Vec<String>,
-    entries: Vec<Listed<O>>,
+    entries: Vec<GlobEntry<O>>,
 }
 
-impl<O> Default for Draft<O> {
+impl<O> Default for GlobsBuilder<O> {
     fn default() -> Self {
         Self {
             patterns: Vec::new(),
@@ -311,21 +311,23 @@ impl<O> Default for Draft<O> {
     }
 }
 
-impl<O> Draft<O> {
+impl<O> GlobsBuilder<O> {
     fn add(&mut self, owner: O, text: &str, pattern: String) {
         self.patterns.push(pattern);
         let text = text.to_owned();
-        self.entries.push(Listed { owner, text });
+        self.entries.push(GlobEntry { owner, text });
     }
 
-    fn compile(self) -> Result<Matcher<O>, TooLarge> {
+    fn compile(self) -> Result<Matcher<O>, GlobsTooLarge> {
         let compile = |patterns: Vec<String>| {
             let mut builder = RegexSetBuilder::new(patterns);
             builder.unicode(false).dot_matches_new_line(true).build()
         };
         let set = (!self.patterns.is_empty()).then(|| compile(self.patterns));
         Ok(Matcher {
-            set: set.transpose().map_err(|error| TooLarge::new(&error))?,
+            set: set
+                .transpose()
+                .map_err(|error| GlobsTooLarge::new(&error))?,
             entries: self.entries,
         })
     }
@@ -334,22 +336,22 @@ impl<O> Draft<O> {
 /// What `alternative` means as regular expressions over [`Forms`] of names.
 fn patterns(
     alternative: &Alternative,
-    reading: Reading,
+    reading: GlobWidth,
     prefixes: &Prefixes,
-) -> Result<Vec<String>, TooLarge> {
+) -> Result<Vec<String>, GlobsTooLarge> {
     const ANY: &str = "[^/]+";
     let text = alternative.text.as_str();
     let whole = regex(text, false)?;
     let Some((server, item)) = alternative.parted() else {
         let servers = match reading {
-            Reading::Narrow => alternative.owners(prefixes).map(one_of),
-            Reading::Wide => None,
+            GlobWidth::Narrow => alternative.owners(prefixes).map(one_of),
+            GlobWidth::Wide => None,
         };
         let servers = servers.as_deref().unwrap_or(ANY);
         return Ok(vec![format!("^[{EXPOSED}{ALIAS}]{servers}/{whole}$")]);
     };
     let item = regex(item, false)?;
-    if reading == Reading::Wide {
+    if reading == GlobWidth::Wide {
         let server = regex(server, true)?;
         return Ok(vec![
             format!("^{QUALIFIED}{server}/{item}$"),
@@ -358,7 +360,7 @@ fn patterns(
     }
     let glob = GlobBuilder::new(server)
         .build()
-        .map_err(|error| TooLarge::new(&error))?;
+        .map_err(|error| GlobsTooLarge::new(&error))?;
     let glob = glob.compile_matcher();
     let meant: Vec<ServerName> = prefixes
         .servers()
@@ -382,14 +384,15 @@ fn one_of(servers: &[ServerName]) -> String {
 }
 
 /// The glob `text` as a regular expression without its anchors.
-fn regex(text: &str, literal_separator: bool) -> Result<String, TooLarge> {
+fn regex(text: &str, literal_separator: bool) -> Result<String, GlobsTooLarge> {
     let glob = GlobBuilder::new(text)
         .literal_separator(literal_separator)
         .build()
-        .map_err(|error| TooLarge::new(&error))?;
+        .map_err(|error| GlobsTooLarge::new(&error))?;
     let inner = glob.regex().strip_prefix("(?-u)^");
     let inner = inner.and_then(|regex| regex.strip_suffix('$'));
-    let inner = inner.ok_or_else(|| TooLarge::new(&"internal error: cannot translate a glob"))?;
+    let inner =
+        inner.ok_or_else(|| GlobsTooLarge::new(&"internal error: cannot translate a glob"))?;
     Ok(format!("(?:{inner})"))
 }
 

@@ -122,7 +122,7 @@ pub(super) struct Headers {
 impl Headers {
     /// Reads the schema that begins at `at` in `json`.
     pub(super) fn read(json: &[u8], at: usize) -> Self {
-        let mut search = Search {
+        let mut search = HeaderSearch {
             json,
             path: Vec::new(),
             found: Vec::new(),
@@ -143,14 +143,14 @@ pub(super) fn may_annotate(json: &[u8]) -> bool {
     may_contain(json, &FINDER)
 }
 
-struct Search<'a> {
+struct HeaderSearch<'a> {
     json: &'a [u8],
     path: Vec<String>,
     found: Vec<(usize, HeaderParam)>,
     faults: Vec<(usize, HeaderFault)>,
 }
 
-impl Search<'_> {
+impl HeaderSearch<'_> {
     fn schema(&mut self, at: usize, reachable: bool, depth: usize) {
         if depth > DEPTH_MAX {
             return;

@@ -3,7 +3,7 @@
 //! They reach models, so a server must not speak in another's name or drown the others: headings
 //! cannot be forged, control characters go, and length is limited.
 
-use super::{Cause, Offer, Problem};
+use super::{CatalogProblem, Cause, Offer};
 use crate::names::ServerName;
 
 /// Longest instructions of one server on a merged route, characters. Long enough for every server
@@ -41,7 +41,7 @@ impl Instructions {
 /// The instructions of all `offers` that put something on merged routes, in the config's order.
 pub(super) fn merge<'o>(
     offers: impl IntoIterator<Item = &'o Offer>,
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<CatalogProblem>,
 ) -> Instructions {
     let mut sections = Vec::new();
     let mut room = MERGED_CHARACTERS_MAX;
@@ -56,7 +56,7 @@ pub(super) fn merge<'o>(
         }
         let limit = room.min(SERVER_CHARACTERS_MAX);
         if text.chars().count() > limit {
-            problems.push(Problem {
+            problems.push(CatalogProblem {
                 server: offer.server.clone(),
                 kind: None,
                 cause: Cause::InstructionsCut { limit },

@@ -1,6 +1,6 @@
 //! The items of one server: read from what it listed, with the config's rules applied.
 //!
-//! Tolerant: what cannot be served is left out with a [`Problem`], everything else goes on. The text
+//! Tolerant: what cannot be served is left out with a [`CatalogProblem`], everything else goes on. The text
 //! of an item is only ever spliced.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
 use super::{
-    Cause, ConfiguredNames, Excess, HeaderFault, HeaderParam, Kind, Offer, Problem,
+    CatalogProblem, Cause, ConfiguredNames, HeaderFault, HeaderParam, ItemExcess, Kind, Offer,
     header::{self, Headers},
     rewrite::meta_uris,
     spelling,
@@ -26,7 +26,7 @@ const NAME_CHARS_MAX: usize = 128;
 
 /// What a tool says about calling it; untrusted, so nothing may be permitted because of it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Hints {
+pub struct ToolHints {
     /// `readOnlyHint`: a call changes nothing.
     pub read_only: bool,
     /// `idempotentHint`: a repeated call changes nothing more.
@@ -44,10 +44,10 @@ pub(super) struct Item<'a> {
     /// What rules know it by.
     pub(super) names: ConfiguredNames,
     pub(super) headers: Arc<[HeaderParam]>,
-    pub(super) hints: Hints,
+    pub(super) hints: ToolHints,
     /// URIs that `_meta` names; servers need not list them.
     pub(super) linked: Vec<Arc<str>>,
-    spans: Spans,
+    spans: MemberSpans,
     pub(super) label: Option<&'a str>,
     description: Option<&'a str>,
     faults: Vec<usize>,
@@ -56,7 +56,7 @@ pub(super) struct Item<'a> {
 /// Where the members stand that may be replaced. Repeated keys all are, so that no reader of the
 /// item sees another value than we do.
 #[derive(Debug, Default)]
-struct Spans {
+struct MemberSpans {
     key: Vec<Range<usize>>,
     /// The display name of a resource; for tools it is the key.
     name: Vec<Range<usize>>,
@@ -124,19 +124,19 @@ fn quoted(text: &str) -> Vec<u8> {
 /// The `allow` and `deny` of a kind, ready to match. What refuses takes `*` for any character, and a URI
 /// for all of its spellings.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Filter {
+pub(super) struct ItemFilter {
     allow: Option<Vec<GlobMatcher>>,
     deny: Vec<GlobMatcher>,
     has_uris: bool,
 }
 
-impl Filter {
+impl ItemFilter {
     pub(super) fn new(rules: &ItemRules, kind: Kind) -> Self {
         let compile = |globs: &Vec<Glob>| globs.iter().map(Glob::compile_matcher).collect();
         let has_uris = kind.has_uris();
         let deny = rules.deny.iter().flat_map(|glob| {
             let others = if has_uris {
-                spelling::other_globs(glob.glob())
+                spelling::glob_variants(glob.glob())
             } else {
                 Vec::new()
             };
@@ -155,7 +155,7 @@ impl Filter {
     pub(super) fn permits(&self, original: &str) -> bool {
         let matches =
             |globs: &[GlobMatcher], name: &str| globs.iter().any(|glob| glob.is_match(name));
-        let essence = spelling::essence(original).filter(|_| self.has_uris);
+        let essence = spelling::canonical(original).filter(|_| self.has_uris);
         let is_allowed = self.allow.as_deref().is_none_or(|globs| {
             matches(globs, original) && essence.is_none_or(|part| matches(globs, part))
         });
@@ -166,7 +166,8 @@ impl Filter {
             return true;
         }
         let is_denied = |other: String| matches(&self.deny, &other);
-        !spelling::strays(original) && !spelling::others(original).into_iter().any(is_denied)
+        !spelling::is_ambiguous(original)
+            && !spelling::variants(original).into_iter().any(is_denied)
     }
 
     /// Whether some items may not be used.
@@ -186,11 +187,11 @@ pub(super) fn denying(text: &str, has_uris: bool) -> Option<GlobMatcher> {
 pub(super) fn read<'a>(
     offer: &'a Offer,
     kind: Kind,
-    filter: &Filter,
-    problems: &mut Vec<Problem>,
+    filter: &ItemFilter,
+    problems: &mut Vec<CatalogProblem>,
 ) -> Vec<Item<'a>> {
     let mut report = |cause| {
-        problems.push(Problem {
+        problems.push(CatalogProblem {
             server: offer.server.clone(),
             kind: Some(kind),
             cause,
@@ -209,7 +210,7 @@ pub(super) fn read<'a>(
         if !filter.permits(&original) {
             continue;
         }
-        if let Some(excess) = Excess::of(source, &offer.config.limits) {
+        if let Some(excess) = ItemExcess::of(source, &offer.config.limits) {
             let name = original.chars().take(NAME_CHARS_MAX).collect();
             report(Cause::Oversized { name, excess });
             continue;
@@ -230,14 +231,14 @@ pub(super) fn read<'a>(
 }
 
 impl<'a> Item<'a> {
-    fn new(source: &'a Raw, original: Arc<str>, spans: Spans) -> Self {
+    fn new(source: &'a Raw, original: Arc<str>, spans: MemberSpans) -> Self {
         Self {
             source,
             name: original.clone(),
             names: ConfiguredNames::default(),
             original,
             headers: Arc::default(),
-            hints: Hints::default(),
+            hints: ToolHints::default(),
             linked: Vec::new(),
             spans,
             label: None,
@@ -300,12 +301,12 @@ impl<'a> Item<'a> {
     }
 }
 
-fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, Spans), Cause> {
+fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, MemberSpans), Cause> {
     if !source.is_object() {
         return Err(Cause::NotAnObject { index });
     }
     let json = source.as_bytes();
-    let mut spans = Spans::default();
+    let mut spans = MemberSpans::default();
     for Member { key, value } in json::members(json, 0) {
         let Some(key) = json::text(&json[key]) else {
             continue;
@@ -333,8 +334,8 @@ fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, Spans), C
     }
 }
 
-fn hints(json: &[u8], annotations: usize) -> Hints {
-    let mut hints = Hints::default();
+fn hints(json: &[u8], annotations: usize) -> ToolHints {
+    let mut hints = ToolHints::default();
     for member in json::members(json, annotations) {
         let says = &json[member.value.clone()] == b"true";
         if member.is(json, "readOnlyHint") {

@@ -7,27 +7,27 @@ use std::{
 };
 
 use super::{
-    ByKind, Catalog, Cause, Entry, Excess, Freshness, Gap, Kind, Offer, Outcome, Prefixes, Problem,
-    Profiles, Prompt, Tables, Tool,
+    ByKind, Catalog, CatalogProblem, Cause, Freshness, ItemExcess, Kind, ListEntry, ListingGap,
+    NameOutcome, Offer, Prefixes, Profiles, Prompt, Tables, Tool,
     instructions::{self, Instructions},
-    item::{self, Filter, Item},
-    mend,
-    naming::{self, Claim, Template, Verdict},
-    pattern::Patterns,
+    item::{self, Item, ItemFilter},
+    naming::{self, Claim, ClaimVerdict, Template},
+    pattern::ServerTemplates,
+    repair,
     resources::{Routes, Site},
     uri::UriMap,
-    view::Shelf,
+    view::ListCache,
 };
 use crate::config::Naming;
 use crate::mcp::json::Raw;
 use crate::names::{ServerName, uri_prefix};
 
 /// One offer, read.
-struct Part<'a> {
+struct OfferPart<'a> {
     offer: &'a Offer,
     items: ByKind<Vec<Item<'a>>>,
     /// For resources and templates.
-    filter: Filter,
+    filter: ItemFilter,
     prefix: String,
     uris: Arc<UriMap>,
 }
@@ -46,7 +46,7 @@ struct Placed<'a> {
 pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Catalog {
     let prefixes = profiles.prefixes();
     let mut problems = Vec::new();
-    let mut parts: Vec<Part<'_>> = offers
+    let mut parts: Vec<OfferPart<'_>> = offers
         .iter()
         .map(|offer| read(offer, &mut problems))
         .collect();
@@ -83,7 +83,7 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
             render(kind, placed, part, mended.entry(placed.part).or_default())
         });
         problems.extend(mended.into_iter().filter_map(|(at, items)| {
-            Some(Problem {
+            Some(CatalogProblem {
                 server: parts[at].offer.server.clone(),
                 kind: Some(kind),
                 cause: items.cause()?,
@@ -117,19 +117,19 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
 }
 
 /// The merged names of tools and prompts: position of the part, original name -> exposed name.
-type Names = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
+type MergedNames = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
 
-fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
+fn read<'a>(offer: &'a Offer, problems: &mut Vec<CatalogProblem>) -> OfferPart<'a> {
     problems.extend(Kind::ALL.into_iter().filter_map(|kind| {
         let cause = match offer.gaps[kind]? {
-            Gap::Awaited => return None,
-            Gap::Circular => Cause::Circular,
-            Gap::NoMethod => Cause::NoMethod {
+            ListingGap::Awaited => return None,
+            ListingGap::Circular => Cause::Circular,
+            ListingGap::NoMethod => Cause::NoMethod {
                 method: kind.method(),
             },
-            Gap::Unread => Cause::Unread,
+            ListingGap::Unread => Cause::Unread,
         };
-        Some(Problem {
+        Some(CatalogProblem {
             server: offer.server.clone(),
             kind: Some(kind),
             cause,
@@ -137,15 +137,15 @@ fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
     }));
     problems.extend(Kind::ALL.into_iter().filter_map(|kind| {
         let rest = offer.listing.pages[kind].as_ref()?.rest.as_ref()?;
-        let excess = Excess::of(rest, &offer.config.limits)?;
-        Some(Problem {
+        let excess = ItemExcess::of(rest, &offer.config.limits)?;
+        Some(CatalogProblem {
             server: offer.server.clone(),
             kind: Some(kind),
             cause: Cause::RestLeft { excess },
         })
     }));
-    let mut filters = ByKind::from_fn(|kind| Filter::new(offer.rules(kind), kind));
-    Part {
+    let mut filters = ByKind::from_fn(|kind| ItemFilter::new(offer.rules(kind), kind));
+    OfferPart {
         offer,
         items: ByKind::from_fn(|kind| item::read(offer, kind, &filters[kind], problems)),
         filter: std::mem::take(&mut filters.resources),
@@ -156,7 +156,7 @@ fn read<'a>(offer: &'a Offer, problems: &mut Vec<Problem>) -> Part<'a> {
 
 /// Makes URI prefixes distinct. The config refuses equal ones; should they come here all the same,
 /// every one of them gets a hash, so that no server reads in another's name.
-fn settle_prefixes(parts: &mut [Part<'_>], problems: &mut Vec<Problem>) {
+fn settle_prefixes(parts: &mut [OfferPart<'_>], problems: &mut Vec<CatalogProblem>) {
     let mut users: HashMap<&str, usize> = HashMap::new();
     for part in parts.iter() {
         *users.entry(&part.prefix).or_default() += 1;
@@ -173,7 +173,7 @@ fn settle_prefixes(parts: &mut [Part<'_>], problems: &mut Vec<Problem>) {
         let hash = naming::hash(&part.offer.server, "");
         let used = format!("{}-{}", part.prefix, &hash[..naming::HASH_DIGITS]);
         let prefix = std::mem::replace(&mut part.prefix, used.clone());
-        problems.push(Problem {
+        problems.push(CatalogProblem {
             server: part.offer.server.clone(),
             kind: None,
             cause: Cause::Prefix { prefix, used },
@@ -182,7 +182,7 @@ fn settle_prefixes(parts: &mut [Part<'_>], problems: &mut Vec<Problem>) {
 }
 
 /// Gives every item the names that rules know it by.
-fn name_items(prefixes: &Prefixes, parts: &mut [Part<'_>]) {
+fn name_items(prefixes: &Prefixes, parts: &mut [OfferPart<'_>]) {
     for part in parts {
         let prefixed = UriMap::prefixed(part.prefix.clone());
         let server = (&part.offer.server, &*part.offer.config);
@@ -199,12 +199,12 @@ fn name_items(prefixes: &Prefixes, parts: &mut [Part<'_>]) {
 }
 
 /// Gives every part its map for merged routes, and says what becomes of equal URIs.
-fn map_uris(naming: &Naming, parts: &mut [Part<'_>]) -> ByKind<Vec<Verdict>> {
+fn map_uris(naming: &Naming, parts: &mut [OfferPart<'_>]) -> ByKind<Vec<ClaimVerdict>> {
     if naming.namespace_resources {
         for part in parts.iter_mut() {
             part.uris = Arc::new(UriMap::prefixed(part.prefix.clone()));
         }
-        return ByKind::from_fn(|kind| vec![Verdict::Kept; visible(kind, parts).count()]);
+        return ByKind::from_fn(|kind| vec![ClaimVerdict::Kept; visible(kind, parts).count()]);
     }
     let mut shared: HashSet<Arc<str>> = HashSet::new();
     let mut judge = |kind| match kind {
@@ -216,7 +216,7 @@ fn map_uris(naming: &Naming, parts: &mut [Part<'_>]) -> ByKind<Vec<Verdict>> {
             let verdicts = naming::judge(naming.conflict, &claims);
             let contested = visible(kind, parts)
                 .zip(&verdicts)
-                .filter(|(_, verdict)| **verdict == Verdict::Contested)
+                .filter(|(_, verdict)| **verdict == ClaimVerdict::Contested)
                 .map(|((_, item), _)| item.original.clone());
             shared.extend(contested);
             verdicts
@@ -233,7 +233,7 @@ fn map_uris(naming: &Naming, parts: &mut [Part<'_>]) -> ByKind<Vec<Verdict>> {
 /// The items of `kind` that merged routes show, each with the position of its part.
 fn visible<'a>(
     kind: Kind,
-    parts: &'a [Part<'a>],
+    parts: &'a [OfferPart<'a>],
 ) -> impl Iterator<Item = (usize, &'a Item<'a>)> + 'a {
     let parts = parts
         .iter()
@@ -245,7 +245,7 @@ fn visible<'a>(
 fn claim<'a>(
     (name, prefix): (String, usize),
     (at, item): (usize, &'a Item<'a>),
-    parts: &'a [Part<'a>],
+    parts: &'a [OfferPart<'a>],
 ) -> Claim<'a> {
     let offer = parts[at].offer;
     Claim {
@@ -262,8 +262,8 @@ fn claim<'a>(
 fn place_named<'a>(
     naming: &Naming,
     kind: Kind,
-    parts: &'a [Part<'a>],
-    problems: &mut Vec<Problem>,
+    parts: &'a [OfferPart<'a>],
+    problems: &mut Vec<CatalogProblem>,
 ) -> Vec<Placed<'a>> {
     let template = Template::parse(naming);
     let prefixes = parts
@@ -287,20 +287,20 @@ fn place_named<'a>(
 /// Finds the exposed URIs of resources or templates.
 fn place_uris<'a>(
     kind: Kind,
-    parts: &'a [Part<'a>],
-    verdicts: &[Verdict],
-    problems: &mut Vec<Problem>,
+    parts: &'a [OfferPart<'a>],
+    verdicts: &[ClaimVerdict],
+    problems: &mut Vec<CatalogProblem>,
 ) -> Vec<Placed<'a>> {
     let items: Vec<(usize, &Item<'_>)> = visible(kind, parts).collect();
     let names: Vec<Option<String>> = items
         .iter()
         .zip(verdicts)
         .map(|((at, item), verdict)| match verdict {
-            Verdict::Hidden(_) => None,
-            Verdict::Contested | Verdict::Kept if kind == Kind::Templates => {
+            ClaimVerdict::Hidden(_) => None,
+            ClaimVerdict::Contested | ClaimVerdict::Kept if kind == Kind::Templates => {
                 Some(parts[*at].uris.expose_template(&item.original).into_owned())
             }
-            Verdict::Contested | Verdict::Kept => {
+            ClaimVerdict::Contested | ClaimVerdict::Kept => {
                 Some(parts[*at].uris.expose(&item.original).into_owned())
             }
         })
@@ -332,11 +332,13 @@ fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> V
 fn report_collisions(
     kind: Kind,
     claims: &[Claim<'_>],
-    verdicts: &[Verdict],
+    verdicts: &[ClaimVerdict],
     names: &[Option<String>],
-    problems: &mut Vec<Problem>,
+    problems: &mut Vec<CatalogProblem>,
 ) {
-    let contested = verdicts.iter().any(|verdict| *verdict != Verdict::Kept);
+    let contested = verdicts
+        .iter()
+        .any(|verdict| *verdict != ClaimVerdict::Kept);
     let mut claimants: HashMap<&str, Vec<usize>> = HashMap::new();
     if contested {
         for (index, claim) in claims.iter().enumerate() {
@@ -353,17 +355,17 @@ fn report_collisions(
     for (index, (claim, verdict)) in claims.iter().zip(verdicts).enumerate() {
         let name = names[index].clone();
         let outcome = match (verdict, &name) {
-            (Verdict::Kept, Some(name)) if *name == claim.name => continue,
-            (Verdict::Kept, Some(_)) if kind.has_uris() => continue,
-            (Verdict::Kept, Some(name)) if given.contains_key(claim.name.as_str()) => {
-                Some(Outcome::Exposed(name.clone()))
+            (ClaimVerdict::Kept, Some(name)) if *name == claim.name => continue,
+            (ClaimVerdict::Kept, Some(_)) if kind.has_uris() => continue,
+            (ClaimVerdict::Kept, Some(name)) if given.contains_key(claim.name.as_str()) => {
+                Some(NameOutcome::Exposed(name.clone()))
             }
-            (Verdict::Kept, Some(_)) => None,
-            (Verdict::Contested, Some(name)) => Some(Outcome::Exposed(name.clone())),
-            (Verdict::Hidden(winner), _) => {
-                Some(Outcome::Hidden(winner.map(|at| claims[at].server.clone())))
-            }
-            (Verdict::Contested | Verdict::Kept, None) => Some(Outcome::Hidden(None)),
+            (ClaimVerdict::Kept, Some(_)) => None,
+            (ClaimVerdict::Contested, Some(name)) => Some(NameOutcome::Exposed(name.clone())),
+            (ClaimVerdict::Hidden(winner), _) => Some(NameOutcome::Hidden(
+                winner.map(|at| claims[at].server.clone()),
+            )),
+            (ClaimVerdict::Contested | ClaimVerdict::Kept, None) => Some(NameOutcome::Hidden(None)),
         };
         let original = claim.original.to_owned();
         let cause = match outcome {
@@ -378,7 +380,7 @@ fn report_collisions(
                 outcome,
             },
         };
-        problems.push(Problem {
+        problems.push(CatalogProblem {
             server: claim.server.clone(),
             kind: Some(kind),
             cause,
@@ -402,7 +404,7 @@ fn rivals(
 }
 
 /// What the route of one server shows, in the server's own order.
-fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
+fn own_tables(at: usize, parts: &[OfferPart<'_>], names: &MergedNames) -> Tables {
     const IDENTITY: &UriMap = &UriMap::identity();
     let part = &parts[at];
     let listing = &part.offer.listing;
@@ -430,7 +432,7 @@ fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
         tables.shelves[kind].freshness = freshness(page);
         let limits = &part.offer.config.limits;
         let rest = page.and_then(|page| page.rest.as_ref());
-        let rest = rest.filter(|rest| Excess::of(rest, limits).is_none());
+        let rest = rest.filter(|rest| ItemExcess::of(rest, limits).is_none());
         tables.shelves[kind].rest = rest.cloned();
     }
     tables
@@ -438,7 +440,13 @@ fn own_tables(at: usize, parts: &[Part<'_>], names: &Names) -> Tables {
 
 /// What merged routes call an item: the exposed URI of a resource whether it is listed or not, since
 /// one that is not listed may be read as well.
-fn merged_name(kind: Kind, at: usize, item: &Item<'_>, part: &Part<'_>, names: &Names) -> Arc<str> {
+fn merged_name(
+    kind: Kind,
+    at: usize,
+    item: &Item<'_>,
+    part: &OfferPart<'_>,
+    names: &MergedNames,
+) -> Arc<str> {
     match kind {
         Kind::Tools | Kind::Prompts => {
             let known = names[kind].get(&(at, item.original.clone()));
@@ -451,13 +459,13 @@ fn merged_name(kind: Kind, at: usize, item: &Item<'_>, part: &Part<'_>, names: &
 
 /// Items of one server and kind that merged routes show mended.
 #[derive(Default)]
-struct Mended {
+struct RepairedItems {
     /// The first, and its members that were.
     first: Option<(Arc<str>, Vec<&'static str>)>,
     more: usize,
 }
 
-impl Mended {
+impl RepairedItems {
     fn note(&mut self, item: &Item<'_>, members: Vec<&'static str>) {
         match &self.first {
             None => self.first = Some((item.original.clone(), members)),
@@ -476,10 +484,15 @@ impl Mended {
 }
 
 /// The item as merged routes show it.
-fn render(kind: Kind, placed: &Placed<'_>, part: &Part<'_>, mended: &mut Mended) -> Raw {
+fn render(
+    kind: Kind,
+    placed: &Placed<'_>,
+    part: &OfferPart<'_>,
+    mended: &mut RepairedItems,
+) -> Raw {
     let item = placed.item;
     let rendered = item.render(&placed.exposed, placed.label, &part.uris);
-    let Some((item_mended, members)) = mend::mend(kind, &rendered) else {
+    let Some((item_mended, members)) = repair::mend(kind, &rendered) else {
         return rendered;
     };
     mended.note(item, members);
@@ -491,10 +504,10 @@ impl Tables {
         &mut self,
         kind: Kind,
         placed: &[Placed<'_>],
-        parts: &[Part<'_>],
+        parts: &[OfferPart<'_>],
         mut render: impl FnMut(&Placed<'_>) -> Raw,
     ) {
-        let entries = placed.iter().map(|placed| Entry {
+        let entries = placed.iter().map(|placed| ListEntry {
             server: parts[placed.part].offer.server.clone(),
             original: placed.item.original.clone(),
             exposed: placed.exposed.clone(),
@@ -504,7 +517,7 @@ impl Tables {
             item: render(placed),
             digest: 0,
         });
-        let shelf = Shelf::of(kind, entries.collect());
+        let shelf = ListCache::of(kind, entries.collect());
         for (entry, Placed { item, .. }) in shelf.entries().iter().zip(placed) {
             match kind {
                 Kind::Tools => {
@@ -522,7 +535,7 @@ impl Tables {
     }
 }
 
-fn tool(entry: &Entry, item: &Item<'_>) -> Tool {
+fn tool(entry: &ListEntry, item: &Item<'_>) -> Tool {
     Tool {
         server: entry.server.clone(),
         original: entry.original.clone(),
@@ -537,7 +550,7 @@ fn tool(entry: &Entry, item: &Item<'_>) -> Tool {
     }
 }
 
-fn prompt(entry: &Entry, item: &Item<'_>) -> Prompt {
+fn prompt(entry: &ListEntry, item: &Item<'_>) -> Prompt {
     Prompt {
         server: entry.server.clone(),
         original: entry.original.clone(),
@@ -550,7 +563,7 @@ fn prompt(entry: &Entry, item: &Item<'_>) -> Prompt {
     }
 }
 
-fn site(part: &Part<'_>, prefixes: &Arc<Prefixes>) -> Site {
+fn site(part: &OfferPart<'_>, prefixes: &Arc<Prefixes>) -> Site {
     let listed = part
         .items
         .resources
@@ -569,16 +582,16 @@ fn site(part: &Part<'_>, prefixes: &Arc<Prefixes>) -> Site {
         prefixes: Arc::clone(prefixes),
         filter: part.filter.clone(),
         known: listed.chain(linked).collect(),
-        templates: Patterns::new(templates.map(|item| &*item.original)),
+        templates: ServerTemplates::new(templates.map(|item| &*item.original)),
         visible: part.offer.exposes(Kind::Resources),
         tags: part.offer.config.tags.clone(),
     }
 }
 
 /// Says that there are templates without a pattern, where merged routes would ask for it.
-fn unmatched(site: &Site) -> Option<Problem> {
+fn unmatched(site: &Site) -> Option<CatalogProblem> {
     let count = site.templates.left();
-    (site.visible && count > 0).then(|| Problem {
+    (site.visible && count > 0).then(|| CatalogProblem {
         server: site.server.clone(),
         kind: Some(Kind::Templates),
         cause: Cause::Unmatched { count },

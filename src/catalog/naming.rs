@@ -18,12 +18,12 @@ pub(super) const HASH_DIGITS: usize = 8;
 /// The parsed `naming.template`.
 #[derive(Debug)]
 pub(super) struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
     charset: Charset,
 }
 
 #[derive(Debug)]
-enum Part {
+enum TemplatePart {
     Literal(String),
     Server,
     Tool,
@@ -33,11 +33,11 @@ impl Template {
     pub(super) fn parse(naming: &Naming) -> Self {
         let (mut parts, mut rest) = (Vec::new(), naming.template.as_str());
         while let Some((at, length, part)) = first_placeholder(rest) {
-            parts.push(Part::Literal(rest[..at].to_owned()));
+            parts.push(TemplatePart::Literal(rest[..at].to_owned()));
             parts.push(part);
             rest = &rest[at + length..];
         }
-        parts.push(Part::Literal(rest.to_owned()));
+        parts.push(TemplatePart::Literal(rest.to_owned()));
         Self {
             parts,
             charset: naming.charset,
@@ -49,9 +49,9 @@ impl Template {
         let mut name = String::with_capacity(server.len() + tool.len() + 8);
         for part in &self.parts {
             match part {
-                Part::Literal(text) => name.push_str(text),
-                Part::Server => self.push(server, &mut name),
-                Part::Tool => self.push(tool, &mut name),
+                TemplatePart::Literal(text) => name.push_str(text),
+                TemplatePart::Server => self.push(server, &mut name),
+                TemplatePart::Tool => self.push(tool, &mut name),
             }
         }
         name
@@ -68,9 +68,9 @@ impl Template {
                 &mut affix.before
             };
             match part {
-                Part::Literal(literal) => text.push_str(literal),
-                Part::Server => self.push(server, text),
-                Part::Tool => {
+                TemplatePart::Literal(literal) => text.push_str(literal),
+                TemplatePart::Server => self.push(server, text),
+                TemplatePart::Tool => {
                     affix.after.clear();
                     is_behind = true;
                 }
@@ -82,13 +82,13 @@ impl Template {
     /// How much text names have before the server, where that precedes the item, and behind it, where
     /// that follows the item.
     pub(super) fn around_server(&self) -> (Option<usize>, Option<usize>) {
-        fn literal<'p>(parts: impl Iterator<Item = &'p Part>) -> Option<usize> {
+        fn literal<'p>(parts: impl Iterator<Item = &'p TemplatePart>) -> Option<usize> {
             let mut length = 0;
             for part in parts {
                 match part {
-                    Part::Literal(text) => length += text.len(),
-                    Part::Server => return Some(length),
-                    Part::Tool => return None,
+                    TemplatePart::Literal(text) => length += text.len(),
+                    TemplatePart::Server => return Some(length),
+                    TemplatePart::Tool => return None,
                 }
             }
             None
@@ -104,17 +104,17 @@ impl Template {
         let mut parts = self.parts.iter();
         for part in parts.by_ref() {
             match part {
-                Part::Literal(text) => before.push_str(text),
-                Part::Server => {
+                TemplatePart::Literal(text) => before.push_str(text),
+                TemplatePart::Server => {
                     self.push(server, &mut before);
                     is_named = true;
                 }
-                Part::Tool => break,
+                TemplatePart::Tool => break,
             }
         }
         let item = name.strip_prefix(&before).filter(|item| !item.is_empty())?;
         let item = match parts.as_slice() {
-            [Part::Literal(end)] => item.strip_suffix(&**end).unwrap_or(item),
+            [TemplatePart::Literal(end)] => item.strip_suffix(&**end).unwrap_or(item),
             [] | [_, ..] => item,
         };
         is_named.then_some(item)
@@ -128,13 +128,13 @@ impl Template {
     }
 }
 
-fn first_placeholder(text: &str) -> Option<(usize, usize, Part)> {
+fn first_placeholder(text: &str) -> Option<(usize, usize, TemplatePart)> {
     let server = text
         .find("{server}")
-        .map(|at| (at, "{server}".len(), Part::Server));
+        .map(|at| (at, "{server}".len(), TemplatePart::Server));
     let tool = text
         .find("{tool}")
-        .map(|at| (at, "{tool}".len(), Part::Tool));
+        .map(|at| (at, "{tool}".len(), TemplatePart::Tool));
     match (server, tool) {
         (Some(server), Some(tool)) if server.0 < tool.0 => Some(server),
         (Some(_), Some(tool)) => Some(tool),
@@ -158,7 +158,7 @@ pub(super) struct Claim<'a> {
 
 /// What becomes of a claim.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum ClaimVerdict {
     /// It is listed under a name of its own, since others claim the same one.
     Contested,
     /// It is not listed; the claim at the index, if any, has the name.
@@ -169,14 +169,14 @@ pub(super) enum Verdict {
 
 /// Applies `conflict` to every name that is claimed more than once. A name is of the servers with the
 /// longest prefix: no other takes it by what it calls its items, whatever `conflict` says.
-pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<Verdict> {
-    let mut verdicts = vec![Verdict::Kept; claims.len()];
+pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<ClaimVerdict> {
+    let mut verdicts = vec![ClaimVerdict::Kept; claims.len()];
     for mut group in groups(claims.iter().map(|claim| claim.name.as_str())) {
         let longest = group.iter().map(|index| claims[*index].prefix).max();
         group.retain(|index| {
             let is_owner = Some(claims[*index].prefix) == longest;
             if !is_owner {
-                verdicts[*index] = Verdict::Contested;
+                verdicts[*index] = ClaimVerdict::Contested;
             }
             is_owner
         });
@@ -193,10 +193,10 @@ pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<Verdict> {
         };
         for index in group {
             verdicts[index] = match conflict {
-                Conflict::Namespace => Verdict::Contested,
-                Conflict::Error => Verdict::Hidden(None),
-                Conflict::First | Conflict::Priority if winner == Some(index) => Verdict::Kept,
-                Conflict::First | Conflict::Priority => Verdict::Hidden(winner),
+                Conflict::Namespace => ClaimVerdict::Contested,
+                Conflict::Error => ClaimVerdict::Hidden(None),
+                Conflict::First | Conflict::Priority if winner == Some(index) => ClaimVerdict::Kept,
+                Conflict::First | Conflict::Priority => ClaimVerdict::Hidden(winner),
             };
         }
     }
@@ -217,7 +217,7 @@ fn rank<'a>(claim: &Claim<'a>, priority: i32) -> (Reverse<i32>, usize, &'a str) 
 /// run out of digits.
 pub(super) fn distinct(
     claims: &[Claim<'_>],
-    verdicts: &[Verdict],
+    verdicts: &[ClaimVerdict],
     length_max: usize,
 ) -> Vec<Option<String>> {
     let mut names: Vec<Option<Distinct<'_>>> = claims
@@ -272,16 +272,16 @@ struct Distinct<'a> {
 }
 
 impl<'a> Distinct<'a> {
-    fn start(claim: &'a Claim<'a>, verdict: Verdict, length_max: usize) -> Option<Self> {
+    fn start(claim: &'a Claim<'a>, verdict: ClaimVerdict, length_max: usize) -> Option<Self> {
         let mut name = Self {
             text: claim.name.clone(),
             window: 0,
             claim,
         };
         let hashed = match verdict {
-            Verdict::Hidden(_) => return None,
-            Verdict::Contested => true,
-            Verdict::Kept => claim.name.chars().count() > length_max,
+            ClaimVerdict::Hidden(_) => return None,
+            ClaimVerdict::Contested => true,
+            ClaimVerdict::Kept => claim.name.chars().count() > length_max,
         };
         (!hashed || name.advance(length_max)).then_some(name)
     }
@@ -346,12 +346,16 @@ mod tests {
     use super::*;
 
     /// Names that `distinct` gives to (template's name, server, original, verdict).
-    fn settled(claims: &[(&str, &str, &str, Verdict)], length_max: usize) -> Vec<Option<String>> {
+    fn settled(
+        claims: &[(&str, &str, &str, ClaimVerdict)],
+        length_max: usize,
+    ) -> Vec<Option<String>> {
         let servers: Vec<ServerName> = claims
             .iter()
             .map(|(_, server, _, _)| ServerName::parse(server).unwrap())
             .collect();
-        let verdicts: Vec<Verdict> = claims.iter().map(|(_, _, _, verdict)| *verdict).collect();
+        let verdicts: Vec<ClaimVerdict> =
+            claims.iter().map(|(_, _, _, verdict)| *verdict).collect();
         let claims: Vec<Claim<'_>> = claims
             .iter()
             .zip(&servers)
@@ -377,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_plain_name_gives_way_to_a_hashed_one() {
-        let (kept, contested) = (Verdict::Kept, Verdict::Contested);
+        let (kept, contested) = (ClaimVerdict::Kept, ClaimVerdict::Contested);
         // The third server's tool is called what the first one's is exposed as.
         let names = settled(
             &[
@@ -400,15 +404,15 @@ mod tests {
     fn equal_hashes_both_take_their_next_digits() {
         // SHA-256 of `a\0t86253` and of `a\0t95690` begin alike.
         let twins = [
-            ("name", "a", "t86253", Verdict::Contested),
-            ("name", "a", "t95690", Verdict::Contested),
+            ("name", "a", "t86253", ClaimVerdict::Contested),
+            ("name", "a", "t95690", ClaimVerdict::Contested),
         ];
         let expect = [
             Some("name_b6cededa".to_owned()),
             Some("name_ca0037fb".to_owned()),
         ];
         assert_eq!(settled(&twins, 48), expect);
-        let same = [("name", "a", "x", Verdict::Contested); 2];
+        let same = [("name", "a", "x", ClaimVerdict::Contested); 2];
         assert_eq!(
             settled(&same, 48),
             [None, None],
@@ -439,14 +443,14 @@ mod tests {
             let verdicts = judge(conflict, &claims);
             assert_eq!(
                 verdicts,
-                [Verdict::Contested, Verdict::Kept],
+                [ClaimVerdict::Contested, ClaimVerdict::Kept],
                 "{conflict:?}"
             );
         }
         // Not even by a name that was made to have the same hash.
         let mut claims = [claim(&short, 8, "hub_x"), claim(&long, 12, "x")];
         claims[1].name = with_hash(&claims[0].name, (&short, "hub_x"), 48);
-        let names = distinct(&claims, &[Verdict::Contested, Verdict::Kept], 48);
+        let names = distinct(&claims, &[ClaimVerdict::Contested, ClaimVerdict::Kept], 48);
         assert_eq!(names[1].as_deref(), Some(&*claims[1].name));
         assert_ne!(names[0], names[1]);
     }
@@ -454,8 +458,8 @@ mod tests {
     #[test]
     fn hidden_claims_get_no_name() {
         let claims = [
-            ("n", "a", "n", Verdict::Hidden(None)),
-            ("n", "b", "n", Verdict::Kept),
+            ("n", "a", "n", ClaimVerdict::Hidden(None)),
+            ("n", "b", "n", ClaimVerdict::Kept),
         ];
         assert_eq!(settled(&claims, 48), [None, Some("n".to_owned())]);
     }

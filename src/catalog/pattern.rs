@@ -23,20 +23,20 @@ const WORK_MAX: usize = 1024 * words(URI_BYTES_MAX);
 
 /// The templates of one server.
 #[derive(Debug, Default)]
-pub(super) struct Patterns {
-    list: Vec<Pattern>,
+pub(super) struct ServerTemplates {
+    list: Vec<UriTemplate>,
     cost: usize,
     /// How those begin that have no pattern.
     left: Vec<String>,
 }
 
-impl Patterns {
+impl ServerTemplates {
     /// Reads `templates`, earlier ones first. One that is too long, or one too many, has no pattern, and
     /// claims whatever begins like it.
     pub(super) fn new<'t>(templates: impl IntoIterator<Item = &'t str>) -> Self {
         let mut patterns = Self::default();
         for template in templates {
-            let pattern = Pattern::parse(template);
+            let pattern = UriTemplate::parse(template);
             match pattern.filter(|pattern| patterns.cost + pattern.cost() <= COST_MAX) {
                 Some(pattern) => {
                     patterns.cost += pattern.cost();
@@ -74,32 +74,32 @@ impl Patterns {
         let Some(first) = likely.next() else {
             return false;
         };
-        let mut walk = Walk::new(uri);
+        let mut walk = TemplateMatch::new(uri);
         walk.leads_through(first) || likely.any(|pattern| walk.leads_through(pattern))
     }
 }
 
 /// A parsed URI template.
 #[derive(Debug)]
-struct Pattern {
+struct UriTemplate {
     /// What precedes the first expression.
     head: String,
-    steps: Vec<Step>,
+    steps: Vec<TemplateStep>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Step {
+enum TemplateStep {
     /// Exactly this byte.
     Byte(u8),
     /// Any number of bytes that the class has.
-    Many(Class),
+    Many(CharClass),
     /// Nothing, or this byte and then any number of those that the class has.
-    Perhaps(u8, Class),
+    Perhaps(u8, CharClass),
 }
 
 /// What an expression may expand to; each has all that those before it have.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Class {
+enum CharClass {
     /// All within one segment. Wider than RFC 6570, whose simple expansion escapes every reserved
     /// character: servers are seldom that strict.
     Segment,
@@ -111,7 +111,7 @@ enum Class {
     Any,
 }
 
-impl Class {
+impl CharClass {
     const ALL: [Self; 4] = [Self::Segment, Self::Path, Self::Query, Self::Any];
 
     fn has(self, byte: u8) -> bool {
@@ -124,21 +124,21 @@ impl Class {
     }
 }
 
-impl Pattern {
+impl UriTemplate {
     /// Reads `template`; a brace without its partner is taken literally. `None` where it is too long.
     fn parse(template: &str) -> Option<Self> {
         let first = expression(template).map_or(template.len(), |(start, _)| start);
         let (head, mut rest) = template.split_at(first);
         let mut steps = Vec::new();
         while let Some((start, end)) = expression(rest) {
-            steps.extend(rest[..start].bytes().map(Step::Byte));
+            steps.extend(rest[..start].bytes().map(TemplateStep::Byte));
             push_expression(rest.as_bytes()[start + 1], &mut steps);
             if steps.len() > TEMPLATE_STEPS_MAX {
                 return None;
             }
             rest = &rest[end..];
         }
-        steps.extend(rest.bytes().map(Step::Byte));
+        steps.extend(rest.bytes().map(TemplateStep::Byte));
         let is_usable = head.len() <= URI_BYTES_MAX && steps.len() <= TEMPLATE_STEPS_MAX;
         is_usable.then(|| Self {
             head: head.to_owned(),
@@ -149,8 +149,8 @@ impl Pattern {
     /// How often all positions are gone through, about; one more stands for the beginning.
     fn cost(&self) -> usize {
         let steps = self.steps.iter().map(|step| match step {
-            Step::Byte(_) | Step::Many(_) => 1,
-            Step::Perhaps(..) => 4,
+            TemplateStep::Byte(_) | TemplateStep::Many(_) => 1,
+            TemplateStep::Perhaps(..) => 4,
         });
         steps.sum::<usize>() + 1
     }
@@ -169,23 +169,28 @@ fn expression(template: &str) -> Option<(usize, usize)> {
     Some((start, start + length + 1))
 }
 
-fn push_expression(operator: u8, steps: &mut Vec<Step>) {
+fn push_expression(operator: u8, steps: &mut Vec<TemplateStep>) {
     let step = match operator {
-        b'+' => Step::Many(Class::Any),
-        b'#' => Step::Perhaps(b'#', Class::Any),
-        b'.' => Step::Perhaps(b'.', Class::Segment),
-        b'/' => Step::Perhaps(b'/', Class::Path),
-        b';' => Step::Perhaps(b';', Class::Segment),
-        b'?' => Step::Perhaps(b'?', Class::Query),
-        b'&' => Step::Perhaps(b'&', Class::Query),
-        _ => Step::Many(Class::Segment),
+        b'+' => TemplateStep::Many(CharClass::Any),
+        b'#' => TemplateStep::Perhaps(b'#', CharClass::Any),
+        b'.' => TemplateStep::Perhaps(b'.', CharClass::Segment),
+        b'/' => TemplateStep::Perhaps(b'/', CharClass::Path),
+        b';' => TemplateStep::Perhaps(b';', CharClass::Segment),
+        b'?' => TemplateStep::Perhaps(b'?', CharClass::Query),
+        b'&' => TemplateStep::Perhaps(b'&', CharClass::Query),
+        _ => TemplateStep::Many(CharClass::Segment),
     };
     match (steps.last_mut(), step) {
         // Neighbours match what the wider of them does, since it has all that the other has.
-        (Some(Step::Many(before)), Step::Many(class)) => *before = class.max(*before),
+        (Some(TemplateStep::Many(before)), TemplateStep::Many(class)) => {
+            *before = class.max(*before);
+        }
         // Each class has the byte that it begins with.
-        (Some(before @ Step::Perhaps(..)), _) if *before == step => {}
-        (Some(Step::Byte(_) | Step::Many(_) | Step::Perhaps(..)) | None, _) => steps.push(step),
+        (Some(before @ TemplateStep::Perhaps(..)), _) if *before == step => {}
+        (
+            Some(TemplateStep::Byte(_) | TemplateStep::Many(_) | TemplateStep::Perhaps(..)) | None,
+            _,
+        ) => steps.push(step),
     }
 }
 
@@ -244,7 +249,7 @@ impl Positions {
 
 /// One URI, and how far a template has come in it.
 #[derive(Debug)]
-struct Walk {
+struct TemplateMatch {
     uri_bytes: usize,
     /// Where each byte stands, for those that the URI has.
     bytes: Vec<Option<Positions>>,
@@ -255,15 +260,15 @@ struct Walk {
     beside: Positions,
 }
 
-impl Walk {
+impl TemplateMatch {
     fn new(uri: &str) -> Self {
         let none = Positions::none(uri.len());
         let mut bytes = vec![None; 256];
-        let mut classes = Class::ALL.map(|_| none.clone());
+        let mut classes = CharClass::ALL.map(|_| none.clone());
         for (at, byte) in uri.bytes().enumerate() {
             let found = bytes[usize::from(byte)].get_or_insert_with(|| none.clone());
             found.insert(at);
-            for class in Class::ALL.into_iter().filter(|class| class.has(byte)) {
+            for class in CharClass::ALL.into_iter().filter(|class| class.has(byte)) {
                 classes[class as usize].insert(at);
             }
         }
@@ -277,22 +282,22 @@ impl Walk {
     }
 
     /// Whether `pattern`, whose head the URI begins with, can expand to all of it.
-    fn leads_through(&mut self, pattern: &Pattern) -> bool {
+    fn leads_through(&mut self, pattern: &UriTemplate) -> bool {
         self.reached.0.fill(0);
         self.reached.insert(pattern.head.len());
         pattern.steps.iter().all(|step| self.take(*step)) && self.reached.contains(self.uri_bytes)
     }
 
     /// Goes on by `step`; whether it leads anywhere.
-    fn take(&mut self, step: Step) -> bool {
+    fn take(&mut self, step: TemplateStep) -> bool {
         let of = |byte: u8| self.bytes[usize::from(byte)].as_ref();
         match step {
-            Step::Byte(byte) => of(byte).is_some_and(|bytes| self.reached.advance(bytes)),
-            Step::Many(class) => {
+            TemplateStep::Byte(byte) => of(byte).is_some_and(|bytes| self.reached.advance(bytes)),
+            TemplateStep::Many(class) => {
                 self.reached.spread(&self.classes[class as usize]);
                 true
             }
-            Step::Perhaps(lead, class) => {
+            TemplateStep::Perhaps(lead, class) => {
                 if let Some(leads) = of(lead) {
                     self.beside.clone_from(&self.reached);
                     if self.beside.advance(leads) {
@@ -315,7 +320,7 @@ mod tests {
     #[test]
     fn templates_match_what_they_can_expand_to() {
         let check = |template: &str, uri: &str, expect: bool| {
-            let found = Patterns::new([template]).matches(uri);
+            let found = ServerTemplates::new([template]).matches(uri);
             assert_eq!(found, expect, "{template} and {uri}");
         };
         check("file:///a", "file:///a", true);
@@ -343,20 +348,26 @@ mod tests {
 
     #[test]
     fn neighbours_that_match_the_same_are_one() {
-        let check = |template: &str, expect: &[Step]| {
+        let check = |template: &str, expect: &[TemplateStep]| {
             assert_eq!(
-                Pattern::parse(template).unwrap().steps,
+                UriTemplate::parse(template).unwrap().steps,
                 expect,
                 "{template}"
             );
         };
-        check(&"{+a}".repeat(300_000), &[Step::Many(Class::Any)]);
-        check("{a}{b}{+c}{d}", &[Step::Many(Class::Any)]);
-        check(&"{/a}".repeat(300_000), &[Step::Perhaps(b'/', Class::Path)]);
+        check(
+            &"{+a}".repeat(300_000),
+            &[TemplateStep::Many(CharClass::Any)],
+        );
+        check("{a}{b}{+c}{d}", &[TemplateStep::Many(CharClass::Any)]);
+        check(
+            &"{/a}".repeat(300_000),
+            &[TemplateStep::Perhaps(b'/', CharClass::Path)],
+        );
         let apart = [
-            Step::Many(Class::Segment),
-            Step::Byte(b'-'),
-            Step::Many(Class::Segment),
+            TemplateStep::Many(CharClass::Segment),
+            TemplateStep::Byte(b'-'),
+            TemplateStep::Many(CharClass::Segment),
         ];
         check("{a}-{b}", &apart);
     }
@@ -364,7 +375,7 @@ mod tests {
     #[test]
     fn a_template_beyond_the_limit_has_no_pattern() {
         let check = |template: &str, expect: Option<usize>| {
-            let steps = Pattern::parse(template).map(|pattern| pattern.steps.len());
+            let steps = UriTemplate::parse(template).map(|pattern| pattern.steps.len());
             assert_eq!(steps, expect, "{} bytes", template.len());
         };
         let half = TEMPLATE_STEPS_MAX / 2;
@@ -379,34 +390,34 @@ mod tests {
     #[test]
     fn templates_of_a_server_are_bounded_together() {
         let each = "{a}-".repeat((COST_MAX / 64 - 1) / 2) + "-";
-        assert_eq!(Pattern::parse(&each).unwrap().cost(), COST_MAX / 64);
+        assert_eq!(UriTemplate::parse(&each).unwrap().cost(), COST_MAX / 64);
         let mut all = vec![each.as_str(); 64];
-        let patterns = Patterns::new(all.iter().copied());
+        let patterns = ServerTemplates::new(all.iter().copied());
         assert_eq!((patterns.list.len(), patterns.left()), (64, 0));
         // What comes first has room, and what is too long takes none from the rest.
         let long = "{a}-".repeat(TEMPLATE_STEPS_MAX);
         all.splice(..1, [long.as_str(), "y://{a}"]);
         all.extend(["z://{a}", "a"]);
-        let patterns = Patterns::new(all.iter().copied());
+        let patterns = ServerTemplates::new(all.iter().copied());
         assert_eq!((patterns.list.len(), patterns.left()), (66, 1));
         all.extend([each.as_str(), "b://{a}"]);
-        let patterns = Patterns::new(all.iter().copied());
+        let patterns = ServerTemplates::new(all.iter().copied());
         assert_eq!(patterns.left(), 2);
         assert!(patterns.matches("y://1") && patterns.matches("b://1"));
         assert!(patterns.matches("anything"), "one is left that may");
-        let patterns = Patterns::new([&*("long://".to_owned() + &long), "y://{a}"]);
+        let patterns = ServerTemplates::new([&*("long://".to_owned() + &long), "y://{a}"]);
         assert_eq!(patterns.left(), 1);
         for (uri, expect) in [("long://", true), ("long://1", true), ("long:/", false)] {
             assert_eq!(patterns.matches(uri), expect, "{uri}");
         }
-        let cost: usize = patterns.list.iter().map(Pattern::cost).sum();
+        let cost: usize = patterns.list.iter().map(UriTemplate::cost).sum();
         assert_eq!(patterns.cost, cost);
         assert!(cost <= COST_MAX, "{cost}");
     }
 
     #[test]
     fn longer_uris_are_not_tried() {
-        let patterns = Patterns::new(["{+a}"]);
+        let patterns = ServerTemplates::new(["{+a}"]);
         assert!(patterns.matches(&"x".repeat(URI_BYTES_MAX)));
         assert!(!patterns.matches(&"x".repeat(URI_BYTES_MAX + 1)));
     }
@@ -417,7 +428,7 @@ mod tests {
         let mut templates = vec![each.as_str(); 4];
         let check = |templates: &[&str], uri_bytes: usize, expect: bool| {
             let uri = "-".repeat(uri_bytes);
-            let patterns = Patterns::new(templates.iter().copied());
+            let patterns = ServerTemplates::new(templates.iter().copied());
             assert_eq!(
                 patterns.matches(&uri),
                 expect,
@@ -427,7 +438,10 @@ mod tests {
         };
         check(&templates, URI_BYTES_MAX, true);
         templates = vec![each.as_str(); 8];
-        let (cost, half) = (8 * Pattern::parse(&each).unwrap().cost(), URI_BYTES_MAX / 2);
+        let (cost, half) = (
+            8 * UriTemplate::parse(&each).unwrap().cost(),
+            URI_BYTES_MAX / 2,
+        );
         assert_eq!(cost, 2048);
         check(&templates, half - 1, true);
         // Of those that take too long it is enough that one begins like the URI.
@@ -446,17 +460,17 @@ mod tests {
     }
 
     /// What `pattern` matches, by other means.
-    fn regex_of(pattern: &Pattern) -> regex::bytes::Regex {
-        let class = |class: Class| match class {
-            Class::Segment => "[^/?#]*",
-            Class::Path => "[^?#]*",
-            Class::Query => "[^#]*",
-            Class::Any => ".*",
+    fn regex_of(pattern: &UriTemplate) -> regex::bytes::Regex {
+        let class = |class: CharClass| match class {
+            CharClass::Segment => "[^/?#]*",
+            CharClass::Path => "[^?#]*",
+            CharClass::Query => "[^#]*",
+            CharClass::Any => ".*",
         };
         let steps = pattern.steps.iter().map(|step| match step {
-            Step::Byte(byte) => format!(r"\x{byte:02x}"),
-            Step::Many(many) => class(*many).to_owned(),
-            Step::Perhaps(lead, many) => format!(r"(\x{lead:02x}{})?", class(*many)),
+            TemplateStep::Byte(byte) => format!(r"\x{byte:02x}"),
+            TemplateStep::Many(many) => class(*many).to_owned(),
+            TemplateStep::Perhaps(lead, many) => format!(r"(\x{lead:02x}{})?", class(*many)),
         });
         let steps: String = steps.collect();
         let whole = format!("(?s-u)^{}{steps}$", regex::escape(&pattern.head));
@@ -469,9 +483,9 @@ mod tests {
             parts in prop::collection::vec(r"a|b|/|\?|#|\.|\{[+#./;?&]?x\}", 0..12),
             uri in prop_oneof!["[ab/?#.;&]{0,12}", "[ab/.]{60,140}", "a{100,140}b?"],
         ) {
-            let pattern = Pattern::parse(&parts.concat()).unwrap();
+            let pattern = UriTemplate::parse(&parts.concat()).unwrap();
             let expect = regex_of(&pattern).is_match(uri.as_bytes());
-            let patterns = Patterns { list: vec![pattern], ..Patterns::default() };
+            let patterns = ServerTemplates { list: vec![pattern], ..ServerTemplates::default() };
             prop_assert_eq!(patterns.matches(&uri), expect);
         }
     }

@@ -11,7 +11,7 @@ use crate::names::{ProfileName, Scope, ServerName};
 
 /// One oddity in what a server offers.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Problem {
+pub struct CatalogProblem {
     /// The server that offers it.
     pub server: ServerName,
     /// The kind of item, when it is about one.
@@ -31,14 +31,14 @@ pub enum Cost {
     Yielded,
 }
 
-impl Problem {
+impl CatalogProblem {
     /// What it costs clients.
     pub fn cost(&self) -> Cost {
         match &self.cause {
             Cause::Collision { outcome, .. } => match outcome {
-                Outcome::Exposed(_) => Cost::Nothing,
-                Outcome::Hidden(Some(_)) => Cost::Yielded,
-                Outcome::Hidden(None) => Cost::Item,
+                NameOutcome::Exposed(_) => Cost::Nothing,
+                NameOutcome::Hidden(Some(_)) => Cost::Yielded,
+                NameOutcome::Hidden(None) => Cost::Item,
             },
             Cause::Header { dropped, .. } if *dropped => Cost::Item,
             Cause::NoName { .. }
@@ -91,7 +91,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for CatalogProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.server)?;
         if let Some(kind) = self.kind {
@@ -117,7 +117,7 @@ pub enum Cause {
         /// Servers of the other claimants; this one as well when it claims the name twice.
         with: Vec<ServerName>,
         /// What became of this item.
-        outcome: Outcome,
+        outcome: NameOutcome,
     },
     /// Another item of the server has the same name or URI; the server can mend it.
     #[error("`{name}` is listed more than once; only the first is served")]
@@ -211,13 +211,13 @@ pub enum Cause {
         /// How the name or URI begins.
         name: String,
         /// What is too much.
-        excess: Excess,
+        excess: ItemExcess,
     },
     /// What came with a list is larger or nested deeper than an item may be; the server can mend it.
     #[error("extra members of the list were dropped: {excess}")]
     RestLeft {
         /// What is too much.
-        excess: Excess,
+        excess: ItemExcess,
     },
     /// The input schema of a tool does not compile; the server can mend it. Calls pass unchecked.
     #[error("`{tool}`: its `inputSchema` is no schema that can be used: {reason}")]
@@ -257,7 +257,7 @@ pub enum Cause {
 
 /// What is too much of an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Excess {
+pub enum ItemExcess {
     /// Its nesting.
     #[error("it is nested deeper than `limits.item_depth`, {limit} levels")]
     Deep {
@@ -274,7 +274,7 @@ pub enum Excess {
     },
 }
 
-impl Excess {
+impl ItemExcess {
     /// What of `json` is beyond `limits`.
     pub(super) fn of(json: &Raw, limits: &ServerLimits) -> Option<Self> {
         let (bytes, limit) = (json.as_bytes(), limits.item);
@@ -289,14 +289,14 @@ impl Excess {
 
 /// What became of an item whose name others claim too.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Outcome {
+pub enum NameOutcome {
     /// It is listed under this name.
     Exposed(String),
     /// It is not listed; this server's item has the name, if any has.
     Hidden(Option<ServerName>),
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for NameOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exposed(name) => write!(f, "it is exposed as `{name}`"),

@@ -12,9 +12,9 @@ use globset::Glob;
 use indexmap::IndexMap;
 
 use super::{
-    ByKind, Cause, ConfiguredNames, Entry, Kind, Offer, Prefixes, Problem, Prompt, Scope, Shelf,
-    Tables, Tool,
-    globs::{Globs, Known, Over, Reading, TooLarge},
+    ByKind, CatalogProblem, Cause, ConfiguredNames, Kind, ListCache, ListEntry, Offer, Prefixes,
+    Prompt, Scope, Tables, Tool,
+    globs::{GlobWidth, Globs, GlobsTooLarge, ItemForms, Over},
     instructions::{self, Instructions},
     merge::merged_freshness,
     resources::Site,
@@ -60,7 +60,7 @@ impl Profiles {
     pub fn check(
         profiles: &IndexMap<ProfileName, config::Profile>,
         prefixes: &Prefixes,
-    ) -> Result<(), TooLarge> {
+    ) -> Result<(), GlobsTooLarge> {
         let mut lists = profiles.values().flat_map(lists);
         lists.try_for_each(|(_, globs, over)| compile(globs, over, prefixes).map(|_| ()))
     }
@@ -114,7 +114,7 @@ impl Profiles {
         &self,
         merged: &Tables,
         offers: &[Offer],
-        problems: &mut Vec<Problem>,
+        problems: &mut Vec<CatalogProblem>,
     ) -> foldhash::HashMap<ProfileName, ProfileView> {
         let mut views = foldhash::HashMap::default();
         for (name, selection) in &self.all {
@@ -195,7 +195,7 @@ impl Selection {
         let Some(globs) = &self.globs[kind] else {
             return true;
         };
-        let known = Known {
+        let known = ItemForms {
             server,
             original,
             plain: &names.plain,
@@ -203,7 +203,7 @@ impl Selection {
             alias: "",
         };
         if kind.has_uris() {
-            !spelling::strays(original) && globs.allowing_uri(&known).is_some()
+            !spelling::is_ambiguous(original) && globs.allowing_uri(&known).is_some()
         } else {
             globs.allowing(&known).is_some()
         }
@@ -226,9 +226,9 @@ fn lists(profile: &config::Profile) -> impl Iterator<Item = (Kind, &[Glob], Over
     lists.filter_map(|(kind, globs, over)| Some((kind, globs.as_deref()?, over)))
 }
 
-fn compile(globs: &[Glob], over: Over, prefixes: &Prefixes) -> Result<Globs<()>, TooLarge> {
+fn compile(globs: &[Glob], over: Over, prefixes: &Prefixes) -> Result<Globs<()>, GlobsTooLarge> {
     let globs = globs.iter().map(|glob| ((), glob));
-    Globs::new(globs, over, Reading::Narrow, prefixes)
+    Globs::new(globs, over, GlobWidth::Narrow, prefixes)
 }
 
 /// One profile on its way to a view.
@@ -241,12 +241,12 @@ struct Cut<'a> {
 }
 
 impl Cut<'_> {
-    fn tables(&self, merged: &Tables, problems: &mut Vec<Problem>) -> Tables {
+    fn tables(&self, merged: &Tables, problems: &mut Vec<CatalogProblem>) -> Tables {
         let servers: HashSet<&ServerName> = self.offers.iter().map(|o| &o.server).collect();
         let mut tables = Tables::default();
         for kind in Kind::ALL {
             let entries = merged.shelves[kind].entries().iter();
-            let shown: Vec<&Entry> = entries
+            let shown: Vec<&ListEntry> = entries
                 .filter(|entry| servers.contains(&entry.server))
                 .filter(|entry| {
                     let names = (&*entry.original, &entry.names);
@@ -265,8 +265,13 @@ impl Cut<'_> {
     /// Gives the entries their names here. What a rename collides with is left out: the operator
     /// chose the name, and a server must not be able to take it by listing another item of it. Nor may
     /// it by listing an item that the same rename is about: then neither has the name.
-    fn rename(&self, kind: Kind, shown: &[&Entry], problems: &mut Vec<Problem>) -> Vec<Entry> {
-        let mut owners: HashMap<&str, (&str, Option<&Entry>)> = HashMap::new();
+    fn rename(
+        &self,
+        kind: Kind,
+        shown: &[&ListEntry],
+        problems: &mut Vec<CatalogProblem>,
+    ) -> Vec<ListEntry> {
+        let mut owners: HashMap<&str, (&str, Option<&ListEntry>)> = HashMap::new();
         for entry in shown.iter().copied() {
             if let Some((key, name)) = self.alias(kind, entry) {
                 let (known, owner) = owners.entry(name).or_insert((key, Some(entry)));
@@ -284,7 +289,7 @@ impl Cut<'_> {
             let is_renamed = alias.is_some_and(|name| owner_of(name).is_some());
             let name = alias.filter(|_| is_renamed).unwrap_or(&entry.exposed);
             match owner_of(name) {
-                Some(owner) if owner.exposed != entry.exposed => problems.push(Problem {
+                Some(owner) if owner.exposed != entry.exposed => problems.push(CatalogProblem {
                     server: entry.server.clone(),
                     kind: Some(kind),
                     cause: Cause::ProfileRenamedOver {
@@ -304,7 +309,7 @@ impl Cut<'_> {
 
     /// The name that the profile gives to a tool or prompt, behind the name that it says so of; the URI of a
     /// resource is its identity.
-    fn alias(&self, kind: Kind, entry: &Entry) -> Option<(&str, &str)> {
+    fn alias(&self, kind: Kind, entry: &ListEntry) -> Option<(&str, &str)> {
         let (key, name) = self.written(&self.selection.rename, (kind, entry))?;
         (!kind.has_uris() && *name != *entry.exposed).then_some((key, name))
     }
@@ -314,7 +319,7 @@ impl Cut<'_> {
     fn written<'t>(
         &self,
         table: &'t IndexMap<String, String>,
-        (kind, entry): (Kind, &Entry),
+        (kind, entry): (Kind, &ListEntry),
     ) -> Option<(&'t str, &'t str)> {
         let names = [&entry.names.plain, &entry.names.distinct];
         let mut own = names.into_iter().filter(|name| {
@@ -326,7 +331,7 @@ impl Cut<'_> {
     }
 
     /// The entry as it is listed here. Rules know it by its alias whether it `is_renamed` or not.
-    fn render(&self, item: (Kind, &Entry), alias: Option<&str>, is_renamed: bool) -> Entry {
+    fn render(&self, item: (Kind, &ListEntry), alias: Option<&str>, is_renamed: bool) -> ListEntry {
         let (_, entry) = item;
         let description = self.written(&self.selection.describe, item);
         let description = description.map(|(_, text)| text);
@@ -359,8 +364,8 @@ impl Cut<'_> {
 
 impl Tables {
     /// Fills in `entries`, which were cut from `merged`.
-    fn take(&mut self, kind: Kind, entries: Vec<Entry>, merged: &Tables) {
-        let shelf = Shelf::of(kind, entries);
+    fn take(&mut self, kind: Kind, entries: Vec<ListEntry>, merged: &Tables) {
+        let shelf = ListCache::of(kind, entries);
         for entry in shelf.entries() {
             match kind {
                 Kind::Tools => {

@@ -12,8 +12,8 @@ use std::{
 
 use super::{
     ConfiguredNames, Kind, Prefixes,
-    item::Filter,
-    pattern::Patterns,
+    item::ItemFilter,
+    pattern::ServerTemplates,
     uri::{UriMap, prefix_of},
 };
 use crate::names::ServerName;
@@ -44,9 +44,9 @@ pub(super) struct Site {
     pub(super) prefix: String,
     pub(super) uris: Arc<UriMap>,
     pub(super) prefixes: Arc<Prefixes>,
-    pub(super) filter: Filter,
+    pub(super) filter: ItemFilter,
     pub(super) known: HashSet<Arc<str>>,
-    pub(super) templates: Patterns,
+    pub(super) templates: ServerTemplates,
     /// Whether merged routes show its resources.
     pub(super) visible: bool,
     /// Labels of the server, which profiles choose by.
@@ -113,7 +113,7 @@ impl Routes {
     }
 
     /// Where `uri` leads on a merged route that shows what `sees` says.
-    pub(super) fn find(&self, uri: &str, sees: Sees<'_>) -> Lookup {
+    pub(super) fn find(&self, uri: &str, sees: ShowsResource<'_>) -> Lookup {
         let found = match self.listed.get(uri) {
             Some((at, original)) if sees(*at, original) => {
                 return self.sites[*at].found(original);
@@ -121,20 +121,20 @@ impl Routes {
             Some(_) | None => self.unlisted(uri, sees),
         };
         match found {
-            Target::Found { at, original } if sees(at, &original) => {
+            UriTarget::Found { at, original } if sees(at, &original) => {
                 self.sites[at].found(&original)
             }
-            Target::Ambiguous(sites) => Lookup::Ambiguous {
+            UriTarget::Ambiguous(sites) => Lookup::Ambiguous {
                 servers: sites
                     .into_iter()
                     .map(|at| self.sites[at].server.clone())
                     .collect(),
             },
-            Target::Found { .. } | Target::Nowhere => Lookup::NotFound,
+            UriTarget::Found { .. } | UriTarget::Nowhere => Lookup::NotFound,
         }
     }
 
-    fn unlisted<'a>(&self, uri: &'a str, sees: Sees<'_>) -> Target<'a> {
+    fn unlisted<'a>(&self, uri: &'a str, sees: ShowsResource<'_>) -> UriTarget<'a> {
         let owner = self.owner(uri);
         if self.namespaced {
             return match owner {
@@ -143,33 +143,33 @@ impl Routes {
             };
         }
         match (self.claimed(uri, sees), owner) {
-            (Target::Nowhere, Some((at, inner))) if self.sites[at].claims(&inner) => {
-                Target::Found {
+            (UriTarget::Nowhere, Some((at, inner))) if self.sites[at].claims(&inner) => {
+                UriTarget::Found {
                     at,
                     original: inner,
                 }
             }
-            (Target::Nowhere, _) => self
+            (UriTarget::Nowhere, _) => self
                 .only_one()
-                .map_or(Target::Nowhere, |at| self.own(at, uri.into())),
+                .map_or(UriTarget::Nowhere, |at| self.own(at, uri.into())),
             (found, _) => found,
         }
     }
 
-    fn own<'a>(&self, at: usize, original: Cow<'a, str>) -> Target<'a> {
+    fn own<'a>(&self, at: usize, original: Cow<'a, str>) -> UriTarget<'a> {
         if self.sites[at].filter.permits(&original) {
-            Target::Found { at, original }
+            UriTarget::Found { at, original }
         } else {
-            Target::Nowhere
+            UriTarget::Nowhere
         }
     }
 
     /// A server whose name is its own scheme (`postgres`, `postgres://db`) writes URIs that look
     /// prefixed. What the server claims decides; without a claim the prefix counts.
-    fn within<'a>(&self, at: usize, uri: &'a str, inner: Cow<'a, str>) -> Target<'a> {
+    fn within<'a>(&self, at: usize, uri: &'a str, inner: Cow<'a, str>) -> UriTarget<'a> {
         let site = &self.sites[at];
         if !site.claims(&inner) && site.claims(uri) {
-            Target::Found {
+            UriTarget::Found {
                 at,
                 original: uri.into(),
             }
@@ -184,18 +184,18 @@ impl Routes {
         Some((at, self.sites[at].uris.unprefixed(uri)?))
     }
 
-    fn claimed<'a>(&self, uri: &'a str, sees: Sees<'_>) -> Target<'a> {
+    fn claimed<'a>(&self, uri: &'a str, sees: ShowsResource<'_>) -> UriTarget<'a> {
         let claims = |(at, site): (usize, &Site)| {
             (site.visible && site.claims(uri) && sees(at, uri)).then_some(at)
         };
         let claimants: Vec<usize> = self.sites.iter().enumerate().filter_map(claims).collect();
         match claimants.as_slice() {
-            [] => Target::Nowhere,
-            [at] => Target::Found {
+            [] => UriTarget::Nowhere,
+            [at] => UriTarget::Found {
                 at: *at,
                 original: uri.into(),
             },
-            _ => Target::Ambiguous(claimants),
+            _ => UriTarget::Ambiguous(claimants),
         }
     }
 
@@ -210,10 +210,10 @@ impl Routes {
 }
 
 /// Whether a route shows a resource: the position of its site, and its original URI.
-pub(super) type Sees<'a> = &'a dyn Fn(usize, &str) -> bool;
+pub(super) type ShowsResource<'a> = &'a dyn Fn(usize, &str) -> bool;
 
 /// Where a URI leads, before it is known whether the route shows it.
-enum Target<'a> {
+enum UriTarget<'a> {
     Ambiguous(Vec<usize>),
     Found { at: usize, original: Cow<'a, str> },
     Nowhere,

@@ -27,13 +27,13 @@ const META_URIS: [&str; 2] = ["openai/outputTemplate", "ui/resourceUri"];
 /// Rewrites the result of `method`, on its way from a server to a client.
 pub fn result(method: &str, result: &Raw, uris: &UriMap) -> Raw {
     outbound(result, uris, |spans| match method {
-        "prompts/get" => spans.members(0, &[Spans::ASKED, ("messages", Spans::messages)]),
-        "resources/directory/read" => spans.members(0, &[("resources", Spans::holders)]),
-        "resources/read" => spans.members(0, &[Spans::ASKED, ("contents", Spans::holders)]),
-        "skills/get" => spans.members(0, &[("skill", Spans::skill)]),
-        "skills/list" => spans.members(0, &[("skills", Spans::skills)]),
+        "prompts/get" => spans.members(0, &[UriSpans::ASKED, ("messages", UriSpans::messages)]),
+        "resources/directory/read" => spans.members(0, &[("resources", UriSpans::holders)]),
+        "resources/read" => spans.members(0, &[UriSpans::ASKED, ("contents", UriSpans::holders)]),
+        "skills/get" => spans.members(0, &[("skill", UriSpans::skill)]),
+        "skills/list" => spans.members(0, &[("skills", UriSpans::skills)]),
         "tasks/get" => spans.task(0),
-        "tasks/result" | "tools/call" => spans.members(0, &[Spans::ASKED, Spans::CONTENT]),
+        "tasks/result" | "tools/call" => spans.members(0, &[UriSpans::ASKED, UriSpans::CONTENT]),
         _ => {}
     })
 }
@@ -63,21 +63,23 @@ pub fn notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
 /// Rewrites the answers to questions that a client's request carries (2026-07-28), on its way to
 /// the server it was routed to. URIs that are not exposed ones of this server stay as they are.
 pub fn answers(params: &Raw, uris: &UriMap) -> Raw {
-    inbound(params, uris, |spans| spans.members(0, &[Spans::ANSWERED]))
+    inbound(params, uris, |spans| {
+        spans.members(0, &[UriSpans::ANSWERED]);
+    })
 }
 
 /// Rewrites a client's answer to a request of a server.
 pub fn answer(method: &str, result: &Raw, uris: &UriMap) -> Raw {
     inbound(result, uris, |spans| {
         if method == "sampling/createMessage" {
-            spans.members(0, &[Spans::CONTENT]);
+            spans.members(0, &[UriSpans::CONTENT]);
         }
     })
 }
 
 /// Where the URIs of a tool's `_meta` stand.
 pub(super) fn meta_uris(json: &[u8], at: usize) -> Vec<Range<usize>> {
-    let mut spans = Spans::new(json);
+    let mut spans = UriSpans::new(json);
     for member in json::members(json, at) {
         if member.is(json, "ui") {
             spans.strings(member.value.start, "resourceUri");
@@ -122,18 +124,18 @@ fn apply(raw: &Raw, spans: &[Range<usize>], map: impl Fn(&str) -> Option<Cow<'_,
     patch.finish()
 }
 
-fn outbound(raw: &Raw, uris: &UriMap, walk: impl FnOnce(&mut Spans<'_>)) -> Raw {
+fn outbound(raw: &Raw, uris: &UriMap, walk: impl FnOnce(&mut UriSpans<'_>)) -> Raw {
     rewrite(raw, uris, walk, |uri| Some(uris.expose(uri)))
 }
 
-fn inbound(raw: &Raw, uris: &UriMap, walk: impl FnOnce(&mut Spans<'_>)) -> Raw {
+fn inbound(raw: &Raw, uris: &UriMap, walk: impl FnOnce(&mut UriSpans<'_>)) -> Raw {
     rewrite(raw, uris, walk, |uri| uris.original(uri))
 }
 
 fn rewrite(
     raw: &Raw,
     uris: &UriMap,
-    walk: impl FnOnce(&mut Spans<'_>),
+    walk: impl FnOnce(&mut UriSpans<'_>),
     map: impl Fn(&str) -> Option<Cow<'_, str>>,
 ) -> Raw {
     let json = raw.as_bytes();
@@ -141,28 +143,28 @@ fn rewrite(
     if uris.is_identity() || !may_contain(json, &URI_KEY) {
         return raw.clone();
     }
-    let mut spans = Spans::new(json);
+    let mut spans = UriSpans::new(json);
     walk(&mut spans);
     apply(raw, &spans.uris, map)
 }
 
 /// Collects where URIs stand. Each method takes the offset of the value it looks at, and finds
 /// nothing where the value is of another shape than expected.
-struct Spans<'a> {
+struct UriSpans<'a> {
     json: &'a [u8],
     uris: Vec<Range<usize>>,
 }
 
 /// A member's key, and what looks at its value.
-type Look<'a> = (&'static str, fn(&mut Spans<'a>, usize));
+type MemberVisitor<'a> = (&'static str, fn(&mut UriSpans<'a>, usize));
 
-impl<'a> Spans<'a> {
+impl<'a> UriSpans<'a> {
     /// What a client answers to [`ASKED`](Self::ASKED).
-    const ANSWERED: Look<'a> = ("inputResponses", Self::answers);
+    const ANSWERED: MemberVisitor<'a> = ("inputResponses", Self::answers);
     /// What a server asks of a client before it goes on.
-    const ASKED: Look<'a> = ("inputRequests", Self::input_requests);
+    const ASKED: MemberVisitor<'a> = ("inputRequests", Self::input_requests);
     /// Content blocks of a result or a message.
-    const CONTENT: Look<'a> = ("content", Self::content);
+    const CONTENT: MemberVisitor<'a> = ("content", Self::content);
 
     fn new(json: &'a [u8]) -> Self {
         Self {
@@ -173,7 +175,7 @@ impl<'a> Spans<'a> {
 
     /// Looks at the members of the object at `at` that are named in `looks`; a repeated key must not
     /// hide one.
-    fn members(&mut self, at: usize, looks: &[Look<'a>]) {
+    fn members(&mut self, at: usize, looks: &[MemberVisitor<'a>]) {
         for member in json::members(self.json, at) {
             for (key, look) in looks {
                 if member.is(self.json, key) {
@@ -208,7 +210,7 @@ impl<'a> Spans<'a> {
     }
 
     fn messages(&mut self, at: usize) {
-        self.each(at, |spans, at| spans.members(at, &[Spans::CONTENT]));
+        self.each(at, |spans, at| spans.members(at, &[UriSpans::CONTENT]));
     }
 
     /// One content block, or an array of them.
@@ -275,15 +277,17 @@ impl<'a> Spans<'a> {
         for entry in json::members(self.json, at) {
             let at = entry.value.start;
             if json::find(self.json, at, "action").is_none() {
-                self.members(at, &[Spans::CONTENT]);
+                self.members(at, &[UriSpans::CONTENT]);
             }
         }
     }
 
     /// The state of a task, with whatever it carries of the call's end.
     fn task(&mut self, at: usize) {
-        let result: Look<'a> = ("result", |spans, at| spans.members(at, &[Spans::CONTENT]));
-        self.members(at, &[Spans::ASKED, ("error", Self::error), result]);
+        let result: MemberVisitor<'a> = ("result", |spans, at| {
+            spans.members(at, &[UriSpans::CONTENT]);
+        });
+        self.members(at, &[UriSpans::ASKED, ("error", Self::error), result]);
     }
 
     fn error(&mut self, at: usize) {
@@ -310,9 +314,9 @@ impl<'a> Spans<'a> {
 
 /// The URIs of a filter of subscriptions, as asked for and as acknowledged.
 fn subscriptions(params: &Raw) -> Vec<Range<usize>> {
-    let mut spans = Spans::new(params.as_bytes());
-    let filter: Look<'_> = ("notifications", |spans, at| {
-        spans.members(at, &[("resourceSubscriptions", Spans::subscriptions)]);
+    let mut spans = UriSpans::new(params.as_bytes());
+    let filter: MemberVisitor<'_> = ("notifications", |spans, at| {
+        spans.members(at, &[("resourceSubscriptions", UriSpans::subscriptions)]);
     });
     spans.members(0, &[filter]);
     spans.uris
@@ -602,7 +606,7 @@ mod tests {
             let before = render(&|uri| uri.to_owned());
             let after = render(&|uri| map.expose(uri).into_owned());
             prop_assert_eq!(result("tools/call", &before, &map), after.clone());
-            let back = inbound(&after, &map, |spans| spans.members(0, &[Spans::CONTENT]));
+            let back = inbound(&after, &map, |spans| spans.members(0, &[UriSpans::CONTENT]));
             prop_assert_eq!(back, before);
         }
     }

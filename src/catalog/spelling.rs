@@ -31,7 +31,7 @@ const DEFAULT_PORTS: [(&str, u16); 10] = [
 /// Whether nobody can tell by `uri` what its server makes of it: its path leads upwards, however
 /// that is escaped (RFC 3986, section 5.2.4), or it has what is legal in no URI and what parsers drop
 /// or take for something else (control characters, space around it, backslashes, hosts in disguise).
-pub(crate) fn strays(uri: &str) -> bool {
+pub(crate) fn is_ambiguous(uri: &str) -> bool {
     if uri.trim() != uri || uri.contains(|c: char| c.is_control() || c == '\\') {
         return true;
     }
@@ -54,7 +54,7 @@ pub(crate) fn strays(uri: &str) -> bool {
 /// The part of `uri` that says which resource it is, where that is not all of it: nobody sends a fragment
 /// on, a file has no query, and a query right after a host could pass for the rest of its name. What allows
 /// a resource must allow it by that as well.
-pub(crate) fn essence(uri: &str) -> Option<&str> {
+pub(crate) fn canonical(uri: &str) -> Option<&str> {
     let (scheme, rest) = uri.split_once(':').unwrap_or_default();
     let (is_file, is_web) = kind_of(scheme);
     let is_pathless =
@@ -83,17 +83,17 @@ fn kind_of(scheme: &str) -> (bool, bool) {
 /// system may not tell one from the other; with nothing escaped that need not be, and with everything
 /// escaped that may be; and both as programs read the path of a file, to whom `%2F` is a slash and one
 /// at the end is nothing.
-pub(crate) fn others(uri: &str) -> Vec<String> {
-    others_of("", uri)
+pub(crate) fn variants(uri: &str) -> Vec<String> {
+    variants_of("", uri)
 }
 
 /// The same, each behind the name of `server` and a `/`, where there is one.
-pub(crate) fn others_of(server: &str, uri: &str) -> Vec<String> {
+pub(crate) fn variants_of(server: &str, uri: &str) -> Vec<String> {
     let place = |uri: &str| match server {
         "" => uri.to_owned(),
         server => format!("{server}/{uri}"),
     };
-    let Some(parts) = Parts::of(uri, path_end(uri)) else {
+    let Some(parts) = UriParts::of(uri, path_end(uri)) else {
         return Vec::new();
     };
     let mut all: Vec<String> = Vec::new();
@@ -121,8 +121,8 @@ pub(crate) fn others_of(server: &str, uri: &str) -> Vec<String> {
     all
 }
 
-/// Other spellings of `glob`, which is about URIs: as [`others`] spells what it matches.
-pub(crate) fn other_globs(glob: &str) -> Vec<String> {
+/// Other spellings of `glob`, which is about URIs: as [`variants`] spells what it matches.
+pub(crate) fn glob_variants(glob: &str) -> Vec<String> {
     let is_special = |text: &str| text.contains(['*', '?', '[', '{']);
     let Some(colon) = glob.find(':') else {
         // It may well be about files, unless it is a name.
@@ -131,7 +131,7 @@ pub(crate) fn other_globs(glob: &str) -> Vec<String> {
     let server_end = glob[..colon].rfind('/').map_or(0, |slash| slash + 1);
     let (server, uri) = glob.split_at(server_end);
     let mut all = Vec::new();
-    if let Some(parts) = Parts::of(uri, uri.len()) {
+    if let Some(parts) = UriParts::of(uri, uri.len()) {
         let path = plain(&parts.path);
         // Who names a user means that user.
         let host = parts.hosts.last().map_or("", |host| host);
@@ -156,7 +156,7 @@ fn folded(text: &str) -> String {
 }
 
 /// A URI taken apart.
-struct Parts {
+struct UriParts {
     /// Up to the host, in small letters.
     start: String,
     /// The host without and with the user; empty in a file.
@@ -168,7 +168,7 @@ struct Parts {
     is_web: bool,
 }
 
-impl Parts {
+impl UriParts {
     /// Those of `uri`, whose path ends at `end`.
     fn of(uri: &str, end: usize) -> Option<Self> {
         let (scheme, rest) = uri.split_once(':')?;
@@ -389,7 +389,7 @@ mod tests {
             "file://\u{ff4c}ocalhost/priv/a",
             r"https:\\h\priv",
         ] {
-            assert!(strays(uri), "{uri:?}");
+            assert!(is_ambiguous(uri), "{uri:?}");
         }
         for uri in [
             "file:///pub/a..b/...",
@@ -402,14 +402,14 @@ mod tests {
             "x",
             "",
         ] {
-            assert!(!strays(uri), "{uri:?}");
+            assert!(!is_ambiguous(uri), "{uri:?}");
         }
     }
 
     #[test]
     fn equivalents_have_a_spelling_in_common() {
         let check = |uri: &str, expect: &str| {
-            let found = others(uri);
+            let found = variants(uri);
             assert!(
                 uri == expect || found.iter().any(|other| other == expect),
                 "{uri}: {found:?}"
@@ -458,7 +458,7 @@ mod tests {
         // A sign is no digit.
         check("a:%%2b2e", "a:%+2e");
         for alone in ["a:%+2e", "plain", "docs://users"] {
-            assert_eq!(others(alone), Vec::<String>::new());
+            assert_eq!(variants(alone), Vec::<String>::new());
         }
     }
 
@@ -469,10 +469,10 @@ mod tests {
                 .literal_separator(true)
                 .build();
             let glob = glob.unwrap().compile_matcher();
-            glob.is_match(uri) || others(uri).iter().any(|other| glob.is_match(other))
+            glob.is_match(uri) || variants(uri).iter().any(|other| glob.is_match(other))
         };
-        let found = matches(glob) || other_globs(glob).iter().any(|other| matches(other));
-        assert_eq!(found, expect, "{glob} of {uri}: {:?}", others(uri));
+        let found = matches(glob) || glob_variants(glob).iter().any(|other| matches(other));
+        assert_eq!(found, expect, "{glob} of {uri}: {:?}", variants(uri));
     }
 
     #[test]
@@ -570,7 +570,7 @@ mod tests {
         #[test]
         fn a_spelling_is_its_own_spelling(uri in "(x\\+)?[a-z]{1,6}:[/.%2eE+@:\u{e9} ?#a-c0]{0,20}") {
             let all = |uri: &str| {
-                let mut all = others(uri);
+                let mut all = variants(uri);
                 all.push(uri.to_owned());
                 all
             };
@@ -598,7 +598,7 @@ mod tests {
             ("no uri", None),
             ("", None),
         ] {
-            assert_eq!(essence(uri), expect, "{uri}");
+            assert_eq!(canonical(uri), expect, "{uri}");
         }
     }
 }

@@ -16,11 +16,11 @@ const NESTED_PREFIXES_MAX: usize = 8;
 /// How the URIs of one server look on one route.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UriMap {
-    rule: Rule,
+    rule: UriRule,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Rule {
+enum UriRule {
     /// As the server wrote them.
     Original,
     /// Each behind the prefix.
@@ -36,48 +36,48 @@ impl UriMap {
     /// Leaves URIs alone, as on the route of a single server.
     pub const fn identity() -> Self {
         Self {
-            rule: Rule::Original,
+            rule: UriRule::Original,
         }
     }
 
     /// Puts `prefix`, as [`uri_prefix`](crate::names::uri_prefix) makes it, before every URI.
     pub fn prefixed(prefix: String) -> Self {
         Self {
-            rule: Rule::Prefixed { prefix },
+            rule: UriRule::Prefixed { prefix },
         }
     }
 
     /// Puts `prefix` before the URIs that are in `shared`, and leaves the others alone.
     pub(super) fn sharing(prefix: String, shared: Arc<HashSet<Arc<str>>>) -> Self {
         Self {
-            rule: Rule::Shared { prefix, shared },
+            rule: UriRule::Shared { prefix, shared },
         }
     }
 
     /// Whether URIs are left alone.
     pub fn is_identity(&self) -> bool {
-        self.rule == Rule::Original
+        self.rule == UriRule::Original
     }
 
     /// The URI a client sees for the server's `uri`.
     pub fn expose<'a>(&self, uri: &'a str) -> Cow<'a, str> {
         match &self.rule {
-            Rule::Prefixed { prefix } => put(prefix, uri, head(uri)).into(),
-            Rule::Shared { prefix, shared } if is_shared(prefix, shared, uri) => {
+            UriRule::Prefixed { prefix } => put(prefix, uri, head(uri)).into(),
+            UriRule::Shared { prefix, shared } if is_shared(prefix, shared, uri) => {
                 put(prefix, uri, head(uri)).into()
             }
-            Rule::Original | Rule::Shared { .. } => uri.into(),
+            UriRule::Original | UriRule::Shared { .. } => uri.into(),
         }
     }
 
     /// The template a client sees for the server's `template` (RFC 6570).
     pub fn expose_template<'a>(&self, template: &'a str) -> Cow<'a, str> {
         match &self.rule {
-            Rule::Prefixed { prefix } => put(prefix, template, template_head(template)).into(),
-            Rule::Shared { prefix, shared } if is_shared(prefix, shared, template) => {
+            UriRule::Prefixed { prefix } => put(prefix, template, template_head(template)).into(),
+            UriRule::Shared { prefix, shared } if is_shared(prefix, shared, template) => {
                 put(prefix, template, template_head(template)).into()
             }
-            Rule::Original | Rule::Shared { .. } => template.into(),
+            UriRule::Original | UriRule::Shared { .. } => template.into(),
         }
     }
 
@@ -87,9 +87,9 @@ impl UriMap {
     /// of another shape than its own head.
     pub fn original<'a>(&self, exposed: &'a str) -> Option<Cow<'a, str>> {
         match &self.rule {
-            Rule::Original => Some(exposed.into()),
-            Rule::Prefixed { prefix } => strip(prefix, exposed),
-            Rule::Shared { prefix, shared } => strip(prefix, exposed)
+            UriRule::Original => Some(exposed.into()),
+            UriRule::Prefixed { prefix } => strip(prefix, exposed),
+            UriRule::Shared { prefix, shared } => strip(prefix, exposed)
                 .filter(|uri| is_shared(prefix, shared, uri))
                 .or(Some(exposed.into())),
         }
@@ -98,8 +98,8 @@ impl UriMap {
     /// What follows this server's prefix in `exposed`, whether or not the rule asks for a prefix.
     pub(super) fn unprefixed<'a>(&self, exposed: &'a str) -> Option<Cow<'a, str>> {
         match &self.rule {
-            Rule::Original => None,
-            Rule::Prefixed { prefix } | Rule::Shared { prefix, .. } => strip(prefix, exposed),
+            UriRule::Original => None,
+            UriRule::Prefixed { prefix } | UriRule::Shared { prefix, .. } => strip(prefix, exposed),
         }
     }
 }
@@ -130,27 +130,27 @@ fn is_shared(prefix: &str, shared: &HashSet<Arc<str>>, uri: &str) -> bool {
 
 /// How a URI begins, which decides where the prefix goes.
 #[derive(Clone, Copy, Debug)]
-enum Head {
+enum UriHead {
     Bare,
     Host(&'static str),
     Scheme,
 }
 
-fn head(uri: &str) -> Head {
+fn head(uri: &str) -> UriHead {
     if let Some((scheme, _)) = host_scheme(uri) {
-        return Head::Host(scheme);
+        return UriHead::Host(scheme);
     }
     let end = uri.find(|c: char| !is_scheme_character(c));
     match end.map(|at| (at, uri.as_bytes()[at])) {
         Some((at, b':')) if at > 0 && uri.starts_with(|c: char| c.is_ascii_alphabetic()) => {
-            Head::Scheme
+            UriHead::Scheme
         }
-        _ => Head::Bare,
+        _ => UriHead::Bare,
     }
 }
 
 /// Like [`head`], where expressions may stand for a part of the scheme or for all of it.
-fn template_head(template: &str) -> Head {
+fn template_head(template: &str) -> UriHead {
     let mut scheme = String::new();
     let mut rest = template;
     while let Some(next) = rest.chars().next() {
@@ -159,13 +159,13 @@ fn template_head(template: &str) -> Head {
                 // Reserved expansion carries `:` and `/`, so the value may be an absolute URI.
                 Some('+') => {
                     return if scheme.is_empty() {
-                        Head::Scheme
+                        UriHead::Scheme
                     } else {
                         head(template)
                     };
                 }
                 // These begin with a character that no scheme has.
-                Some('#' | '/' | ';' | '?' | '&') => return Head::Bare,
+                Some('#' | '/' | ';' | '?' | '&') => return UriHead::Bare,
                 _ => scheme.push('x'),
             }
             rest = expression.split_once('}').map_or("", |(_, after)| after);
@@ -176,11 +176,11 @@ fn template_head(template: &str) -> Head {
             }
             rest = &rest[next.len_utf8()..];
         } else {
-            return Head::Bare;
+            return UriHead::Bare;
         }
     }
     match host_scheme(template) {
-        Some((host, _)) => Head::Host(host),
+        Some((host, _)) => UriHead::Host(host),
         None => head(&scheme),
     }
 }
@@ -196,11 +196,11 @@ fn host_scheme(uri: &str) -> Option<(&'static str, &str)> {
     })
 }
 
-fn put(prefix: &str, uri: &str, head: Head) -> String {
+fn put(prefix: &str, uri: &str, head: UriHead) -> String {
     match head {
-        Head::Bare => format!("{prefix}://{uri}"),
-        Head::Host(scheme) => format!("{scheme}://{prefix}/{}", &uri[scheme.len() + 3..]),
-        Head::Scheme => format!("{prefix}+{uri}"),
+        UriHead::Bare => format!("{prefix}://{uri}"),
+        UriHead::Host(scheme) => format!("{scheme}://{prefix}/{}", &uri[scheme.len() + 3..]),
+        UriHead::Scheme => format!("{prefix}+{uri}"),
     }
 }
 

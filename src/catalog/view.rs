@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use super::{ConfiguredNames, Kind, mend};
+use super::{ConfiguredNames, Kind, repair};
 use crate::mcp::{
     Era,
     json::{Patch, Raw},
@@ -18,7 +18,7 @@ use crate::names::ServerName;
 
 /// One item of a list.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ListEntry {
     /// The server that offers it.
     pub server: ServerName,
     /// The server's own name or URI of it.
@@ -48,27 +48,27 @@ pub struct Freshness {
 
 /// A list of a snapshot, ready to be sent.
 #[derive(Clone, Debug)]
-pub(super) struct Shelf {
-    entries: Vec<Entry>,
+pub(super) struct ListCache {
+    entries: Vec<ListEntry>,
     array: Raw,
     /// Where each item begins and ends in `array`.
     spans: Vec<Range<usize>>,
     digest: u64,
     /// The same list for clients of legacy revisions, where that differs.
-    legacy: Option<Box<Shelf>>,
+    legacy: Option<Box<ListCache>>,
     pub(super) freshness: Freshness,
     pub(super) rest: Option<Raw>,
 }
 
-impl Default for Shelf {
+impl Default for ListCache {
     fn default() -> Self {
         Self::join(Vec::new())
     }
 }
 
-impl Shelf {
+impl ListCache {
     /// The list of these items of `kind`.
-    pub(super) fn of(kind: Kind, entries: Vec<Entry>) -> Self {
+    pub(super) fn of(kind: Kind, entries: Vec<ListEntry>) -> Self {
         let mut shelf = Self::join(entries);
         if kind == Kind::Tools {
             shelf.legacy = legacy(&shelf.entries).map(|entries| Box::new(Self::join(entries)));
@@ -77,7 +77,7 @@ impl Shelf {
     }
 
     /// Joins `entries`, whose items may lie anywhere, in their order.
-    pub(super) fn join(mut entries: Vec<Entry>) -> Self {
+    pub(super) fn join(mut entries: Vec<ListEntry>) -> Self {
         let mut patch = Patch::new(b"[]");
         let (mut at, mut spans) = (1, Vec::with_capacity(entries.len()));
         for entry in &entries {
@@ -113,7 +113,7 @@ impl Shelf {
         self.entries.len()
     }
 
-    pub(super) fn entries(&self) -> &[Entry] {
+    pub(super) fn entries(&self) -> &[ListEntry] {
         &self.entries
     }
 
@@ -123,10 +123,10 @@ impl Shelf {
 }
 
 /// The tools for clients of legacy revisions; `None` where these can read all of `entries`.
-fn legacy(entries: &[Entry]) -> Option<Vec<Entry>> {
+fn legacy(entries: &[ListEntry]) -> Option<Vec<ListEntry>> {
     let mut changed = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
-        changed.extend(mend::legacy(&entry.item).map(|item| (at, item)));
+        changed.extend(repair::legacy(&entry.item).map(|item| (at, item)));
     }
     if changed.is_empty() {
         return None;
@@ -140,21 +140,21 @@ fn legacy(entries: &[Entry]) -> Option<Vec<Entry>> {
 
 /// One list as one route shows it.
 #[derive(Clone, Copy, Debug)]
-pub struct View<'a> {
-    shelf: &'a Shelf,
+pub struct CatalogView<'a> {
+    shelf: &'a ListCache,
     /// Where the text of pages is.
-    text: &'a Shelf,
+    text: &'a ListCache,
 }
 
-impl<'a> View<'a> {
-    pub(super) fn new(shelf: &'a Shelf) -> Self {
+impl<'a> CatalogView<'a> {
+    pub(super) fn new(shelf: &'a ListCache) -> Self {
         Self { shelf, text: shelf }
     }
 
     /// The list that has nothing.
-    pub(super) fn empty() -> View<'static> {
-        static EMPTY: LazyLock<Shelf> = LazyLock::new(Shelf::default);
-        View::new(&EMPTY)
+    pub(super) fn empty() -> CatalogView<'static> {
+        static EMPTY: LazyLock<ListCache> = LazyLock::new(ListCache::default);
+        CatalogView::new(&EMPTY)
     }
 
     /// The list whose pages clients of `era` can read; all else is the same.
@@ -178,7 +178,7 @@ impl<'a> View<'a> {
     }
 
     /// The items with what is known about them, in the order they are listed.
-    pub fn entries(&self) -> &'a [Entry] {
+    pub fn entries(&self) -> &'a [ListEntry] {
         &self.shelf.entries
     }
 
@@ -210,14 +210,14 @@ impl<'a> View<'a> {
 
     /// At most `size` items from `offset` on, all of them for `None`; `None` when `offset` lies
     /// beyond the end, as that of a stale cursor may. A `size` of 0 counts as 1.
-    pub fn page(&self, offset: usize, size: Option<usize>) -> Option<Page<'a>> {
+    pub fn page(&self, offset: usize, size: Option<usize>) -> Option<PageRange<'a>> {
         let total = self.len();
         if offset > 0 && offset >= total {
             return None;
         }
         let size = size.unwrap_or(total).max(1);
         let end = offset.saturating_add(size).min(total);
-        Some(Page {
+        Some(PageRange {
             items: self.text(offset..end).into(),
             next: (end < total).then_some(end),
         })
@@ -229,8 +229,8 @@ impl<'a> View<'a> {
         &self,
         offset: usize,
         size: Option<usize>,
-        visible: impl Fn(&Entry) -> bool,
-    ) -> Option<Page<'a>> {
+        visible: impl Fn(&ListEntry) -> bool,
+    ) -> Option<PageRange<'a>> {
         let total = self.len();
         if offset > 0 && offset >= total {
             return None;
@@ -259,11 +259,11 @@ impl<'a> View<'a> {
                 texts.join(",").into()
             }
         };
-        Some(Page { items, next })
+        Some(PageRange { items, next })
     }
 
     /// Like [`digest`](Self::digest), of those items that are `visible`; the same when all are.
-    pub fn digest_where(&self, visible: impl Fn(&Entry) -> bool) -> u64 {
+    pub fn digest_where(&self, visible: impl Fn(&ListEntry) -> bool) -> u64 {
         let shown = self.shelf.entries.iter().filter(|entry| visible(entry));
         joined_digest(shown)
     }
@@ -280,7 +280,7 @@ impl<'a> View<'a> {
 
 /// A range of a list.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Page<'a> {
+pub struct PageRange<'a> {
     /// The items with commas between them, as they stand between the brackets of an array.
     pub items: Cow<'a, str>,
     /// The offset of the next page, if there is one.
@@ -288,7 +288,7 @@ pub struct Page<'a> {
 }
 
 /// Hash of the digests of items, in their order.
-fn joined_digest<'e>(entries: impl IntoIterator<Item = &'e Entry>) -> u64 {
+fn joined_digest<'e>(entries: impl IntoIterator<Item = &'e ListEntry>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for entry in entries {
         hasher.write_u64(entry.digest);

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{
     args::ConfigArgs,
-    books::{self, Books, Failure, Intent, Note, Origin, ended},
-    output::{Form, harmless, print, print_json, say, time},
-    table::Table,
+    data_dir::{self, AgentOrigin, CommandError, DataDir, Intent, Note, ended},
+    output::{OutputFormat, harmless, print, print_json, say, time},
+    table::TextTable,
 };
 use crate::{
     audit::EventKind,
@@ -28,7 +28,7 @@ const NAME_CHARS_MAX: usize = 64;
 
 /// List, show, make and change agents
 #[derive(Args, Debug)]
-pub(super) struct Agents {
+pub(super) struct AgentsArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -40,9 +40,9 @@ enum Command {
     /// Show one agent with everything that is written for it
     Show(One),
     /// Make an agent in the store
-    Add(Change),
+    Add(ChangeArgs),
     /// Change an agent of the store
-    Set(Change),
+    Set(ChangeArgs),
     /// Let an agent of the store call again
     Enable(One),
     /// Refuse every call of an agent of the store
@@ -69,7 +69,7 @@ struct One {
 }
 
 #[derive(Args, Debug)]
-struct Change {
+struct ChangeArgs {
     /// The agent's name; an id too, when it exists
     name: String,
     #[command(flatten)]
@@ -78,12 +78,12 @@ struct Change {
     common: Common,
 }
 
-impl Agents {
+impl AgentsArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::List(common) => books::with(
+            Command::List(common) => data_dir::with(
                 &common.config,
-                Form::of(common.json),
+                OutputFormat::of(common.json),
                 Intent::Look,
                 async |books| Ok(list(books, common.json)),
             ),
@@ -108,20 +108,20 @@ impl One {
     fn with(
         &self,
         intent: Intent,
-        work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>,
+        work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
     ) -> ExitCode {
         let common = &self.common;
-        books::with(&common.config, Form::of(common.json), intent, work)
+        data_dir::with(&common.config, OutputFormat::of(common.json), intent, work)
     }
 
-    async fn enable(&self, enabled: bool, books: &Books) -> Result<ExitCode, Failure> {
+    async fn enable(&self, enabled: bool, books: &DataDir) -> Result<ExitCode, CommandError> {
         let mut agent = books.stored(&self.name)?;
         agent.enabled = enabled;
         let word = if enabled { "enabled" } else { "disabled" };
         update(agent, word, self.common.json, books).await
     }
 
-    async fn remove(&self, books: &Books) -> Result<ExitCode, Failure> {
+    async fn remove(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let stored = books.stored(&self.name).map(|it| (it.id, it.name));
         // A row that Tollbridge did not write is not taken for one that it did.
         let (id, name) = stored.or_else(|why| books.refused_agent(&self.name).ok_or(why))?;
@@ -138,13 +138,18 @@ impl One {
     }
 }
 
-impl Change {
-    fn with(&self, work: impl AsyncFnOnce(&Books) -> Result<ExitCode, Failure>) -> ExitCode {
+impl ChangeArgs {
+    fn with(&self, work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>) -> ExitCode {
         let common = &self.common;
-        books::with(&common.config, Form::of(common.json), Intent::Change, work)
+        data_dir::with(
+            &common.config,
+            OutputFormat::of(common.json),
+            Intent::Change,
+            work,
+        )
     }
 
-    async fn add(&self, books: &Books) -> Result<ExitCode, Failure> {
+    async fn add(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         check_name(&self.name)?;
         books.refuse_taken(&self.name)?;
         let mut agent = StoredAgent {
@@ -174,11 +179,11 @@ impl Change {
         Ok(ended(report(agent, &detail, self.common.json), told))
     }
 
-    async fn set(&self, books: &Books) -> Result<ExitCode, Failure> {
+    async fn set(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let mut agent = books.stored(&self.name)?;
         let done = self.flags.apply(&mut agent, books)?;
         if done.is_empty() {
-            return Err(Failure::usage(
+            return Err(CommandError::usage(
                 "nothing to change; `agents set --help` has the flags",
             ));
         }
@@ -190,8 +195,8 @@ async fn update(
     agent: StoredAgent,
     detail: &str,
     json: bool,
-    books: &Books,
-) -> Result<ExitCode, Failure> {
+    books: &DataDir,
+) -> Result<ExitCode, CommandError> {
     let update = async { books.store.agents.update(&agent).await.map(drop) };
     let told = books.change(&[note(&agent.name, detail)], update).await?;
     Ok(ended(report(agent, detail, json), told))
@@ -200,7 +205,7 @@ async fn update(
 fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {
     if json {
         let created = agent.created;
-        let mut shown = to_json(&Agent::from(agent), Origin::Store);
+        let mut shown = to_json(&Agent::from(agent), AgentOrigin::Store);
         shown["created"] = json!(time(created));
         print_json(&shown)
     } else {
@@ -217,7 +222,7 @@ fn note(name: &str, detail: &str) -> Note {
 }
 
 /// The rules of a config, and no name that reads like an id.
-fn check_name(name: &str) -> Result<(), Failure> {
+fn check_name(name: &str) -> Result<(), CommandError> {
     let problem = if name.trim().is_empty() || name.trim() != name {
         "it must be words without space around them"
     } else if name.contains(char::is_control) {
@@ -231,13 +236,13 @@ fn check_name(name: &str) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::usage(format!(
+    Err(CommandError::usage(format!(
         "`{}` cannot be the name of an agent: {problem}",
         harmless(name)
     )))
 }
 
-fn list(books: &Books, json: bool) -> ExitCode {
+fn list(books: &DataDir, json: bool) -> ExitCode {
     for hidden in books.hidden() {
         let keys = if hidden.enabled {
             "its keys open that one"
@@ -259,7 +264,7 @@ fn list(books: &Books, json: bool) -> ExitCode {
         let refused = books.refused().iter().map(refused_to_json);
         return print_json(&shown.chain(refused).collect::<Vec<_>>());
     }
-    let mut table = Table::new([
+    let mut table = TextTable::new([
         "NAME", "ORIGIN", "STATE", "TEAM", "BUDGET", "RATE", "POLICY",
     ])
     .fitting();
@@ -294,7 +299,7 @@ fn refused_to_json(refused: &RefusedRow) -> Value {
     })
 }
 
-fn show(agent: &Agent, books: &Books, json: bool) -> ExitCode {
+fn show(agent: &Agent, books: &DataDir, json: bool) -> ExitCode {
     if json {
         return print_json(&complete(agent, books));
     }
@@ -306,7 +311,7 @@ fn show(agent: &Agent, books: &Books, json: bool) -> ExitCode {
         },
     );
     let created = books.created(agent.id);
-    let mut table = Table::new(["FIELD", "VALUE"]);
+    let mut table = TextTable::new(["FIELD", "VALUE"]);
     let rows = [
         ("name", agent.name.clone()),
         ("id", agent.id.to_string()),
@@ -339,13 +344,13 @@ const fn state(agent: &Agent) -> &'static str {
     if agent.enabled { "enabled" } else { "disabled" }
 }
 
-fn complete(agent: &Agent, books: &Books) -> Value {
+fn complete(agent: &Agent, books: &DataDir) -> Value {
     let mut shown = to_json(agent, books.origin(agent.id));
     shown["created"] = json!(books.created(agent.id).map(time));
     shown
 }
 
-fn to_json(agent: &Agent, origin: Origin) -> Value {
+fn to_json(agent: &Agent, origin: AgentOrigin) -> Value {
     let profiles = agent.profiles.as_ref();
     let profiles = profiles.map(|names| names.iter().map(ProfileName::as_str).collect::<Vec<_>>());
     json!({

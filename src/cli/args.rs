@@ -12,14 +12,14 @@ use serde_json::{Value, json};
 
 use super::{
     EXIT_CONFIG,
-    nearest::did_you_mean,
-    output::{Form, harmless, print_json, say},
+    output::{OutputFormat, harmless, print_json, say},
+    suggest::did_you_mean,
     wrong_usage,
 };
 use crate::{
     app::{ConfigSource, StartError},
-    auth::{Agent, Directory},
-    config::{self, Config, Environment, Loaded, Mistakes, NotALogFilter, Notice, Use},
+    auth::{Agent, AgentDirectory},
+    config::{self, Config, Environment, LoadScope, LoadedConfig, Mistakes, NotALogFilter, Notice},
     names::{AgentId, ProfileName, ServerName},
     telemetry,
 };
@@ -44,18 +44,18 @@ pub(super) struct ConfigArgs {
     log_level: Option<String>,
     /// Shape of log lines: human or json
     #[arg(long, value_name = "FORMAT", global = true)]
-    log_format: Option<LogFormat>,
+    log_format: Option<LogFormatArg>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
+enum LogFormatArg {
     Human,
     Json,
 }
 
 /// Why there is no config to run.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Unusable {
+pub(super) enum NoConfig {
     /// It has mistakes. The operator mends them.
     #[error(transparent)]
     Mistakes(#[from] Mistakes),
@@ -67,15 +67,15 @@ pub(super) enum Unusable {
     Start(#[from] StartError),
 }
 
-impl Unusable {
+impl NoConfig {
     /// Says what is wrong: on stderr, or on stdout where what was asked for would be JSON there.
-    pub(super) fn report(&self, form: Form) -> ExitCode {
+    pub(super) fn report(&self, form: OutputFormat) -> ExitCode {
         match form {
-            Form::Json => {
+            OutputFormat::Json => {
                 print_json(&json!({ "ok": false, "notices": self.to_json() }));
                 ExitCode::from(EXIT_CONFIG)
             }
-            Form::Text => self.say(),
+            OutputFormat::Text => self.say(),
         }
     }
 
@@ -118,18 +118,18 @@ impl ConfigArgs {
     }
 
     /// Reads the config for what it is `used` for.
-    pub(super) fn read(&self, used: Use<'_>) -> Result<Loaded, Unusable> {
+    pub(super) fn read(&self, used: LoadScope<'_>) -> Result<LoadedConfig, NoConfig> {
         let environment = Environment::of_process();
         let files = self.files();
         if files.is_empty() {
-            return Err(Unusable::Missing);
+            return Err(NoConfig::Missing);
         }
         Ok(config::load_with(&files, used, &environment)?)
     }
 
     /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(Use::Enabled, Form::Text)?;
+        let mut config = self.load_silently(LoadScope::Enabled, OutputFormat::Text)?;
         self.start_log(&mut config)?;
         Ok(config)
     }
@@ -151,12 +151,16 @@ impl ConfigArgs {
 
     /// Reads the config of a command that ends by itself, and starts a log for errors only; what
     /// is wrong is said in `form`.
-    pub(super) fn load_quietly(&self, form: Form) -> Result<Config, ExitCode> {
-        self.load_quietly_for(Use::Enabled, form)
+    pub(super) fn load_quietly(&self, form: OutputFormat) -> Result<Config, ExitCode> {
+        self.load_quietly_for(LoadScope::Enabled, form)
     }
 
     /// Like [`Self::load_quietly`], for what it is `used` for.
-    pub(super) fn load_quietly_for(&self, used: Use<'_>, form: Form) -> Result<Config, ExitCode> {
+    pub(super) fn load_quietly_for(
+        &self,
+        used: LoadScope<'_>,
+        form: OutputFormat,
+    ) -> Result<Config, ExitCode> {
         let mut config = self.load_silently(used, form)?;
         self.quieten(&mut config)?;
         Ok(config)
@@ -168,7 +172,7 @@ impl ConfigArgs {
         self.start_log(config)
     }
 
-    fn load_silently(&self, used: Use<'_>, form: Form) -> Result<Config, ExitCode> {
+    fn load_silently(&self, used: LoadScope<'_>, form: OutputFormat) -> Result<Config, ExitCode> {
         let read = self.read(used);
         let loaded = read.map_err(|unusable| unusable.report(form))?;
         warn(&loaded.warnings);
@@ -191,8 +195,8 @@ impl ConfigArgs {
             level.clone_into(&mut config.log.level);
         }
         match self.log_format {
-            Some(LogFormat::Human) => config.log.format = config::LogFormat::Human,
-            Some(LogFormat::Json) => config.log.format = config::LogFormat::Json,
+            Some(LogFormatArg::Human) => config.log.format = config::LogFormat::Human,
+            Some(LogFormatArg::Json) => config.log.format = config::LogFormat::Json,
             None => {}
         }
     }
@@ -283,7 +287,10 @@ fn has_colours() -> bool {
 
 /// The agent that `name` names; what is wrong goes to stderr. Without a name it is the anonymous
 /// agent, where that is allowed.
-pub(super) fn agent(name: Option<&str>, directory: &Directory) -> Result<Arc<Agent>, ExitCode> {
+pub(super) fn agent(
+    name: Option<&str>,
+    directory: &AgentDirectory,
+) -> Result<Arc<Agent>, ExitCode> {
     let Some(name) = name else {
         if directory.is_anonymous() {
             return Ok(Arc::new(Agent::anonymous()));

@@ -15,38 +15,38 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::{
     args::ConfigArgs,
-    books::{self, Failure, Roll, blocking},
+    data_dir::{self, CommandError, KnownAgents, blocking},
     gateway::patiently,
-    output::{Form, print_raw_json, say},
-    table::Table,
+    output::{OutputFormat, print_raw_json, say},
+    table::TextTable,
 };
 use crate::{
     audit::{
-        AuditError, Behind, Entry, Filter, Follow, Format, Found, Indexer, Query, Record, export,
-        latest,
+        AuditError, ExportFormat, Follow, FoundRecord, IndexLag, Indexer, LogEntry, Query, Record,
+        RecordFilter, export, latest,
     },
     store::Store,
 };
-use events::Events;
-use filter::{FilterArgs, Wanted};
+use events::EventsArgs;
+use filter::{FilterArgs, RecordQuery};
 use verify::{PublicKeyArgs, Verify};
 
 /// Look for records of calls, export them, verify them
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(super) struct Audit {
+pub(super) struct AuditArgs {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    look: Look,
+    look: RecordsArgs,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Show the latest records, oldest of them first (the default)
-    Query(Look),
+    Query(RecordsArgs),
     /// Show what is not a call, such as changes of agents, keys and budgets
-    Events(Events),
+    Events(EventsArgs),
     /// Write records to stdout for other programs, oldest first
     Export(Export),
     /// Check that nobody has changed a line of the log
@@ -56,7 +56,7 @@ enum Command {
 }
 
 #[derive(Args, Debug)]
-struct Look {
+struct RecordsArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// How many at most
@@ -89,14 +89,14 @@ enum FormatName {
     Csv,
 }
 
-impl Audit {
+impl AuditArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
             None => self.look.run(),
             Some(Command::Query(look)) => look.run(),
             Some(Command::Events(events)) => events.run(),
             Some(Command::Export(export)) => {
-                books::with_audit(&export.config, Form::Text, async |roll, _| {
+                data_dir::with_audit(&export.config, OutputFormat::Text, async |roll, _| {
                     export.export(roll).await
                 })
             }
@@ -106,14 +106,20 @@ impl Audit {
     }
 }
 
-impl Look {
+impl RecordsArgs {
     fn run(&self) -> ExitCode {
-        books::with_audit(&self.config, Form::of(self.json), async |roll, store| {
-            self.look(roll, store).await
-        })
+        data_dir::with_audit(
+            &self.config,
+            OutputFormat::of(self.json),
+            async |roll, store| self.look(roll, store).await,
+        )
     }
 
-    async fn look(&self, roll: &Roll, store: Option<&Store>) -> Result<ExitCode, Failure> {
+    async fn look(
+        &self,
+        roll: &KnownAgents,
+        store: Option<&Store>,
+    ) -> Result<ExitCode, CommandError> {
         let wanted = self.filter.resolve(roll)?;
         let follow = self
             .follow
@@ -134,14 +140,14 @@ impl Look {
     /// read for them, as where that cannot be brought up to it: on a disk that is full, or read only.
     async fn find(
         &self,
-        wanted: &Wanted,
-        roll: &Roll,
+        wanted: &RecordQuery,
+        roll: &KnownAgents,
         store: Option<&Store>,
-    ) -> Result<Vec<Found>, Failure> {
+    ) -> Result<Vec<FoundRecord>, CommandError> {
         let log_dir = roll.log_dir();
         if let Some(store) = store {
             match self.find_indexed(wanted, &log_dir, store).await {
-                Err(Failure::Index(Behind::Store(error))) => say(&format!(
+                Err(CommandError::Index(IndexLag::Store(error))) => say(&format!(
                     "the index of the audit cannot be used, and the whole log is read: {error}\n"
                 )),
                 found => return found,
@@ -154,16 +160,16 @@ impl Look {
 
     async fn find_indexed(
         &self,
-        wanted: &Wanted,
+        wanted: &RecordQuery,
         log_dir: &Path,
         store: &Store,
-    ) -> Result<Vec<Found>, Failure> {
+    ) -> Result<Vec<FoundRecord>, CommandError> {
         let mut indexer = Indexer::new(log_dir, store.audit.clone());
         let news = patiently(indexer.catch_up(), || {
             "reading what is new in the audit".to_owned()
         });
         match news.await {
-            Err(Behind::Log(error)) => {
+            Err(IndexLag::Log(error)) => {
                 say(&format!("some of the audit is not searched: {error}\n"));
             }
             other => other?,
@@ -173,14 +179,18 @@ impl Look {
         Ok(patiently(found, || "reading the audit".to_owned()).await?)
     }
 
-    fn print(&self, found: &[Found]) -> ExitCode {
+    fn print(&self, found: &[FoundRecord]) -> ExitCode {
         if !self.json {
             return table(found).print();
         }
         print_lines(found.iter().map(|found| &found.entry))
     }
 
-    async fn follow(&self, found: &[Found], mut follow: Follow) -> Result<ExitCode, Failure> {
+    async fn follow(
+        &self,
+        found: &[FoundRecord],
+        mut follow: Follow,
+    ) -> Result<ExitCode, CommandError> {
         let shown: HashSet<_> = found.iter().map(|found| found.record.id).collect();
         let mut printed = if self.json {
             let lines = found.iter().map(|found| line(&found.entry) + "\n");
@@ -204,7 +214,11 @@ impl Look {
 }
 
 /// The latest `count` records of the log that `filter` wants, oldest of them first.
-fn latest_of_all(log_dir: &Path, filter: Filter, count: usize) -> Result<Vec<Found>, AuditError> {
+fn latest_of_all(
+    log_dir: &Path,
+    filter: RecordFilter,
+    count: usize,
+) -> Result<Vec<FoundRecord>, AuditError> {
     let mut kept = VecDeque::new();
     for found in Query::new(log_dir, filter)? {
         kept.push_back(found?);
@@ -227,7 +241,7 @@ fn only_latest<T>(found: &mut Vec<T>, limit: usize) {
 }
 
 /// Prints lines of the log as they are, as one array.
-fn print_lines<'e>(entries: impl Iterator<Item = &'e Entry>) -> ExitCode {
+fn print_lines<'e>(entries: impl Iterator<Item = &'e LogEntry>) -> ExitCode {
     let lines: Vec<String> = entries.map(|entry| format!("\n{}", line(entry))).collect();
     print_raw_json(&match lines.as_slice() {
         [] => "[]\n".to_owned(),
@@ -235,16 +249,16 @@ fn print_lines<'e>(entries: impl Iterator<Item = &'e Entry>) -> ExitCode {
     })
 }
 
-fn line(entry: &Entry) -> String {
+fn line(entry: &LogEntry) -> String {
     String::from_utf8_lossy(&entry.line).into_owned()
 }
 
-fn table(found: &[Found]) -> Table<9> {
-    let mut table = Table::new([
+fn table(found: &[FoundRecord]) -> TextTable<9> {
+    let mut table = TextTable::new([
         "TIME", "AGENT", "SERVER", "TOOL", "DECISION", "PRICE", "MS", "ID", "WHY",
     ])
     .fitting();
-    for Found { record, .. } in found {
+    for FoundRecord { record, .. } in found {
         let why = record.rule.as_deref().or(record.code.as_deref());
         table.add_whole([
             format!("{:.3}", record.ts),
@@ -268,12 +282,12 @@ fn subject<'r>(record: &'r Record<'_>) -> &'r str {
 }
 
 impl Export {
-    async fn export(&self, roll: &Roll) -> Result<ExitCode, Failure> {
+    async fn export(&self, roll: &KnownAgents) -> Result<ExitCode, CommandError> {
         let wanted = self.filter.resolve(roll)?;
         let log_dir = roll.log_dir();
         let format = match self.format {
-            FormatName::Jsonl => Format::JsonLines,
-            FormatName::Csv => Format::Csv,
+            FormatName::Jsonl => ExportFormat::JsonLines,
+            FormatName::Csv => ExportFormat::Csv,
         };
         let write = blocking(move || {
             let records = Query::new(&log_dir, wanted.filter)?;

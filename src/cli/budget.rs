@@ -9,19 +9,19 @@ use serde_json::{Value, json};
 use super::{
     agents::terms::{Limit, budget_shown},
     args::ConfigArgs,
-    books::{self, Books, Failure, Intent, Note, ended, unknown},
-    output::{Form, print, print_json, say, time},
-    table::Table,
+    data_dir::{self, CommandError, DataDir, Intent, Note, ended, unknown},
+    output::{OutputFormat, print, print_json, say, time},
+    table::TextTable,
 };
 use crate::{
     audit::EventKind,
     auth::Agent,
     clock,
-    config::{Budget as Written, Governance, Window},
-    governance::budget::{Applied, Budgets, Standing},
+    config::{Budget as Written, GovernanceConfig, Window},
+    governance::budget::{Applied, BudgetStatus, Budgets},
     money::Micros,
     names::ServerName,
-    store::{Account, Subject, SubjectKind},
+    store::{Account, BudgetSubject, SubjectKind},
 };
 
 /// The chain under which this process looks at accounts: it never holds a lease.
@@ -29,7 +29,7 @@ const CHAIN: &str = "cli";
 
 /// Show, set and reset budgets
 #[derive(Args, Debug)]
-pub(super) struct Budget {
+pub(super) struct BudgetArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -43,15 +43,15 @@ enum Command {
     /// back within seconds.
     Show(Show),
     /// Set what an agent of the store may spend
-    Set(Set),
+    Set(SetArgs),
     /// Begin again at zero; calls under way are paid from what was before
-    Reset(Reset),
+    Reset(ResetArgs),
 }
 
 /// Whose budget.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
-struct Whose {
+struct BudgetOwner {
     /// An agent's name or id
     agent: Option<String>,
     /// A team
@@ -65,7 +65,7 @@ struct Whose {
 #[derive(Args, Debug)]
 struct Show {
     #[command(flatten)]
-    whose: Whose,
+    whose: BudgetOwner,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print JSON; amounts are exact there, in millionths of a USD too
@@ -74,7 +74,7 @@ struct Show {
 }
 
 #[derive(Args, Debug)]
-struct Set {
+struct SetArgs {
     /// The agent's name or id
     agent: String,
     /// AMOUNT/day, AMOUNT/month or AMOUNT/total (or just AMOUNT) in USD; several all hold; `off`, or
@@ -89,9 +89,9 @@ struct Set {
 }
 
 #[derive(Args, Debug)]
-struct Reset {
+struct ResetArgs {
     #[command(flatten)]
-    whose: Whose,
+    whose: BudgetOwner,
     /// Only the budget of this window; without it, every one
     #[arg(long, value_name = "WINDOW")]
     window: Option<WindowName>,
@@ -124,34 +124,34 @@ impl WindowName {
 
 /// A budget and where it is written.
 #[derive(Clone, Debug)]
-struct Line {
+struct BudgetLine {
     kind: &'static str,
     name: String,
-    subject: Subject,
+    subject: BudgetSubject,
     budget: Written,
     /// Whether the budget limits anything; else it only says in which window something was spent.
     limited: bool,
     source: String,
 }
 
-impl Budget {
+impl BudgetArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Show(show) => books::with_servers(
+            Command::Show(show) => data_dir::with_servers(
                 &show.config,
-                Form::of(show.json),
+                OutputFormat::of(show.json),
                 Intent::Look,
                 async |books| show.show(books).await,
             ),
-            Command::Set(set) => books::with_servers(
+            Command::Set(set) => data_dir::with_servers(
                 &set.config,
-                Form::of(set.json),
+                OutputFormat::of(set.json),
                 Intent::Change,
                 async |books| set.set(books).await,
             ),
-            Command::Reset(reset) => books::with_servers(
+            Command::Reset(reset) => data_dir::with_servers(
                 &reset.config,
-                Form::of(reset.json),
+                OutputFormat::of(reset.json),
                 Intent::Change,
                 async |books| reset.reset(books).await,
             ),
@@ -159,9 +159,9 @@ impl Budget {
     }
 }
 
-impl Whose {
+impl BudgetOwner {
     /// The budgets meant; all there are when nobody is named.
-    fn lines(&self, books: &Books) -> Result<Vec<Line>, Failure> {
+    fn lines(&self, books: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
         if let Some(name) = &self.agent {
             return Ok(of_agent(&*books.agent(name)?, books));
         }
@@ -182,10 +182,16 @@ impl Whose {
 
     /// What was spent where no budget of `limited` holds any more: its limit was taken away, or counts
     /// in another window now.
-    async fn unlimited(&self, limited: &[Line], books: &Books) -> Result<Vec<Line>, Failure> {
+    async fn unlimited(
+        &self,
+        limited: &[BudgetLine],
+        books: &DataDir,
+    ) -> Result<Vec<BudgetLine>, CommandError> {
         let agent = self.agent.as_deref().map(|name| books.agent(name));
-        let agent = agent.transpose()?.map(|agent| Subject::agent(agent.id));
-        let is_meant = |subject: &Subject| match subject.kind() {
+        let agent = agent
+            .transpose()?
+            .map(|agent| BudgetSubject::agent(agent.id));
+        let is_meant = |subject: &BudgetSubject| match subject.kind() {
             _ if agent.is_none() && self.team.is_none() && self.server.is_none() => true,
             SubjectKind::Agent => agent.as_ref() == Some(subject),
             SubjectKind::Server => self.server.as_deref() == Some(subject.id()),
@@ -203,8 +209,8 @@ impl Whose {
         });
         let lines = whose.into_iter().map(|(subject, window)| {
             let mut named = agents.iter();
-            let agent = named.find(|agent| Subject::agent(agent.id) == subject);
-            Line {
+            let agent = named.find(|agent| BudgetSubject::agent(agent.id) == subject);
+            BudgetLine {
                 kind: match subject.kind() {
                     SubjectKind::Agent => "agent",
                     SubjectKind::Server => "server",
@@ -224,26 +230,26 @@ impl Whose {
     }
 
     /// Complains that nobody's budget is meant, or that there is none.
-    fn nothing(&self) -> Failure {
+    fn nothing(&self) -> CommandError {
         let who = match (&self.agent, &self.team, &self.server) {
             (Some(agent), _, _) => format!("the agent `{agent}`"),
             (_, Some(team), _) => format!("the team `{team}`"),
             (_, _, Some(server)) => format!("the server `{server}`"),
             (None, None, None) => {
-                return Failure::usage("whose budget? Name an agent, --team or --server");
+                return CommandError::usage("whose budget? Name an agent, --team or --server");
             }
         };
-        Failure::usage(format!("{who} has no such budget"))
+        CommandError::usage(format!("{who} has no such budget"))
     }
 }
 
 /// The budgets of an agent: its own, or else those of profiles and of everybody.
-fn of_agent(agent: &Agent, books: &Books) -> Vec<Line> {
+fn of_agent(agent: &Agent, books: &DataDir) -> Vec<BudgetLine> {
     let line = |source: String| {
-        move |budget: &Written| Line {
+        move |budget: &Written| BudgetLine {
             kind: "agent",
             name: agent.name.clone(),
-            subject: Subject::agent(agent.id),
+            subject: BudgetSubject::agent(agent.id),
             budget: *budget,
             limited: true,
             source: source.clone(),
@@ -253,7 +259,7 @@ fn of_agent(agent: &Agent, books: &Books) -> Vec<Line> {
         return own.iter().map(line("agent".to_owned())).collect();
     }
     let default = books.config.governance.terms.budget.iter().flatten();
-    let mut lines: Vec<Line> = default.map(line("default".to_owned())).collect();
+    let mut lines: Vec<BudgetLine> = default.map(line("default".to_owned())).collect();
     for (name, profile) in &books.config.profiles {
         let may_use = agent.profiles.as_ref().is_none_or(|may| may.contains(name));
         let budgets = profile.terms.budget.iter().flatten();
@@ -266,11 +272,11 @@ fn of_agent(agent: &Agent, books: &Books) -> Vec<Line> {
     lines
 }
 
-fn of_team(name: &str, budgets: &[Written]) -> Vec<Line> {
-    let line = |budget: &Written| Line {
+fn of_team(name: &str, budgets: &[Written]) -> Vec<BudgetLine> {
+    let line = |budget: &Written| BudgetLine {
         kind: "team",
         name: name.to_owned(),
-        subject: Subject::team(name),
+        subject: BudgetSubject::team(name),
         budget: *budget,
         limited: true,
         source: "team".to_owned(),
@@ -278,11 +284,11 @@ fn of_team(name: &str, budgets: &[Written]) -> Vec<Line> {
     budgets.iter().map(line).collect()
 }
 
-fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<Line> {
-    let line = |budget: &Written| Line {
+fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<BudgetLine> {
+    let line = |budget: &Written| BudgetLine {
         kind: "server",
         name: name.to_string(),
-        subject: Subject::server(name),
+        subject: BudgetSubject::server(name),
         budget: *budget,
         limited: true,
         source: "server".to_owned(),
@@ -290,7 +296,7 @@ fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<Line> {
     budgets.iter().map(line).collect()
 }
 
-fn team(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
+fn team(name: &str, books: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
     let teams = &books.config.governance.teams;
     if let Some(budgets) = teams.get(name) {
         return Ok(of_team(name, budgets));
@@ -300,7 +306,7 @@ fn team(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
     Err(unknown("budget of a team", name, &known, otherwise))
 }
 
-fn server(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
+fn server(name: &str, books: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
     let servers = &books.config.servers;
     let found = servers.iter().find(|(server, _)| server.as_str() == name);
     if let Some((name, server)) = found {
@@ -316,10 +322,10 @@ fn server(name: &str, books: &Books) -> Result<Vec<Line>, Failure> {
 }
 
 impl Show {
-    async fn show(&self, books: &Books) -> Result<ExitCode, Failure> {
+    async fn show(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let lines = self.whose.lines(books)?;
         if lines.is_empty() {
-            let why = if books.config.governance == Governance::default() {
+            let why = if books.config.governance == GovernanceConfig::default() {
                 "the config has no `[governance]`"
             } else {
                 "it is `off`, or none is written"
@@ -356,12 +362,12 @@ impl Show {
 }
 
 /// What calls under way, and processes for the next ones, may still spend.
-fn held(standing: &Standing) -> Micros {
+fn held(standing: &BudgetStatus) -> Micros {
     standing.held.saturating_add(standing.elsewhere)
 }
 
-fn table(found: &[(Line, Standing)]) -> Table<9> {
-    let mut table = Table::new([
+fn table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
+    let mut table = TextTable::new([
         "OF", "NAME", "WINDOW", "LIMIT", "SPENT", "LEFT", "HELD", "ENDS", "FROM",
     ]);
     for (line, standing) in found {
@@ -387,7 +393,7 @@ fn table(found: &[(Line, Standing)]) -> Table<9> {
     table
 }
 
-fn to_json(line: &Line, standing: &Standing) -> Value {
+fn to_json(line: &BudgetLine, standing: &BudgetStatus) -> Value {
     let limit = line.limited.then_some(standing.limit);
     let left = limit.map(|limit| limit.saturating_sub(standing.spent));
     json!({
@@ -408,8 +414,8 @@ fn to_json(line: &Line, standing: &Standing) -> Value {
     })
 }
 
-impl Set {
-    async fn set(&self, books: &Books) -> Result<ExitCode, Failure> {
+impl SetArgs {
+    async fn set(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let mut agent = books.stored(&self.agent)?;
         agent.terms.budget = Limit::all(&self.limits)?;
         let shown = budget_shown(&agent.terms);
@@ -433,10 +439,10 @@ impl Set {
     }
 }
 
-impl Reset {
-    async fn reset(&self, books: &Books) -> Result<ExitCode, Failure> {
+impl ResetArgs {
+    async fn reset(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         if self.reason.trim().is_empty() {
-            return Err(Failure::usage(
+            return Err(CommandError::usage(
                 "--reason is empty: the audit wants to know why",
             ));
         }
@@ -471,7 +477,7 @@ impl Reset {
         Ok(ended(self.report(&lines, &accounts, now), told))
     }
 
-    fn note(&self, line: &Line) -> Note {
+    fn note(&self, line: &BudgetLine) -> Note {
         Note {
             event: EventKind::BudgetChanged,
             subject: match line.kind {
@@ -482,7 +488,7 @@ impl Reset {
         }
     }
 
-    fn report(&self, lines: &[Line], accounts: &[Account], now: Timestamp) -> ExitCode {
+    fn report(&self, lines: &[BudgetLine], accounts: &[Account], now: Timestamp) -> ExitCode {
         let both = lines.iter().zip(accounts);
         if self.json {
             let shown = both.map(|(line, account)| {

@@ -15,8 +15,8 @@ use super::{
     block_on,
     gateway::{self, Gateway, patiently},
     list::say_too_late,
-    nearest::did_you_mean,
-    output::{Form, harmless, is_shown, print, print_raw_json, refused, say},
+    output::{OutputFormat, harmless, is_shown, print, print_raw_json, refused, say},
+    suggest::did_you_mean,
     target::TargetArgs,
     wrong_usage,
 };
@@ -25,14 +25,14 @@ use crate::{
     mcp::{Method, Outcome, Raw, method::notice},
     names::ServerName,
 };
-use arguments::Given;
+use arguments::GivenArgument;
 
 /// Longest arguments that are read from stdin, bytes; more than any server accepts by default.
 const ARGUMENTS_BYTES_MAX: u64 = 64 << 20;
 
 /// Call a tool
 #[derive(Args, Debug)]
-pub(super) struct Call {
+pub(super) struct CallArgs {
     /// The tool, as `list` names it
     tool: String,
     /// Its arguments as a JSON object; `-` reads it from stdin
@@ -52,35 +52,35 @@ pub(super) struct Call {
     json: bool,
 }
 
-impl Call {
+impl CallArgs {
     pub(super) fn run(&self) -> ExitCode {
         let given = match self.given() {
             Ok(given) => given,
             Err(invalid) => return wrong_usage(&invalid.to_string()),
         };
-        let target = match self.target.resolve(Form::of(self.json)) {
+        let target = match self.target.resolve(OutputFormat::of(self.json)) {
             Ok(target) => target.within(self.wait),
             Err(code) => return code,
         };
         let work = async |gateway: &Gateway| self.call(&given, gateway).await;
-        block_on(1, gateway::with(target, Form::of(self.json), work))
+        block_on(1, gateway::with(target, OutputFormat::of(self.json), work))
     }
 
-    fn given(&self) -> Result<Given, arguments::Invalid> {
+    fn given(&self) -> Result<GivenArgument, arguments::Invalid> {
         match self.arguments.as_deref() {
-            None => Given::pairs(&self.arg),
+            None => GivenArgument::pairs(&self.arg),
             Some("-") if self.target.takes_stdin() => Err(arguments::Invalid::Stdin),
             Some("-") => {
                 let mut text = String::new();
                 let stdin = io::stdin().lock();
                 stdin.take(ARGUMENTS_BYTES_MAX).read_to_string(&mut text)?;
-                Given::object(text)
+                GivenArgument::object(text)
             }
-            Some(text) => Given::object(text.to_owned()),
+            Some(text) => GivenArgument::object(text.to_owned()),
         }
     }
 
-    async fn call(&self, given: &Given, gateway: &Gateway) -> ExitCode {
+    async fn call(&self, given: &GivenArgument, gateway: &Gateway) -> ExitCode {
         let (tool, candidates) = gateway.tool(&self.tool).await;
         gateway.complain_of_route();
         let Some(tool) = tool else {
@@ -167,8 +167,8 @@ fn print_raw(outcome: &Outcome) -> ExitCode {
         Ok(result) => {
             let printed = print_raw_json(&format!("{}\n", result.as_str()));
             match standing(result) {
-                Standing::Done => printed,
-                Standing::Failed | Standing::Unfinished { .. } => ExitCode::FAILURE,
+                CallStatus::Done => printed,
+                CallStatus::Failed | CallStatus::Unfinished { .. } => ExitCode::FAILURE,
             }
         }
         Err(refusal) => {
@@ -189,16 +189,16 @@ fn print_plainly(outcome: &Outcome, tool: &Tool) -> ExitCode {
     let text = plain(result);
     let printed = print(&if is_shown() { harmless(&text) } else { text });
     match standing(result) {
-        Standing::Done => printed,
-        Standing::Failed => ExitCode::FAILURE,
-        Standing::Unfinished { kind } if kind == "input_required" => {
+        CallStatus::Done => printed,
+        CallStatus::Failed => ExitCode::FAILURE,
+        CallStatus::Unfinished { kind } if kind == "input_required" => {
             let server = &tool.server;
             say(&format!(
                 "server `{server}` asks for input, which `call` cannot give\n"
             ));
             ExitCode::FAILURE
         }
-        Standing::Unfinished { kind } => {
+        CallStatus::Unfinished { kind } => {
             say(&harmless(&format!(
                 "the result is unfinished ({kind}); see --json\n"
             )));
@@ -208,7 +208,7 @@ fn print_plainly(outcome: &Outcome, tool: &Tool) -> ExitCode {
 }
 
 /// How a call ended, as its result says.
-enum Standing {
+enum CallStatus {
     Done,
     /// `isError`
     Failed,
@@ -218,18 +218,18 @@ enum Standing {
     },
 }
 
-fn standing(result: &Raw) -> Standing {
+fn standing(result: &Raw) -> CallStatus {
     let kind = result.get("resultType");
     match kind.as_ref().and_then(Raw::as_text).as_deref() {
         None | Some("complete") => {}
         Some(kind) => {
             let kind = kind.to_owned();
-            return Standing::Unfinished { kind };
+            return CallStatus::Unfinished { kind };
         }
     }
     match result.get("isError") {
-        Some(flag) if flag.as_str() == "true" => Standing::Failed,
-        Some(_) | None => Standing::Done,
+        Some(flag) if flag.as_str() == "true" => CallStatus::Failed,
+        Some(_) | None => CallStatus::Done,
     }
 }
 

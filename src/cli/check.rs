@@ -11,20 +11,20 @@ use super::{
     args::{ConfigArgs, warn},
     block_on,
     gateway::{self, Gateway},
-    output::{Form, harmless, print, print_json, say},
-    survey::Found,
-    table::Table,
-    target::Target,
+    output::{OutputFormat, harmless, print, print_json, say},
+    server_summary::FoundServer,
+    table::TextTable,
+    target::GatewayTarget,
 };
 use crate::{
     app,
-    backend::State,
+    backend::ServerState,
     catalog::{Cost, Kind},
-    config::{Authentication, Config, Loaded, Mistakes, Notice, Use},
+    config::{Authentication, Config, LoadScope, LoadedConfig, Mistakes, Notice},
     names::{Scope, ServerName},
     store::{FILE_NAME, Store, StoreError, StoredAgent},
 };
-use patterns::{Names, Patterns};
+use patterns::{ConfigPatterns, ServerItems};
 
 /// Pause before a server that failed is tried again: longer than any check, which shows the first
 /// attempt.
@@ -32,7 +32,7 @@ const NEVER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Check the config, and with --connect the servers
 #[derive(Args, Debug)]
-pub(super) struct Check {
+pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Connect to SERVER, or to every enabled server
@@ -47,13 +47,15 @@ pub(super) struct Check {
     json: bool,
 }
 
-impl Check {
+impl CheckArgs {
     pub(super) fn run(&self) -> ExitCode {
         let server = self.connect.as_ref().and_then(Option::as_deref);
-        let read = self.config.read(server.map_or(Use::Enabled, Use::Also));
+        let read = self
+            .config
+            .read(server.map_or(LoadScope::Enabled, LoadScope::Also));
         let loaded = match read.and_then(|loaded| Ok(vetted(loaded)?)) {
             Ok(loaded) => loaded,
-            Err(unusable) => return unusable.report(Form::of(self.json)),
+            Err(unusable) => return unusable.report(OutputFormat::of(self.json)),
         };
         if !self.json {
             warn(&loaded.warnings);
@@ -65,12 +67,12 @@ impl Check {
     }
 
     /// Prints what would run.
-    async fn show(&self, loaded: &Loaded) -> ExitCode {
+    async fn show(&self, loaded: &LoadedConfig) -> ExitCode {
         let shown = loaded.config.to_display();
         let mut odd = Vec::from_iter(unusable_data_dir(&loaded.config));
         let (stored, refused, unread) = stored_agents(&loaded.config).await;
         odd.extend(refused);
-        let patterns = Patterns::of(&loaded.config).and_of(&stored);
+        let patterns = ConfigPatterns::of(&loaded.config).and_of(&stored);
         odd.extend(patterns.spanning(&loaded.config));
         if no_caller(&loaded.config, &[]).is_some() {
             odd.extend(unread.or_else(|| no_caller(&loaded.config, &stored)));
@@ -91,8 +93,8 @@ impl Check {
     }
 
     /// Tries all enabled servers, or the one.
-    fn connect(&self, loaded: Loaded, server: Option<&str>) -> ExitCode {
-        let Loaded {
+    fn connect(&self, loaded: LoadedConfig, server: Option<&str>) -> ExitCode {
+        let LoadedConfig {
             mut config,
             warnings,
             blank: _,
@@ -107,8 +109,8 @@ impl Check {
         // What governs is forgotten by whoever only looks.
         let mut written = config.clone();
         let target = match server {
-            None => Target::all(config),
-            Some(name) => match Target::one(config, name) {
+            None => GatewayTarget::all(config),
+            Some(name) => match GatewayTarget::one(config, name) {
                 Ok(target) => target,
                 Err(code) => return code,
             },
@@ -117,7 +119,7 @@ impl Check {
         let work = async |gateway: &Gateway| self.report(warnings, &written, gateway).await;
         block_on(
             1,
-            gateway::with(target.only_looking(), Form::of(self.json), work),
+            gateway::with(target.only_looking(), OutputFormat::of(self.json), work),
         )
     }
 
@@ -128,14 +130,14 @@ impl Check {
         gateway: &Gateway,
     ) -> ExitCode {
         let mut found = gateway.survey_replicas().await;
-        found.retain(|server| server.state != State::Disabled);
+        found.retain(|server| server.state != ServerState::Disabled);
         let catalog = gateway.proxy().board().catalog();
         let problems = catalog.problems();
         let is_whole = problems.iter().all(|problem| problem.cost() != Cost::Item);
-        let ok = is_whole && found.iter().all(Found::is_connected);
+        let ok = is_whole && found.iter().all(FoundServer::is_connected);
         let (schemas, unseen) = gateway.schemas(&found).await;
         let problems = problems.iter().chain(schemas.iter().flat_map(|it| &**it));
-        let odd = found.iter().flat_map(Found::odd_replicas);
+        let odd = found.iter().flat_map(FoundServer::odd_replicas);
         let odd = odd.chain(problems.map(ToString::to_string));
         let odd = odd.chain(unseen.iter().map(unseen_schemas));
         let odd = odd.map(|message| Notice::warning(harmless(&message), None));
@@ -158,7 +160,7 @@ impl Check {
 }
 
 /// `loaded`, where a gateway would start with it.
-fn vetted(loaded: Loaded) -> Result<Loaded, Mistakes> {
+fn vetted(loaded: LoadedConfig) -> Result<LoadedConfig, Mistakes> {
     match app::vet(&loaded.config) {
         Ok(()) => Ok(loaded),
         Err(error) => {
@@ -253,15 +255,15 @@ fn unmatched(config: &Config, stored: &[StoredAgent], gateway: &Gateway) -> Vec<
         Scope::Server(server) => Some(server),
         Scope::All | Scope::Profile(_) => None,
     };
-    let names = Names::of(config, &gateway.proxy().board().offers());
-    let patterns = Patterns::of(config).and_of(stored);
+    let names = ServerItems::of(config, &gateway.proxy().board().offers());
+    let patterns = ConfigPatterns::of(config).and_of(stored);
     let mut warnings = patterns.spanning(config);
     warnings.extend(patterns.warnings(&names, only));
     warnings
 }
 
-fn table(found: &[Found]) -> Table<8> {
-    let mut table = Table::new([
+fn table(found: &[FoundServer]) -> TextTable<8> {
+    let mut table = TextTable::new([
         "SERVER",
         "STATE",
         "REVISION",

@@ -16,19 +16,19 @@ use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::{
     EXIT_INTERRUPTED,
-    args::{self, Unusable},
+    args::{self, NoConfig},
     failed, interrupted, interrupted_again,
-    output::{Form, harmless, one_line, say},
+    output::{OutputFormat, harmless, one_line, say},
+    server_summary::FoundServer,
     surroundings,
-    survey::Found,
-    target::Target,
+    target::GatewayTarget,
 };
 use crate::{
-    app::Core,
+    app::GatewayCore,
     auth::Agent,
-    backend::{Backend, State},
-    catalog::{ByKind, Cost, Kind, Problem, Tool},
-    governance::{Blind, Sight},
+    backend::{Backend, ServerState},
+    catalog::{ByKind, CatalogProblem, Cost, Kind, Tool},
+    governance::{Blind, Visibility},
     mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::{Scope, ServerName},
     proxy::Proxy,
@@ -51,7 +51,7 @@ const LOG_LEVEL: Level = Level::Info;
 /// A running gateway.
 #[derive(Debug)]
 pub(super) struct Gateway {
-    core: Core,
+    core: GatewayCore,
     /// Whose calls these are.
     agent: Arc<Agent>,
     pub(super) scope: Scope,
@@ -63,13 +63,13 @@ pub(super) struct Gateway {
 /// Runs `work` with a gateway that asks `target`, and stops it whatever happens. What is wrong with the
 /// config is said in `form`.
 pub(super) async fn with(
-    target: Target,
-    form: Form,
+    target: GatewayTarget,
+    form: OutputFormat,
     work: impl AsyncFnOnce(&Gateway) -> ExitCode,
 ) -> ExitCode {
-    let core = match Core::start_afresh(&target.config, surroundings()).await {
+    let core = match GatewayCore::start_afresh(&target.config, surroundings()).await {
         Ok(core) => core,
-        Err(error) if error.is_mistake() => return Unusable::from(error).report(form),
+        Err(error) if error.is_mistake() => return NoConfig::from(error).report(form),
         Err(error) => return failed(&error),
     };
     let directory = core.proxy.governance().directory();
@@ -116,7 +116,7 @@ impl Gateway {
     }
 
     /// Waits until every server that matters here has been listed or has failed, and says how each does.
-    pub(super) async fn survey(&self) -> Vec<Found> {
+    pub(super) async fn survey(&self) -> Vec<FoundServer> {
         let backends = self.asked();
         let all = join_all(backends.iter().map(|backend| self.find(backend)));
         patiently(all, || self.waiting()).await
@@ -130,18 +130,18 @@ impl Gateway {
         backends
     }
 
-    async fn find(&self, backend: &Backend) -> Found {
+    async fn find(&self, backend: &Backend) -> FoundServer {
         let board = self.proxy().board();
         let scope = Scope::Server(backend.name.clone());
         board.settled(&scope, self.patience).await;
         let latency = self.start.elapsed();
         let known = ByKind::from_fn(|kind| board.lists(&backend.name, kind));
         let offers = self.counts(&backend.name);
-        Found::new(backend.report(), offers, latency).of_which(known)
+        FoundServer::new(backend.report(), offers, latency).of_which(known)
     }
 
     /// The same, once that is so of every replica.
-    pub(super) async fn survey_replicas(&self) -> Vec<Found> {
+    pub(super) async fn survey_replicas(&self) -> Vec<FoundServer> {
         let mut found = self.survey().await;
         let end = self.start + self.patience;
         let backends = self.asked();
@@ -166,8 +166,8 @@ impl Gateway {
     /// it takes too long to look at them.
     pub(super) async fn schemas(
         &self,
-        servers: &[Found],
-    ) -> (Vec<Arc<[Problem]>>, Vec<ServerName>) {
+        servers: &[FoundServer],
+    ) -> (Vec<Arc<[CatalogProblem]>>, Vec<ServerName>) {
         let mut backends = self.asked();
         backends.retain(|backend| servers.iter().any(|it| it.server == backend.name.as_str()));
         let board = self.proxy().board();
@@ -333,16 +333,19 @@ impl Gateway {
         let mut complete = true;
         let backends = self.asked().into_iter();
         for backend in backends.filter(|backend| matters(&backend.name)) {
-            let found = Found::new(backend.report(), ByKind::default(), Duration::ZERO);
+            let found = FoundServer::new(backend.report(), ByKind::default(), Duration::ZERO);
             let state = match found.state {
-                State::Connected | State::Disabled => continue,
+                ServerState::Connected | ServerState::Disabled => continue,
                 // It is there: what it has of other kinds is missed by nobody.
-                State::Degraded => {
+                ServerState::Degraded => {
                     let mut kinds = kinds.iter();
                     complete &= kinds.all(|kind| board.lists(&backend.name, *kind));
                     found.state()
                 }
-                State::Connecting | State::Disconnected | State::Failed | State::NeedsReauth => {
+                ServerState::Connecting
+                | ServerState::Disconnected
+                | ServerState::Failed
+                | ServerState::NeedsReauth => {
                     complete = false;
                     "not connected"
                 }
@@ -358,7 +361,7 @@ impl Gateway {
     /// a URL that lists nothing may say that itself.
     pub(super) fn complain_of_route(&self) {
         let agent = &self.agent;
-        if let Sight::Nothing(why) = self.proxy().governance().sight(agent, &self.scope) {
+        if let Visibility::Nothing(why) = self.proxy().governance().sight(agent, &self.scope) {
             return say(&format!("{}\n", blindness(agent, &why, &self.scope)));
         }
         let catalog = self.proxy().board().catalog();
@@ -412,7 +415,7 @@ impl Gateway {
         let backends = self.proxy().backends();
         let state = |server| backends.get(server).map(|backend| backend.state());
         let servers = servers.iter();
-        let connecting = servers.filter(|server| state(server) == Some(State::Connecting));
+        let connecting = servers.filter(|server| state(server) == Some(ServerState::Connecting));
         connecting.cloned().collect()
     }
 }

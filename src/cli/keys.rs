@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use super::{
     agents::REFUSED,
     args::ConfigArgs,
-    books::{self, Books, Failure, Intent, Note, ended, unknown},
-    output::{Form, harmless, print, print_json, say, time},
-    table::Table,
+    data_dir::{self, CommandError, DataDir, Intent, Note, ended, unknown},
+    output::{OutputFormat, harmless, print, print_json, say, time},
+    table::TextTable,
 };
 use crate::{
     audit::EventKind,
     auth::key::ApiKey,
     clock,
     names::AgentId,
-    store::{KeyId, Listed, RefusedRow, StoredKey},
+    store::{KeyId, RefusedRow, StoredKey, StoredRows},
 };
 
 /// Make, list and revoke API keys
 #[derive(Args, Debug)]
-pub(super) struct Keys {
+pub(super) struct KeysArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -36,7 +36,7 @@ enum Command {
     ///
     /// Those that are shut are of a disabled agent of the store that the config hides: they open
     /// nothing.
-    List(List),
+    List(ListKeysArgs),
     /// Revoke a key: from then on it opens nothing
     Revoke(Revoke),
 }
@@ -56,7 +56,7 @@ struct Create {
 }
 
 #[derive(Args, Debug)]
-struct List {
+struct ListKeysArgs {
     /// Only keys of this agent
     agent: Option<String>,
     #[command(flatten)]
@@ -95,24 +95,24 @@ impl Lifetime {
     }
 }
 
-impl Keys {
+impl KeysArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Create(create) => books::with(
+            Command::Create(create) => data_dir::with(
                 &create.config,
-                Form::of(create.json),
+                OutputFormat::of(create.json),
                 Intent::Change,
                 async |books| create.create(books).await,
             ),
-            Command::List(list) => books::with(
+            Command::List(list) => data_dir::with(
                 &list.config,
-                Form::of(list.json),
+                OutputFormat::of(list.json),
                 Intent::Look,
                 async |books| list.list(books).await,
             ),
-            Command::Revoke(revoke) => books::with(
+            Command::Revoke(revoke) => data_dir::with(
                 &revoke.config,
-                Form::of(revoke.json),
+                OutputFormat::of(revoke.json),
                 Intent::Change,
                 async |books| revoke.revoke(books).await,
             ),
@@ -121,16 +121,16 @@ impl Keys {
 }
 
 impl Create {
-    async fn create(&self, books: &Books) -> Result<ExitCode, Failure> {
+    async fn create(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let agent = books.agent(&self.agent)?;
         if !books.asks_for_keys() {
-            return Err(Failure::usage(
+            return Err(CommandError::usage(
                 "the config asks for no keys, so that one would open nothing: write `auth = \
                  \"keys\"` in `[governance]` first",
             ));
         }
         if agent.id == AgentId::ANONYMOUS {
-            return Err(Failure::usage("callers without a key have none"));
+            return Err(CommandError::usage("callers without a key have none"));
         }
         let created = clock::now();
         let lifetime = match self.expires {
@@ -181,8 +181,8 @@ impl Create {
         &self,
         key: &ApiKey,
         stored: &StoredKey,
-        books: &Books,
-    ) -> Result<(), Failure> {
+        books: &DataDir,
+    ) -> Result<(), CommandError> {
         let printed = if self.json {
             let mut shown = to_json(stored, books);
             shown["key"] = json!(key.expose());
@@ -191,26 +191,28 @@ impl Create {
             print(&format!("{}\n", key.expose()))
         };
         if printed != ExitCode::SUCCESS {
-            return Err(Failure::Unseen);
+            return Err(CommandError::Unseen);
         }
         let added = books.store.keys.add(stored).await;
-        added.map_err(|source| Failure::Stillborn { source })
+        added.map_err(|source| CommandError::Stillborn { source })
     }
 }
 
-fn expiry(now: Timestamp, time: Duration) -> Result<Timestamp, Failure> {
+fn expiry(now: Timestamp, time: Duration) -> Result<Timestamp, CommandError> {
     if time.is_zero() {
-        return Err(Failure::usage("--expires 0: such a key would open nothing"));
+        return Err(CommandError::usage(
+            "--expires 0: such a key would open nothing",
+        ));
     }
     now.checked_add(time)
-        .map_err(|_| Failure::usage("--expires is too far away; write `never`"))
+        .map_err(|_| CommandError::usage("--expires is too far away; write `never`"))
 }
 
-impl List {
-    async fn list(&self, books: &Books) -> Result<ExitCode, Failure> {
+impl ListKeysArgs {
+    async fn list(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let agent = self.agent.as_deref().map(|name| books.agent(name));
         let agent = agent.transpose()?;
-        let Listed {
+        let StoredRows {
             rows: mut keys,
             mut refused,
         } = books.store.keys.keys().await?;
@@ -226,7 +228,7 @@ impl List {
             let refused = refused.iter().map(refused_to_json);
             return Ok(print_json(&shown.chain(refused).collect::<Vec<_>>()));
         }
-        let mut table = Table::new([
+        let mut table = TextTable::new([
             "ID",
             "AGENT",
             "PREFIX",
@@ -275,8 +277,8 @@ impl List {
 }
 
 impl Revoke {
-    async fn revoke(&self, books: &Books) -> Result<ExitCode, Failure> {
-        let Listed {
+    async fn revoke(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
+        let StoredRows {
             rows: keys,
             refused,
         } = books.store.keys.keys().await?;
@@ -313,7 +315,7 @@ impl Revoke {
 
 impl Revoke {
     /// Revokes a key that opens nothing as it stands, so that it is known as one that was revoked.
-    async fn revoke_refused(&self, books: &Books) -> Result<ExitCode, Failure> {
+    async fn revoke_refused(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
         let id = KeyId::new(&self.id);
         let detail = "already refused: invalid MAC".to_owned();
         let (_, told) = revoke(&id, detail, books).await?;
@@ -327,7 +329,11 @@ impl Revoke {
 }
 
 /// Revokes the key `id`: when, and whether all running gateways know.
-async fn revoke(id: &KeyId, detail: String, books: &Books) -> Result<(Timestamp, bool), Failure> {
+async fn revoke(
+    id: &KeyId,
+    detail: String,
+    books: &DataDir,
+) -> Result<(Timestamp, bool), CommandError> {
     let now = clock::now();
     let note = Note {
         event: EventKind::KeyRevoked,
@@ -348,9 +354,9 @@ fn refused_to_json(refused: &RefusedRow) -> Value {
     })
 }
 
-fn no_such_key(id: &str, keys: &[StoredKey]) -> Failure {
+fn no_such_key(id: &str, keys: &[StoredKey]) -> CommandError {
     if id.starts_with(ApiKey::PREFIX) {
-        return Failure::usage(
+        return CommandError::usage(
             "that is a key, or its beginning: keys are revoked by their ids, which `keys list` shows",
         );
     }
@@ -358,7 +364,7 @@ fn no_such_key(id: &str, keys: &[StoredKey]) -> Failure {
     unknown("key", id, &known, "`tollbridge keys create` makes one")
 }
 
-fn state(key: &StoredKey, books: &Books) -> &'static str {
+fn state(key: &StoredKey, books: &DataDir) -> &'static str {
     match key.revoked {
         Some(_) => "revoked",
         None if books.is_shut(key.agent) => "shut",
@@ -367,7 +373,7 @@ fn state(key: &StoredKey, books: &Books) -> &'static str {
     }
 }
 
-fn to_json(key: &StoredKey, books: &Books) -> Value {
+fn to_json(key: &StoredKey, books: &DataDir) -> Value {
     json!({
         "id": key.id.as_str(),
         "agent": books.name_of(key.agent),

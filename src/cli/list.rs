@@ -7,13 +7,13 @@ use clap::{Args, ValueEnum};
 use super::{
     block_on,
     gateway::{self, Gateway},
-    output::{Form, print_json, print_raw_json, refused, say},
-    survey::Found,
-    table::Table,
+    output::{OutputFormat, print_json, print_raw_json, refused, say},
+    server_summary::FoundServer,
+    table::TextTable,
     target::TargetArgs,
 };
 use crate::{
-    backend::State,
+    backend::ServerState,
     catalog::{Kind, Lookup},
     mcp::{Method, Raw, json},
 };
@@ -27,7 +27,7 @@ when every enabled server failed), 2 for a wrong command line or config.";
 /// List servers, tools, resources or prompts
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
-pub(super) struct List {
+pub(super) struct ListArgs {
     /// What to list
     #[arg(value_enum, default_value = "tools")]
     what: What,
@@ -51,15 +51,15 @@ enum What {
     Prompts,
 }
 
-impl List {
+impl ListArgs {
     pub(super) fn run(&self) -> ExitCode {
-        let target = match self.target.resolve(Form::of(self.json)) {
+        let target = match self.target.resolve(OutputFormat::of(self.json)) {
             Ok(target) => target.only_looking().within(self.wait),
             Err(code) => return code,
         };
         block_on(
             1,
-            gateway::with(target, Form::of(self.json), async |gateway| {
+            gateway::with(target, OutputFormat::of(self.json), async |gateway| {
                 self.list(gateway).await
             }),
         )
@@ -67,7 +67,10 @@ impl List {
 
     async fn list(&self, gateway: &Gateway) -> ExitCode {
         let found = gateway.survey().await;
-        if found.iter().any(|server| server.state == State::Connecting) {
+        if found
+            .iter()
+            .any(|server| server.state == ServerState::Connecting)
+        {
             say_too_late(self.wait);
         }
         match self.what {
@@ -140,8 +143,8 @@ fn array(items: &[(Kind, Raw)]) -> String {
     }
 }
 
-fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> Table<3> {
-    let mut table = Table::new(["NAME", "SERVER", "DESCRIPTION"]).fitting();
+fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> TextTable<3> {
+    let mut table = TextTable::new(["NAME", "SERVER", "DESCRIPTION"]).fitting();
     for (kind, item) in items {
         let member = |key: &str| {
             let value = item.get(key);
@@ -172,7 +175,7 @@ fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
 }
 
 /// Prints how servers do; it counts as failed when none of those that are enabled is there.
-fn servers(found: &[Found], json: bool) -> ExitCode {
+fn servers(found: &[FoundServer], json: bool) -> ExitCode {
     let printed = if json {
         print_json(&found)
     } else {
@@ -180,16 +183,16 @@ fn servers(found: &[Found], json: bool) -> ExitCode {
     };
     let mut enabled = found
         .iter()
-        .filter(|server| server.state != State::Disabled)
+        .filter(|server| server.state != ServerState::Disabled)
         .peekable();
-    if enabled.peek().is_some() && !enabled.any(Found::is_there) {
+    if enabled.peek().is_some() && !enabled.any(FoundServer::is_there) {
         return ExitCode::FAILURE;
     }
     printed
 }
 
-fn servers_table(found: &[Found]) -> Table<8> {
-    let mut table = Table::new([
+fn servers_table(found: &[FoundServer]) -> TextTable<8> {
+    let mut table = TextTable::new([
         "SERVER",
         "STATE",
         "TRANSPORT",

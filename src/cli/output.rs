@@ -20,14 +20,14 @@ use crate::{
 
 /// How a command says on stdout what it was asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Form {
+pub(super) enum OutputFormat {
     /// As one JSON value, also of what is wrong with the config.
     Json,
     /// For people, who are told on stderr what is wrong.
     Text,
 }
 
-impl Form {
+impl OutputFormat {
     /// What the flag `--json` asks for.
     pub(super) const fn of(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }

@@ -9,16 +9,16 @@ use super::{
     args::{self, ConfigArgs},
     block_on, failed,
     gateway::{self, Gateway, blindness},
-    nearest::did_you_mean,
-    output::{Form, print, print_json, say},
-    target::Target,
+    output::{OutputFormat, print, print_json, say},
+    suggest::did_you_mean,
+    target::GatewayTarget,
     wrong_usage,
 };
 use crate::{
     auth::Agent,
-    catalog::{ConfiguredNames, Entry, Kind, Lookup},
-    config::{Config, Rule},
-    governance::{Explanation, Sight, ToldRule, policy::Item},
+    catalog::{ConfiguredNames, Kind, ListEntry, Lookup},
+    config::{Config, RuleKind},
+    governance::{Explanation, ToldRule, Visibility, policy::PolicyItem},
     mcp::Method,
     names::{ProfileName, Scope, ServerName},
 };
@@ -30,7 +30,7 @@ Exit code: 0 when the agent may use it, 1 when it may not or servers that might 
 
 /// Say what agents may use
 #[derive(Args, Debug)]
-pub(super) struct Policy {
+pub(super) struct PolicyArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -71,7 +71,7 @@ struct Explain {
     json: bool,
 }
 
-impl Policy {
+impl PolicyArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
             Command::Explain(explain) => explain.run(),
@@ -81,7 +81,7 @@ impl Policy {
 
 impl Explain {
     fn run(&self) -> ExitCode {
-        let config = match self.config.load_quietly(Form::of(self.json)) {
+        let config = match self.config.load_quietly(OutputFormat::of(self.json)) {
             Ok(config) => config,
             Err(code) => return code,
         };
@@ -97,7 +97,7 @@ impl Explain {
             Err(code) => return code,
         };
         let observed = |agent: &Agent| observes(agent, profile.as_ref(), &config);
-        let target = Target::all(config.clone())
+        let target = GatewayTarget::all(config.clone())
             .asked_by(Some(&self.agent))
             .only_looking();
         let work = async |gateway: &Gateway| {
@@ -110,7 +110,7 @@ impl Explain {
             let observed = observed(gateway.agent());
             self.explain(&found, &scope, observed, gateway)
         };
-        block_on(1, gateway::with(target, Form::of(self.json), work))
+        block_on(1, gateway::with(target, OutputFormat::of(self.json), work))
     }
 
     /// The server and the method that are meant; what is wrong goes to stderr.
@@ -136,19 +136,25 @@ impl Explain {
             server.enabled = false;
         }
         let observed = |agent: &Agent| observes(agent, None, &config);
-        let target = Target::all(config.clone())
+        let target = GatewayTarget::all(config.clone())
             .asked_by(Some(&self.agent))
             .only_looking();
         let scope = Scope::Server(server.clone());
-        let found = Found::Method { server, method };
+        let found = PolicySubject::Method { server, method };
         let work = async |gateway: &Gateway| {
             let observed = observed(gateway.agent());
             self.explain(&found, &scope, observed, gateway)
         };
-        block_on(1, gateway::with(target, Form::of(self.json), work))
+        block_on(1, gateway::with(target, OutputFormat::of(self.json), work))
     }
 
-    fn explain(&self, found: &Found, scope: &Scope, observed: bool, gateway: &Gateway) -> ExitCode {
+    fn explain(
+        &self,
+        found: &PolicySubject,
+        scope: &Scope,
+        observed: bool,
+        gateway: &Gateway,
+    ) -> ExitCode {
         let governance = gateway.proxy().governance();
         let agent = gateway.agent();
         let item = found.item();
@@ -165,12 +171,12 @@ impl Explain {
         };
         let sight = governance.sight(agent, scope);
         let allowed = match &sight {
-            Sight::Nothing(_) => false,
-            Sight::Everything | Sight::Some(_) => found.is_shown(&sight),
+            Visibility::Nothing(_) => false,
+            Visibility::Everything | Visibility::Some(_) => found.is_shown(&sight),
         };
         if !agent.enabled {
             because = format!("{} is disabled: it may call nothing.", agent.name);
-        } else if let Sight::Nothing(why) = sight {
+        } else if let Visibility::Nothing(why) = sight {
             // `--method` goes without a profile.
             because = match scope {
                 Scope::Server(_) => format!("{} {why}.", agent.name),
@@ -195,7 +201,7 @@ impl Explain {
         &self,
         allowed: bool,
         explanation: &Explanation,
-        item: &Item<'_>,
+        item: &PolicyItem<'_>,
         gateway: &Gateway,
     ) -> ExitCode {
         let because = &explanation.because;
@@ -242,19 +248,19 @@ impl Explain {
     }
 
     /// The item meant, by any of its names on the route.
-    fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<Found> {
+    fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<PolicySubject> {
         let catalog = gateway.proxy().board().catalog();
         for kind in self.kinds() {
             let entries = catalog.list(scope, *kind).entries();
             if let Some(entry) = entries.iter().find(|entry| self.names(entry)) {
-                return Some(Found::Listed(*kind, entry.clone()));
+                return Some(PolicySubject::Listed(*kind, entry.clone()));
             }
         }
         if !self.resource {
             return None;
         }
         match catalog.resource(scope, &self.name) {
-            Lookup::Found { server, original } => Some(Found::Resource {
+            Lookup::Found { server, original } => Some(PolicySubject::Resource {
                 names: catalog.resource_names(&server, Kind::Resources, &original),
                 server,
                 original,
@@ -263,7 +269,7 @@ impl Explain {
         }
     }
 
-    fn names(&self, entry: &Entry) -> bool {
+    fn names(&self, entry: &ListEntry) -> bool {
         let qualified = self.name.strip_prefix(entry.server.as_str());
         let qualified = qualified.and_then(|rest| rest.strip_prefix('/'));
         [&*entry.exposed, &*entry.merged].contains(&self.name.as_str())
@@ -300,9 +306,9 @@ impl Explain {
 }
 
 /// What was asked about.
-enum Found {
+enum PolicySubject {
     /// An entry of a list.
-    Listed(Kind, Entry),
+    Listed(Kind, ListEntry),
     /// A resource that no list has, such as one of a template.
     Resource {
         server: ServerName,
@@ -313,20 +319,20 @@ enum Found {
     Method { server: ServerName, method: String },
 }
 
-impl Found {
-    fn item(&self) -> Item<'_> {
+impl PolicySubject {
+    fn item(&self) -> PolicyItem<'_> {
         match self {
-            Self::Listed(kind, entry) => Item::of_entry(*kind, entry),
+            Self::Listed(kind, entry) => PolicyItem::of_entry(*kind, entry),
             Self::Resource {
                 server,
                 names,
                 original,
-            } => Item::of_resource(server, names, original),
-            Self::Method { server, method } => Item::of_method(server, method),
+            } => PolicyItem::of_resource(server, names, original),
+            Self::Method { server, method } => PolicyItem::of_method(server, method),
         }
     }
 
-    fn is_shown(&self, sight: &Sight) -> bool {
+    fn is_shown(&self, sight: &Visibility) -> bool {
         match self {
             Self::Listed(kind, entry) => sight.shows(*kind, entry),
             Self::Resource {
@@ -366,5 +372,5 @@ fn observes(agent: &Agent, profile: Option<&ProfileName>, config: &Config) -> bo
     [Some(&agent.terms), profile, Some(&config.governance.terms)]
         .into_iter()
         .flatten()
-        .any(|terms| terms.observe.contains(&Rule::Policy))
+        .any(|terms| terms.observe.contains(&RuleKind::Policy))
 }

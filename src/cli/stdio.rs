@@ -9,10 +9,10 @@ use super::{
     block_on, drained, interrupted, interrupted_again, not_started, surroundings,
 };
 use crate::{
-    app::{ConfigSource, Core},
+    app::{ConfigSource, GatewayCore},
     config::Config,
     names::Scope,
-    stdio::Edge,
+    stdio::StdioEdge,
 };
 
 /// Serve one client on stdin and stdout
@@ -69,7 +69,7 @@ async fn serve(
     source: ConfigSource,
     (scope, agent): (Scope, Option<&str>),
 ) -> ExitCode {
-    let core = match Core::start(config, surroundings()).await {
+    let core = match GatewayCore::start(config, surroundings()).await {
         Ok(core) => core,
         Err(error) => return not_started(&error),
     };
@@ -81,7 +81,7 @@ async fn serve(
         }
     };
     core.follow(source);
-    let edge = Edge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
+    let edge = StdioEdge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let mut serving = pin!(edge.serve(input, output, stop));

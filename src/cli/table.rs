@@ -10,7 +10,7 @@ const LAST_CHARS_MIN: usize = 20;
 
 /// Rows of cells; cells are made safe for a terminal as they are added.
 #[derive(Debug)]
-pub(super) struct Table<const N: usize> {
+pub(super) struct TextTable<const N: usize> {
     headings: [&'static str; N],
     rows: Vec<[String; N]>,
     /// Whether lines are cut where the terminal ends.
@@ -18,7 +18,7 @@ pub(super) struct Table<const N: usize> {
     has_headings: bool,
 }
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> TextTable<N> {
     pub(super) fn new(headings: [&'static str; N]) -> Self {
         Self {
             headings,
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_the_last_is_cut() {
-        let mut table = Table::new(["NAME", "EMPTY", "DESCRIPTION"]);
+        let mut table = TextTable::new(["NAME", "EMPTY", "DESCRIPTION"]);
         table.add(["a".into(), String::new(), "x".repeat(40)]);
         table.add(["longer".into(), String::new(), "é\tb\nc".into()]);
         insta::assert_snapshot!(table.aligned(Some(30)), @r"
@@ -160,7 +160,7 @@ mod tests {
             )
         );
         assert!(table.aligned(None).contains(&"x".repeat(40)));
-        let empty = Table::new(["NAME", "DESCRIPTION"]);
+        let empty = TextTable::new(["NAME", "DESCRIPTION"]);
         assert_eq!(empty.aligned(Some(30)), "NAME  DESCRIPTION\n");
         assert_eq!(empty.separated(), "NAME\tDESCRIPTION\n");
         let mut bare = empty.without_headings();

@@ -15,14 +15,14 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    args::{self, ConfigArgs, Unusable},
-    output::Form,
+    args::{self, ConfigArgs, NoConfig},
+    output::OutputFormat,
     wrong_usage,
 };
 use crate::{
     config::{
-        self, Auth, Authentication, Config, Environment, Format, Governance, Secret, Server,
-        Source, Transport, Use, with_scheme,
+        self, Auth, Authentication, Config, ConfigFormat, ConfigText, Environment,
+        GovernanceConfig, LoadScope, Secret, Server, Transport, with_scheme,
     },
     names::{InvalidServerName, ProfileName, Scope, ServerName},
 };
@@ -65,7 +65,7 @@ pub(super) struct TargetArgs {
 
 /// What to run, and which part of it is asked.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct GatewayTarget {
     pub(super) config: Config,
     pub(super) scope: Scope,
     /// The name or id of the agent whose calls these are.
@@ -74,16 +74,19 @@ pub(super) struct Target {
 
 impl TargetArgs {
     /// Reads the config; what is wrong with it is said in `form`.
-    pub(super) fn resolve(&self, form: Form) -> Result<Target, ExitCode> {
+    pub(super) fn resolve(&self, form: OutputFormat) -> Result<GatewayTarget, ExitCode> {
         if let Some(url) = &self.url {
             return self.remote(url, form);
         }
-        let used = self.server.as_deref().map_or(Use::Enabled, Use::Also);
+        let used = self
+            .server
+            .as_deref()
+            .map_or(LoadScope::Enabled, LoadScope::Also);
         let config = self.config.load_quietly_for(used, form)?;
         let target = match (&self.server, &self.profile) {
-            (Some(name), _) => Target::one(config, name)?,
-            (None, Some(name)) => Target::profile(config, name)?,
-            (None, None) => Target::all(config),
+            (Some(name), _) => GatewayTarget::one(config, name)?,
+            (None, Some(name)) => GatewayTarget::profile(config, name)?,
+            (None, None) => GatewayTarget::all(config),
         };
         Ok(target.asked_by(self.agent.as_deref()))
     }
@@ -93,7 +96,7 @@ impl TargetArgs {
         self.key_file.as_deref() == Some(Path::new(STDIN))
     }
 
-    fn remote(&self, url: &str, form: Form) -> Result<Target, ExitCode> {
+    fn remote(&self, url: &str, form: OutputFormat) -> Result<GatewayTarget, ExitCode> {
         if url.starts_with("unix:") {
             return Err(wrong_usage(&format!(
                 "--url {url}: a Unix socket has no URL: use `curl --unix-socket PATH http://localhost/mcp`, or a \
@@ -109,15 +112,15 @@ impl TargetArgs {
         if let Some(profile) = &self.profile {
             url = of_profile(profile, &url).map_err(|invalid| wrong_usage(&invalid.to_string()))?;
         }
-        let source = Source {
+        let source = ConfigText {
             name: "--url".to_owned(),
-            format: Format::Json,
+            format: ConfigFormat::Json,
             text: json!({ "servers": { &name: { "url": url } } }).to_string(),
             directory: PathBuf::new(),
         };
         // What the server does is its own affair: nothing is recorded here.
         let mut config = config::parse([source], &Environment::default())
-            .map_err(|mistakes| Unusable::from(mistakes).report(form))?
+            .map_err(|mistakes| NoConfig::from(mistakes).report(form))?
             .config;
         self.config.quieten(&mut config)?;
         if let Some(file) = &self.key_file {
@@ -127,11 +130,11 @@ impl TargetArgs {
             }
         }
         config.audit.enabled = false;
-        Target::one(config, &name)
+        GatewayTarget::one(config, &name)
     }
 }
 
-impl Target {
+impl GatewayTarget {
     /// All servers of `config`.
     pub(super) fn all(config: Config) -> Self {
         Self::new(config, Scope::All)
@@ -168,7 +171,7 @@ impl Target {
         forget_budgets(&mut self.config);
         let Some(name) = &self.agent else {
             if self.config.governance.auth == Authentication::Keys {
-                self.config.governance = Governance::default();
+                self.config.governance = GovernanceConfig::default();
             }
             return self;
         };
@@ -287,7 +290,7 @@ fn authenticate(server: &mut Server, token: &Secret) {
 
 /// Why there is no key; the caller mends the file.
 #[derive(Debug, thiserror::Error)]
-enum InvalidKey {
+enum InvalidKeyFile {
     /// Not a token.
     #[error(
         "{} holds no token: one line of printable characters is expected",
@@ -315,7 +318,7 @@ fn named(path: &Path) -> std::borrow::Cow<'_, str> {
     }
 }
 
-fn read_key(path: &Path) -> Result<Secret, InvalidKey> {
+fn read_key(path: &Path) -> Result<Secret, InvalidKeyFile> {
     let mut text = String::new();
     let read = if path == Path::new(STDIN) {
         io::stdin()
@@ -326,14 +329,14 @@ fn read_key(path: &Path) -> Result<Secret, InvalidKey> {
         std::fs::File::open(path)
             .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut text))
     };
-    read.map_err(|error| InvalidKey::Read {
+    read.map_err(|error| InvalidKeyFile::Read {
         path: path.to_owned(),
         error,
     })?;
     let token = text.trim();
     if token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
         let path = path.to_owned();
-        return Err(InvalidKey::Content { path });
+        return Err(InvalidKeyFile::Content { path });
     }
     Ok(Secret::new(token))
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// What is known of the time in the turn of this thread.
 #[derive(Clone, Copy)]
-enum Turn {
+enum PollClock {
     /// There is none: every look is at the clock.
     Outside,
     /// Nobody has looked.
@@ -19,27 +19,27 @@ enum Turn {
 }
 
 thread_local! {
-    static TURN: Cell<Turn> = const { Cell::new(Turn::Outside) };
+    static TURN: Cell<PollClock> = const { Cell::new(PollClock::Outside) };
 }
 
 /// The time when somebody first asked for it in this turn of a connection; elsewhere the time. Older
 /// than the time by what the turn has lasted: for idle times, signs of life and latencies of servers, not
 /// for what may take no longer than a turn.
-pub(crate) fn turn_time() -> Instant {
+pub(crate) fn cached_now() -> Instant {
     TURN.with(|turn| match turn.get() {
-        Turn::Outside => Instant::now(),
-        Turn::At(now) => now,
-        Turn::Begun => {
+        PollClock::Outside => Instant::now(),
+        PollClock::At(now) => now,
+        PollClock::Begun => {
             let now = Instant::now();
-            turn.set(Turn::At(now));
+            turn.set(PollClock::At(now));
             now
         }
     })
 }
 
-/// Milliseconds from `start` to [`turn_time`].
+/// Milliseconds from `start` to [`cached_now`].
 pub(crate) fn millis_since(start: Instant) -> u64 {
-    u64::try_from(turn_time().duration_since(start).as_millis()).unwrap_or(u64::MAX)
+    u64::try_from(cached_now().duration_since(start).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The turn of a task that lasts until this is dropped, or the one around it. It stays on its thread.
@@ -51,9 +51,9 @@ pub(crate) struct InTurn {
 impl InTurn {
     /// Begins with nobody having looked.
     pub(crate) fn begin() -> Self {
-        let is_outermost = matches!(TURN.get(), Turn::Outside);
+        let is_outermost = matches!(TURN.get(), PollClock::Outside);
         if is_outermost {
-            TURN.set(Turn::Begun);
+            TURN.set(PollClock::Begun);
         }
         Self {
             is_outermost,
@@ -65,7 +65,7 @@ impl InTurn {
 impl Drop for InTurn {
     fn drop(&mut self) {
         if self.is_outermost {
-            TURN.set(Turn::Outside);
+            TURN.set(PollClock::Outside);
         }
     }
 }
@@ -80,19 +80,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_turn_has_one_time() {
-        let start = turn_time();
+        let start = cached_now();
         let turn = InTurn::begin();
-        assert_eq!(turn_time(), start);
+        assert_eq!(cached_now(), start);
         tokio::time::advance(WHILE).await;
         let inner = InTurn::begin();
-        assert_eq!(turn_time(), start);
+        assert_eq!(cached_now(), start);
         drop(inner);
-        assert_eq!(turn_time(), start, "the turn around it goes on");
+        assert_eq!(cached_now(), start, "the turn around it goes on");
         drop(turn);
-        assert_eq!(turn_time(), start + WHILE);
+        assert_eq!(cached_now(), start + WHILE);
         let late = InTurn::begin();
         tokio::time::advance(WHILE).await;
-        assert_eq!(turn_time(), start + 2 * WHILE, "nobody had looked before");
+        assert_eq!(cached_now(), start + 2 * WHILE, "nobody had looked before");
         drop(late);
     }
 }

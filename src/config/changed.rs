@@ -4,7 +4,7 @@ use std::mem::{Discriminant, discriminant};
 
 use indexmap::IndexMap;
 
-use super::{Auth, Command, ItemRules, Remote, Secret, Server, ServerLimits, Transport};
+use super::{Auth, ItemRules, Remote, Secret, Server, ServerLimits, StdioCommand, Transport};
 
 /// One setting of a server.
 struct Setting {
@@ -152,7 +152,7 @@ fn sizes(limits: &ServerLimits) -> impl PartialEq + use<> {
     (limits.memory, limits.request, limits.response)
 }
 
-fn program(transport: &Transport) -> Option<&Command> {
+fn program(transport: &Transport) -> Option<&StdioCommand> {
     match transport {
         Transport::Stdio(command) => Some(command),
         Transport::Auto(_)

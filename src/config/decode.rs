@@ -1,6 +1,6 @@
 //! The tree of `node` into the types of `file`, through serde.
 //!
-//! `shape` has checked the tree before, so that a failure here is a disagreement between a type's
+//! `validate` has checked the tree before, so that a failure here is a disagreement between a type's
 //! schema and its `Deserialize`; it is reported all the same, never a panic.
 
 use serde::{
@@ -12,21 +12,21 @@ use serde::{
     forward_to_deserialize_any,
 };
 
-use super::node::{Node, Value};
+use super::node::{ConfigValue, Node};
 
 /// Reads `T` from `node`.
 ///
 /// # Errors
 /// The message of the type's `Deserialize`.
 pub(super) fn decode<T: DeserializeOwned>(node: &Node) -> Result<T, Error> {
-    T::deserialize(Part(node))
+    T::deserialize(NodeDeserializer(node))
 }
 
 /// A node as a deserializer.
 #[derive(Clone, Copy)]
-struct Part<'n>(&'n Node);
+struct NodeDeserializer<'n>(&'n Node);
 
-impl<'de> IntoDeserializer<'de, Error> for Part<'de> {
+impl<'de> IntoDeserializer<'de, Error> for NodeDeserializer<'de> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -34,28 +34,30 @@ impl<'de> IntoDeserializer<'de, Error> for Part<'de> {
     }
 }
 
-impl<'de> Deserializer<'de> for Part<'de> {
+impl<'de> Deserializer<'de> for NodeDeserializer<'de> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match &self.0.value {
-            Value::Bool(value) => visitor.visit_bool(*value),
-            Value::Float(value) => visitor.visit_f64(*value),
-            Value::Integer(value) => visitor.visit_i64(*value),
-            Value::List(list) => visitor.visit_seq(SeqDeserializer::new(list.iter().map(Part))),
-            Value::Null => visitor.visit_unit(),
-            Value::Table(table) => {
+            ConfigValue::Bool(value) => visitor.visit_bool(*value),
+            ConfigValue::Float(value) => visitor.visit_f64(*value),
+            ConfigValue::Integer(value) => visitor.visit_i64(*value),
+            ConfigValue::List(list) => {
+                visitor.visit_seq(SeqDeserializer::new(list.iter().map(NodeDeserializer)))
+            }
+            ConfigValue::Null => visitor.visit_unit(),
+            ConfigValue::Table(table) => {
                 let entries = table
                     .iter()
-                    .map(|(key, entry)| (key.as_str(), Part(&entry.node)));
+                    .map(|(key, entry)| (key.as_str(), NodeDeserializer(&entry.node)));
                 visitor.visit_map(MapDeserializer::new(entries))
             }
-            Value::Text(text) => visitor.visit_borrowed_str(text),
+            ConfigValue::Text(text) => visitor.visit_borrowed_str(text),
         }
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        if let Value::Null = self.0.value {
+        if let ConfigValue::Null = self.0.value {
             visitor.visit_none()
         } else {
             visitor.visit_some(self)

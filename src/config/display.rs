@@ -6,9 +6,10 @@
 use std::{fmt, num::NonZeroUsize, path::Path};
 
 use super::{
-    Auth, Command, Config, ItemRules, Limits, Log, Naming, Remote, Server, Tls, Transport,
-    file::{self, File, ItemKind, TransportKind},
-    mask,
+    Auth, Config, ItemRules, Limits, LogConfig, Naming, Remote, Server, StdioCommand, Tls,
+    Transport,
+    file::{self, ConfigFile, ItemKindSection, TransportKind},
+    redact,
     resolve::IDLE_TIMEOUT,
     units::{Amount, Size, Time},
 };
@@ -17,40 +18,40 @@ mod governing;
 
 /// A config as text (`Display`: TOML) or as JSON; secrets are `***`.
 #[derive(Clone, Debug)]
-pub struct Shown {
-    file: File,
+pub struct ShownConfig {
+    file: ConfigFile,
 }
 
 impl Config {
     /// What would run, secrets hidden.
-    pub fn to_display(&self) -> Shown {
-        Shown { file: file(self) }
+    pub fn to_display(&self) -> ShownConfig {
+        ShownConfig { file: file(self) }
     }
 }
 
-impl Shown {
+impl ShownConfig {
     /// The same as JSON.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(&self.file).expect("every key is a string and no number is NaN")
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = toml::to_string_pretty(&self.file).map_err(|_| fmt::Error)?;
         f.write_str(&text)
     }
 }
 
-fn file(config: &Config) -> File {
+fn file(config: &Config) -> ConfigFile {
     let servers = config
         .servers
         .iter()
         .map(|(name, s)| (name.as_str().to_owned(), server(s)));
-    File {
+    ConfigFile {
         schema: None,
         listen: config.listen.to_string(),
-        socket: file::Socket {
+        socket: file::SocketSection {
             mode: format!("{:04o}", config.socket.mode),
             uids: config.socket.uids.clone(),
         },
@@ -79,22 +80,22 @@ fn file(config: &Config) -> File {
     }
 }
 
-fn log(log: &Log) -> file::Log {
-    file::Log {
+fn log(log: &LogConfig) -> file::LogSection {
+    file::LogSection {
         level: log.level.clone(),
         format: log.format,
     }
 }
 
-fn tls(tls: &Tls) -> file::Tls {
-    file::Tls {
+fn tls(tls: &Tls) -> file::TlsSection {
+    file::TlsSection {
         cert: path(&tls.cert),
         key: path(&tls.key),
     }
 }
 
-fn limits(limits: &Limits) -> file::Limits {
-    file::Limits {
+fn limits(limits: &Limits) -> file::LimitsSection {
+    file::LimitsSection {
         connections: limits.connections.map(NonZeroUsize::get),
         connections_per_address: limits.connections_per_address.map(NonZeroUsize::get),
         bytes_in_flight: limits.bytes_in_flight.map(size),
@@ -110,8 +111,8 @@ fn limits(limits: &Limits) -> file::Limits {
     }
 }
 
-fn naming(naming: &Naming) -> file::Naming {
-    file::Naming {
+fn naming(naming: &Naming) -> file::NamingSection {
+    file::NamingSection {
         template: naming.template.clone(),
         charset: naming.charset,
         max_length: naming.max_length,
@@ -120,8 +121,8 @@ fn naming(naming: &Naming) -> file::Naming {
     }
 }
 
-fn server(server: &Server) -> file::Server {
-    let mut shown = file::Server {
+fn server(server: &Server) -> file::ServerSection {
+    let mut shown = file::ServerSection {
         era: server.era,
         enabled: server.enabled,
         namespace: server.namespace.clone(),
@@ -144,7 +145,7 @@ fn server(server: &Server) -> file::Server {
         connect_timeout: Time(server.connect_timeout),
         timeout: Time(server.timeout),
         max_total_timeout: Some(Time(server.max_total_timeout)),
-        retry: file::Retry {
+        retry: file::RetrySection {
             base: Time(server.retry.base),
             max: Time(server.retry.max),
             jitter: server.retry.jitter,
@@ -152,18 +153,18 @@ fn server(server: &Server) -> file::Server {
             starts_per_minute: server.retry.starts_per_minute,
             failed_after: server.retry.failed_after,
         },
-        breaker: file::Breaker {
+        breaker: file::BreakerSection {
             failures: server.breaker.failures,
             open_for: Time(server.breaker.open_for),
         },
-        health: file::Health {
+        health: file::HealthSection {
             interval: Time(server.health.interval),
             timeout: Time(server.health.timeout),
             failures: server.health.failures,
             probe: server.health.probe,
         },
         grace: Time(server.grace),
-        limits: file::ServerLimits {
+        limits: file::ServerLimitsSection {
             request: size(server.limits.request),
             response: size(server.limits.response),
             in_flight: server.limits.in_flight.map(NonZeroUsize::get),
@@ -173,7 +174,7 @@ fn server(server: &Server) -> file::Server {
             item_depth: server.limits.item_depth,
         },
         balance: server.balance,
-        ejection: file::Ejection {
+        ejection: file::EjectionSection {
             base: Time(server.ejection.base),
             max: Time(server.ejection.max),
         },
@@ -181,9 +182,9 @@ fn server(server: &Server) -> file::Server {
         validate: server.validate,
         price: server.price.map(Amount),
         budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
-        rate: server.rate.map(file::Rate::of),
+        rate: server.rate.map(file::RateSection::of),
         scan: server.scan.as_ref().map(governing::scan),
-        ..file::Server::default()
+        ..file::ServerSection::default()
     };
     if server.replicas.is_empty() {
         reach(&server.transport, &mut shown);
@@ -192,10 +193,10 @@ fn server(server: &Server) -> file::Server {
     shown
 }
 
-fn replica(replica: &super::Replica) -> file::Replica {
-    let mut reached = file::Server::default();
+fn replica(replica: &super::ReplicaConfig) -> file::ReplicaSection {
+    let mut reached = file::ServerSection::default();
     reach(&replica.transport, &mut reached);
-    file::Replica {
+    file::ReplicaSection {
         name: Some(replica.name.clone()),
         locality: replica.locality.clone(),
         command: reached.command,
@@ -211,9 +212,9 @@ fn replica(replica: &super::Replica) -> file::Replica {
     }
 }
 
-fn route(route: &super::Route) -> file::Route {
+fn route(route: &super::RouteConfig) -> file::RouteSection {
     let condition = &route.condition;
-    file::Route {
+    file::RouteSection {
         tools: Some(globs(&route.tools)),
         at: (!route.at.is_empty()).then(|| route.at.clone()),
         equals: condition.equals.clone(),
@@ -225,7 +226,7 @@ fn route(route: &super::Route) -> file::Route {
     }
 }
 
-fn reach(transport: &Transport, shown: &mut file::Server) {
+fn reach(transport: &Transport, shown: &mut file::ServerSection) {
     let kind = match transport {
         Transport::Auto(remote) => show_remote(remote, TransportKind::Auto, shown),
         Transport::Builtin => TransportKind::Builtin,
@@ -237,7 +238,7 @@ fn reach(transport: &Transport, shown: &mut file::Server) {
     shown.transport = Some(kind);
 }
 
-fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
+fn show_command(command: &StdioCommand, shown: &mut file::ServerSection) -> TransportKind {
     shown.command = Some(command.program.clone());
     shown.args.clone_from(&command.shown_args.0);
     shown.env.clone_from(&command.env);
@@ -246,19 +247,23 @@ fn show_command(command: &Command, shown: &mut file::Server) -> TransportKind {
     TransportKind::Stdio
 }
 
-fn show_remote(remote: &Remote, kind: TransportKind, shown: &mut file::Server) -> TransportKind {
+fn show_remote(
+    remote: &Remote,
+    kind: TransportKind,
+    shown: &mut file::ServerSection,
+) -> TransportKind {
     let url = &remote.url;
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let scheme = url.scheme_str().unwrap_or_default();
-    let place = mask::without_secrets(&format!("{scheme}://{authority}"));
+    let place = redact::without_secrets(&format!("{scheme}://{authority}"));
     let query = url.query().map_or("", |_| "?***");
     shown.url = Some(format!("{place}{}{query}", remote.shown_path()));
     shown.headers.clone_from(&remote.headers);
     shown.auth = match &remote.auth {
-        Auth::Bearer { token } => Some(file::Auth::Bearer {
+        Auth::Bearer { token } => Some(file::AuthSection::Bearer {
             token: token.clone(),
         }),
-        Auth::Header { name, value } => Some(file::Auth::Header {
+        Auth::Header { name, value } => Some(file::AuthSection::Header {
             name: name.clone(),
             value: value.clone(),
         }),
@@ -267,11 +272,11 @@ fn show_remote(remote: &Remote, kind: TransportKind, shown: &mut file::Server) -
     kind
 }
 
-fn expose(server: &Server) -> Vec<ItemKind> {
+fn expose(server: &Server) -> Vec<ItemKindSection> {
     let kinds = [
-        (server.expose.tools, ItemKind::Tools),
-        (server.expose.resources, ItemKind::Resources),
-        (server.expose.prompts, ItemKind::Prompts),
+        (server.expose.tools, ItemKindSection::Tools),
+        (server.expose.resources, ItemKindSection::Resources),
+        (server.expose.prompts, ItemKindSection::Prompts),
     ];
     kinds
         .into_iter()
@@ -280,10 +285,10 @@ fn expose(server: &Server) -> Vec<ItemKind> {
         .collect()
 }
 
-fn root(root: &super::Root) -> file::Root {
+fn root(root: &super::Root) -> file::RootSection {
     match &root.name {
-        None => file::Root::Uri(root.uri.clone()),
-        Some(name) => file::Root::Named(file::NamedRoot {
+        None => file::RootSection::Uri(root.uri.clone()),
+        Some(name) => file::RootSection::Named(file::NamedRoot {
             uri: root.uri.clone(),
             name: Some(name.clone()),
         }),
@@ -304,8 +309,8 @@ fn tool_rules(rules: &ItemRules) -> file::ToolRules {
     }
 }
 
-fn item_rules(rules: &ItemRules) -> file::ItemRules {
-    file::ItemRules {
+fn item_rules(rules: &ItemRules) -> file::ItemRulesSection {
+    file::ItemRulesSection {
         allow: rules.allow.as_deref().map(globs),
         deny: globs(&rules.deny),
         rename: rules.rename.clone(),

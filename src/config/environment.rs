@@ -9,9 +9,10 @@ use figment::value::Value as FigmentValue;
 use indexmap::IndexMap;
 
 use super::{
-    hint, json,
-    node::{Entry, Node, Origin, Span, Value},
-    report::{Finding, Findings, Sources},
+    json,
+    node::{ConfigValue, Node, Span, TableEntry, ValueOrigin},
+    report::{ConfigTexts, Diagnostic, Diagnostics},
+    suggest,
 };
 
 /// What the variables that override keys begin with.
@@ -84,8 +85,8 @@ pub(super) fn override_keys(
     config: &mut Node,
     environment: &Environment,
     used: &[String],
-    sources: &mut Sources,
-    findings: &mut Findings,
+    sources: &mut ConfigTexts,
+    findings: &mut Diagnostics,
 ) {
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(PREFIX) else {
@@ -96,7 +97,7 @@ pub(super) fn override_keys(
         }
         let line = format!("{name}={text}");
         let source = sources.add(SOURCE_NAME.to_owned(), line, std::path::PathBuf::from("."));
-        let spans = Spans {
+        let spans = OverrideSpans {
             name: Span::new(source, 0..name.len()),
             value: Span::new(source, name.len() + 1..name.len() + 1 + text.len()),
         };
@@ -104,8 +105,8 @@ pub(super) fn override_keys(
             Ok(path) => {
                 let mut value = Node {
                     span: spans.value,
-                    value: Value::Text(text.clone()),
-                    origin: Origin::Environment,
+                    value: ConfigValue::Text(text.clone()),
+                    origin: ValueOrigin::Environment,
                     shown: None,
                 };
                 // Over a table a table is laid as that of a file is. Whether other text is one, the key
@@ -130,7 +131,7 @@ pub(super) fn override_keys(
 }
 
 #[derive(Clone, Copy)]
-struct Spans {
+struct OverrideSpans {
     name: Span,
     value: Span,
 }
@@ -148,13 +149,13 @@ enum NoPath {
 }
 
 impl NoPath {
-    fn finding(self, name: &str, span: Span) -> Finding {
-        let finding = Finding::mistake(format!("the variable {name} overrides no key"));
+    fn finding(self, name: &str, span: Span) -> Diagnostic {
+        let finding = Diagnostic::mistake(format!("the variable {name} overrides no key"));
         match self {
             Self::Ambiguous { candidates } => finding
                 .at(
                     Some(span),
-                    format!("could mean any of {}", hint::listed(&candidates)),
+                    format!("could mean any of {}", suggest::listed(&candidates)),
                 )
                 .help("rename one of them"),
             Self::Empty => finding
@@ -164,7 +165,7 @@ impl NoPath {
                 .at(Some(span), format!("no {noun} of the config has this name"))
                 .help(match known.len() {
                     0 => format!("the files configure no {noun}"),
-                    _ => format!("the {noun}s are {}", hint::listed(&known)),
+                    _ => format!("the {noun}s are {}", suggest::listed(&known)),
                 }),
         }
     }
@@ -223,7 +224,7 @@ const SCANNED: [&str; 5] = [
 
 /// Adds the tables below `node` in which an operator names classes of a scan.
 fn own_classes<'n>(node: &'n Node, tables: &mut Vec<&'n Node>) {
-    for (key, Entry { node, .. }) in node.as_table().into_iter().flatten() {
+    for (key, TableEntry { node, .. }) in node.as_table().into_iter().flatten() {
         if key == "scan" {
             let own = ["custom", "dictionaries"].map(|key| node.get(key));
             tables.extend(own.into_iter().flatten().map(|entry| &entry.node));
@@ -296,8 +297,11 @@ fn plain(key: &str) -> String {
 /// A table that holds `text` at `path` and nothing else.
 fn nested(path: &[String], value: Node, name: Span) -> Node {
     path.iter().rev().fold(value, |node, key| {
-        let entry = Entry { key: name, node };
-        Node::new(name, Value::Table(IndexMap::from([(key.clone(), entry)])))
+        let entry = TableEntry { key: name, node };
+        Node::new(
+            name,
+            ConfigValue::Table(IndexMap::from([(key.clone(), entry)])),
+        )
     })
 }
 
@@ -305,7 +309,7 @@ fn nested(path: &[String], value: Node, name: Span) -> Node {
 pub(super) fn unfold(node: &mut Node) {
     let text = node
         .as_text()
-        .filter(|_| node.origin == Origin::Environment);
+        .filter(|_| node.origin == ValueOrigin::Environment);
     if let Some(compound) = text.and_then(|text| compound(text, node.span)) {
         *node = compound;
     }
@@ -315,13 +319,13 @@ pub(super) fn unfold(node: &mut Node) {
 /// as in `[a, b]` or `{a = "b"}`; `None` when it is neither.
 fn compound(text: &str, span: Span) -> Option<Node> {
     let node = from_json(text, span).or_else(|| from_words(text, span))?;
-    matches!(node.value, Value::List(_) | Value::Table(_)).then_some(node)
+    matches!(node.value, ConfigValue::List(_) | ConfigValue::Table(_)).then_some(node)
 }
 
 fn from_json(text: &str, span: Span) -> Option<Node> {
-    let mut findings = Findings::default();
+    let mut findings = Diagnostics::default();
     let node = json::read(span.source, text, &mut findings)?;
-    let is_right = findings.into_notices(&Sources::default()).is_empty();
+    let is_right = findings.into_notices(&ConfigTexts::default()).is_empty();
     is_right.then(|| placed(node, span))
 }
 
@@ -329,29 +333,29 @@ fn from_json(text: &str, span: Span) -> Option<Node> {
 fn placed(node: Node, span: Span) -> Node {
     let place = |at: Span| Span::new(span.source, at.start + span.start..at.end + span.start);
     let value = match node.value {
-        Value::List(items) => {
-            Value::List(items.into_iter().map(|item| placed(item, span)).collect())
+        ConfigValue::List(items) => {
+            ConfigValue::List(items.into_iter().map(|item| placed(item, span)).collect())
         }
-        Value::Table(entries) => {
+        ConfigValue::Table(entries) => {
             let entries = entries.into_iter().map(|(name, entry)| {
-                let entry = Entry {
+                let entry = TableEntry {
                     key: place(entry.key),
                     node: placed(entry.node, span),
                 };
                 (name, entry)
             });
-            Value::Table(entries.collect())
+            ConfigValue::Table(entries.collect())
         }
-        other @ (Value::Bool(_)
-        | Value::Float(_)
-        | Value::Integer(_)
-        | Value::Null
-        | Value::Text(_)) => other,
+        other @ (ConfigValue::Bool(_)
+        | ConfigValue::Float(_)
+        | ConfigValue::Integer(_)
+        | ConfigValue::Null
+        | ConfigValue::Text(_)) => other,
     };
     Node {
         span: place(node.span),
         value,
-        origin: Origin::Environment,
+        origin: ValueOrigin::Environment,
         shown: None,
     }
 }
@@ -369,29 +373,29 @@ fn from_words(text: &str, span: Span) -> Option<Node> {
 
 fn from_figment(value: FigmentValue, span: Span) -> Node {
     let value = match value {
-        FigmentValue::String(_, text) => Value::Text(text),
-        FigmentValue::Char(_, c) => Value::Text(c.to_string()),
-        FigmentValue::Bool(_, value) => Value::Bool(value),
+        FigmentValue::String(_, text) => ConfigValue::Text(text),
+        FigmentValue::Char(_, c) => ConfigValue::Text(c.to_string()),
+        FigmentValue::Bool(_, value) => ConfigValue::Bool(value),
         FigmentValue::Num(_, number) => {
             let signed = number.to_i128().and_then(|n| i64::try_from(n).ok());
             let integer = signed.or_else(|| number.to_u128().and_then(|n| i64::try_from(n).ok()));
-            let float = || Value::Float(number.to_f64().unwrap_or(f64::NAN));
-            integer.map_or_else(float, Value::Integer)
+            let float = || ConfigValue::Float(number.to_f64().unwrap_or(f64::NAN));
+            integer.map_or_else(float, ConfigValue::Integer)
         }
-        FigmentValue::Empty(..) => Value::Null,
+        FigmentValue::Empty(..) => ConfigValue::Null,
         FigmentValue::Dict(_, entries) => {
-            let entry = |node| Entry {
+            let entry = |node| TableEntry {
                 key: span,
                 node: from_figment(node, span),
             };
-            Value::Table(
+            ConfigValue::Table(
                 entries
                     .into_iter()
                     .map(|(key, node)| (key, entry(node)))
                     .collect(),
             )
         }
-        FigmentValue::Array(_, items) => Value::List(
+        FigmentValue::Array(_, items) => ConfigValue::List(
             items
                 .into_iter()
                 .map(|item| from_figment(item, span))
@@ -401,7 +405,7 @@ fn from_figment(value: FigmentValue, span: Span) -> Node {
     Node {
         span,
         value,
-        origin: Origin::Environment,
+        origin: ValueOrigin::Environment,
         shown: None,
     }
 }

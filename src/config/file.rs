@@ -1,7 +1,7 @@
 //! The config as it is written: the keys, their types and their defaults, once and for all.
 //!
 //! The doc comments here are the descriptions of the JSON Schema, which is what editors show and
-//! what `shape` checks a file against. `resolve` turns [`File`] into [`super::Config`], and
+//! what `validate` checks a file against. `resolve` turns [`ConfigFile`] into [`super::Config`], and
 //! `display` goes the other way. A key that is not here is a mistake in a config.
 
 use indexmap::IndexMap;
@@ -13,12 +13,14 @@ use super::{
     units::{Size, Time},
 };
 pub(super) use governing::{
-    Agent, ArgumentRule, Audit, Budget, Budgets, Governance, Off, Policy, Profile, Rate, Scan,
-    Team, Terms,
+    AgentSection, ArgumentRuleSection, AuditSection, BudgetSection, BudgetsSection,
+    GovernanceSection, Off, PolicySection, ProfileSection, RateSection, ScanSection, Team,
+    TermsSection,
 };
 pub(super) use server::{
-    Auth, Breaker, Ejection, Health, ItemKind, ItemRules, NamedRoot, Replica, Retry, Root, Route,
-    Server, ServerLimits, ToolRules, TransportKind,
+    AuthSection, BreakerSection, EjectionSection, HealthSection, ItemKindSection, ItemRulesSection,
+    NamedRoot, ReplicaSection, RetrySection, RootSection, RouteSection, ServerLimitsSection,
+    ServerSection, ToolRules, TransportKind,
 };
 
 mod governing;
@@ -31,7 +33,7 @@ pub(super) const OPERATORS_PREFIX: &str = "x-";
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Tollbridge")]
-pub(super) struct File {
+pub(super) struct ConfigFile {
     /// Where editors find the schema of this file; ignored otherwise.
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
     pub(super) schema: Option<String>,
@@ -40,7 +42,7 @@ pub(super) struct File {
     /// `danger_listen_without_auth`.
     pub(super) listen: String,
     /// Who may connect, where `listen` is a Unix socket.
-    pub(super) socket: Socket,
+    pub(super) socket: SocketSection,
     /// Listen beyond this machine although nobody has to authenticate: everyone who reaches the
     /// port may call every tool.
     pub(super) danger_listen_without_auth: bool,
@@ -74,40 +76,40 @@ pub(super) struct File {
     /// Items a page of a list; `0` serves one full page, which some clients need.
     pub(super) list_page_size: usize,
     /// What is logged, and how.
-    pub(super) log: Log,
+    pub(super) log: LogSection,
     /// Certificate and key, when the listener is to speak TLS itself.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) tls: Option<Tls>,
+    pub(super) tls: Option<TlsSection>,
     /// Where this gateway runs, in any words, such as `eu-1`: replicas of servers with the same
     /// `locality` are preferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) locality: Option<String>,
     /// Limits on what clients send and hold.
-    pub(super) limits: Limits,
+    pub(super) limits: LimitsSection,
     /// How names and URIs of servers become the ones that clients see.
-    pub(super) naming: Naming,
+    pub(super) naming: NamingSection,
     /// Who may call what, how often, for how much money, with which data. Without this section
     /// everybody may call everything, and nothing is charged or scanned.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) governance: Option<Governance>,
+    pub(super) governance: Option<GovernanceSection>,
     /// The record of all calls.
-    pub(super) audit: Audit,
+    pub(super) audit: AuditSection,
     /// The agents by name.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
-    pub(super) agents: IndexMap<String, Agent>,
+    pub(super) agents: IndexMap<String, AgentSection>,
     /// Named views of the catalog; names have letters, digits, `_`, `-` and `.`.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
-    pub(super) profiles: IndexMap<String, Profile>,
+    pub(super) profiles: IndexMap<String, ProfileSection>,
     /// The servers by name; names have letters, digits, `_`, `-` and `.`.
-    pub(super) servers: IndexMap<String, Server>,
+    pub(super) servers: IndexMap<String, ServerSection>,
 }
 
-impl Default for File {
+impl Default for ConfigFile {
     fn default() -> Self {
         Self {
             schema: None,
             listen: "127.0.0.1:8080".to_owned(),
-            socket: Socket::default(),
+            socket: SocketSection::default(),
             danger_listen_without_auth: false,
             port_search: 0,
             data_dir: None,
@@ -120,13 +122,13 @@ impl Default for File {
             request_state_ttl: Time::secs(24 * 60 * 60),
             session_idle_timeout: Time::secs(24 * 60 * 60),
             list_page_size: 0,
-            log: Log::default(),
+            log: LogSection::default(),
             tls: None,
             locality: None,
-            limits: Limits::default(),
-            naming: Naming::default(),
+            limits: LimitsSection::default(),
+            naming: NamingSection::default(),
             governance: None,
-            audit: Audit::default(),
+            audit: AuditSection::default(),
             agents: IndexMap::new(),
             profiles: IndexMap::new(),
             servers: IndexMap::new(),
@@ -138,14 +140,14 @@ impl Default for File {
 /// root, the user of the gateway, or one of `uids`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Socket {
+pub(super) struct SocketSection {
     /// The mode of the file, in octal. Who is to connect must be allowed to write to it.
     pub(super) mode: String,
     /// The ids of further users who may connect.
     pub(super) uids: Vec<u32>,
 }
 
-impl Default for Socket {
+impl Default for SocketSection {
     fn default() -> Self {
         Self {
             mode: "0600".to_owned(),
@@ -157,7 +159,7 @@ impl Default for Socket {
 /// What is logged, and how.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Log {
+pub(super) struct LogSection {
     /// A level (`error`, `warn`, `info`, `debug`, `trace`) of our own lines, those of libraries
     /// being shown from warnings on, but for `rmcp`, on which the toolbox is built; or a filter such
     /// as `info,tollbridge=debug`. The variable `RUST_LOG` overrides it.
@@ -166,7 +168,7 @@ pub(super) struct Log {
     pub(super) format: LogFormat,
 }
 
-impl Default for Log {
+impl Default for LogSection {
     fn default() -> Self {
         Self {
             level: "info".to_owned(),
@@ -179,7 +181,7 @@ impl Default for Log {
 /// the config file.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Tls {
+pub(super) struct TlsSection {
     /// PEM file with the certificate chain.
     pub(super) cert: String,
     /// PEM file with the private key.
@@ -189,7 +191,7 @@ pub(super) struct Tls {
 /// Limits on what clients send and hold.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Limits {
+pub(super) struct LimitsSection {
     /// Connections of clients that may be open at once; for a further one that which has rested for
     /// longest is closed, after a second between requests or a quarter of one without any, else it
     /// waits until one ends. Without this key as many as the system's limit of open files leaves
@@ -233,7 +235,7 @@ pub(super) struct Limits {
     pub(super) in_flight_per_agent: Option<usize>,
 }
 
-impl Default for Limits {
+impl Default for LimitsSection {
     fn default() -> Self {
         Self {
             connections: None,
@@ -255,7 +257,7 @@ impl Default for Limits {
 /// How names and URIs of servers become the ones that clients see.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Naming {
+pub(super) struct NamingSection {
     /// Template of tool and prompt names, with `{tool}` and usually `{server}`.
     pub(super) template: String,
     /// Which characters of servers' and tools' names are kept.
@@ -268,7 +270,7 @@ pub(super) struct Naming {
     pub(super) namespace_resources: bool,
 }
 
-impl Default for Naming {
+impl Default for NamingSection {
     fn default() -> Self {
         Self {
             template: "mcp_{server}_{tool}".to_owned(),
@@ -280,7 +282,7 @@ impl Default for Naming {
     }
 }
 
-/// The JSON Schema of [`File`] as it is handed to editors: what a file is checked against.
+/// The JSON Schema of [`ConfigFile`] as it is handed to editors: what a file is checked against.
 ///
 /// It is [`schema`] written down, which a test holds it to: making it of the types at each start
 /// takes as long as all other work on the config, and more memory.
@@ -288,11 +290,11 @@ pub(super) fn written_schema() -> serde_json::Result<serde_json::Value> {
     serde_json::from_str(include_str!("../../schemas/config.schema.json"))
 }
 
-/// The JSON Schema of [`File`], of the types.
+/// The JSON Schema of [`ConfigFile`], of the types.
 ///
 /// An absent key and a null mean the same in a config, so that the schema does not mention null.
 pub(super) fn schema() -> serde_json::Value {
-    let mut schema: serde_json::Value = schemars::schema_for!(File).into();
+    let mut schema: serde_json::Value = schemars::schema_for!(ConfigFile).into();
     drop_null(&mut schema);
     schema["patternProperties"] = serde_json::json!({ format!("^{OPERATORS_PREFIX}"): {} });
     schema

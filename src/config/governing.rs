@@ -21,7 +21,7 @@ use crate::{
 /// defaults: a price of $0.015, a budget of $10.00 for each agent, and with
 /// [`Authentication::Keys`] nothing is allowed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Governance {
+pub struct GovernanceConfig {
     /// How clients say who they are.
     pub auth: Authentication,
     /// Whether the config says `auth`, so that it is no default.
@@ -48,7 +48,7 @@ pub struct Governance {
 /// How long a key is good for where nothing else is said.
 pub(super) const KEY_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-impl Default for Governance {
+impl Default for GovernanceConfig {
     fn default() -> Self {
         Self {
             auth: Authentication::Anonymous,
@@ -125,13 +125,13 @@ pub struct Terms {
     pub args: Vec<ArgumentRule>,
     /// Rules that only count what they would have refused; those of all terms add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub observe: Vec<Rule>,
+    pub observe: Vec<RuleKind>,
 }
 
 /// A kind of rule that can be observed instead of enforced.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Rule {
+pub enum RuleKind {
     /// Rules about arguments.
     Args,
     /// Budgets.
@@ -144,7 +144,7 @@ pub enum Rule {
     Scan,
 }
 
-impl Rule {
+impl RuleKind {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Args,
@@ -511,7 +511,7 @@ pub enum ArgumentAction {
 
 /// An agent of the config.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Agent {
+pub struct AgentConfig {
     /// Its id; the UUIDv5 of the name when none is written.
     pub id: AgentId,
     /// Its name, unique among agents.
@@ -608,7 +608,7 @@ mod tests {
             PolicyMode::None,
         ];
         check(&modes, PolicyMode::as_str);
-        check(&Rule::ALL, Rule::as_str);
+        check(&RuleKind::ALL, RuleKind::as_str);
         let actions = [
             ScanAction::Off,
             ScanAction::Report,

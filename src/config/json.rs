@@ -9,13 +9,13 @@ use jsonc_parser::{
 };
 
 use super::{
-    node::{Entry, Node, Span, Table, Value},
-    report::{Finding, Findings},
+    node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
+    report::{Diagnostic, Diagnostics},
 };
 
 /// Reads `text`, the source number `source`; what keeps it from being read, and keys that occur
 /// twice, are reported.
-pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
+pub(super) fn read(source: usize, text: &str, findings: &mut Diagnostics) -> Option<Node> {
     let collect = CollectOptions {
         comments: CommentCollectionStrategy::Off,
         tokens: false,
@@ -23,9 +23,9 @@ pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option
     let problem = match parse_to_ast(text, &collect, &dialect()) {
         Ok(parsed) => {
             if let Some(value) = parsed.value {
-                return Some(Reader { source, findings }.value(value));
+                return Some(JsonReader { source, findings }.value(value));
             }
-            Finding::mistake("this is not JSON: there is no value in it")
+            Diagnostic::mistake("this is not JSON: there is no value in it")
                 .at(Some(Span::new(source, 0..0)), "expected `{`")
         }
         Err(error) => syntax(source, text, &error),
@@ -36,9 +36,9 @@ pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option
 
 /// What keeps `text` from being read. What is open at its end is found there: the bracket may stand
 /// anywhere before.
-fn syntax(source: usize, text: &str, error: &ParseError) -> Finding {
+fn syntax(source: usize, text: &str, error: &ParseError) -> Diagnostic {
     let kind = lower_first(&error.kind().to_string());
-    let finding = Finding::mistake(format!("this is not JSON: {kind}"));
+    let finding = Diagnostic::mistake(format!("this is not JSON: {kind}"));
     let range = error.range();
     let is_open = matches!(
         error.kind(),
@@ -70,37 +70,37 @@ fn dialect() -> ParseOptions {
     }
 }
 
-struct Reader<'r> {
+struct JsonReader<'r> {
     source: usize,
-    findings: &'r mut Findings,
+    findings: &'r mut Diagnostics,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     fn value(&mut self, value: JsonValue<'_>) -> Node {
         let span = span(self.source, value.range());
         let value = match value {
-            JsonValue::Array(array) => Value::List(
+            JsonValue::Array(array) => ConfigValue::List(
                 array
                     .elements
                     .into_iter()
                     .map(|item| self.value(item))
                     .collect(),
             ),
-            JsonValue::BooleanLit(literal) => Value::Bool(literal.value),
-            JsonValue::NullKeyword(_) => Value::Null,
+            JsonValue::BooleanLit(literal) => ConfigValue::Bool(literal.value),
+            JsonValue::NullKeyword(_) => ConfigValue::Null,
             JsonValue::NumberLit(literal) => number(literal.value),
-            JsonValue::Object(object) => Value::Table(self.object(object)),
-            JsonValue::StringLit(literal) => Value::Text(literal.value.into_owned()),
+            JsonValue::Object(object) => ConfigValue::Table(self.object(object)),
+            JsonValue::StringLit(literal) => ConfigValue::Text(literal.value.into_owned()),
         };
         Node::new(span, value)
     }
 
-    fn object(&mut self, object: Object<'_>) -> Table {
-        let mut table = Table::new();
+    fn object(&mut self, object: Object<'_>) -> ConfigTable {
+        let mut table = ConfigTable::new();
         for ObjectProp { name, value, .. } in object.properties {
             let key = span(self.source, name.range());
             let name = name.into_string();
-            let entry = Entry {
+            let entry = TableEntry {
                 key,
                 node: self.value(value),
             };
@@ -114,10 +114,10 @@ fn span(source: usize, range: Range) -> Span {
     Span::new(source, range.start..range.end)
 }
 
-fn number(written: &str) -> Value {
+fn number(written: &str) -> ConfigValue {
     match written.parse() {
-        Ok(integer) => Value::Integer(integer),
-        Err(_) => Value::Float(written.parse().unwrap_or(f64::NAN)),
+        Ok(integer) => ConfigValue::Integer(integer),
+        Err(_) => ConfigValue::Float(written.parse().unwrap_or(f64::NAN)),
     }
 }
 

@@ -20,7 +20,7 @@ pub enum Listen {
 
 /// Who may connect to a Unix socket.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Socket {
+pub struct SocketConfig {
     /// The mode of its file.
     pub mode: u32,
     /// Users who may connect, beside root and the user of the gateway.

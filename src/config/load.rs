@@ -19,12 +19,12 @@ use rustix::{
 };
 
 use super::{
-    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, foreign, json,
-    mask::Hidden,
+    Config, Environment, Mistakes, Notice, Severity, decode, environment, file, import, json,
     node::Node,
-    report::{Finding, Findings, Sources},
-    resolve::{self, Files, Surroundings},
-    shape, toml, variables, yaml,
+    redact::Hidden,
+    report::{ConfigTexts, Diagnostic, Diagnostics},
+    resolve::{self, Files, ResolveContext},
+    toml, validate, variables, yaml,
 };
 
 /// The largest config file, bytes; what is larger is no config.
@@ -43,7 +43,7 @@ const DEFAULT_NAMES: [&str; 4] = [
 
 /// A config that may run, and what its operator should know.
 #[derive(Clone, Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// What to run.
     pub config: Config,
     /// All of severity [`Severity::Warning`].
@@ -54,7 +54,7 @@ pub struct Loaded {
 
 /// What a config is read for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Use<'n> {
+pub enum LoadScope<'n> {
     /// To use this server, and those that are enabled.
     Also(&'n str),
     /// To use the servers that are enabled.
@@ -63,7 +63,7 @@ pub enum Use<'n> {
     Books,
 }
 
-impl Use<'_> {
+impl LoadScope<'_> {
     /// Whether the server `name` is used.
     pub(super) fn is_of(self, name: &str, is_enabled: bool) -> bool {
         match self {
@@ -76,11 +76,11 @@ impl Use<'_> {
 
 /// The text of one config, with what is needed to read it.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct ConfigText {
     /// How messages name it; usually the path as the operator wrote it.
     pub name: String,
     /// How it is written.
-    pub format: Format,
+    pub format: ConfigFormat,
     /// All of it.
     pub text: String,
     /// Where relative paths in it start.
@@ -89,7 +89,7 @@ pub struct Source {
 
 /// How a config is written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Format {
+pub enum ConfigFormat {
     /// JSON; comments and trailing commas are accepted.
     Json,
     /// TOML 1.1.
@@ -98,7 +98,7 @@ pub enum Format {
     Yaml,
 }
 
-impl Format {
+impl ConfigFormat {
     /// The format of files that end like `path`.
     pub fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_lowercase().as_str() {
@@ -114,8 +114,8 @@ impl Format {
 ///
 /// # Errors
 /// Everything that is wrong with them.
-pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mistakes> {
-    load_with(files, Use::Enabled, environment)
+pub fn load(files: &[PathBuf], environment: &Environment) -> Result<LoadedConfig, Mistakes> {
+    load_with(files, LoadScope::Enabled, environment)
 }
 
 /// Like [`load`], for who will make this use of it: only variables that are needed for that must have
@@ -125,9 +125,9 @@ pub fn load(files: &[PathBuf], environment: &Environment) -> Result<Loaded, Mist
 /// Everything that is wrong with the files.
 pub fn load_with(
     files: &[PathBuf],
-    used: Use<'_>,
+    used: LoadScope<'_>,
     environment: &Environment,
-) -> Result<Loaded, Mistakes> {
+) -> Result<LoadedConfig, Mistakes> {
     let mut loading = Loading::default();
     let mut sources = Vec::new();
     for file in files {
@@ -157,10 +157,10 @@ pub fn load_with(
 /// # Errors
 /// Everything that is wrong with them.
 pub fn parse(
-    sources: impl IntoIterator<Item = Source>,
+    sources: impl IntoIterator<Item = ConfigText>,
     environment: &Environment,
-) -> Result<Loaded, Mistakes> {
-    Loading::default().run(sources, Use::Enabled, environment, Files::ASSUMED)
+) -> Result<LoadedConfig, Mistakes> {
+    Loading::default().run(sources, LoadScope::Enabled, environment, Files::ASSUMED)
 }
 
 /// Whether a file with this `text` says nothing, not even in a comment.
@@ -207,14 +207,14 @@ pub fn schema() -> serde_json::Value {
     file::schema()
 }
 
-fn source(file: &Path) -> Result<Source, Finding> {
+fn source(file: &Path) -> Result<ConfigText, Diagnostic> {
     let name = file.display().to_string();
     let cannot = |error: &dyn std::fmt::Display| {
-        Finding::mistake(format!("cannot read the config: {error}")).in_file(&name)
+        Diagnostic::mistake(format!("cannot read the config: {error}")).in_file(&name)
     };
-    let Some(format) = Format::of(file) else {
+    let Some(format) = ConfigFormat::of(file) else {
         return Err(
-            Finding::mistake("cannot tell the format from the file name")
+            Diagnostic::mistake("cannot tell the format from the file name")
                 .in_file(&name)
                 .help("call it `.toml`, `.yaml` or `.json`"),
         );
@@ -222,7 +222,7 @@ fn source(file: &Path) -> Result<Source, Finding> {
     let text = read(file).map_err(|error| cannot(&error))?;
     let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;
     let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
-    Ok(Source {
+    Ok(ConfigText {
         name,
         format,
         text,
@@ -316,8 +316,8 @@ fn too_large(size: u64) -> io::Error {
 
 #[derive(Debug, Default)]
 struct Loading {
-    sources: Sources,
-    findings: Findings,
+    sources: ConfigTexts,
+    findings: Diagnostics,
     /// Whether a file could not be read: nothing is said to be missing then, since it may stand in
     /// that file.
     is_incomplete: bool,
@@ -345,11 +345,11 @@ impl Files {
 impl Loading {
     fn run(
         mut self,
-        sources: impl IntoIterator<Item = Source>,
-        used: Use<'_>,
+        sources: impl IntoIterator<Item = ConfigText>,
+        used: LoadScope<'_>,
         environment: &Environment,
         files: Files,
-    ) -> Result<Loaded, Mistakes> {
+    ) -> Result<LoadedConfig, Mistakes> {
         let mut tree = Node::empty();
         for source in sources {
             match self.read(source) {
@@ -375,7 +375,7 @@ impl Loading {
     }
 
     /// One source as a tree in our shape.
-    fn read(&mut self, source: Source) -> Option<Node> {
+    fn read(&mut self, source: ConfigText) -> Option<Node> {
         let text = without_mark(&source.text).to_owned();
         if is_blank(&text) {
             self.blank.push(source.name.clone());
@@ -383,9 +383,9 @@ impl Loading {
         let number = self.sources.add(source.name, text, source.directory);
         let text = &self.sources.get(number).text;
         let read = match source.format {
-            Format::Json => json::read(number, text, &mut self.findings),
-            Format::Toml => toml::read(number, text, &mut self.findings),
-            Format::Yaml => yaml::read(number, text, &mut self.findings),
+            ConfigFormat::Json => json::read(number, text, &mut self.findings),
+            ConfigFormat::Toml => toml::read(number, text, &mut self.findings),
+            ConfigFormat::Yaml => yaml::read(number, text, &mut self.findings),
         };
         match &read {
             Some(node) => self
@@ -403,7 +403,7 @@ impl Loading {
         let Self {
             sources, findings, ..
         } = self;
-        foreign::translate(&mut node, number, source.format, sources, findings);
+        import::translate(&mut node, number, source.format, sources, findings);
         Some(node)
     }
 
@@ -411,17 +411,17 @@ impl Loading {
     fn warn_of_readers(&mut self, source: usize) {
         let name = &self.sources.get(source).name;
         if self.sources.hides_anything(source) && self.readable.contains(name) {
-            let warning = Finding::warning("other users can read the secrets in this file");
+            let warning = Diagnostic::warning("other users can read the secrets in this file");
             let help = "take their permission away (`chmod 600`), or write `${VARIABLE}` instead";
             self.findings.add(warning.in_file(name).help(help));
         }
     }
 
-    fn config(&mut self, tree: &mut Node, used: Use<'_>, files: Files) -> Option<Config> {
+    fn config(&mut self, tree: &mut Node, used: LoadScope<'_>, files: Files) -> Option<Config> {
         let mut conforming = tree.clone();
         let read = file::written_schema().map_err(|error| error.to_string());
         let decoded = read.and_then(|schema| {
-            shape::conform(
+            validate::conform(
                 &mut conforming,
                 &schema,
                 &mut self.sources,
@@ -433,7 +433,7 @@ impl Loading {
         match decoded {
             Ok(file) => {
                 let data_dir = default_data_dir();
-                let surroundings = Surroundings {
+                let surroundings = ResolveContext {
                     sources: &self.sources,
                     own: &self.files,
                     files,
@@ -449,7 +449,7 @@ impl Loading {
                 ))
             }
             Err(error) => {
-                self.findings.add(Finding::mistake(format!(
+                self.findings.add(Diagnostic::mistake(format!(
                     "the config cannot be read: {error}"
                 )));
                 None
@@ -457,14 +457,14 @@ impl Loading {
         }
     }
 
-    fn finish(self, config: Option<Config>) -> Result<Loaded, Mistakes> {
+    fn finish(self, config: Option<Config>) -> Result<LoadedConfig, Mistakes> {
         let named_files = config.as_ref().map(|config| config.named_files.clone());
         let notices = self.findings.into_notices(&self.sources);
         let is_right = notices
             .iter()
             .all(|notice| notice.severity == Severity::Warning);
         match config {
-            Some(config) if is_right => Ok(Loaded {
+            Some(config) if is_right => Ok(LoadedConfig {
                 config,
                 warnings: notices,
                 blank: self.blank,
@@ -495,16 +495,16 @@ mod tests {
     #[test]
     fn the_name_tells_the_format() {
         let rows = [
-            ("a.toml", Some(Format::Toml)),
-            ("a.YAML", Some(Format::Yaml)),
-            ("a.b.yml", Some(Format::Yaml)),
-            (".mcp.json", Some(Format::Json)),
-            ("a.jsonc", Some(Format::Json)),
+            ("a.toml", Some(ConfigFormat::Toml)),
+            ("a.YAML", Some(ConfigFormat::Yaml)),
+            ("a.b.yml", Some(ConfigFormat::Yaml)),
+            (".mcp.json", Some(ConfigFormat::Json)),
+            ("a.jsonc", Some(ConfigFormat::Json)),
             ("toml", None),
             ("a.ini", None),
         ];
         for (name, format) in rows {
-            assert_eq!(Format::of(Path::new(name)), format, "{name}");
+            assert_eq!(ConfigFormat::of(Path::new(name)), format, "{name}");
         }
     }
 }

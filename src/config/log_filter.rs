@@ -1,6 +1,6 @@
 //! What may be written as the level of the log: in a file, on the command line, in the environment.
 
-use super::hint;
+use super::suggest;
 
 /// The levels that there are.
 const LEVELS: [&str; 6] = ["debug", "error", "info", "off", "trace", "warn"];
@@ -36,7 +36,7 @@ pub(crate) fn check_log_filter(text: &str) -> Result<(), NotALogFilter> {
     if is_read && !is_word && !is_cut_off {
         return Ok(());
     }
-    let close = hint::closest(&level, LEVELS);
+    let close = suggest::closest(&level, LEVELS);
     Err(NotALogFilter { close })
 }
 

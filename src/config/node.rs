@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 /// A stretch of one source, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Span {
-    /// Index into [`super::report::Sources`].
+    /// Index into [`super::report::ConfigTexts`].
     pub(super) source: usize,
     pub(super) start: usize,
     pub(super) end: usize,
@@ -37,8 +37,8 @@ impl Span {
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) span: Span,
-    pub(super) value: Value,
-    pub(super) origin: Origin,
+    pub(super) value: ConfigValue,
+    pub(super) origin: ValueOrigin,
     /// The text as anybody may see it, with the names of variables for their values; where it is no other
     /// than `value`, nothing.
     pub(super) shown: Option<String>,
@@ -46,7 +46,7 @@ pub(super) struct Node {
 
 /// How a value came to be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Origin {
+pub(super) enum ValueOrigin {
     /// A variable in it has no value, or it is an item of a list that cannot be there; reported
     /// already, so that the value is left out silently.
     Broken,
@@ -58,7 +58,7 @@ pub(super) enum Origin {
     Written,
 }
 
-impl Origin {
+impl ValueOrigin {
     /// Whether the text may stand for a number or a boolean.
     pub(super) fn is_untyped(self) -> bool {
         matches!(self, Self::Environment | Self::Variable)
@@ -67,52 +67,52 @@ impl Origin {
 
 /// What a value is.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(super) enum ConfigValue {
     Bool(bool),
     Float(f64),
     Integer(i64),
     List(Vec<Node>),
     Null,
-    Table(Table),
+    Table(ConfigTable),
     Text(String),
 }
 
 /// The entries of a table, in the order they were written.
-pub(super) type Table = IndexMap<String, Entry>;
+pub(super) type ConfigTable = IndexMap<String, TableEntry>;
 
 /// One entry of a table.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct TableEntry {
     /// Where the key stands.
     pub(super) key: Span,
     pub(super) node: Node,
 }
 
 impl Node {
-    pub(super) fn new(span: Span, value: Value) -> Self {
+    pub(super) fn new(span: Span, value: ConfigValue) -> Self {
         Self {
             span,
             value,
-            origin: Origin::Written,
+            origin: ValueOrigin::Written,
             shown: None,
         }
     }
 
     /// An empty table that stands nowhere, for merging into.
     pub(super) fn empty() -> Self {
-        Self::new(Span::new(0, 0..0), Value::Table(Table::new()))
+        Self::new(Span::new(0, 0..0), ConfigValue::Table(ConfigTable::new()))
     }
 
-    pub(super) fn as_table(&self) -> Option<&Table> {
-        if let Value::Table(table) = &self.value {
+    pub(super) fn as_table(&self) -> Option<&ConfigTable> {
+        if let ConfigValue::Table(table) = &self.value {
             Some(table)
         } else {
             None
         }
     }
 
-    pub(super) fn as_table_mut(&mut self) -> Option<&mut Table> {
-        if let Value::Table(table) = &mut self.value {
+    pub(super) fn as_table_mut(&mut self) -> Option<&mut ConfigTable> {
+        if let ConfigValue::Table(table) = &mut self.value {
             Some(table)
         } else {
             None
@@ -120,7 +120,7 @@ impl Node {
     }
 
     pub(super) fn as_list(&self) -> Option<&Vec<Node>> {
-        if let Value::List(list) = &self.value {
+        if let ConfigValue::List(list) = &self.value {
             Some(list)
         } else {
             None
@@ -128,7 +128,7 @@ impl Node {
     }
 
     pub(super) fn as_text(&self) -> Option<&str> {
-        if let Value::Text(text) = &self.value {
+        if let ConfigValue::Text(text) = &self.value {
             Some(text)
         } else {
             None
@@ -138,11 +138,13 @@ impl Node {
     /// The values in this list or table.
     pub(super) fn children(&self) -> impl Iterator<Item = &Node> {
         let (items, entries) = match &self.value {
-            Value::List(list) => (Some(list), None),
-            Value::Table(table) => (None, Some(table)),
-            Value::Bool(_) | Value::Float(_) | Value::Integer(_) | Value::Null | Value::Text(_) => {
-                (None, None)
-            }
+            ConfigValue::List(list) => (Some(list), None),
+            ConfigValue::Table(table) => (None, Some(table)),
+            ConfigValue::Bool(_)
+            | ConfigValue::Float(_)
+            | ConfigValue::Integer(_)
+            | ConfigValue::Null
+            | ConfigValue::Text(_) => (None, None),
         };
         let entries = entries.into_iter().flat_map(|table| table.values());
         items
@@ -153,48 +155,48 @@ impl Node {
 
     /// Whether this is neither a list nor a table.
     pub(super) fn is_leaf(&self) -> bool {
-        !matches!(self.value, Value::List(_) | Value::Table(_))
+        !matches!(self.value, ConfigValue::List(_) | ConfigValue::Table(_))
     }
 
     /// The entry `key`, when this is a table that has it.
-    pub(super) fn get(&self, key: &str) -> Option<&Entry> {
+    pub(super) fn get(&self, key: &str) -> Option<&TableEntry> {
         self.as_table()?.get(key)
     }
 
     /// What the value is, for people: "a string".
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
-            Value::Bool(_) => "a boolean",
-            Value::Float(_) => "a number",
-            Value::Integer(_) => "a whole number",
-            Value::List(_) => "a list",
-            Value::Null => "null",
-            Value::Table(_) => "a table",
-            Value::Text(_) => "a string",
+            ConfigValue::Bool(_) => "a boolean",
+            ConfigValue::Float(_) => "a number",
+            ConfigValue::Integer(_) => "a whole number",
+            ConfigValue::List(_) => "a list",
+            ConfigValue::Null => "null",
+            ConfigValue::Table(_) => "a table",
+            ConfigValue::Text(_) => "a string",
         }
     }
 
     /// Marks the items of lists that are not in `conforming`, which is this without what is wrong,
-    /// so that [`Place::item`] finds the others by their places there.
+    /// so that [`ValuePath::item`] finds the others by their places there.
     ///
     /// The text of a variable becomes the list or table that it turned out to be.
     pub(super) fn note_left_out(&mut self, conforming: &Self) {
-        let is_text = self.origin == Origin::Environment && self.as_text().is_some();
+        let is_text = self.origin == ValueOrigin::Environment && self.as_text().is_some();
         if is_text && conforming.as_text().is_none() {
             *self = conforming.clone();
             return;
         }
         match (&mut self.value, &conforming.value) {
-            (Value::List(items), Value::List(kept)) => {
+            (ConfigValue::List(items), ConfigValue::List(kept)) => {
                 let mut kept = kept.iter().peekable();
                 for item in items {
                     match kept.next_if(|kept| kept.span == item.span) {
                         Some(kept) => item.note_left_out(kept),
-                        None => item.origin = Origin::Broken,
+                        None => item.origin = ValueOrigin::Broken,
                     }
                 }
             }
-            (Value::Table(entries), Value::Table(kept)) => {
+            (ConfigValue::Table(entries), ConfigValue::Table(kept)) => {
                 for (key, entry) in entries {
                     if let Some(kept) = kept.get(key) {
                         entry.node.note_left_out(&kept.node);
@@ -210,7 +212,7 @@ impl Node {
     fn is_whole_auth(&self) -> bool {
         let is_alone = self.as_table().is_some_and(|table| table.len() == 1);
         self.get("type")
-            .is_some_and(|kind| !is_alone || kind.node.origin != Origin::Environment)
+            .is_some_and(|kind| !is_alone || kind.node.origin != ValueOrigin::Environment)
     }
 
     /// Lays `other` over this: tables merge key by key, everything else is replaced.
@@ -219,7 +221,7 @@ impl Node {
     /// it is replaces the other, whose keys need not be its own.
     pub(super) fn merge(&mut self, other: Self) {
         match (&mut self.value, other.value) {
-            (Value::Table(below), Value::Table(above)) => merge_tables(below, above),
+            (ConfigValue::Table(below), ConfigValue::Table(above)) => merge_tables(below, above),
             (below, above) => {
                 *below = above;
                 self.span = other.span;
@@ -230,9 +232,9 @@ impl Node {
     }
 }
 
-fn merge_tables(below: &mut Table, above: Table) {
+fn merge_tables(below: &mut ConfigTable, above: ConfigTable) {
     for (name, entry) in above {
-        if matches!(entry.node.value, Value::Null) {
+        if matches!(entry.node.value, ConfigValue::Null) {
             below.shift_remove(&name);
             continue;
         }
@@ -254,13 +256,13 @@ fn merge_tables(below: &mut Table, above: Table) {
 
 /// A value together with its path and its key, for messages about it.
 #[derive(Clone, Debug)]
-pub(super) struct Place<'t> {
+pub(super) struct ValuePath<'t> {
     node: Option<&'t Node>,
     key: Option<Span>,
     path: String,
 }
 
-impl<'t> Place<'t> {
+impl<'t> ValuePath<'t> {
     pub(super) fn root(node: &'t Node) -> Self {
         Self {
             node: Some(node),
@@ -270,9 +272,9 @@ impl<'t> Place<'t> {
     }
 
     /// The place of `key` in this table, whether it is written or not.
-    pub(super) fn key(&self, key: &str) -> Place<'t> {
+    pub(super) fn key(&self, key: &str) -> ValuePath<'t> {
         let entry = self.node.and_then(|node| node.get(key));
-        Place {
+        ValuePath {
             node: entry.map(|entry| &entry.node),
             key: entry.map(|entry| entry.key).or(self.key),
             path: join(&self.path, key),
@@ -281,13 +283,13 @@ impl<'t> Place<'t> {
 
     /// The place of the item `index` of this list, not counting those that were left out of it; its
     /// path does.
-    pub(super) fn item(&self, index: usize) -> Place<'t> {
+    pub(super) fn item(&self, index: usize) -> ValuePath<'t> {
         let items = self.node.and_then(Node::as_list).into_iter().flatten();
         let mut kept = items
             .enumerate()
-            .filter(|(_, item)| item.origin != Origin::Broken);
+            .filter(|(_, item)| item.origin != ValueOrigin::Broken);
         let (written, node) = kept.nth(index).unzip();
-        Place {
+        ValuePath {
             node,
             key: self.key,
             path: format!("{}[{}]", self.path, written.unwrap_or(index)),
@@ -297,7 +299,7 @@ impl<'t> Place<'t> {
     /// Whether the value is written at all.
     pub(super) fn is_written(&self) -> bool {
         self.node
-            .is_some_and(|node| !matches!(node.value, Value::Null))
+            .is_some_and(|node| !matches!(node.value, ConfigValue::Null))
     }
 
     /// Whether the value is written, and no empty list or table.
@@ -310,12 +312,14 @@ impl<'t> Place<'t> {
 
     /// Whether the text may be shown in a message.
     pub(super) fn is_quotable(&self) -> bool {
-        self.node.is_none_or(|node| node.origin != Origin::Variable)
+        self.node
+            .is_none_or(|node| node.origin != ValueOrigin::Variable)
     }
 
     /// Whether the value stands in a file as it is.
     pub(super) fn is_of_file(&self) -> bool {
-        self.node.is_none_or(|node| node.origin == Origin::Written)
+        self.node
+            .is_none_or(|node| node.origin == ValueOrigin::Written)
     }
 
     /// The text as anybody may see it, but for what looks secret in it; nothing when an environment
@@ -323,8 +327,8 @@ impl<'t> Place<'t> {
     pub(super) fn shown(&self) -> Option<&'t str> {
         let node = self.node?;
         match node.origin {
-            Origin::Environment => None,
-            Origin::Broken | Origin::Variable | Origin::Written => {
+            ValueOrigin::Environment => None,
+            ValueOrigin::Broken | ValueOrigin::Variable | ValueOrigin::Written => {
                 node.shown.as_deref().or(node.as_text())
             }
         }
@@ -357,7 +361,7 @@ impl<'t> Place<'t> {
     /// What to mark: the value, or the key of a table, or of what encloses an absent value.
     pub(super) fn span(&self) -> Option<Span> {
         match self.node {
-            Some(node) if !matches!(node.value, Value::Table(_)) => Some(node.span),
+            Some(node) if !matches!(node.value, ConfigValue::Table(_)) => Some(node.span),
             _ => self.key,
         }
     }

@@ -1,7 +1,7 @@
 //! Mistakes and warnings: collected while a config is read, rendered when it is done.
 //!
-//! Every stage of loading adds to [`Findings`]; only `config` turns them into [`Notice`]s. What
-//! must stay true: no secret reaches an excerpt (see `mask`), and nothing is left out silently.
+//! Every stage of loading adds to [`Diagnostics`]; only `config` turns them into [`Notice`]s. What
+//! must stay true: no secret reaches an excerpt (see `redact`), and nothing is left out silently.
 
 use std::{
     collections::BTreeMap,
@@ -15,8 +15,8 @@ use annotate_snippets::{
 };
 
 use super::{
-    mask::{Hidden, Masked},
-    node::{Entry, Node, Span, Table},
+    node::{ConfigTable, Node, Span, TableEntry},
+    redact::{Hidden, Masked},
 };
 
 /// How many notices a report shows in full; the rest is counted, since a file with more of them
@@ -217,7 +217,7 @@ impl fmt::Display for Notice {
 
 /// The texts a config is made of.
 #[derive(Debug, Default)]
-pub(super) struct Sources {
+pub(super) struct ConfigTexts {
     list: Vec<SourceText>,
 }
 
@@ -263,7 +263,7 @@ impl SourceText {
     }
 }
 
-impl Sources {
+impl ConfigTexts {
     /// Adds a text and gives its number.
     pub(super) fn add(&mut self, name: String, text: String, directory: PathBuf) -> usize {
         self.list.push(SourceText {
@@ -323,7 +323,7 @@ impl Sources {
 
 /// Something to tell the operator, not yet rendered.
 #[derive(Debug)]
-pub(super) struct Finding {
+pub(super) struct Diagnostic {
     severity: Severity,
     message: String,
     marks: Vec<(Span, String)>,
@@ -331,7 +331,7 @@ pub(super) struct Finding {
     file: Option<String>,
 }
 
-impl Finding {
+impl Diagnostic {
     pub(super) fn mistake(message: impl Into<String>) -> Self {
         Self::new(Severity::Mistake, &message.into())
     }
@@ -379,22 +379,22 @@ impl Finding {
 
 /// All findings of one load.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    list: Vec<Finding>,
+pub(super) struct Diagnostics {
+    list: Vec<Diagnostic>,
     dropped: Vec<Node>,
     excused: Vec<Span>,
 }
 
-impl Findings {
-    pub(super) fn add(&mut self, finding: Finding) {
+impl Diagnostics {
+    pub(super) fn add(&mut self, finding: Diagnostic) {
         self.list.push(finding);
     }
 
     /// Adds `entry` to a table that is being read; a key that is there already is reported.
-    pub(super) fn insert_key(&mut self, table: &mut Table, name: String, entry: Entry) {
+    pub(super) fn insert_key(&mut self, table: &mut ConfigTable, name: String, entry: TableEntry) {
         if let Some(other) = table.get(&name) {
             self.add(
-                Finding::mistake(format!("the key `{}` occurs twice", name.escape_debug()))
+                Diagnostic::mistake(format!("the key `{}` occurs twice", name.escape_debug()))
                     .at(Some(entry.key), "here")
                     .at(Some(other.key), "and here"),
             );
@@ -418,11 +418,11 @@ impl Findings {
     }
 
     /// Renders them, in the order of the sources and of the places in them.
-    pub(super) fn into_notices(mut self, sources: &Sources) -> Vec<Notice> {
-        let place = |f: &Finding| f.marks.first().map(|(span, _)| (span.source, span.start));
+    pub(super) fn into_notices(mut self, sources: &ConfigTexts) -> Vec<Notice> {
+        let place = |f: &Diagnostic| f.marks.first().map(|(span, _)| (span.source, span.start));
         self.list.sort_by_key(place);
         let excused = std::mem::take(&mut self.excused);
-        let is_told = |finding: &Finding| match finding.marks.first() {
+        let is_told = |finding: &Diagnostic| match finding.marks.first() {
             Some((span, _)) => !excused.iter().any(|excused| excused.contains(*span)),
             None => true,
         };
@@ -439,7 +439,7 @@ impl Findings {
     }
 }
 
-fn notice(finding: Finding, sources: &Sources, masked: &[Arc<Masked>]) -> Notice {
+fn notice(finding: Diagnostic, sources: &ConfigTexts, masked: &[Arc<Masked>]) -> Notice {
     let first = finding.marks.first().map(|(span, _)| *span);
     let at = |span: Span| line_and_column(&sources.get(span.source).text, span.start);
     let mark = |(span, label): (Span, String)| {

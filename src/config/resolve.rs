@@ -2,7 +2,7 @@
 //! keys checked against each other.
 //!
 //! Every function here takes one section, reports all that is wrong with it and goes on; what it
-//! returns after a mistake is never used. Shape and types were checked before (`shape`).
+//! returns after a mistake is never used. Shape and types were checked before (`validate`).
 
 use std::{
     fmt::Display,
@@ -14,10 +14,10 @@ use std::{
 };
 
 use super::{
-    Config, Limits, Listen, Log, Naming, NotALogFilter, Socket, Tls, Use, check_log_filter, file,
-    listen_address, log_filter,
-    node::{Node, Place},
-    report::{Finding, Findings, Sources},
+    Config, Limits, Listen, LoadScope, LogConfig, Naming, NotALogFilter, SocketConfig, Tls,
+    check_log_filter, file, listen_address, log_filter,
+    node::{Node, ValuePath},
+    report::{ConfigTexts, Diagnostic, Diagnostics},
     units::{Size, Time},
 };
 
@@ -67,13 +67,13 @@ pub(super) struct Files {
 
 /// What resolving needs beside the file.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Surroundings<'s> {
-    pub(super) sources: &'s Sources,
+pub(super) struct ResolveContext<'s> {
+    pub(super) sources: &'s ConfigTexts,
     /// The files that the config is read from.
     pub(super) own: &'s [PathBuf],
     pub(super) files: Files,
     /// Which servers need all that they name.
-    pub(super) used: Use<'s>,
+    pub(super) used: LoadScope<'s>,
     /// Where state is kept unless the config says; `None` when the user has no home.
     pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.
@@ -82,12 +82,12 @@ pub(super) struct Surroundings<'s> {
 
 /// Resolves `file`, whose places stand in `tree`.
 pub(super) fn config(
-    file: file::File,
+    file: file::ConfigFile,
     tree: &Node,
-    surroundings: Surroundings<'_>,
-    findings: &mut Findings,
+    surroundings: ResolveContext<'_>,
+    findings: &mut Diagnostics,
 ) -> Config {
-    let root = Place::root(tree);
+    let root = ValuePath::root(tree);
     let mut resolver = Resolver {
         surroundings,
         findings,
@@ -157,14 +157,19 @@ pub(super) fn config(
 }
 
 struct Resolver<'r> {
-    surroundings: Surroundings<'r>,
-    findings: &'r mut Findings,
+    surroundings: ResolveContext<'r>,
+    findings: &'r mut Diagnostics,
     /// Those that were looked for.
     named_files: Vec<PathBuf>,
 }
 
 impl Resolver<'_> {
-    fn listen(&mut self, file: &file::File, is_anonymous: bool, root: &Place<'_>) -> Listen {
+    fn listen(
+        &mut self,
+        file: &file::ConfigFile,
+        is_anonymous: bool,
+        root: &ValuePath<'_>,
+    ) -> Listen {
         let at = root.key("listen");
         let address = match listen_address(&file.listen) {
             Ok(Listen::Address(address)) => address,
@@ -172,7 +177,7 @@ impl Resolver<'_> {
                 if file.tls.is_some() {
                     let what = "`tls` does not go with a Unix socket";
                     self.findings.add(
-                        Finding::mistake(what)
+                        Diagnostic::mistake(what)
                             .at(at.span(), "what goes over it does not leave the machine")
                             .help("leave `tls` out, or listen on an address"),
                     );
@@ -182,7 +187,7 @@ impl Resolver<'_> {
             Err(unusable) => {
                 let written = quote(&file.listen, &at);
                 self.findings.add(
-                    Finding::mistake(format!("{written} is not an address with a port"))
+                    Diagnostic::mistake(format!("{written} is not an address with a port"))
                         .at(at.span(), unusable.needed())
                         .help(format!("write \"{}\"", unusable.suggestion)),
                 );
@@ -192,7 +197,7 @@ impl Resolver<'_> {
         let is_open = !address.ip().to_canonical().is_loopback() && is_anonymous;
         if is_open && !file.danger_listen_without_auth {
             self.findings.add(
-                Finding::mistake(format!("{address} can be reached from other machines"))
+                Diagnostic::mistake(format!("{address} can be reached from other machines"))
                     .at(at.span(), "and nobody would have to authenticate")
                     .help(
                         "listen on 127.0.0.1, write `auth = \"keys\"` in `[governance]`, or set \
@@ -207,26 +212,26 @@ impl Resolver<'_> {
         Listen::Address(address)
     }
 
-    fn socket(&mut self, socket: file::Socket, at: &Place<'_>) -> Socket {
+    fn socket(&mut self, socket: file::SocketSection, at: &ValuePath<'_>) -> SocketConfig {
         let mode = u32::from_str_radix(&socket.mode, 8).ok();
         let mode = mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
         if mode.is_none() {
             let why = "a mode in octal that lets its owner write is needed, such as \"0600\"";
             self.wrong(&at.key("mode"), why);
         }
-        Socket {
+        SocketConfig {
             mode: mode.unwrap_or(0o600),
             uids: socket.uids,
         }
     }
 
-    fn allowed_hosts(&mut self, hosts: Vec<String>, at: &Place<'_>) -> Vec<String> {
+    fn allowed_hosts(&mut self, hosts: Vec<String>, at: &ValuePath<'_>) -> Vec<String> {
         for (index, host) in hosts.iter().enumerate() {
             let is_name =
                 host.parse::<http::uri::Authority>().is_ok() && !host.contains(['@', '*', '/']);
             if !is_name {
                 self.findings.add(
-                    Finding::mistake(format!("`{}` must be a host name", at.item(index).path()))
+                    Diagnostic::mistake(format!("`{}` must be a host name", at.item(index).path()))
                         .at(at.item(index).span(), "not a host name")
                         .help("write `gateway.example.com`: no scheme, no path, no `*`"),
                 );
@@ -235,11 +240,11 @@ impl Resolver<'_> {
         hosts
     }
 
-    fn allowed_origins(&mut self, origins: Vec<String>, at: &Place<'_>) -> Vec<String> {
+    fn allowed_origins(&mut self, origins: Vec<String>, at: &ValuePath<'_>) -> Vec<String> {
         for (index, origin) in origins.iter().enumerate() {
             if !is_origin(origin) {
                 self.findings.add(
-                    Finding::mistake(format!("`{}` must be an origin", at.item(index).path()))
+                    Diagnostic::mistake(format!("`{}` must be an origin", at.item(index).path()))
                         .at(at.item(index).span(), "not an origin")
                         .help("write `https://app.example.com`: scheme and host, no path; or `*`"),
                 );
@@ -248,7 +253,7 @@ impl Resolver<'_> {
         origins
     }
 
-    fn workers(&mut self, workers: Option<usize>, at: &Place<'_>) -> usize {
+    fn workers(&mut self, workers: Option<usize>, at: &ValuePath<'_>) -> usize {
         match workers {
             Some(workers) => self.within(workers, 1, WORKERS_MAX, at),
             // Programs that it starts, the store and the audit run beside it; and calls that meet on
@@ -257,11 +262,11 @@ impl Resolver<'_> {
         }
     }
 
-    fn log(&mut self, log: file::Log, at: &Place<'_>) -> Log {
+    fn log(&mut self, log: file::LogSection, at: &ValuePath<'_>) -> LogConfig {
         let at = at.key("level");
         if let Err(NotALogFilter { close }) = check_log_filter(&log.level) {
             self.findings.add(
-                Finding::mistake(format!(
+                Diagnostic::mistake(format!(
                     "{} is not a log level or filter",
                     quote(&log.level, &at)
                 ))
@@ -274,25 +279,25 @@ impl Resolver<'_> {
                 .help(log_filter::HELP),
             );
         }
-        Log {
+        LogConfig {
             level: log.level,
             format: log.format,
         }
     }
 
-    fn tls(&mut self, tls: &file::Tls, at: &Place<'_>) -> Tls {
+    fn tls(&mut self, tls: &file::TlsSection, at: &ValuePath<'_>) -> Tls {
         Tls {
             cert: self.existing_file(&tls.cert, &at.key("cert")),
             key: self.existing_file(&tls.key, &at.key("key")),
         }
     }
 
-    fn existing_file(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
+    fn existing_file(&mut self, written: &str, at: &ValuePath<'_>) -> PathBuf {
         let path = self.path(written, at);
         self.named_files.push(path.clone());
         if !(self.surroundings.files.is_file)(&path) {
             self.findings.add(
-                Finding::mistake(format!("the file of `{}` does not exist", at.path()))
+                Diagnostic::mistake(format!("the file of `{}` does not exist", at.path()))
                     .at(at.span(), "no such file")
                     .help_if(
                         at.is_quotable()
@@ -304,10 +309,10 @@ impl Resolver<'_> {
     }
 
     /// `written` as a path; a relative one starts at the folder of the file it is written in.
-    fn path(&mut self, written: &str, at: &Place<'_>) -> PathBuf {
+    fn path(&mut self, written: &str, at: &ValuePath<'_>) -> PathBuf {
         if written.starts_with('~') {
             self.findings.add(
-                Finding::mistake(format!("`{}` begins with `~`", at.path()))
+                Diagnostic::mistake(format!("`{}` begins with `~`", at.path()))
                     .at(at.span(), "no shell expands this")
                     .help_if(at.is_quotable().then(|| {
                         format!("write \"${{HOME}}{}\"", written.trim_start_matches('~'))
@@ -322,11 +327,11 @@ impl Resolver<'_> {
         std::path::absolute(&path).unwrap_or(path)
     }
 
-    fn data_dir(&mut self, written: Option<&str>, at: &Place<'_>) -> PathBuf {
+    fn data_dir(&mut self, written: Option<&str>, at: &ValuePath<'_>) -> PathBuf {
         match (written, self.surroundings.data_dir) {
             (Some(""), _) => {
                 self.findings.add(
-                    Finding::mistake(format!("`{}` is empty", at.path()))
+                    Diagnostic::mistake(format!("`{}` is empty", at.path()))
                         .at(at.span(), "write a directory, or leave it out"),
                 );
                 PathBuf::new()
@@ -336,7 +341,7 @@ impl Resolver<'_> {
             (None, None) => {
                 if !at.is_written() && !self.surroundings.is_incomplete {
                     self.findings.add(
-                        Finding::mistake("there is no directory for data")
+                        Diagnostic::mistake("there is no directory for data")
                             .help("write `data_dir`: this user has no home directory"),
                     );
                 }
@@ -345,7 +350,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn limits(&mut self, limits: &file::Limits, at: &Place<'_>) -> Limits {
+    fn limits(&mut self, limits: &file::LimitsSection, at: &ValuePath<'_>) -> Limits {
         Limits {
             connections: self.at_once(limits.connections, &at.key("connections")),
             connections_per_address: self.at_once(
@@ -379,11 +384,11 @@ impl Resolver<'_> {
     }
 
     /// A number of what may be under way at once.
-    fn at_once(&mut self, written: Option<usize>, at: &Place<'_>) -> Option<NonZeroUsize> {
+    fn at_once(&mut self, written: Option<usize>, at: &ValuePath<'_>) -> Option<NonZeroUsize> {
         NonZeroUsize::new(self.within(written?, 1, CALLS_MAX, at))
     }
 
-    fn naming(&mut self, naming: &file::Naming, at: &Place<'_>) -> Naming {
+    fn naming(&mut self, naming: &file::NamingSection, at: &ValuePath<'_>) -> Naming {
         self.template(&naming.template, &at.key("template"));
         let (min, max) = NAME_LENGTHS.into_inner();
         Naming {
@@ -395,7 +400,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn template(&mut self, template: &str, at: &Place<'_>) {
+    fn template(&mut self, template: &str, at: &ValuePath<'_>) {
         let literal = template.replace("{server}", "").replace("{tool}", "");
         let stray = literal.chars().find(|c| !is_name_char(*c));
         let label = if template.matches("{tool}").count() != 1 {
@@ -410,7 +415,7 @@ impl Resolver<'_> {
             return;
         };
         self.findings.add(
-            Finding::mistake(format!(
+            Diagnostic::mistake(format!(
                 "{} is not a template of names",
                 quote(template, at)
             ))
@@ -420,7 +425,7 @@ impl Resolver<'_> {
     }
 
     /// A time of at least `min`.
-    fn time(&mut self, time: Time, min: Duration, at: &Place<'_>) -> Duration {
+    fn time(&mut self, time: Time, min: Duration, at: &ValuePath<'_>) -> Duration {
         if time.0 < min || time.0 > TIME_MAX {
             let label = format!(
                 "must be between {} and {}",
@@ -432,19 +437,19 @@ impl Resolver<'_> {
         time.0
     }
 
-    fn size(&mut self, size: Size, at: &Place<'_>) -> usize {
+    fn size(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
         self.within(size, Size(Size::KIB), Size(SIZE_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 
     /// A part of the memory of a machine.
-    fn bytes_of_memory(&mut self, size: Size, at: &Place<'_>) -> usize {
+    fn bytes_of_memory(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
         self.within(size, Size(Size::KIB), Size(MEMORY_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 
     /// A size that may be zero.
-    fn any_size(&mut self, size: Size, at: &Place<'_>) -> usize {
+    fn any_size(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
         self.within(size, Size(0), Size(SIZE_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
@@ -455,7 +460,7 @@ impl Resolver<'_> {
         value: T,
         min: T,
         max: T,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> T {
         if value < min {
             self.wrong(at, &format!("must be at least {min}"));
@@ -466,8 +471,8 @@ impl Resolver<'_> {
     }
 
     /// Reports a value that its key does not allow.
-    fn wrong(&mut self, at: &Place<'_>, label: &str) {
-        let finding = Finding::mistake(format!("`{}` is out of range", at.path()));
+    fn wrong(&mut self, at: &ValuePath<'_>, label: &str) {
+        let finding = Diagnostic::mistake(format!("`{}` is out of range", at.path()));
         self.findings.add(finding.at(at.span(), label));
     }
 }
@@ -494,7 +499,7 @@ fn is_name_char(c: char) -> bool {
 }
 
 /// `` `text` ``, or words in its place where it may not be shown.
-fn quote(text: &str, at: &Place<'_>) -> String {
+fn quote(text: &str, at: &ValuePath<'_>) -> String {
     if at.is_quotable() {
         format!("`{text}`")
     } else {

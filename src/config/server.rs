@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Budget, Condition, Rate, Scan, Secret, mask, units};
+use super::{Budget, Condition, Rate, Scan, Secret, redact, units};
 use crate::money::Micros;
 
 /// One configured server.
@@ -64,16 +64,16 @@ pub struct Server {
     /// Limits on messages to and from it.
     pub limits: ServerLimits,
     /// Where it runs more than once, in the order of preference; empty: only as `transport` says.
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<ReplicaConfig>,
     /// How calls are spread over the replicas.
     pub balance: Balance,
     /// How long a replica that failed gets no calls.
     pub ejection: Ejection,
     /// Which calls go to certain replicas only; the first that holds decides.
-    pub route: Vec<Route>,
+    pub route: Vec<RouteConfig>,
     /// Whether arguments are checked against the input schemas of tools.
     pub validate: Validate,
-    /// Price of a call for which its tool has none; `None`: that of [`super::Governance`].
+    /// Price of a call for which its tool has none; `None`: that of [`super::GovernanceConfig`].
     pub price: Option<Micros>,
     /// How much may be spent on it, by all agents together; all of them hold.
     pub budget: Vec<Budget>,
@@ -86,7 +86,7 @@ pub struct Server {
 
 /// One of several instances of a server.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replica {
+pub struct ReplicaConfig {
     /// Its name, unique among them.
     pub name: String,
     /// Where it runs.
@@ -111,7 +111,7 @@ pub enum Balance {
 
 /// Calls that go to certain replicas only.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Route {
+pub struct RouteConfig {
     /// Tools it is about; globs on the server's own names.
     pub tools: Vec<globset::Glob>,
     /// JSON pointer (RFC 6901) into the arguments; empty: all of them.
@@ -134,7 +134,7 @@ pub enum Transport {
     /// HTTP+SSE of 2024-11-05.
     Sse(Remote),
     /// A child process on stdin and stdout.
-    Stdio(Command),
+    Stdio(StdioCommand),
     /// WebSocket with the subprotocol `mcp`.
     WebSocket(Remote),
 }
@@ -151,7 +151,7 @@ impl<T> PartialEq for ForPeople<T> {
 
 /// A program to run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Command {
+pub struct StdioCommand {
     /// A name that is looked for in `PATH`, or an absolute path; no shell is involved.
     pub program: String,
     /// Its arguments.
@@ -185,7 +185,7 @@ impl Remote {
         match self.url.path() {
             "/" => "/".to_owned(),
             _ if self.is_of_variable => "/***".to_owned(),
-            path => mask::shown_path(path),
+            path => redact::shown_path(path),
         }
     }
 }
@@ -353,9 +353,9 @@ pub enum Probe {
 
 /// An amount of memory in bytes, shown as it is written: `512MiB`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Memory(pub u64);
+pub struct MemorySize(pub u64);
 
-impl std::fmt::Display for Memory {
+impl std::fmt::Display for MemorySize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         units::Size(self.0).fmt(f)
     }
@@ -373,7 +373,7 @@ pub struct ServerLimits {
     /// Calls beyond them that may wait.
     pub queue: usize,
     /// Memory that a child and all that it starts may use together; any amount when `None`.
-    pub memory: Option<Memory>,
+    pub memory: Option<MemorySize>,
     /// Largest item that is listed, bytes.
     pub item: usize,
     /// Levels of arrays and objects that an item may have, itself included.

@@ -7,16 +7,16 @@ use toml::{
 };
 
 use super::{
-    node::{Entry, Node, Origin, Span, Table, Value},
-    report::{Finding, Findings},
+    node::{ConfigTable, ConfigValue, Node, Span, TableEntry, ValueOrigin},
+    report::{Diagnostic, Diagnostics},
 };
 
 /// Reads `text`, the source number `source`; all that keeps it from being read is reported.
-pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
+pub(super) fn read(source: usize, text: &str, findings: &mut Diagnostics) -> Option<Node> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        let root = Reader { source, findings }.table(document.get_ref());
-        return Some(Node::new(Span::new(source, 0..0), Value::Table(root)));
+        let root = TomlReader { source, findings }.table(document.get_ref());
+        return Some(Node::new(Span::new(source, 0..0), ConfigValue::Table(root)));
     }
     for error in certain(errors) {
         let span = Span::new(source, error.span().unwrap_or(0..0));
@@ -42,21 +42,21 @@ fn certain(mut errors: Vec<Error>) -> Vec<Error> {
     errors
 }
 
-fn syntax(error: &Error) -> Finding {
+fn syntax(error: &Error) -> Diagnostic {
     let message = error.message().trim_end().replace('\n', ", ");
-    Finding::mistake(format!("this is not TOML: {message}"))
+    Diagnostic::mistake(format!("this is not TOML: {message}"))
 }
 
-struct Reader<'f> {
+struct TomlReader<'f> {
     source: usize,
-    findings: &'f mut Findings,
+    findings: &'f mut Diagnostics,
 }
 
-impl Reader<'_> {
-    fn table(&mut self, table: &DeTable<'_>) -> Table {
-        let mut entries = Table::new();
+impl TomlReader<'_> {
+    fn table(&mut self, table: &DeTable<'_>) -> ConfigTable {
+        let mut entries = ConfigTable::new();
         for (key, value) in table {
-            let entry = Entry {
+            let entry = TableEntry {
                 key: Span::new(self.source, key.span()),
                 node: self.node(value),
             };
@@ -68,34 +68,34 @@ impl Reader<'_> {
     fn node(&mut self, value: &Spanned<DeValue<'_>>) -> Node {
         let span = Span::new(self.source, value.span());
         let value = match value.get_ref() {
-            DeValue::String(text) => Value::Text(text.to_string()),
+            DeValue::String(text) => ConfigValue::Text(text.to_string()),
             DeValue::Integer(number) => match integer(number) {
-                Some(number) => Value::Integer(number),
+                Some(number) => ConfigValue::Integer(number),
                 None => return self.too_large(span),
             },
             DeValue::Float(number) => match float(number) {
-                Some(number) => Value::Float(number),
+                Some(number) => ConfigValue::Float(number),
                 None => return self.too_large(span),
             },
-            DeValue::Boolean(boolean) => Value::Bool(*boolean),
+            DeValue::Boolean(boolean) => ConfigValue::Bool(*boolean),
             // No key takes a date; as text it gets the same message as any other wrong string.
-            DeValue::Datetime(date) => Value::Text(date.to_string()),
+            DeValue::Datetime(date) => ConfigValue::Text(date.to_string()),
             DeValue::Array(items) => {
-                Value::List(items.iter().map(|item| self.node(item)).collect())
+                ConfigValue::List(items.iter().map(|item| self.node(item)).collect())
             }
-            DeValue::Table(inner) => Value::Table(self.table(inner)),
+            DeValue::Table(inner) => ConfigValue::Table(self.table(inner)),
         };
         Node::new(span, value)
     }
 
     /// Stands for a number that is none here, once that is reported.
     fn too_large(&mut self, span: Span) -> Node {
-        let finding = Finding::mistake("this number is too large");
+        let finding = Diagnostic::mistake("this number is too large");
         self.findings
             .add(finding.at(Some(span), "more than 64 bits hold"));
         Node {
-            origin: Origin::Broken,
-            ..Node::new(span, Value::Null)
+            origin: ValueOrigin::Broken,
+            ..Node::new(span, ConfigValue::Null)
         }
     }
 }

@@ -10,9 +10,11 @@
 //! use to the reader.
 
 use super::{
-    Environment, Use, hint, mask,
-    node::{Node, Origin, Span, Value},
-    report::{Finding, Findings, SourceText, Sources},
+    Environment, LoadScope,
+    node::{ConfigValue, Node, Span, ValueOrigin},
+    redact,
+    report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
+    suggest,
 };
 
 /// Deepest nesting of defaults.
@@ -22,10 +24,10 @@ const DEPTH_MAX: usize = 16;
 /// not `used`.
 pub(super) fn expand(
     node: &mut Node,
-    used: Use<'_>,
+    used: LoadScope<'_>,
     environment: &Environment,
-    sources: &Sources,
-    findings: &mut Findings,
+    sources: &ConfigTexts,
+    findings: &mut Diagnostics,
 ) {
     let mut expander = Expander {
         used,
@@ -57,10 +59,10 @@ fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
 }
 
 struct Expander<'e> {
-    used: Use<'e>,
+    used: LoadScope<'e>,
     environment: &'e Environment,
-    sources: &'e Sources,
-    findings: &'e mut Findings,
+    sources: &'e ConfigTexts,
+    findings: &'e mut Diagnostics,
     /// Whether the name of a variable without a value stands for it, since nobody will use it.
     lenient: bool,
 }
@@ -69,10 +71,10 @@ impl Expander<'_> {
     fn tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
         let was_lenient = self.lenient;
         self.lenient |= self.is_of_no_use(node, path);
-        if node.origin == Origin::Written {
+        if node.origin == ValueOrigin::Written {
             self.text(node, path);
         }
-        if let Value::List(items) = &mut node.value {
+        if let ConfigValue::List(items) = &mut node.value {
             for item in items {
                 self.tree(item, path);
             }
@@ -89,10 +91,12 @@ impl Expander<'_> {
     fn is_of_no_use(&mut self, node: &mut Node, path: &[String]) -> bool {
         match path {
             [section, name] if section == "servers" => {
-                let is_enabled = self.used == Use::Books || !self.is_disabled(node);
+                let is_enabled = self.used == LoadScope::Books || !self.is_disabled(node);
                 !self.used.is_of(name, is_enabled)
             }
-            [section, _, key] => section == "agents" && key == "keys" && self.used == Use::Books,
+            [section, _, key] => {
+                section == "agents" && key == "keys" && self.used == LoadScope::Books
+            }
             _ => false,
         }
     }
@@ -107,11 +111,11 @@ impl Expander<'_> {
         };
         self.tree(&mut entry.node, &mut vec!["enabled".to_owned()]);
         let text = entry.node.as_text().map(str::trim);
-        matches!(entry.node.value, Value::Bool(false)) || text == Some("false")
+        matches!(entry.node.value, ConfigValue::Bool(false)) || text == Some("false")
     }
 
     fn text(&mut self, node: &mut Node, path: &[String]) {
-        let Value::Text(text) = &node.value else {
+        let ConfigValue::Text(text) = &node.value else {
             return;
         };
         if !text.contains('$') {
@@ -143,7 +147,7 @@ impl Expander<'_> {
         let place = |written: &str| Some(part(node.span, written, source));
         for doubt in doubts {
             self.findings.add(
-                Finding::warning(doubt.message)
+                Diagnostic::warning(doubt.message)
                     .at(place(&doubt.written), "taken literally")
                     .help(doubt.help),
             );
@@ -153,9 +157,9 @@ impl Expander<'_> {
         }
         if problems.is_empty() {
             node.shown = (shown != output).then_some(shown);
-            node.value = Value::Text(output);
+            node.value = ConfigValue::Text(output);
             if has_variable {
-                node.origin = Origin::Variable;
+                node.origin = ValueOrigin::Variable;
             }
             return;
         }
@@ -164,7 +168,7 @@ impl Expander<'_> {
             self.findings
                 .add(finding.at(place(problem.written()), "needed here"));
         }
-        node.origin = Origin::Broken;
+        node.origin = ValueOrigin::Broken;
     }
 }
 
@@ -191,12 +195,12 @@ struct Expansion<'e> {
     has_variable: bool,
     /// Whether the name of a variable stands in for its value.
     is_incomplete: bool,
-    problems: Vec<Problem>,
-    doubts: Vec<Doubt>,
+    problems: Vec<VariableProblem>,
+    doubts: Vec<SuspiciousForm>,
 }
 
 /// A form that is legal and yet most likely not what was meant.
-struct Doubt {
+struct SuspiciousForm {
     written: String,
     message: String,
     help: String,
@@ -213,7 +217,7 @@ impl Expansion<'_> {
                 rest = &after[1..];
             } else if let Some(inner) = after.strip_prefix('{') {
                 let Some(end) = closing_brace(inner) else {
-                    self.problems.push(Problem::Unclosed {
+                    self.problems.push(VariableProblem::Unclosed {
                         written: rest[at..].to_owned(),
                     });
                     return;
@@ -245,7 +249,7 @@ impl Expansion<'_> {
     /// Puts out what `${inner}` stands for.
     fn variable(&mut self, inner: &str, depth: usize) {
         if depth >= DEPTH_MAX {
-            self.problems.push(Problem::TooDeep {
+            self.problems.push(VariableProblem::TooDeep {
                 written: format!("${{{inner}}}"),
             });
             return;
@@ -259,7 +263,7 @@ impl Expansion<'_> {
             None => (inner, None),
         };
         if !is_name(name) {
-            self.problems.push(Problem::Name {
+            self.problems.push(VariableProblem::Name {
                 written: format!("${{{inner}}}"),
             });
             return;
@@ -276,7 +280,7 @@ impl Expansion<'_> {
             (Some(value), _) => self.value(name, value),
             (None, Some(default)) => self.default(name, default, depth),
             (None, None) if self.lenient => self.stand_in(name),
-            (None, None) => self.problems.push(Problem::Unset {
+            (None, None) => self.problems.push(VariableProblem::Unset {
                 name: name.to_owned(),
             }),
         }
@@ -286,9 +290,9 @@ impl Expansion<'_> {
     fn default(&mut self, name: &str, default: &str, depth: usize) {
         let start = self.shown.len();
         self.run(default, depth + 1);
-        if mask::sounds_secret(name) {
+        if redact::sounds_secret(name) {
             self.shown.truncate(start);
-            self.shown.push_str(mask::MASK);
+            self.shown.push_str(redact::MASK);
         }
     }
 
@@ -302,13 +306,13 @@ impl Expansion<'_> {
         match default {
             Some(default) if default.starts_with('-') => {
                 let meant = format!("${{{name}:{}}}", &default[1..]);
-                self.doubts.push(Doubt {
+                self.doubts.push(SuspiciousForm {
                     message: format!("the default of `{name}` begins with a hyphen"),
                     help: format!("write `{meant}`, if the hyphen is not meant"),
                     written,
                 });
             }
-            Some(default) if name == "env" || name == "input" => self.doubts.push(Doubt {
+            Some(default) if name == "env" || name == "input" => self.doubts.push(SuspiciousForm {
                 message: format!("`{name}` is the variable here, and `{default}` its default"),
                 help: format!("write `${{{default}}}` for the variable `{default}`"),
                 written,
@@ -344,7 +348,7 @@ impl Expansion<'_> {
             },
             "input" => self.input(rest),
             "command" | "config" => {
-                self.problems.push(Problem::Editor {
+                self.problems.push(VariableProblem::Editor {
                     written: format!("${{{inner}}}"),
                 });
             }
@@ -368,13 +372,13 @@ impl Expansion<'_> {
         match (self.environment.get(&name), default) {
             (Some(value), _) => self.value(&name, value),
             // Nothing in it is expanded; whether it is secret its name may say.
-            (None, Some(default)) if mask::sounds_secret(id) => {
+            (None, Some(default)) if redact::sounds_secret(id) => {
                 self.output.push_str(&default);
-                self.shown.push_str(mask::MASK);
+                self.shown.push_str(redact::MASK);
             }
             (None, Some(default)) => self.literal(&default),
             (None, None) if self.lenient => self.stand_in(&name),
-            (None, None) => self.problems.push(Problem::Input {
+            (None, None) => self.problems.push(VariableProblem::Input {
                 id: id.to_owned(),
                 name,
             }),
@@ -422,7 +426,7 @@ fn is_name_char(c: char) -> bool {
 }
 
 /// Why a string has no value.
-enum Problem {
+enum VariableProblem {
     /// Only an editor knows the value.
     Editor { written: String },
     /// An input that nobody answered.
@@ -437,7 +441,7 @@ enum Problem {
     Unset { name: String },
 }
 
-impl Problem {
+impl VariableProblem {
     /// The text to mark; a prefix of it is enough.
     fn written(&self) -> &str {
         match self {
@@ -450,26 +454,30 @@ impl Problem {
         }
     }
 
-    fn finding(&self, path: &str, environment: &Environment) -> Finding {
+    fn finding(&self, path: &str, environment: &Environment) -> Diagnostic {
         match self {
             Self::Editor { .. } => {
-                Finding::mistake(format!("`{path}` has a variable that only an editor knows"))
+                Diagnostic::mistake(format!("`{path}` has a variable that only an editor knows"))
                     .help("write the value, or `${VARIABLE}`")
             }
-            Self::Input { id, name } => Finding::mistake(format!("the input `{id}` has no value"))
-                .help(format!("set the variable {name}: nobody can be asked here")),
+            Self::Input { id, name } => {
+                Diagnostic::mistake(format!("the input `{id}` has no value"))
+                    .help(format!("set the variable {name}: nobody can be asked here"))
+            }
             Self::Name { .. } => {
-                Finding::mistake(format!("`{path}` has a variable without a proper name"))
+                Diagnostic::mistake(format!("`{path}` has a variable without a proper name"))
                     .help("names have letters, digits and `_`; write `$${` for a literal `${`")
             }
             Self::TooDeep { .. } => {
-                Finding::mistake(format!("`{path}` nests more than {DEPTH_MAX} defaults"))
+                Diagnostic::mistake(format!("`{path}` nests more than {DEPTH_MAX} defaults"))
             }
-            Self::Unclosed { .. } => Finding::mistake(format!("`{path}` has a `${{` without `}}`"))
-                .help("close it, or write `$${` for a literal `${`"),
+            Self::Unclosed { .. } => {
+                Diagnostic::mistake(format!("`{path}` has a `${{` without `}}`"))
+                    .help("close it, or write `$${` for a literal `${`")
+            }
             Self::Unset { name } => {
-                let close = hint::closest(name, environment.names());
-                Finding::mistake(format!("the variable {name} is not set")).help(match close {
+                let close = suggest::closest(name, environment.names());
+                Diagnostic::mistake(format!("the variable {name} is not set")).help(match close {
                     Some(close) => format!("did you mean {close}?"),
                     None => format!("set it, or write a default: `${{{name}:...}}`"),
                 })

@@ -6,8 +6,8 @@ use std::{collections::HashMap, ops::Range};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span as YamlSpan, StrInput, Tag};
 
 use super::{
-    node::{Entry, Node, Span, Table, Value},
-    report::{Finding, Findings},
+    node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
+    report::{Diagnostic, Diagnostics},
 };
 
 /// Deepest nesting of lists and mappings.
@@ -18,8 +18,8 @@ const VALUES_MAX: usize = 100_000;
 
 /// Reads `text`, the source number `source`; what keeps it from being read, and keys that occur
 /// twice, are reported.
-pub(super) fn read(source: usize, text: &str, findings: &mut Findings) -> Option<Node> {
-    let mut reader = Reader {
+pub(super) fn read(source: usize, text: &str, findings: &mut Diagnostics) -> Option<Node> {
+    let mut reader = YamlReader {
         parser: Parser::new_from_str(text),
         place: Places {
             source,
@@ -63,16 +63,16 @@ impl Places<'_> {
     }
 }
 
-struct Reader<'t, 'f> {
+struct YamlReader<'t, 'f> {
     parser: Parser<'t, StrInput<'t>>,
     place: Places<'t>,
     anchors: HashMap<usize, Node>,
     values: usize,
-    findings: &'f mut Findings,
+    findings: &'f mut Diagnostics,
 }
 
-impl<'t> Reader<'t, '_> {
-    fn document(&mut self) -> Result<Node, Finding> {
+impl<'t> YamlReader<'t, '_> {
+    fn document(&mut self) -> Result<Node, Diagnostic> {
         let mut document = None;
         loop {
             let (event, span) = self.next()?;
@@ -87,7 +87,7 @@ impl<'t> Reader<'t, '_> {
                     | Event::MappingStart(..)
             );
             if is_content && document.is_some() {
-                return Err(Finding::mistake("a config is one YAML document")
+                return Err(Diagnostic::mistake("a config is one YAML document")
                     .at(Some(self.place.span(span)), "the second one begins here"));
             }
             if is_content {
@@ -96,17 +96,17 @@ impl<'t> Reader<'t, '_> {
         }
         let nothing = Node::new(
             Span::new(self.place.source, 0..0),
-            Value::Table(Table::new()),
+            ConfigValue::Table(ConfigTable::new()),
         );
         Ok(match document {
             // A file of comments alone configures nothing, as in TOML.
             None => nothing,
-            Some(node) if matches!(node.value, Value::Null) => nothing,
+            Some(node) if matches!(node.value, ConfigValue::Null) => nothing,
             Some(node) => node,
         })
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, YamlSpan), Finding> {
+    fn next(&mut self) -> Result<(Event<'t>, YamlSpan), Diagnostic> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(self.syntax(&error)),
@@ -114,23 +114,23 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    fn syntax(&self, error: &ScanError) -> Finding {
+    fn syntax(&self, error: &ScanError) -> Diagnostic {
         let mut span = self.place.span(YamlSpan::empty(*error.marker()));
         let end = self.place.text.trim_end().len();
         if span.start > end {
             span = Span::new(self.place.source, end..end);
         }
-        Finding::mistake(format!("this is not YAML: {}", error.info())).at(Some(span), "here")
+        Diagnostic::mistake(format!("this is not YAML: {}", error.info())).at(Some(span), "here")
     }
 
-    fn node(&mut self, event: Event<'t>, span: YamlSpan, depth: usize) -> Result<Node, Finding> {
+    fn node(&mut self, event: Event<'t>, span: YamlSpan, depth: usize) -> Result<Node, Diagnostic> {
         let at = self.place.span(span);
         self.values += 1;
         if depth > DEPTH_MAX || self.values > VALUES_MAX {
             let message = format!(
                 "a config has at most {VALUES_MAX} values, nested {DEPTH_MAX} deep at most"
             );
-            return Err(Finding::mistake(message).at(Some(at), "too many, or too deep"));
+            return Err(Diagnostic::mistake(message).at(Some(at), "too many, or too deep"));
         }
         let (anchor, value) = match event {
             Event::Alias(anchor) => return self.alias(anchor, at),
@@ -140,11 +140,11 @@ impl<'t> Reader<'t, '_> {
             }
             Event::SequenceStart(anchor, tag) => {
                 known_tag(tag.as_deref(), at)?;
-                (anchor, Value::List(self.sequence(depth)?))
+                (anchor, ConfigValue::List(self.sequence(depth)?))
             }
             Event::MappingStart(anchor, tag) => {
                 known_tag(tag.as_deref(), at)?;
-                (anchor, Value::Table(self.mapping(depth)?))
+                (anchor, ConfigValue::Table(self.mapping(depth)?))
             }
             Event::Nothing
             | Event::StreamStart
@@ -152,7 +152,7 @@ impl<'t> Reader<'t, '_> {
             | Event::DocumentStart(_)
             | Event::DocumentEnd
             | Event::SequenceEnd
-            | Event::MappingEnd => (0, Value::Null),
+            | Event::MappingEnd => (0, ConfigValue::Null),
         };
         let node = Node::new(at, value);
         if anchor > 0 {
@@ -162,22 +162,22 @@ impl<'t> Reader<'t, '_> {
     }
 
     /// What the anchor stands for; its values count again, so that aliases of aliases end.
-    fn alias(&mut self, anchor: usize, at: Span) -> Result<Node, Finding> {
+    fn alias(&mut self, anchor: usize, at: Span) -> Result<Node, Diagnostic> {
         let Some(node) = self.anchors.get(&anchor) else {
             return Err(
-                Finding::mistake("an alias stands inside what it stands for")
+                Diagnostic::mistake("an alias stands inside what it stands for")
                     .at(Some(at), "this never ends"),
             );
         };
         self.values += count(node);
         if self.values > VALUES_MAX {
             let message = format!("aliases make this config longer than {VALUES_MAX} values");
-            return Err(Finding::mistake(message).at(Some(at), "here"));
+            return Err(Diagnostic::mistake(message).at(Some(at), "here"));
         }
         Ok(node.clone())
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<Vec<Node>, Finding> {
+    fn sequence(&mut self, depth: usize) -> Result<Vec<Node>, Diagnostic> {
         let mut items = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -188,8 +188,8 @@ impl<'t> Reader<'t, '_> {
         }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<Table, Finding> {
-        let mut table = Table::new();
+    fn mapping(&mut self, depth: usize) -> Result<ConfigTable, Diagnostic> {
+        let mut table = ConfigTable::new();
         let mut merged = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -198,24 +198,24 @@ impl<'t> Reader<'t, '_> {
             }
             let key = self.place.span(span);
             let Event::Scalar(name, style, anchor, _) = event else {
-                return Err(Finding::mistake("a key must be a word").at(Some(key), "not a word"));
+                return Err(Diagnostic::mistake("a key must be a word").at(Some(key), "not a word"));
             };
             if anchor > 0 {
                 self.anchors
-                    .insert(anchor, Node::new(key, Value::Text(name.to_string())));
+                    .insert(anchor, Node::new(key, ConfigValue::Text(name.to_string())));
             }
             let (event, span) = self.next()?;
             let node = self.node(event, span, depth + 1)?;
             if name == "<<" && style == ScalarStyle::Plain {
-                merged.push(Entry { key, node });
+                merged.push(TableEntry { key, node });
             } else {
                 self.findings
-                    .insert_key(&mut table, name.into_owned(), Entry { key, node });
+                    .insert_key(&mut table, name.into_owned(), TableEntry { key, node });
             }
         }
-        for Entry { key, node } in merged {
+        for TableEntry { key, node } in merged {
             merge(&mut table, node).map_err(|()| {
-                Finding::mistake("`<<` merges mappings").at(Some(key), "this is none")
+                Diagnostic::mistake("`<<` merges mappings").at(Some(key), "this is none")
             })?;
         }
         Ok(table)
@@ -223,9 +223,9 @@ impl<'t> Reader<'t, '_> {
 }
 
 /// Tags of the core schema are; what others stand for nobody knows.
-fn known_tag(tag: Option<&Tag>, at: Span) -> Result<(), Finding> {
+fn known_tag(tag: Option<&Tag>, at: Span) -> Result<(), Diagnostic> {
     match tag {
-        Some(tag) if !tag.is_yaml_core_schema() => Err(Finding::mistake(format!(
+        Some(tag) if !tag.is_yaml_core_schema() => Err(Diagnostic::mistake(format!(
             "the tag `{}{}` is not known",
             tag.handle, tag.suffix
         ))
@@ -236,18 +236,20 @@ fn known_tag(tag: Option<&Tag>, at: Span) -> Result<(), Finding> {
 }
 
 /// Adds the entries of a mapping, or of a list of them, that `table` does not have.
-fn merge(table: &mut Table, node: Node) -> Result<(), ()> {
+fn merge(table: &mut ConfigTable, node: Node) -> Result<(), ()> {
     match node.value {
-        Value::Table(entries) => {
+        ConfigValue::Table(entries) => {
             for (name, entry) in entries {
                 table.entry(name).or_insert(entry);
             }
             Ok(())
         }
-        Value::List(items) => items.into_iter().try_for_each(|item| merge(table, item)),
-        Value::Bool(_) | Value::Float(_) | Value::Integer(_) | Value::Null | Value::Text(_) => {
-            Err(())
-        }
+        ConfigValue::List(items) => items.into_iter().try_for_each(|item| merge(table, item)),
+        ConfigValue::Bool(_)
+        | ConfigValue::Float(_)
+        | ConfigValue::Integer(_)
+        | ConfigValue::Null
+        | ConfigValue::Text(_) => Err(()),
     }
 }
 
@@ -256,25 +258,25 @@ fn count(node: &Node) -> usize {
 }
 
 /// The value of a scalar by the core schema (YAML 1.2.2 chapter 10.3).
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Value {
+fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> ConfigValue {
     if style != ScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str") {
-        return Value::Text(text.to_owned());
+        return ConfigValue::Text(text.to_owned());
     }
     match text {
-        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
-        "true" | "True" | "TRUE" => Value::Bool(true),
-        "false" | "False" | "FALSE" => Value::Bool(false),
-        _ => number(text).unwrap_or_else(|| Value::Text(text.to_owned())),
+        "" | "~" | "null" | "Null" | "NULL" => ConfigValue::Null,
+        "true" | "True" | "TRUE" => ConfigValue::Bool(true),
+        "false" | "False" | "FALSE" => ConfigValue::Bool(false),
+        _ => number(text).unwrap_or_else(|| ConfigValue::Text(text.to_owned())),
     }
 }
 
-fn number(text: &str) -> Option<Value> {
+fn number(text: &str) -> Option<ConfigValue> {
     for (prefix, radix) in [("0o", 8), ("0x", 16)] {
         if let Some(digits) = text.strip_prefix(prefix) {
             // `from_str_radix` would take a sign here, after which it is a string in YAML.
             let is_number = digits.chars().all(|c| c.is_digit(radix));
             let integer = i64::from_str_radix(digits, radix).ok();
-            return integer.filter(|_| is_number).map(Value::Integer);
+            return integer.filter(|_| is_number).map(ConfigValue::Integer);
         }
     }
     // Rust also reads words such as `inf` and `nan`, which are strings in YAML.
@@ -283,6 +285,6 @@ fn number(text: &str) -> Option<Value> {
     {
         return None;
     }
-    let integer = text.parse().ok().map(Value::Integer);
-    integer.or_else(|| text.parse().ok().map(Value::Float))
+    let integer = text.parse().ok().map(ConfigValue::Integer);
+    integer.or_else(|| text.parse().ok().map(ConfigValue::Float))
 }

@@ -12,8 +12,8 @@ use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnord
 use tokio::time::{Instant, timeout_at};
 
 use crate::{
-    backend::{Backend, Control, Failure, Listed},
-    catalog::{ByKind, Gap, Kind, Listing, Offer},
+    backend::{Backend, BackendError, CatalogConnection, ListOutcome},
+    catalog::{ByKind, Kind, Listing, ListingGap, Offer},
 };
 
 /// How long one list may take before the others are asked for beside it.
@@ -21,44 +21,45 @@ const ALONE: Duration = Duration::from_secs(1);
 
 /// What a server listed.
 #[derive(Clone, Debug)]
-pub(super) struct Lists {
+pub(super) struct ServerLists {
     pub(super) listing: Listing,
-    gaps: ByKind<Option<Gap>>,
+    gaps: ByKind<Option<ListingGap>>,
     /// Why the first list that could not be read could not.
-    failure: Option<Failure>,
+    failure: Option<BackendError>,
 }
 
-impl Lists {
+impl ServerLists {
     /// Reads them; `before` is what was known of the server.
     ///
     /// # Errors
     /// When none can be read.
     pub(super) async fn read(
         backend: &Backend,
-        control: &Control,
+        control: &CatalogConnection,
         before: &Listing,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, BackendError> {
         let mut asking = Asking::new(backend, control, before);
         while asking.part().await?.is_some() {}
         asking.finish()
     }
 
     /// Takes what came of asking for the list of `kind`; why there is nothing to take, if so.
-    fn take(&mut self, kind: Kind, listed: Listed, before: &Listing) -> Option<Failure> {
+    fn take(&mut self, kind: Kind, listed: ListOutcome, before: &Listing) -> Option<BackendError> {
         match listed {
-            Listed::Whole(list) => self.listing.put(kind, list.items, list.first),
-            Listed::Circular(list) => {
+            ListOutcome::Whole(list) => self.listing.put(kind, list.items, list.first),
+            ListOutcome::Circular(list) => {
                 self.listing.put(kind, list.items, list.first);
-                self.gaps[kind] = Some(Gap::Circular);
+                self.gaps[kind] = Some(ListingGap::Circular);
             }
-            Listed::Undeclared => {}
+            ListOutcome::Undeclared => {}
             // Servers with static resources often have no method for templates, and have said nothing
             // else. Some refuse it in words of their own.
-            Listed::NoMethod if kind == Kind::Templates => {}
-            Listed::Refused(_) if kind == Kind::Templates && before.items(kind).is_empty() => {}
-            Listed::NoMethod => self.gaps[kind] = Some(Gap::NoMethod),
-            Listed::Refused(error) => {
-                return Some(Failure::Garbled {
+            ListOutcome::NoMethod if kind == Kind::Templates => {}
+            ListOutcome::Refused(_) if kind == Kind::Templates && before.items(kind).is_empty() => {
+            }
+            ListOutcome::NoMethod => self.gaps[kind] = Some(ListingGap::NoMethod),
+            ListOutcome::Refused(error) => {
+                return Some(BackendError::Garbled {
                     what: format!("{} was refused", kind.method()),
                     quoted: error.as_str().to_owned(),
                 });
@@ -68,7 +69,7 @@ impl Lists {
     }
 
     /// Leaves the list of `kind` as it was, for this reason.
-    fn keep(&mut self, kind: Kind, why: Gap, before: &Listing) {
+    fn keep(&mut self, kind: Kind, why: ListingGap, before: &Listing) {
         self.gaps[kind] = Some(why);
         self.listing.take_from(before, kind);
     }
@@ -78,8 +79,8 @@ impl Lists {
         let mut kinds = Kind::ALL.into_iter();
         kinds.any(|kind| {
             let is_read = match self.gaps[kind] {
-                None | Some(Gap::Circular) => true,
-                Some(Gap::Awaited | Gap::NoMethod | Gap::Unread) => false,
+                None | Some(ListingGap::Circular) => true,
+                Some(ListingGap::Awaited | ListingGap::NoMethod | ListingGap::Unread) => false,
             };
             is_read && self.listing.pages[kind].is_some()
         })
@@ -90,13 +91,13 @@ impl Lists {
         let failure = self.failure.as_ref()?;
         let unread = Kind::ALL
             .into_iter()
-            .filter(|kind| self.gaps[*kind] == Some(Gap::Unread));
+            .filter(|kind| self.gaps[*kind] == Some(ListingGap::Unread));
         let methods: Vec<_> = unread.map(Kind::method).collect();
         Some(format!("{} failed: {failure}", methods.join(", ")))
     }
 
     /// What is published of the server, whose connection `control` is.
-    pub(super) fn into_offer(self, backend: &Backend, control: &Control) -> Offer {
+    pub(super) fn into_offer(self, backend: &Backend, control: &CatalogConnection) -> Offer {
         Offer {
             server: backend.name.clone(),
             config: backend.written(),
@@ -110,13 +111,13 @@ impl Lists {
 /// The lists of a server on their way.
 pub(super) struct Asking<'a> {
     backend: &'a Backend,
-    control: &'a Control,
+    control: &'a CatalogConnection,
     /// What was known of it.
     before: &'a Listing,
-    lists: Lists,
+    lists: ServerLists,
     /// Kinds that are still to be asked for, the next one last.
     left: Vec<Kind>,
-    under_way: FuturesUnordered<BoxFuture<'a, (Kind, Result<Listed, Failure>)>>,
+    under_way: FuturesUnordered<BoxFuture<'a, (Kind, Result<ListOutcome, BackendError>)>>,
     /// When each of those was asked for.
     since: ByKind<Option<Instant>>,
     /// Whether a list has come that no part had.
@@ -124,7 +125,11 @@ pub(super) struct Asking<'a> {
 }
 
 impl<'a> Asking<'a> {
-    pub(super) fn new(backend: &'a Backend, control: &'a Control, before: &'a Listing) -> Self {
+    pub(super) fn new(
+        backend: &'a Backend,
+        control: &'a CatalogConnection,
+        before: &'a Listing,
+    ) -> Self {
         let listing = Listing {
             instructions: control.instructions(),
             ..Listing::default()
@@ -133,7 +138,7 @@ impl<'a> Asking<'a> {
             backend,
             control,
             before,
-            lists: Lists {
+            lists: ServerLists {
                 listing,
                 gaps: ByKind::default(),
                 failure: None,
@@ -150,7 +155,7 @@ impl<'a> Asking<'a> {
     ///
     /// # Errors
     /// When the connection is lost, or refuses us.
-    pub(super) async fn part(&mut self) -> Result<Option<Lists>, Failure> {
+    pub(super) async fn part(&mut self) -> Result<Option<ServerLists>, BackendError> {
         loop {
             if self.under_way.is_empty() && !self.ask_next() {
                 return Ok(None);
@@ -176,11 +181,11 @@ impl<'a> Asking<'a> {
     ///
     /// # Errors
     /// When nothing could be read.
-    pub(super) fn finish(self) -> Result<Lists, Failure> {
+    pub(super) fn finish(self) -> Result<ServerLists, BackendError> {
         let mut lists = self.lists;
         match lists.failure.take() {
             Some(failure) if !lists.has_any() => Err(failure),
-            failure => Ok(Lists { failure, ..lists }),
+            failure => Ok(ServerLists { failure, ..lists }),
         }
     }
 
@@ -210,7 +215,11 @@ impl<'a> Asking<'a> {
         self.under_way.len() > before
     }
 
-    fn take(&mut self, kind: Kind, answer: Result<Listed, Failure>) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        kind: Kind,
+        answer: Result<ListOutcome, BackendError>,
+    ) -> Result<(), BackendError> {
         self.since[kind] = None;
         let failure = match answer {
             Ok(listed) => match self.lists.take(kind, listed, self.before) {
@@ -223,12 +232,12 @@ impl<'a> Asking<'a> {
             Err(failure) if failure.is_of_one_request() && !self.control.is_over() => failure,
             Err(failure) => return Err(failure),
         };
-        self.lists.keep(kind, Gap::Unread, self.before);
-        if matches!(failure, Failure::Timeout { .. }) {
+        self.lists.keep(kind, ListingGap::Unread, self.before);
+        if matches!(failure, BackendError::Timeout { .. }) {
             // Who leaves one request unanswered is not asked for more.
             for kind in std::mem::take(&mut self.left) {
                 if self.control.declares(kind) {
-                    self.lists.keep(kind, Gap::Unread, self.before);
+                    self.lists.keep(kind, ListingGap::Unread, self.before);
                 }
             }
         }
@@ -236,12 +245,12 @@ impl<'a> Asking<'a> {
         Ok(())
     }
 
-    fn so_far(&self) -> Lists {
+    fn so_far(&self) -> ServerLists {
         let mut lists = self.lists.clone();
         for kind in Kind::ALL {
             let is_late = self.since[kind].is_some() || self.left.contains(&kind);
             if is_late && self.control.declares(kind) {
-                lists.keep(kind, Gap::Awaited, self.before);
+                lists.keep(kind, ListingGap::Awaited, self.before);
             }
         }
         lists

@@ -13,14 +13,14 @@ use std::{
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::Board;
+use super::CatalogStore;
 use crate::{
     backend::Backend,
-    catalog::{Cause, Kind, Listing, Problem},
+    catalog::{CatalogProblem, Cause, Kind, Listing},
     json_schema::{Formats, Schema, shortened},
     mcp::Raw,
     names::ServerName,
-    task::aside,
+    task::run_blocking,
 };
 
 /// Tools that are looked at in one turn.
@@ -29,10 +29,10 @@ const TURN: usize = 64;
 const TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Looks at what `backend` lists, for ever.
-pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
+pub(super) async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>) {
     let mut changes = board.changes();
     let mut looked_at: Option<Arc<Listing>> = None;
-    let mut known = Known::default();
+    let mut known = SchemaFaults::default();
     loop {
         changes.mark_unchanged();
         let listing = board.listing(&backend.name);
@@ -44,7 +44,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
         if !is_same {
             let all = Arc::clone(listing.as_ref().unwrap_or(&Arc::default()));
             let start = Instant::now();
-            let look = Look::new(all, known, &backend.name);
+            let look = SchemaCheck::new(all, known, &backend.name);
             let problems;
             (problems, known) = look.finish(&board).await;
             looked_at = listing;
@@ -59,34 +59,34 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<Board>) {
 }
 
 /// Why schemas cannot be used, by their text; `None` for those that can.
-type Known = HashMap<Raw, Option<String>>;
+type SchemaFaults = HashMap<Raw, Option<String>>;
 
 /// A look at the tools of one listing.
-struct Look {
+struct SchemaCheck {
     listing: Arc<Listing>,
     server: ServerName,
     /// Tools that were looked at.
     count: usize,
     /// What an earlier look found out.
-    before: Known,
-    known: Known,
-    problems: Vec<Problem>,
+    before: SchemaFaults,
+    known: SchemaFaults,
+    problems: Vec<CatalogProblem>,
 }
 
-impl Look {
-    fn new(listing: Arc<Listing>, before: Known, server: &ServerName) -> Self {
+impl SchemaCheck {
+    fn new(listing: Arc<Listing>, before: SchemaFaults, server: &ServerName) -> Self {
         Self {
             listing,
             server: server.clone(),
             count: 0,
             before,
-            known: Known::new(),
+            known: SchemaFaults::new(),
             problems: Vec::new(),
         }
     }
 
     /// Looks at all tools, or at as many as there is time for.
-    async fn finish(mut self, board: &Board) -> (Vec<Problem>, Known) {
+    async fn finish(mut self, board: &CatalogStore) -> (Vec<CatalogProblem>, SchemaFaults) {
         let _turn = board.schema_turn().await;
         let deadline = Instant::now() + TIME_MAX;
         while self.count < self.listing.tools.len() {
@@ -95,7 +95,7 @@ impl Look {
                 self.note(Cause::SchemasLeft { count });
                 break;
             }
-            self = aside(move || {
+            self = run_blocking(move || {
                 self.go_on(deadline);
                 self
             })
@@ -145,7 +145,7 @@ impl Look {
     }
 
     fn note(&mut self, cause: Cause) {
-        self.problems.push(Problem {
+        self.problems.push(CatalogProblem {
             server: self.server.clone(),
             kind: Some(Kind::Tools),
             cause,

@@ -11,21 +11,21 @@ use serde_json::Value;
 
 use super::{
     number::{self, Decimal},
-    policy::Item,
+    policy::PolicyItem,
 };
 use crate::{
     catalog::{
         Prefixes,
-        globs::{Globs, Over, Reading},
+        globs::{GlobWidth, Globs, Over},
     },
     config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{
         Raw,
-        json::{self, Step},
+        json::{self, JsonStep},
     },
 };
 
-use pointer::{Decoded, Place, Pointer, sole_element};
+use pointer::{Decoded, Pointer, PointerTarget, sole_element};
 use readings::Readings;
 use types::Types;
 
@@ -39,16 +39,16 @@ const REGEX_BYTES_MAX: usize = 1 << 20;
 /// The rules that apply to one agent on one route, ready to check.
 #[derive(Debug)]
 pub struct ArgumentRules {
-    rules: Vec<Compiled>,
+    rules: Vec<CompiledRule>,
     /// The globs of all rules at once, each with the position of its rule.
     globs: Globs<usize>,
 }
 
 /// Which of the [`ArgumentRules`] that made it are about a tool, in the order they were given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct About(Vec<(usize, Types)>);
+pub struct ApplicableRules(Vec<(usize, Types)>);
 
-impl About {
+impl ApplicableRules {
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -56,15 +56,15 @@ impl About {
 }
 
 #[derive(Debug)]
-struct Compiled {
+struct CompiledRule {
     name: String,
     observe: bool,
-    check: Check,
+    check: ArgumentCheck,
 }
 
 /// What is asked of one argument.
 #[derive(Debug)]
-struct Check {
+struct ArgumentCheck {
     action: ArgumentAction,
     at: Pointer,
     tests: Vec<Test>,
@@ -72,15 +72,15 @@ struct Check {
 
 /// A condition on one argument, where something else than a refusal follows from it.
 #[derive(Debug)]
-pub struct ArgumentTest(Check);
+pub struct ArgumentTest(ArgumentCheck);
 
 impl ArgumentTest {
     /// Compiles the condition on what stands at the JSON pointer `at` in the arguments.
     ///
     /// # Errors
     /// Says what cannot be used. The operator mends it.
-    pub fn new(at: &str, condition: &Condition) -> Result<Self, Unusable> {
-        let check = Check::new(at, condition, ArgumentAction::Refuse)?;
+    pub fn new(at: &str, condition: &Condition) -> Result<Self, RuleFault> {
+        let check = ArgumentCheck::new(at, condition, ArgumentAction::Refuse)?;
         Ok(Self(check))
     }
 
@@ -102,7 +102,7 @@ enum Test {
 
 /// What rules say of one call, by name and in the order they were given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Findings {
+pub struct RuleFindings {
     /// Those that refuse it.
     pub refused: Vec<String>,
     /// Those that would refuse it, if they did more than count.
@@ -122,14 +122,14 @@ impl ArgumentRules {
         for rule in rules {
             let at = compiled.len();
             globs.extend(rule.tools.iter().map(|glob| (at, glob)));
-            compiled.push(Compiled::new(rule)?);
+            compiled.push(CompiledRule::new(rule)?);
         }
-        let globs = Globs::new(globs.into_iter(), Over::Names, Reading::Wide, prefixes);
+        let globs = Globs::new(globs.into_iter(), Over::Names, GlobWidth::Wide, prefixes);
         let globs = globs.map_err(|error| InvalidRule {
             rule: compiled
                 .first()
                 .map_or_else(String::new, |rule| rule.name.clone()),
-            cause: Unusable::Globs(error.to_string()),
+            cause: RuleFault::Globs(error.to_string()),
         })?;
         Ok(Self {
             rules: compiled,
@@ -138,12 +138,12 @@ impl ArgumentRules {
     }
 
     /// The rules about `tool`, whatever it is called with; `schema` is its input schema.
-    pub fn about(&self, tool: &Item<'_>, schema: Option<&Raw>) -> About {
+    pub fn about(&self, tool: &PolicyItem<'_>, schema: Option<&Raw>) -> ApplicableRules {
         let mut about = self.globs.owners(&tool.forms());
         about.sort_unstable();
         about.dedup();
         let about = about.into_iter();
-        About(
+        ApplicableRules(
             about
                 .map(|at| (at, self.rules[at].check.types(schema)))
                 .collect(),
@@ -151,20 +151,20 @@ impl ArgumentRules {
     }
 
     /// Whether one of `about`, the rules about a tool, does more than count.
-    pub fn is_enforced(&self, about: &About) -> bool {
+    pub fn is_enforced(&self, about: &ApplicableRules) -> bool {
         about.0.iter().any(|(at, _)| !self.rules[*at].observe)
     }
 
     /// The names of `about`, the rules about a tool, each with whether it only counts.
-    pub fn named(&self, about: &About) -> impl Iterator<Item = (&str, bool)> {
+    pub fn named(&self, about: &ApplicableRules) -> impl Iterator<Item = (&str, bool)> {
         let rules = about.0.iter().map(|(at, _)| &self.rules[*at]);
         rules.map(|rule| (rule.name.as_str(), rule.observe))
     }
 
     /// What `about`, the rules about a tool, say of a call of it with `params`, the params of
     /// `tools/call`.
-    pub fn check(&self, about: &About, params: Option<&Raw>) -> Findings {
-        let mut findings = Findings::default();
+    pub fn check(&self, about: &ApplicableRules, params: Option<&Raw>) -> RuleFindings {
+        let mut findings = RuleFindings::default();
         if about.0.is_empty() {
             return findings;
         }
@@ -184,9 +184,9 @@ impl ArgumentRules {
     }
 }
 
-impl Compiled {
+impl CompiledRule {
     fn new(rule: &ArgumentRule) -> Result<Self, InvalidRule> {
-        let check = Check::new(&rule.at, &rule.condition, rule.action);
+        let check = ArgumentCheck::new(&rule.at, &rule.condition, rule.action);
         Ok(Self {
             name: rule.name.clone(),
             observe: rule.observe,
@@ -198,8 +198,8 @@ impl Compiled {
     }
 }
 
-impl Check {
-    fn new(at: &str, condition: &Condition, action: ArgumentAction) -> Result<Self, Unusable> {
+impl ArgumentCheck {
+    fn new(at: &str, condition: &Condition, action: ArgumentAction) -> Result<Self, RuleFault> {
         let mut tests = Vec::new();
         if let Some(value) = &condition.equals {
             tests.push(Test::OneOf(vec![value.clone()]));
@@ -218,7 +218,7 @@ impl Check {
             (condition.max, Test::Max),
         ] {
             if let Some(limit) = limit {
-                tests.push(test(Decimal::of_f64(limit).ok_or(Unusable::Number)?));
+                tests.push(test(Decimal::of_f64(limit).ok_or(RuleFault::Number)?));
             }
         }
         Ok(Self {
@@ -234,18 +234,18 @@ impl Check {
     }
 
     /// Whether a call with `arguments` is refused, of which the schema wants `types` there.
-    fn refuses(&self, arguments: Place<'_>, types: Types) -> bool {
+    fn refuses(&self, arguments: PointerTarget<'_>, types: Types) -> bool {
         let is_lax = self.action == ArgumentAction::Refuse;
-        let mut refuses = |place: Place<'_>| match (place, self.action) {
-            (Place::Unclear, _) | (Place::Missing, ArgumentAction::Allow) => true,
-            (Place::Missing, ArgumentAction::Refuse) => false,
-            (Place::Value(json), _) if is_doubled_within(json) || is_unclear(json) => true,
-            (Place::Value(json), ArgumentAction::Allow) => !self.must_hold(json, types),
-            (Place::Value(json), ArgumentAction::Refuse) => self.may_hold(json, types),
+        let mut refuses = |place: PointerTarget<'_>| match (place, self.action) {
+            (PointerTarget::Unclear, _) | (PointerTarget::Missing, ArgumentAction::Allow) => true,
+            (PointerTarget::Missing, ArgumentAction::Refuse) => false,
+            (PointerTarget::Value(json), _) if is_doubled_within(json) || is_unclear(json) => true,
+            (PointerTarget::Value(json), ArgumentAction::Allow) => !self.must_hold(json, types),
+            (PointerTarget::Value(json), ArgumentAction::Refuse) => self.may_hold(json, types),
         };
         match arguments {
-            Place::Value(json) => self.at.any(json, is_lax, &mut refuses),
-            other @ (Place::Missing | Place::Unclear) => refuses(other),
+            PointerTarget::Value(json) => self.at.any(json, is_lax, &mut refuses),
+            other @ (PointerTarget::Missing | PointerTarget::Unclear) => refuses(other),
         }
     }
 
@@ -281,19 +281,19 @@ impl Check {
 }
 
 /// The arguments in the params of a call; what is no object has no values.
-fn arguments(params: Option<&Raw>) -> Place<'_> {
+fn arguments(params: Option<&Raw>) -> PointerTarget<'_> {
     let Some(params) = params else {
-        return Place::Missing;
+        return PointerTarget::Missing;
     };
     let json = params.as_bytes();
     let mut found = json::members(json, 0).filter(|member| member.is_alike(json, "arguments"));
     match (found.next(), found.next()) {
-        (None, _) => Place::Missing,
+        (None, _) => PointerTarget::Missing,
         (Some(member), None) if member.is(json, "arguments") => match &json[member.value] {
-            value if value.first() == Some(&b'{') => Place::Value(value),
-            _ => Place::Missing,
+            value if value.first() == Some(&b'{') => PointerTarget::Value(value),
+            _ => PointerTarget::Missing,
         },
-        (Some(_), _) => Place::Unclear,
+        (Some(_), _) => PointerTarget::Unclear,
     }
 }
 
@@ -302,14 +302,14 @@ fn is_doubled_within(json: &[u8]) -> bool {
     let mut within: Vec<Vec<Option<String>>> = Vec::new();
     for step in json::steps(json) {
         match step {
-            Step::Object | Step::Array => within.push(Vec::new()),
-            Step::Key(span) => {
+            JsonStep::Object | JsonStep::Array => within.push(Vec::new()),
+            JsonStep::Key(span) => {
                 if let Some(keys) = within.last_mut() {
                     keys.push(json::text(&json[span]).map(|key| json::without_case(&key)));
                 }
             }
-            Step::Plain(_) => {}
-            Step::End => {
+            JsonStep::Plain(_) => {}
+            JsonStep::End => {
                 let mut keys = within.pop().unwrap_or_default();
                 keys.sort_unstable();
                 if keys.array_windows().any(|[a, b]| a == b) {
@@ -333,12 +333,12 @@ pub struct InvalidRule {
     /// Its name.
     pub rule: String,
     /// What is wrong with it.
-    pub cause: Unusable,
+    pub cause: RuleFault,
 }
 
 /// What is wrong with a rule. The operator mends it.
 #[derive(Debug, thiserror::Error)]
-pub enum Unusable {
+pub enum RuleFault {
     /// Its globs are too large to match together with those of the other rules.
     #[error("{0}")]
     Globs(String),

@@ -33,24 +33,24 @@ use crate::{
     lock::lock,
     mcp::error,
     money::Micros,
-    store::{Account, Answer, Ask, Fund, Leases, Own, StoreError, Subject},
+    store::{Account, Ask, BudgetSubject, Fund, LeaseReply, Leases, Own, StoreError},
 };
 
-mod beat;
+mod account;
+mod flush;
 mod lease;
-mod pace;
-mod purse;
+mod spend_rate;
 
 pub use lease::Hold;
 
+use account::{AccountLimit, BudgetAccount};
 use lease::Lease;
-use purse::{Line, Purse};
 
 /// The budgets of one process.
 pub struct Budgets {
     store: Arc<dyn Leases>,
     chain: Arc<str>,
-    purses: DashMap<Key, Arc<Purse>>,
+    purses: DashMap<LeaseKey, Arc<BudgetAccount>>,
     /// Every lease that the store has not heard the last of.
     leases: Mutex<Vec<Arc<Lease>>>,
     /// The last reset that was noticed.
@@ -65,33 +65,33 @@ pub struct Budgets {
 /// A budget that applies to a call. Making one is cheap, keeping it for the next call cheaper.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Applied {
-    key: Key,
+    key: LeaseKey,
     limit: Micros,
 }
 
 impl Applied {
     /// `budget`, which is for `subject`.
-    pub fn new(subject: Subject, budget: Budget) -> Self {
+    pub fn new(subject: BudgetSubject, budget: Budget) -> Self {
         let (limit, window) = (budget.limit, budget.window);
-        let key = Key { subject, window };
+        let key = LeaseKey { subject, window };
         Self { key, limit }
     }
 }
 
 /// What calls are paid from to which the same budgets apply.
 #[derive(Debug)]
-pub struct Purses(Vec<Line>);
+pub struct BudgetAccounts(Vec<AccountLimit>);
 
 /// What has one lease at a time.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-struct Key {
-    subject: Subject,
+struct LeaseKey {
+    subject: BudgetSubject,
     window: Window,
 }
 
-impl Key {
+impl LeaseKey {
     /// The order in which mutexes are taken.
-    fn order(&self) -> (&Subject, u8) {
+    fn order(&self) -> (&BudgetSubject, u8) {
         let window = match self.window {
             Window::Day => 0,
             Window::Month => 1,
@@ -103,7 +103,7 @@ impl Key {
 
 /// Why nothing is held.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum BudgetRefusal {
     /// The process is stopping; the client asks another one, or later.
     #[error("budgets are closed: the gateway is stopping")]
     Closed,
@@ -166,7 +166,7 @@ impl Exceeded {
 
 /// How a budget stands.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Standing {
+pub struct BudgetStatus {
     /// The account in use.
     pub account: Account,
     /// The limit that was given.
@@ -212,7 +212,7 @@ impl Budgets {
         budgets: &[Applied],
         price: Micros,
         now: Timestamp,
-    ) -> Result<Hold, Refusal> {
+    ) -> Result<Hold, BudgetRefusal> {
         self.hold_from(&self.purses(budgets), price, now).await
     }
 
@@ -223,10 +223,10 @@ impl Budgets {
     /// The first limit that has no room, or why that could not be found out.
     pub async fn hold_from(
         &self,
-        purses: &Purses,
+        purses: &BudgetAccounts,
         price: Micros,
         now: Timestamp,
-    ) -> Result<Hold, Refusal> {
+    ) -> Result<Hold, BudgetRefusal> {
         let lines = &purses.0;
         if price == Micros::ZERO || lines.is_empty() {
             return Ok(Hold::of_nothing(price));
@@ -238,7 +238,7 @@ impl Budgets {
                 let in_time = tokio::time::timeout(WAIT_MAX, slowly);
                 in_time
                     .await
-                    .unwrap_or(Err(Refusal::Slow { after: WAIT_MAX }))
+                    .unwrap_or(Err(BudgetRefusal::Slow { after: WAIT_MAX }))
             }
         }
     }
@@ -247,7 +247,7 @@ impl Budgets {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn show(&self, budget: &Applied, now: Timestamp) -> Result<Standing, StoreError> {
+    pub async fn show(&self, budget: &Applied, now: Timestamp) -> Result<BudgetStatus, StoreError> {
         let fund = Fund::at(now, &budget.key.subject, budget.key.window);
         let usage = self.store.usage(&fund, &self.chain).await?;
         let account = Account::of(fund.as_str(), usage.epoch);
@@ -258,7 +258,7 @@ impl Budgets {
             let own = lease.own();
             (own.spent, own.held)
         });
-        Ok(Standing {
+        Ok(BudgetStatus {
             account,
             limit: budget.limit,
             spent: usage.elsewhere.spent.saturating_add(spent),
@@ -275,12 +275,12 @@ impl Budgets {
     /// Those of the store.
     pub async fn reset(
         &self,
-        subject: &Subject,
+        subject: &BudgetSubject,
         window: Window,
         reason: &str,
         now: Timestamp,
     ) -> Result<Account, StoreError> {
-        let key = Key {
+        let key = LeaseKey {
             subject: subject.clone(),
             window,
         };
@@ -322,11 +322,11 @@ impl Budgets {
 
     async fn hold_slowly(
         &self,
-        lines: &[Line],
+        lines: &[AccountLimit],
         mut short: usize,
         price: Micros,
         now: Timestamp,
-    ) -> Result<Hold, Refusal> {
+    ) -> Result<Hold, BudgetRefusal> {
         let start = tokio::time::Instant::now();
         for _ in 0..ROUNDS_MAX {
             self.refill(&lines[short], price, now).await?;
@@ -336,15 +336,20 @@ impl Budgets {
             }
         }
         let after = start.elapsed();
-        Err(Refusal::Slow { after })
+        Err(BudgetRefusal::Slow { after })
     }
 
     /// Makes room for a price in one lease, unless somebody has done so meanwhile.
-    async fn refill(&self, line: &Line, price: Micros, now: Timestamp) -> Result<(), Refusal> {
+    async fn refill(
+        &self,
+        line: &AccountLimit,
+        price: Micros,
+        now: Timestamp,
+    ) -> Result<(), BudgetRefusal> {
         let purse = &line.purse;
         let _turn = purse.turn.lock().await;
         if self.closed.load(Ordering::Acquire) {
-            return Err(Refusal::Closed);
+            return Err(BudgetRefusal::Closed);
         }
         let lease = purse.lease(now);
         if lease.is_some_and(|lease| lease.has_room(price, line.limit)) {
@@ -353,13 +358,13 @@ impl Budgets {
         let own = purse.lease_to_write(now).await;
         let lease = own.as_ref().map(|(lease, _)| &**lease);
         if let Some(exceeded) = purse.still_exceeded(lease, line.limit, price, now) {
-            return Err(Refusal::Exceeded(exceeded));
+            return Err(BudgetRefusal::Exceeded(exceeded));
         }
         let ask = self.ask(line, lease, price, now);
         let answer = self.store.acquire(&ask).await;
         self.note(&answer);
         match answer? {
-            Answer::Granted {
+            LeaseReply::Granted {
                 epoch,
                 granted,
                 spent,
@@ -367,7 +372,7 @@ impl Budgets {
                 self.take_slice(purse, &ask, lease, (epoch, granted, spent));
                 Ok(())
             }
-            Answer::Refused {
+            LeaseReply::Refused {
                 epoch,
                 spent,
                 elsewhere,
@@ -393,12 +398,18 @@ impl Budgets {
                 };
                 let need = price.saturating_sub(own.room());
                 purse.deny(exceeded.clone(), need, elsewhere.spent);
-                Err(Refusal::Exceeded(exceeded))
+                Err(BudgetRefusal::Exceeded(exceeded))
             }
         }
     }
 
-    fn ask(&self, line: &Line, lease: Option<&Lease>, price: Micros, now: Timestamp) -> Ask {
+    fn ask(
+        &self,
+        line: &AccountLimit,
+        lease: Option<&Lease>,
+        price: Micros,
+        now: Timestamp,
+    ) -> Ask {
         let key = &line.purse.key;
         Ask {
             fund: match lease {
@@ -417,7 +428,7 @@ impl Budgets {
     /// when there was none or the budget was reset.
     fn take_slice(
         &self,
-        purse: &Arc<Purse>,
+        purse: &Arc<BudgetAccount>,
         ask: &Ask,
         lease: Option<&Lease>,
         (epoch, granted, spent): (u32, Micros, Micros),
@@ -440,10 +451,10 @@ impl Budgets {
 
     /// What calls to which `budgets` apply are paid from, to be kept for all of them: each purse once
     /// with its lowest limit, in the order of their mutexes.
-    pub fn purses(&self, budgets: &[Applied]) -> Purses {
-        let mut lines: Vec<Line> = budgets
+    pub fn purses(&self, budgets: &[Applied]) -> BudgetAccounts {
+        let mut lines: Vec<AccountLimit> = budgets
             .iter()
-            .map(|budget| Line {
+            .map(|budget| AccountLimit {
                 purse: self.purse(&budget.key),
                 limit: budget.limit,
             })
@@ -453,16 +464,16 @@ impl Budgets {
             a_key.cmp(&b_key).then(a.limit.cmp(&b.limit))
         });
         lines.dedup_by(|next, kept| next.purse.key == kept.purse.key);
-        Purses(lines)
+        BudgetAccounts(lines)
     }
 
-    fn purse(&self, key: &Key) -> Arc<Purse> {
+    fn purse(&self, key: &LeaseKey) -> Arc<BudgetAccount> {
         if let Some(purse) = self.purses.get(key) {
             return purse.clone();
         }
         let entry = self.purses.entry(key.clone());
         entry
-            .or_insert_with(|| Arc::new(Purse::new(key.clone())))
+            .or_insert_with(|| Arc::new(BudgetAccount::new(key.clone())))
             .clone()
     }
 

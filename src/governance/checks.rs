@@ -15,7 +15,7 @@ pub(super) const TURNS_MAX: usize = 2;
 
 /// The checks of one server.
 #[derive(Clone, Debug)]
-pub(super) struct Checks(Arc<Semaphore>);
+pub(super) struct ServerChecks(Arc<Semaphore>);
 
 /// Why a check says nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -28,13 +28,13 @@ pub(super) enum Unchecked {
     Broken,
 }
 
-impl Default for Checks {
+impl Default for ServerChecks {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(TURNS_MAX)))
     }
 }
 
-impl Checks {
+impl ServerChecks {
     /// Does `work`, which is a check.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_end_keeps_its_turn_and_those_of_no_other() {
-        let checks = Checks::default();
+        let checks = ServerChecks::default();
         assert_eq!(checks.run(|| 5).await, Ok(5));
         assert_eq!(
             checks.run(|| panic!("odd")).await,
@@ -85,7 +85,7 @@ mod tests {
             assert_eq!(endless, Err(Unchecked::Late));
         }
         assert_eq!(checks.run(|| 5).await, Err(Unchecked::Busy));
-        assert_eq!(Checks::default().run(|| 5).await, Ok(5), "of another");
+        assert_eq!(ServerChecks::default().run(|| 5).await, Ok(5), "of another");
         end.send(()).unwrap();
         assert_eq!(checks.run(|| 5).await, Ok(5), "one has ended");
         drop(end);

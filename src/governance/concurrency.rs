@@ -1,6 +1,6 @@
 //! How many calls each agent has under way.
 //!
-//! Part of step 2: a call takes a [`Seat`] before rates count it, and its ticket holds the seat until
+//! Part of step 2: a call takes a [`ConcurrencyPermit`] before rates count it, and its ticket holds the seat until
 //! the call is settled. There is no queue: calls wait in front of servers, where it is known what
 //! they wait for; an agent that has as many under way as it may comes back. Without a limit nothing
 //! is counted.
@@ -20,7 +20,7 @@ pub struct Concurrency {
 
 /// Leave for one call, given back when dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct ConcurrencyPermit {
     agent: AgentId,
     running: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
 }
@@ -42,7 +42,7 @@ impl Concurrency {
         &self,
         agent: AgentId,
         limit: Option<NonZeroUsize>,
-    ) -> Result<Option<Seat>, Crowded> {
+    ) -> Result<Option<ConcurrencyPermit>, Crowded> {
         let Some(limit) = limit else {
             return Ok(None);
         };
@@ -52,11 +52,11 @@ impl Concurrency {
         }
         *running += 1;
         let running = Arc::clone(&self.running);
-        Ok(Some(Seat { agent, running }))
+        Ok(Some(ConcurrencyPermit { agent, running }))
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
         let Entry::Occupied(mut running) = self.running.entry(self.agent) else {
             return;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::{
     Governance, InvalidTerms,
-    policy::{Decision, Item, ItemKind},
-    rules::Rules,
+    policy::{Decision, ItemKind, PolicyItem},
+    rules::AgentRules,
 };
-use crate::{auth::Agent, config::Rule, names::ProfileName};
+use crate::{auth::Agent, config::RuleKind, names::ProfileName};
 
 /// Whether an agent may use an item, in words.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,7 +36,7 @@ impl Governance {
         &self,
         agent: &Arc<Agent>,
         profile: Option<&ProfileName>,
-        item: &Item<'_>,
+        item: &PolicyItem<'_>,
     ) -> Result<Explanation, InvalidTerms> {
         let law = self.law.load();
         let rules = law.compile(agent, profile, &self.limiters)?;
@@ -48,9 +48,9 @@ impl Governance {
     }
 }
 
-impl Rules {
+impl AgentRules {
     /// The rules that the arguments of calls of `item` are held to: only tools have some.
-    fn about_arguments(&self, item: &Item<'_>) -> Vec<ToldRule> {
+    fn about_arguments(&self, item: &PolicyItem<'_>) -> Vec<ToldRule> {
         if item.kind != ItemKind::Tool {
             return Vec::new();
         }
@@ -59,7 +59,7 @@ impl Rules {
         rules
             .map(|(name, observed)| ToldRule {
                 name: name.to_owned(),
-                observed: observed || self.observes(Rule::Args),
+                observed: observed || self.observes(RuleKind::Args),
             })
             .collect()
     }

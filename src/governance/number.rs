@@ -123,14 +123,14 @@ fn exponent(text: &str) -> Option<i64> {
 
 /// What a value is where a number is wanted.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Number {
+pub(super) enum NumberValue {
     /// This one; an infinite one is [beyond](BEYOND) all others.
     Is(Decimal),
     /// `NaN`, which compares with nothing.
     Nan,
 }
 
-impl Number {
+impl NumberValue {
     /// The number that `text` spells where it is read leniently, as pydantic, Python's `int` and `float`,
     /// JavaScript's `Number`, Go's and Java's parsers do.
     pub(super) fn spelled(text: &str) -> Option<Self> {
@@ -317,9 +317,9 @@ mod tests {
 
     #[test]
     fn texts_are_the_numbers_that_servers_take_them_for() {
-        let spelled = |text: &str| match Number::spelled(text) {
-            Some(Number::Is(decimal)) => Some(decimal),
-            Some(Number::Nan) | None => None,
+        let spelled = |text: &str| match NumberValue::spelled(text) {
+            Some(NumberValue::Is(decimal)) => Some(decimal),
+            Some(NumberValue::Nan) | None => None,
         };
         let check = |text: &str, expect: &str| {
             assert_eq!(spelled(text), Decimal::parse(expect), "{text:?}");
@@ -366,20 +366,20 @@ mod tests {
             "", "x", "0x", "0xg", "0x-1", "0b2", "1 1", "infinite", ".", "-", "1ed", "0xp1",
             "0x1p", "0x.p1",
         ] {
-            assert_eq!(Number::spelled(other), None, "{other:?}");
+            assert_eq!(NumberValue::spelled(other), None, "{other:?}");
         }
         for nan in ["nan", "NaN", "-NAN", " +nan "] {
-            assert_eq!(Number::spelled(nan), Some(Number::Nan), "{nan:?}");
+            assert_eq!(NumberValue::spelled(nan), Some(NumberValue::Nan), "{nan:?}");
         }
     }
 
     #[test]
     fn other_numbers_of_servers() {
         let rounded = |text: &str| {
-            let number = Decimal::parse(text).map(Number::Is).unwrap();
+            let number = Decimal::parse(text).map(NumberValue::Is).unwrap();
             number.rounded()
         };
-        let is = |text: &str| Decimal::parse(text).map(Number::Is);
+        let is = |text: &str| Decimal::parse(text).map(NumberValue::Is);
         assert_eq!(rounded("1.5"), None);
         assert_eq!(rounded("99.99999999999999999999"), is("100"));
         assert_eq!(rounded("9007199254740993"), is("9007199254740992"));

@@ -2,7 +2,7 @@
 //!
 //! Up to three policies apply: the agent's, the profile's and the default. The most specific one
 //! that is given replaces mode and lists of the others; `deny` entries of all three add up and win.
-//! Whoever lists asks the same [`Rules::decide`] as whoever calls, so what is listed is what may be
+//! Whoever lists asks the same [`PolicyRules::decide`] as whoever calls, so what is listed is what may be
 //! called.
 //!
 //! Globs are tried on what the config alone makes of an item's name, never on what it is called
@@ -14,33 +14,33 @@ mod reason;
 
 use globset::Glob;
 
-pub use crate::catalog::globs::TooLarge;
+pub use crate::catalog::globs::GlobsTooLarge;
 use crate::{
     catalog::{
-        ConfiguredNames, Entry, Kind, Prefixes, Prompt, Prospect, Tool,
-        globs::{Forms, Globs, Known, Listed, Over, Reading},
+        Candidate, ConfiguredNames, Kind, ListEntry, Prefixes, Prompt, Tool,
+        globs::{Forms, GlobEntry, GlobWidth, Globs, ItemForms, Over},
         spelling,
     },
     config::{Policy, PolicyMode},
     mcp::Method,
     names::ServerName,
-    router::{Named, Routed, Subject},
+    router::{ItemSubject, NamedResources, Routed},
 };
-pub use reason::{Decision, Reason, Whose};
+pub use reason::{Decision, PolicyLevel, Reason};
 
 /// The policies that apply to one agent on one route, ready to decide.
 #[derive(Debug)]
-pub struct Rules {
+pub struct PolicyRules {
     /// Who wrote the mode and the lists; `None` when nobody did, which allows nothing.
     chosen: Option<Chosen>,
     /// `deny` of every policy that applies.
-    deny: Globs<Whose>,
+    deny: Globs<PolicyLevel>,
 }
 
 /// The policy whose mode and lists hold.
 #[derive(Debug)]
 struct Chosen {
-    whose: Whose,
+    whose: PolicyLevel,
     mode: PolicyMode,
     tools: Globs<()>,
     prompts: Globs<()>,
@@ -48,7 +48,7 @@ struct Chosen {
     methods: Globs<()>,
 }
 
-impl Rules {
+impl PolicyRules {
     /// Compiles the policies of an agent, of the profile it came through, and of everybody.
     ///
     /// # Errors
@@ -56,11 +56,11 @@ impl Rules {
     pub fn new(
         [agent, profile, default]: [Option<&Policy>; 3],
         prefixes: &Prefixes,
-    ) -> Result<Self, TooLarge> {
+    ) -> Result<Self, GlobsTooLarge> {
         let all = [
-            (Whose::Agent, agent),
-            (Whose::Profile, profile),
-            (Whose::Default, default),
+            (PolicyLevel::Agent, agent),
+            (PolicyLevel::Profile, profile),
+            (PolicyLevel::Default, default),
         ];
         let given = || {
             all.into_iter()
@@ -68,7 +68,7 @@ impl Rules {
         };
         let deny = given().flat_map(|(whose, policy)| policy.deny.iter().map(move |g| (whose, g)));
         Ok(Self {
-            deny: Globs::new(deny, Over::All, Reading::Wide, prefixes)?,
+            deny: Globs::new(deny, Over::All, GlobWidth::Wide, prefixes)?,
             chosen: match given().next() {
                 Some((whose, policy)) => Some(Chosen::new(whose, policy, prefixes)?),
                 None => None,
@@ -88,7 +88,7 @@ impl Rules {
         if self.allows_everything() {
             return None;
         }
-        let item = Item::of_routed(routed)?;
+        let item = PolicyItem::of_routed(routed)?;
         if !self.allows(&item) {
             return Some(self.decide(&item).because);
         }
@@ -96,11 +96,11 @@ impl Rules {
     }
 
     /// Why nothing may be sent to `server` that names these; `None` where it may.
-    fn objection_to(&self, named: &Named, server: &ServerName) -> Option<Reason<'_>> {
-        let Named::Resources(named) = named else {
+    fn objection_to(&self, named: &NamedResources, server: &ServerName) -> Option<Reason<'_>> {
+        let NamedResources::Resources(named) = named else {
             return Some(Reason::Unclear);
         };
-        let mut named = named.iter().map(|it| Item::of_subject(server, it));
+        let mut named = named.iter().map(|it| PolicyItem::of_subject(server, it));
         let refused = named.find(|item| !self.allows(item))?;
         Some(self.decide(&refused).because)
     }
@@ -111,14 +111,15 @@ impl Rules {
         &self,
         server: &ServerName,
         method: &str,
-        named: &Named,
+        named: &NamedResources,
     ) -> bool {
-        self.allows(&Item::of_method(server, method)) && self.objection_to(named, server).is_none()
+        self.allows(&PolicyItem::of_method(server, method))
+            && self.objection_to(named, server).is_none()
     }
 
     /// Whether `item` may be used: [`decide`](Self::decide) without the reason, in a fraction of the
     /// time.
-    pub fn allows(&self, item: &Item<'_>) -> bool {
+    pub fn allows(&self, item: &PolicyItem<'_>) -> bool {
         let Some(chosen) = &self.chosen else {
             return false;
         };
@@ -135,7 +136,7 @@ impl Rules {
     }
 
     /// Whether `item` may be used, and why.
-    pub fn decide(&self, item: &Item<'_>) -> Decision<'_> {
+    pub fn decide(&self, item: &PolicyItem<'_>) -> Decision<'_> {
         let forms = item.forms();
         if let Some(entry) = self.deny.first(&forms) {
             return Decision::refused(Reason::Denied {
@@ -175,20 +176,24 @@ impl Rules {
     }
 }
 
-impl Rules {
+impl PolicyRules {
     /// Whether `item` is a resource of which nobody can tell by its URI what it is, where that matters.
-    fn is_astray(&self, item: &Item<'_>) -> bool {
+    fn is_astray(&self, item: &PolicyItem<'_>) -> bool {
         item.kind == ItemKind::Resource
             && !self.allows_everything()
-            && spelling::strays(item.original)
+            && spelling::is_ambiguous(item.original)
     }
 }
 
 impl Chosen {
-    fn new(whose: Whose, policy: &Policy, prefixes: &Prefixes) -> Result<Self, TooLarge> {
+    fn new(
+        whose: PolicyLevel,
+        policy: &Policy,
+        prefixes: &Prefixes,
+    ) -> Result<Self, GlobsTooLarge> {
         let reading = match policy.mode {
-            PolicyMode::Denylist => Reading::Wide,
-            PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => Reading::Narrow,
+            PolicyMode::Denylist => GlobWidth::Wide,
+            PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => GlobWidth::Narrow,
         };
         let compile = |globs: &[Glob], over| {
             let globs = globs.iter().map(|glob| ((), glob));
@@ -205,7 +210,7 @@ impl Chosen {
     }
 
     /// The entry that allows `item`.
-    fn allowing(&self, item: &Item<'_>) -> Option<&Listed<()>> {
+    fn allowing(&self, item: &PolicyItem<'_>) -> Option<&GlobEntry<()>> {
         let list = self.list(item.kind);
         match item.kind {
             ItemKind::Resource => list.allowing_uri(&item.known()),
@@ -225,7 +230,7 @@ impl Chosen {
 
 /// What is asked about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Item<'a> {
+pub struct PolicyItem<'a> {
     /// What it is.
     pub kind: ItemKind,
     /// Its name or URI on merged routes, for people; empty where they do not list it.
@@ -242,9 +247,9 @@ pub struct Item<'a> {
     pub original: &'a str,
 }
 
-impl<'a> Item<'a> {
+impl<'a> PolicyItem<'a> {
     /// An entry of a list on any route.
-    pub fn of_entry(kind: Kind, entry: &'a Entry) -> Self {
+    pub fn of_entry(kind: Kind, entry: &'a ListEntry) -> Self {
         Self {
             kind: ItemKind::of(kind),
             exposed: &entry.merged,
@@ -309,7 +314,7 @@ impl<'a> Item<'a> {
     }
 
     /// What a call uses, of `server`.
-    pub fn of_subject(server: &'a ServerName, subject: &'a Subject) -> Self {
+    pub fn of_subject(server: &'a ServerName, subject: &'a ItemSubject) -> Self {
         Self {
             kind: ItemKind::of(subject.kind),
             exposed: &subject.merged,
@@ -323,7 +328,7 @@ impl<'a> Item<'a> {
 
     /// What a server that is not listed may call `original`.
     pub fn of_prospect(
-        prospect: &'a Prospect,
+        prospect: &'a Candidate,
         (original, names): (&'a str, &'a ConfiguredNames),
     ) -> Self {
         Self {
@@ -368,8 +373,8 @@ impl<'a> Item<'a> {
     }
 
     /// What globs know it by.
-    pub(super) fn known(&self) -> Known<'a> {
-        Known {
+    pub(super) fn known(&self) -> ItemForms<'a> {
+        ItemForms {
             server: self.server,
             original: self.original,
             plain: self.plain,

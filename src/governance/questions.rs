@@ -15,7 +15,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-use super::{Governance, Ticket, screen::masked_name};
+use super::{CallContext, Governance, scanning::masked_name};
 use crate::{
     audit::{self, ArgumentsDigest},
     auth::Agent,
@@ -39,7 +39,7 @@ const MEMBERS_MAX: usize = 1000;
 
 /// What is known of a question when it is asked.
 #[derive(Clone, Debug)]
-pub struct Question {
+pub struct QuestionFacts {
     /// Who asked.
     pub server: ServerName,
     /// Whose client it is; `None` where that cannot be told.
@@ -109,7 +109,7 @@ impl QuestionEnd {
     }
 }
 
-impl Question {
+impl QuestionFacts {
     /// A question of `server`, with its params as the server wrote them.
     pub fn new(server: ServerName, method: &str, params: Option<&Raw>) -> Self {
         Self {
@@ -121,28 +121,28 @@ impl Question {
         }
     }
 
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> QuestionKind {
         self.method
             .as_deref()
-            .map_or(Kind::Other, |method| match method {
-                "elicitation/create" => Kind::Elicitation,
-                "roots/list" => Kind::Roots,
-                "sampling/createMessage" => Kind::Sampling,
-                _ => Kind::Other,
+            .map_or(QuestionKind::Other, |method| match method {
+                "elicitation/create" => QuestionKind::Elicitation,
+                "roots/list" => QuestionKind::Roots,
+                "sampling/createMessage" => QuestionKind::Sampling,
+                _ => QuestionKind::Other,
             })
     }
 }
 
 /// What sums tell apart: servers may call methods as they like.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum Kind {
+enum QuestionKind {
     Elicitation,
     Other,
     Roots,
     Sampling,
 }
 
-impl Kind {
+impl QuestionKind {
     const fn method(self) -> Option<&'static str> {
         match self {
             Self::Elicitation => Some("elicitation/create"),
@@ -155,25 +155,25 @@ impl Kind {
 
 /// How much servers asked lately.
 #[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<HashMap<ServerName, Window>>);
+pub(super) struct QuestionMeter(Mutex<HashMap<ServerName, QuestionWindow>>);
 
 /// The questions of one server since the last record of sums.
 #[derive(Debug)]
-struct Window {
+struct QuestionWindow {
     since: Instant,
     recorded: u32,
-    sums: HashMap<Alike, Sum>,
+    sums: HashMap<QuestionGroup, QuestionSum>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Alike {
+struct QuestionGroup {
     agent: Option<AgentId>,
-    kind: Kind,
+    kind: QuestionKind,
     end: QuestionEnd,
 }
 
 #[derive(Debug)]
-struct Sum {
+struct QuestionSum {
     agent: Option<Arc<Agent>>,
     since: Timestamp,
     until: Timestamp,
@@ -182,15 +182,15 @@ struct Sum {
 
 /// A sum that is to be recorded.
 #[derive(Debug)]
-pub(super) struct Summed {
+pub(super) struct SummedQuestions {
     server: ServerName,
-    alike: Alike,
-    sum: Sum,
+    alike: QuestionGroup,
+    sum: QuestionSum,
 }
 
-impl Questions {
+impl QuestionMeter {
     /// Counts a question that ended so; whether it is recorded at once.
-    fn count(&self, question: &Question, end: QuestionEnd) -> bool {
+    fn count(&self, question: &QuestionFacts, end: QuestionEnd) -> bool {
         self.within(question, |window| {
             let is_recorded = window.recorded < RECORDED_MAX;
             if is_recorded {
@@ -202,33 +202,40 @@ impl Questions {
         })
     }
 
-    fn within<T>(&self, question: &Question, then: impl FnOnce(&mut Window) -> T) -> T {
+    fn within<T>(
+        &self,
+        question: &QuestionFacts,
+        then: impl FnOnce(&mut QuestionWindow) -> T,
+    ) -> T {
         let mut windows = lock(&self.0);
         let window = match windows.get_mut(&question.server) {
             Some(window) => window,
             None => windows.entry(question.server.clone()).or_default(),
         };
         if window.is_over() && window.sums.is_empty() {
-            *window = Window::default();
+            *window = QuestionWindow::default();
         }
         then(window)
     }
 
     /// The sums that have waited long enough.
-    pub(super) fn due(&self) -> Vec<Summed> {
+    pub(super) fn due(&self) -> Vec<SummedQuestions> {
         let mut windows = lock(&self.0);
         let over = windows.extract_if(|_, window| window.is_over());
-        over.flat_map(Window::summed).collect()
+        over.flat_map(QuestionWindow::summed).collect()
     }
 
     /// The sums that were not recorded yet, at the end.
-    pub(super) fn rest(&self) -> Vec<Summed> {
+    pub(super) fn rest(&self) -> Vec<SummedQuestions> {
         let windows = std::mem::take(&mut *lock(&self.0));
-        windows.into_iter().flat_map(Window::summed).collect()
+        windows
+            .into_iter()
+            .flat_map(QuestionWindow::summed)
+            .collect()
     }
 }
 
-impl Default for Window {
+impl Default for QuestionWindow {
     fn default() -> Self {
         Self {
             since: Instant::now(),
@@ -238,23 +245,23 @@ impl Default for Window {
     }
 }
 
-impl Window {
+impl QuestionWindow {
     fn is_over(&self) -> bool {
         self.since.elapsed() >= EVERY
     }
 
-    fn sum(&mut self, question: &Question, end: QuestionEnd, times: u64) {
+    fn sum(&mut self, question: &QuestionFacts, end: QuestionEnd, times: u64) {
         let agent = question.agent.as_ref();
-        let mut alike = Alike {
+        let mut alike = QuestionGroup {
             agent: agent.map(|agent| agent.id),
             kind: question.kind(),
             end,
         };
         if self.sums.len() >= SUMS_MAX && !self.sums.contains_key(&alike) {
-            (alike.agent, alike.kind) = (None, Kind::Other);
+            (alike.agent, alike.kind) = (None, QuestionKind::Other);
         }
         let at = clock::now();
-        let sum = self.sums.entry(alike).or_insert_with(|| Sum {
+        let sum = self.sums.entry(alike).or_insert_with(|| QuestionSum {
             agent: agent.filter(|_| alike.agent.is_some()).cloned(),
             since: at,
             until: at,
@@ -264,9 +271,9 @@ impl Window {
         sum.until = at;
     }
 
-    fn summed((server, window): (ServerName, Self)) -> impl Iterator<Item = Summed> {
+    fn summed((server, window): (ServerName, Self)) -> impl Iterator<Item = SummedQuestions> {
         let sums = window.sums.into_iter();
-        sums.map(move |(alike, sum)| Summed {
+        sums.map(move |(alike, sum)| SummedQuestions {
             server: server.clone(),
             alike,
             sum,
@@ -276,13 +283,13 @@ impl Window {
 
 impl Governance {
     /// Records what became of a question.
-    pub fn note_question(&self, question: &Question, end: QuestionEnd) {
+    pub fn note_question(&self, question: &QuestionFacts, end: QuestionEnd) {
         if self.books.audit.chain().is_none() || !self.questions.count(question, end) {
             return;
         }
         let method = question.method.as_deref();
         // Kept in order with everything else; nobody waits for it.
-        drop(self.books.audit.question(&audit::Question {
+        drop(self.books.audit.question(&audit::QuestionRecord {
             ts: clock::now(),
             server: question.server.as_str(),
             agent: question.agent.as_deref().map(named),
@@ -295,9 +302,9 @@ impl Governance {
     }
 
     /// Records the sums of questions that have no records of their own.
-    pub(super) fn note_questions(&self, all: &[Summed]) {
-        for Summed { server, alike, sum } in all {
-            drop(self.books.audit.question(&audit::Question {
+    pub(super) fn note_questions(&self, all: &[SummedQuestions]) {
+        for SummedQuestions { server, alike, sum } in all {
+            drop(self.books.audit.question(&audit::QuestionRecord {
                 ts: sum.until,
                 server: server.as_str(),
                 agent: sum.agent.as_deref().map(named),
@@ -311,7 +318,7 @@ impl Governance {
     }
 
     /// Records what a server asks in `result`; whether its client gets that.
-    pub(super) fn note_input_requests(&self, result: &Raw, is_given: bool, ticket: &Ticket) {
+    pub(super) fn note_input_requests(&self, result: &Raw, is_given: bool, ticket: &CallContext) {
         let end = if is_given {
             QuestionEnd::Asked
         } else {
@@ -328,7 +335,7 @@ impl Governance {
 
     /// Records what a client answers in the request of `ticket`, which reached the server. What kind of
     /// question each was shows in its answer alone.
-    pub(super) fn note_input_responses(&self, ticket: &Ticket, revision: Option<&str>) {
+    pub(super) fn note_input_responses(&self, ticket: &CallContext, revision: Option<&str>) {
         let may_ask = revision.is_none_or(|revision| revision == Revision::MODERN.as_str());
         let answers = ticket.input_responses().filter(|_| may_ask);
         self.note_each(answers.as_ref(), ticket, |answer| {
@@ -347,13 +354,13 @@ impl Governance {
     fn note_each(
         &self,
         all: Option<&Raw>,
-        ticket: &Ticket,
+        ticket: &CallContext,
         read: impl Fn(&Raw) -> (Option<Box<str>>, Option<Raw>, QuestionEnd),
     ) {
         let (Some(all), Some(target)) = (all, &ticket.target) else {
             return;
         };
-        let of = |method, params: Option<&Raw>| Question {
+        let of = |method, params: Option<&Raw>| QuestionFacts {
             server: target.server.clone(),
             agent: Some(
                 ticket
@@ -376,7 +383,7 @@ impl Governance {
         let rest = u64::try_from(members.count()).unwrap_or(u64::MAX);
         if let Some(end) = last.filter(|_| rest > 0) {
             let rest_of = of(None, None);
-            let sum = |window: &mut Window| window.sum(&rest_of, end, rest);
+            let sum = |window: &mut QuestionWindow| window.sum(&rest_of, end, rest);
             self.questions.within(&rest_of, sum);
         }
     }
@@ -393,22 +400,22 @@ mod tests {
 
     use super::*;
 
-    fn question(server: &str, agent: u128, method: &str) -> Question {
+    fn question(server: &str, agent: u128, method: &str) -> QuestionFacts {
         let id = AgentId(Uuid::from_u128(agent));
         let agent = Agent {
             id,
             ..Agent::anonymous()
         };
         let server = ServerName::parse(server).unwrap();
-        Question {
+        QuestionFacts {
             agent: Some(Arc::new(agent)),
-            ..Question::new(server, method, None)
+            ..QuestionFacts::new(server, method, None)
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn at_past_and_back_under_the_bound() {
-        let (questions, end) = (Questions::default(), QuestionEnd::Answered);
+        let (questions, end) = (QuestionMeter::default(), QuestionEnd::Answered);
         let asked = question("x", 1, "roots/list");
         for _ in 0..RECORDED_MAX {
             assert!(questions.count(&asked, end));
@@ -434,7 +441,7 @@ mod tests {
     /// Neither agents nor methods without number make sums without number, and none is lost.
     #[tokio::test(start_paused = true)]
     async fn sums_are_bounded() {
-        let (questions, end) = (Questions::default(), QuestionEnd::Refused);
+        let (questions, end) = (QuestionMeter::default(), QuestionEnd::Refused);
         for _ in 0..RECORDED_MAX {
             questions.count(&question("x", 0, "roots/list"), end);
         }

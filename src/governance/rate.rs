@@ -114,11 +114,11 @@ impl AgentLimits {
 
     /// Limits with these rates: of the agent's calls and of its calls of each tool. The same rates
     /// count together wherever they are used.
-    pub fn with(self: &Arc<Self>, agent: Option<Rate>, tool: Option<Rate>) -> Limits {
+    pub fn with(self: &Arc<Self>, agent: Option<Rate>, tool: Option<Rate>) -> RateLimits {
         let mut buckets = self.lock();
         let agent = agent.map(|rate| self.bucket(&mut buckets, Key::Agent(key(rate)), rate));
         drop(buckets);
-        Limits {
+        RateLimits {
             home: Arc::clone(self),
             agent,
             tool,
@@ -158,7 +158,7 @@ impl AgentLimits {
 
 /// The limits of one agent on one route, to be kept with what else is known of it.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub struct RateLimits {
     home: Arc<AgentLimits>,
     agent: Option<Arc<Bucket>>,
     tool: Option<Rate>,
@@ -166,7 +166,7 @@ pub struct Limits {
 
 /// What is called.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct RateTarget<'a> {
     /// The server.
     pub server: &'a ServerName,
     /// How often each agent may call the server.
@@ -175,7 +175,7 @@ pub struct Target<'a> {
     pub tool: Option<&'a Arc<str>>,
 }
 
-impl Limits {
+impl RateLimits {
     /// Counts a call, unless a limit is reached; then no limit counts it.
     ///
     /// A call that is refused by one limit is counted by the others for the blink of the check, so a
@@ -183,7 +183,7 @@ impl Limits {
     ///
     /// # Errors
     /// The limit that takes longest to allow the call.
-    pub fn check(&self, target: &Target<'_>) -> Result<(), Limited> {
+    pub fn check(&self, target: &RateTarget<'_>) -> Result<(), Limited> {
         let [tool, server] = self.keyed(target);
         let all = [
             (LimitScope::Agent, self.agent.as_ref()),
@@ -217,7 +217,7 @@ impl Limits {
     }
 
     /// The limiters for the tool and the server.
-    fn keyed(&self, target: &Target<'_>) -> [Option<Arc<Bucket>>; 2] {
+    fn keyed(&self, target: &RateTarget<'_>) -> [Option<Arc<Bucket>>; 2] {
         let tool = self.tool.zip(target.tool);
         if tool.is_none() && target.server_rate.is_none() {
             return [None, None];
@@ -298,8 +298,8 @@ impl fmt::Display for LimitScope {
 #[derive(Debug)]
 struct Bucket {
     rate: Rate,
-    limiter: RateLimiter<NotKeyed, Shared, TokioClock, NoOpMiddleware<Nanos>>,
-    state: Shared,
+    limiter: RateLimiter<NotKeyed, SharedLimiter, TokioClock, NoOpMiddleware<Nanos>>,
+    state: SharedLimiter,
     /// What one call costs.
     step: Nanos,
     clock: TokioClock,
@@ -308,7 +308,7 @@ struct Bucket {
 
 impl Bucket {
     fn new(rate: Rate, clock: TokioClock) -> Self {
-        let state = Shared::default();
+        let state = SharedLimiter::default();
         let quota = quota(rate);
         Self {
             rate,
@@ -363,9 +363,9 @@ fn quota(rate: Rate) -> Quota {
 
 /// The state of a limiter, to be seen from outside of it.
 #[derive(Clone, Debug, Default)]
-struct Shared(Arc<InMemoryState>);
+struct SharedLimiter(Arc<InMemoryState>);
 
-impl StateStore for Shared {
+impl StateStore for SharedLimiter {
     type Key = NotKeyed;
 
     fn measure_and_replace<T, F, E>(&self, key: &NotKeyed, decide: F) -> Result<T, E>

@@ -8,11 +8,12 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value, json};
 
 use super::{
-    budget::Exceeded, concurrency::Crowded, rate::Limited, state::InvalidState, validate::Fault,
+    budget::Exceeded, concurrency::Crowded, rate::Limited, state::InvalidState,
+    validate::SchemaMismatch,
 };
 use crate::{
     clock,
-    config::{ErrorCodes, ErrorForm, Rule, Window},
+    config::{ErrorCodes, ErrorForm, RuleKind, Window},
     mcp::{Method, Outcome, Raw, RpcError, error},
     money::Micros,
     names::{AgentId, InvocationId},
@@ -40,7 +41,7 @@ pub enum Refusal {
     /// The arguments do not match the input schema of their tool.
     Invalid {
         /// Where and why, the first of them.
-        faults: Vec<Fault>,
+        faults: Vec<SchemaMismatch>,
     },
     /// PII or a secret in the arguments.
     PiiInParams {
@@ -79,7 +80,7 @@ pub enum Refusal {
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Row {
+pub struct RefusalRow {
     /// The JSON-RPC code of the contract.
     pub code: i64,
     /// The code under `error_codes = "portable"`.
@@ -89,41 +90,41 @@ pub struct Row {
     /// The message.
     pub message: &'static str,
     /// The rule that can be observed instead of enforced.
-    pub rule: Option<Rule>,
+    pub rule: Option<RuleKind>,
 }
 
 impl Refusal {
     /// What the client is told: the one place where causes meet codes.
-    pub fn row(&self) -> Row {
+    pub fn row(&self) -> RefusalRow {
         match self {
-            Self::AgentDisabled | Self::Profile => Row {
+            Self::AgentDisabled | Self::Profile => RefusalRow {
                 rule: None,
                 ..UNAUTHORIZED
             },
-            Self::Argument { .. } => Row {
-                rule: Some(Rule::Args),
+            Self::Argument { .. } => RefusalRow {
+                rule: Some(RuleKind::Args),
                 ..UNAUTHORIZED
             },
             Self::Policy { .. } => UNAUTHORIZED,
-            Self::AuditUnavailable => Row {
+            Self::AuditUnavailable => RefusalRow {
                 code: error::INTERNAL,
                 portable: error::INTERNAL,
                 name: "AUDIT_UNAVAILABLE",
                 message: "The call cannot be recorded",
                 rule: None,
             },
-            Self::Unrecorded => Row {
+            Self::Unrecorded => RefusalRow {
                 message: "The call may have been carried out, but cannot be recorded",
                 ..Self::AuditUnavailable.row()
             },
-            Self::Budget(_) => Row {
+            Self::Budget(_) => RefusalRow {
                 code: -32001,
                 portable: -31001,
                 name: "BUDGET_EXCEEDED",
                 message: "Budget limit exceeded",
-                rule: Some(Rule::Budget),
+                rule: Some(RuleKind::Budget),
             },
-            Self::BudgetUnavailable => Row {
+            Self::BudgetUnavailable => RefusalRow {
                 code: error::INTERNAL,
                 portable: error::INTERNAL,
                 name: "BUDGET_UNAVAILABLE",
@@ -131,21 +132,21 @@ impl Refusal {
                 rule: None,
             },
             // Not a rule of governance, which could be observed, but a bound of the gateway.
-            Self::Concurrency(_) => Row { rule: None, ..RATE },
-            Self::Invalid { .. } => Row {
+            Self::Concurrency(_) => RefusalRow { rule: None, ..RATE },
+            Self::Invalid { .. } => RefusalRow {
                 code: error::INVALID_PARAMS,
                 portable: error::INVALID_PARAMS,
                 name: "INVALID_ARGUMENTS",
                 message: "Arguments do not match the input schema",
                 rule: None,
             },
-            Self::PiiInParams { .. } => Row {
+            Self::PiiInParams { .. } => RefusalRow {
                 message: "PII in tool params",
                 ..PII
             },
             Self::PiiInResult { .. } => PII,
             Self::Rate(_) => RATE,
-            Self::State(_) => Row {
+            Self::State(_) => RefusalRow {
                 code: error::INVALID_PARAMS,
                 portable: error::INVALID_PARAMS,
                 name: "INVALID_STATE",
@@ -154,7 +155,7 @@ impl Refusal {
             },
             Self::TaskUnavailable => TASK_UNAVAILABLE,
             Self::UnknownTask => UNKNOWN_TASK,
-            Self::UnknownTool { .. } => Row {
+            Self::UnknownTool { .. } => RefusalRow {
                 code: error::INVALID_PARAMS,
                 portable: error::INVALID_PARAMS,
                 name: "TOOL_NOT_FOUND",
@@ -191,7 +192,7 @@ impl Refusal {
     }
 
     /// The answer to a call of `method`.
-    pub fn answer(&self, style: Style, method: &Method, about: About) -> Outcome {
+    pub fn answer(&self, style: RefusalStyle, method: &Method, about: RefusedCall) -> Outcome {
         if style.form == ErrorForm::ToolResult && *method == Method::ToolsCall {
             return Ok(self.tool_result(about));
         }
@@ -200,7 +201,7 @@ impl Refusal {
     }
 
     /// The error without what it is about.
-    pub(super) fn error(&self, style: Style) -> RpcError {
+    pub(super) fn error(&self, style: RefusalStyle) -> RpcError {
         let row = self.row();
         let message = match self.detail() {
             Some(detail) => format!("{}: {detail}", row.message),
@@ -288,7 +289,7 @@ impl Refusal {
         }
     }
 
-    fn tool_result(&self, about: About) -> Raw {
+    fn tool_result(&self, about: RefusedCall) -> Raw {
         let row = self.row();
         let detail = if let Some(wait) = self.retry_after() {
             format!("; try again in {} ms", error::millis(wait))
@@ -309,7 +310,7 @@ impl Refusal {
         Raw::from_value(&result)
     }
 
-    fn data(&self, about: About) -> Map<String, Value> {
+    fn data(&self, about: RefusedCall) -> Map<String, Value> {
         let wait = self.retry_after();
         let mut data = Map::new();
         let mut put = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
@@ -375,7 +376,7 @@ pub(super) fn held_back(codes: ErrorCodes, agent: AgentId, wait: Duration) -> Rp
 
 /// The error of a call that its server did not answer, with whose call that was: `data` names them
 /// as that of a refusal does.
-pub(super) fn of_failure(mut error: RpcError, about: About) -> RpcError {
+pub(super) fn of_failure(mut error: RpcError, about: RefusedCall) -> RpcError {
     if let Some(Value::Object(data)) = &mut error.data {
         data.insert(
             "invocation_id".to_owned(),
@@ -393,7 +394,7 @@ pub(super) fn to_server(codes: ErrorCodes, message: &'static str) -> RpcError {
     RpcError::new(code_of(PII, codes), message).with(data)
 }
 
-fn code_of(row: Row, codes: ErrorCodes) -> i64 {
+fn code_of(row: RefusalRow, codes: ErrorCodes) -> i64 {
     match codes {
         ErrorCodes::Contract => row.code,
         ErrorCodes::Portable => row.portable,
@@ -402,7 +403,7 @@ fn code_of(row: Row, codes: ErrorCodes) -> i64 {
 
 /// How refusals are worded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Style {
+pub struct RefusalStyle {
     /// As an error or as a tool's result.
     pub form: ErrorForm,
     /// Which codes.
@@ -411,7 +412,7 @@ pub struct Style {
 
 /// Whose call was refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct About {
+pub struct RefusedCall {
     /// The call.
     pub invocation: InvocationId,
     /// Its agent.
@@ -423,31 +424,31 @@ pub struct About {
 /// Where a tool result that refuses carries the data of the error it stands for.
 pub const REFUSAL_KEY: &str = "tollbridge/refusal";
 
-const UNAUTHORIZED: Row = Row {
+const UNAUTHORIZED: RefusalRow = RefusalRow {
     code: -32003,
     portable: -31003,
     name: "UNAUTHORIZED",
     message: "Tool not authorized",
-    rule: Some(Rule::Policy),
+    rule: Some(RuleKind::Policy),
 };
 
-pub(super) const RATE: Row = Row {
+pub(super) const RATE: RefusalRow = RefusalRow {
     code: -32004,
     portable: -31004,
     name: "RATE_LIMITED",
     message: "Rate limit exceeded",
-    rule: Some(Rule::Rate),
+    rule: Some(RuleKind::Rate),
 };
 
-const PII: Row = Row {
+const PII: RefusalRow = RefusalRow {
     code: -32002,
     portable: -31002,
     name: "PII_DETECTED",
     message: "PII in tool result",
-    rule: Some(Rule::Scan),
+    rule: Some(RuleKind::Scan),
 };
 
-const TASK_UNAVAILABLE: Row = Row {
+const TASK_UNAVAILABLE: RefusalRow = RefusalRow {
     code: error::INTERNAL,
     portable: error::INTERNAL,
     name: "TASK_UNAVAILABLE",
@@ -455,7 +456,7 @@ const TASK_UNAVAILABLE: Row = Row {
     rule: None,
 };
 
-const UNKNOWN_TASK: Row = Row {
+const UNKNOWN_TASK: RefusalRow = RefusalRow {
     code: error::INVALID_PARAMS,
     portable: error::INVALID_PARAMS,
     name: "TASK_NOT_FOUND",
@@ -493,7 +494,7 @@ mod tests {
     #[test]
     fn whatever_may_succeed_later_says_when() {
         let check = |refusal: Refusal, expect: Option<u64>| {
-            let about = About {
+            let about = RefusedCall {
                 invocation: InvocationId(uuid::Uuid::nil()),
                 agent: AgentId::ANONYMOUS,
                 modern: false,
@@ -509,7 +510,7 @@ mod tests {
         check(Refusal::UnknownTask, None);
         let limit = std::num::NonZeroUsize::MIN;
         check(Refusal::Concurrency(Crowded { limit }), Some(1000));
-        let fault = |is_for_now| Fault {
+        let fault = |is_for_now| SchemaMismatch {
             pointer: String::new(),
             reason: String::new(),
             keyword: String::new(),

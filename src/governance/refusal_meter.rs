@@ -22,9 +22,9 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::{
-    audit::Refusals,
+    audit::RefusalSummary,
     auth::Agent,
-    clock::{self, turn_time},
+    clock::{self, cached_now},
     config::Rate,
     lock::lock,
     names::{AgentId, PeerAddress},
@@ -49,15 +49,15 @@ pub(super) struct RefusalMeter {
     start: Instant,
     /// When each would have been refused as often as it was if it kept to the rate (GCRA), nanoseconds from
     /// the start.
-    callers: DashMap<Caller, u64, RandomState>,
+    callers: DashMap<MeteredCaller, u64, RandomState>,
     /// Until when somebody is held back, alike: most requests need to know no more.
     busy_until: AtomicU64,
-    sums: Mutex<HashMap<Caller, Sum>>,
+    sums: Mutex<HashMap<MeteredCaller, HeldBackSum>>,
 }
 
 /// Whose calls are counted together.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct Caller {
+struct MeteredCaller {
     agent: AgentId,
     /// `None` without a network, and for addresses for which there is no room.
     network: Option<PeerAddress>,
@@ -65,7 +65,7 @@ struct Caller {
 
 /// Requests that were held back since the last record.
 #[derive(Debug)]
-struct Sum {
+struct HeldBackSum {
     agent: Arc<Agent>,
     address: Option<PeerAddress>,
     since: Timestamp,
@@ -76,7 +76,7 @@ struct Sum {
 
 /// What is to be recorded.
 #[derive(Debug)]
-pub(super) struct Summed(Sum);
+pub(super) struct SummedRefusals(HeldBackSum);
 
 impl Default for RefusalMeter {
     fn default() -> Self {
@@ -125,17 +125,17 @@ impl RefusalMeter {
         Some(wait)
     }
 
-    fn sum(&self, caller: Caller, agent: &Arc<Agent>, address: Option<PeerAddress>) {
+    fn sum(&self, caller: MeteredCaller, agent: &Arc<Agent>, address: Option<PeerAddress>) {
         let mut sums = lock(&self.sums);
         let is_full = sums.len() >= SUMS_MAX && !sums.contains_key(&caller);
         let (caller, address) = if is_full {
             let network = None;
-            (Caller { network, ..caller }, None)
+            (MeteredCaller { network, ..caller }, None)
         } else {
             (caller, address)
         };
         let at = clock::now();
-        let sum = sums.entry(caller).or_insert_with(|| Sum {
+        let sum = sums.entry(caller).or_insert_with(|| HeldBackSum {
             agent: Arc::clone(agent),
             address,
             since: at,
@@ -148,25 +148,25 @@ impl RefusalMeter {
     }
 
     /// What has waited for a record long enough.
-    pub(super) fn due(&self) -> Vec<Summed> {
+    pub(super) fn due(&self) -> Vec<SummedRefusals> {
         let now = self.now();
         self.callers.retain(|_, due| *due > now);
         let mut sums = lock(&self.sums);
         let due = sums.extract_if(|_, sum| sum.began.elapsed() >= EVERY);
-        due.map(|(_, sum)| Summed(sum)).collect()
+        due.map(|(_, sum)| SummedRefusals(sum)).collect()
     }
 
     /// What was not recorded yet, at the end.
-    pub(super) fn rest(&self) -> Vec<Summed> {
+    pub(super) fn rest(&self) -> Vec<SummedRefusals> {
         let sums = std::mem::take(&mut *lock(&self.sums));
-        sums.into_values().map(Summed).collect()
+        sums.into_values().map(SummedRefusals).collect()
     }
 
-    fn caller(&self, agent: AgentId, address: Option<PeerAddress>) -> Caller {
+    fn caller(&self, agent: AgentId, address: Option<PeerAddress>) -> MeteredCaller {
         let network = address.map(PeerAddress::network);
-        let caller = Caller { agent, network };
+        let caller = MeteredCaller { agent, network };
         if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&caller) {
-            return Caller {
+            return MeteredCaller {
                 network: None,
                 ..caller
             };
@@ -175,14 +175,14 @@ impl RefusalMeter {
     }
 
     fn now(&self) -> u64 {
-        turn_time().saturating_duration_since(self.start).nanos()
+        cached_now().saturating_duration_since(self.start).nanos()
     }
 }
 
-impl Summed {
-    pub(super) fn refusals<'a>(&'a self, code: &'a str) -> Refusals<'a> {
+impl SummedRefusals {
+    pub(super) fn refusals<'a>(&'a self, code: &'a str) -> RefusalSummary<'a> {
         let Self(sum) = self;
-        Refusals {
+        RefusalSummary {
             since: sum.since,
             until: sum.until,
             agent_id: sum.agent.id,

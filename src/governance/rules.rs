@@ -6,20 +6,20 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use foldhash::HashMap;
 
 use super::{
-    arguments::{About, ArgumentRules, InvalidRule},
-    budget::{Applied, Purses},
-    law::Toll,
-    policy::{self, Item, TooLarge},
-    rate::{Limiters, Limits},
-    screen::{Scanners, Screens},
+    arguments::{ApplicableRules, ArgumentRules, InvalidRule},
+    budget::{Applied, BudgetAccounts},
+    policy::{self, GlobsTooLarge, PolicyItem},
+    policy_set::ServerRules,
+    rate::{Limiters, RateLimits},
+    scanning::{CallScanners, Scanners},
 };
 use crate::{
     auth::Agent,
     catalog::{Prefixes, Tool},
-    config::{Budget, ErrorCodes, Rule, Terms},
+    config::{Budget, ErrorCodes, RuleKind, Terms},
     lock::lock,
     scan::{InvalidScan, Scanner},
-    store::Subject,
+    store::BudgetSubject,
 };
 
 /// Tools of which an agent's rules remember what they say. Where there are more, some are asked
@@ -28,33 +28,33 @@ const TOOLS_MAX: usize = 4096;
 
 /// The compiled terms of one agent on one route.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct AgentRules {
     /// Whose they are; when the agent changes, they are compiled again.
     pub(super) agent: Arc<Agent>,
-    pub(super) policy: policy::Rules,
+    pub(super) policy: policy::PolicyRules,
     pub(super) arguments: ArgumentRules,
-    pub(super) limits: Limits,
+    pub(super) limits: RateLimits,
     pub(super) budgets: Vec<Applied>,
-    observe: Vec<Rule>,
+    observe: Vec<RuleKind>,
     scan: Option<Arc<Scanner>>,
     /// By address. Nothing else comes to lie there as long as the entry is kept.
-    tools: Mutex<HashMap<usize, Known>>,
+    tools: Mutex<HashMap<usize, KnownTool>>,
 }
 
 /// A tool that was asked about, and what was said.
-type Known = (Weak<Tool>, Arc<OfTool>);
+type KnownTool = (Weak<Tool>, Arc<ToolDecisions>);
 
 /// What the rules say of one tool whatever it is called with.
 #[derive(Debug)]
-pub(super) struct OfTool {
+pub(super) struct ToolDecisions {
     /// Whether the policy allows it.
     pub(super) allowed: bool,
     /// The argument rules about it.
-    pub(super) arguments: About,
+    pub(super) arguments: ApplicableRules,
     /// Whether one of them may refuse a call.
     pub(super) holds_arguments: bool,
     /// What its calls are paid from, once there was one.
-    pub(super) purses: OnceLock<Purses>,
+    pub(super) purses: OnceLock<BudgetAccounts>,
 }
 
 /// Why terms cannot be used; the operator mends them.
@@ -65,7 +65,7 @@ pub enum InvalidTerms {
     Arguments(#[from] InvalidRule),
     /// A list of a policy.
     #[error(transparent)]
-    Policy(#[from] TooLarge),
+    Policy(#[from] GlobsTooLarge),
     /// A scan.
     #[error(transparent)]
     Scan(#[from] InvalidScan),
@@ -92,7 +92,7 @@ impl<'t> Layers<'t> {
     }
 }
 
-impl Rules {
+impl AgentRules {
     pub(super) fn new(
         agent: Arc<Agent>,
         layers: Layers<'_>,
@@ -102,7 +102,7 @@ impl Rules {
         let policy = |terms: &'_ Terms| terms.policy.clone();
         let (own, profile) = (policy(layers.agent), layers.profile.and_then(policy));
         let default = layers.default.policy.as_ref();
-        let policy = policy::Rules::new([own.as_ref(), profile.as_ref(), default], prefixes)?;
+        let policy = policy::PolicyRules::new([own.as_ref(), profile.as_ref(), default], prefixes)?;
         let arguments = layers.all().flat_map(|terms| &terms.args);
         let arguments = ArgumentRules::new(arguments, prefixes)?;
         let limits = limiters.of(agent.id).with(
@@ -126,7 +126,7 @@ impl Rules {
     }
 
     /// What is said of `tool`: matched once for each entry of the catalog.
-    pub(super) fn of_tool(&self, tool: &Arc<Tool>) -> Arc<OfTool> {
+    pub(super) fn of_tool(&self, tool: &Arc<Tool>) -> Arc<ToolDecisions> {
         let mut tools = lock(&self.tools);
         let address = Arc::as_ptr(tool).addr();
         if let Some((_, known)) = tools.get(&address) {
@@ -135,11 +135,11 @@ impl Rules {
         if tools.len() >= TOOLS_MAX {
             tools.clear();
         }
-        let item = Item::of_tool(tool);
+        let item = PolicyItem::of_tool(tool);
         let schema = tool.source.get("inputSchema");
         let arguments = self.arguments.about(&item, schema.as_ref());
-        let is_held = self.arguments.is_enforced(&arguments) && !self.observes(Rule::Args);
-        let said = Arc::new(OfTool {
+        let is_held = self.arguments.is_enforced(&arguments) && !self.observes(RuleKind::Args);
+        let said = Arc::new(ToolDecisions {
             allowed: self.policy.allows(&item),
             holds_arguments: is_held,
             arguments,
@@ -155,16 +155,16 @@ impl Rules {
     }
 
     /// Whether `rule` only counts what it would have refused.
-    pub(super) fn observes(&self, rule: Rule) -> bool {
+    pub(super) fn observes(&self, rule: RuleKind) -> bool {
         self.observe.contains(&rule)
     }
 
     /// What data to and from a server, which asks for `toll`, is looked at with; `None` when
     /// nothing is looked for. `codes` are those of refusals.
-    pub(super) fn screens(&self, toll: &Toll, codes: ErrorCodes) -> Option<Screens> {
-        Screens::new(
+    pub(super) fn screens(&self, toll: &ServerRules, codes: ErrorCodes) -> Option<CallScanners> {
+        CallScanners::new(
             (self.scan.as_ref(), toll.scan.as_ref()),
-            self.observes(Rule::Scan),
+            self.observes(RuleKind::Scan),
             codes,
             toll.inputs.checks().clone(),
         )
@@ -175,12 +175,14 @@ fn budgets(agent: &Agent, layers: Layers<'_>, team: Option<&[Budget]>) -> Vec<Ap
     let own = layers
         .first(|terms| terms.budget.as_deref())
         .unwrap_or_default();
-    let own = own.iter().map(|budget| (Subject::agent(agent.id), *budget));
+    let own = own
+        .iter()
+        .map(|budget| (BudgetSubject::agent(agent.id), *budget));
     let team = agent.team.as_deref().zip(team).into_iter();
     let team = team.flat_map(|(name, budgets)| {
         budgets
             .iter()
-            .map(move |budget| (Subject::team(name), *budget))
+            .map(move |budget| (BudgetSubject::team(name), *budget))
     });
     own.chain(team)
         .map(|(subject, budget)| Applied::new(subject, budget))

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    Governance, Law, Refusal,
+    Governance, PolicySet, Refusal,
     budget::Hold,
+    call_context::{CallContext, RecordedOutcome},
     refusal,
-    screen::{self, Screens},
+    scanning::{self, CallScanners},
     state,
-    ticket::{Ended, Ticket},
     validate::is_same,
 };
 use crate::{
@@ -25,9 +25,9 @@ use crate::{
 
 /// How a call ended.
 #[derive(Debug)]
-pub enum Ending {
+pub enum CallOutcome {
     /// The server answered.
-    Answered(Answered),
+    Answered(ServerAnswer),
     /// The server gave no answer.
     Failed {
         /// What the client is told.
@@ -43,7 +43,7 @@ pub enum Ending {
     Unroutable(RpcError),
 }
 
-impl Ending {
+impl CallOutcome {
     /// The gateway failed in the middle of it. The call may have reached the server by then.
     pub fn broken() -> Self {
         let message = "the gateway failed to carry the call; its log says where";
@@ -61,7 +61,7 @@ impl Ending {
 
 /// What a server answered, and what of it concerns whose tasks are.
 #[derive(Debug)]
-pub struct Answered {
+pub struct ServerAnswer {
     /// In the names that the client knows.
     pub outcome: Outcome,
     /// The revision the server speaks.
@@ -72,24 +72,24 @@ pub struct Answered {
 
 impl Governance {
     /// Steps 5 to 7: settles a call with how it ended; what comes back is for its client.
-    pub async fn settle(&self, mut ticket: Box<Ticket>, ending: Ending) -> Outcome {
+    pub async fn settle(&self, mut ticket: Box<CallContext>, ending: CallOutcome) -> Outcome {
         let mut charge = false;
         let is_known = self.books.directory.still_knows(&ticket.client.agent);
         let (outcome, ended) = match ending {
-            Ending::Answered(answer) if !is_known => {
+            CallOutcome::Answered(answer) if !is_known => {
                 if let Some(result) = state::asking(&answer.outcome, answer.revision, &ticket) {
                     self.note_input_requests(result, false, &ticket);
                 }
                 charge = self.law.load().charge_errors || !is_error_result(&answer.outcome);
                 self.withhold(&Refusal::AgentDisabled, answer.revision, &ticket)
             }
-            Ending::Failed { delivered, .. } if !is_known => {
+            CallOutcome::Failed { delivered, .. } if !is_known => {
                 charge = delivered;
                 let (outcome, mut ended) = self.refuse(&Refusal::AgentDisabled, &ticket);
                 ended.is_delivered = delivered;
                 (outcome, ended)
             }
-            Ending::Answered(answer) => {
+            CallOutcome::Answered(answer) => {
                 let law = self.law.load_full();
                 charge = law.charge_errors || !is_error_result(&answer.outcome);
                 let revision = answer.revision;
@@ -108,27 +108,32 @@ impl Governance {
                 }
                 (outcome, ended)
             }
-            Ending::Failed {
+            CallOutcome::Failed {
                 error,
                 delivered,
                 reason,
             } => {
                 charge = delivered;
                 let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
-                (outcome, Ended::failed(reason, delivered))
+                (outcome, RecordedOutcome::failed(reason, delivered))
             }
-            Ending::Refused(refusal) => self.refuse(&refusal, &ticket),
-            Ending::Unroutable(error) => {
+            CallOutcome::Refused(refusal) => self.refuse(&refusal, &ticket),
+            CallOutcome::Unroutable(error) => {
                 let outcome = Err(error.to_raw());
-                (outcome, Ended::not_found())
+                (outcome, RecordedOutcome::not_found())
             }
         };
         self.close(ticket, outcome, ended, charge).await
     }
 
     /// Step 5: what the server answered, as far as it is for the agent.
-    async fn answered(&self, answer: Answered, law: &Law, ticket: &mut Ticket) -> (Outcome, Ended) {
-        let Answered {
+    async fn answered(
+        &self,
+        answer: ServerAnswer,
+        law: &PolicySet,
+        ticket: &mut CallContext,
+    ) -> (Outcome, RecordedOutcome) {
+        let ServerAnswer {
             outcome,
             revision,
             same_id,
@@ -142,7 +147,7 @@ impl Governance {
             outcome
         };
         match ticket.screens.clone() {
-            None => (outcome, Ended::answered(revision)),
+            None => (outcome, RecordedOutcome::answered(revision)),
             // In a box, as in `admit`.
             Some(screens) => Box::pin(self.scan_answer(outcome, revision, &screens, ticket)).await,
         }
@@ -153,8 +158,8 @@ impl Governance {
         &self,
         refusal: &Refusal,
         revision: Option<&'static str>,
-        ticket: &Ticket,
-    ) -> (Outcome, Ended) {
+        ticket: &CallContext,
+    ) -> (Outcome, RecordedOutcome) {
         let mut refused = self.refuse(refusal, ticket);
         refused.1.server_revision = revision;
         refused.1.is_delivered = true;
@@ -166,17 +171,17 @@ impl Governance {
         &self,
         outcome: Outcome,
         revision: Option<&'static str>,
-        screens: &Screens,
-        ticket: &mut Ticket,
-    ) -> (Outcome, Ended) {
+        screens: &CallScanners,
+        ticket: &mut CallContext,
+    ) -> (Outcome, RecordedOutcome) {
         let mut outcome = outcome;
         let tool = ticket.tool.clone();
         let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
-        for direction in screen::of_answer(&ticket.method, &outcome) {
+        for direction in scanning::of_answer(&ticket.method, &outcome) {
             let (Ok(body) | Err(body)) = &outcome;
-            let state = screen::state_of(body, revision);
+            let state = scanning::state_of(body, revision);
             let looked_at = state.as_ref().map_or(body, |state| &state.without);
-            let seen = screens.look(*direction, looked_at, schema).await;
+            let seen = screens.scan(*direction, looked_at, schema).await;
             self.put_down(&seen, ticket);
             let classes = seen.blocked;
             if !classes.is_empty() {
@@ -188,19 +193,19 @@ impl Governance {
                     Some(state) => state.put_back(&masked),
                     None => masked,
                 };
-                outcome = screen::with_body(&outcome, whole);
+                outcome = scanning::with_body(&outcome, whole);
             }
         }
-        (outcome, Ended::answered(revision))
+        (outcome, RecordedOutcome::answered(revision))
     }
 
     /// Steps 6 and 7. The record says that a call costs nothing before what it held is released,
     /// since a crash between the two must not give out the same money twice.
     async fn close(
         &self,
-        mut ticket: Box<Ticket>,
+        mut ticket: Box<CallContext>,
         outcome: Outcome,
-        mut ended: Ended,
+        mut ended: RecordedOutcome,
         charge: bool,
     ) -> Outcome {
         if let Some(screens) = ticket.screens.clone() {
@@ -226,7 +231,7 @@ impl Governance {
         }
         let refused_as = ended.refused_as();
         if self.books.audit.chain().is_none() {
-            drop(Due::of(&mut ticket, charge));
+            drop(PendingCharge::of(&mut ticket, charge));
             self.count(refused_as);
             return outcome;
         }
@@ -240,7 +245,7 @@ impl Governance {
             let record = ticket.record(&ended, arguments.as_deref());
             self.books.audit.record(&record)
         };
-        let due = Due::of(&mut ticket, charge);
+        let due = PendingCharge::of(&mut ticket, charge);
         let kept = kept.kept().await;
         drop(due);
         let (outcome, refused_as) = match kept {
@@ -268,11 +273,11 @@ impl Governance {
         }
     }
 
-    fn arguments_for_record(&self, ticket: &Ticket) -> Option<Box<RawValue>> {
+    fn arguments_for_record(&self, ticket: &CallContext) -> Option<Box<RawValue>> {
         if !self.books.audit.wants_arguments() {
             return None;
         }
-        let masked = screen::masked(&ticket.arguments()?, ticket.screens.as_ref())?;
+        let masked = scanning::masked(&ticket.arguments()?, ticket.screens.as_ref())?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
@@ -296,19 +301,19 @@ impl Governance {
 
 /// Step 6: what was held is spent or given back when this is dropped, which is after the record was
 /// written, also when nobody waits for the answer any more.
-struct Due {
+struct PendingCharge {
     hold: Option<Hold>,
     charge: bool,
 }
 
-impl Due {
-    fn of(ticket: &mut Ticket, charge: bool) -> Self {
+impl PendingCharge {
+    fn of(ticket: &mut CallContext, charge: bool) -> Self {
         let hold = ticket.hold.take();
         Self { hold, charge }
     }
 }
 
-impl Drop for Due {
+impl Drop for PendingCharge {
     fn drop(&mut self) {
         match self.hold.take() {
             Some(hold) if self.charge => hold.settle(),

@@ -23,16 +23,16 @@ use hmac::{Hmac, Mac as _};
 use jiff::Timestamp;
 use sha2::Sha256;
 
-use super::ticket::Ticket;
+use super::call_context::CallContext;
 use crate::{
     clock,
     mcp::{Era, Method, Outcome, Params, Raw, Revision, json},
     names::AgentId,
     router::Routed,
-    task::aside_if_large,
+    task::run_blocking_if_large,
 };
 use canonical::canonical;
-use uses::Uses;
+use uses::StateUses;
 
 mod canonical;
 mod uses;
@@ -69,7 +69,7 @@ pub enum InvalidState {
 #[derive(Clone)]
 pub struct Seal {
     key: Hmac<Sha256>,
-    uses: Arc<Uses>,
+    uses: Arc<StateUses>,
 }
 
 impl fmt::Debug for Seal {
@@ -97,7 +97,7 @@ impl Seal {
 
     /// The state as its server wrote it, and which it is.
     fn open(&self, sealed: &Raw, about: &[u8]) -> Result<(Raw, StateId), InvalidState> {
-        let Sealed { id, code, state } = Sealed::parse(sealed)?;
+        let SealedState { id, code, state } = SealedState::parse(sealed)?;
         let fits = self
             .code(&id.to_string(), about, &state)
             .verify_slice(&code);
@@ -116,13 +116,13 @@ impl Seal {
 }
 
 /// A state in the form that clients get, whoever made it.
-struct Sealed {
+struct SealedState {
     id: StateId,
     code: Vec<u8>,
     state: String,
 }
 
-impl Sealed {
+impl SealedState {
     fn parse(sealed: &Raw) -> Result<Self, InvalidState> {
         let text = sealed.as_text().ok_or(InvalidState::Foreign)?;
         let mut parts = text.splitn(5, '.');
@@ -173,11 +173,11 @@ fn may_ask(method: &Method) -> bool {
 
 /// Whose request a ticket is for, at which server, of what, with which arguments: what the states of a
 /// call and of those that go on with it have in common.
-async fn about(ticket: &Ticket) -> Vec<u8> {
+async fn about(ticket: &CallContext) -> Vec<u8> {
     // Who has none may say so.
     let arguments = ticket.arguments().unwrap_or(Raw::from_static("{}"));
     let bytes = arguments.as_bytes().len();
-    let arguments = aside_if_large(bytes, move || canonical(arguments.as_bytes())).await;
+    let arguments = run_blocking_if_large(bytes, move || canonical(arguments.as_bytes())).await;
     let agent = ticket.agent().id.to_string();
     let target = ticket.target.as_ref();
     let server = target.map_or("", |target| target.server.as_str());
@@ -204,14 +204,14 @@ fn replaced<E>(body: &Raw, mut with: impl FnMut(&Raw) -> Result<Raw, E>) -> Resu
         .map(|member| Ok((member.value.clone(), with(&body.slice(member.value))?)))
         .collect();
     let parts = parts?;
-    Ok((!parts.is_empty()).then(|| super::screen::with_parts(body, parts)))
+    Ok((!parts.is_empty()).then(|| super::scanning::with_parts(body, parts)))
 }
 
 /// The result in which a server of `revision` asks the client of `ticket` for more.
 pub(super) fn asking<'r>(
     outcome: &'r Outcome,
     revision: Option<&str>,
-    ticket: &Ticket,
+    ticket: &CallContext,
 ) -> Option<&'r Raw> {
     let may_ask = revision == Some(Revision::MODERN.as_str()) && may_ask(&ticket.method);
     let result = outcome.as_ref().ok().filter(|_| may_ask)?;
@@ -226,7 +226,7 @@ pub(super) fn is_given(outcome: &Outcome) -> bool {
 }
 
 /// The params of a request that brings a state back.
-pub(super) fn brought<'r>(routed: &'r Routed, ticket: &Ticket) -> Option<&'r Raw> {
+pub(super) fn brought<'r>(routed: &'r Routed, ticket: &CallContext) -> Option<&'r Raw> {
     let is_modern = ticket.client.era() == Era::Modern;
     let may_have_state = !routed.call.params.as_ref().is_some_and(Params::is_usual);
     let is_looked_at = is_modern && may_ask(&ticket.method) && may_have_state;
@@ -242,7 +242,7 @@ impl Seal {
     pub(super) async fn closed(
         &self,
         outcome: Outcome,
-        ticket: &Ticket,
+        ticket: &CallContext,
         lasting: Duration,
     ) -> Outcome {
         let result = outcome?;
@@ -260,13 +260,15 @@ impl Seal {
     pub(super) async fn opened(
         &self,
         params: &Raw,
-        ticket: &mut Ticket,
+        ticket: &mut CallContext,
     ) -> Result<Option<Raw>, InvalidState> {
         if is_ambiguous(params) {
             return Err(InvalidState::Foreign);
         }
         // Before the arguments, of which there may be much, are gone through for it.
-        replaced(params, |state| Sealed::parse(state).map(|_| state.clone()))?;
+        replaced(params, |state| {
+            SealedState::parse(state).map(|_| state.clone())
+        })?;
         let about = about(ticket).await;
         let mut brought = Vec::new();
         let opened = replaced(params, |state| {

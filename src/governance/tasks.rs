@@ -14,18 +14,18 @@ use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 
-use super::{Governance, Law, Refusal, Ticket};
+use super::{CallContext, Governance, PolicySet, Refusal};
 use crate::{
     auth::Agent,
     clock,
     mcp::{
         Method, Outcome, Raw,
         json::{self, Patch},
-        tasks::{self, Named},
+        tasks::{self, TaskReference},
     },
     names::{AgentId, ServerName, TaskHash},
     router::Routed,
-    store::{Given, SameId, StoreError, StoredTask},
+    store::{SameId, StoreError, StoredTask, TaskClaim},
 };
 
 /// Tasks of one agent that are remembered: servers need never say that one is over, and must not fill
@@ -37,8 +37,8 @@ impl Governance {
     pub(super) async fn check_task(
         &self,
         routed: &Routed,
-        law: &Law,
-        ticket: &mut Ticket,
+        law: &PolicySet,
+        ticket: &mut CallContext,
     ) -> Result<(), Refusal> {
         if law.tells_agents_apart && ticket.method == Method::ToolsCall {
             ticket.asks_for_task = routed.params.as_ref().is_some_and(tasks::is_asked_for);
@@ -49,8 +49,8 @@ impl Governance {
         };
         let is_own = match tasks::named(params.as_bytes(), 0) {
             // The server refuses it itself.
-            Named::Nothing => true,
-            Named::One(id) => {
+            TaskReference::Nothing => true,
+            TaskReference::One(id) => {
                 let id = [TaskHash::of(&id)];
                 let own = self.own(ticket.agent().id, &routed.server, &id);
                 let own = Box::pin(own).await.map_err(|error| {
@@ -60,7 +60,7 @@ impl Governance {
                 })?;
                 own.contains(&id[0])
             }
-            Named::Unclear => false,
+            TaskReference::Unclear => false,
         };
         if is_own {
             Ok(())
@@ -76,7 +76,7 @@ impl Governance {
         outcome: Outcome,
         same_id: SameId,
         revision: Option<&str>,
-        ticket: &Ticket,
+        ticket: &CallContext,
     ) -> Result<Outcome, Refusal> {
         let (Ok(result), Some(target)) = (&outcome, &ticket.target) else {
             return Ok(outcome);
@@ -105,14 +105,14 @@ impl Governance {
         &self,
         task: &StoredTask,
         same_id: SameId,
-        ticket: &Ticket,
+        ticket: &CallContext,
     ) -> Result<(), Refusal> {
         let Some(store) = &self.books.tasks else {
             return Err(Refusal::Unrecorded);
         };
         match store.give(task, same_id, TASKS_PER_AGENT_MAX).await {
-            Ok(Given::Kept(0)) => {}
-            Ok(Given::Contested) => {
+            Ok(TaskClaim::Kept(0)) => {}
+            Ok(TaskClaim::Contested) => {
                 let (invocation, server) = (ticket.id, &task.server);
                 tracing::warn!(
                     %invocation, %server,
@@ -120,7 +120,7 @@ impl Governance {
                 );
                 return Err(Refusal::Unrecorded);
             }
-            Ok(Given::Kept(_)) => {
+            Ok(TaskClaim::Kept(_)) => {
                 let (agent, limit) = (&ticket.agent().name, TASKS_PER_AGENT_MAX);
                 tracing::warn!(agent, limit, "the oldest task of an agent is forgotten");
             }
@@ -140,7 +140,7 @@ impl Governance {
         let mut ids = BTreeMap::new();
         let lists: Vec<_> = tasks::lists(json).collect();
         for task in lists.iter().flat_map(|it| json::elements(json, it.start)) {
-            if let Named::One(id) = tasks::named(json, task.start) {
+            if let TaskReference::One(id) = tasks::named(json, task.start) {
                 ids.insert(task.start, TaskHash::of(&id));
             }
         }
@@ -192,7 +192,7 @@ impl Governance {
         if !tasks::is_told_by(method) || !self.law.load().tells_agents_apart {
             return true;
         }
-        let Named::One(id) = tasks::named(params.as_bytes(), 0) else {
+        let TaskReference::One(id) = tasks::named(params.as_bytes(), 0) else {
             return false;
         };
         let id = [TaskHash::of(&id)];

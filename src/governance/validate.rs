@@ -20,7 +20,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::spawn_blocking;
 
-use super::checks::{Checks, Unchecked};
+use super::checks::{ServerChecks, Unchecked};
 use crate::{
     catalog::Tool,
     config::Validate,
@@ -48,24 +48,24 @@ pub const UNUSABLE_MAX: usize = 64;
 pub struct Inputs {
     mode: Validate,
     /// Outlives the config that says how.
-    kept: Arc<Kept>,
+    kept: Arc<CompiledSchemas>,
 }
 
 /// What was compiled and counted of one server.
 #[derive(Debug, Default)]
-struct Kept {
+struct CompiledSchemas {
     /// By the tool's original name.
-    known: DashMap<Arc<str>, Known>,
+    known: DashMap<Arc<str>, CompiledSchema>,
     reported: AtomicU64,
     refused: AtomicU64,
     /// Why the schemas of tools check nothing.
     unusable: Mutex<BTreeMap<String, String>>,
-    checks: Checks,
+    checks: ServerChecks,
 }
 
 /// A compiled schema, and what it was compiled from.
 #[derive(Clone, Debug)]
-struct Known {
+struct CompiledSchema {
     source: Raw,
     /// `None` when it cannot be used.
     schema: Option<Arc<Schema>>,
@@ -76,7 +76,7 @@ struct Known {
 /// A schema, and its bytes where it [is simple](is_simple).
 type Usable = (Arc<Schema>, Option<usize>);
 
-impl Known {
+impl CompiledSchema {
     fn usable(&self) -> Option<Usable> {
         let bytes = self.is_simple.then(|| self.source.as_bytes().len());
         Some((Arc::clone(self.schema.as_ref()?), bytes))
@@ -85,7 +85,7 @@ impl Known {
 
 /// Where arguments do not match the schema of their tool.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
-pub struct Fault {
+pub struct SchemaMismatch {
     /// JSON pointer into the arguments; empty for the arguments as a whole.
     pub pointer: String,
     /// What is wrong there, without the value itself.
@@ -113,10 +113,10 @@ pub struct Validation {
 
 /// What becomes of a call.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Verdict {
+pub(super) enum ValidationVerdict {
     Fits,
-    Refused(Vec<Fault>),
-    Reported(Vec<Fault>),
+    Refused(Vec<SchemaMismatch>),
+    Reported(Vec<SchemaMismatch>),
 }
 
 impl Inputs {
@@ -143,7 +143,7 @@ impl Inputs {
     }
 
     /// The checks of what its server wrote, whatever else they are of.
-    pub(super) fn checks(&self) -> &Checks {
+    pub(super) fn checks(&self) -> &ServerChecks {
         &self.kept.checks
     }
 
@@ -154,7 +154,7 @@ impl Inputs {
 
     /// Forgets the schemas that `listed` no longer has, by the original name of their tool.
     pub(super) fn forget_unlisted<'t>(&self, listed: impl Fn(&str) -> Option<&'t Arc<Tool>>) {
-        let is_listed = |tool: &str, known: &Known| {
+        let is_listed = |tool: &str, known: &CompiledSchema| {
             let source = listed(tool).and_then(|tool| tool.source.get("inputSchema"));
             source.is_some_and(|source| is_same(&known.source, &source))
         };
@@ -174,21 +174,21 @@ impl Inputs {
     }
 
     /// Checks the arguments of a call, and counts; for where they [are checked](Inputs::are_checked).
-    pub(super) async fn check(&self, routed: &Routed) -> Verdict {
+    pub(super) async fn check(&self, routed: &Routed) -> ValidationVerdict {
         let Some(tool) = routed
             .tool
             .as_ref()
             .filter(|_| routed.call.method == Method::ToolsCall)
         else {
-            return Verdict::Fits;
+            return ValidationVerdict::Fits;
         };
         let faults = self.kept.faults(tool, routed.params.as_ref()).await;
         let Some(first) = faults.first() else {
-            return Verdict::Fits;
+            return ValidationVerdict::Fits;
         };
         if self.mode != Validate::Report {
             self.kept.refused.fetch_add(1, Ordering::Relaxed);
-            return Verdict::Refused(faults);
+            return ValidationVerdict::Refused(faults);
         }
         self.kept.reported.fetch_add(1, Ordering::Relaxed);
         tracing::info!(
@@ -197,7 +197,7 @@ impl Inputs {
             keyword = first.keyword,
             "arguments do not match the input schema"
         );
-        Verdict::Reported(faults)
+        ValidationVerdict::Reported(faults)
     }
 
     /// What was counted; `None` while nothing is checked.
@@ -212,12 +212,16 @@ impl Inputs {
     }
 }
 
-impl Kept {
-    async fn faults(self: &Arc<Self>, tool: &Arc<Tool>, params: Option<&Raw>) -> Vec<Fault> {
+impl CompiledSchemas {
+    async fn faults(
+        self: &Arc<Self>,
+        tool: &Arc<Tool>,
+        params: Option<&Raw>,
+    ) -> Vec<SchemaMismatch> {
         let (schema, bytes) = match self.schema(tool).await {
             Ok(Some(schema)) => schema,
             Ok(None) => return Vec::new(),
-            Err(why) => return vec![Fault::unchecked(why)],
+            Err(why) => return vec![SchemaMismatch::unchecked(why)],
         };
         let arguments = params.and_then(|params| params.get("arguments"));
         let of_arguments = arguments.as_ref().map_or(0, |it| it.as_bytes().len());
@@ -231,7 +235,7 @@ impl Kept {
         } else {
             self.checks.run(ask).await
         };
-        asked.unwrap_or_else(|why| vec![Fault::unchecked(why)])
+        asked.unwrap_or_else(|why| vec![SchemaMismatch::unchecked(why)])
     }
 
     /// The schema of `tool`, and its bytes where it [is simple](is_simple); `None` where there is none that
@@ -264,7 +268,7 @@ impl Kept {
     ) -> Option<Usable> {
         self.note(tool, compiled.as_ref().err());
         self.make_room();
-        let known = Known {
+        let known = CompiledSchema {
             is_simple: is_simple(source.as_str()),
             source,
             schema: compiled.ok(),
@@ -276,7 +280,8 @@ impl Kept {
 
     /// Forgets all schemas where one more might be too many.
     fn make_room(&self) {
-        let weight = |known: &Known| known.schema.as_ref().map_or(0, |schema| schema.weight());
+        let weight =
+            |known: &CompiledSchema| known.schema.as_ref().map_or(0, |schema| schema.weight());
         let kept: usize = self.known.iter().map(|known| weight(&known)).sum();
         if self.known.len() >= SCHEMAS_MAX || kept > KEPT_BYTES_MAX {
             self.known.clear();
@@ -306,7 +311,7 @@ impl Kept {
     }
 }
 
-impl Fault {
+impl SchemaMismatch {
     fn unchecked(why: Unchecked) -> Self {
         let reason = match why {
             Unchecked::Busy => "they cannot be checked: too many checks at once",
@@ -338,7 +343,7 @@ impl Fault {
     }
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for SchemaMismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let at = if self.pointer.is_empty() {
             "the arguments"
@@ -375,14 +380,18 @@ fn compile(source: &Raw) -> Result<Arc<Schema>, String> {
     schema.map(Arc::new).map_err(|error| error.to_string())
 }
 
-fn read(schema: &Schema, arguments: &Raw) -> Vec<Fault> {
+fn read(schema: &Schema, arguments: &Raw) -> Vec<SchemaMismatch> {
     if memory(arguments.as_bytes()) > VALUE_BYTES_MAX {
-        return vec![Fault::whole("they have too many parts to be checked")];
+        return vec![SchemaMismatch::whole(
+            "they have too many parts to be checked",
+        )];
     }
     match arguments.read::<Value>() {
         Ok(value) => faults(schema, &value),
         // It is JSON, but no machine's number: what cannot be checked does not match.
-        Err(_) => vec![Fault::whole("they have a number that is out of range")],
+        Err(_) => vec![SchemaMismatch::whole(
+            "they have a number that is out of range",
+        )],
     }
 }
 
@@ -397,7 +406,7 @@ fn memory(json: &[u8]) -> usize {
 }
 
 /// The first faults.
-fn faults(schema: &Schema, arguments: &Value) -> Vec<Fault> {
+fn faults(schema: &Schema, arguments: &Value) -> Vec<SchemaMismatch> {
     // A pattern of the server that is given up on is no fault of the client.
     let is_fault = |error: &ValidationError<'_>| {
         !matches!(
@@ -407,11 +416,15 @@ fn faults(schema: &Schema, arguments: &Value) -> Vec<Fault> {
     };
     let question = match schema.question(arguments) {
         Ok(question) => question,
-        Err(far) => return vec![Fault::whole(&format!("they cannot be checked: {far}"))],
+        Err(far) => {
+            return vec![SchemaMismatch::whole(&format!(
+                "they cannot be checked: {far}"
+            ))];
+        }
     };
     match question.faults(is_fault, FAULTS_MAX) {
-        Some(faults) => faults.iter().map(Fault::of).collect(),
-        None => vec![Fault::whole(
+        Some(faults) => faults.iter().map(SchemaMismatch::of).collect(),
+        None => vec![SchemaMismatch::whole(
             "they do not match, and are too large to say where",
         )],
     }
@@ -520,12 +533,12 @@ mod tests {
             .collect();
         let source = Raw::from_value(&json!({ "allOf": patterns }));
         let schema = compile(&source).unwrap();
-        let (kept, weight) = (Kept::default(), schema.weight());
+        let (kept, weight) = (CompiledSchemas::default(), schema.weight());
         assert!(weight > 200 << 17, "{weight}");
         let mut most = 0;
         for n in 0..20 {
             kept.make_room();
-            let known = Known {
+            let known = CompiledSchema {
                 is_simple: false,
                 source: source.clone(),
                 schema: Some(Arc::clone(&schema)),
@@ -546,7 +559,7 @@ mod tests {
         let most = VALUE_BYTES_MAX / 881;
         assert_eq!(of(most - 100), []);
         let reason = "they have too many parts to be checked";
-        assert_eq!(of(most + 100), [Fault::whole(reason)]);
+        assert_eq!(of(most + 100), [SchemaMismatch::whole(reason)]);
     }
 
     #[test]

@@ -27,15 +27,15 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use super::{Edge, Peer, no_room, refused};
+use super::{HttpEdge, RequestPeer, no_room, refused};
 use crate::{
     body::Unread,
     config::Limits,
     limiter::{ConnectionPermit, Reservation},
     mcp::{json as scan, sse},
     names::AgentId,
-    session::replay::{Item, Place, Stream},
-    task::{Present, Tasks},
+    session::replay::{ReaderPosition, ReplayStream, StreamItem},
+    task::{InFlightGuard, Tasks},
 };
 
 /// How long a client may take to send a body.
@@ -44,10 +44,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between looks whether a body comes fast enough.
 const LOOK: Duration = Duration::from_secs(1);
 
-type Events = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
+type EventStream = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
 /// The body of an answer.
-pub(crate) type Body = Either<Full<Bytes>, StreamBody<Events>>;
+pub(crate) type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
 
 /// What a body is read with.
 #[derive(Debug)]
@@ -60,8 +60,8 @@ pub(super) struct Intake<'a> {
 /// Reads the body of a request of `agent` within the limits on size, nesting and time.
 pub(super) async fn read(
     request: &mut Request<Incoming>,
-    edge: &Edge,
-    (agent, peer): (AgentId, &Peer),
+    edge: &HttpEdge,
+    (agent, peer): (AgentId, &RequestPeer),
 ) -> Result<Bytes, Response<Body>> {
     let settings = edge.proxy.settings();
     let intake = Intake {
@@ -84,7 +84,7 @@ where
     } = intake;
     let read = {
         let received = AtomicUsize::new(0);
-        let mut body = Counted {
+        let mut body = CountedBody {
             body,
             received: &received,
         };
@@ -143,12 +143,12 @@ async fn late(received: &AtomicUsize, limits: &Limits) -> String {
 }
 
 /// A body of which it is known how much has come.
-struct Counted<'a, B> {
+struct CountedBody<'a, B> {
     body: &'a mut B,
     received: &'a AtomicUsize,
 }
 
-impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for Counted<'_, B> {
+impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for CountedBody<'_, B> {
     type Data = Bytes;
     type Error = B::Error;
 
@@ -243,14 +243,14 @@ pub(super) fn holding(body: Body, what: impl Send + 'static) -> Body {
                 let _ = &what;
                 event
             });
-            Either::Right(StreamBody::new(Box::pin(held) as Events))
+            Either::Right(StreamBody::new(Box::pin(held) as EventStream))
         }
     }
 }
 
 /// How a stream of messages is written as events.
 #[derive(Debug)]
-pub(super) struct Writing {
+pub(super) struct EventFormat {
     /// Silence after which a comment is sent.
     pub(super) keep_alive: Duration,
     /// Whether events carry ids, so that the reader can resume.
@@ -260,11 +260,15 @@ pub(super) struct Writing {
     /// Dropped when the reader is gone.
     pub(super) _guard: Option<DropGuard>,
     /// Counts the reader until it is gone.
-    pub(super) _reader: Present,
+    pub(super) _reader: InFlightGuard,
 }
 
 /// An answer that follows `stream` from `place` on.
-pub(super) fn events(stream: Arc<Stream>, place: Place, writing: Writing) -> Response<Body> {
+pub(super) fn events(
+    stream: Arc<ReplayStream>,
+    place: ReaderPosition,
+    writing: EventFormat,
+) -> Response<Body> {
     let attendance = stream.attend();
     let state = (stream, place, writing, attendance);
     let chunks = futures_util::stream::unfold(
@@ -277,7 +281,9 @@ pub(super) fn events(stream: Arc<Stream>, place: Place, writing: Writing) -> Res
             Some((Ok(Frame::data(bytes)), (stream, place, writing, attendance)))
         },
     );
-    let mut response = Response::new(Either::Right(StreamBody::new(Box::pin(chunks) as Events)));
+    let mut response = Response::new(Either::Right(StreamBody::new(
+        Box::pin(chunks) as EventStream
+    )));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(
@@ -288,7 +294,11 @@ pub(super) fn events(stream: Arc<Stream>, place: Place, writing: Writing) -> Res
     response
 }
 
-async fn next(stream: &Stream, place: &mut Place, writing: &Writing) -> Option<Bytes> {
+async fn next(
+    stream: &ReplayStream,
+    place: &mut ReaderPosition,
+    writing: &EventFormat,
+) -> Option<Bytes> {
     let item = tokio::select! {
         biased;
         item = stream.next(place) => item?,
@@ -296,8 +306,8 @@ async fn next(stream: &Stream, place: &mut Place, writing: &Writing) -> Option<B
     };
     let id = writing.ids.then(|| event_id(stream.id, place.seq));
     Some(match item {
-        Item::Message(bytes) => sse::write(id.as_deref(), &bytes),
-        Item::Pause(retry_ms) => match id {
+        StreamItem::Message(bytes) => sse::write(id.as_deref(), &bytes),
+        StreamItem::Pause(retry_ms) => match id {
             Some(id) => sse::priming(&id, retry_ms),
             None => sse::KEEP_ALIVE,
         },

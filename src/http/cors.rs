@@ -35,11 +35,11 @@ const REMEMBERED_S: &str = "600";
 
 /// A web page behind a request.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(super) struct WebPage {
     origin: HeaderValue,
 }
 
-impl Page {
+impl WebPage {
     /// The page behind `request`; `None` for clients that are no browsers.
     pub(super) fn behind<B>(request: &Request<B>) -> Option<Self> {
         let origin = request.headers().get(ORIGIN)?.clone();
@@ -67,7 +67,7 @@ pub(super) fn preflight<B>(request: &Request<B>, verbs: &'static str) -> Option<
     if !asks {
         return None;
     }
-    let page = Page::behind(request)?;
+    let page = WebPage::behind(request)?;
     let mut response = Response::new(body::full(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();

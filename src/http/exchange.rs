@@ -9,21 +9,21 @@ use tokio::{task::unconstrained, time::sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, Form,
-    body::{self, Body, Writing},
+    ErrorFormat, HttpEdge,
+    body::{self, Body, EventFormat},
     challenge, json,
 };
 use crate::{
     auth::{Unidentified, Wrong},
-    clock::turn_time,
+    clock::cached_now,
     limiter::ByteBudget,
     mcp::{Era, Id, Outcome, envelope, error, sse},
     names::AgentId,
     session::{
         Call, Client, Event, EventReader, Session,
-        calls::Running,
+        calls::RunningGuard,
         encoded::Encoded,
-        replay::{Item, Stream},
+        replay::{ReplayStream, StreamItem},
     },
     task::Detached,
 };
@@ -33,31 +33,31 @@ const RETRY_MS: u64 = 1000;
 
 /// A call that is to be answered.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingCall {
     pub(super) call: Box<Call>,
     /// What precedes its answer.
     pub(super) events: EventReader,
     /// Whether the client would rather have events than JSON.
     pub(super) prefers_events: bool,
     /// Marks the call as running in its session.
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningGuard>,
 }
 
 /// The future of an answer, which survives its connection.
-pub(super) type Answer = Detached<Answered>;
+pub(super) type AnswerFuture = Detached<PendingAnswer>;
 
 /// An answer on its way to the client.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct PendingAnswer {
     pub(super) outcome: Outcome,
     /// Whose it is, and what is to count what that has not read.
     agent: AgentId,
     bytes: ByteBudget,
     /// Dropped when the answer is out.
-    pub(super) running: Option<Running>,
+    pub(super) running: Option<RunningGuard>,
 }
 
-impl Answered {
+impl PendingAnswer {
     /// The answer as it goes out, after which the client may use the id again. Also to a client that
     /// cancelled the call: the stream is of this answer alone, and one that ends without it may be taken
     /// for a broken one, which the client comes back for.
@@ -70,7 +70,7 @@ impl Answered {
 
     /// The same on a stream of many, where a client that cancelled the call expects no answer.
     pub(super) fn expected_response(&mut self, id: &Id) -> Option<Bytes> {
-        let is_expected = self.running.as_mut().is_none_or(Running::answered);
+        let is_expected = self.running.as_mut().is_none_or(RunningGuard::answered);
         is_expected.then(|| self.unread(id))
     }
 
@@ -81,8 +81,8 @@ impl Answered {
 }
 
 /// Starts to answer; the events that precede the answer come through the receiver.
-pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
-    let Asked {
+pub(super) fn start(edge: &HttpEdge, asked: PendingCall) -> (AnswerFuture, EventReader) {
+    let PendingCall {
         call,
         events,
         running,
@@ -92,7 +92,7 @@ pub(super) fn start(edge: &Edge, asked: Asked) -> (Answer, EventReader) {
     let (proxy, agent) = (Arc::clone(&edge.proxy), call.client.agent.id);
     let bytes = proxy.limiter().bytes.clone();
     let future = Box::pin(async move {
-        Answered {
+        PendingAnswer {
             outcome: proxy.answer(call).await,
             agent,
             bytes,
@@ -109,12 +109,12 @@ fn cancelled_by_leaving(call: &Call) -> Option<CancellationToken> {
 }
 
 /// Answers over streamable HTTP.
-pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
+pub(super) async fn respond(edge: &Arc<HttpEdge>, asked: PendingCall) -> Response<Body> {
     let id = asked.call.id.clone();
     let gone = cancelled_by_leaving(&asked.call);
     let client = Arc::clone(&asked.call.client);
     let prefers_events = asked.prefers_events;
-    let silent_until = turn_time() + edge.proxy.settings().keep_alive;
+    let silent_until = cached_now() + edge.proxy.settings().keep_alive;
     let (mut answer, mut events) = start(edge, asked);
     // In 2026-07-28 an error has a status, which can be said as long as nothing has begun.
     let begins_at_once = prefers_events && client.era() == Era::Legacy;
@@ -146,11 +146,11 @@ pub(super) async fn respond(edge: &Arc<Edge>, asked: Asked) -> Response<Body> {
 
 /// The answer to who was known when the call came and is no longer.
 fn shown_out() -> Response<Body> {
-    challenge(&Unidentified::Wrong(Wrong::Unknown), Form::Rpc)
+    challenge(&Unidentified::Wrong(Wrong::Unknown), ErrorFormat::Rpc)
 }
 
 /// An answer that nothing precedes.
-fn whole(edge: &Edge, id: &Id, mut answered: Answered, client: &Client) -> Response<Body> {
+fn whole(edge: &HttpEdge, id: &Id, mut answered: PendingAnswer, client: &Client) -> Response<Body> {
     if !edge.still_knows(client) {
         return shown_out();
     }
@@ -177,27 +177,27 @@ fn status_of(code: Option<i64>) -> StatusCode {
 struct Pump {
     id: Id,
     client: Arc<Client>,
-    answer: Answer,
+    answer: AnswerFuture,
     /// The answer, when it is there already.
-    answered: Option<Answered>,
+    answered: Option<PendingAnswer>,
     events: EventReader,
 }
 
 impl Pump {
     fn into_events(
         self,
-        edge: &Arc<Edge>,
+        edge: &Arc<HttpEdge>,
         first: Option<Event>,
         gone: Option<CancellationToken>,
     ) -> Response<Body> {
         let session = self.client.session.clone();
         let stream = match &session {
             Some(session) => session.open_stream(),
-            None => Arc::new(Stream::new(0)),
+            None => Arc::new(ReplayStream::new(0)),
         };
         let place = stream.take_over();
         let priming = session.is_some() && self.client.revision.has_priming();
-        let writing = Writing {
+        let writing = EventFormat {
             keep_alive: edge.proxy.settings().keep_alive,
             ids: session.is_some(),
             first: if priming {
@@ -215,7 +215,7 @@ impl Pump {
         body::events(stream, place, writing)
     }
 
-    async fn run(self, edge: Arc<Edge>, stream: Arc<Stream>, first: Option<Event>) {
+    async fn run(self, edge: Arc<HttpEdge>, stream: Arc<ReplayStream>, first: Option<Event>) {
         let Self {
             id,
             client,
@@ -238,12 +238,12 @@ impl Pump {
             }
         };
         let mut answered = events.until(answer, push).await;
-        stream.push(Item::Message(answered.response(&id)));
+        stream.push(StreamItem::Message(answered.response(&id)));
         stream.finish();
     }
 }
 
-fn push(event: Event, client: &Client, stream: &Stream) {
+fn push(event: Event, client: &Client, stream: &ReplayStream) {
     if let Event::Pause { retry_ms } = event {
         if client.revision.has_priming() && client.session.is_some() {
             stream.pause(retry_ms);
@@ -255,7 +255,7 @@ fn push(event: Event, client: &Client, stream: &Stream) {
 
 /// Writes an event to a stream. A server request that finds no session is dropped, which tells the
 /// server that nobody will answer.
-pub(super) fn put(event: Event, session: Option<&Session>, stream: &Stream) {
+pub(super) fn put(event: Event, session: Option<&Session>, stream: &ReplayStream) {
     let encoded = match (session, event) {
         (Some(session), event) => session.encode(event),
         (None, Event::Notification { method, params }) => {

@@ -27,7 +27,7 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::{either::Either, sync::CancellationToken};
 
 use super::{
-    Certificates, Edge, InvalidTls, Peer, body,
+    Certificates, HttpEdge, InvalidTls, RequestPeer, body,
     timeouts::{Timed, Times},
     unix::UnixSocket,
 };
@@ -35,8 +35,8 @@ use crate::{
     config::{Config, Limits, Listen},
     limiter::ConnectionPermit,
     names::PeerAddress,
-    socket::Socket,
-    task::{Steady, Tasks},
+    socket::CoalescingStream,
+    task::{SelfWake, Tasks},
 };
 
 /// How long a client may take for its TLS handshake.
@@ -112,7 +112,7 @@ impl Bound {
     }
 
     /// Accepts connections until `stop`, then lets the present ones finish what they are doing.
-    pub async fn serve(self, edge: Arc<Edge>, stop: CancellationToken) {
+    pub async fn serve(self, edge: Arc<HttpEdge>, stop: CancellationToken) {
         let tls = self
             .certificates
             .map(|certificates| certificates.acceptor());
@@ -129,16 +129,16 @@ impl Bound {
                         () = stop.cancelled() => return,
                     };
                     let Some(permit) = permit else { continue };
-                    let connection = Connection {
+                    let connection = ClientConnection {
                         edge: Arc::clone(&edge),
-                        peer: Peer {
+                        peer: RequestPeer {
                             address: peer,
                             permit: Arc::new(permit),
                         },
                         stop: stop.clone(),
                         limits: edge.proxy.settings().limits.clone(),
                     };
-                    let run = Steady::new(Box::pin(connection.run(stream, tls.clone())));
+                    let run = SelfWake::new(Box::pin(connection.run(stream, tls.clone())));
                     edge.tasks.spawn("connection", run);
                 }
                 Err(error) => {
@@ -246,16 +246,16 @@ pub enum InvalidListener {
 type Accepted = Either<TcpStream, UnixStream>;
 
 /// What a connection goes over: one type for all, so that there is one HTTP server in the program.
-type Stream = Either<Socket, Either<Box<TlsStream<Socket>>, UnixStream>>;
+type ClientStream = Either<CoalescingStream, Either<Box<TlsStream<CoalescingStream>>, UnixStream>>;
 
-struct Connection {
-    edge: Arc<Edge>,
-    peer: Peer,
+struct ClientConnection {
+    edge: Arc<HttpEdge>,
+    peer: RequestPeer,
     stop: CancellationToken,
     limits: Limits,
 }
 
-impl Connection {
+impl ClientConnection {
     async fn run(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
         let stream = match accepted {
             Either::Left(stream) => stream,
@@ -264,7 +264,7 @@ impl Connection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY");
         }
-        let stream = Socket::new(stream, &self.edge.tasks);
+        let stream = CoalescingStream::new(stream, &self.edge.tasks);
         let stream = match tls {
             None => Either::Left(stream),
             // In a box: a future is as large as its largest branch, and each connection has one.
@@ -277,7 +277,11 @@ impl Connection {
     }
 
     /// The stream after its TLS handshake.
-    async fn secured(&self, stream: Socket, tls: TlsAcceptor) -> Option<TlsStream<Socket>> {
+    async fn secured(
+        &self,
+        stream: CoalescingStream,
+        tls: TlsAcceptor,
+    ) -> Option<TlsStream<CoalescingStream>> {
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
             () = self.peer.permit.closing() => return None,
@@ -291,11 +295,11 @@ impl Connection {
         None
     }
 
-    async fn talk(self, stream: Stream) {
+    async fn talk(self, stream: ClientStream) {
         let (edge, peer) = (Arc::clone(&self.edge), self.peer);
         let permit = Arc::clone(&peer.permit);
         let (heard, first) = (CancellationToken::new(), Once::new());
-        let streams = Arc::new(Streams::default());
+        let streams = Arc::new(Http2Requests::default());
         let times = Times {
             headers: self.limits.headers_timeout,
             rate_min: self.limits.body_rate_min,
@@ -308,7 +312,7 @@ impl Connection {
             streams: Arc::clone(&streams),
             permit: Arc::clone(&permit),
         };
-        let mut interrupted = Steady::new(Box::pin(ends.interruption()));
+        let mut interrupted = SelfWake::new(Box::pin(ends.interruption()));
         let service = service_fn(move |request: Request<Incoming>| {
             first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
@@ -319,7 +323,7 @@ impl Connection {
             let request = Box::new(request);
             let under_way = edge.tasks.under_way();
             // The connection is woken for more than its answer.
-            Steady::new(Box::pin(async move {
+            SelfWake::new(Box::pin(async move {
                 let _under_way = under_way;
                 let response = edge.handle(peer, request).await;
                 Ok::<_, Infallible>(response.map(|body| body::holding(body, held)))
@@ -366,7 +370,7 @@ async fn rested(permit: &ConnectionPermit) {
 
 /// What speaks HTTP on a connection, with headers of so many bytes at most.
 fn server(headers_max: usize) -> Builder<TokioExecutor> {
-    // What is larger than both is refused unread; `Edge::handle` looks at the headers alone.
+    // What is larger than both is refused unread; `HttpEdge::handle` looks at the headers alone.
     let head_max = headers_max.saturating_add(REQUEST_LINE_BYTES);
     let mut builder = Builder::new(TokioExecutor::new());
     // Of HTTP/1.1 it reads 100 headers at most. For another number it would allocate with each request.
@@ -386,18 +390,18 @@ fn server(headers_max: usize) -> Builder<TokioExecutor> {
 
 /// The requests of HTTP/2 that are under way on a connection.
 #[derive(Debug, Default)]
-struct Streams {
+struct Http2Requests {
     count: AtomicUsize,
     /// Told when the first begins, and when the last has ended.
     changed: Notify,
 }
 
-impl Streams {
-    fn open(self: &Arc<Self>) -> Open {
+impl Http2Requests {
+    fn open(self: &Arc<Self>) -> OpenRequest {
         if self.count.fetch_add(1, Ordering::SeqCst) == 0 {
             self.changed.notify_one();
         }
-        Open(Arc::clone(self))
+        OpenRequest(Arc::clone(self))
     }
 
     /// Completes when there was none for [`IDLE_MAX`] since the last one.
@@ -415,9 +419,9 @@ impl Streams {
 
 /// A request of HTTP/2 is under way until this is dropped.
 #[derive(Debug)]
-pub(super) struct Open(Arc<Streams>);
+pub(super) struct OpenRequest(Arc<Http2Requests>);
 
-impl Drop for Open {
+impl Drop for OpenRequest {
     fn drop(&mut self) {
         if self.0.count.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.0.changed.notify_one();
@@ -444,7 +448,7 @@ struct Ends {
     /// How long that may take.
     first_within: Duration,
     stop: CancellationToken,
-    streams: Arc<Streams>,
+    streams: Arc<Http2Requests>,
     permit: Arc<ConnectionPermit>,
 }
 
@@ -496,12 +500,12 @@ mod tests {
     };
 
     use super::*;
-    use crate::config::{self, Environment, Format, Source};
+    use crate::config::{self, ConfigFormat, ConfigText, Environment};
 
     fn listening_on(listen: impl std::fmt::Display) -> Config {
-        let source = Source {
+        let source = ConfigText {
             name: "config".to_owned(),
-            format: Format::Toml,
+            format: ConfigFormat::Toml,
             text: format!("listen = \"{listen}\"\ndanger_listen_without_auth = true"),
             directory: "/".into(),
         };
@@ -565,7 +569,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_idle_once_nothing_was_under_way_for_long() {
-        let streams = Arc::new(Streams::default());
+        let streams = Arc::new(Http2Requests::default());
         let used = async {
             // One that speaks HTTP/1.1 has no streams.
             sleep(10 * IDLE_MAX).await;

@@ -8,8 +8,8 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Edge, Peer, Visitor, accepted, batch,
-    body::{self, Body, Writing},
+    HttpEdge, RequestContext, RequestPeer, accepted, batch,
+    body::{self, Body, EventFormat},
     correlation, exchange, media, refused, rpc_error, stopping,
     streamable::asked_in,
     unopened,
@@ -23,8 +23,8 @@ use crate::{
     names::PeerAddress,
     session::{
         Correlation, EventReader, Session, legacy, modern,
-        replay::{Item, Stream},
-        state::Kind,
+        replay::{ReplayStream, StreamItem},
+        state::SessionKind,
     },
 };
 
@@ -32,13 +32,13 @@ use crate::{
 const SESSION: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
-pub(super) fn open(edge: &Arc<Edge>, visitor: &Visitor) -> Response<Body> {
+pub(super) fn open(edge: &Arc<HttpEdge>, visitor: &RequestContext) -> Response<Body> {
     if edge.proxy.is_draining() {
         return stopping(None);
     }
-    let Visitor { agent, scope, .. } = visitor;
+    let RequestContext { agent, scope, .. } = visitor;
     let (agent, scope) = (Arc::clone(agent), scope.clone());
-    let session = match edge.proxy.sessions().open(Kind::Sse, agent, scope) {
+    let session = match edge.proxy.sessions().open(SessionKind::Sse, agent, scope) {
         Ok(session) => session,
         Err(why) => return unopened(why, None),
     };
@@ -61,7 +61,7 @@ pub(super) fn open(edge: &Arc<Edge>, visitor: &Visitor) -> Response<Body> {
         }
         proxy.sessions().close(&id);
     });
-    let writing = Writing {
+    let writing = EventFormat {
         keep_alive: edge.proxy.settings().keep_alive,
         ids: false,
         first: Some(Bytes::from(endpoint)),
@@ -81,8 +81,8 @@ struct Beside {
 
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(
-    edge: &Arc<Edge>,
-    (agent, peer): (&Agent, &Peer),
+    edge: &Arc<HttpEdge>,
+    (agent, peer): (&Agent, &RequestPeer),
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
@@ -90,7 +90,7 @@ pub(super) async fn post(
         .split('&')
         .find_map(|pair| pair.strip_prefix(SESSION)?.strip_prefix('='));
     let found = id.and_then(|id| edge.proxy.sessions().find(id, agent));
-    let Some(session) = found.filter(|session| session.kind == Kind::Sse) else {
+    let Some(session) = found.filter(|session| session.kind == SessionKind::Sse) else {
         return refused(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };
     if let Err(refusal) = media::check_body(request.headers()) {
@@ -120,7 +120,7 @@ pub(super) async fn post(
 
 /// A batch of 2025-03-26, which a client on this transport may have settled on.
 fn take_batch(
-    edge: &Arc<Edge>,
+    edge: &Arc<HttpEdge>,
     session: &Arc<Session>,
     parts: Vec<Result<Message, Bytes>>,
     beside: &Beside,
@@ -128,12 +128,12 @@ fn take_batch(
     for part in parts {
         match part {
             Ok(message) => take(edge, session, message, beside.clone()),
-            Err(refusal) => session.open_standing().push(Item::Message(refusal)),
+            Err(refusal) => session.open_standing().push(StreamItem::Message(refusal)),
         }
     }
 }
 
-fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message, beside: Beside) {
+fn take(edge: &Arc<HttpEdge>, session: &Arc<Session>, message: Message, beside: Beside) {
     match message {
         Message::Notification(notification) => edge.proxy.told(session, &notification),
         Message::Response(response) => {
@@ -143,11 +143,11 @@ fn take(edge: &Arc<Edge>, session: &Arc<Session>, message: Message, beside: Besi
     }
 }
 
-fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, beside: Beside) {
+fn ask(edge: &Arc<HttpEdge>, session: &Arc<Session>, request: Request, beside: Beside) {
     let stream = session.open_standing();
     let id = request.id.clone();
     let at_once = |outcome: Outcome| {
-        stream.push(Item::Message(envelope::response(Some(&id), &outcome)));
+        stream.push(StreamItem::Message(envelope::response(Some(&id), &outcome)));
     };
     if modern::is_claimed_by(&request) {
         // Modern requests do not exist on this transport: offering their revision would invite
@@ -182,7 +182,7 @@ fn ask(edge: &Arc<Edge>, session: &Arc<Session>, request: Request, beside: Besid
 }
 
 /// Answers `initialize` in `session`.
-fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
+fn initialize(edge: &HttpEdge, session: &Session, request: &Request) -> Outcome {
     let opening = legacy::open(request.params.as_deref()).map_err(|error| error.to_raw())?;
     Ok(edge.proxy.initialize(session, opening))
 }
@@ -190,9 +190,9 @@ fn initialize(edge: &Edge, session: &Session, request: &Request) -> Outcome {
 /// Carries one call's events and answer to a stream that is shared with others.
 async fn carry(
     session: Arc<Session>,
-    stream: Arc<Stream>,
+    stream: Arc<ReplayStream>,
     id: crate::mcp::Id,
-    answer: exchange::Answer,
+    answer: exchange::AnswerFuture,
     mut events: EventReader,
 ) {
     let put = |event| exchange::put(event, Some(&session), &stream);

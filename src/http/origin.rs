@@ -13,7 +13,7 @@ use crate::{
     config::{Config, Listen},
     lock::lock,
     names::PeerAddress,
-    telemetry::Seldom,
+    telemetry::LogThrottle,
 };
 
 /// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
@@ -45,9 +45,9 @@ impl Unwelcome {
 
 /// What the log has heard of lately, by the header for which it was refused.
 #[derive(Debug, Default)]
-pub(super) struct Refusals(Mutex<HashMap<&'static str, Seldom>>);
+pub(super) struct OriginRefusals(Mutex<HashMap<&'static str, LogThrottle>>);
 
-impl Refusals {
+impl OriginRefusals {
     /// Lets the log hear of a request of `peer`, unless it has just heard of one alike: who sends such
     /// requests may send many.
     pub(super) fn tell(&self, peer: PeerAddress, unwelcome: &Unwelcome) {
@@ -63,7 +63,7 @@ impl Refusals {
     /// How many were held back before this one, if it is to be told.
     fn held_before(&self, reason: &'static str) -> Option<u64> {
         let mut all = lock(&self.0);
-        all.entry(reason).or_default().come(Instant::now())
+        all.entry(reason).or_default().record(Instant::now())
     }
 }
 
@@ -315,7 +315,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_log_hears_of_each_header() {
-        let refusals = Refusals::default();
+        let refusals = OriginRefusals::default();
         assert_eq!(refusals.held_before("host"), Some(0));
         assert_eq!(refusals.held_before("host"), None);
         assert_eq!(refusals.held_before("origin"), Some(0), "another header");

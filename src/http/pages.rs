@@ -10,17 +10,21 @@ use http::{
 use hyper::body::Incoming;
 
 use super::{
-    Edge,
+    HttpEdge,
     body::{self, Body},
     json, not_now, text,
 };
 use crate::{
     auth::Agent,
-    status::{self, Detail, Insight, METRICS_CONTENT_TYPE},
+    status::{self, Detail, METRICS_CONTENT_TYPE, StatusAccess},
 };
 
 /// The status as JSON, or as a page when a browser asks.
-pub(super) fn status(edge: &Edge, agent: &Agent, request: &Request<Incoming>) -> Response<Body> {
+pub(super) fn status(
+    edge: &HttpEdge,
+    agent: &Agent,
+    request: &Request<Incoming>,
+) -> Response<Body> {
     let insight = insight(edge, agent);
     let code = if edge.status.is_serving() {
         StatusCode::OK
@@ -46,7 +50,7 @@ pub(super) fn status(edge: &Edge, agent: &Agent, request: &Request<Incoming>) ->
 }
 
 /// The figures for Prometheus.
-pub(super) fn metrics(edge: &Edge, agent: &Agent) -> Response<Body> {
+pub(super) fn metrics(edge: &HttpEdge, agent: &Agent) -> Response<Body> {
     let figures = edge
         .status
         .metrics(insight(edge, agent), edge.readers.now());
@@ -57,15 +61,15 @@ pub(super) fn metrics(edge: &Edge, agent: &Agent) -> Response<Body> {
 }
 
 /// How much `agent` may see.
-fn insight(edge: &Edge, agent: &Agent) -> Insight {
+fn insight(edge: &HttpEdge, agent: &Agent) -> StatusAccess {
     if edge.proxy.governance().directory().is_anonymous() {
-        return Insight::Servers(Detail::Whole);
+        return StatusAccess::Servers(Detail::Whole);
     }
     match (agent.enabled, agent.admin) {
-        (true, true) => Insight::Servers(Detail::Whole),
-        (true, false) => Insight::Servers(Detail::Part),
+        (true, true) => StatusAccess::Servers(Detail::Whole),
+        (true, false) => StatusAccess::Servers(Detail::Part),
         // A stranger, or an agent that may do nothing.
-        (false, _) => Insight::States,
+        (false, _) => StatusAccess::States,
     }
 }
 
@@ -84,7 +88,7 @@ pub(super) fn shield(headers: &mut HeaderMap) {
 }
 
 /// Whether to send clients here.
-pub(super) fn ready(edge: &Edge) -> Response<Body> {
+pub(super) fn ready(edge: &HttpEdge) -> Response<Body> {
     match edge.status.ready() {
         Ok(()) if edge.status.is_low() => text(
             StatusCode::OK,

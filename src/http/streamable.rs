@@ -8,13 +8,12 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Respo
 use hyper::body::Incoming;
 
 use super::{
-    Edge, Visitor, accepted, batch,
-    body::{self, Body, Writing},
+    HttpEdge, RequestContext, accepted, batch,
+    batch_response::BatchResponse,
+    body::{self, Body, EventFormat},
     come_back, correlation,
-    exchange::{self, Asked},
-    is, json, media, not_allowed, refused, rpc_error,
-    several::Several,
-    stopping, text, unopened,
+    exchange::{self, PendingCall},
+    is, json, media, not_allowed, refused, rpc_error, stopping, text, unopened,
 };
 use crate::{
     mcp::{
@@ -22,16 +21,16 @@ use crate::{
         envelope::Malformed, error, header,
     },
     session::{
-        Call, Client, Session, Wants, legacy,
-        modern::{self, Refusal},
-        replay::Stream,
-        state::Kind,
+        Call, Client, Interest, Session, legacy,
+        modern::{self, ModernRefusal},
+        replay::ReplayStream,
+        state::SessionKind,
     },
 };
 
 pub(super) async fn handle(
-    edge: &Arc<Edge>,
-    visitor: &Visitor,
+    edge: &Arc<HttpEdge>,
+    visitor: &RequestContext,
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     if is(&Verb::POST, request) {
@@ -45,8 +44,8 @@ pub(super) async fn handle(
 }
 
 async fn post(
-    edge: &Arc<Edge>,
-    visitor: &Visitor,
+    edge: &Arc<HttpEdge>,
+    visitor: &RequestContext,
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
     if let Err(refusal) = media::check_body(request.headers()) {
@@ -108,8 +107,8 @@ async fn post(
 }
 
 struct Post<'a> {
-    edge: &'a Arc<Edge>,
-    visitor: &'a Visitor,
+    edge: &'a Arc<HttpEdge>,
+    visitor: &'a RequestContext,
     headers: &'a HeaderMap,
 }
 
@@ -128,7 +127,7 @@ impl Post<'_> {
     }
 
     /// What is to be answered; else, what the client is told at once.
-    async fn asked(&self, request: Request) -> Result<Asked, Response<Body>> {
+    async fn asked(&self, request: Request) -> Result<PendingCall, Response<Body>> {
         if modern::is_claimed_by(&request) {
             return self.modern(request);
         }
@@ -179,13 +178,13 @@ impl Post<'_> {
         }
     }
 
-    fn modern(&self, mut request: Request) -> Result<Asked, Response<Body>> {
+    fn modern(&self, mut request: Request) -> Result<PendingCall, Response<Body>> {
         if request.method == Method::Listen {
             request = request.detached();
         }
         let envelope = match modern::check(&request, Some(self.headers)) {
             Ok(envelope) => envelope,
-            Err(Refusal { status, error }) => {
+            Err(ModernRefusal { status, error }) => {
                 return Err(rpc_error(status, Some(&request.id), &error));
             }
         };
@@ -201,7 +200,7 @@ impl Post<'_> {
     }
 
     /// A request outside of any session.
-    fn outside(&self, request: Request, mut client: Client, wants: Wants) -> Asked {
+    fn outside(&self, request: Request, mut client: Client, wants: Interest) -> PendingCall {
         client.gateway.clone_from(&self.visitor.gateway);
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
@@ -210,7 +209,7 @@ impl Post<'_> {
         // That of a session is cancelled with the session.
         let standing = &call.client.agent.standing;
         call.cancel = standing.token().child_token().into();
-        Asked {
+        PendingCall {
             call,
             events,
             prefers_events: media::prefers_events(self.headers),
@@ -233,7 +232,7 @@ impl Post<'_> {
         let Some(tool) = catalog.tool(&self.visitor.scope, &name) else {
             return Ok(());
         };
-        let Visitor { agent, scope, .. } = self.visitor;
+        let RequestContext { agent, scope, .. } = self.visitor;
         // Whoever may not use it is told nothing of it.
         let sight = || self.edge.proxy.governance().sight(agent, scope);
         if tool.headers.is_empty() || !sight().shows_tool(tool) {
@@ -274,7 +273,7 @@ impl Post<'_> {
         let agent = Arc::clone(&self.visitor.agent);
         let sessions = self.edge.proxy.sessions();
         let scope = self.visitor.scope.clone();
-        let session = match sessions.open(Kind::Streamable, agent, scope) {
+        let session = match sessions.open(SessionKind::Streamable, agent, scope) {
             Ok(session) => session,
             Err(why) => return unopened(why, Some(&request.id)),
         };
@@ -294,7 +293,7 @@ impl Post<'_> {
         &self,
         session: &Arc<Session>,
         request: Request,
-    ) -> Result<Asked, Response<Body>> {
+    ) -> Result<PendingCall, Response<Body>> {
         let mut asked = asked_in(session, request).map_err(|(id, error)| {
             if session.ended.is_cancelled() {
                 return gone(self.edge, Some(&id));
@@ -308,14 +307,14 @@ impl Post<'_> {
     }
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
-    fn stateless(&self, request: Request) -> Asked {
+    fn stateless(&self, request: Request) -> PendingCall {
         let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
             Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
         };
         let client = Client::stateless(Arc::clone(&self.visitor.agent), revision);
-        let wants = Wants::of(&request, Logs::All);
+        let wants = Interest::of(&request, Logs::All);
         self.outside(request, client, wants)
     }
 
@@ -366,7 +365,7 @@ impl Post<'_> {
         if asked.is_empty() && answers.is_empty() {
             return accepted();
         }
-        let mut several = Several::start(self.edge, &session, asked, answers);
+        let mut several = BatchResponse::start(self.edge, &session, asked, answers);
         match several.whole(self.edge.proxy.settings().keep_alive).await {
             Some(body) => json(StatusCode::OK, body),
             None => several.into_events(self.edge),
@@ -391,7 +390,11 @@ impl Post<'_> {
     }
 
     /// The request that one message of a batch is; else, what is answered to it at once, if anything.
-    fn begun(&self, session: &Arc<Session>, message: Message) -> Result<Asked, Option<Bytes>> {
+    fn begun(
+        &self,
+        session: &Arc<Session>,
+        message: Message,
+    ) -> Result<PendingCall, Option<Bytes>> {
         match message {
             Message::Request(request) => match asked_in(session, request) {
                 Ok(mut asked) => {
@@ -463,8 +466,8 @@ fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
 /// The session that the headers name; one of another route is as unknown as one that has ended. What is
 /// refused is the request `id`.
 async fn find_session(
-    edge: &Edge,
-    visitor: &Visitor,
+    edge: &HttpEdge,
+    visitor: &RequestContext,
     headers: &HeaderMap,
     id: Option<&Id>,
 ) -> Result<Option<Arc<Session>>, Response<Body>> {
@@ -473,7 +476,7 @@ async fn find_session(
     };
     let found = match named.to_str() {
         Ok(named) => {
-            let Visitor { agent, scope, .. } = visitor;
+            let RequestContext { agent, scope, .. } = visitor;
             edge.proxy.session(named, agent, scope).await
         }
         Err(_) => Ok(None),
@@ -490,7 +493,7 @@ async fn find_session(
 }
 
 /// The answer to who names a session that is not known, or no longer.
-fn gone(edge: &Edge, id: Option<&Id>) -> Response<Body> {
+fn gone(edge: &HttpEdge, id: Option<&Id>) -> Response<Body> {
     // The next process may know it.
     if edge.proxy.is_draining() {
         return stopping(id);
@@ -503,18 +506,21 @@ fn gone(edge: &Edge, id: Option<&Id>) -> Response<Body> {
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
-pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked, (Id, RpcError)> {
+pub(super) fn asked_in(
+    session: &Arc<Session>,
+    request: Request,
+) -> Result<PendingCall, (Id, RpcError)> {
     let Some(client) = Client::of(session) else {
         let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
         return Err((request.id, error));
     };
-    let wants = Wants::of(&request, session.logs());
+    let wants = Interest::of(&request, session.logs());
     let (mut call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     call.ended = Some(session.ended.clone());
     let running = session
         .begin(&call.id, call.cancel.heard())
         .map_err(|reason| (call.id.clone(), reason.to_error()))?;
-    Ok(Asked {
+    Ok(PendingCall {
         call,
         events,
         prefers_events: false,
@@ -523,7 +529,11 @@ pub(super) fn asked_in(session: &Arc<Session>, request: Request) -> Result<Asked
 }
 
 /// The stream for messages that belong to no call, or the rest of one that broke off.
-async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
+async fn get(
+    edge: &Arc<HttpEdge>,
+    visitor: &RequestContext,
+    headers: &HeaderMap,
+) -> Response<Body> {
     if !media::accepts(headers, &[media::EVENTS]) {
         return text(
             StatusCode::NOT_ACCEPTABLE,
@@ -567,7 +577,7 @@ async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Respon
     } else {
         crate::mcp::sse::KEEP_ALIVE
     };
-    let writing = Writing {
+    let writing = EventFormat {
         keep_alive: edge.proxy.settings().keep_alive,
         ids: true,
         first: Some(first),
@@ -578,13 +588,13 @@ async fn get(edge: &Arc<Edge>, visitor: &Visitor, headers: &HeaderMap) -> Respon
 }
 
 /// A stream that is no longer kept: nothing more comes on it.
-fn over(id: u64) -> Arc<Stream> {
-    let stream = Stream::new(id);
+fn over(id: u64) -> Arc<ReplayStream> {
+    let stream = ReplayStream::new(id);
     stream.finish();
     Arc::new(stream)
 }
 
-async fn delete(edge: &Edge, visitor: &Visitor, headers: &HeaderMap) -> Response<Body> {
+async fn delete(edge: &HttpEdge, visitor: &RequestContext, headers: &HeaderMap) -> Response<Body> {
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }

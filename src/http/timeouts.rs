@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, Sleep, sleep, sleep_until},
 };
 
-use crate::{clock::turn_time, limiter::ConnectionPermit};
+use crate::{clock::cached_now, limiter::ConnectionPermit};
 
 /// How long a peer may take no byte of what is written to it.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,14 +43,14 @@ pub(super) struct Timed<S> {
     stream: S,
     permit: Arc<ConnectionPermit>,
     times: Times,
-    head: Head,
-    writing: Wait,
-    flushing: Wait,
+    head: RequestHead,
+    writing: PeerWait,
+    flushing: PeerWait,
 }
 
 /// The head of a request of which a part has come.
 #[derive(Debug, Default)]
-struct Head {
+struct RequestHead {
     /// When it began, and how many requests had come by then.
     began: Option<(Instant, u64)>,
     /// The timer exists only while it is waited for.
@@ -61,7 +61,7 @@ struct Head {
 
 /// How a peer reads.
 #[derive(Debug, Default)]
-struct Wait {
+struct PeerWait {
     /// Since when nothing goes on; the timer exists only then.
     stalled: Option<(Instant, Pin<Box<Sleep>>)>,
     /// How long it has kept us waiting, and what it took meanwhile.
@@ -75,19 +75,19 @@ impl<S> Timed<S> {
             stream,
             permit,
             times,
-            head: Head::default(),
-            writing: Wait::default(),
-            flushing: Wait::default(),
+            head: RequestHead::default(),
+            writing: PeerWait::default(),
+            flushing: PeerWait::default(),
         }
     }
 }
 
-impl Head {
+impl RequestHead {
     fn note(&mut self, bytes: &[u8], permit: &ConnectionPermit) {
         self.is_http2 |= !self.has_read && bytes.starts_with(HTTP2);
         self.has_read = true;
         if self.began.is_none() && !self.is_http2 && permit.under_way() == 0 {
-            self.began = Some((turn_time(), permit.requests()));
+            self.began = Some((cached_now(), permit.requests()));
         }
     }
 
@@ -112,7 +112,7 @@ impl Head {
     }
 }
 
-impl Wait {
+impl PeerWait {
     /// Watches over a write, of which `progress` gives the bytes taken.
     fn watch<T: Taken>(
         &mut self,

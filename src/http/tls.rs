@@ -20,7 +20,7 @@ use crate::config::Tls;
 /// The certificate that the listener shows.
 #[derive(Debug)]
 pub struct Certificates {
-    shown: Arc<Shown>,
+    shown: Arc<ShownCertificate>,
     config: Arc<ServerConfig>,
 }
 
@@ -48,9 +48,9 @@ impl InvalidTls {
 }
 
 #[derive(Debug)]
-struct Shown(ArcSwap<CertifiedKey>);
+struct ShownCertificate(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for ShownCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -148,7 +148,7 @@ impl Certificates {
     /// As [`Certificate::read`].
     pub(super) fn open(tls: &Tls) -> Result<Self, InvalidTls> {
         let Certificate(first) = Certificate::read(tls)?;
-        let shown = Arc::new(Shown(ArcSwap::new(first)));
+        let shown = Arc::new(ShownCertificate(ArcSwap::new(first)));
         let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|error| InvalidTls::new(&tls.cert, &error))?

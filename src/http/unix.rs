@@ -15,7 +15,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{config::Socket, lock::lock, names::PeerAddress, telemetry::Seldom};
+use crate::{config::SocketConfig, lock::lock, names::PeerAddress, telemetry::LogThrottle};
 
 /// The user who may do everything.
 const ROOT: u32 = 0;
@@ -28,7 +28,7 @@ pub(super) struct UnixSocket {
     /// Which file it is, by device and number.
     file: (u64, u64),
     uids: Vec<u32>,
-    told: Mutex<Seldom>,
+    told: Mutex<LogThrottle>,
 }
 
 impl UnixSocket {
@@ -36,7 +36,7 @@ impl UnixSocket {
     ///
     /// # Errors
     /// Why not, in words for the operator.
-    pub(super) async fn bind(path: &Path, socket: &Socket) -> Result<Self, String> {
+    pub(super) async fn bind(path: &Path, socket: &SocketConfig) -> Result<Self, String> {
         check_directory(path)?;
         remove_stale(path).await?;
         let bound = || {
@@ -70,7 +70,7 @@ impl UnixSocket {
             if self.uids.contains(&uid) {
                 return Ok((stream, PeerAddress::User(uid)));
             }
-            if let Some(more) = lock(&self.told).come(Instant::now()) {
+            if let Some(more) = lock(&self.told).record(Instant::now()) {
                 tracing::warn!(
                     uid,
                     more,
@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    const SOCKET: Socket = Socket {
+    const SOCKET: SocketConfig = SocketConfig {
         mode: 0o620,
         uids: Vec::new(),
     };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map as Members, Value};
 
-use super::names::{Meaning, Names, POINTERS_BYTES_MAX, References, Unfollowed};
+use super::names::{Meaning, POINTERS_BYTES_MAX, References, SchemaNames, Unfollowed};
 
 /// What finds out what nothing else has evaluated asks all others again, more than once each.
 const AGAIN: usize = 3;
@@ -22,8 +22,8 @@ const PROGRAM_BYTES: usize = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Map {
     /// The first is the whole.
-    pub(super) nodes: Vec<Node>,
-    pub(super) patterns: Patterns,
+    pub(super) nodes: Vec<SchemaNode>,
+    pub(super) patterns: SchemaPatterns,
     pub(super) references: usize,
     /// Bytes of the longest JSON pointer to a part.
     pub(super) longest: usize,
@@ -35,7 +35,7 @@ pub(super) struct Map {
 
 /// What patterns there are.
 #[derive(Debug, Default)]
-pub(super) struct Patterns {
+pub(super) struct SchemaPatterns {
     pub(super) count: usize,
     pub(super) bytes: usize,
     pub(super) bytes_max: usize,
@@ -45,8 +45,8 @@ pub(super) struct Patterns {
 
 /// One subschema.
 #[derive(Debug, Default)]
-pub(super) struct Node {
-    pub(super) leads: Vec<Lead>,
+pub(super) struct SchemaNode {
+    pub(super) leads: Vec<SchemaEdge>,
     /// Whether references lead to it, so that one may come to it on several ways.
     pub(super) is_named: bool,
     /// Whether it has what asks others again.
@@ -68,16 +68,16 @@ pub(super) struct Node {
 
 /// Where a subschema leads.
 #[derive(Debug)]
-pub(super) struct Lead {
+pub(super) struct SchemaEdge {
     pub(super) to: usize,
-    pub(super) way: Way,
+    pub(super) way: SchemaStep,
     /// How often it is asked there.
     pub(super) times: usize,
 }
 
 /// What of a value is asked there.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum SchemaStep {
     Whole,
     Member(Box<str>),
     EachMember,
@@ -92,7 +92,7 @@ impl Map {
     /// # Errors
     /// When it has references that are not followed.
     pub(super) fn of(root: &Value) -> Result<(Self, Value), Unfollowed> {
-        let names = Names::read(root)?;
+        let names = SchemaNames::read(root)?;
         let mut survey = Survey::default();
         survey.node(names.root());
         let mut nodes = Vec::new();
@@ -110,7 +110,7 @@ impl Map {
         let lengths = survey.patterns.iter().map(|pattern| pattern.len());
         let map = Self {
             nodes,
-            patterns: Patterns {
+            patterns: SchemaPatterns {
                 count: survey.patterns.len(),
                 bytes: lengths.clone().sum(),
                 bytes_max: lengths.max().unwrap_or_default(),
@@ -151,8 +151,12 @@ impl<'a> Survey<'a> {
         })
     }
 
-    fn read(&mut self, names: &Names<'a>, schema: &'a Value) -> Result<Node, Unfollowed> {
-        let mut node = Node::default();
+    fn read(
+        &mut self,
+        names: &SchemaNames<'a>,
+        schema: &'a Value,
+    ) -> Result<SchemaNode, Unfollowed> {
+        let mut node = SchemaNode::default();
         let Value::Object(members) = schema else {
             node.faults = 1;
             return Ok(node);
@@ -170,11 +174,11 @@ impl<'a> Survey<'a> {
             }
             let mut lead = |schema: &'a Value, way, times| {
                 let to = self.node(schema);
-                node.leads.push(Lead { to, way, times });
+                node.leads.push(SchemaEdge { to, way, times });
             };
             match keyword.as_str() {
                 "allOf" | "anyOf" | "oneOf" | "not" | "if" | "then" | "else" => {
-                    one_or_more(inner).for_each(|it| lead(it, Way::Whole, whole));
+                    one_or_more(inner).for_each(|it| lead(it, SchemaStep::Whole, whole));
                     if keyword == "not" {
                         // A fault repeats it.
                         node.bytes += bytes(inner);
@@ -182,29 +186,31 @@ impl<'a> Survey<'a> {
                     }
                 }
                 "dependentSchemas" | "dependencies" => {
-                    values(inner).for_each(|it| lead(it, Way::Whole, whole));
+                    values(inner).for_each(|it| lead(it, SchemaStep::Whole, whole));
                     values(inner).for_each(|names| node.require(names));
                 }
                 "properties" => {
                     for (name, it) in inner.as_object().into_iter().flatten() {
-                        lead(it, Way::Member(name.as_str().into()), 1);
+                        lead(it, SchemaStep::Member(name.as_str().into()), 1);
                         node.names += 1;
                     }
                 }
                 "patternProperties" => {
-                    values(inner).for_each(|it| lead(it, Way::EachMember, 1));
+                    values(inner).for_each(|it| lead(it, SchemaStep::EachMember, 1));
                     for pattern in inner.as_object().into_iter().flat_map(Members::keys) {
                         self.pattern(&mut node, pattern);
                     }
                 }
-                "additionalProperties" | "unevaluatedProperties" => lead(inner, Way::EachMember, 1),
-                "propertyNames" => lead(inner, Way::EachName, 1),
+                "additionalProperties" | "unevaluatedProperties" => {
+                    lead(inner, SchemaStep::EachMember, 1);
+                }
+                "propertyNames" => lead(inner, SchemaStep::EachName, 1),
                 "prefixItems" | "items" if inner.is_array() => {
                     let all = one_or_more(inner).enumerate();
-                    all.for_each(|(index, it)| lead(it, Way::Item(index), 1));
+                    all.for_each(|(index, it)| lead(it, SchemaStep::Item(index), 1));
                 }
                 "items" | "additionalItems" | "contains" | "unevaluatedItems" => {
-                    lead(inner, Way::EachItem, items);
+                    lead(inner, SchemaStep::EachItem, items);
                 }
                 "pattern" => {
                     node.bytes += bytes(inner);
@@ -218,7 +224,7 @@ impl<'a> Survey<'a> {
         Ok(node)
     }
 
-    fn pattern(&mut self, node: &mut Node, pattern: &'a str) {
+    fn pattern(&mut self, node: &mut SchemaNode, pattern: &'a str) {
         self.patterns.insert(pattern);
         node.scans += 1;
         node.looks += looks(pattern);
@@ -227,8 +233,8 @@ impl<'a> Survey<'a> {
     /// Takes in the reference that `keyword` makes in `schema`.
     fn refer(
         &mut self,
-        node: &mut Node,
-        names: &Names<'a>,
+        node: &mut SchemaNode,
+        names: &SchemaNames<'a>,
         schema: &'a Value,
         (keyword, reference, times): (&str, &Value, usize),
     ) -> Result<(), Unfollowed> {
@@ -244,8 +250,8 @@ impl<'a> Survey<'a> {
             Meaning::Part(part) => {
                 let to = self.node(part.schema);
                 self.named.insert(to);
-                let way = Way::Whole;
-                node.leads.push(Lead { to, way, times });
+                let way = SchemaStep::Whole;
+                node.leads.push(SchemaEdge { to, way, times });
             }
             Meaning::JsonSchema => node.asks_for_a_schema = true,
         }
@@ -253,7 +259,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-impl Node {
+impl SchemaNode {
     /// Takes in what leads nowhere.
     fn simple(&mut self, keyword: &str, said: &Value) {
         match keyword {

@@ -2,7 +2,7 @@
 //!
 //! A reference means one part or nothing: by JSON pointer or anchor within the document, by the `$id` of
 //! a part as that is written, or JSON Schema itself. Names have done their work then: the schema that is
-//! compiled has none, and refers by pointers alone ([`Names::without`]). So it leads where it is known
+//! compiled has none, and refers by pointers alone ([`SchemaNames::without`]). So it leads where it is known
 //! to lead, and a validator has nothing to resolve.
 
 use std::collections::HashMap;
@@ -38,7 +38,7 @@ pub(crate) enum Unfollowed {
 
 /// A part, and the JSON pointer to it.
 #[derive(Clone, Debug)]
-pub(super) struct Part<'a> {
+pub(super) struct NamedPart<'a> {
     pub(super) schema: &'a Value,
     pointer: String,
 }
@@ -46,20 +46,20 @@ pub(super) struct Part<'a> {
 /// What a reference means.
 #[derive(Debug)]
 pub(super) enum Meaning<'a> {
-    Part(Part<'a>),
+    Part(NamedPart<'a>),
     JsonSchema,
 }
 
 #[derive(Debug)]
-pub(super) struct Names<'a> {
+pub(super) struct SchemaNames<'a> {
     /// The whole, and the parts with an `$id`: what references within them count from.
-    resources: Vec<Part<'a>>,
+    resources: Vec<NamedPart<'a>>,
     /// By `$id`; `None` where more than one part has it.
     ids: HashMap<&'a str, Option<usize>>,
-    anchors: HashMap<&'a str, Option<Part<'a>>>,
+    anchors: HashMap<&'a str, Option<NamedPart<'a>>>,
     /// The parts that are schemas, and the resource that each is in.
     parts: HashMap<*const Value, usize>,
-    style: Style,
+    style: NamingStyle,
     /// Bytes of all JSON pointers, and of the longest.
     pub(super) pointers: usize,
     pub(super) longest: usize,
@@ -67,7 +67,7 @@ pub(super) struct Names<'a> {
 
 /// How parts are named, which depends on the draft.
 #[derive(Clone, Copy, Debug)]
-struct Style {
+struct NamingStyle {
     /// Up to draft 7 nothing counts beside a `$ref`.
     is_classic: bool,
     /// `$id` once was `id`.
@@ -78,7 +78,7 @@ struct Style {
 #[derive(Debug, Default)]
 pub(super) struct References(HashMap<*const Value, String>);
 
-impl Style {
+impl NamingStyle {
     fn of(root: &Value) -> Self {
         let draft = root.get("$schema").and_then(Value::as_str);
         let is = |name| draft.is_some_and(|draft| draft.contains(name));
@@ -101,11 +101,11 @@ fn is_json_schema(uri: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with("json-schema.org/"))
 }
 
-impl<'a> Names<'a> {
+impl<'a> SchemaNames<'a> {
     /// # Errors
     /// When the pointers to its parts are too long.
     pub(super) fn read(root: &'a Value) -> Result<Self, Unfollowed> {
-        let whole = Part {
+        let whole = NamedPart {
             schema: root,
             pointer: String::new(),
         };
@@ -114,7 +114,7 @@ impl<'a> Names<'a> {
             ids: HashMap::new(),
             anchors: HashMap::new(),
             parts: HashMap::new(),
-            style: Style::of(root),
+            style: NamingStyle::of(root),
             pointers: 0,
             longest: 0,
         };
@@ -155,7 +155,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    fn part(&self, reference: &str, within: &'a Value) -> Option<Part<'a>> {
+    fn part(&self, reference: &str, within: &'a Value) -> Option<NamedPart<'a>> {
         let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let resource = match document {
             "" => *self.parts.get(&std::ptr::from_ref(within))?,
@@ -172,7 +172,7 @@ impl<'a> Names<'a> {
         let schema = resource.schema.pointer(&pointer)?;
         self.parts.get(&std::ptr::from_ref(schema))?;
         let pointer = format!("{}{pointer}", resource.pointer);
-        Some(Part { schema, pointer })
+        Some(NamedPart { schema, pointer })
     }
 
     /// Takes in what the schema `part` at `pointer` and its parts are called.
@@ -245,7 +245,7 @@ impl<'a> Names<'a> {
         pointer: &str,
         mut resource: usize,
     ) -> usize {
-        let part = || Part {
+        let part = || NamedPart {
             schema,
             pointer: pointer.to_owned(),
         };

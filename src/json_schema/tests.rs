@@ -3,11 +3,11 @@ mod names;
 use serde_json::{Map as Members, Value, json};
 
 use super::{
-    FAULTS_BYTES_MAX, Formats, PATTERNS_MAX, SCHEMA_BYTES_MAX, Schema, TooFar, Unusable,
+    FAULTS_BYTES_MAX, Formats, PATTERNS_MAX, SCHEMA_BYTES_MAX, Schema, SchemaFault, TooFar,
     walk::LEVELS_MAX,
 };
 
-fn compile(schema: &Value) -> Result<Schema, Unusable> {
+fn compile(schema: &Value) -> Result<Schema, SchemaFault> {
     Schema::compile(schema.to_string().as_bytes(), Formats::Annotations)
 }
 
@@ -28,7 +28,7 @@ fn is_valid(schema: &Schema, value: &Value) -> bool {
 
 fn too_far(schema: &Value) -> TooFar {
     match compile(schema) {
-        Err(Unusable::TooFar(far)) => far,
+        Err(SchemaFault::TooFar(far)) => far,
         other => panic!("{other:?}"),
     }
 }
@@ -235,7 +235,10 @@ fn a_schema_at_past_and_back_under_its_length() {
         compile(&json!({ "title": "x".repeat(padding) }))
     };
     of(SCHEMA_BYTES_MAX).unwrap();
-    assert!(matches!(of(SCHEMA_BYTES_MAX + 1), Err(Unusable::Large(_))));
+    assert!(matches!(
+        of(SCHEMA_BYTES_MAX + 1),
+        Err(SchemaFault::Large(_))
+    ));
     of(SCHEMA_BYTES_MAX - 1).unwrap();
 }
 
@@ -247,7 +250,7 @@ fn patterns_take_so_much_memory_and_no_more() {
     };
     of(PATTERNS_MAX).unwrap();
     let many = of(PATTERNS_MAX + 1);
-    assert!(matches!(many, Err(Unusable::Patterns(257))), "{many:?}");
+    assert!(matches!(many, Err(SchemaFault::Patterns(257))), "{many:?}");
     of(PATTERNS_MAX - 1).unwrap();
     for (length, is_short) in [(4096, true), (4097, false), (4095, true)] {
         let long = compile(&json!({ "pattern": "x".repeat(length) }));
@@ -259,7 +262,10 @@ fn patterns_take_so_much_memory_and_no_more() {
     let looks = looks.concat();
     for pattern in [r"\p{L}{5000}", r"(?!x)\p{L}{5000}", &looks, "("] {
         let large = compile(&json!({ "pattern": pattern }));
-        assert!(matches!(large, Err(Unusable::Pattern { .. })), "{large:?}");
+        assert!(
+            matches!(large, Err(SchemaFault::Pattern { .. })),
+            "{large:?}"
+        );
     }
     for pattern in ["^.{1,5000}$", r"^\p{L}{1,64}$"] {
         let usual = compile(&json!({ "pattern": pattern })).unwrap();
@@ -298,11 +304,11 @@ fn what_takes_memory_to_compile_is_refused() {
     let name = "n".repeat(20_000);
     let inner: Members<_, _> = (0..5_000).map(|n| (n.to_string(), json!({}))).collect();
     let long = compile(&json!({ "properties": { name: { "properties": inner } } }));
-    assert!(matches!(long, Err(Unusable::Unfollowed(_))), "{long:?}");
+    assert!(matches!(long, Err(SchemaFault::Unfollowed(_))), "{long:?}");
     let large: Vec<_> = (0..20_000).collect();
     let of = |levels| (0..levels).fold(json!({ "enum": large }), |it, _| json!({ "not": it }));
     assert!(compile(&of(2)).is_ok());
-    assert!(matches!(compile(&of(20)), Err(Unusable::Copies)));
+    assert!(matches!(compile(&of(20)), Err(SchemaFault::Copies)));
 }
 
 /// A tree of one of many kinds, as generators write what components or filters are: each kind leads

@@ -12,7 +12,7 @@ use std::{
 
 use serde_json::Value;
 
-use super::map::{Lead, Map, Node, Way};
+use super::map::{Map, SchemaEdge, SchemaNode, SchemaStep};
 
 /// Subschemas that a question may lead through, each counted as often as it does. Where one goes through
 /// a text, or compares a value with others, it counts as more.
@@ -64,16 +64,16 @@ pub(super) struct Walked {
 }
 
 /// A subschema, and a value that it is asked about.
-type Key = (usize, *const Value);
+type VisitKey = (usize, *const Value);
 
 /// Bytes of a text that are gone through, and steps back in it, in the time of a visit.
 const SCANNED: usize = 16;
 const GONE_BACK: usize = 64;
 
-struct Walk<'m> {
+struct SchemaWalk<'m> {
     map: &'m Map,
     /// `None` while it is gone through.
-    known: HashMap<Key, Option<Walked>>,
+    known: HashMap<VisitKey, Option<Walked>>,
     steps: usize,
     levels_max: usize,
 }
@@ -84,7 +84,7 @@ impl Map {
     /// # Errors
     /// When that is too far.
     pub(super) fn survey(&self) -> Result<(), TooFar> {
-        let mut walk = Walk::new(self, LEVELS_MAX);
+        let mut walk = SchemaWalk::new(self, LEVELS_MAX);
         let mut unevaluated: usize = 0;
         for (index, node) in self.nodes.iter().enumerate() {
             let walked = walk.visit(index, None, 1)?;
@@ -103,12 +103,12 @@ impl Map {
     /// # Errors
     /// When that is too far.
     pub(super) fn walk(&self, value: &Value, levels_max: usize) -> Result<Walked, TooFar> {
-        let mut walk = Walk::new(self, levels_max);
+        let mut walk = SchemaWalk::new(self, levels_max);
         walk.visit(0, Some(value), 1)
     }
 }
 
-impl<'m> Walk<'m> {
+impl<'m> SchemaWalk<'m> {
     fn new(map: &'m Map, levels_max: usize) -> Self {
         Self {
             map,
@@ -157,36 +157,36 @@ impl<'m> Walk<'m> {
     /// Goes where `lead` leads.
     fn follow(
         &mut self,
-        lead: &Lead,
+        lead: &SchemaEdge,
         value: Option<&Value>,
         level: usize,
         walked: &mut Walked,
     ) -> Result<(), TooFar> {
-        let Lead { to, way, times } = lead;
+        let SchemaEdge { to, way, times } = lead;
         let mut visit = |value: Option<&Value>, each: usize| {
             walked.add(self.visit(*to, value, level)?, times * each);
             Ok(())
         };
         match (way, value) {
-            (Way::Whole, value) => visit(value, 1)?,
-            (Way::Member(name), Some(Value::Object(members))) => {
+            (SchemaStep::Whole, value) => visit(value, 1)?,
+            (SchemaStep::Member(name), Some(Value::Object(members))) => {
                 if let Some(member) = members.get(&**name) {
                     visit(Some(member), 1)?;
                 }
             }
-            (Way::EachMember, Some(Value::Object(members))) => {
+            (SchemaStep::EachMember, Some(Value::Object(members))) => {
                 members.values().try_for_each(|it| visit(Some(it), 1))?;
             }
-            (Way::EachName, Some(Value::Object(members))) if !members.is_empty() => {
+            (SchemaStep::EachName, Some(Value::Object(members))) if !members.is_empty() => {
                 // Names are no values here: what goes through them counts with each.
                 visit(None, members.keys().map(|name| 1 + scan(name, 1, 1)).sum())?;
             }
-            (Way::Item(index), Some(Value::Array(items))) => {
+            (SchemaStep::Item(index), Some(Value::Array(items))) => {
                 if let Some(item) = items.get(*index) {
                     visit(Some(item), 1)?;
                 }
             }
-            (Way::EachItem, Some(Value::Array(items))) => {
+            (SchemaStep::EachItem, Some(Value::Array(items))) => {
                 items.iter().try_for_each(|it| visit(Some(it), 1))?;
             }
             _ => {}
@@ -234,8 +234,8 @@ fn scan(text: &str, scans: usize, looks: usize) -> usize {
 
 impl Walked {
     /// What `node` alone says of `value`.
-    fn of(node: &Node, value: Option<&Value>) -> Self {
-        let Node {
+    fn of(node: &SchemaNode, value: Option<&Value>) -> Self {
+        let SchemaNode {
             scans,
             looks,
             compares,

@@ -13,7 +13,7 @@ use std::{
 use nix::sys::signal::SigSet;
 
 use super::{
-    Failed, Hiding, Report, Spec, confine,
+    Failed, Hiding, Spec, StartReport, confine,
     wire::{receive, send},
 };
 
@@ -27,7 +27,7 @@ pub(super) fn run(hiding: Hiding) -> ExitCode {
     let control = UnixStream::from(control);
     let Err(failed) = become_program(&control, hiding);
     // Without a reaper there is nobody to tell.
-    send(&control, &Report::Failed(failed), None).ok();
+    send(&control, &StartReport::Failed(failed), None).ok();
     ExitCode::FAILURE
 }
 
@@ -44,7 +44,7 @@ fn become_program(
     let here = std::env::current_dir().map(OsString::from).ok();
     let (confined, home) = confine::confine(&spec, hiding, here.as_deref())?;
     enter(spec.cwd.as_ref(), here.as_ref())?;
-    send(control, &Report::Confined(confined), None).map_err(cannot)?;
+    send(control, &StartReport::Confined(confined), None).map_err(cannot)?;
     // The reaper blocks all signals, and the program would inherit that.
     SigSet::empty()
         .thread_set_mask()

@@ -27,7 +27,7 @@ use rustix::{
 use serde_json::value::RawValue;
 
 use super::{
-    Confined, EXEC, Failed, Hiding, KILL, MODE, Report, TERMINATE, confine, ourselves,
+    Confined, EXEC, Failed, Hiding, KILL, MODE, StartReport, TERMINATE, confine, ourselves,
     processes::signal_descendants,
     shut_memory,
     wire::{receive, send},
@@ -63,7 +63,7 @@ pub(super) fn run() -> ExitCode {
         Ok(server) => server,
         Err(failed) => {
             // A gateway that is gone needs no answer.
-            send(&control, &Report::Failed(failed), None).ok();
+            send(&control, &StartReport::Failed(failed), None).ok();
             end_rest();
             return ExitCode::FAILURE;
         }
@@ -109,7 +109,7 @@ fn start(control: &UnixStream) -> Result<Pid, Failed> {
                 SERVER.set(pid).ok();
                 confined.tried = tried;
                 let raw = pid.as_raw_nonzero().get().unsigned_abs();
-                for report in [Report::Confined(confined), Report::Running(raw)] {
+                for report in [StartReport::Confined(confined), StartReport::Running(raw)] {
                     // When the gateway is gone, the other thread ends the program.
                     send(control, &report, None).ok();
                 }
@@ -141,11 +141,11 @@ fn start_hiding(
     let mut told = send(&ours, spec, Some(input)).map_err(cannot);
     let mut confined = None;
     // Its end closes when it becomes the program.
-    while let Ok((report, _)) = receive::<Report>(&ours) {
+    while let Ok((report, _)) = receive::<StartReport>(&ours) {
         match report {
-            Report::Confined(how) => confined = Some(how),
-            Report::Failed(failed) => told = Err(failed),
-            Report::Running(_) => {}
+            StartReport::Confined(how) => confined = Some(how),
+            StartReport::Failed(failed) => told = Err(failed),
+            StartReport::Running(_) => {}
         }
     }
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

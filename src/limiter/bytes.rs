@@ -22,17 +22,17 @@ use std::{
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use crate::{lock::lock, names::AgentId, telemetry::Seldom};
+use crate::{lock::lock, names::AgentId, telemetry::LogThrottle};
 
 /// What is not counted, bytes.
 pub(crate) const SMALL_BYTES: usize = 8 << 10;
 
 /// The bytes that are held, and how many may be.
 #[derive(Clone, Debug)]
-pub(crate) struct ByteBudget(Arc<Counts>);
+pub(crate) struct ByteBudget(Arc<ByteCounts>);
 
 #[derive(Debug)]
-struct Counts {
+struct ByteCounts {
     max: AtomicUsize,
     used: AtomicUsize,
     /// Those of `used` that are bodies of requests.
@@ -40,7 +40,7 @@ struct Counts {
     /// Those of `used` that are held for each agent that has a key.
     agents: Mutex<HashMap<AgentId, usize>>,
     rejected: AtomicU64,
-    told: Mutex<Seldom>,
+    told: Mutex<LogThrottle>,
 }
 
 /// There is no room for more.
@@ -68,12 +68,12 @@ pub(crate) struct Reservation {
 }
 
 /// Bytes that are counted while any part of them is in use.
-struct Counted {
+struct CountedBytes {
     bytes: Bytes,
     _reservation: Reservation,
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -82,7 +82,7 @@ impl AsRef<[u8]> for Counted {
 impl ByteBudget {
     /// Nothing is held of so many bytes.
     pub(crate) fn new(max: usize) -> Self {
-        Self(Arc::new(Counts {
+        Self(Arc::new(ByteCounts {
             max: AtomicUsize::new(max),
             used: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
@@ -173,7 +173,7 @@ impl ByteBudget {
 
     fn reject(&self) -> Full {
         self.0.rejected.fetch_add(1, Ordering::Relaxed);
-        if let Some(more) = lock(&self.0.told).come(Instant::now()) {
+        if let Some(more) = lock(&self.0.told).record(Instant::now()) {
             let (used, max) = (self.used(), self.max());
             tracing::warn!(
                 used,
@@ -221,7 +221,7 @@ impl Reservation {
         if self.bytes == 0 {
             return bytes;
         }
-        Bytes::from_owner(Counted {
+        Bytes::from_owner(CountedBytes {
             bytes,
             _reservation: self,
         })

@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{clock::millis_since, lock::lock, names::PeerAddress, telemetry::Seldom};
+use crate::{clock::millis_since, lock::lock, names::PeerAddress, telemetry::LogThrottle};
 
 /// Open files that are not for clients, where half of those allowed are more.
 const OTHERS: usize = 256;
@@ -60,7 +60,7 @@ pub(crate) struct ConnectionLimit {
     per_address_max: AtomicUsize,
     rejected: AtomicU64,
     /// That there was no room, in all and for one address.
-    told: [Mutex<Seldom>; 2],
+    told: [Mutex<LogThrottle>; 2],
 }
 
 #[derive(Debug, Default)]
@@ -145,7 +145,7 @@ impl ConnectionLimit {
         if !is_full() {
             return;
         }
-        if let Some(more) = lock(&self.told[0]).come(Instant::now()) {
+        if let Some(more) = lock(&self.told[0]).record(Instant::now()) {
             tracing::warn!(
                 max = self.max(),
                 more,
@@ -196,7 +196,7 @@ impl ConnectionLimit {
             return true;
         }
         self.rejected.fetch_add(1, Ordering::Relaxed);
-        if let Some(more) = lock(&self.told[1]).come(Instant::now()) {
+        if let Some(more) = lock(&self.told[1]).record(Instant::now()) {
             tracing::warn!(
                 %network,
                 max,

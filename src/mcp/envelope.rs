@@ -23,7 +23,7 @@ use super::{
     params::Params,
 };
 pub use outline::Outline;
-use wire::Wire;
+use wire::WireMessage;
 
 /// One JSON-RPC message.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,7 +167,7 @@ impl Message {
         let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Json {
             reason: error.to_string(),
         })?;
-        match Wire::skim(text, bytes) {
+        match WireMessage::skim(text, bytes) {
             Some(wire) => Self::from_wire(wire),
             None => Self::parse_any(text, bytes),
         }
@@ -203,7 +203,7 @@ impl Message {
                 });
             }
         }
-        let wire = Wire::read(text, bytes).map_err(|error| {
+        let wire = WireMessage::read(text, bytes).map_err(|error| {
             if error.is_data() {
                 let id = json_id(bytes);
                 Malformed::Envelope {
@@ -219,7 +219,7 @@ impl Message {
         Self::from_wire(wire)
     }
 
-    fn from_wire(wire: Wire<'_>) -> Result<Self, Malformed> {
+    fn from_wire(wire: WireMessage<'_>) -> Result<Self, Malformed> {
         let has_id = wire.id.is_some();
         let id = wire.id.and_then(Id::from_raw);
         let malformed = |reason, id| Err(Malformed::Envelope { reason, id });
@@ -268,7 +268,7 @@ pub const BATCH_MAX: usize = 1024;
 /// When `bytes` is not a JSON array with at least one element and at most [`BATCH_MAX`].
 pub fn split_batch(bytes: &Bytes) -> Result<Vec<Bytes>, Malformed> {
     let of = |reason| Malformed::Envelope { reason, id: None };
-    let Elements(elements) = serde_json::from_slice(bytes).map_err(|error| {
+    let BatchElements(elements) = serde_json::from_slice(bytes).map_err(|error| {
         if error.is_data() {
             return of("a batch of too many messages");
         }
@@ -286,9 +286,9 @@ pub fn split_batch(bytes: &Bytes) -> Result<Vec<Bytes>, Malformed> {
 }
 
 /// The elements of an array; more than [`BATCH_MAX`] are an error.
-struct Elements<'a>(Vec<&'a RawValue>);
+struct BatchElements<'a>(Vec<&'a RawValue>);
 
-impl<'de> Deserialize<'de> for Elements<'de> {
+impl<'de> Deserialize<'de> for BatchElements<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_seq(ElementsVisitor)
     }
@@ -297,7 +297,7 @@ impl<'de> Deserialize<'de> for Elements<'de> {
 struct ElementsVisitor;
 
 impl<'de> Visitor<'de> for ElementsVisitor {
-    type Value = Elements<'de>;
+    type Value = BatchElements<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "at most {BATCH_MAX} messages")
@@ -311,7 +311,7 @@ impl<'de> Visitor<'de> for ElementsVisitor {
             }
             elements.push(element);
         }
-        Ok(Elements(elements))
+        Ok(BatchElements(elements))
     }
 }
 

@@ -62,9 +62,9 @@ impl GatewayId {
 
 /// Gateways behind something, and how many servers away each is.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Behind(BTreeMap<GatewayId, u8>);
+pub struct GatewaysBehind(BTreeMap<GatewayId, u8>);
 
-impl Behind {
+impl GatewaysBehind {
     /// Those behind a server, as the `headers` of its answer say; itself, where it is one.
     pub fn server(headers: &HeaderMap) -> Self {
         let mut behind = BTreeMap::new();
@@ -147,16 +147,16 @@ mod tests {
     }
 
     /// What `own` tells of what is behind it, and what that is to whom it tells.
-    fn told(own: &str, servers: &[&Behind]) -> (String, Behind) {
+    fn told(own: &str, servers: &[&GatewaysBehind]) -> (String, GatewaysBehind) {
         let own = id(own);
         let mut headers = HeaderMap::new();
         own.sign(&mut headers);
         let servers = servers.iter().map(|behind| Arc::new((*behind).clone()));
-        Behind::gateway(&own, servers).tell(&mut headers);
+        GatewaysBehind::gateway(&own, servers).tell(&mut headers);
         let text = headers.get(BEHIND).map(|told| told.to_str().unwrap());
         (
             text.unwrap_or_default().to_owned(),
-            Behind::server(&headers),
+            GatewaysBehind::server(&headers),
         )
     }
 
@@ -185,13 +185,13 @@ mod tests {
     fn a_server_that_names_no_gateway_has_none_behind_it() {
         let mut headers = HeaderMap::new();
         headers.insert(BEHIND, HeaderValue::from_static("gw_a=1"));
-        assert_eq!(Behind::server(&headers), Behind::default());
+        assert_eq!(GatewaysBehind::server(&headers), GatewaysBehind::default());
         headers.insert(GATEWAY, HeaderValue::from_static("gw_b"));
         headers.insert(
             BEHIND,
             HeaderValue::from_static("gw_a=1,gw_c = 2, gw_d=x, gw_e, =3, gw_f=999"),
         );
-        let behind = Behind::server(&headers);
+        let behind = GatewaysBehind::server(&headers);
         assert!(behind.has(&id("gw_a")) && behind.has(&id("gw_b")));
         assert_eq!(behind.0.len(), 2, "{behind:?}");
     }
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn a_header_has_room() {
         let all = |count: usize| {
-            let mut behind = Behind::default();
+            let mut behind = GatewaysBehind::default();
             for at in 0..count {
                 behind
                     .0

@@ -18,7 +18,7 @@ use check::skip_space;
 pub use patch::Patch;
 #[cfg(test)]
 pub(crate) use steps::assert_as_fast_when_deep;
-pub use steps::{Step, Steps, steps};
+pub use steps::{JsonStep, Steps, steps};
 
 /// One JSON value, exactly as it was written; always valid JSON and valid UTF-8.
 #[derive(Clone, Eq, Hash, PartialEq)]

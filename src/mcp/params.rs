@@ -31,7 +31,7 @@ impl Params {
         let text = &text[at..];
         let json = text.as_bytes();
         let (mut name, mut name_is_doubled, mut meta) = (None, false, None);
-        let mut keys = Keys::default();
+        let mut keys = ParamKeys::default();
         let end = check::object_end(text, 0, |key, value| {
             keys.note(key, json[value..].first());
             if key == "_meta" && json[value..].first() == Some(&b'{') {
@@ -96,7 +96,7 @@ impl Params {
 
 /// The keys of params, as far as [`Params::is_usual`] asks.
 #[derive(Default)]
-struct Keys {
+struct ParamKeys {
     seen: [bool; USUAL.len()],
     /// Whether there was another, or one of these once more or of another type.
     has_other: bool,
@@ -105,7 +105,7 @@ struct Keys {
 /// What nearly all calls consist of, and how each begins.
 const USUAL: [(&str, u8); 3] = [("name", b'"'), ("arguments", b'{'), ("_meta", b'{')];
 
-impl Keys {
+impl ParamKeys {
     /// Notes a key, and how its value begins.
     fn note(&mut self, key: &str, first: Option<&u8>) {
         let at = USUAL
@@ -123,7 +123,7 @@ impl Keys {
 impl From<Raw> for Params {
     fn from(raw: Raw) -> Self {
         let json = raw.as_bytes();
-        let mut keys = Keys::default();
+        let mut keys = ParamKeys::default();
         members(json, 0).for_each(|member| {
             let key = text(&json[member.key]);
             keys.note(key.as_deref().unwrap_or(""), json.get(member.value.start));

@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 /// One event as received.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Event {
+pub struct SseEvent {
     /// `event:`; empty means `message`.
     pub name: String,
     /// `data:` lines joined by newlines.
@@ -51,11 +51,11 @@ pub const KEEP_ALIVE: Bytes = Bytes::from_static(b": keep-alive\n\n");
 
 /// Reads events from chunks.
 #[derive(Debug)]
-pub struct Reader {
+pub struct SseReader {
     buffer: BytesMut,
     /// How much of the buffer has no end of a line.
     scanned: usize,
-    draft: Draft,
+    draft: PartialEvent,
     bytes_max: usize,
     at_start: bool,
     /// Bytes of lines that are no longer there, and made no part of an event's data.
@@ -64,9 +64,9 @@ pub struct Reader {
 
 /// What the chunks hold next.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Next {
+pub enum NextEvent {
     /// A whole event.
-    Event(Event),
+    Event(SseEvent),
     /// Something that may be found by asking again, which whoever shares a thread leaves for later.
     Later,
     /// Nothing until more bytes come.
@@ -75,8 +75,8 @@ pub enum Next {
 
 /// An event of which not all lines have come.
 #[derive(Debug, Default)]
-struct Draft {
-    event: Event,
+struct PartialEvent {
+    event: SseEvent,
     data: BytesMut,
     has_data: bool,
 }
@@ -84,18 +84,18 @@ struct Draft {
 /// An event is larger than the reader allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("an event is larger than {bytes_max} bytes")]
-pub struct TooLarge {
+pub struct EventTooLarge {
     /// The limit.
     pub bytes_max: usize,
 }
 
-impl Reader {
+impl SseReader {
     /// Accepts events of at most `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Self {
         Self {
             buffer: BytesMut::new(),
             scanned: 0,
-            draft: Draft::default(),
+            draft: PartialEvent::default(),
             bytes_max,
             at_start: true,
             dropped: 0,
@@ -116,11 +116,11 @@ impl Reader {
     ///
     /// # Errors
     /// When an unfinished event exceeds the limit; the stream is of no further use.
-    pub fn push(&mut self, chunk: &[u8]) -> Result<(), TooLarge> {
+    pub fn push(&mut self, chunk: &[u8]) -> Result<(), EventTooLarge> {
         if self.buffer.len() + self.draft.data.len() + chunk.len()
             > self.bytes_max.saturating_add(FRAMING)
         {
-            return Err(TooLarge {
+            return Err(EventTooLarge {
                 bytes_max: self.bytes_max,
             });
         }
@@ -130,14 +130,14 @@ impl Reader {
 
     /// What comes next, of a bounded number of lines: any number of comments and empty lines may
     /// fill a chunk, and they make no event.
-    pub fn next_event(&mut self) -> Next {
+    pub fn next_event(&mut self) -> NextEvent {
         self.skip_mark();
         let mut read = 0;
-        let mut next = Next::Later;
+        let mut next = NextEvent::Later;
         for _ in 0..LINES_MAX {
             let rest = &self.buffer[read..];
             let Some((line, length)) = first_line(rest, &mut self.scanned) else {
-                next = Next::Unfinished;
+                next = NextEvent::Unfinished;
                 break;
             };
             read += length;
@@ -145,7 +145,7 @@ impl Reader {
             if !line.is_empty() {
                 self.draft.take(line);
             } else if let Some(event) = self.draft.finish() {
-                next = Next::Event(event);
+                next = NextEvent::Event(event);
                 break;
             }
             if self.draft.data.len() == had {
@@ -184,7 +184,7 @@ fn first_line<'r>(rest: &'r [u8], scanned: &mut usize) -> Option<(&'r [u8], usiz
     Some((&rest[..end], end + if pair { 2 } else { 1 }))
 }
 
-impl Draft {
+impl PartialEvent {
     /// Takes a line; a comment is a field without a name.
     fn take(&mut self, line: &[u8]) {
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
@@ -211,7 +211,7 @@ impl Draft {
     }
 
     /// Ends the event at a blank line; an event that carried nothing at all is none.
-    fn finish(&mut self) -> Option<Event> {
+    fn finish(&mut self) -> Option<SseEvent> {
         if !self.has_data && self.event.id.is_none() && self.event.retry.is_none() {
             self.event.name.clear();
             return None;
@@ -235,16 +235,16 @@ mod tests {
 
     use super::*;
 
-    fn read(chunks: &[&[u8]]) -> Vec<Event> {
-        let mut reader = Reader::new(1024);
+    fn read(chunks: &[&[u8]]) -> Vec<SseEvent> {
+        let mut reader = SseReader::new(1024);
         let mut events = Vec::new();
         for chunk in chunks {
             reader.push(chunk).unwrap();
             loop {
                 match reader.next_event() {
-                    Next::Event(event) => events.push(event),
-                    Next::Later => {}
-                    Next::Unfinished => break,
+                    NextEvent::Event(event) => events.push(event),
+                    NextEvent::Later => {}
+                    NextEvent::Unfinished => break,
                 }
             }
         }
@@ -289,16 +289,20 @@ mod tests {
             let lines = line.matches('\n').count();
             let rest = line.repeat((LINES_MAX - 1) / lines);
             let text = line.repeat(count) + "data: x\n\n" + &rest;
-            let mut reader = Reader::new(text.len());
+            let mut reader = SseReader::new(text.len());
             reader.push(text.as_bytes()).unwrap();
             for _ in 0..later {
-                assert_eq!(reader.next_event(), Next::Later, "{line:?} {count}");
+                assert_eq!(reader.next_event(), NextEvent::Later, "{line:?} {count}");
             }
-            let Next::Event(event) = reader.next_event() else {
+            let NextEvent::Event(event) = reader.next_event() else {
                 panic!("no event after {count} of {line:?}");
             };
             assert_eq!(&event.data[..], b"x");
-            assert_eq!(reader.next_event(), Next::Unfinished, "{line:?} {count}");
+            assert_eq!(
+                reader.next_event(),
+                NextEvent::Unfinished,
+                "{line:?} {count}"
+            );
             assert!(reader.buffer.is_empty());
         };
         for line in [":\n", "\n", "event: x\n\r\n", ": ping\r\n", "odd\n"] {
@@ -324,9 +328,9 @@ mod tests {
 
     #[test]
     fn an_event_over_the_limit_is_refused() {
-        let mut reader = Reader::new(10);
+        let mut reader = SseReader::new(10);
         assert_eq!(reader.push(&vec![b'x'; FRAMING + 10]), Ok(()));
-        assert_eq!(reader.push(b"x"), Err(TooLarge { bytes_max: 10 }));
+        assert_eq!(reader.push(b"x"), Err(EventTooLarge { bytes_max: 10 }));
     }
 
     proptest! {

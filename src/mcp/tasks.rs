@@ -125,7 +125,7 @@ pub fn is_told_by(method: &str) -> bool {
 
 /// What an object says of the task it is about.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Named {
+pub enum TaskReference {
     /// Nothing.
     Nothing,
     /// Its id.
@@ -135,26 +135,28 @@ pub enum Named {
 }
 
 /// The task that the object at `at` of `json` is about.
-pub fn named(json: &[u8], at: usize) -> Named {
+pub fn named(json: &[u8], at: usize) -> TaskReference {
     let mut alike = json::members(json, at).filter(|member| member.is_alike(json, ID));
     match (alike.next(), alike.next()) {
-        (None, _) => Named::Nothing,
+        (None, _) => TaskReference::Nothing,
         (Some(only), None) if only.is(json, ID) => match json::text(&json[only.value]) {
-            Some(id) => Named::One(id.into_owned()),
-            None => Named::Unclear,
+            Some(id) => TaskReference::One(id.into_owned()),
+            None => TaskReference::Unclear,
         },
-        (Some(_), _) => Named::Unclear,
+        (Some(_), _) => TaskReference::Unclear,
     }
 }
 
 /// The task that a server's message is about: a state of it, or what is related to it by its `_meta`.
-pub fn told_of(method: &str, params: &Raw) -> Named {
+pub fn told_of(method: &str, params: &Raw) -> TaskReference {
     let json = params.as_bytes();
     if is_told_by(method) {
         return named(json, 0);
     }
     let related = params.get("_meta").and_then(|meta| meta.get(RELATED));
-    related.map_or(Named::Nothing, |related| named(related.as_bytes(), 0))
+    related.map_or(TaskReference::Nothing, |related| {
+        named(related.as_bytes(), 0)
+    })
 }
 
 /// Whether `params` of a call ask for a task, as they do up to 2025-11-25. Later nobody has to ask: the
@@ -187,15 +189,15 @@ pub fn begun(result: &Raw, revision: Option<&str>) -> Option<String> {
     let flat = if is_modern {
         named(json, 0)
     } else {
-        Named::Nothing
+        TaskReference::Nothing
     };
     match (flat, result.member(TASK)) {
-        (Named::Nothing, Some(task)) => match named(json, task.start) {
-            Named::One(id) => Some(id),
-            Named::Nothing | Named::Unclear => None,
+        (TaskReference::Nothing, Some(task)) => match named(json, task.start) {
+            TaskReference::One(id) => Some(id),
+            TaskReference::Nothing | TaskReference::Unclear => None,
         },
-        (Named::One(id), _) => Some(id),
-        (Named::Nothing | Named::Unclear, _) => None,
+        (TaskReference::One(id), _) => Some(id),
+        (TaskReference::Nothing | TaskReference::Unclear, _) => None,
     }
 }
 
@@ -215,13 +217,13 @@ mod tests {
 
     #[test]
     fn a_task_is_named_in_one_way() {
-        let check = |object: &str, expect: Named| {
+        let check = |object: &str, expect: TaskReference| {
             assert_eq!(named(object.as_bytes(), 0), expect, "{object}");
         };
-        let one = |id: &str| Named::One(id.to_owned());
-        check("{}", Named::Nothing);
-        check("[]", Named::Nothing);
-        check(r#"{"a":{"taskId":"t"}}"#, Named::Nothing);
+        let one = |id: &str| TaskReference::One(id.to_owned());
+        check("{}", TaskReference::Nothing);
+        check("[]", TaskReference::Nothing);
+        check(r#"{"a":{"taskId":"t"}}"#, TaskReference::Nothing);
         check(r#"{"a":1,"taskId":"t"}"#, one("t"));
         check(r#"{"t\u0061skId":"\u0074"}"#, one("t"));
         for unclear in [
@@ -232,7 +234,7 @@ mod tests {
             r#"{"TaskID":"u","taskId":"t"}"#,
             r#"{"taskId":"t","ta\u017fkId":"u"}"#,
         ] {
-            check(unclear, Named::Unclear);
+            check(unclear, TaskReference::Unclear);
         }
     }
 

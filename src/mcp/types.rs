@@ -42,13 +42,13 @@ impl Type {
 }
 
 /// Members, and the type of each.
-type Members = &'static [(&'static str, Type)];
+type TypedMembers = &'static [(&'static str, Type)];
 
 /// Of params of any method.
-const PARAMS: Members = &[("_meta", Type::Object)];
+const PARAMS: TypedMembers = &[("_meta", Type::Object)];
 
 /// Of `_meta` in a request.
-const META: Members = &[
+const META: TypedMembers = &[
     ("progressToken", Type::Token),
     (meta::VERSION, Type::String),
     (meta::CLIENT_INFO, Type::Object),
@@ -60,7 +60,7 @@ const META: Members = &[
 ];
 
 /// Of the capabilities of a client.
-const CAPABILITIES: Members = &[
+const CAPABILITIES: TypedMembers = &[
     ("elicitation", Type::Object),
     ("experimental", Type::Object),
     ("extensions", Type::Object),
@@ -70,18 +70,18 @@ const CAPABILITIES: Members = &[
 ];
 
 /// Of what a client says that it is.
-const INFO: Members = &[("name", Type::String), ("version", Type::String)];
+const INFO: TypedMembers = &[("name", Type::String), ("version", Type::String)];
 
 /// Of what is completed, and for what.
-const REFERENCE: Members = &[
+const REFERENCE: TypedMembers = &[
     ("type", Type::String),
     ("name", Type::String),
     ("uri", Type::String),
 ];
-const ARGUMENT: Members = &[("name", Type::String), ("value", Type::String)];
+const ARGUMENT: TypedMembers = &[("name", Type::String), ("value", Type::String)];
 
 /// Of the params of `method`.
-fn of(method: &Method) -> Members {
+fn of(method: &Method) -> TypedMembers {
     match method {
         Method::ToolsCall => &[
             ("name", Type::String),
@@ -141,7 +141,7 @@ pub fn check(method: &Method, params: Option<&Params>) -> Result<(), RpcError> {
         check_within(inner, meta::CLIENT_INFO, INFO)?;
         check_within(inner, meta::CLIENT_CAPABILITIES, CAPABILITIES)?;
     }
-    let inner: &[(&str, Members)] = if *method == Method::Complete {
+    let inner: &[(&str, TypedMembers)] = if *method == Method::Complete {
         &[("ref", REFERENCE), ("argument", ARGUMENT)]
     } else if *method == Method::Initialize {
         &[("clientInfo", INFO), ("capabilities", CAPABILITIES)]
@@ -154,7 +154,7 @@ pub fn check(method: &Method, params: Option<&Params>) -> Result<(), RpcError> {
 
 /// Checks the members of the object `key` of `json`, or of `json` itself where there is no key. Of what
 /// stands there more than once, each: servers differ in which they take.
-fn check_within(json: &[u8], key: &str, members: Members) -> Result<(), RpcError> {
+fn check_within(json: &[u8], key: &str, members: TypedMembers) -> Result<(), RpcError> {
     let check =
         |object: &[u8]| match json::members(object, 0).find_map(|it| odd(object, &it, members)) {
             Some((name, wanted)) => Err(mistyped(key, name, wanted)),
@@ -168,7 +168,7 @@ fn check_within(json: &[u8], key: &str, members: Members) -> Result<(), RpcError
 }
 
 /// The name and the type of `member`, where it is of another.
-fn odd(object: &[u8], member: &Member, members: Members) -> Option<(&'static str, Type)> {
+fn odd(object: &[u8], member: &Member, members: TypedMembers) -> Option<(&'static str, Type)> {
     let mut wanted = members.iter().filter(|(name, _)| member.is(object, name));
     wanted
         .find(|(_, wanted)| !wanted.has(&object[member.value.clone()]))

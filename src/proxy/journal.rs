@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 use super::Proxy;
 use crate::{
     audit::EventKind,
-    backend::{Backend, Control, Standing},
-    governance::{Governance, screen::masked_name},
+    backend::{Backend, CatalogConnection, Listability},
+    governance::{Governance, scanning::masked_name},
     mcp::Raw,
     session::Session,
 };
@@ -57,23 +57,23 @@ fn note(event: EventKind, session: &Session, governance: &Governance) {
 /// Records until the server or the gateway is over, and then that its connection is.
 async fn follow(backend: Arc<Backend>, governance: Arc<Governance>, stop: CancellationToken) {
     let mut standing = backend.standing();
-    let mut up: Option<Control> = None;
+    let mut up: Option<CatalogConnection> = None;
     let mut slept = false;
     loop {
         let is_over = backend.over().is_cancelled() || stop.is_cancelled();
         let now = match standing.now() {
             _ if is_over => None,
-            Standing::Asleep => {
+            Listability::Asleep => {
                 slept = true;
                 up.clone()
             }
             // Not yet again: a short interruption shows in the next connection.
-            Standing::Connecting => up.clone(),
-            Standing::Down => {
+            Listability::Connecting => up.clone(),
+            Listability::Down => {
                 slept = false;
                 None
             }
-            Standing::Up(control) => {
+            Listability::Up(control) => {
                 if std::mem::take(&mut slept) && up.is_some() {
                     // A server that slept was not gone.
                     up = Some(control.clone());

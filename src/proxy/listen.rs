@@ -13,12 +13,12 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Proxy, lists, upstream::WayBack};
+use super::{Proxy, lists, response::ResponseMapper};
 use crate::{
     auth::Agent,
     catalog::{Kind, Lookup, UriMap, rewrite},
-    discovery::Board,
-    governance::{Ending, Governance, Screens, Sight},
+    discovery::CatalogStore,
+    governance::{CallOutcome, CallScanners, Governance, Visibility},
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, meta, method::notice, tasks},
     names::{Scope, ServerName},
     session::{
@@ -96,7 +96,7 @@ impl Proxy {
                 Some(event) = upstream.recv() => { call.events.send(event); },
                 Some(word) = words.recv() => {
                     // Too late: the client was told something else.
-                    if matches!(word, Word::Refused(server) if honoured.has(&server)) {
+                    if matches!(word, ListenReply::Refused(server) if honoured.has(&server)) {
                         break;
                     }
                 }
@@ -144,7 +144,7 @@ impl Proxy {
             {
                 let of_server = honoured.by_server.entry(server.clone()).or_default();
                 of_server.push(original.clone());
-                honoured.uris.push(Wanted {
+                honoured.uris.push(WantedUpdates {
                     exposed: uri.to_owned(),
                     server,
                     original,
@@ -200,7 +200,7 @@ impl Proxy {
         call: &Call,
         honoured: &Honoured,
         stop: &CancellationToken,
-    ) -> (mpsc::Receiver<Event>, mpsc::Receiver<Word>) {
+    ) -> (mpsc::Receiver<Event>, mpsc::Receiver<ListenReply>) {
         let (send, receive) = mpsc::channel(EVENTS_MAX);
         // Each server has room for its two.
         let (say, words) = mpsc::channel((2 * honoured.by_server.len()).max(1));
@@ -215,7 +215,7 @@ impl Proxy {
             copy.cancel = stop.child_token().into();
             let uris = self.board.catalog().uri_map(&call.scope, server);
             let hearing = self.hearing(call, server, originals);
-            let stream = Stream {
+            let stream = ListenStream {
                 id: call.id.raw().clone(),
                 server: server.clone(),
                 uris,
@@ -251,7 +251,7 @@ impl Proxy {
     fn ask_upstream(
         &self,
         call: Box<Call>,
-        stream: Stream,
+        stream: ListenStream,
     ) -> impl Future<Output = ()> + Send + 'static + use<> {
         let governance = Arc::clone(&self.governance);
         let routed = self.route_in(&self.board.catalog(), call);
@@ -265,13 +265,13 @@ impl Proxy {
             let mut outcome = None;
             if let (Ok(routed), Some(way)) = (routed, way) {
                 let mut ticket = governance.open(&routed.call);
-                let back = WayBack::of(&routed, || true);
+                let back = ResponseMapper::of(&routed, || true);
                 let ending = match governance.admit(routed, &mut ticket).await {
                     Ok(admitted) => {
                         stream.begins_with(ticket.screens());
                         back.ending(way.forward(admitted).await)
                     }
-                    Err(refusal) => Ending::Refused(refusal),
+                    Err(refusal) => CallOutcome::Refused(refusal),
                 };
                 let ended = governance.settle(ticket, ending).await;
                 tracing::debug!(?ended, "an upstream listen stream ended");
@@ -291,7 +291,7 @@ fn tells_of_resources(capabilities: &Raw) -> bool {
 
 /// What a server says of a listen stream before anything else.
 #[derive(Debug)]
-enum Word {
+enum ListenReply {
     /// That it has begun, and of which resources it tells, in its own spelling; `None` where it does
     /// not say.
     Acknowledged(ServerName, Option<Vec<String>>),
@@ -301,23 +301,23 @@ enum Word {
 
 /// A listen stream of a server, for those that follow it.
 #[derive(Clone, Debug)]
-struct Stream {
+struct ListenStream {
     /// What the client calls its own.
     id: Raw,
     server: ServerName,
     /// How URIs of the server become exposed ones.
     uris: Option<Arc<UriMap>>,
     acknowledged: Arc<AtomicBool>,
-    words: mpsc::Sender<Word>,
+    words: mpsc::Sender<ListenReply>,
     /// Ends all streams of the client.
     stop: CancellationToken,
     /// What it was admitted with: its record says what is found on it.
-    screens: Arc<OnceLock<Screens>>,
+    screens: Arc<OnceLock<CallScanners>>,
 }
 
-impl Stream {
+impl ListenStream {
     /// Notes what it was admitted with, before anything comes on it.
-    fn begins_with(&self, screens: Option<&Screens>) {
+    fn begins_with(&self, screens: Option<&CallScanners>) {
         if let Some(screens) = screens {
             self.screens.set(screens.clone()).ok();
         }
@@ -330,7 +330,7 @@ impl Stream {
             uris.and_then(|uris| uris.read().ok()).unwrap_or_default()
         });
         if !self.acknowledged.swap(true, Ordering::SeqCst) {
-            self.say(Word::Acknowledged(self.server.clone(), uris));
+            self.say(ListenReply::Acknowledged(self.server.clone(), uris));
         }
     }
 
@@ -339,11 +339,11 @@ impl Stream {
         if in_order || self.acknowledged.load(Ordering::SeqCst) {
             self.stop.cancel();
         } else {
-            self.say(Word::Refused(self.server.clone()));
+            self.say(ListenReply::Refused(self.server.clone()));
         }
     }
 
-    fn say(&self, word: Word) {
+    fn say(&self, word: ListenReply) {
         // There is room for all; nobody hears it where the client is gone.
         self.words.try_send(word).ok();
     }
@@ -367,14 +367,14 @@ fn flag_of(notification: &str) -> &'static str {
 #[derive(Debug, Default)]
 struct Honoured {
     flags: Vec<&'static str>,
-    uris: Vec<Wanted>,
+    uris: Vec<WantedUpdates>,
     tasks: Option<Value>,
     by_server: BTreeMap<ServerName, Vec<String>>,
 }
 
 /// A resource whose updates are wanted.
 #[derive(Debug)]
-struct Wanted {
+struct WantedUpdates {
     /// As the client calls it.
     exposed: String,
     server: ServerName,
@@ -384,7 +384,7 @@ struct Wanted {
 
 impl Honoured {
     /// Leaves out what servers do not honour by the first word of each, which is waited for.
-    async fn heed(&mut self, words: &mut mpsc::Receiver<Word>) {
+    async fn heed(&mut self, words: &mut mpsc::Receiver<ListenReply>) {
         let mut silent: BTreeSet<_> = self.by_server.keys().cloned().collect();
         let patience = tokio::time::sleep(ACKNOWLEDGE_PATIENCE);
         tokio::pin!(patience);
@@ -394,14 +394,14 @@ impl Honoured {
                 () = &mut patience => return,
             };
             match word {
-                Some(Word::Acknowledged(server, told)) => {
+                Some(ListenReply::Acknowledged(server, told)) => {
                     if let Some(told) = told {
                         self.uris
                             .retain(|it| it.server != server || told.contains(&it.original));
                     }
                     silent.remove(&server);
                 }
-                Some(Word::Refused(server)) => {
+                Some(ListenReply::Refused(server)) => {
                     self.uris.retain(|it| it.server != server);
                     // Tasks are of the one server there is.
                     self.tasks = None;
@@ -493,7 +493,7 @@ fn with_wish(params: &Raw, wish: &Value) -> Raw {
 /// What the client of a listen stream may hear of a server, by the rules and the catalog of the moment:
 /// the stream outlives those that it began under.
 struct Hearing {
-    board: Arc<Board>,
+    board: Arc<CatalogStore>,
     governance: Arc<Governance>,
     agent: Arc<Agent>,
     scope: Scope,
@@ -505,7 +505,7 @@ struct Hearing {
 impl Hearing {
     /// The params of what the server tells on `stream`, in its own spelling, as the client may hear them;
     /// `None` where it may not.
-    fn heard(&self, method: &str, params: Raw, stream: &Stream) -> Option<Raw> {
+    fn heard(&self, method: &str, params: Raw, stream: &ListenStream) -> Option<Raw> {
         if !self.may_be_told(method, &params) {
             return None;
         }
@@ -553,7 +553,7 @@ impl Hearing {
     }
 
     /// Whether the client may know of a resource, by the server's own URI.
-    fn shows(&self, uri: &str, sight: &Sight) -> bool {
+    fn shows(&self, uri: &str, sight: &Visibility) -> bool {
         let catalog = self.board.catalog();
         let names = catalog.resource_names(&self.server, Kind::Resources, uri);
         catalog.shows_resource(&self.scope, &self.server, uri)
@@ -563,7 +563,12 @@ impl Hearing {
 
 /// Passes on what a server says on its listen stream, in exposed URIs and under the client's id, as far
 /// as the client may hear it.
-async fn relay(mut from: EventReader, to: mpsc::Sender<Event>, stream: Stream, hearing: Hearing) {
+async fn relay(
+    mut from: EventReader,
+    to: mpsc::Sender<Event>,
+    stream: ListenStream,
+    hearing: Hearing,
+) {
     loop {
         let Event::Notification { method, params } = from.next().await else {
             continue;

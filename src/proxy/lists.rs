@@ -9,16 +9,16 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use tokio::task::consume_budget;
 
-use super::{Proxy, subscriptions::Review, wait};
+use super::{Proxy, routing, subscriptions::Review};
 use crate::{
     auth::Agent,
     backend::{Update, Updates},
-    catalog::{Audience, Catalog, Kind, Page, View},
-    governance::Sight,
+    catalog::{Audience, Catalog, CatalogView, Kind, PageRange},
+    governance::Visibility,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
     names::{Scope, ServerName},
-    session::{Call, Client, Event, Onlooker, Session, modern, state::Kind as SessionKind},
-    task::{aside, aside_if_large},
+    session::{Call, Client, Event, ListViewer, Session, modern, state::SessionKind},
+    task::{run_blocking, run_blocking_if_large},
 };
 
 impl Proxy {
@@ -33,7 +33,7 @@ impl Proxy {
         let catalog = self.board.catalog_for(audience(&call.client));
         let sight = self.sight(call.onlooker());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
-        let wanted = Wanted {
+        let wanted = ListRequest {
             kind,
             scope: call.scope.clone(),
             cursor: cursor.filter(|cursor| cursor.as_str() != "null"),
@@ -42,7 +42,7 @@ impl Proxy {
             is_shared: self.is_shared(),
         };
         let bytes = catalog.list(&wanted.scope, kind).array().as_bytes().len();
-        aside_if_large(bytes, move || wanted.of(&catalog, &sight)).await
+        run_blocking_if_large(bytes, move || wanted.of(&catalog, &sight)).await
     }
 
     /// Whether all callers may do and see the same, so that a cache may keep for all of them what it got
@@ -57,14 +57,14 @@ impl Proxy {
             return super::draining();
         }
         let cause = self.cut_off_by(call.ended.as_ref());
-        cause.map_or_else(wait::given_up, |cause| {
+        cause.map_or_else(routing::given_up, |cause| {
             RpcError::new(error::INTERNAL, cause)
         })
     }
 
     /// What `onlooker` is shown: a gateway nothing of servers that it is itself, or stands behind, which
     /// would come back to it under longer and longer names.
-    pub(super) fn sight(&self, onlooker: Onlooker<'_>) -> Sight {
+    pub(super) fn sight(&self, onlooker: ListViewer<'_>) -> Visibility {
         let sight = self.governance.sight(onlooker.agent, onlooker.scope);
         match onlooker.gateway {
             Some(gateway) => sight.without(self.backends.before(gateway)),
@@ -73,7 +73,7 @@ impl Proxy {
     }
 
     /// The state of what `onlooker` is shown of each list.
-    pub(super) fn digests(&self, onlooker: Onlooker<'_>, audience: Audience) -> [u64; 4] {
+    pub(super) fn digests(&self, onlooker: ListViewer<'_>, audience: Audience) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
         let digests = digests(&catalog, onlooker.scope, &self.sight(onlooker));
         self.with_gateways(onlooker, digests)
@@ -82,26 +82,26 @@ impl Proxy {
     /// The same, aside where the lists are long and each of their items is looked at.
     pub(super) async fn digests_aside(
         &self,
-        onlooker: Onlooker<'_>,
+        onlooker: ListViewer<'_>,
         audience: Audience,
     ) -> [u64; 4] {
         let catalog = self.board.catalog_for(audience);
         let sight = self.sight(onlooker);
         let scope = onlooker.scope.clone();
         let bytes = match &sight {
-            Sight::Everything | Sight::Nothing(_) => 0,
-            Sight::Some(_) => {
+            Visibility::Everything | Visibility::Nothing(_) => 0,
+            Visibility::Some(_) => {
                 let lists = Kind::ALL.iter().map(|kind| catalog.list(&scope, *kind));
                 lists.map(|list| list.array().as_bytes().len()).sum()
             }
         };
-        let digests = aside_if_large(bytes, move || digests(&catalog, &scope, &sight)).await;
+        let digests = run_blocking_if_large(bytes, move || digests(&catalog, &scope, &sight)).await;
         self.with_gateways(onlooker, digests)
     }
 
     /// The same `digests`, but for a gateway, which asks again when there are others behind us: it hears of
     /// those with lists, and what its own clients are shown depends on them.
-    fn with_gateways(&self, onlooker: Onlooker<'_>, mut digests: [u64; 4]) -> [u64; 4] {
+    fn with_gateways(&self, onlooker: ListViewer<'_>, mut digests: [u64; 4]) -> [u64; 4] {
         if onlooker.gateway.is_some() {
             let mut hasher = DefaultHasher::new();
             self.backends.behind().hash(&mut hasher);
@@ -131,7 +131,7 @@ impl Proxy {
             }
             // It takes long where there are many sessions, or much is listed.
             let proxy = Arc::clone(&self);
-            aside(move || proxy.tell_all(review)).await;
+            run_blocking(move || proxy.tell_all(review)).await;
         }
     }
 
@@ -141,7 +141,7 @@ impl Proxy {
         self.governance.forget_unlisted(&catalog);
         drop(catalog);
         self.review_subscriptions(review);
-        self.dismiss_strangers();
+        self.end_unknown_sessions();
         // Those that come and go meanwhile wait for nothing.
         for session in self.sessions.all() {
             self.tell_session(&session);
@@ -150,7 +150,7 @@ impl Proxy {
 
     /// Ends the sessions of agents that are no longer known, or that lost a key, and those on routes
     /// that are gone. What talks to us on stdin cannot go elsewhere and may stay on its route.
-    fn dismiss_strangers(&self) {
+    fn end_unknown_sessions(&self) {
         let directory = self.governance.directory();
         let mut unknown = Vec::new();
         self.sessions.each(|session| {
@@ -350,17 +350,17 @@ fn stale_cursor() -> Raw {
 }
 
 /// The state of each list on the route of `scope`, as far as it is in `sight`.
-fn digests(catalog: &Catalog, scope: &Scope, sight: &Sight) -> [u64; 4] {
+fn digests(catalog: &Catalog, scope: &Scope, sight: &Visibility) -> [u64; 4] {
     Kind::ALL.map(|kind| match sight {
-        Sight::Everything => catalog.list(scope, kind).digest(),
-        Sight::Nothing(_) | Sight::Some(_) => catalog
+        Visibility::Everything => catalog.list(scope, kind).digest(),
+        Visibility::Nothing(_) | Visibility::Some(_) => catalog
             .list(scope, kind)
             .digest_where(|entry| sight.shows(kind, entry)),
     })
 }
 
 /// What a request for a list asks for.
-struct Wanted {
+struct ListRequest {
     kind: Kind,
     scope: Scope,
     cursor: Option<Raw>,
@@ -371,9 +371,9 @@ struct Wanted {
     is_shared: bool,
 }
 
-impl Wanted {
+impl ListRequest {
     /// The page of `catalog`, as far as it is in `sight`.
-    fn of(&self, catalog: &Catalog, sight: &Sight) -> Outcome {
+    fn of(&self, catalog: &Catalog, sight: &Visibility) -> Outcome {
         let view = catalog.list(&self.scope, self.kind).for_era(self.era);
         let offset = match &self.cursor {
             None => 0,
@@ -381,7 +381,7 @@ impl Wanted {
                 .filter(|_| self.size.is_some())
                 .ok_or_else(stale_cursor)?,
         };
-        let sees_all = matches!(sight, Sight::Everything);
+        let sees_all = matches!(sight, Visibility::Everything);
         let page = if sees_all {
             view.page(offset, self.size)
         } else {
@@ -394,7 +394,13 @@ impl Wanted {
     }
 
     /// The result around a page, with what the server's own list result carried beside its items.
-    fn around(&self, page: Page<'_>, cursor: Option<&str>, view: View<'_>, public: bool) -> Raw {
+    fn around(
+        &self,
+        page: PageRange<'_>,
+        cursor: Option<&str>,
+        view: CatalogView<'_>,
+        public: bool,
+    ) -> Raw {
         let mut beside = String::new();
         if let Some(cursor) = cursor {
             push(&mut beside, &[r#""nextCursor":""#, cursor, "\""]);

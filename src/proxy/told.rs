@@ -7,7 +7,7 @@ use crate::{
     backend::Backend,
     mcp::{Id, Notification, method::notice},
     names::Scope,
-    router::Named,
+    router::NamedResources,
     session::Session,
 };
 
@@ -78,9 +78,11 @@ impl Proxy {
     fn may_tell(&self, session: &Session, backend: &Backend, notification: &Notification) -> bool {
         let Notification { method, params } = notification;
         let server = &backend.name;
-        let named = params.as_ref().map_or(Ok(Named::NOTHING), |params| {
-            Named::by(params, server, &self.board.catalog())
-        });
+        let named = params
+            .as_ref()
+            .map_or(Ok(NamedResources::NOTHING), |params| {
+                NamedResources::by(params, server, &self.board.catalog())
+            });
         let sight = self.governance.sight(&session.agent, &session.scope);
         let may = named.is_ok_and(|named| sight.shows_notification(server, method, &named));
         if !may {

@@ -43,7 +43,7 @@ enum Stem {
 }
 
 /// Letters, digits and what joins them.
-struct Name {
+struct NameBoundary {
     start: usize,
     said: Hints,
 }
@@ -60,7 +60,7 @@ impl Stem {
     }
 }
 
-impl Name {
+impl NameBoundary {
     /// The name that ends at `end`.
     fn before(text: &Text<'_>, end: usize) -> Self {
         let inside = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | 0x80..);
@@ -135,7 +135,7 @@ pub(super) fn before_plus(text: &Text<'_>, at: usize) -> Classes {
         Stem::Free if glued == b'_' || glued == b'-' && text.before(at - 1) == b' ' => Classes::ALL,
         // In the query of a URL a `+` is a space, and in code it adds.
         Stem::Name(end)
-            if Name::before(text, end)
+            if NameBoundary::before(text, end)
                 .said
                 .any(Hints::PHONE.and(Hints::REACH)) =>
         {
@@ -159,7 +159,7 @@ fn after_point(text: &Text<'_>, at: usize) -> Classes {
         Stem::Free if text.before(at - 1) == b'.' => CARD,
         Stem::Name(_) if is_abbreviation(text, at - 1) => Classes::ALL,
         Stem::Name(end) => {
-            let name = Name::before(text, end);
+            let name = NameBoundary::before(text, end);
             // `libssl.so.1.10.0.3` looks like an address, `10.1016/j.cell.2011.04.009` like a telephone.
             if matches!(text.before(name.start), b'.' | b'/') {
                 return DISTINCT;
@@ -189,13 +189,15 @@ fn after_joint(text: &Text<'_>, at: usize) -> Classes {
         Stem::Free if text.before(at) == b'_' => Classes::ALL,
         Stem::Free => CARD,
         // Country, length and check digits say enough of an IBAN.
-        Stem::Name(end) => Name::before(text, end).lets_be(JOINED).with(Class::Iban),
+        Stem::Name(end) => NameBoundary::before(text, end)
+            .lets_be(JOINED)
+            .with(Class::Iban),
         Stem::Value => Classes::NONE,
     }
 }
 
 /// `Visa4111...`: few names are written in one with their value.
 fn after_letters(text: &Text<'_>, at: usize) -> Classes {
-    let named = Name::before(text, at).lets_be(JOINED);
+    let named = NameBoundary::before(text, at).lets_be(JOINED);
     named.common(Classes::of(&[Class::CreditCard, Class::UsSsn]))
 }

@@ -8,12 +8,12 @@ use super::{
     class::Class,
     context::Text,
     lexicon::Hints,
-    number::{CARD_DIGITS, Number, Separator, ends_well},
-    search::Found,
+    number::{CARD_DIGITS, DigitGroups, Separator, ends_well},
+    search::FoundValue,
 };
 
 /// Whether `number` is one of a card.
-pub(super) fn is_card(number: &Number<'_>) -> bool {
+pub(super) fn is_card(number: &DigitGroups<'_>) -> bool {
     let total = number.digits.len();
     if !CARD_DIGITS.contains(&total) || number.plus || number.paren {
         return false;
@@ -51,7 +51,7 @@ pub(super) fn is_card(number: &Number<'_>) -> bool {
 
 /// Whether `number`, whose groups are parted as columns and lines are, is one of a card: where more
 /// numbers stand beside it, or it is a row or a column of its own, only a word says so.
-pub(super) fn is_spread_card(number: &Number<'_>, gap: &[u8]) -> bool {
+pub(super) fn is_spread_card(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
     let (text, span) = (number.text, &number.span);
     boundary::before_number(text, span.start).has(Class::CreditCard)
         && ends_well(number)
@@ -66,7 +66,7 @@ pub(super) fn is_spread_card(number: &Number<'_>, gap: &[u8]) -> bool {
 
 /// Whether another number, or a mask in the place of one, stands before or after `number`, with
 /// nothing but spaces and ends of lines between.
-fn is_beside_values(number: &Number<'_>) -> bool {
+fn is_beside_values(number: &DigitGroups<'_>) -> bool {
     const REACH_BYTES_MAX: usize = 8;
     let (before, after) = number.text.bytes().split_at(number.span.end);
     let before = &before[..number.span.start];
@@ -78,7 +78,7 @@ fn is_beside_values(number: &Number<'_>) -> bool {
 }
 
 /// Whether what `gap` parts into groups goes on beyond them.
-fn is_in_table(number: &Number<'_>, gap: &[u8]) -> bool {
+fn is_in_table(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
     let (before, after) = number.text.bytes().split_at(number.span.end);
     let before = &before[..number.span.start];
     let lines = gap.contains(&b'\n');
@@ -92,7 +92,7 @@ fn is_in_table(number: &Number<'_>, gap: &[u8]) -> bool {
 
 /// The track of a magnetic stripe (ISO/IEC 7813) around the number of a card at `card`: `%B...^NAME^...?`,
 /// `;...=...?`; after the number stand month, year, service code and what the issuer likes.
-pub(super) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<Found> {
+pub(super) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<FoundValue> {
     const NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=26;
     const DATA_DIGITS: std::ops::RangeInclusive<usize> = 7..=40;
     let mut at = match text.byte(card.end) {
@@ -119,7 +119,7 @@ pub(super) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<Found> {
     let mut start = card.start;
     start -= usize::from(matches!(text.before(start), b';' | b'B'));
     start -= usize::from(text.before(start) == b'%');
-    Some(Found {
+    Some(FoundValue {
         class: Class::CreditCard,
         span: start..at,
         by_context: false,
@@ -128,7 +128,7 @@ pub(super) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<Found> {
 
 /// The track whose number is in the word at `word`: after the `B` of the first track, or before the `D`
 /// of the second.
-pub(super) fn track_in_word(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(super) fn track_in_word(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     let start = word.start + usize::from(text.byte(word.start) == b'B');
     let digits: Vec<u8> = text.bytes()[start..word.end]
         .iter()

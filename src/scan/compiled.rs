@@ -10,7 +10,7 @@ use super::{
     class::{Class, Classes, Countries, Country},
     classes,
     detectors::{Detectors, InvalidDetector},
-    search::Wanted,
+    search::WantedClasses,
     sink,
 };
 use crate::config::{Mask, Scan, ScanAction};
@@ -20,7 +20,7 @@ const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// What all directions have in common.
 #[derive(Debug)]
-pub(super) struct Compiled {
+pub(super) struct CompiledScan {
     pub(super) mask: Mask,
     pub(super) detectors: Arc<Detectors>,
     /// Names of all classes, the built-in ones first.
@@ -37,16 +37,16 @@ pub(super) struct Compiled {
 
 /// What one direction looks for.
 #[derive(Debug)]
-pub(super) struct Rules {
+pub(super) struct ScanRules {
     pub(super) direction: Direction,
     /// By index of the class.
     pub(super) actions: Vec<ScanAction>,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: WantedClasses,
     /// Indices of the classes with patterns of the config.
     pub(super) custom: Vec<usize>,
 }
 
-impl Compiled {
+impl CompiledScan {
     /// Compiles what `scan` says of all directions.
     ///
     /// # Errors
@@ -80,7 +80,11 @@ impl Compiled {
     ///
     /// # Errors
     /// A class that there is none of.
-    pub(super) fn rules(&self, direction: Direction, scan: &Scan) -> Result<Rules, InvalidScan> {
+    pub(super) fn rules(
+        &self,
+        direction: Direction,
+        scan: &Scan,
+    ) -> Result<ScanRules, InvalidScan> {
         const ALL_OTHERS: &str = "*";
         let names = &self.names;
         let given = direction.actions(scan);
@@ -99,9 +103,9 @@ impl Compiled {
             .collect();
         let on = |class: usize| actions[class] != ScanAction::Off;
         let wanted = Class::ALL.into_iter().filter(|class| on(class.index()));
-        Ok(Rules {
+        Ok(ScanRules {
             direction,
-            wanted: Wanted {
+            wanted: WantedClasses {
                 classes: wanted.fold(Classes::default(), Classes::with),
                 countries: self.countries,
             },
@@ -113,16 +117,16 @@ impl Compiled {
     }
 
     /// What masks whatever the classes of the config find.
-    pub(super) fn own_rules(&self) -> Rules {
+    pub(super) fn own_rules(&self) -> ScanRules {
         let own = Class::ALL.len()..self.names.len();
         let action = |class: usize| match class {
             class if own.contains(&class) => ScanAction::Redact,
             _ => ScanAction::Off,
         };
-        Rules {
+        ScanRules {
             direction: Direction::Results,
             actions: (0..self.names.len()).map(action).collect(),
-            wanted: Wanted {
+            wanted: WantedClasses {
                 classes: Classes::default(),
                 countries: self.countries,
             },

@@ -10,8 +10,8 @@ use std::{
 
 use super::{
     class::Class,
-    known::Known,
     lexicon::{self, Hints},
+    seen_values::SeenValues,
 };
 use columns::Columns;
 use words::Words;
@@ -35,17 +35,17 @@ const VALUE_BYTES_MAX: usize = 64;
 pub(super) struct Text<'a> {
     pub(super) text: &'a str,
     /// Values that other parts of the same message say are sensitive.
-    pub(super) known: Option<&'a Known>,
+    pub(super) known: Option<&'a SeenValues>,
     pub(super) names: Names<'a>,
     keys: OnceCell<Hints>,
     columns: OnceCell<Option<Columns>>,
     /// The last look at the words before a value: several readings of a number begin at one place.
-    last_look: Cell<Option<Look>>,
+    last_look: Cell<Option<ContextLookup>>,
 }
 
 /// A look at the words before a value, or one that was not worth it.
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct ContextLookup {
     /// Where the row of numbers begins that the value goes on.
     origin: usize,
     at: usize,
@@ -91,7 +91,7 @@ impl Around {
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a Known>) -> Self {
+    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a SeenValues>) -> Self {
         Self {
             text,
             known,
@@ -241,7 +241,7 @@ impl<'a> Text<'a> {
             let strong = self.named(at);
             (strong, strong.and(self.words_ahead(look.origin).1))
         });
-        self.last_look.set(Some(Look {
+        self.last_look.set(Some(ContextLookup {
             said: Some(said),
             ..look
         }));
@@ -255,7 +255,7 @@ impl<'a> Text<'a> {
 
     /// The look at the words before `at` as far as the last one tells it: in a row of numbers only
     /// keys and columns name one that is not the first.
-    fn look(&self, at: usize) -> Look {
+    fn look(&self, at: usize) -> ContextLookup {
         match self.last_look.get() {
             Some(last) if last.at == at => last,
             Some(last) if self.is_row(last, at) => {
@@ -263,9 +263,9 @@ impl<'a> Text<'a> {
                     let strong = self.named(at);
                     (strong, strong.and(before))
                 });
-                Look { at, said, ..last }
+                ContextLookup { at, said, ..last }
             }
-            Some(_) | None => Look {
+            Some(_) | None => ContextLookup {
                 origin: at,
                 at,
                 said: None,
@@ -274,7 +274,7 @@ impl<'a> Text<'a> {
     }
 
     /// Whether the value at `at` goes on the row of numbers that was last looked at.
-    fn is_row(&self, last: Look, at: usize) -> bool {
+    fn is_row(&self, last: ContextLookup, at: usize) -> bool {
         at > last.at
             && at - last.origin <= ROW_BYTES_MAX
             && self.bytes()[last.at..at]

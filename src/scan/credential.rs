@@ -6,10 +6,10 @@ use super::{
     class::Class,
     context::{Text, ending, floor},
     lexicon::{self, Hints},
-    search::Found,
+    search::FoundValue,
 };
-use name::Named;
-use value::{ASSIGNMENTS_MAX, Style, Value, accept, value_after};
+use name::LabelName;
+use value::{ASSIGNMENTS_MAX, SecretStyle, SecretValue, accept, value_after};
 
 mod name;
 pub(super) mod sentence;
@@ -23,8 +23,8 @@ const NAME_BYTES_MAX: usize = 40;
 const VALUE_BYTES_MAX: usize = 512;
 
 /// What is assigned by the `=` or `:` at `sign`, when what it is assigned to is a secret.
-pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
-    let named = Named::before(text, sign)?;
+pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<FoundValue> {
+    let named = LabelName::before(text, sign)?;
     let secret = named.secret(text)?;
     let mut at = sign + 1;
     // `:=`, `=>`, `==`: a comparison assigns nothing.
@@ -51,7 +51,7 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
         text,
         &value,
         secret,
-        Style {
+        SecretStyle {
             prose,
             named_like_code,
             cell: false,
@@ -60,10 +60,10 @@ pub(super) fn assigned(text: &Text<'_>, sign: usize) -> Option<Found> {
 }
 
 /// The password that is glued to the option `-p` at `word`.
-pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     const COMMAND_BYTES_MAX: usize = 160;
     let value = value_after(text, word.end)?;
-    let found = accept(text, &value, Secret::Password, Style::CELL)?;
+    let found = accept(text, &value, SecretKind::Password, SecretStyle::CELL)?;
     let start = word.start.saturating_sub(COMMAND_BYTES_MAX);
     let before = &text.bytes()[start..word.start];
     let line = memchr::memrchr(b'\n', before).map_or(before, |newline| &before[newline..]);
@@ -75,41 +75,42 @@ pub(super) fn glued(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
 }
 
 /// The text of the element that the `>` at `sign` opens, when its name is one of a secret.
-pub(super) fn element(text: &Text<'_>, sign: usize) -> Option<Found> {
+pub(super) fn element(text: &Text<'_>, sign: usize) -> Option<FoundValue> {
     let window = &text.bytes()[sign.saturating_sub(NAME_BYTES_MAX)..sign];
     let open = memchr::memrchr(b'<', window)?;
     let name = std::str::from_utf8(&window[open + 1..]).ok()?;
     let secret = secret(ending(name))?;
     let rest = text.bytes().get(sign + 1..)?;
     let rest = &rest[..rest.len().min(VALUE_BYTES_MAX)];
-    let value = Value {
+    let value = SecretValue {
         span: sign + 1..sign + 1 + memchr::memchr(b'<', rest)?,
         quoted: true,
     };
-    accept(text, &value, secret, Style::PLAIN)
+    accept(text, &value, secret, SecretStyle::PLAIN)
 }
 
 /// The cells of the table that the text is, below headers that name secrets.
-pub(super) fn of_columns(text: &Text<'_>, out: &mut Vec<Found>) {
+pub(super) fn of_columns(text: &Text<'_>, out: &mut Vec<FoundValue>) {
     let Some(columns) = text.columns() else {
         return;
     };
-    let secrets: Vec<Option<Secret>> = columns.hints.iter().map(|hints| secret(*hints)).collect();
+    let secrets: Vec<Option<SecretKind>> =
+        columns.hints.iter().map(|hints| secret(*hints)).collect();
     if secrets.iter().all(Option::is_none) {
         return;
     }
-    let style = Style::CELL;
+    let style = SecretStyle::CELL;
     for row in columns.rows(text.text) {
         for (span, secret) in row.into_iter().zip(&secrets) {
             let quoted = true;
-            let found = secret.and_then(|s| accept(text, &Value { span, quoted }, s, style));
+            let found = secret.and_then(|s| accept(text, &SecretValue { span, quoted }, s, style));
             out.extend(found);
         }
     }
 }
 
 /// The values of an `INSERT` whose word `VALUES` is at `word`, below columns that name secrets.
-pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found>) {
+pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<FoundValue>) {
     const COLUMNS_BYTES_MAX: usize = 256;
     let start = floor(text.text, word.start.saturating_sub(COLUMNS_BYTES_MAX));
     let before = text.text[start..word.start].trim_end();
@@ -119,7 +120,8 @@ pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found
     let Some((_, names)) = names else {
         return;
     };
-    let secrets: Vec<Option<Secret>> = names.split(',').map(|name| secret(ending(name))).collect();
+    let secrets: Vec<Option<SecretKind>> =
+        names.split(',').map(|name| secret(ending(name))).collect();
     if secrets.iter().all(Option::is_none) {
         return;
     }
@@ -134,12 +136,12 @@ pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found
         match (byte, quoted) {
             (b'\'', None) => quoted = Some(here + 1),
             (b'\'', Some(start)) => {
-                let value = Value {
+                let value = SecretValue {
                     span: start..here,
                     quoted: true,
                 };
                 let secret = secrets.get(column).copied().flatten();
-                out.extend(secret.and_then(|s| accept(text, &value, s, Style::PLAIN)));
+                out.extend(secret.and_then(|s| accept(text, &value, s, SecretStyle::PLAIN)));
                 quoted = None;
             }
             (b',', None) => column += 1,
@@ -150,7 +152,7 @@ pub(super) fn inserted(text: &Text<'_>, word: &Range<usize>, out: &mut Vec<Found
 }
 
 /// The secret after `Bearer` or `Basic` of an authorization header; `word` is the scheme.
-pub(super) fn authorization(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(super) fn authorization(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     const TOKEN_BYTES_MIN: usize = 16;
     let value = value_after(text, word.end)?;
     let bytes = &text.bytes()[value.span.clone()];
@@ -160,7 +162,7 @@ pub(super) fn authorization(text: &Text<'_>, word: &Range<usize>) -> Option<Foun
         && bytes.iter().all(token)
         && mixed
         && !shape::is_stand_in(bytes);
-    accepted.then_some(Found {
+    accepted.then_some(FoundValue {
         class: Class::Credential,
         span: value.span,
         by_context: false,
@@ -178,7 +180,7 @@ fn is_of_sibling(own: &str) -> bool {
 }
 
 /// The text as a whole, when the key above it names a secret.
-pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
+pub(super) fn of_key(text: &Text<'_>) -> Option<FoundValue> {
     let name = if is_of_sibling(text.names.own) {
         text.names.sibling
     } else {
@@ -193,26 +195,26 @@ pub(super) fn of_key(text: &Text<'_>) -> Option<Found> {
     }
     let secret = secret(ending(name))?;
     let start = text.text.len() - text.text.trim_start().len();
-    let value = Value {
+    let value = SecretValue {
         span: start..start + trimmed.len(),
         quoted: true,
     };
-    accept(text, &value, secret, Style::PLAIN)
+    accept(text, &value, secret, SecretStyle::PLAIN)
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Secret {
+enum SecretKind {
     Password,
     Token,
 }
 
-fn secret(named: Hints) -> Option<Secret> {
+fn secret(named: Hints) -> Option<SecretKind> {
     if named.any(Hints::OTHER) {
         None
     } else if named.any(Hints::PASSWORD) {
-        Some(Secret::Password)
+        Some(SecretKind::Password)
     } else if named.any(Hints::TOKEN) {
-        Some(Secret::Token)
+        Some(SecretKind::Token)
     } else {
         None
     }

@@ -8,15 +8,15 @@ use super::{
     class::Class,
     context::Text,
     lexicon::Hints,
-    number::{Number, Separator},
-    search::{Found, Wanted},
+    number::{DigitGroups, Separator},
+    search::{FoundValue, WantedClasses},
 };
 
 /// Years in which somebody may have been born.
 const YEARS: std::ops::RangeInclusive<u32> = 1900..=2099;
 
 /// A date written in digits, when it is one of birth.
-pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+pub(super) fn numeric(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
     if !wanted.classes.has(Class::DateOfBirth) || number.plus || number.paren || !is_date(number) {
         return None;
     }
@@ -34,7 +34,11 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
 }
 
 /// A date with the name of a month whose day is the digits at `day`, when it is one of birth.
-pub(super) fn with_month(text: &Text<'_>, day: Range<usize>, wanted: Wanted) -> Option<Found> {
+pub(super) fn with_month(
+    text: &Text<'_>,
+    day: Range<usize>,
+    wanted: WantedClasses,
+) -> Option<FoundValue> {
     if !wanted.classes.has(Class::DateOfBirth) || day.len() > 2 {
         return None;
     }
@@ -51,8 +55,8 @@ pub(super) fn with_month(text: &Text<'_>, day: Range<usize>, wanted: Wanted) -> 
     (!first_placeholder && is_birth(text, &span)).then(|| birth(span))
 }
 
-fn birth(span: Range<usize>) -> Found {
-    Found {
+fn birth(span: Range<usize>) -> FoundValue {
+    FoundValue {
         class: Class::DateOfBirth,
         span,
         by_context: true,
@@ -71,7 +75,7 @@ fn is_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
             && text.is_attached(span, Hints::BIRTH)
 }
 
-fn is_date(number: &Number<'_>) -> bool {
+fn is_date(number: &DigitGroups<'_>) -> bool {
     let day = |value: u32| (1..=31).contains(&value);
     let month = |value: u32| (1..=12).contains(&value);
     let pair = |a: u32, b: u32| day(a) && month(b) || month(a) && day(b);

@@ -6,13 +6,13 @@ use super::escapes::{self, Read, Signs, utf16};
 
 /// What a written text says, and where each part of it is written.
 #[derive(Debug)]
-pub(super) struct View<'a> {
+pub(super) struct DecodedText<'a> {
     pub(super) text: Cow<'a, str>,
     /// Decoded position -> written position, at the end of every escape: there the two drift apart.
     jumps: Vec<(usize, usize)>,
 }
 
-impl<'a> View<'a> {
+impl<'a> DecodedText<'a> {
     /// Decodes the inside of a JSON string; a lone surrogate reads as U+FFFD.
     pub(super) fn of_json(written: &'a str) -> Self {
         if memchr::memchr(b'\\', written.as_bytes()).is_none() {
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn positions_lead_back_to_what_was_written() {
         let check = |written: &str, part: &str, expect: &str| {
-            let view = View::of_json(written);
+            let view = DecodedText::of_json(written);
             let start = view.text.find(part).unwrap();
             let span = view.written(start)..view.written(start + part.len());
             assert_eq!(&written[span], expect, "{written}");
@@ -167,7 +167,7 @@ mod tests {
         #[test]
         fn decoding_undoes_escaping(text in any::<String>()) {
             let written = escaped(&text);
-            let view = View::of_json(&written);
+            let view = DecodedText::of_json(&written);
             prop_assert_eq!(&*view.text, text.as_str());
             prop_assert_eq!(view.written(view.text.len()), written.len());
         }

@@ -20,9 +20,9 @@ use serde::Deserialize;
 
 use super::class::Class;
 use crate::config::{CheckDigits, Detector};
-use form::{Bytes, Form, Lead};
+use form::{Bytes, TokenForm, TokenStart};
 pub(super) use starts::StartOf;
-use starts::{Start, Starts};
+use starts::{Start, TokenStarts};
 
 /// Size of one compiled pattern at most, bytes.
 const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -39,8 +39,8 @@ pub(super) type RowId = u16;
 /// All rows, and the ways to them.
 #[derive(Debug)]
 pub(super) struct Detectors {
-    rows: Vec<Arc<Row>>,
-    starts: Starts,
+    rows: Vec<Arc<DetectorRow>>,
+    starts: TokenStarts,
     /// Rows without prefix and word of a vendor, by the length of the first word, with what may follow it.
     by_word: Vec<Vec<(Bytes, RowId)>>,
     /// What may follow a first word that is worth a look, by its length.
@@ -51,9 +51,9 @@ pub(super) struct Detectors {
 
 /// One kind of token.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct DetectorRow {
     detector: Detector,
-    form: Form,
+    form: TokenForm,
     class: Class,
     /// Compiled when first needed: few kinds occur in what one process sees.
     regex: OnceLock<Regex>,
@@ -88,13 +88,14 @@ pub enum InvalidDetector {
 }
 
 #[derive(Deserialize)]
-struct File {
+struct DetectorFile {
     detectors: Vec<Detector>,
 }
 
 static BUILT_IN: LazyLock<Arc<Detectors>> = LazyLock::new(|| {
-    let file: File = toml::from_str(include_str!("detectors.toml")).expect("tests parse it");
-    let rows = file.detectors.into_iter().map(Row::new);
+    let file: DetectorFile =
+        toml::from_str(include_str!("detectors.toml")).expect("tests parse it");
+    let rows = file.detectors.into_iter().map(DetectorRow::new);
     let rows: Result<Vec<_>, _> = rows.map(|row| row.map(Arc::new)).collect();
     Arc::new(Detectors::of(rows.expect("tests compile each row")))
 });
@@ -114,7 +115,7 @@ impl Detectors {
             return Ok(Self::built_in());
         }
         let row = |detector: &Detector| {
-            let row = Row::new(detector.clone());
+            let row = DetectorRow::new(detector.clone());
             let row = row.and_then(|row| {
                 row.regex()?;
                 Ok(Arc::new(row))
@@ -127,9 +128,9 @@ impl Detectors {
         Ok(Arc::new(Self::of(rows)))
     }
 
-    fn of(rows: Vec<Arc<Row>>) -> Self {
+    fn of(rows: Vec<Arc<DetectorRow>>) -> Self {
         let mut all = Self {
-            starts: Starts::new(),
+            starts: TokenStarts::new(),
             by_word: vec![Vec::new(); WORD_BYTES_MAX + 1],
             after_word: [Bytes::default(); WORD_BYTES_MAX + 1],
             by_run: Vec::new(),
@@ -158,7 +159,7 @@ impl Detectors {
         all
     }
 
-    fn add(&mut self, id: RowId, row: &Row) {
+    fn add(&mut self, id: RowId, row: &DetectorRow) {
         for prefix in &row.form.prefixes {
             let (text, of) = (prefix.clone(), StartOf::Token(id));
             self.starts
@@ -168,13 +169,13 @@ impl Detectors {
             return;
         }
         match row.form.lead {
-            Lead::Word { ref lengths, then } => {
+            TokenStart::Word { ref lengths, then } => {
                 for length in lengths.clone() {
                     self.by_word[length].push((then, id));
                     self.after_word[length] = self.after_word[length].or(then);
                 }
             }
-            Lead::Run(_) => {
+            TokenStart::Run(_) => {
                 let lengths = row.form.least..=row.form.most;
                 if self.by_run.len() <= row.form.most {
                     self.by_run.resize_with(row.form.most + 1, Vec::new);
@@ -250,12 +251,12 @@ impl Detectors {
         self.by_run.get(length).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn row(&self, id: RowId) -> &Row {
+    pub(super) fn row(&self, id: RowId) -> &DetectorRow {
         &self.rows[usize::from(id)]
     }
 
     #[cfg(test)]
-    pub(super) fn all(&self) -> impl Iterator<Item = &Row> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &DetectorRow> {
         self.rows.iter().map(|row| &**row)
     }
 }
@@ -277,13 +278,13 @@ fn ends_word(word: &[u8], len: usize) -> bool {
             .any(|word| rest.len() >= word.len() && rest[..word.len()].eq_ignore_ascii_case(word))
 }
 
-impl Row {
+impl DetectorRow {
     /// Reads the pattern of `detector`; it is compiled when it is needed.
     ///
     /// # Errors
     /// What is wrong with it.
     pub(super) fn new(detector: Detector) -> Result<Self, InvalidDetector> {
-        let form = Form::of(&detector.pattern)?;
+        let form = TokenForm::of(&detector.pattern)?;
         if (0x80..=0xff).any(|byte| form.all.has(byte)) {
             return Err(InvalidDetector::NotAscii);
         }
@@ -297,8 +298,8 @@ impl Row {
             return Err(InvalidDetector::Near(word.clone()));
         }
         let findable = match &form.lead {
-            Lead::Word { lengths, .. } => *lengths.end() <= WORD_BYTES_MAX,
-            Lead::Run(_) => form.most - form.least <= 40,
+            TokenStart::Word { lengths, .. } => *lengths.end() <= WORD_BYTES_MAX,
+            TokenStart::Run(_) => form.most - form.least <= 40,
         };
         if form.prefixes.is_empty() && detector.near.is_empty() && !findable {
             return Err(InvalidDetector::Vague);
@@ -327,7 +328,7 @@ impl Row {
 
     /// Whether `byte` may stand among the first characters, so that a token may begin before a word.
     pub(super) fn may_lead(&self, byte: u8) -> bool {
-        matches!(&self.form.lead, Lead::Run(bytes) if bytes.has(byte))
+        matches!(&self.form.lead, TokenStart::Run(bytes) if bytes.has(byte))
     }
 
     fn regex(&self) -> Result<&Regex, InvalidDetector> {
@@ -457,10 +458,10 @@ mod tests {
 
     #[test]
     fn every_row_compiles() {
-        let file: File = toml::from_str(include_str!("detectors.toml")).unwrap();
+        let file: DetectorFile = toml::from_str(include_str!("detectors.toml")).unwrap();
         for detector in file.detectors {
             let id = detector.id.clone();
-            let row = Row::new(detector).unwrap_or_else(|error| panic!("{id}: {error}"));
+            let row = DetectorRow::new(detector).unwrap_or_else(|error| panic!("{id}: {error}"));
             row.regex().unwrap_or_else(|error| panic!("{id}: {error}"));
         }
     }

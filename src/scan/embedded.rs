@@ -5,20 +5,20 @@
 
 use std::{cell::OnceCell, ops::Range};
 
-use super::decode::View;
+use super::decode::DecodedText;
 
 /// Values before a number in its array that are looked at.
 const ITEMS_MAX: usize = 64;
 
 /// A text with found values in it.
 #[derive(Debug)]
-pub(super) struct Surroundings<'a> {
+pub(super) struct EmbeddedText<'a> {
     text: &'a str,
     /// What the escapes of the text say: JSON in a string may begin with `{\"`.
-    view: OnceCell<Option<View<'a>>>,
+    view: OnceCell<Option<DecodedText<'a>>>,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> EmbeddedText<'a> {
     pub(super) const fn of(text: &'a str) -> Self {
         Self {
             text,
@@ -32,7 +32,7 @@ impl<'a> Surroundings<'a> {
         if !value.bytes().all(|b| b.is_ascii_digit()) {
             return false;
         }
-        let (text, span) = match self.view.get_or_init(|| View::unescaped(self.text)) {
+        let (text, span) = match self.view.get_or_init(|| DecodedText::unescaped(self.text)) {
             Some(view) => (&*view.text, view.decoded(span)),
             None => (self.text, span.clone()),
         };

@@ -7,12 +7,12 @@ use super::{
     class::Class,
     context::{Text, is_accent},
     lexicon::Hints,
-    number::{Number, Separator},
-    search::Found,
+    number::{DigitGroups, Separator},
+    search::FoundValue,
 };
 
 /// The address whose `@` is at `sign`, and which begins at `floor` or later.
-pub(super) fn email(text: &Text<'_>, sign: usize, floor: usize) -> Option<Found> {
+pub(super) fn email(text: &Text<'_>, sign: usize, floor: usize) -> Option<FoundValue> {
     const LOCAL_BYTES_MAX: usize = 64;
     let mut start = sign;
     // In other scripts nothing may part the address from the words before it but a space.
@@ -37,7 +37,7 @@ pub(super) fn email(text: &Text<'_>, sign: usize, floor: usize) -> Option<Found>
     if !is_public(host) || is_login(text, start, end) {
         return None;
     }
-    Some(Found {
+    Some(FoundValue {
         class: Class::Email,
         span: start..end,
         by_context: false,
@@ -164,7 +164,7 @@ fn is_login(text: &Text<'_>, start: usize, end: usize) -> bool {
 }
 
 /// An IPv4 address, when `number` is one.
-pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
+pub(super) fn ipv4(number: &DigitGroups<'_>) -> Option<FoundValue> {
     if number.lens.len() != 4 || number.separator() != Some(Separator::Dot) || number.plus {
         return None;
     }
@@ -204,7 +204,7 @@ pub(super) fn ipv4(number: &Number<'_>) -> Option<Found> {
     let accept = named
         || port_or_prefix && !around.strong.any(Hints::VERSION)
         || !version && (!small || around.near.any(Hints::IP));
-    accept.then(|| Found {
+    accept.then(|| FoundValue {
         class: Class::IpAddress,
         span: number.span.clone(),
         by_context: false,
@@ -217,7 +217,7 @@ fn is_nobody(octets: [u32; 4]) -> bool {
 }
 
 /// The IPv6 address around the colon at `colon`; `floor` is where the search may look back to.
-pub(super) fn ipv6(text: &Text<'_>, colon: usize, floor: usize) -> Option<Found> {
+pub(super) fn ipv6(text: &Text<'_>, colon: usize, floor: usize) -> Option<FoundValue> {
     const ADDRESS_BYTES_MAX: usize = 45;
     let part = |b: u8| b.is_ascii_hexdigit() || b == b':';
     let mut start = colon;
@@ -251,7 +251,7 @@ pub(super) fn ipv6(text: &Text<'_>, colon: usize, floor: usize) -> Option<Found>
         return None;
     }
     (plain || prefixed || groups >= 2 && text.around(&span).strong.any(Hints::IP)).then_some(
-        Found {
+        FoundValue {
             class: Class::IpAddress,
             span,
             by_context: false,

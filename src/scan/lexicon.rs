@@ -78,10 +78,10 @@ pub(super) fn phrase(phrase: &[u8]) -> Hints {
 }
 
 /// What is known of `phrase`.
-pub(super) fn entry(phrase: &[u8]) -> Entry {
+pub(super) fn entry(phrase: &[u8]) -> LexiconEntry {
     let lexicon = &*LEXICON;
     if !lexicon.shapes.may_be(phrase) {
-        return Entry::default();
+        return LexiconEntry::default();
     }
     lexicon.words.get(phrase).copied().unwrap_or_default()
 }
@@ -93,7 +93,7 @@ pub(super) fn is_owner(word: &[u8]) -> bool {
 
 /// An entry of the lexicon.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Entry {
+pub(super) struct LexiconEntry {
     pub(super) hints: Hints,
     /// What the phrases of several words say that begin with this one.
     pub(super) begins: Hints,
@@ -113,16 +113,17 @@ pub(super) fn compound(word: &[u8]) -> Hints {
 }
 
 struct Lexicon {
-    words: HashMap<&'static [u8], Entry, BuildHasherDefault<Fnv>>,
-    shapes: Shapes,
+    words: HashMap<&'static [u8], LexiconEntry, BuildHasherDefault<Fnv>>,
+    shapes: EntryShapes,
     /// Of the first two letters of compounds.
-    compounds: Shapes,
+    compounds: EntryShapes,
     /// Of words that name telephones or begin to.
-    phones: Shapes,
+    phones: EntryShapes,
 }
 
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
-    let mut words: HashMap<&'static [u8], Entry, BuildHasherDefault<Fnv>> = HashMap::default();
+    let mut words: HashMap<&'static [u8], LexiconEntry, BuildHasherDefault<Fnv>> =
+        HashMap::default();
     for (hints, list) in LISTS {
         for phrase in list.split('|').map(str::trim) {
             let entry = words.entry(phrase.as_bytes()).or_default();
@@ -133,7 +134,7 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
             }
         }
     }
-    let none = || Shapes([0; Shapes::BEGINNINGS]);
+    let none = || EntryShapes([0; EntryShapes::BEGINNINGS]);
     let (mut shapes, mut compounds, mut phones) = (none(), none(), none());
     for (word, entry) in &words {
         shapes.add(word);
@@ -157,9 +158,9 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
 });
 
 /// How entries begin and how long they are: most words are none, which this tells without hashing.
-struct Shapes([u32; Self::BEGINNINGS]);
+struct EntryShapes([u32; Self::BEGINNINGS]);
 
-impl Shapes {
+impl EntryShapes {
     /// Two characters of which five bits each count.
     const BEGINNINGS: usize = 1 << 10;
     /// Longer words than this are taken to be of this length.

@@ -1,13 +1,13 @@
 //! The machine-readable zones of travel documents, ICAO 9303: two lines of 44 (passports) or 36 characters,
 //! or three of 30 (cards), with check digits.
 
-use super::{class::Class, context::Text, search::Found};
+use super::{class::Class, context::Text, search::FoundValue};
 
 /// Lengths of a line.
 const LINES: [usize; 3] = [30, 36, 44];
 
 /// The zone whose first line, or a line of which, begins at `start`.
-pub(super) fn find(text: &Text<'_>, start: usize) -> Option<Found> {
+pub(super) fn find(text: &Text<'_>, start: usize) -> Option<FoundValue> {
     let len = line(text, start)?;
     let first = &text.bytes()[start..start + len];
     let lines_max = if len == LINES[0] { 3 } else { 2 };
@@ -27,7 +27,7 @@ pub(super) fn find(text: &Text<'_>, start: usize) -> Option<Found> {
             .iter()
             .all(|b| b.is_ascii_uppercase() || *b == b'<')
         && memchr::memmem::find(&first[5..], b"<<").is_some();
-    (proven || named).then_some(Found {
+    (proven || named).then_some(FoundValue {
         class: Class::Passport,
         span: start..end,
         by_context: false,

@@ -14,8 +14,8 @@ use super::{
     class::{Class, Country},
     context::Text,
     lexicon::Hints,
-    number::{Number, Separator},
-    search::{Found, Wanted},
+    number::{DigitGroups, Separator},
+    search::{FoundValue, WantedClasses},
 };
 use abroad::{
     is_cpr_checked, is_curp, is_day_first, is_ein, is_fodselsnummer, is_hetu, is_kennitala,
@@ -39,7 +39,7 @@ enum Needs {
 
 impl Needs {
     /// What `number` needs, where its `shape` may be enough.
-    fn of_shape(shape: bool, number: &Number<'_>) -> Self {
+    fn of_shape(shape: bool, number: &DigitGroups<'_>) -> Self {
         if shape && !number.crowded {
             Self::Nothing
         } else {
@@ -49,7 +49,7 @@ impl Needs {
 }
 
 /// An identity number of digits only.
-pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+pub(super) fn numeric(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
     if !wanted.classes.has(Class::NationalId) || number.plus || number.paren {
         return None;
     }
@@ -66,7 +66,7 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
             number.is_known(Class::NationalId),
         ) {
             let span = with_letter(number, country).unwrap_or_else(|| number.span.clone());
-            return Some(Found {
+            return Some(FoundValue {
                 class: Class::NationalId,
                 span,
                 by_context,
@@ -77,7 +77,11 @@ pub(super) fn numeric(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
 }
 
 /// An identity or passport number that is, or begins with, the letters and digits at `word`.
-pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Option<Found> {
+pub(super) fn word(
+    text: &Text<'_>,
+    word: &Range<usize>,
+    wanted: WantedClasses,
+) -> Option<FoundValue> {
     const LETTERS_AND_DIGITS: std::ops::RangeInclusive<usize> = 1..=18;
     if !LETTERS_AND_DIGITS.contains(&word.len()) {
         return None;
@@ -90,7 +94,7 @@ pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Opti
     } else {
         classes.common(before())
     };
-    let is_let = |found: &Found| !is_named || before().has(found.class);
+    let is_let = |found: &FoundValue| !is_named || before().has(found.class);
     if classes.has(Class::NationalId)
         && let Some(compact) = Compact::read(text, word)
         && let Some(found) = national(text, &compact, wanted).filter(is_let)
@@ -103,7 +107,7 @@ pub(super) fn word(text: &Text<'_>, word: &Range<usize>, wanted: Wanted) -> Opti
     None
 }
 
-fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found> {
+fn national(text: &Text<'_>, compact: &Compact, wanted: WantedClasses) -> Option<FoundValue> {
     let known = text.is_known(&compact.span, Class::NationalId);
     for country in Country::ALL
         .into_iter()
@@ -113,7 +117,7 @@ fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found>
             continue;
         };
         if let Some(by_context) = holds(text, &compact.span, country, needs, known) {
-            return Some(Found {
+            return Some(FoundValue {
                 class: Class::NationalId,
                 span: compact.span.clone(),
                 by_context,
@@ -125,7 +129,7 @@ fn national(text: &Text<'_>, compact: &Compact, wanted: Wanted) -> Option<Found>
 
 /// An identity number of letters and digits at `start` that spaces group like nothing else: the
 /// Italian tax code, the social security number of somebody born on Corsica.
-pub(super) fn spaced(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
+pub(super) fn spaced(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<FoundValue> {
     let classes = wanted.classes.common(boundary::before_word(text, start));
     if !classes.has(Class::NationalId) {
         return None;
@@ -153,7 +157,7 @@ pub(super) fn spaced(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Fo
     let needs = letters_of(country, &id)?;
     let known = text.is_known(&id.span, Class::NationalId);
     let by_context = holds(text, &id.span, country, needs, known)?;
-    Some(Found {
+    Some(FoundValue {
         class: Class::NationalId,
         span: id.span,
         by_context,
@@ -196,7 +200,7 @@ fn with_digits(count: usize) -> &'static [Country] {
 }
 
 /// Whether the digits are a number of `country`.
-fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
+fn digits_of(country: Country, number: &DigitGroups<'_>) -> Option<Needs> {
     let (digits, lens) = (number.digits, number.lens);
     let bare = number.is_bare();
     let space = || number.separator() == Some(Separator::Space);
@@ -262,7 +266,7 @@ fn digits_of(country: Country, number: &Number<'_>) -> Option<Needs> {
 }
 
 /// The same for the countries whose packs are identity numbers alone, and for employers' numbers.
-fn digits_abroad(country: Country, number: &Number<'_>) -> Option<Needs> {
+fn digits_abroad(country: Country, number: &DigitGroups<'_>) -> Option<Needs> {
     let (digits, lens) = (number.digits, number.lens);
     let bare = number.is_bare();
     let dash = || number.separator() == Some(Separator::Dash);
@@ -303,7 +307,7 @@ fn digits_abroad(country: Country, number: &Number<'_>) -> Option<Needs> {
 }
 
 /// The Spanish DNI: eight digits and a check letter, which may be parted from them.
-fn with_letter(number: &Number<'_>, country: Country) -> Option<Range<usize>> {
+fn with_letter(number: &DigitGroups<'_>, country: Country) -> Option<Range<usize>> {
     if country != Country::Es || number.digits.len() != 8 {
         return None;
     }
@@ -320,7 +324,7 @@ fn with_letter(number: &Number<'_>, country: Country) -> Option<Range<usize>> {
 
 /// A number whose last character is a letter, parted from its digits: the Spanish DNI, the Finnish
 /// identity code, the Chilean RUT.
-pub(super) fn parted_letter(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+pub(super) fn parted_letter(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
     if !wanted.classes.has(Class::NationalId) {
         return None;
     }
@@ -346,7 +350,7 @@ pub(super) fn parted_letter(number: &Number<'_>, wanted: Wanted) -> Option<Found
     }
     let known = number.is_known(Class::NationalId);
     let by_context = holds(text, &span, country, Needs::Nothing, known)?;
-    Some(Found {
+    Some(FoundValue {
         class: Class::NationalId,
         span,
         by_context,
@@ -577,7 +581,7 @@ fn letters_abroad(country: Country, id: &Compact, alone: Needs) -> Option<Needs>
     }
 }
 
-fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     let bytes = text.bytes();
     let mut span = word.clone();
     let letters_only = bytes[span.clone()].iter().all(u8::is_ascii_uppercase);
@@ -624,7 +628,7 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
         || around.near.any(Hints::PASSPORT)
             && !around.says_other(Hints::PASSPORT)
             && text.is_attached(&span, Hints::PASSPORT);
-    (named || known).then_some(Found {
+    (named || known).then_some(FoundValue {
         class: Class::Passport,
         span,
         by_context: true,
@@ -632,7 +636,7 @@ fn passport(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
 }
 
 /// A Brazilian RG has no check digits that all states agree on.
-fn is_named_rg(number: &Number<'_>) -> bool {
+fn is_named_rg(number: &DigitGroups<'_>) -> bool {
     let label = &number.text.text[super::context::floor(
         number.text.text,
         number.span.start.saturating_sub(24),
@@ -642,7 +646,7 @@ fn is_named_rg(number: &Number<'_>) -> bool {
 }
 
 /// An IBAN that begins with the word at `word`; ISO 13616.
-pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     let head = text.bytes().get(word.start..word.start + 4)?;
     let country = [head[0].to_ascii_uppercase(), head[1].to_ascii_uppercase()];
     if !head[2].is_ascii_digit() || !head[3].is_ascii_digit() {
@@ -663,7 +667,7 @@ pub(super) fn iban(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
     let rotated = bytes[4..].iter().chain(&bytes[..4]).copied();
     let whole = !text.byte(at).is_ascii_alphanumeric()
         && boundary::before_word(text, word.start).has(Class::Iban);
-    (whole && mod97(rotated) == 1).then_some(Found {
+    (whole && mod97(rotated) == 1).then_some(FoundValue {
         class: Class::Iban,
         span: word.start..at,
         by_context: false,
@@ -717,7 +721,7 @@ mod tests {
                         .wrapping_add(1);
                     let digits = format!("{value:020}{value:020}").into_bytes();
                     let digits: Vec<u8> = digits[2..2 + count].iter().map(|b| b - b'0').collect();
-                    let number = Number::bare(&text, &digits);
+                    let number = DigitGroups::bare(&text, &digits);
                     assert_eq!(digits_of(country, &number), None, "{country:?} {digits:?}");
                 }
             }

@@ -1,6 +1,6 @@
 //! Numbers written in groups of digits: cards, social security numbers, addresses, telephones.
 //!
-//! A [`Number`] is one to eight groups with their separators. Every class looks at its shape and
+//! A [`DigitGroups`] is one to eight groups with their separators. Every class looks at its shape and
 //! check digits first; only what passes asks for the surroundings, which is the dear part.
 
 use std::{
@@ -16,7 +16,7 @@ use super::{
     date, internet,
     lexicon::Hints,
     national, phone,
-    search::{Found, Wanted},
+    search::{FoundValue, WantedClasses},
 };
 
 /// Groups of digits that belong together at most.
@@ -45,7 +45,7 @@ pub(super) enum Separator {
 
 /// Groups of digits, as they stand in a text.
 #[derive(Debug)]
-pub(super) struct Number<'a> {
+pub(super) struct DigitGroups<'a> {
     pub(super) text: &'a Text<'a>,
     /// Where it begins and ends, a leading `+` or `(` included.
     pub(super) span: Range<usize>,
@@ -62,7 +62,7 @@ pub(super) struct Number<'a> {
 }
 
 #[cfg(test)]
-impl<'a> Number<'a> {
+impl<'a> DigitGroups<'a> {
     /// A number of `digits` without separators.
     pub(super) fn bare(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
         Self {
@@ -79,7 +79,7 @@ impl<'a> Number<'a> {
     }
 }
 
-impl Number<'_> {
+impl DigitGroups<'_> {
     /// What names the number itself. Beside another number only a key or a column does.
     pub(super) fn strong(&self) -> Hints {
         if follows_number(self.text, self.span.start) {
@@ -89,7 +89,7 @@ impl Number<'_> {
         }
     }
 
-    /// Whether [`Number::strong`] may name a telephone: a quick look that spares most numbers the
+    /// Whether [`DigitGroups::strong`] may name a telephone: a quick look that spares most numbers the
     /// slow one.
     pub(super) fn may_be_named_phone(&self) -> bool {
         let may = self.text.may_name_phone(self.span.start);
@@ -140,7 +140,12 @@ struct Groups {
 }
 
 /// Looks at the number whose first digit is at `start`; returns where to go on.
-pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<Found>) -> usize {
+pub(super) fn find(
+    text: &Text<'_>,
+    start: usize,
+    wanted: WantedClasses,
+    out: &mut Vec<FoundValue>,
+) -> usize {
     let groups = read(text, start);
     if groups.count == 1 && groups.lens[0] < BARE_DIGITS_MIN {
         let Some(card) = spread_card(text, start, wanted) else {
@@ -157,7 +162,7 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
         paren,
         classes,
     } = Beginning::of(text, start, &groups);
-    let wanted = Wanted {
+    let wanted = WantedClasses {
         classes: wanted.classes.common(classes),
         ..wanted
     };
@@ -191,7 +196,7 @@ pub(super) fn find(text: &Text<'_>, start: usize, wanted: Wanted, out: &mut Vec<
         } else {
             (begin, paren)
         };
-        let number = Number {
+        let number = DigitGroups {
             text,
             span: begin..end,
             digits: &groups.digits[..total],
@@ -217,7 +222,7 @@ fn is_row(text: &Text<'_>, begin: usize, groups: &Groups) -> bool {
     small && groups.cut && follows_number(text, begin) && text.named(begin).is_none()
 }
 
-fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
     const DIGITS_MIN: usize = 4;
     let short = if number.is_bare() {
         number.digits.len() < usize::from(BARE_DIGITS_MIN)
@@ -242,7 +247,7 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
         return None;
     }
     let found = |class, by_context| {
-        Some(Found {
+        Some(FoundValue {
             class,
             span: number.span.clone(),
             by_context,
@@ -288,9 +293,9 @@ fn classify(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
 }
 
 /// A card whose groups are parted as spaces are in the query of a URL.
-fn card_of_query(number: &Number<'_>, wanted: Wanted) -> Option<Found> {
+fn card_of_query(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
     let card = wanted.classes.has(Class::CreditCard) && ends_well(number) && is_card(number);
-    card.then(|| Found {
+    card.then(|| FoundValue {
         class: Class::CreditCard,
         span: number.span.clone(),
         by_context: false,
@@ -307,7 +312,7 @@ pub(super) enum Certainty {
     None,
 }
 
-fn is_ssn(number: &Number<'_>) -> Certainty {
+fn is_ssn(number: &DigitGroups<'_>) -> Certainty {
     let shape = number.digits.len() == 9 && (number.is_bare() || number.lens == [3, 2, 4]);
     if !shape || number.plus || number.paren {
         return Certainty::None;
@@ -332,7 +337,7 @@ fn is_ssn(number: &Number<'_>) -> Certainty {
     }
 }
 
-fn is_passport(number: &Number<'_>) -> bool {
+fn is_passport(number: &DigitGroups<'_>) -> bool {
     (7..=9).contains(&number.digits.len())
         && !number.plus
         && !number.paren
@@ -347,7 +352,7 @@ fn is_passport(number: &Number<'_>) -> bool {
 }
 
 /// A card whose groups are parted by tabs, ends of lines or several spaces, the first at `start`.
-fn spread_card(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
+fn spread_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<FoundValue> {
     const GAP_BYTES_MAX: usize = 4;
     const GROUPS: usize = 4;
     const DIGITS: usize = 16;
@@ -385,7 +390,7 @@ fn spread_card(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
     if !matches!(lens[..count], [4, 4, 4, 4] | [4, 6, 5]) {
         return None;
     }
-    let number = Number {
+    let number = DigitGroups {
         text,
         span: start..start + end,
         digits: &digits[..total],
@@ -396,7 +401,7 @@ fn spread_card(text: &Text<'_>, start: usize, wanted: Wanted) -> Option<Found> {
         crowded: false,
         around: OnceCell::new(),
     };
-    is_spread_card(&number, gap).then_some(Found {
+    is_spread_card(&number, gap).then_some(FoundValue {
         class: Class::CreditCard,
         span: number.span.clone(),
         by_context: false,
@@ -576,7 +581,7 @@ fn is_thousands(text: &Text<'_>, at: usize) -> bool {
 }
 
 /// Whether what follows lets the number end here.
-pub(super) fn ends_well(number: &Number<'_>) -> bool {
+pub(super) fn ends_well(number: &DigitGroups<'_>) -> bool {
     let (text, end) = (number.text, number.span.end);
     let (next, later) = (text.byte(end), text.byte(end + 1));
     match next {

@@ -6,11 +6,11 @@
 use super::{
     class::{Class, Countries, Country},
     lexicon::Hints,
-    number::{Certainty, Number, Separator},
+    number::{Certainty, DigitGroups, Separator},
 };
 
 /// Whether `number` is a telephone number.
-pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
+pub(super) fn is_phone(number: &DigitGroups<'_>, countries: Countries) -> Certainty {
     let digits = number.digits;
     if !(7..=15).contains(&digits.len()) || looks_like_date(number) {
         return Certainty::None;
@@ -70,7 +70,7 @@ pub(super) fn is_phone(number: &Number<'_>, countries: Countries) -> Certainty {
 }
 
 /// Whether a letter such as `T:` or `M:` stands before the number, as in the foot of a letter.
-fn is_in_signature(number: &Number<'_>) -> bool {
+fn is_in_signature(number: &DigitGroups<'_>) -> bool {
     let before = &number.text.bytes()[..number.span.start];
     match before {
         [.., earlier, letter, b':' | b'.', b' '] => {
@@ -82,7 +82,7 @@ fn is_in_signature(number: &Number<'_>) -> bool {
     }
 }
 
-fn international(number: &Number<'_>) -> Certainty {
+fn international(number: &DigitGroups<'_>) -> Certainty {
     if !is_international(number.digits) {
         return Certainty::None;
     }
@@ -224,7 +224,7 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
 }
 
 /// Whether the grouping is one that only telephone numbers of a country have.
-fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
+fn is_distinct(number: &DigitGroups<'_>, countries: Countries) -> bool {
     let (digits, lens, paren) = (number.digits, number.lens, number.paren);
     let has = |country| countries.has(country) && is_national(country, digits);
     let Some(&first) = number.separators.first() else {
@@ -268,7 +268,7 @@ fn is_distinct(number: &Number<'_>, countries: Countries) -> bool {
 }
 
 /// Three groups that are a day, a month and a year, or eight digits that begin with a year.
-fn looks_like_date(number: &Number<'_>) -> bool {
+fn looks_like_date(number: &DigitGroups<'_>) -> bool {
     let year = |value: u32| (1900..=2099).contains(&value);
     match number.lens {
         [4, 2, 1 | 2] | [4, 1, 2] => year(number.group(0)) && number.group(1) <= 12,

@@ -5,12 +5,12 @@ use std::{collections::HashMap, ops::Range};
 use serde_json::Value;
 
 use super::{
-    Compiled, OutputSchema, Rules,
+    CompiledScan, OutputSchema, ScanRules,
     context::Names,
-    known::Known,
     schema::{self, Redacted},
-    sink::{Replacement, Sink},
-    walk::{self, Changes, Leaf},
+    seen_values::SeenValues,
+    sink::{Replacement, ScanSink},
+    walk::{self, Leaf, Redactions},
 };
 use crate::{
     config::Mask,
@@ -19,9 +19,9 @@ use crate::{
 
 /// A redaction under way whose structured content must fit a schema.
 pub(super) struct Redaction<'a> {
-    pub(super) compiled: &'a Compiled,
-    pub(super) rules: &'a Rules,
-    pub(super) known: &'a Known,
+    pub(super) compiled: &'a CompiledScan,
+    pub(super) rules: &'a ScanRules,
+    pub(super) known: &'a SeenValues,
     /// What must fit.
     pub(super) member: &'static str,
     pub(super) text: &'a str,
@@ -33,21 +33,21 @@ impl Redaction<'_> {
         &self,
         schema: &OutputSchema,
         structured: &Range<usize>,
-        changes: &Changes,
-    ) -> Mended {
+        changes: &Redactions,
+    ) -> SchemaRepair {
         let inside =
             |leaf: &&Leaf| structured.start <= leaf.span.start && leaf.span.end <= structured.end;
         let leaves: Vec<&Leaf> = changes.leaves.iter().filter(inside).collect();
         let Some(first) = leaves.first() else {
-            return Mended::AsIs;
+            return SchemaRepair::AsIs;
         };
-        let impossible = |leaf: &Leaf| Mended::Impossible { class: leaf.class };
+        let impossible = |leaf: &Leaf| SchemaRepair::Impossible { class: leaf.class };
         let original: Option<Value> = serde_json::from_str(&self.text[structured.clone()]).ok();
         let (Some(original), Some(mut current)) = (original, self.structured(changes)) else {
             return impossible(first);
         };
         if schema.accepts(&current) || !schema.accepts(&original) {
-            return Mended::AsIs;
+            return SchemaRepair::AsIs;
         }
         let (other_changes, alternate) = self.otherwise();
         let Some(alternate) = alternate else {
@@ -56,14 +56,14 @@ impl Redaction<'_> {
         if let Some(key) = leaves.iter().find(|leaf| leaf.key) {
             // Names of members are not filled in one by one: the other mask fits, or nothing does.
             return if schema.accepts(&alternate) {
-                Mended::With(other_changes)
+                SchemaRepair::With(other_changes)
             } else {
                 impossible(key)
             };
         }
         let redacted = self.redacted(&leaves, &original, &alternate);
         let compiled = self.compiled;
-        let mut probe = Sink::new(compiled, self.rules, compiled.mask).knowing(self.known);
+        let mut probe = ScanSink::new(compiled, self.rules, compiled.mask).knowing(self.known);
         let mut harmless = |leaf: &Redacted, value: &Value| {
             let own = leaf.pointer.rsplit('/').next().unwrap_or_default();
             let names = Names {
@@ -73,13 +73,15 @@ impl Redaction<'_> {
             probe.matches(&plain(value), names).is_empty()
         };
         match schema::fit(schema, &mut current, &redacted, &mut harmless) {
-            Ok(replaced) => Mended::With(self.replaced(&leaves, &redacted, &replaced, &current)),
+            Ok(replaced) => {
+                SchemaRepair::With(self.replaced(&leaves, &redacted, &replaced, &current))
+            }
             Err(unfit) => impossible(leaves[unfit]),
         }
     }
 
     /// The structured content after `changes`.
-    fn structured(&self, changes: &Changes) -> Option<Value> {
+    fn structured(&self, changes: &Redactions) -> Option<Value> {
         let patched = patched(self.text, changes);
         patched.get(self.member)?.read().ok()
     }
@@ -99,13 +101,13 @@ impl Redaction<'_> {
     }
 
     /// What the mask that is not configured makes of the message.
-    fn otherwise(&self) -> (Changes, Option<Value>) {
+    fn otherwise(&self) -> (Redactions, Option<Value>) {
         let compiled = self.compiled;
         let other = match compiled.mask {
             Mask::Length => Mask::Type,
             Mask::Type => Mask::Length,
         };
-        let mut sink = Sink::new(compiled, self.rules, other).knowing(self.known);
+        let mut sink = ScanSink::new(compiled, self.rules, other).knowing(self.known);
         let changes = walk::walk(self.text, Names::default(), &mut sink, 0);
         let structured = self.structured(&changes);
         (changes, structured)
@@ -119,7 +121,7 @@ impl Redaction<'_> {
         redacted: &[Redacted],
         replaced: &HashMap<String, Value>,
         accepted: &Value,
-    ) -> Changes {
+    ) -> Redactions {
         let replacement = |(redacted, leaf): (&Redacted, &&Leaf)| {
             let with = plain(replaced.get(&redacted.pointer)?);
             let class = leaf.class;
@@ -128,7 +130,7 @@ impl Redaction<'_> {
         let each = redacted.iter().zip(leaves);
         let replacements: HashMap<String, Replacement> = each.filter_map(replacement).collect();
         let compiled = self.compiled;
-        let mut sink = Sink::new(compiled, self.rules, compiled.mask)
+        let mut sink = ScanSink::new(compiled, self.rules, compiled.mask)
             .knowing(self.known)
             .replacing(&replacements);
         let mut changes = walk::walk(self.text, Names::default(), &mut sink, 0);
@@ -161,7 +163,7 @@ impl Redaction<'_> {
 }
 
 /// What a schema makes of a redaction.
-pub(super) enum Mended {
+pub(super) enum SchemaRepair {
     /// It is accepted, or there is nothing to keep valid.
     AsIs,
     /// Nothing is accepted that hides the values.
@@ -169,7 +171,7 @@ pub(super) enum Mended {
         /// The index of the class of one that cannot be hidden.
         class: usize,
     },
-    With(Changes),
+    With(Redactions),
 }
 
 /// A text as it is, another value as it is written.
@@ -179,7 +181,7 @@ fn plain(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-pub(super) fn patched(text: &str, changes: &Changes) -> Raw {
+pub(super) fn patched(text: &str, changes: &Redactions) -> Raw {
     let mut patch = Patch::new(text.as_bytes());
     for edit in &changes.edits {
         patch.replace(edit.span.clone(), edit.with.as_bytes());

@@ -29,10 +29,10 @@ const OPTIONS_MAX: usize = 256;
 /// The output schema of a tool, compiled when it is first asked. Nothing is fetched: one that refers to
 /// elsewhere cannot be used.
 #[derive(Clone, Debug)]
-pub struct OutputSchema(Arc<Written>);
+pub struct OutputSchema(Arc<WrittenValue>);
 
 #[derive(Debug)]
-struct Written {
+struct WrittenValue {
     source: Raw,
     /// `None` when it cannot be used.
     compiled: OnceLock<Option<Schema>>,
@@ -41,7 +41,7 @@ struct Written {
 impl OutputSchema {
     /// As a server wrote it.
     pub fn new(source: Raw) -> Self {
-        Self(Arc::new(Written {
+        Self(Arc::new(WrittenValue {
             source,
             compiled: OnceLock::new(),
         }))

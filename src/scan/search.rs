@@ -20,14 +20,14 @@ use super::{
 
 /// What to look for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct WantedClasses {
     pub(super) classes: Classes,
     pub(super) countries: Countries,
 }
 
 /// One value of a built-in class.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Found {
+pub(super) struct FoundValue {
     pub(super) class: Class,
     pub(super) span: Range<usize>,
     /// Whether only the surroundings say what it is: elsewhere it may stand without them.
@@ -134,8 +134,8 @@ const PASSWORDS: [&str; 19] = [
     "haslo",
 ];
 
-/// Everything that [`Pass::verb`] knows.
-static SPEAKING: Shapes = Shapes::of(&[
+/// Everything that [`SearchPass::verb`] knows.
+static SPEAKING: WordShapes = WordShapes::of(&[
     &TELLING,
     &PASSWORDS,
     &[
@@ -153,9 +153,9 @@ static SPEAKING: Shapes = Shapes::of(&[
 
 /// First letters, lengths and last letters of words, whatever their case: few other words have
 /// those of one of them.
-struct Shapes([[u32; Self::LENGTH_MAX + 1]; 32]);
+struct WordShapes([[u32; Self::LENGTH_MAX + 1]; 32]);
 
-impl Shapes {
+impl WordShapes {
     const LENGTH_MAX: usize = 15;
 
     const fn of(lists: &[&[&str]]) -> Self {
@@ -188,7 +188,12 @@ fn is_any(words: &[&str], word: &[u8]) -> bool {
 }
 
 /// Looks for everything `wanted` in `text`; what is found may overlap.
-pub(super) fn search(text: &Text<'_>, wanted: Wanted, detectors: &Detectors, out: &mut Vec<Found>) {
+pub(super) fn search(
+    text: &Text<'_>,
+    wanted: WantedClasses,
+    detectors: &Detectors,
+    out: &mut Vec<FoundValue>,
+) {
     let classes = wanted.classes;
     let secrets = classes.has_any(SECRETS);
     if secrets {
@@ -202,7 +207,7 @@ pub(super) fn search(text: &Text<'_>, wanted: Wanted, detectors: &Detectors, out
                 .filter_map(|found| known_as(classes, found)),
         );
     }
-    let mut pass = Pass {
+    let mut pass = SearchPass {
         text,
         wanted,
         secrets,
@@ -225,18 +230,18 @@ pub(super) fn is_short_word(text: &[u8]) -> bool {
 
 /// The secret `found` under a class that is looked for: a vendor's key is a credential where keys
 /// are not.
-fn known_as(classes: Classes, found: Found) -> Option<Found> {
+fn known_as(classes: Classes, found: FoundValue) -> Option<FoundValue> {
     let class = if classes.has(found.class) {
         found.class
     } else {
         Class::Credential
     };
-    classes.has(class).then_some(Found { class, ..found })
+    classes.has(class).then_some(FoundValue { class, ..found })
 }
 
-struct Pass<'a, 'o> {
+struct SearchPass<'a, 'o> {
     text: &'a Text<'a>,
-    wanted: Wanted,
+    wanted: WantedClasses,
     secrets: bool,
     tokens: Option<Tokens<'a>>,
     numbers: bool,
@@ -244,10 +249,10 @@ struct Pass<'a, 'o> {
     email_end: usize,
     /// The same for what was tried as an IPv6 address.
     address_end: usize,
-    out: &'o mut Vec<Found>,
+    out: &'o mut Vec<FoundValue>,
 }
 
-impl Pass<'_, '_> {
+impl SearchPass<'_, '_> {
     fn run(&mut self) {
         let bytes = self.text.bytes();
         let mut at = 0;
@@ -310,7 +315,7 @@ impl Pass<'_, '_> {
         if self.secrets {
             if self.text.bytes()[at..].starts_with(b"://") {
                 let password = internet::userinfo_password(self.text, at + 3);
-                self.secret(password.map(|span| Found {
+                self.secret(password.map(|span| FoundValue {
                     class: Class::Credential,
                     span,
                     by_context: false,
@@ -505,7 +510,7 @@ impl Pass<'_, '_> {
     }
 
     /// The password that the word `password` in a sentence, which it `ends`, speaks of.
-    fn password(&self, word: &Range<usize>, ends: bool) -> Option<Found> {
+    fn password(&self, word: &Range<usize>, ends: bool) -> Option<FoundValue> {
         if ends {
             return credential::sentence::before(self.text, word);
         }
@@ -513,7 +518,7 @@ impl Pass<'_, '_> {
             .or_else(|| credential::sentence::around(self.text, word))
     }
 
-    fn secret(&mut self, found: Option<Found>) {
+    fn secret(&mut self, found: Option<FoundValue>) {
         let classes = self.wanted.classes;
         self.out
             .extend(found.and_then(|found| known_as(classes, found)));
@@ -594,7 +599,7 @@ impl Pass<'_, '_> {
     }
 
     /// A date whose day is written as `5th`.
-    fn day(&self, word: &Range<usize>) -> Option<Found> {
+    fn day(&self, word: &Range<usize>) -> Option<FoundValue> {
         const ORDINAL_BYTES_MAX: usize = 4;
         let bytes = &self.text.bytes()[word.clone()];
         let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -615,7 +620,7 @@ impl Pass<'_, '_> {
         word.end
     }
 
-    fn push(&mut self, found: Found) -> usize {
+    fn push(&mut self, found: FoundValue) -> usize {
         let end = found.span.end;
         self.out.push(found);
         end

@@ -2,13 +2,13 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{class::Class, context::Text, search::Found};
+use super::{class::Class, context::Text, search::FoundValue};
 
 /// Shorter tokens than this have digits or signs.
 pub(super) const TOKEN_BYTES_MIN: usize = 20;
 
 /// A JSON web token or its encrypted kin: parts of base64url, the first a JSON object with `alg`.
-pub(super) fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
+pub(super) fn jwt(text: &Text<'_>, start: usize) -> Option<FoundValue> {
     const PART_BYTES_MAX: usize = 16 * 1024;
     const HEADER_BYTES_MIN: usize = 12;
     let bytes = text.bytes();
@@ -38,7 +38,7 @@ pub(super) fn jwt(text: &Text<'_>, start: usize) -> Option<Found> {
     let decoded = URL_SAFE_NO_PAD.decode(&bytes[start..header]).ok()?;
     let object =
         decoded.first() == Some(&b'{') && decoded.windows(5).any(|window| window == b"\"alg\"");
-    (object && parts >= 3).then_some(Found {
+    (object && parts >= 3).then_some(FoundValue {
         class: Class::Jwt,
         span: start..end,
         by_context: false,
@@ -76,7 +76,7 @@ fn is_abridged(body: &[u8]) -> bool {
 }
 
 /// A private key in armour whose first dashes are at `start`.
-pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
+pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<FoundValue> {
     const LABEL_BYTES_MAX: usize = 64;
     const BODY_BYTES_MAX: usize = 64 * 1024;
     // That of Ed25519, the shortest, has 64.
@@ -116,7 +116,7 @@ pub(super) fn private_key(text: &Text<'_>, start: usize) -> Option<Found> {
     } else {
         at
     };
-    Some(Found {
+    Some(FoundValue {
         class: Class::PrivateKey,
         span: start..end,
         by_context: false,

@@ -3,14 +3,14 @@
 use std::{collections::HashMap, ops::Range};
 
 use super::{
-    Compiled, Direction, Rules,
+    CompiledScan, Direction, ScanRules,
     class::Class,
     context::{Names, Text},
     credential,
-    decode::View,
-    embedded::Surroundings,
-    known::{Known, Values},
-    search::{Found, is_short_word, search},
+    decode::DecodedText,
+    embedded::EmbeddedText,
+    search::{FoundValue, is_short_word, search},
+    seen_values::{SeenValues, Values},
     walk::Edit,
 };
 use crate::config::{Mask, ScanAction};
@@ -22,12 +22,12 @@ const READINGS_MAX: usize = 4;
 
 /// Takes what one pass over a document finds.
 #[derive(Debug)]
-pub(super) struct Sink<'k> {
-    compiled: &'k Compiled,
-    rules: &'k Rules,
+pub(super) struct ScanSink<'k> {
+    compiled: &'k CompiledScan,
+    rules: &'k ScanRules,
     mask: Mask,
     /// Values to be taken for sensitive wherever they stand.
-    known: Option<&'k Known>,
+    known: Option<&'k SeenValues>,
     /// What stands in place of values that a schema asks another mask for.
     replacements: Option<&'k HashMap<String, Replacement>>,
     /// Whether everything found is an edit, with the name of its class.
@@ -36,7 +36,7 @@ pub(super) struct Sink<'k> {
     pub(super) counts: Vec<u64>,
     /// Found values that only their surroundings gave away.
     pub(super) by_context: Values,
-    found: Vec<Found>,
+    found: Vec<FoundValue>,
 }
 
 /// What stands in place of a value that a schema asks another mask for.
@@ -57,8 +57,8 @@ pub(super) struct Match {
     by_context: bool,
 }
 
-impl<'k> Sink<'k> {
-    pub(super) fn new(compiled: &'k Compiled, rules: &'k Rules, mask: Mask) -> Self {
+impl<'k> ScanSink<'k> {
+    pub(super) fn new(compiled: &'k CompiledScan, rules: &'k ScanRules, mask: Mask) -> Self {
         Self {
             compiled,
             rules,
@@ -73,7 +73,7 @@ impl<'k> Sink<'k> {
     }
 
     #[must_use]
-    pub(super) fn knowing(mut self, known: &'k Known) -> Self {
+    pub(super) fn knowing(mut self, known: &'k SeenValues) -> Self {
         self.known = Some(known);
         self
     }
@@ -106,7 +106,7 @@ impl<'k> Sink<'k> {
     /// Counts what is in `text` and says what is to be masked.
     pub(super) fn search(&mut self, text: &str, names: Names<'_>) -> Vec<Edit> {
         let mut edits = Vec::new();
-        let surroundings = Surroundings::of(text);
+        let surroundings = EmbeddedText::of(text);
         for found in self.matches(text, names) {
             self.count(found.class);
             let value = &text[found.span.clone()];
@@ -215,7 +215,7 @@ impl<'k> Sink<'k> {
         left: usize,
     ) -> Vec<Match> {
         found.extend(self.reading(text, names));
-        let Some(view) = View::unescaped(text).filter(|_| left > 0) else {
+        let Some(view) = DecodedText::unescaped(text).filter(|_| left > 0) else {
             return join(found);
         };
         for it in &mut found {

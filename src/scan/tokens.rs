@@ -5,9 +5,9 @@ use std::{cell::OnceCell, ops::Range, sync::Arc};
 
 use super::{
     context::Text,
-    detectors::{Detectors, Row, RowId, StartOf, UUID_WORD_BYTES},
+    detectors::{DetectorRow, Detectors, RowId, StartOf, UUID_WORD_BYTES},
     lexicon::Hints,
-    search::Found,
+    search::FoundValue,
     secret,
 };
 
@@ -72,7 +72,12 @@ impl<'a> Tokens<'a> {
     /// The token that begins with, or has as its first word, the letters and digits at `word`; `digits`:
     /// whether there are digits among them, `letters`: whether there are letters.
     #[inline(never)]
-    pub(super) fn at(&mut self, word: &Range<usize>, letters: bool, digits: bool) -> Option<Found> {
+    pub(super) fn at(
+        &mut self,
+        word: &Range<usize>,
+        letters: bool,
+        digits: bool,
+    ) -> Option<FoundValue> {
         let rest = &self.text.bytes()[word.start..];
         if self.detectors.may_begin(rest, word.len())
             && let Some(found) = self.begun(word)
@@ -98,7 +103,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// A token with a prefix; a word of a vendor is remembered.
-    fn begun(&mut self, word: &Range<usize>) -> Option<Found> {
+    fn begun(&mut self, word: &Range<usize>) -> Option<FoundValue> {
         let (text, bytes) = (self.text, self.text.bytes());
         for start in self.detectors.starts(&bytes[word.start..]) {
             let found = match start.of {
@@ -125,14 +130,14 @@ impl<'a> Tokens<'a> {
     }
 
     /// A token without prefix whose first word has the length of `word`.
-    fn of_length(&self, word: &Range<usize>) -> Option<Found> {
+    fn of_length(&self, word: &Range<usize>) -> Option<FoundValue> {
         let mut rows = self.detectors.by_word(self.text.bytes(), word);
         rows.find_map(|id| found(self.text, self.detectors.row(id), word.start))
     }
 
     /// A token without prefix that has signs among its characters, `word` being the first of its words
     /// that is worth a look.
-    fn in_run(&mut self, word: &Range<usize>) -> Option<Found> {
+    fn in_run(&mut self, word: &Range<usize>) -> Option<FoundValue> {
         const BEFORE_BYTES_MAX: usize = 96;
         const AFTER_BYTES_MAX: usize = 96;
         let bytes = self.text.bytes();
@@ -164,7 +169,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// A token of a vendor that is named before `word` or above the text, or, when it is `long`, after it.
-    fn of_vendor(&mut self, word: &Range<usize>, long: bool) -> Option<Found> {
+    fn of_vendor(&mut self, word: &Range<usize>, long: bool) -> Option<FoundValue> {
         let recent = self.recent.into_iter().flatten();
         let near = recent.filter(|vendor| word.start - vendor.at <= BEFORE_BYTES_MAX);
         for vendor in near {
@@ -183,7 +188,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// The token before the word of a vendor that ends at `end`.
-    fn before_vendor(&mut self, vendor: Vendor<'a>, end: usize) -> Option<Found> {
+    fn before_vendor(&mut self, vendor: Vendor<'a>, end: usize) -> Option<FoundValue> {
         let word = self.pending.take()?;
         // A host or a login is not what a sentence speaks of.
         let spoken = !matches!(self.text.before(vendor.at), b'@' | b'.' | b'/' | b'-')
@@ -200,7 +205,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// The token of one of `rows` that has `word` as its first word, or the first that is worth a look.
-    fn of_rows(&self, rows: &[RowId], word: &Range<usize>) -> Option<Found> {
+    fn of_rows(&self, rows: &[RowId], word: &Range<usize>) -> Option<FoundValue> {
         // A part of a path is the name of something.
         if self.text.before(word.start) == b'/' {
             return None;
@@ -270,12 +275,12 @@ impl<'a> Tokens<'a> {
 }
 
 /// The token of `row` that begins at `start`.
-fn found(text: &Text<'_>, row: &Row, start: usize) -> Option<Found> {
+fn found(text: &Text<'_>, row: &DetectorRow, start: usize) -> Option<FoundValue> {
     let mut span = row.find(text.bytes(), start)?;
     if span.start == start {
         span.start = row.start_of_url(text.bytes(), start);
     }
-    Some(Found {
+    Some(FoundValue {
         class: row.class(),
         span,
         by_context: row.needs_vendor(),

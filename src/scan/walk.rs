@@ -17,8 +17,8 @@ use serde::de::IgnoredAny;
 
 use super::{
     context::{Names, floor},
-    decode::{View, escaped},
-    sink::Sink,
+    decode::{DecodedText, escaped},
+    sink::ScanSink,
 };
 use crate::mcp::json;
 
@@ -52,29 +52,39 @@ pub(super) struct Leaf {
 
 /// What a walk changes.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct Redactions {
     pub(super) edits: Vec<Edit>,
     /// The edited values, in the order of the document.
     pub(super) leaves: Vec<Leaf>,
 }
 
 /// Walks through `json`, which is valid, below `names`.
-pub(super) fn walk(json: &str, names: Names<'_>, sink: &mut Sink<'_>, nested: usize) -> Changes {
-    let mut walk = Walk {
+pub(super) fn walk(
+    json: &str,
+    names: Names<'_>,
+    sink: &mut ScanSink<'_>,
+    nested: usize,
+) -> Redactions {
+    let mut walk = DocumentWalk {
         json,
         escapes: memchr::memchr(b'\\', json.as_bytes()).is_some(),
         root: names,
         sink,
         nested,
         frames: Vec::new(),
-        changes: Changes::default(),
+        changes: Redactions::default(),
     };
     walk.run();
     walk.changes
 }
 
 /// Looks through one text, which may be JSON itself; the edits are in positions of `text`.
-pub(super) fn text(text: &str, names: Names<'_>, sink: &mut Sink<'_>, nested: usize) -> Vec<Edit> {
+pub(super) fn text(
+    text: &str,
+    names: Names<'_>,
+    sink: &mut ScanSink<'_>,
+    nested: usize,
+) -> Vec<Edit> {
     if let Some(edit) = sink.replaced(text) {
         return vec![edit];
     }
@@ -95,7 +105,7 @@ fn is_json(text: &str) -> bool {
 }
 
 /// The edit in the text that `view` was decoded from.
-fn on(view: &View<'_>, edit: Edit) -> Edit {
+fn on(view: &DecodedText<'_>, edit: Edit) -> Edit {
     Edit {
         span: view.written(edit.span.start)..view.written(edit.span.end),
         ..edit
@@ -122,18 +132,18 @@ struct Frame {
     edited_keys: Vec<(Range<usize>, Vec<Edit>)>,
 }
 
-struct Walk<'a, 's, 'k> {
+struct DocumentWalk<'a, 's, 'k> {
     json: &'a str,
     /// Whether any of its strings has an escape: where none has, nobody looks for them.
     escapes: bool,
     root: Names<'a>,
-    sink: &'s mut Sink<'k>,
+    sink: &'s mut ScanSink<'k>,
     nested: usize,
     frames: Vec<Frame>,
-    changes: Changes,
+    changes: Redactions,
 }
 
-impl<'a> Walk<'a, '_, '_> {
+impl<'a> DocumentWalk<'a, '_, '_> {
     fn run(&mut self) {
         let bytes = self.json.as_bytes();
         let mut at = 0;
@@ -229,7 +239,7 @@ impl<'a> Walk<'a, '_, '_> {
         if !self.sink.may_be_in_key(written) {
             return;
         }
-        let view = View::of_json(written);
+        let view = DecodedText::of_json(written);
         let edits = self.sink.search(&view.text, Names::default());
         if edits.is_empty() {
             return;
@@ -256,7 +266,9 @@ impl<'a> Walk<'a, '_, '_> {
         let mut next: HashMap<String, usize> = HashMap::new();
         for (span, edits) in &frame.edited_keys {
             let written = &self.json[span.clone()];
-            let masked = View::of_json(&applied(written, edits)).text.into_owned();
+            let masked = DecodedText::of_json(&applied(written, edits))
+                .text
+                .into_owned();
             let mut unique = masked.clone();
             let count = next.entry(masked.clone()).or_insert(1);
             while !taken.insert(unique.clone()) {
@@ -461,12 +473,12 @@ impl<'a> Walk<'a, '_, '_> {
     }
 
     /// The inside of a string, with the way back to where it is written.
-    fn view(&self, inner: &Range<usize>) -> View<'a> {
+    fn view(&self, inner: &Range<usize>) -> DecodedText<'a> {
         let written = &self.json[inner.clone()];
         if self.escapes {
-            View::of_json(written)
+            DecodedText::of_json(written)
         } else {
-            View::plain(written)
+            DecodedText::plain(written)
         }
     }
 

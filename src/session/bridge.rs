@@ -207,12 +207,12 @@ mod tests {
     use std::sync::{Arc, OnceLock};
 
     use super::*;
-    use crate::{auth::Agent, session::Opening};
+    use crate::{auth::Agent, session::ClientInfo};
 
     fn client(revision: Revision) -> Client {
         Client {
             agent: Arc::new(Agent::anonymous()),
-            opening: Arc::new(Opening {
+            opening: Arc::new(ClientInfo {
                 revision,
                 info: Some(Raw::from_static(r#"{"name":"c"}"#)),
                 display_name: OnceLock::new(),

@@ -45,10 +45,10 @@ impl NotBegun {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Calls(Mutex<Inner>);
+pub(super) struct Calls(Mutex<CallsInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct CallsInner {
     running: HashMap<Id, UnderWay>,
     /// Those whose answers are on their way out.
     answered: usize,
@@ -61,7 +61,7 @@ struct UnderWay {
     is_given_up: bool,
 }
 
-impl Inner {
+impl CallsInner {
     fn are_over(&self) -> bool {
         self.running.is_empty() && self.answered == 0
     }
@@ -74,7 +74,7 @@ impl Calls {
         session: &Arc<Session>,
         id: &Id,
         cancel: Cancel,
-    ) -> Result<Running, NotBegun> {
+    ) -> Result<RunningGuard, NotBegun> {
         let mut calls = lock(&self.0);
         if session.ended.is_cancelled() {
             return Err(NotBegun::Ended);
@@ -90,7 +90,7 @@ impl Calls {
             cancel,
             is_given_up: false,
         });
-        Ok(Running {
+        Ok(RunningGuard {
             session: Arc::clone(session),
             id: Some(id.clone()),
         })
@@ -125,13 +125,13 @@ impl Calls {
 /// Marks a call as running until dropped, which is when its answer is out: a session that has ended
 /// waits for that before it finishes its streams.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningGuard {
     session: Arc<Session>,
     /// `None` once it is answered.
     id: Option<Id>,
 }
 
-impl Running {
+impl RunningGuard {
     /// Lets the client use the id again, as it may once it has the answer. Called before that is
     /// written: it may be read, and the id used, before whoever wrote it goes on. Whether the client
     /// expects the answer: not to a call that it cancelled (spec 2025-11-25, cancellation).
@@ -146,7 +146,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         let mut calls = lock(&self.session.calls.0);
         match &self.id {

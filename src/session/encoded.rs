@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::replay::{Item, Stream};
+use super::replay::{ReplayStream, StreamItem};
 use crate::mcp::{Raw, envelope, method::notice};
 
 /// A message ready to be written.
@@ -11,12 +11,12 @@ pub struct Encoded {
     /// The JSON-RPC message.
     pub bytes: Bytes,
     /// What becomes of it where its reader is too slow.
-    pub care: Care,
+    pub care: Overflow,
 }
 
 /// What becomes of a message whose reader is too slow.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Care {
+pub enum Overflow {
     /// It may be missed.
     Offer,
     /// It must not be lost, and is not there twice.
@@ -30,20 +30,20 @@ impl Encoded {
     pub fn notification(method: &str, params: Option<&Raw>) -> Self {
         let care = match method {
             notice::TOOLS_CHANGED | notice::RESOURCES_CHANGED | notice::PROMPTS_CHANGED => {
-                Care::Keep
+                Overflow::Keep
             }
-            _ => Care::Offer,
+            _ => Overflow::Offer,
         };
         let bytes = envelope::notification(method, params);
         Self { bytes, care }
     }
 
     /// Adds it to `stream`.
-    pub fn put(self, stream: &Stream) {
+    pub fn put(self, stream: &ReplayStream) {
         match self.care {
-            Care::Offer => stream.offer(self.bytes),
-            Care::Keep => stream.keep(self.bytes),
-            Care::Push => stream.push(Item::Message(self.bytes)),
+            Overflow::Offer => stream.offer(self.bytes),
+            Overflow::Keep => stream.keep(self.bytes),
+            Overflow::Push => stream.push(StreamItem::Message(self.bytes)),
         }
     }
 }

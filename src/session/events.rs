@@ -21,29 +21,29 @@ pub const EVENTS_MAX: usize = 256;
 
 /// Takes what precedes the answer.
 #[derive(Clone, Debug)]
-pub struct Events(Arc<Queue>);
+pub struct EventSender(Arc<EventQueue>);
 
 /// Reads what precedes the answer; when it is dropped, nothing more is taken.
 #[derive(Debug)]
-pub struct EventReader(Arc<Queue>);
+pub struct EventReader(Arc<EventQueue>);
 
 #[derive(Debug, Default)]
-struct Queue(Mutex<State>);
+struct EventQueue(Mutex<QueueState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     waiting: VecDeque<Event>,
     reader: Option<Waker>,
     closed: bool,
 }
 
 /// A queue with nothing in it.
-pub fn events() -> (Events, EventReader) {
-    let queue = Arc::new(Queue::default());
-    (Events(Arc::clone(&queue)), EventReader(queue))
+pub fn events() -> (EventSender, EventReader) {
+    let queue = Arc::new(EventQueue::default());
+    (EventSender(Arc::clone(&queue)), EventReader(queue))
 }
 
-impl Events {
+impl EventSender {
     /// Puts `event` after those that wait; whether it did, which it does not when nobody reads any
     /// more or too much waits to be read.
     pub fn send(&self, event: Event) -> bool {
@@ -125,8 +125,8 @@ impl Drop for EventReader {
     }
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl EventQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         lock(&self.0)
     }
 }

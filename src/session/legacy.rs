@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Introduction, state::Opening};
+use super::{ServerInfo, state::ClientInfo};
 use crate::mcp::{Method, Raw, Revision, RpcError, error, types};
 
 /// Bytes of `capabilities` and of `clientInfo` in an `initialize`: a session keeps both, in memory and
@@ -14,7 +14,7 @@ pub const INTRODUCTION_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Params<'a> {
+struct InitializeParams<'a> {
     #[serde(borrow)]
     protocol_version: std::borrow::Cow<'a, str>,
 }
@@ -24,7 +24,7 @@ struct Params<'a> {
 ///
 /// # Errors
 /// `-32602` when there is no `protocolVersion`, or more than [`INTRODUCTION_BYTES_MAX`].
-pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
+pub fn open(params: Option<&Raw>) -> Result<ClientInfo, RpcError> {
     let missing = || {
         let message = "initialize needs params with a string `protocolVersion`";
         RpcError::new(error::INVALID_PARAMS, message)
@@ -32,7 +32,7 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
     };
     let params = params.ok_or_else(missing)?;
     types::check(&Method::Initialize, Some(&params.clone().into()))?;
-    let asked: Params<'_> = params.read().map_err(|_| missing())?;
+    let asked: InitializeParams<'_> = params.read().map_err(|_| missing())?;
     let revision = Revision::parse(&asked.protocol_version)
         .filter(|revision| revision.era() == crate::mcp::Era::Legacy)
         .unwrap_or(Revision::LEGACY);
@@ -55,10 +55,10 @@ pub fn open(params: Option<&Raw>) -> Result<Opening, RpcError> {
             return Err(RpcError::new(error::INVALID_PARAMS, message));
         }
     }
-    Ok(Opening::new(revision, info, capabilities))
+    Ok(ClientInfo::new(revision, info, capabilities))
 }
 
-impl Opening {
+impl ClientInfo {
     /// What a client said that speaks `revision`.
     pub(super) fn new(revision: Revision, info: Option<Raw>, capabilities: Raw) -> Self {
         Self {
@@ -103,7 +103,7 @@ fn profile(capabilities: &Raw) -> Arc<str> {
 }
 
 /// The result of `initialize`.
-pub fn initialize_result(revision: Revision, introduction: &Introduction) -> Raw {
+pub fn initialize_result(revision: Revision, introduction: &ServerInfo) -> Raw {
     let mut result = json!({
         "protocolVersion": revision.as_str(),
         "capabilities": introduction.capabilities,

@@ -8,7 +8,7 @@ use std::{
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
 
-use super::{Client, Introduction, Opening, Wants};
+use super::{Client, ClientInfo, Interest, ServerInfo};
 use crate::{
     auth::Agent,
     mcp::{
@@ -37,10 +37,10 @@ pub struct Envelope {
 
 impl Envelope {
     /// The client that a request of `agent` describes, and what it wants.
-    pub fn into_client(self, agent: Arc<Agent>) -> (Client, Wants) {
+    pub fn into_client(self, agent: Arc<Agent>) -> (Client, Interest) {
         let client = Client {
             agent,
-            opening: Arc::new(Opening {
+            opening: Arc::new(ClientInfo {
                 revision: self.revision,
                 info: self.info,
                 display_name: OnceLock::new(),
@@ -50,7 +50,7 @@ impl Envelope {
             session: None,
             gateway: None,
         };
-        let wants = Wants {
+        let wants = Interest {
             logs: self.logs,
             progress_token: self.progress_token,
         };
@@ -60,14 +60,14 @@ impl Envelope {
 
 /// A request that is turned away before it reaches the catalog.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct ModernRefusal {
     /// HTTP status, where there is HTTP.
     pub status: StatusCode,
     /// The answer.
     pub error: RpcError,
 }
 
-impl Refusal {
+impl ModernRefusal {
     fn bad(code: i64, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -87,10 +87,10 @@ pub fn is_claimed_by(request: &Request) -> bool {
 ///
 /// # Errors
 /// The refusal that the spec prescribes for the first thing wrong.
-pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope, Refusal> {
+pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope, ModernRefusal> {
     let no_meta = || {
         let message = format!("params._meta lacks `{}`", meta::VERSION);
-        Refusal::bad(error::INVALID_PARAMS, message)
+        ModernRefusal::bad(error::INVALID_PARAMS, message)
     };
     let params = request.params.as_ref().ok_or_else(no_meta)?;
     let found = params.meta();
@@ -104,7 +104,7 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
         .filter(|revision| revision.era() == crate::mcp::Era::Modern)
         .ok_or_else(|| unsupported(&version))?;
     if !request.method.is_modern() {
-        return Err(Refusal {
+        return Err(ModernRefusal {
             status: StatusCode::NOT_FOUND,
             error: RpcError::new(
                 error::METHOD_NOT_FOUND,
@@ -117,7 +117,7 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
         let message = format!(
             "`subscriptions/listen` has {bytes} bytes of id and params; at most {LISTEN_BYTES_MAX} are kept"
         );
-        return Err(Refusal::bad(error::INVALID_PARAMS, message));
+        return Err(ModernRefusal::bad(error::INVALID_PARAMS, message));
     }
     let capabilities = slice(&found.client_capabilities)
         .filter(Raw::is_object)
@@ -126,7 +126,7 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
                 "params._meta lacks the object `{}`",
                 meta::CLIENT_CAPABILITIES
             );
-            Refusal::bad(error::INVALID_PARAMS, message)
+            ModernRefusal::bad(error::INVALID_PARAMS, message)
         })?;
     let logs = match slice(&found.log_level) {
         None => Logs::None,
@@ -141,13 +141,13 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
     })
 }
 
-fn parse_level(level: &Raw) -> Result<Level, Refusal> {
+fn parse_level(level: &Raw) -> Result<Level, ModernRefusal> {
     level
         .as_text()
         .and_then(|level| Level::parse(&level))
         .ok_or_else(|| {
             let names = Level::ALL.map(Level::as_str).join(", ");
-            Refusal::bad(
+            ModernRefusal::bad(
                 error::INVALID_PARAMS,
                 format!("the log level is none of {names}"),
             )
@@ -155,7 +155,7 @@ fn parse_level(level: &Raw) -> Result<Level, Refusal> {
 }
 
 /// The refusal of a revision that is not spoken here, or not without a session.
-fn unsupported(requested: &str) -> Refusal {
+fn unsupported(requested: &str) -> ModernRefusal {
     let Some(legacy) = Revision::parse(requested) else {
         return refuse_version(requested, &Revision::ALL);
     };
@@ -167,13 +167,13 @@ fn unsupported(requested: &str) -> Refusal {
 }
 
 /// The refusal of a revision where only `supported` ones are spoken.
-pub fn refuse_version(requested: &str, supported: &[Revision]) -> Refusal {
+pub fn refuse_version(requested: &str, supported: &[Revision]) -> ModernRefusal {
     let error = RpcError::new(
         error::UNSUPPORTED_VERSION,
         format!("protocol version {requested} is not supported"),
     );
     let supported: Vec<_> = supported.iter().map(|revision| revision.as_str()).collect();
-    Refusal {
+    ModernRefusal {
         status: StatusCode::BAD_REQUEST,
         error: error.with(json!({ "supported": supported, "requested": requested })),
     }
@@ -184,7 +184,7 @@ fn check_headers(
     params: &Params,
     version: &str,
     headers: &HeaderMap,
-) -> Result<(), Refusal> {
+) -> Result<(), ModernRefusal> {
     expect_header(headers, &header::PROTOCOL_VERSION, version)?;
     expect_header(headers, &header::METHOD, request.method.as_str())?;
     let Some(member) = request.method.name_member() else {
@@ -192,7 +192,7 @@ fn check_headers(
     };
     let name = params.text_of(member).ok_or_else(|| {
         let message = format!("{} needs a string `{member}`", request.method);
-        Refusal::bad(error::INVALID_PARAMS, message)
+        ModernRefusal::bad(error::INVALID_PARAMS, message)
     })?;
     // The tasks extension only asks clients to send it.
     let optional = matches!(request.method, Method::Other(_));
@@ -203,8 +203,12 @@ fn check_headers(
 }
 
 /// Whether the header `name` is there once and, decoded, equals `expect`.
-fn expect_header(headers: &HeaderMap, name: &HeaderName, expect: &str) -> Result<(), Refusal> {
-    let mismatch = |message: String| Refusal::bad(error::HEADER_MISMATCH, message);
+fn expect_header(
+    headers: &HeaderMap,
+    name: &HeaderName,
+    expect: &str,
+) -> Result<(), ModernRefusal> {
+    let mismatch = |message: String| ModernRefusal::bad(error::HEADER_MISMATCH, message);
     let mut values = headers.get_all(name).iter();
     let value = values
         .next()
@@ -233,7 +237,7 @@ pub fn server_info_member() -> String {
 }
 
 /// The result of `server/discover`.
-pub fn discover_result(introduction: &Introduction) -> Raw {
+pub fn discover_result(introduction: &ServerInfo) -> Raw {
     let supported = Revision::ALL.map(Revision::as_str);
     let mut result = format!(
         r#"{{"supportedVersions":{},"capabilities":{}"#,

@@ -17,34 +17,34 @@ const ASKED_MAX: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Questions(Mutex<Inner>);
+pub(super) struct ClientQuestions(Mutex<QuestionsInner>);
 
 #[derive(Debug, Default)]
-struct Inner {
-    asked: HashMap<u64, Asked>,
+struct QuestionsInner {
+    asked: HashMap<u64, PendingQuestion>,
     /// Whether the client can answer no more.
     mute: bool,
 }
 
 /// A question that waits for the client.
 #[derive(Debug)]
-struct Asked {
+struct PendingQuestion {
     answer: oneshot::Sender<Outcome>,
     progress: Option<mpsc::Sender<Raw>>,
 }
 
-impl Questions {
+impl ClientQuestions {
     /// Notes `request` as waiting, and gives its wire form; `None` where the client cannot be asked
     /// any more, or not now.
     pub(super) fn ask(&self, request: ServerRequest) -> Option<Bytes> {
-        let Inner { asked, mute } = &mut *lock(&self.0);
+        let QuestionsInner { asked, mute } = &mut *lock(&self.0);
         asked.retain(|_, waiting| !waiting.answer.is_closed());
         if *mute || asked.len() >= ASKED_MAX {
             return None;
         }
         let id = Id::number(request.key);
         let bytes = envelope::request(&id, request.method.as_str(), request.params.as_ref());
-        let waiting = Asked {
+        let waiting = PendingQuestion {
             answer: request.answer,
             progress: request.progress,
         };
@@ -89,7 +89,7 @@ mod tests {
     use crate::mcp::Method;
 
     /// Asks under `key`; what comes of it, and where the answer would arrive.
-    fn ask(questions: &Questions, key: u64) -> (bool, oneshot::Receiver<Outcome>) {
+    fn ask(questions: &ClientQuestions, key: u64) -> (bool, oneshot::Receiver<Outcome>) {
         let (answer, taken) = oneshot::channel();
         let asked = questions.ask(ServerRequest {
             key,
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn only_an_answer_that_is_awaited_is_taken() {
-        let questions = Questions::default();
+        let questions = ClientQuestions::default();
         let (_, mut taken) = ask(&questions, 9);
         let answer = |key| questions.answer(&Id::number(key), Ok(Raw::from_static("{}")));
         assert!(!answer(8));
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn so_many_may_wait() {
-        let questions = Questions::default();
+        let questions = ClientQuestions::default();
         let most = u64::try_from(ASKED_MAX).unwrap();
         let mut waiting: Vec<_> = (0..most).map(|key| ask(&questions, key)).collect();
         assert!(waiting.iter().all(|(asked, _)| *asked));
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn who_is_mute_is_asked_nothing() {
-        let questions = Questions::default();
+        let questions = ClientQuestions::default();
         let (_, mut taken) = ask(&questions, 1);
         questions.set_mute();
         assert!(taken.try_recv().is_err(), "nobody will answer");

@@ -14,8 +14,8 @@ use foldhash::fast::RandomState;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    saved::Changes,
-    state::{Kind, Session},
+    saved::SessionChanges,
+    state::{Session, SessionKind},
 };
 use crate::{
     auth::Agent,
@@ -37,7 +37,7 @@ const AGENT_BYTES_MAX: usize = 256 << 20;
 pub struct Sessions {
     by_id: DashMap<String, Arc<Session>, RandomState>,
     /// How many of them each agent has, and which of those may make room.
-    by_agent: DashMap<AgentId, OfAgent, RandomState>,
+    by_agent: DashMap<AgentId, AgentSessions, RandomState>,
     /// Those that have ended with subscriptions.
     left: Mutex<Vec<Arc<Session>>>,
     leaves: Notify,
@@ -46,13 +46,13 @@ pub struct Sessions {
     start: Instant,
     /// Whether no session opens any more.
     closed: AtomicBool,
-    farewell: Farewell,
-    changes: Arc<Changes>,
+    farewell: EndHooks,
+    changes: Arc<SessionChanges>,
 }
 
 /// The sessions of one agent.
 #[derive(Debug, Default)]
-struct OfAgent {
+struct AgentSessions {
     open: usize,
     /// Those that had no running call when all were last looked at, the one that goes first last: an
     /// agent at its limit has not all of its sessions looked at for each that it opens.
@@ -78,12 +78,12 @@ impl LastUse {
 
 /// What is done when a session ends.
 #[derive(Default)]
-struct Farewell(OnceLock<Box<Said>>);
+struct EndHooks(OnceLock<Box<EndHook>>);
 
 /// Is told of every session that ends.
-type Said = dyn Fn(&Session) + Send + Sync;
+type EndHook = dyn Fn(&Session) + Send + Sync;
 
-impl std::fmt::Debug for Farewell {
+impl std::fmt::Debug for EndHooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Farewell")
     }
@@ -116,7 +116,7 @@ impl Sessions {
             per_agent_max: AtomicUsize::new(per_agent_max),
             start: Instant::now(),
             closed: AtomicBool::new(false),
-            farewell: Farewell::default(),
+            farewell: EndHooks::default(),
             changes: Arc::default(),
         }
     }
@@ -143,7 +143,7 @@ impl Sessions {
 
     /// Which sessions are to be written down: those of streamable HTTP that changed or ended. The end
     /// of this process ends none of them.
-    pub fn changes(&self) -> &Changes {
+    pub fn changes(&self) -> &SessionChanges {
         &self.changes
     }
 
@@ -160,7 +160,7 @@ impl Sessions {
     /// After [`Sessions::close_all`], and when the agent's sessions all have calls running.
     pub fn open(
         &self,
-        kind: Kind,
+        kind: SessionKind,
         agent: Arc<Agent>,
         scope: Scope,
     ) -> Result<Arc<Session>, Unopened> {
@@ -180,7 +180,7 @@ impl Sessions {
     /// Registers a session for which there is room.
     fn register(&self, session: Session) -> Result<Arc<Session>, Unopened> {
         let session = Arc::new(session);
-        if session.kind == Kind::Streamable {
+        if session.kind == SessionKind::Streamable {
             session.report_to(&self.changes);
         }
         self.touch(&session);
@@ -198,7 +198,7 @@ impl Sessions {
         self.by_id.insert(session.id.clone(), Arc::clone(session));
         // Whoever closes all says so before looking: one of both sees the other.
         if self.are_closed() && self.by_id.remove(&session.id).is_some() {
-            self.count_out(session);
+            self.forget_of_agent(session);
             session.end();
         }
     }
@@ -230,13 +230,13 @@ impl Sessions {
             self.note_end(&session);
         }
         if let Some((_, session)) = self.by_id.remove(id) {
-            self.count_out(&session);
-            self.part_with(&session);
+            self.forget_of_agent(&session);
+            self.end_session(&session);
         }
     }
 
     /// Takes a session that is no longer found from what its agent has.
-    fn count_out(&self, session: &Session) {
+    fn forget_of_agent(&self, session: &Session) {
         let id = session.agent.id;
         if let Some(mut of_agent) = self.by_agent.get_mut(&id) {
             of_agent.open = of_agent.open.saturating_sub(1);
@@ -247,15 +247,15 @@ impl Sessions {
 
     /// To be called before a session can no longer be found, so that nobody finds it elsewhere.
     fn note_end(&self, session: &Session) {
-        if session.kind == Kind::Streamable {
+        if session.kind == SessionKind::Streamable {
             self.changes.end(&session.id);
         }
     }
 
     /// Ends a session that is no longer found.
-    fn part_with(&self, session: &Arc<Session>) {
+    fn end_session(&self, session: &Arc<Session>) {
         session.end();
-        self.say_farewell(session);
+        self.run_end_hook(session);
         if session.subscriptions().is_empty() {
             return;
         }
@@ -300,12 +300,12 @@ impl Sessions {
         });
         // A farewell is written down, which nobody who looks for a session should wait for.
         for session in ended {
-            self.count_out(&session);
-            self.say_farewell(&session);
+            self.forget_of_agent(&session);
+            self.run_end_hook(&session);
         }
     }
 
-    fn say_farewell(&self, session: &Session) {
+    fn run_end_hook(&self, session: &Session) {
         if let Some(farewell) = self.farewell.0.get() {
             farewell(session);
         }
@@ -317,7 +317,7 @@ impl Sessions {
         let mut ended = Vec::new();
         self.by_id.retain(|_, session| {
             session.streams.trim();
-            if session.kind == Kind::Stdio
+            if session.kind == SessionKind::Stdio
                 || session.in_flight() > 0
                 || session.streams.has_reader()
             {
@@ -333,8 +333,8 @@ impl Sessions {
         });
         // What follows is recorded, which nobody who looks for a session should wait for.
         for session in ended {
-            self.count_out(&session);
-            self.part_with(&session);
+            self.forget_of_agent(&session);
+            self.end_session(&session);
         }
         self.trim_agents(AGENT_BYTES_MAX);
     }
@@ -443,7 +443,7 @@ mod tests {
     use super::*;
     use crate::{
         mcp::Id,
-        session::{Cancel, replay::Item},
+        session::{Cancel, replay::StreamItem},
     };
 
     const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -456,22 +456,22 @@ mod tests {
     fn the_least_recently_used_session_makes_room() {
         let sessions = Sessions::new(2, IDLE_MAX);
         let first = sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         let second = sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         first.used_ms.store(5, Ordering::Relaxed);
         second.used_ms.store(3, Ordering::Relaxed);
         assert_eq!(sessions.len(), 2, "at the limit");
         let third = sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         assert_eq!(sessions.len(), 2, "past the limit one ended");
         assert!(second.ended.is_cancelled());
         sessions.close(&third.id);
         sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         assert!(
             !first.ended.is_cancelled(),
@@ -486,7 +486,7 @@ mod tests {
         const MAX: u64 = 100;
         let sessions = Sessions::new(100, IDLE_MAX);
         let open = |used: u64| {
-            let opened = sessions.open(Kind::Streamable, agent(), Scope::All);
+            let opened = sessions.open(SessionKind::Streamable, agent(), Scope::All);
             let session = opened.unwrap();
             session.used_ms.store(used, Ordering::Relaxed);
             session
@@ -514,13 +514,13 @@ mod tests {
         let sessions = Sessions::new(5, IDLE_MAX);
         for _ in 0..5 {
             sessions
-                .open(Kind::Streamable, agent(), Scope::All)
+                .open(SessionKind::Streamable, agent(), Scope::All)
                 .unwrap();
         }
         sessions.set_per_agent_max(2);
         assert_eq!(sessions.len(), 5, "nothing ends by itself");
         sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         assert_eq!(sessions.len(), 2);
     }
@@ -529,10 +529,10 @@ mod tests {
     async fn an_idle_session_ends_and_one_with_a_call_does_not() {
         let sessions = Sessions::new(8, IDLE_MAX);
         let idle = sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         let busy = sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         let _running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
         sessions.sweep();
@@ -554,7 +554,7 @@ mod tests {
     )]
     async fn sessions_are_found_while_others_end() {
         let sessions = Arc::new(Sessions::new(8, IDLE_MAX));
-        let idle = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let idle = sessions.open(SessionKind::Streamable, agent(), Scope::All);
         let id = idle.unwrap().id.clone();
         let (tell, told) = std::sync::mpsc::channel();
         let (found_by, weak) = (id.clone(), Arc::downgrade(&sessions));
@@ -578,14 +578,14 @@ mod tests {
     async fn the_answers_of_an_agent_have_a_bound() {
         let sessions = Sessions::new(8, IDLE_MAX);
         let open = |used: u64| {
-            let opened = sessions.open(Kind::Streamable, agent(), Scope::All);
+            let opened = sessions.open(SessionKind::Streamable, agent(), Scope::All);
             let session = opened.unwrap();
             session.used_ms.store(used, Ordering::Relaxed);
             session
         };
         let answer = |session: &Session, is_finished: bool| {
             let stream = session.streams.open();
-            stream.push(Item::Message(Bytes::from(vec![b'x'; 100])));
+            stream.push(StreamItem::Message(Bytes::from(vec![b'x'; 100])));
             if is_finished {
                 stream.finish();
             }
@@ -623,7 +623,7 @@ mod tests {
     #[test]
     fn none_opens_while_all_are_busy() {
         let sessions = Sessions::new(1, IDLE_MAX);
-        let open = || sessions.open(Kind::Streamable, agent(), Scope::All);
+        let open = || sessions.open(SessionKind::Streamable, agent(), Scope::All);
         let busy = open().unwrap();
         let running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
         assert_eq!(open().unwrap_err(), Unopened::Full { limit: 1 });
@@ -636,12 +636,12 @@ mod tests {
     #[test]
     fn none_opens_once_all_are_closed() {
         let sessions = Sessions::new(8, IDLE_MAX);
-        let early = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let early = sessions.open(SessionKind::Streamable, agent(), Scope::All);
         sessions.close_all();
         assert!(early.unwrap().ended.is_cancelled());
-        let late = sessions.open(Kind::Streamable, agent(), Scope::All);
+        let late = sessions.open(SessionKind::Streamable, agent(), Scope::All);
         assert_eq!(late.unwrap_err(), Unopened::Closed);
-        let adopted = Arc::new(Session::new(Kind::Stdio, agent(), Scope::All));
+        let adopted = Arc::new(Session::new(SessionKind::Stdio, agent(), Scope::All));
         sessions.adopt(&adopted);
         assert!(adopted.ended.is_cancelled() && sessions.is_empty());
     }
@@ -650,7 +650,7 @@ mod tests {
     fn a_session_answers_only_its_own_agent() {
         let sessions = Sessions::new(8, IDLE_MAX);
         let session = sessions
-            .open(Kind::Streamable, agent(), Scope::All)
+            .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         let stranger = Agent {
             id: AgentId::of_name("stranger"),

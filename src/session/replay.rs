@@ -36,10 +36,10 @@ pub const STALL: Duration = Duration::from_secs(30);
 
 /// A stream of messages.
 #[derive(Debug)]
-pub struct Stream {
+pub struct ReplayStream {
     /// Part of the event ids; unique in its session.
     pub id: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<StreamInner>,
     pushed: Notify,
     read: Notify,
     /// Cancelled when the reader does not keep up at all.
@@ -48,8 +48,8 @@ pub struct Stream {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    kept: VecDeque<Kept>,
+struct StreamInner {
+    kept: VecDeque<KeptItems>,
     bytes: usize,
     /// Sequence number of the last message pushed; the first is 1.
     last: u64,
@@ -68,22 +68,22 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct KeptItems {
     seq: u64,
-    item: Item,
+    item: StreamItem,
     may_drop: bool,
 }
 
 /// What a reader gets.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Item {
+pub enum StreamItem {
     /// A JSON-RPC message.
     Message(Bytes),
     /// The stream pauses: come back after so many milliseconds.
     Pause(Option<u64>),
 }
 
-impl Item {
+impl StreamItem {
     fn len(&self) -> usize {
         match self {
             Self::Message(bytes) => bytes.len(),
@@ -94,7 +94,7 @@ impl Item {
 
 /// A reader's place in a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Place {
+pub struct ReaderPosition {
     /// The last message read.
     pub seq: u64,
     generation: u64,
@@ -102,7 +102,7 @@ pub struct Place {
 
 /// A reader that is connected to a stream.
 #[derive(Debug)]
-pub struct Attendance(Arc<Stream>);
+pub struct Attendance(Arc<ReplayStream>);
 
 impl Drop for Attendance {
     fn drop(&mut self) {
@@ -115,7 +115,7 @@ impl Drop for Attendance {
 #[error("the client does not read its stream")]
 pub struct Stalled;
 
-impl Stream {
+impl ReplayStream {
     /// An empty stream.
     pub fn new(id: u64) -> Self {
         Self::watched(id, CancellationToken::new())
@@ -143,7 +143,7 @@ impl Stream {
             inner.dropped += 1;
             return;
         }
-        inner.push(Item::Message(message), true);
+        inner.push(StreamItem::Message(message), true);
         drop(inner);
         self.pushed.notify_waiters();
     }
@@ -151,7 +151,7 @@ impl Stream {
     /// Adds a message that must not be lost and says all of itself: where it waits to be read already
     /// it is not there twice, so that one who is away for long has no more of them than there are.
     pub fn keep(&self, message: Bytes) {
-        let item = Item::Message(message);
+        let item = StreamItem::Message(message);
         if !self.lock().waits(&item) {
             self.push(item);
         }
@@ -159,7 +159,7 @@ impl Stream {
 
     /// Adds a message that must not be lost, without waiting for room. Far beyond what a reader may
     /// leave unread the stream is given up instead.
-    pub fn push(&self, item: Item) {
+    pub fn push(&self, item: StreamItem) {
         let mut inner = self.lock();
         if inner.finished {
             return;
@@ -212,7 +212,7 @@ impl Stream {
         if inner.backlog_is_full() {
             return false;
         }
-        inner.push(Item::Message(message.clone()), false);
+        inner.push(StreamItem::Message(message.clone()), false);
         drop(inner);
         self.pushed.notify_waiters();
         true
@@ -222,7 +222,7 @@ impl Stream {
     pub fn pause(&self, retry_ms: Option<u64>) {
         let is_paused = self.lock().ends_in_pause();
         if !is_paused {
-            self.push(Item::Pause(retry_ms));
+            self.push(StreamItem::Pause(retry_ms));
         }
         let mut inner = self.lock();
         inner.generation += 1;
@@ -288,17 +288,17 @@ impl Stream {
     }
 
     /// A place after everything that was read so far; earlier readers end.
-    pub fn take_over(&self) -> Place {
+    pub fn take_over(&self) -> ReaderPosition {
         let delivered = self.lock().delivered;
         self.resume(delivered)
     }
 
     /// A place right after message `seq`; earlier readers end.
-    pub fn resume(&self, seq: u64) -> Place {
+    pub fn resume(&self, seq: u64) -> ReaderPosition {
         let mut inner = self.lock();
         inner.generation += 1;
         inner.cut = inner.delivered;
-        let place = Place {
+        let place = ReaderPosition {
             seq: seq.min(inner.last),
             generation: inner.generation,
         };
@@ -308,7 +308,7 @@ impl Stream {
     }
 
     /// The next message after `place`, which moves on; `None` at the end.
-    pub async fn next(&self, place: &mut Place) -> Option<Item> {
+    pub async fn next(&self, place: &mut ReaderPosition) -> Option<StreamItem> {
         loop {
             let pushed = self.pushed.notified();
             tokio::pin!(pushed);
@@ -336,12 +336,12 @@ impl Stream {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, StreamInner> {
         lock(&self.inner)
     }
 }
 
-impl Inner {
+impl StreamInner {
     /// Drops every message.
     fn forget(&mut self) {
         self.kept = VecDeque::new();
@@ -369,7 +369,7 @@ impl Inner {
     }
 
     /// What is kept that nobody has read.
-    fn unread(&self) -> impl Iterator<Item = &Kept> {
+    fn unread(&self) -> impl Iterator<Item = &KeptItems> {
         let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
         self.kept.range(first..)
     }
@@ -377,11 +377,13 @@ impl Inner {
     /// Whether a pause is what comes last and nobody has read it: another would say no more.
     fn ends_in_pause(&self) -> bool {
         let last = self.kept.back();
-        last.is_some_and(|last| matches!(last.item, Item::Pause(_)) && last.seq > self.delivered)
+        last.is_some_and(|last| {
+            matches!(last.item, StreamItem::Pause(_)) && last.seq > self.delivered
+        })
     }
 
     /// Whether nobody has read `item` since it was added last.
-    fn waits(&self, item: &Item) -> bool {
+    fn waits(&self, item: &StreamItem) -> bool {
         self.unread()
             .any(|kept| !kept.may_drop && kept.item == *item)
     }
@@ -399,12 +401,12 @@ impl Inner {
         self.delivered = seq;
     }
 
-    fn push(&mut self, item: Item, may_drop: bool) {
+    fn push(&mut self, item: StreamItem, may_drop: bool) {
         self.last += 1;
         self.bytes += item.len();
         self.unread += 1;
         self.unread_bytes += item.len();
-        self.kept.push_back(Kept {
+        self.kept.push_back(KeptItems {
             seq: self.last,
             item,
             may_drop,

@@ -1,7 +1,7 @@
 //! What of a legacy session outlives the process, and which sessions have changed since that was
 //! written down.
 //!
-//! [`Saved`] is that part as a value. [`Changes`] is filled on the way of requests, which costs a lock
+//! [`Saved`] is that part as a value. [`SessionChanges`] is filled on the way of requests, which costs a lock
 //! and nothing else, and emptied in the background by whoever writes. What ended is remembered here
 //! until it is removed where it was written, so that nobody restores it meanwhile.
 
@@ -103,20 +103,20 @@ fn route(scope: &Scope) -> String {
 
 /// Which sessions are to be written down, or removed.
 #[derive(Debug, Default)]
-pub struct Changes {
-    noted: Mutex<Noted>,
+pub struct SessionChanges {
+    noted: Mutex<SavedChange>,
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Noted {
+struct SavedChange {
     /// Whether anybody takes what is noted.
     is_wanted: bool,
     changed: HashSet<String>,
     ended: HashSet<String>,
 }
 
-impl Changes {
+impl SessionChanges {
     /// From now on changes are noted.
     pub fn want(&self) {
         lock(&self.noted).is_wanted = true;
@@ -161,7 +161,7 @@ impl Changes {
     }
 
     /// Takes up to `limit` ids of sessions that changed and copies as many of those that ended,
-    /// which [`Changes::forget`] takes.
+    /// which [`SessionChanges::forget`] takes.
     pub fn take(&self, limit: usize) -> (Vec<String>, Vec<String>) {
         let mut noted = lock(&self.noted);
         let changed: Vec<String> = noted.changed.iter().take(limit).cloned().collect();
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::{
         auth::Agent,
-        session::{legacy, state::Kind},
+        session::{legacy, state::SessionKind},
     };
 
     #[test]
@@ -210,7 +210,7 @@ mod tests {
         let server = ServerName::parse("gh").unwrap();
         let agent = Arc::new(Agent::anonymous());
         let scope = Scope::Server(server.clone());
-        let session = Session::new(Kind::Streamable, Arc::clone(&agent), scope.clone());
+        let session = Session::new(SessionKind::Streamable, Arc::clone(&agent), scope.clone());
         assert_eq!(Saved::of(&session), None, "it was not opened");
         let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots" : {}},"clientInfo":{"name":"c","version":"1","x":1e3}}"#;
         session.open(legacy::open(Some(&Raw::from_static(params))).unwrap());
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn what_ended_is_not_forgotten_before_it_is_removed() {
-        let changes = Changes::default();
+        let changes = SessionChanges::default();
         changes.note("a");
         assert_eq!(changes.take(9), (vec![], vec![]), "nobody wants to know");
         changes.want();

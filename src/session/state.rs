@@ -14,14 +14,14 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Cancel, Event, Onlooker, ServerRequest,
-    calls::{Calls, NotBegun, Running},
-    encoded::{Care, Encoded},
+    Cancel, Event, ListViewer, ServerRequest,
+    calls::{Calls, NotBegun, RunningGuard},
+    encoded::{Encoded, Overflow},
     legacy,
-    questions::Questions,
-    replay::{Item, Stalled, Stream},
-    saved::{Changes, Saved},
-    streams::Streams,
+    questions::ClientQuestions,
+    replay::{ReplayStream, Stalled, StreamItem},
+    saved::{Saved, SessionChanges},
+    streams::SessionStreams,
     subscriptions::{Oversubscribed, Subscriptions},
 };
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
 
 /// How a session's client is connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Kind {
+pub enum SessionKind {
     /// HTTP+SSE.
     Sse,
     /// stdin and stdout.
@@ -54,12 +54,12 @@ pub fn mark(id: &str) -> String {
 
 /// What a client said about itself, in its `initialize` or with a request of 2026-07-28.
 #[derive(Clone, Debug)]
-pub struct Opening {
+pub struct ClientInfo {
     /// The revision it speaks.
     pub revision: Revision,
     /// `clientInfo`: what it says it is; for display only.
     pub info: Option<Raw>,
-    /// What records call it, see [`Opening::display_name`].
+    /// What records call it, see [`ClientInfo::display_name`].
     pub display_name: OnceLock<Option<Box<str>>>,
     /// What it can do for servers: an object.
     pub capabilities: Raw,
@@ -68,7 +68,7 @@ pub struct Opening {
     pub profile: Arc<str>,
 }
 
-impl Opening {
+impl ClientInfo {
     /// What records and the like call it; `name_of` makes that of `clientInfo`, and is asked once, however
     /// many calls there are.
     pub fn display_name(&self, name_of: impl FnOnce(&Raw) -> Option<Box<str>>) -> Option<&str> {
@@ -100,13 +100,13 @@ pub struct Session {
     /// What it sees.
     pub scope: Scope,
     /// How its client is connected.
-    pub kind: Kind,
+    pub kind: SessionKind,
     gateway: OnceLock<GatewayId>,
-    opening: Mutex<Option<Arc<Opening>>>,
+    opening: Mutex<Option<Arc<ClientInfo>>>,
     logs: Mutex<Logs>,
     pub(super) calls: Calls,
-    questions: Questions,
-    pub(super) streams: Streams,
+    questions: ClientQuestions,
+    pub(super) streams: SessionStreams,
     subscriptions: Subscriptions,
     seen: Mutex<Option<[u64; 4]>>,
     /// Servers with a connection for this session alone.
@@ -116,7 +116,7 @@ pub struct Session {
     /// Those that had one before a restart, while the client has not been told.
     lost: Mutex<BTreeSet<ServerName>>,
     /// Whom it tells that it changed, when it outlives the process.
-    changes: OnceLock<Arc<Changes>>,
+    changes: OnceLock<Arc<SessionChanges>>,
     pub(super) used_ms: AtomicU64,
     initialized: AtomicBool,
     /// Cancelled when the session ends.
@@ -125,7 +125,7 @@ pub struct Session {
 
 impl Session {
     /// A session outside the registry, such as that of the process on stdin.
-    pub fn new(kind: Kind, agent: Arc<Agent>, scope: Scope) -> Self {
+    pub fn new(kind: SessionKind, agent: Arc<Agent>, scope: Scope) -> Self {
         let id = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Self {
             mark: mark(&id),
@@ -137,8 +137,8 @@ impl Session {
             opening: Mutex::new(None),
             logs: Mutex::new(Logs::All),
             calls: Calls::default(),
-            questions: Questions::default(),
-            streams: Streams::after(0),
+            questions: ClientQuestions::default(),
+            streams: SessionStreams::after(0),
             subscriptions: Subscriptions::default(),
             seen: Mutex::default(),
             own: Mutex::default(),
@@ -158,8 +158,8 @@ impl Session {
     }
 
     /// Who looks at its lists.
-    pub fn onlooker(&self) -> Onlooker<'_> {
-        Onlooker {
+    pub fn onlooker(&self) -> ListViewer<'_> {
+        ListViewer {
             agent: &self.agent,
             scope: &self.scope,
             gateway: self.gateway(),
@@ -176,7 +176,7 @@ impl Session {
         let capabilities = saved.capabilities.clone();
         let capabilities = capabilities.filter(Raw::is_object);
         let capabilities = capabilities.unwrap_or(Raw::from_static("{}"));
-        let opening = Opening::new(saved.revision()?, saved.info.clone(), capabilities);
+        let opening = ClientInfo::new(saved.revision()?, saved.info.clone(), capabilities);
         // More milliseconds have passed since 1970 than streams were opened before.
         let life = u64::try_from(clock::now().as_millisecond()).unwrap_or(1);
         Some(Self {
@@ -187,14 +187,14 @@ impl Session {
             subscriptions: Subscriptions::to(&saved.subscriptions),
             seen: Mutex::new(saved.seen),
             lost: Mutex::new(saved.own.iter().cloned().collect()),
-            streams: Streams::after(life),
+            streams: SessionStreams::after(life),
             initialized: AtomicBool::new(saved.initialized),
-            ..Self::new(Kind::Streamable, agent, scope)
+            ..Self::new(SessionKind::Streamable, agent, scope)
         })
     }
 
     /// From now on, tells `changes` whenever what outlives the process has changed.
-    pub(super) fn report_to(&self, changes: &Arc<Changes>) {
+    pub(super) fn report_to(&self, changes: &Arc<SessionChanges>) {
         self.changes.get_or_init(|| Arc::clone(changes));
     }
 
@@ -205,13 +205,13 @@ impl Session {
     }
 
     /// Notes what the client said in `initialize`; a second one replaces the first.
-    pub fn open(&self, opening: Opening) {
+    pub fn open(&self, opening: ClientInfo) {
         *lock(&self.opening) = Some(Arc::new(opening));
         self.note_change();
     }
 
     /// What the client said in `initialize`; `None` before it did.
-    pub fn opening(&self) -> Option<Arc<Opening>> {
+    pub fn opening(&self) -> Option<Arc<ClientInfo>> {
         lock(&self.opening).clone()
     }
 
@@ -242,7 +242,7 @@ impl Session {
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
     /// When [`CALLS_MAX`](super::calls::CALLS_MAX) are. When the session has ended.
-    pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<Running, NotBegun> {
+    pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<RunningGuard, NotBegun> {
         self.calls.begin(self, id, cancel)
     }
 
@@ -270,7 +270,7 @@ impl Session {
 
     fn ask(&self, request: ServerRequest) -> Option<Encoded> {
         let bytes = self.questions.ask(request)?;
-        let care = Care::Push;
+        let care = Overflow::Push;
         Some(Encoded { bytes, care })
     }
 
@@ -309,16 +309,16 @@ impl Session {
     }
 
     /// The stream for messages that belong to no call, once its client has opened it.
-    pub fn standing(&self) -> Option<Arc<Stream>> {
+    pub fn standing(&self) -> Option<Arc<ReplayStream>> {
         self.streams.standing()
     }
 
     /// The same stream, opened when there is none.
-    pub fn open_standing(&self) -> Arc<Stream> {
+    pub fn open_standing(&self) -> Arc<ReplayStream> {
         // A client of streamable HTTP can open the stream again; for others it is the session.
         let overrun = || match self.kind {
-            Kind::Sse | Kind::Stdio => self.ended.clone(),
-            Kind::Streamable => CancellationToken::new(),
+            SessionKind::Sse | SessionKind::Stdio => self.ended.clone(),
+            SessionKind::Streamable => CancellationToken::new(),
         };
         let has_ended = || self.ended.is_cancelled();
         self.streams.open_standing(overrun, has_ended)
@@ -329,24 +329,24 @@ impl Session {
     ///
     /// # Errors
     /// When the client did not make room in time; the stream is finished then.
-    pub async fn send(&self, answer: Bytes, stream: &Stream) -> Result<(), Stalled> {
+    pub async fn send(&self, answer: Bytes, stream: &ReplayStream) -> Result<(), Stalled> {
         tokio::select! {
             biased;
             sent = stream.send(answer.clone()) => sent,
             () = self.ended.cancelled() => {
-                stream.push(Item::Message(answer));
+                stream.push(StreamItem::Message(answer));
                 Ok(())
             }
         }
     }
 
     /// A new stream for the answer to one call.
-    pub fn open_stream(&self) -> Arc<Stream> {
+    pub fn open_stream(&self) -> Arc<ReplayStream> {
         self.streams.open()
     }
 
     /// The stream `id`, while it is kept.
-    pub fn stream(&self, id: u64) -> Option<Arc<Stream>> {
+    pub fn stream(&self, id: u64) -> Option<Arc<ReplayStream>> {
         if self.streams.is_standing(id) {
             return Some(self.open_standing());
         }
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn an_id_in_use_is_refused_until_its_call_ends() {
-        let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
+        let session = Arc::new(Session::new(SessionKind::Streamable, agent(), Scope::All));
         let id = Id::number(1);
         let running = session.begin(&id, Cancel::default()).unwrap();
         assert!(session.begin(&id, Cancel::default()).is_err());
@@ -502,7 +502,7 @@ mod tests {
     #[test]
     fn an_answer_is_expected_unless_its_client_cancelled() {
         let check = |cancel: fn(&Session), expect: bool| {
-            let session = Arc::new(Session::new(Kind::Sse, agent(), Scope::All));
+            let session = Arc::new(Session::new(SessionKind::Sse, agent(), Scope::All));
             let token = Cancel::default();
             let mut running = session.begin(&Id::number(1), token.clone()).unwrap();
             cancel(&session);
@@ -519,7 +519,7 @@ mod tests {
 
     #[test]
     fn an_id_is_free_before_its_answer_is_out() {
-        let session = Arc::new(Session::new(Kind::Streamable, agent(), Scope::All));
+        let session = Arc::new(Session::new(SessionKind::Streamable, agent(), Scope::All));
         let stream = session.open_stream();
         let id = Id::number(1);
         let begin = || session.begin(&id, Cancel::default());
@@ -536,7 +536,7 @@ mod tests {
     /// A client that does not read holds up neither the end of its session nor the last answers.
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_session_waits_for_no_reader() {
-        let session = Arc::new(Session::new(Kind::Sse, agent(), Scope::All));
+        let session = Arc::new(Session::new(SessionKind::Sse, agent(), Scope::All));
         let stream = session.open_standing();
         for _ in 0..=KEPT_MESSAGES_MAX {
             stream.offer(Bytes::from_static(b"{}"));
@@ -558,6 +558,6 @@ mod tests {
         while let Some(item) = stream.next(&mut place).await {
             last = Some(item);
         }
-        assert_eq!(last, Some(Item::Message(Bytes::from_static(b"last"))));
+        assert_eq!(last, Some(StreamItem::Message(Bytes::from_static(b"last"))));
     }
 }

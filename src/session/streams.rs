@@ -7,7 +7,7 @@ use std::sync::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::replay::Stream;
+use super::replay::ReplayStream;
 use crate::lock::lock;
 
 /// Streams of a session that are kept for resumption, the finished ones included.
@@ -22,14 +22,14 @@ const STEP: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Streams {
-    answers: Mutex<Vec<Arc<Stream>>>,
-    standing: Mutex<Option<Arc<Stream>>>,
+pub(super) struct SessionStreams {
+    answers: Mutex<Vec<Arc<ReplayStream>>>,
+    standing: Mutex<Option<Arc<ReplayStream>>>,
     standing_id: u64,
     next: AtomicU64,
 }
 
-impl Streams {
+impl SessionStreams {
     /// Those of a session that had at most `before` of them in earlier processes.
     pub(super) fn after(before: u64) -> Self {
         Self {
@@ -41,7 +41,7 @@ impl Streams {
     }
 
     /// The stream for messages that belong to no call, once its client has opened it.
-    pub(super) fn standing(&self) -> Option<Arc<Stream>> {
+    pub(super) fn standing(&self) -> Option<Arc<ReplayStream>> {
         lock(&self.standing).clone()
     }
 
@@ -51,12 +51,12 @@ impl Streams {
         &self,
         overrun: impl FnOnce() -> CancellationToken,
         has_ended: impl FnOnce() -> bool,
-    ) -> Arc<Stream> {
+    ) -> Arc<ReplayStream> {
         let mut standing = lock(&self.standing);
         if let Some(stream) = standing.as_ref().filter(|stream| !stream.is_finished()) {
             return Arc::clone(stream);
         }
-        let stream = Arc::new(Stream::watched(self.standing_id, overrun()));
+        let stream = Arc::new(ReplayStream::watched(self.standing_id, overrun()));
         if has_ended() {
             stream.finish();
         }
@@ -75,9 +75,9 @@ impl Streams {
     }
 
     /// A new stream for the answer to one call.
-    pub(super) fn open(&self) -> Arc<Stream> {
+    pub(super) fn open(&self) -> Arc<ReplayStream> {
         let id = self.next.fetch_add(STEP, Ordering::Relaxed);
-        let stream = Arc::new(Stream::new(id));
+        let stream = Arc::new(ReplayStream::new(id));
         self.trim();
         let mut answers = lock(&self.answers);
         if answers.len() >= STREAMS_MAX
@@ -90,7 +90,7 @@ impl Streams {
     }
 
     /// The stream `id` for an answer, while it is kept.
-    pub(super) fn answer(&self, id: u64) -> Option<Arc<Stream>> {
+    pub(super) fn answer(&self, id: u64) -> Option<Arc<ReplayStream>> {
         let answers = lock(&self.answers);
         answers.iter().find(|stream| stream.id == id).cloned()
     }
@@ -155,10 +155,10 @@ impl Streams {
 
 /// Which of these streams makes room for others: one that is finished, and may have been missed only
 /// at its end; else one with something that nobody has read, which would be lost.
-fn spare(answers: &[Arc<Stream>]) -> Option<usize> {
-    let oldest = |fits: fn(&Stream) -> bool| answers.iter().position(|stream| fits(stream));
+fn spare(answers: &[Arc<ReplayStream>]) -> Option<usize> {
+    let oldest = |fits: fn(&ReplayStream) -> bool| answers.iter().position(|stream| fits(stream));
     oldest(|stream| stream.is_finished() && !stream.has_unread())
-        .or_else(|| oldest(Stream::is_finished))
+        .or_else(|| oldest(ReplayStream::is_finished))
 }
 
 #[cfg(test)]
@@ -166,18 +166,18 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::session::replay::Item;
+    use crate::session::replay::StreamItem;
 
     /// A finished stream with an answer of so many bytes.
-    fn answered(streams: &Streams, bytes: usize) -> Arc<Stream> {
+    fn answered(streams: &SessionStreams, bytes: usize) -> Arc<ReplayStream> {
         let stream = streams.open();
-        stream.push(Item::Message(Bytes::from(vec![b'x'; bytes])));
+        stream.push(StreamItem::Message(Bytes::from(vec![b'x'; bytes])));
         stream.finish();
         stream
     }
 
     /// The same, read to its end.
-    async fn read(streams: &Streams, bytes: usize) {
+    async fn read(streams: &SessionStreams, bytes: usize) {
         let stream = answered(streams, bytes);
         let mut place = stream.take_over();
         while stream.next(&mut place).await.is_some() {}
@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_read_makes_room_for_what_was_not() {
-        let streams = Streams::after(0);
+        let streams = SessionStreams::after(0);
         let unread = answered(&streams, 1);
         for _ in 0..2 * STREAMS_MAX {
             read(&streams, 1).await;
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_were_read_make_room_for_those_that_were_not() {
-        let streams = Streams::after(0);
+        let streams = SessionStreams::after(0);
         let unread = answered(&streams, STREAM_BYTES_MAX / 2);
         for _ in 0..4 {
             // Of what was read a stream keeps less than this.
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn where_nothing_was_read_the_oldest_goes() {
-        let streams = Streams::after(0);
+        let streams = SessionStreams::after(0);
         let all: Vec<_> = (0..=STREAMS_MAX).map(|_| answered(&streams, 1)).collect();
         assert!(streams.answer(all[0].id).is_none());
         let others = all[1..].iter();

@@ -16,11 +16,11 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Detail, Insight, Status, Usage};
+use super::{Detail, ProcessUsage, Status, StatusAccess};
 use crate::{
-    audit::{Log, Room},
-    backend::{ReplicaReport, Report, State},
-    governance::Counts,
+    audit::{AuditLog, Room},
+    backend::{ReplicaReport, ServerState, ServerStatusReport},
+    governance::RefusalCounts,
     telemetry::Buckets,
 };
 
@@ -34,8 +34,8 @@ const BREAKER_STATES: [&str; 3] = ["closed", "half_open", "open"];
 
 /// The state of a server or an instance: that of `/status`, where one that sleeps is told apart by
 /// `asleep`.
-fn named(state: State, is_asleep: bool) -> &'static str {
-    if is_asleep && state == State::Disconnected {
+fn named(state: ServerState, is_asleep: bool) -> &'static str {
+    if is_asleep && state == ServerState::Disconnected {
         SLEEPING
     } else {
         state.as_str()
@@ -44,7 +44,10 @@ fn named(state: State, is_asleep: bool) -> &'static str {
 
 /// All that [`named`] says.
 fn names() -> impl Iterator<Item = &'static str> {
-    State::ALL.map(State::as_str).into_iter().chain([SLEEPING])
+    ServerState::ALL
+        .map(ServerState::as_str)
+        .into_iter()
+        .chain([SLEEPING])
 }
 
 /// Whether a replica gets calls.
@@ -77,7 +80,10 @@ impl ReplicaState {
     }
 }
 
-fn of_replica<'l>(server: &'l Server, replica: &'l ReplicaReport) -> [(&'static str, &'l str); 2] {
+fn of_replica<'l>(
+    server: &'l ServerFigures,
+    replica: &'l ReplicaReport,
+) -> [(&'static str, &'l str); 2] {
     [("server", &server.report.name), ("replica", &replica.name)]
 }
 
@@ -90,14 +96,14 @@ fn bounded(figure: usize) -> u64 {
 struct Figures {
     serving: bool,
     started: Duration,
-    servers: Vec<Server>,
+    servers: Vec<ServerFigures>,
     /// For those who may see everything.
     traffic: Option<Traffic>,
 }
 
 #[derive(Debug)]
-struct Server {
-    report: Report,
+struct ServerFigures {
+    report: ServerStatusReport,
     tools: usize,
 }
 
@@ -105,13 +111,13 @@ struct Server {
 #[derive(Debug)]
 struct Traffic {
     servers: Vec<Used>,
-    counts: Counts,
+    counts: RefusalCounts,
     audit_lost: u64,
     audit_room: Room,
     audit_head: Option<[(&'static str, String); 3]>,
     sessions: usize,
     streams: u64,
-    limits: Usage,
+    limits: ProcessUsage,
 }
 
 /// How much one server is used.
@@ -125,13 +131,13 @@ struct Used {
 }
 
 /// The figures of `status` as text; `streams` are the event streams that clients read.
-pub(super) fn render(status: &Status, insight: Insight, streams: u64) -> String {
+pub(super) fn render(status: &Status, insight: StatusAccess, streams: u64) -> String {
     let mut registry = Registry::with_prefix("tollbridge");
     match insight.detail() {
         Some(detail) => {
             registry.register_collector(Box::new(Figures::of(status, detail, streams)));
         }
-        None => registry.register_collector(Box::new(Strangers::of(status))),
+        None => registry.register_collector(Box::new(PublicFigures::of(status))),
     }
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("a String takes all");
@@ -140,12 +146,12 @@ pub(super) fn render(status: &Status, insight: Insight, streams: u64) -> String 
 
 /// The figures for those who may see nothing but states.
 #[derive(Debug)]
-struct Strangers {
+struct PublicFigures {
     serving: bool,
     states: Vec<&'static str>,
 }
 
-impl Strangers {
+impl PublicFigures {
     fn of(status: &Status) -> Self {
         let servers = status.proxy.backends().all();
         let states = servers.map(|backend| {
@@ -159,7 +165,7 @@ impl Strangers {
     }
 }
 
-impl Collector for Strangers {
+impl Collector for PublicFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let encoder = &mut encoder;
         serving(encoder, self.serving)?;
@@ -182,7 +188,7 @@ impl Figures {
     fn of(status: &Status, detail: Detail, streams: u64) -> Self {
         let catalog = status.proxy.board().catalog();
         let backends = status.proxy.backends();
-        let server = |report: Report, tools| Server { report, tools };
+        let server = |report: ServerStatusReport, tools| ServerFigures { report, tools };
         let started = SystemTime::from(status.started_at).duration_since(UNIX_EPOCH);
         Self {
             serving: status.blocked().is_ok(),
@@ -200,7 +206,7 @@ impl Figures {
 
     fn servers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = gauge(encoder, "server_state", "1 for the state a server is in")?;
-        for Server { report, .. } in &self.servers {
+        for ServerFigures { report, .. } in &self.servers {
             for state in names() {
                 let labels = [("server", &*report.name), ("state", state)];
                 let is_it = named(report.state, report.asleep) == state;
@@ -221,7 +227,7 @@ impl Figures {
         })?;
         let help = "Instances of a server beside the catalog's by the state they are in";
         let mut family = gauge(encoder, "server_instances", help)?;
-        for Server { report, .. } in &self.servers {
+        for ServerFigures { report, .. } in &self.servers {
             for state in names() {
                 let all = report.instances.iter();
                 let figure = all.filter(|it| named(it.state, it.asleep) == state).count();
@@ -239,7 +245,7 @@ impl Figures {
     fn care(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let help = "1 for the state that the breaker of a server is in";
         let mut family = gauge(encoder, "server_breaker_state", help)?;
-        for Server { report, .. } in &self.servers {
+        for ServerFigures { report, .. } in &self.servers {
             for state in BREAKER_STATES {
                 let labels = [("server", &*report.name), ("state", state)];
                 set(
@@ -255,7 +261,7 @@ impl Figures {
         })?;
         let help = "Health checks of a server by what came of them";
         let mut family = counter(encoder, "server_health_checks", help)?;
-        for Server { report, .. } in &self.servers {
+        for ServerFigures { report, .. } in &self.servers {
             let checks = &report.health_checks;
             for (result, figure) in [
                 ("answered", checks.answered),
@@ -336,7 +342,7 @@ impl Figures {
     fn each(
         &self,
         mut family: MetricEncoder<'_>,
-        figure: impl Fn(&Server) -> u64,
+        figure: impl Fn(&ServerFigures) -> u64,
     ) -> Result<(), Error> {
         for server in &self.servers {
             let labels = [("server", &*server.report.name)];
@@ -348,7 +354,7 @@ impl Figures {
     fn each_counted(
         &self,
         mut family: MetricEncoder<'_>,
-        figure: impl Fn(&Server) -> u64,
+        figure: impl Fn(&ServerFigures) -> u64,
     ) -> Result<(), Error> {
         for server in &self.servers {
             let labels = [("server", &*server.report.name)];
@@ -360,7 +366,7 @@ impl Figures {
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let calls = "Calls that a server answered, or did not answer";
         let mut family = counter(encoder, "server_calls", calls)?;
-        for Server { report, .. } in &self.servers {
+        for ServerFigures { report, .. } in &self.servers {
             for (outcome, calls) in [("answered", report.answered), ("failed", report.failed)] {
                 let labels = [("server", &*report.name), ("outcome", outcome)];
                 count(&mut family, &labels, calls)?;
@@ -412,7 +418,7 @@ impl Traffic {
             audit_head: head_of(governance.audit()),
             sessions: status.proxy.sessions().len(),
             streams,
-            limits: Usage::of(status.proxy.limiter()),
+            limits: ProcessUsage::of(status.proxy.limiter()),
             counts,
         }
     }
@@ -515,7 +521,7 @@ impl Traffic {
 }
 
 /// Where the chain is that is written, so that scrapes take it elsewhere.
-fn head_of(audit: &Log) -> Option<[(&'static str, String); 3]> {
+fn head_of(audit: &AuditLog) -> Option<[(&'static str, String); 3]> {
     let (chain, (seq, hash)) = audit.chain().zip(audit.head())?;
     Some([
         ("chain", chain.to_string()),
@@ -524,7 +530,7 @@ fn head_of(audit: &Log) -> Option<[(&'static str, String); 3]> {
     ])
 }
 
-impl Usage {
+impl ProcessUsage {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         for (name, help, figure) in [
             (

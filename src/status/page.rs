@@ -3,16 +3,18 @@
 use std::fmt::Write as _;
 
 use super::{
-    ConfigReport, Confinement, Governed, Insight, ServerReport, StateReport, States, Status,
+    ConfigReport, Confinement, Governed, ServerReport, StateReport, States, Status, StatusAccess,
 };
 use crate::{
-    backend::{BreakerReport, CallerBreaker, InstanceReport, ReplicaReport, State, Transition},
+    backend::{
+        BreakerReport, CallerBreaker, InstanceReport, ReplicaReport, ServerState, Transition,
+    },
     governance, text,
 };
 
 impl Status {
     /// The page for a browser.
-    pub fn page(&self, insight: Insight) -> String {
+    pub fn page(&self, insight: StatusAccess) -> String {
         let Some(detail) = insight.detail() else {
             return self.page_of_states();
         };
@@ -126,7 +128,7 @@ fn lacking(confinement: &Confinement) -> String {
 
 /// What governance did.
 fn counted(governed: &Governed) -> String {
-    let governance::Counts {
+    let governance::RefusalCounts {
         refused,
         observed,
         held_back,
@@ -347,7 +349,7 @@ fn as_far_as_there_is_room<T>(
     notes
 }
 
-fn state(asleep: bool, state: State) -> &'static str {
+fn state(asleep: bool, state: ServerState) -> &'static str {
     if asleep { "asleep" } else { state.as_str() }
 }
 
@@ -401,7 +403,7 @@ mod tests {
     use sha2::{Digest as _, Sha256};
 
     use super::*;
-    use crate::backend::Checks;
+    use crate::backend::HealthChecks;
 
     #[test]
     fn browsers_take_the_style_and_nothing_else() {
@@ -434,22 +436,22 @@ mod tests {
             pid: None,
             restarts: 0,
             failed_starts: 0,
-            health_checks: Checks::default(),
+            health_checks: HealthChecks::default(),
             in_flight: 0,
             odd_lines: 0,
             stderr: Vec::new(),
         };
         let shown = u64::try_from(PARTS_SHOWN).unwrap();
         let mut all: Vec<_> = (1..shown)
-            .map(|number| instance(number, State::Connected))
+            .map(|number| instance(number, ServerState::Connected))
             .collect();
-        all.push(instance(shown, State::Failed));
+        all.push(instance(shown, ServerState::Failed));
         let notes = instance_notes(&all);
         assert_eq!(notes.len(), PARTS_SHOWN);
         let failed = format!("then instance {shown} at replica b is failed");
         assert_eq!(notes[0], failed);
         assert_eq!(notes[1], "then instance 1 at replica b is connected");
-        all.push(instance(shown + 1, State::Connected));
+        all.push(instance(shown + 1, ServerState::Connected));
         let last = instance_notes(&all).pop();
         assert_eq!(last.unwrap(), "instances that only the JSON has: 1");
     }

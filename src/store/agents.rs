@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 
-use super::{Listed, StoreError};
+use super::{StoreError, StoredRows};
 use crate::{
     config::Terms,
     names::{AgentId, ProfileName},
@@ -31,7 +31,7 @@ pub struct StoredAgent {
 }
 
 /// Keeps agents.
-pub trait Agents: std::fmt::Debug + Send + Sync {
+pub trait AgentStore: std::fmt::Debug + Send + Sync {
     /// Adds an agent.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ pub trait Agents: std::fmt::Debug + Send + Sync {
     fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// All agents, by name.
-    fn agents(&self) -> BoxFuture<'_, Result<Listed<StoredAgent>, StoreError>>;
+    fn agents(&self) -> BoxFuture<'_, Result<StoredRows<StoredAgent>, StoreError>>;
 
     /// Removes an agent, its keys and its sessions; `false` when there is none. What it spent stays.
     fn remove(&self, id: AgentId) -> BoxFuture<'_, Result<bool, StoreError>>;

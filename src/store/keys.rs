@@ -6,7 +6,7 @@ use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest, Sha256};
 
-use super::{Listed, StoreError};
+use super::{StoreError, StoredRows};
 use crate::names::AgentId;
 
 /// The public id of a key, by which people revoke it.
@@ -94,12 +94,12 @@ impl StoredKey {
 }
 
 /// Keeps keys.
-pub trait Keys: fmt::Debug + Send + Sync {
+pub trait KeyStore: fmt::Debug + Send + Sync {
     /// Adds a key.
     fn add<'a>(&'a self, key: &'a StoredKey) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// All keys, live or not, oldest first.
-    fn keys(&self) -> BoxFuture<'_, Result<Listed<StoredKey>, StoreError>>;
+    fn keys(&self) -> BoxFuture<'_, Result<StoredRows<StoredKey>, StoreError>>;
 
     /// Revokes a key as of `at`, which ends the sessions of its agent; `false` when there is none or
     /// it was revoked before. One whose row was refused opens nothing already, and is known as revoked.

@@ -20,7 +20,7 @@ use crate::{
 
 /// Whom a budget is for.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Subject {
+pub struct BudgetSubject {
     kind: SubjectKind,
     id: Arc<str>,
 }
@@ -36,7 +36,7 @@ pub enum SubjectKind {
     Team,
 }
 
-impl Subject {
+impl BudgetSubject {
     /// An agent.
     pub fn agent(id: AgentId) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Subject {
 }
 
 /// `kind:id`, as accounts begin.
-impl fmt::Display for Subject {
+impl fmt::Display for BudgetSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
             SubjectKind::Agent => "agent",
@@ -106,7 +106,7 @@ pub struct Fund {
 
 impl Fund {
     /// The fund of the window that `now` falls into.
-    pub fn at(now: Timestamp, subject: &Subject, window: Window) -> Self {
+    pub fn at(now: Timestamp, subject: &BudgetSubject, window: Window) -> Self {
         let today = now.to_zoned(TimeZone::UTC).date();
         let midnight = |date: Date| date.to_zoned(TimeZone::UTC).map(|begin| begin.timestamp());
         let (start, next) = match window {
@@ -150,7 +150,7 @@ impl Account {
     }
 
     /// Whose account it is, and in which window; nothing for a text that is no account of ours.
-    pub fn of_whom(&self) -> Option<(Subject, Window)> {
+    pub fn of_whom(&self) -> Option<(BudgetSubject, Window)> {
         let (fund, _) = self.0.rsplit_once('#')?;
         let (subject, start) = fund.rsplit_once('/')?;
         let window = match start.matches('-').count() {
@@ -158,7 +158,7 @@ impl Account {
             1 => Window::Month,
             _ => Window::Day,
         };
-        Some((Subject::parse(subject)?, window))
+        Some((BudgetSubject::parse(subject)?, window))
     }
 
     /// The account that reads `text`.
@@ -257,7 +257,7 @@ pub struct Elsewhere {
 
 /// What comes of an [`Ask`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum LeaseReply {
     /// The lease, durable before this answer was given.
     Granted {
         /// Resets of the fund.
@@ -293,7 +293,7 @@ pub struct Write {
 
 /// A reset of a fund.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Reset {
+pub struct FundReset {
     /// Its place among all resets.
     pub seq: i64,
     /// The fund, `kind:id/window-start`.
@@ -304,7 +304,7 @@ pub struct Reset {
 
 /// How an account stands.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Usage {
+pub struct AccountUsage {
     /// Resets of the fund.
     pub epoch: u32,
     /// Spent by the process that asks, as far as it has said.
@@ -319,7 +319,7 @@ pub struct Usage {
 /// the limit of the ask, all chains together.
 pub trait Leases: fmt::Debug + Send + Sync {
     /// Grants a slice of a fund, in one transaction that is on disk before the answer.
-    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Answer, StoreError>>;
+    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<LeaseReply, StoreError>>;
 
     /// Writes what a process says about its leases, all or nothing.
     fn write<'a>(
@@ -341,7 +341,7 @@ pub trait Leases: fmt::Debug + Send + Sync {
         &'a self,
         fund: &'a Fund,
         chain: &'a str,
-    ) -> BoxFuture<'a, Result<Usage, StoreError>>;
+    ) -> BoxFuture<'a, Result<AccountUsage, StoreError>>;
 
     /// Of which windows that are not over at `now` anybody has spent something, in no order.
     fn spenders(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>>;
@@ -355,7 +355,7 @@ pub trait Leases: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<u32, StoreError>>;
 
     /// Resets after the one with the number `seq`, in order.
-    fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<Reset>, StoreError>>;
+    fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<FundReset>, StoreError>>;
 
     /// Chains with open leases: processes that live, and those that did not end in order.
     fn open_chains(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
@@ -387,9 +387,9 @@ mod tests {
         let now = "2026-11-22T10:00:00Z".parse().unwrap();
         let server = ServerName::parse("my-docs").unwrap();
         for subject in [
-            Subject::agent(AgentId::ANONYMOUS),
-            Subject::team("a/b#c"),
-            Subject::server(&server),
+            BudgetSubject::agent(AgentId::ANONYMOUS),
+            BudgetSubject::team("a/b#c"),
+            BudgetSubject::server(&server),
         ] {
             for window in [Window::Day, Window::Month, Window::Total] {
                 let account = Account::of(Fund::at(now, &subject, window).as_str(), 7);
@@ -405,10 +405,10 @@ mod tests {
 
     #[test]
     fn funds_are_named_by_their_window() {
-        let agent = Subject::agent(AgentId::ANONYMOUS);
+        let agent = BudgetSubject::agent(AgentId::ANONYMOUS);
         let name = "agent:agent_00000000-0000-0000-0000-000000000000";
-        let team = Subject::team("a/b#c");
-        let check = |now: &str, subject: &Subject, window, fund: &str, ends: Option<&str>| {
+        let team = BudgetSubject::team("a/b#c");
+        let check = |now: &str, subject: &BudgetSubject, window, fund: &str, ends: Option<&str>| {
             let found = Fund::at(now.parse().unwrap(), subject, window);
             assert_eq!(found.as_str(), fund);
             assert_eq!(
@@ -486,7 +486,11 @@ mod tests {
 
     fn ask(limit: u64, price: u64) -> Ask {
         Ask {
-            fund: Fund::at(Timestamp::UNIX_EPOCH, &Subject::team("t"), Window::Total),
+            fund: Fund::at(
+                Timestamp::UNIX_EPOCH,
+                &BudgetSubject::team("t"),
+                Window::Total,
+            ),
             chain: "c".into(),
             limit: Micros::new(limit),
             own: None,

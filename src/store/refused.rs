@@ -4,14 +4,14 @@ use std::fmt;
 
 /// Rows as they were read.
 #[derive(Clone, Debug)]
-pub struct Listed<T> {
+pub struct StoredRows<T> {
     /// Those that are used.
     pub rows: Vec<T>,
     /// The others, which are ignored.
     pub refused: Vec<RefusedRow>,
 }
 
-impl<T> Default for Listed<T> {
+impl<T> Default for StoredRows<T> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),

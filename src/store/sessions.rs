@@ -33,7 +33,7 @@ pub struct StoredSession {
 }
 
 /// Keeps sessions. A session that is lost costs its client a new `initialize`.
-pub trait Sessions: std::fmt::Debug + Send + Sync {
+pub trait SessionStore: std::fmt::Debug + Send + Sync {
     /// Keeps sessions, in place of what was known of them.
     fn put<'a>(&'a self, sessions: &'a [StoredSession]) -> BoxFuture<'a, Result<(), StoreError>>;
 

@@ -125,7 +125,7 @@ impl Sqlite {
         let durable = connect_durable(&path, &options).await?;
         // Under a key that is new no row has its MAC.
         let key = match existing_key(data_dir)? {
-            Some(Kept { key, .. }) => key,
+            Some(StoreKey { key, .. }) => key,
             None => FileKey::generate().map_err(|error| StoreError::Directory {
                 path: data_dir.to_owned(),
                 source: error.into(),
@@ -179,31 +179,31 @@ impl Keeping for Sqlite {
 }
 
 /// A key and whether the rows of before have their MACs yet.
-struct Kept {
+struct StoreKey {
     key: FileKey,
     is_unused: bool,
 }
 
 /// The secret key of the store, if there is one. Its file gets its name while others look.
-fn existing_key(data_dir: &Path) -> Result<Option<Kept>, StoreError> {
+fn existing_key(data_dir: &Path) -> Result<Option<StoreKey>, StoreError> {
     for (name, is_unused) in [
         (KEY_FILE, false),
         (KEY_FILE_UNUSED, true),
         (KEY_FILE, false),
     ] {
         if let Some(key) = FileKey::read(&data_dir.join(name))? {
-            return Ok(Some(Kept { key, is_unused }));
+            return Ok(Some(StoreKey { key, is_unused }));
         }
     }
     Ok(None)
 }
 
 /// The same, where it is made if there is none; one process at a time does this.
-fn store_key(data_dir: &Path) -> Result<Kept, StoreError> {
+fn store_key(data_dir: &Path) -> Result<StoreKey, StoreError> {
     if let Some(kept) = existing_key(data_dir)? {
         return Ok(kept);
     }
-    Ok(Kept {
+    Ok(StoreKey {
         key: FileKey::read_or_create(&data_dir.join(KEY_FILE_UNUSED))?,
         is_unused: true,
     })
@@ -216,7 +216,7 @@ async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<S
     let failed = |error| explain(path, doing, error);
     let mut tx = begin(durable).await.map_err(failed)?;
     let version = version_of(path, &mut tx).await?;
-    let Kept { key, is_unused } = store_key(data_dir)?;
+    let StoreKey { key, is_unused } = store_key(data_dir)?;
     let signer = Signer::new(key);
     let done = usize::try_from(version).unwrap_or(0);
     for migration in &MIGRATIONS[done..] {

@@ -32,7 +32,7 @@ pub enum SameId {
 
 /// What became of a task that was given to an agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Given {
+pub enum TaskClaim {
     /// It is the agent's. So many older ones of the agent were forgotten for it.
     Kept(u64),
     /// Another agent was given it before: it is nobody's from now on, whoever is given it again.
@@ -48,7 +48,7 @@ pub trait TaskOwners: std::fmt::Debug + Send + Sync {
         task: &'a StoredTask,
         same_id: SameId,
         per_agent_max: usize,
-    ) -> BoxFuture<'a, Result<Given, StoreError>>;
+    ) -> BoxFuture<'a, Result<TaskClaim, StoreError>>;
 
     /// Those of the tasks that `server` calls `ids` which are `agent`'s.
     fn own_of<'a>(

@@ -287,7 +287,7 @@ async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempD
         (task("db", "t", 3, 3), SameId::Same),
         (task("gh", "u", 3, 4), SameId::Same),
     ] {
-        assert_eq!(give(&task, same_id).await, Given::Kept(0));
+        assert_eq!(give(&task, same_id).await, TaskClaim::Kept(0));
     }
     assert_eq!(owners("gh", "t").await, [1, 2]);
     assert_eq!(owners("db", "t").await, [3]);
@@ -296,7 +296,7 @@ async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempD
     // Who is given what is another's takes it from nobody, and has not got it either.
     for agent in [3, 1, 3] {
         let given = give(&task("gh", "t", agent, 5), SameId::Same).await;
-        assert_eq!(given, Given::Contested);
+        assert_eq!(given, TaskClaim::Contested);
         assert_eq!(owners("gh", "t").await, [0; 0]);
     }
     let gone = AgentId(Uuid::from_u128(3));
@@ -309,8 +309,8 @@ async fn of_the_tasks_of_an_agent_the_last_are_kept(open: impl AsyncFn() -> (Sto
     let give = async |id: &str, agent, second| {
         let task = task("gh", id, agent, second);
         match store.tasks.give(&task, SameId::Same, 2).await.unwrap() {
-            Given::Kept(forgotten) => forgotten,
-            Given::Contested => panic!("nobody else has it"),
+            TaskClaim::Kept(forgotten) => forgotten,
+            TaskClaim::Contested => panic!("nobody else has it"),
         }
     };
     assert_eq!(give("other", 2, 0).await, 0);
@@ -391,7 +391,7 @@ async fn leases_of_all_chains_stay_below_the_limit(open: impl AsyncFn() -> (Stor
     let usage = leases.usage(&fund(), "a").await.unwrap();
     let elsewhere = elsewhere((40, 50));
     let (epoch, spent) = (0, Micros::new(10));
-    let expect = Usage {
+    let expect = AccountUsage {
         epoch,
         spent,
         elsewhere,
@@ -428,7 +428,7 @@ async fn a_reset_begins_a_fresh_account(open: impl AsyncFn() -> (Store, TempDir)
         .acquire(&ask("a", 10, 4, Some(own(10, 10))))
         .await
         .unwrap();
-    let fresh = Answer::Granted {
+    let fresh = LeaseReply::Granted {
         epoch: 2,
         granted: Micros::new(4),
         spent: Micros::ZERO,
@@ -439,7 +439,7 @@ async fn a_reset_begins_a_fresh_account(open: impl AsyncFn() -> (Store, TempDir)
 async fn a_dead_chain_is_reconciled_any_number_of_times(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
     let leases = &store.leases;
-    let other = Fund::at(at(0), &Subject::team("other"), Window::Day);
+    let other = Fund::at(at(0), &BudgetSubject::team("other"), Window::Day);
     leases.acquire(&ask("dead", 100, 50, None)).await.unwrap();
     let of_other = Ask {
         fund: other.clone(),
@@ -465,7 +465,7 @@ async fn a_dead_chain_is_reconciled_any_number_of_times(open: impl AsyncFn() -> 
 async fn compaction_changes_no_sum(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
     let leases = &store.leases;
-    let day = Fund::at(at(0), &Subject::team("t"), Window::Day);
+    let day = Fund::at(at(0), &BudgetSubject::team("t"), Window::Day);
     for chain in 0..40 {
         let chain = format!("chain {chain}");
         leases.acquire(&ask(&chain, 1_000, 10, None)).await.unwrap();
@@ -675,7 +675,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn fund() -> Fund {
-    Fund::at(at(0), &Subject::team("t"), Window::Total)
+    Fund::at(at(0), &BudgetSubject::team("t"), Window::Total)
 }
 
 fn ask(chain: &str, limit: u64, price: u64, own: Option<Own>) -> Ask {
@@ -698,16 +698,16 @@ fn own(granted: u64, spent: u64) -> Own {
     }
 }
 
-fn granted(granted: u64, spent: u64) -> Answer {
-    Answer::Granted {
+fn granted(granted: u64, spent: u64) -> LeaseReply {
+    LeaseReply::Granted {
         epoch: 0,
         granted: Micros::new(granted),
         spent: Micros::new(spent),
     }
 }
 
-fn refused(spent: u64, others: (u64, u64)) -> Answer {
-    Answer::Refused {
+fn refused(spent: u64, others: (u64, u64)) -> LeaseReply {
+    LeaseReply::Refused {
         epoch: 0,
         spent: Micros::new(spent),
         elsewhere: elsewhere(others),

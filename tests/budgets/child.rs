@@ -11,10 +11,10 @@ use std::{
 use tollbridge::{
     clock,
     config::{Budget, Window},
-    governance::budget::{Applied, Budgets, Hold, Refusal},
+    governance::budget::{Applied, BudgetRefusal, Budgets, Hold},
     money::Micros,
     names::AgentId,
-    store::{Store, Subject},
+    store::{BudgetSubject, Store},
     task::Tasks,
 };
 
@@ -40,11 +40,14 @@ const CALLERS: u64 = 16;
 pub(crate) fn applied() -> [Applied; 2] {
     let window = Window::Total;
     let applied = |subject, limit| Applied::new(subject, Budget { limit, window });
-    [applied(agent(), NARROW), applied(Subject::team("t"), WIDE)]
+    [
+        applied(agent(), NARROW),
+        applied(BudgetSubject::team("t"), WIDE),
+    ]
 }
 
-pub(crate) fn agent() -> Subject {
-    Subject::agent(AgentId::ANONYMOUS)
+pub(crate) fn agent() -> BudgetSubject {
+    BudgetSubject::agent(AgentId::ANONYMOUS)
 }
 
 /// The file in place of the audit of `chain`.
@@ -99,7 +102,7 @@ async fn call_for_ever(caller: u64, budgets: Arc<Budgets>, audit: Arc<File>) {
         let price = Micros::new(1_000 * (1 + number % 7));
         match budgets.hold(&applied, price, clock::now()).await {
             Ok(hold) => call(number, hold, &audit).await,
-            Err(Refusal::Exceeded(_)) => tokio::task::yield_now().await,
+            Err(BudgetRefusal::Exceeded(_)) => tokio::task::yield_now().await,
             Err(other) => panic!("{other}"),
         }
         std::io::stdout().write_all(&[ATTEMPT]).unwrap();

@@ -38,7 +38,7 @@ use std::{
 use integration::support;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
-use tollbridge::audit::{Decision, Filter, Query, Record};
+use tollbridge::audit::{Query, Record, RecordFilter, RecordedDecision};
 
 use binary::{Place, send};
 use clients::{Answered, Caller, How, Ledger, Made, Modes};
@@ -228,15 +228,17 @@ fn check_audit(ledger: &Ledger, records: &[Record<'static>]) {
             panic!("{} records of {call:?}: {found:?}", found.len());
         };
         let told = match record.decision {
-            Decision::Allowed | Decision::Observed => &[Answered::Result, Answered::Error][..],
-            Decision::Failed | Decision::Refused => &[Answered::Error],
-            Decision::Interrupted => &[],
+            RecordedDecision::Allowed | RecordedDecision::Observed => {
+                &[Answered::Result, Answered::Error][..]
+            }
+            RecordedDecision::Failed | RecordedDecision::Refused => &[Answered::Error],
+            RecordedDecision::Interrupted => &[],
         };
         assert!(told.contains(&call.answered), "{call:?}: {record:?}");
     }
 }
 
 fn records(place: &Place) -> Vec<Record<'static>> {
-    let query = Query::new(&place.file("data").join("audit"), Filter::default()).unwrap();
+    let query = Query::new(&place.file("data").join("audit"), RecordFilter::default()).unwrap();
     query.map(|found| found.unwrap().record).collect()
 }

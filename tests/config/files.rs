@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use tollbridge::config::{Environment, Mistakes, Transport, Use, load, load_with};
+use tollbridge::config::{Environment, LoadScope, Mistakes, Transport, load, load_with};
 
 use crate::support::{server, warnings};
 
@@ -346,7 +346,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
     let file = write(&directory, "a.toml", text);
     let asked = load_with(
         std::slice::from_ref(&file),
-        Use::Also("c"),
+        LoadScope::Also("c"),
         &Environment::default(),
     );
     let asked = asked.expect_err("wrong").to_string();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use tollbridge::config::{
-    Charset, Config, Conflict, Environment, Loaded, Probe, Source, Transport, parse,
+    Charset, Config, ConfigText, Conflict, Environment, LoadedConfig, Probe, Transport, parse,
 };
 
 use crate::support::{accepted, server, source, warnings};
@@ -83,7 +83,7 @@ fn cursor() {
         }
     "#;
     let environment = [("API_KEY", "k"), ("HOME", "/home/me")];
-    let Loaded {
+    let LoadedConfig {
         config, warnings, ..
     } = accepted(&environment, &[("mcp.json", text)]);
     assert!(warnings.is_empty());
@@ -198,7 +198,7 @@ fn vs_code_without_inputs() {
 #[test]
 fn vs_code_without_types() {
     let read = |directory: &str, file: &str, text: &str| {
-        let source = Source {
+        let source = ConfigText {
             directory: directory.into(),
             ..source(file, text)
         };
@@ -232,7 +232,7 @@ fn vs_code_in_a_project() {
         "c": { "type": "sse", "url": "https://a.example/mcp" }
     } }"#;
     let programs = |directory: &str| {
-        let source = Source {
+        let source = ConfigText {
             directory: directory.into(),
             ..source("mcp.json", text)
         };
@@ -434,7 +434,7 @@ fn our_keys_stand_beside_theirs() {
         [servers.ours]
         transport = "builtin"
     "#;
-    let Loaded {
+    let LoadedConfig {
         config, warnings, ..
     } = accepted(&[], &[("a.toml", text)]);
     assert!(warnings.is_empty());

@@ -5,8 +5,8 @@ use std::{num::NonZeroU32, time::Duration};
 use insta::assert_snapshot;
 use tollbridge::{
     config::{
-        Audit, Authentication, Budget, Config, Durability, Governance, Listen, Policy, PolicyMode,
-        Rate, Terms, Window,
+        Audit, Authentication, Budget, Config, Durability, GovernanceConfig, Listen, Policy,
+        PolicyMode, Rate, Terms, Window,
     },
     money::Micros,
     names::{AgentId, ProfileName},
@@ -19,7 +19,7 @@ const KEY: &str = "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a";
 #[test]
 fn without_the_section_nothing_is_governed() {
     let config = config("");
-    assert_eq!(config.governance, Governance::default());
+    assert_eq!(config.governance, GovernanceConfig::default());
     assert_eq!(config.governance.price, Micros::ZERO);
     assert_eq!(mode(&config), PolicyMode::All);
     assert_eq!(config.governance.terms.budget, None);

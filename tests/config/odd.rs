@@ -1,7 +1,7 @@
 //! Whatever a file holds: an answer, and no panic.
 
 use proptest::prelude::*;
-use tollbridge::config::{Environment, Format, Source, parse};
+use tollbridge::config::{ConfigFormat, ConfigText, Environment, parse};
 
 use crate::support::report;
 
@@ -23,12 +23,12 @@ proptest! {
 
     #[test]
     fn any_document_is_answered(document in document()) {
-        for format in [Format::Json, Format::Yaml] {
+        for format in [ConfigFormat::Json, ConfigFormat::Yaml] {
             check(&document.to_string(), format);
             check(&serde_json::to_string_pretty(&document).expect("serializes"), format);
         }
         if let Ok(toml) = toml::to_string_pretty(&document) {
-            check(&toml, Format::Toml);
+            check(&toml, ConfigFormat::Toml);
         }
     }
 
@@ -38,15 +38,15 @@ proptest! {
         value in prop_oneof![any::<String>(), r#"[\[{]?(["\\,=a1é\]}\[{ u0-9.-]|true|\\u00e9){0,12}[\]}]?"#],
     ) {
         let environment = [(format!("TOLLBRIDGE_{name}"), value)].into_iter().collect();
-        load("[servers.a]\ncommand = 'a'", Format::Toml, &environment);
+        load("[servers.a]\ncommand = 'a'", ConfigFormat::Toml, &environment);
     }
 
     #[test]
     fn any_string_with_variables_is_answered(text in r"([$]|[{}]|:|-|A|é|env|input| ){0,20}") {
         let document = serde_json::json!({ "mcpServers": { "a": { "command": "a", "args": [text] } } });
-        check(&document.to_string(), Format::Json);
+        check(&document.to_string(), ConfigFormat::Json);
         let document = serde_json::json!({ "servers": { "a": { "command": "a", "args": [text] } } });
-        check(&document.to_string(), Format::Json);
+        check(&document.to_string(), ConfigFormat::Json);
     }
 }
 
@@ -63,14 +63,17 @@ fn deep_nesting_is_answered() {
     for (open, close) in rows {
         for depth in [10, 100, 10_000] {
             let text = format!("{}1{}", open.repeat(depth), close.repeat(depth));
-            for format in [Format::Json, Format::Toml, Format::Yaml] {
+            for format in [ConfigFormat::Json, ConfigFormat::Toml, ConfigFormat::Yaml] {
                 check(&text, format);
             }
-            check(&format!("[servers.a]\ncommand = '{text}'"), Format::Toml);
+            check(
+                &format!("[servers.a]\ncommand = '{text}'"),
+                ConfigFormat::Toml,
+            );
             let environment = [("TOLLBRIDGE_ALLOWED_HOSTS".to_owned(), text)]
                 .into_iter()
                 .collect();
-            load("", Format::Toml, &environment);
+            load("", ConfigFormat::Toml, &environment);
         }
     }
 }
@@ -93,8 +96,12 @@ fn aliases_that_explode_are_refused() {
     );
 }
 
-fn format() -> impl Strategy<Value = Format> {
-    prop_oneof![Just(Format::Json), Just(Format::Toml), Just(Format::Yaml)]
+fn format() -> impl Strategy<Value = ConfigFormat> {
+    prop_oneof![
+        Just(ConfigFormat::Json),
+        Just(ConfigFormat::Toml),
+        Just(ConfigFormat::Yaml)
+    ]
 }
 
 /// Pieces that mean something in one of the formats.
@@ -259,13 +266,13 @@ fn document() -> impl Strategy<Value = serde_json::Value> {
     })
 }
 
-fn check(text: &str, format: Format) {
+fn check(text: &str, format: ConfigFormat) {
     load(text, format, &Environment::default());
 }
 
 /// Loads `text`, and renders all that is said about it.
-fn load(text: &str, format: Format, environment: &Environment) {
-    let source = Source {
+fn load(text: &str, format: ConfigFormat, environment: &Environment) {
+    let source = ConfigText {
         name: "odd".to_owned(),
         format,
         text: text.to_owned(),

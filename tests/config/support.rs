@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use tollbridge::config::{Config, Environment, Format, Loaded, Mistakes, Server, Source, parse};
+use tollbridge::config::{
+    Config, ConfigFormat, ConfigText, Environment, LoadedConfig, Mistakes, Server, parse,
+};
 use tollbridge::names::ServerName;
 
 /// The report on a wrong TOML config.
@@ -48,7 +50,7 @@ pub(crate) fn config_in(environment: &[(&str, &str)], text: &str) -> Config {
 }
 
 /// What right files give; the report, when they are not.
-pub(crate) fn accepted(environment: &[(&str, &str)], files: &[(&str, &str)]) -> Loaded {
+pub(crate) fn accepted(environment: &[(&str, &str)], files: &[(&str, &str)]) -> LoadedConfig {
     load(environment, files).unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
@@ -67,7 +69,7 @@ pub(crate) fn warnings(environment: &[(&str, &str)], files: &[(&str, &str)]) -> 
 pub(crate) fn load(
     environment: &[(&str, &str)],
     files: &[(&str, &str)],
-) -> Result<Loaded, Mistakes> {
+) -> Result<LoadedConfig, Mistakes> {
     let environment: Environment = environment.iter().copied().collect();
     parse(
         files.iter().map(|(name, text)| source(name, text)),
@@ -76,10 +78,10 @@ pub(crate) fn load(
 }
 
 /// A source in `/etc/tollbridge`.
-pub(crate) fn source(name: &str, text: &str) -> Source {
-    Source {
+pub(crate) fn source(name: &str, text: &str) -> ConfigText {
+    ConfigText {
         name: name.to_owned(),
-        format: Format::of(Path::new(name)).expect("the name tells the format"),
+        format: ConfigFormat::of(Path::new(name)).expect("the name tells the format"),
         text: dedent(text),
         directory: "/etc/tollbridge".into(),
     }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 use tollbridge::{
-    audit::Decision,
+    audit::RecordedDecision,
     clock,
     config::{Budget, Window},
     governance::budget::{Applied, Budgets},
     money::Micros,
     names::AgentId,
-    store::{Store, Subject},
+    store::{BudgetSubject, Store},
 };
 
 use crate::{
@@ -48,7 +48,7 @@ async fn call_at_once(http: &Http, path: &'static str, callers: usize) -> (usize
 }
 
 /// The sum of all prices in the audit, and what the accounts of `subject` spent says the store.
-async fn spent(gateway: Gateway, subject: Subject, window: Window) -> (u64, u64) {
+async fn spent(gateway: Gateway, subject: BudgetSubject, window: Window) -> (u64, u64) {
     let Gateway {
         running,
         config,
@@ -71,7 +71,7 @@ async fn spent(gateway: Gateway, subject: Subject, window: Window) -> (u64, u64)
 }
 
 /// Room for exactly `fits` calls of 0.01 each, by whatever the settings and keys say.
-async fn check(settings: &str, keys: &str, fits: usize, subject: Subject, window: Window) {
+async fn check(settings: &str, keys: &str, fits: usize, subject: BudgetSubject, window: Window) {
     let stage = Stage::new(settings, keys).await;
     let http = stage.http();
     let (answered, refused) = call_at_once(&http, stage.path, CALLERS).await;
@@ -79,7 +79,8 @@ async fn check(settings: &str, keys: &str, fits: usize, subject: Subject, window
     assert!(refused.iter().all(|code| code == "BUDGET_EXCEEDED"));
     assert_eq!(stage.server.seen().len(), fits);
     let paid = |records: Vec<tollbridge::audit::Record<'_>>| {
-        let paid = |record: &&tollbridge::audit::Record<'_>| record.decision == Decision::Allowed;
+        let paid =
+            |record: &&tollbridge::audit::Record<'_>| record.decision == RecordedDecision::Allowed;
         records.iter().filter(paid).count()
     };
     let records = stage.records();
@@ -90,8 +91,8 @@ async fn check(settings: &str, keys: &str, fits: usize, subject: Subject, window
     assert_eq!(spent, (exact, exact), "{settings}{keys}");
 }
 
-fn anonymous() -> Subject {
-    Subject::agent(AgentId::ANONYMOUS)
+fn anonymous() -> BudgetSubject {
+    BudgetSubject::agent(AgentId::ANONYMOUS)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -117,7 +118,7 @@ fn today() -> String {
 /// The narrowest of all budgets counts, wherever it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 pub(crate) async fn every_budget_holds() {
-    let ann = || Subject::agent(AgentId::of_name("ann"));
+    let ann = || BudgetSubject::agent(AgentId::of_name("ann"));
     for (agent, team, server, fits) in [
         ("0.11", "0.50", "0.70", 11),
         ("0.70", "0.13", "0.50", 13),
@@ -158,7 +159,7 @@ async fn agents_of_a_team_share_its_budget() {
         let mut refused = of_ann.1.iter().chain(&of_bob.1);
         assert!(refused.all(|code| code == "BUDGET_EXCEEDED"));
         assert_eq!(stage.server.seen().len(), 37);
-        let spent = spent(stage.gateway, Subject::team("t"), window).await;
+        let spent = spent(stage.gateway, BudgetSubject::team("t"), window).await;
         assert_eq!(spent, (370_000, 370_000), "{name}");
         assert_eq!(day, today(), "it was midnight; run the test again");
     }
@@ -423,7 +424,7 @@ async fn a_budget_that_cannot_be_read_lets_nothing_through() {
         assert_eq!(failed["data"]["retryAfterMs"], 1000);
         assert!(!failed.to_string().contains("leases"), "{failed}");
         let record = stage.last();
-        assert_eq!(record.decision, Decision::Refused);
+        assert_eq!(record.decision, RecordedDecision::Refused);
         assert_eq!(record.code.as_deref(), Some("BUDGET_UNAVAILABLE"));
         assert_eq!(record.price, Micros::ZERO);
     }
@@ -465,7 +466,7 @@ async fn an_observed_budget_says_who_would_have_been_refused() {
     assert_eq!(stage.last().accounts.len(), 1);
     stage.must("{}").await;
     let beyond = stage.last();
-    assert_eq!(beyond.decision, Decision::Observed);
+    assert_eq!(beyond.decision, RecordedDecision::Observed);
     assert!(beyond.accounts.is_empty());
     assert_eq!(stage.counts()["observed"], json!({ "budget": 1 }));
     let (_, spent) = spent(stage.gateway, anonymous(), Window::Total).await;

@@ -10,13 +10,13 @@ use std::{
 use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tollbridge::{
-    audit::{self, Decision, Kind},
+    audit::{self, LineType, RecordedDecision},
     clock,
     config::{Budget, Window},
     governance::budget::{Applied, Budgets},
     money::Micros,
     names::{AgentId, ServerName},
-    store::{Store, Subject},
+    store::{BudgetSubject, Store},
 };
 
 use crate::{
@@ -139,10 +139,13 @@ fn check_audit(data_dir: &Path, wide: &Server, narrow: &Server, answered: usize)
         assert!(seen <= paid, "{name}: {seen} calls, {paid} paid");
     }
     let of = |decision| records.iter().filter(|it| it.decision == decision).count();
-    assert!(of(Decision::Allowed) >= answered);
-    assert!(of(Decision::Interrupted) > 0, "no call was cut short");
+    assert!(of(RecordedDecision::Allowed) >= answered);
     assert!(
-        of(Decision::Refused) > 0,
+        of(RecordedDecision::Interrupted) > 0,
+        "no call was cut short"
+    );
+    assert!(
+        of(RecordedDecision::Refused) > 0,
         "the narrow budget was not reached"
     );
 }
@@ -153,7 +156,7 @@ fn opened(directory: &Path) -> Vec<String> {
     for file in fs::read_dir(directory).unwrap() {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
         for line in text.lines() {
-            if Kind::of(line.as_bytes()) == Some(Kind::Opened) {
+            if LineType::of(line.as_bytes()) == Some(LineType::Opened) {
                 let line: serde_json::Value = serde_json::from_str(line).unwrap();
                 opened.push(line["id"].as_str().unwrap().to_owned());
             }
@@ -172,8 +175,11 @@ async fn check_store(data_dir: &Path) {
     }
     let store = Store::open(data_dir).await.unwrap();
     let budgets = Budgets::new(Arc::clone(&store.leases), "test");
-    let narrow = Subject::server(&ServerName::parse("narrow").unwrap());
-    for (subject, limit) in [(Subject::agent(AgentId::ANONYMOUS), WIDE), (narrow, NARROW)] {
+    let narrow = BudgetSubject::server(&ServerName::parse("narrow").unwrap());
+    for (subject, limit) in [
+        (BudgetSubject::agent(AgentId::ANONYMOUS), WIDE),
+        (narrow, NARROW),
+    ] {
         let limit = Micros::new(limit);
         let window = Window::Total;
         let applied = Applied::new(subject, Budget { limit, window });

@@ -8,7 +8,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use tollbridge::audit::{Filter, Query, Record};
+use tollbridge::audit::{Query, Record, RecordFilter};
 
 use crate::support::{
     Auto, Backend, Client, Era, Front, Gateway, TestGateway, Transport,
@@ -336,7 +336,7 @@ pub(crate) async fn ask_on(http: &Http, path: &str, method: &str, params: &str) 
 
 /// Every record in a data directory, oldest first.
 pub(crate) fn records(data_dir: &Path) -> Vec<Record<'static>> {
-    let query = Query::new(&data_dir.join("audit"), Filter::default()).unwrap();
+    let query = Query::new(&data_dir.join("audit"), RecordFilter::default()).unwrap();
     query.map(|found| found.unwrap().record).collect()
 }
 

@@ -14,7 +14,7 @@ use tokio::{
     process::{Child, Command},
 };
 use tollbridge::{
-    audit::{self, ArgumentsDigest, Decision},
+    audit::{self, ArgumentsDigest, RecordedDecision},
     clock,
     store::Store,
 };
@@ -54,7 +54,7 @@ async fn a_record_says_what_happened() {
         let all = stage.records();
         assert_eq!(all.len(), at + 1);
         let record = all.last().unwrap();
-        assert_eq!(record.decision, Decision::Allowed);
+        assert_eq!(record.decision, RecordedDecision::Allowed);
         assert_eq!(
             (record.code.as_deref(), record.rule.as_deref()),
             (None, None)
@@ -336,7 +336,7 @@ async fn calls_that_a_stop_turns_away_are_recorded() {
         assert_eq!(found, expect, "{front:?}");
         for (record, told) in records.iter().zip([first, second]) {
             assert_eq!(Some(record.id.to_string()), told, "{front:?}");
-            assert_eq!(record.decision, Decision::Failed);
+            assert_eq!(record.decision, RecordedDecision::Failed);
             assert_eq!(record.code.as_deref(), Some("draining"));
             assert_eq!(record.price.get(), 0);
             assert_eq!(record.session_id.is_some(), !front.is_modern(), "{front:?}");

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tollbridge::{
-    audit::{Decision, Record},
+    audit::{Record, RecordedDecision},
     names::AgentId,
 };
 
@@ -249,7 +249,7 @@ impl Case {
         let [record] = of_call[..] else {
             panic!("{} records of {id}", of_call.len());
         };
-        assert_eq!(record.decision, Decision::Refused);
+        assert_eq!(record.decision, RecordedDecision::Refused);
         assert_eq!(record.code.as_deref(), Some(self.name));
         let rule = record.rule.as_deref().unwrap();
         assert!(rule.starts_with(self.rule), "{rule}");
@@ -375,7 +375,7 @@ async fn observed_rules_refuse_nothing() {
             assert_eq!(counts["observed"], json!({ rule: calls + 1 }), "{rule}");
             assert_eq!(counts["refused"], json!({}), "{rule}");
             let record = stage.last();
-            assert_eq!(record.decision, Decision::Observed, "{rule}");
+            assert_eq!(record.decision, RecordedDecision::Observed, "{rule}");
             assert_eq!(record.code, None);
             let noted = record.rule.unwrap();
             assert!(noted.contains(rule), "{noted}");
@@ -435,7 +435,7 @@ async fn an_answer_that_is_allowed_is_as_it_was() {
     let answer: Envelope = stage.call("{}").await;
     let text = answer.result.unwrap();
     assert_eq!(text, r#"{"content":[],"isError":true,"x":1e3}"#);
-    assert_eq!(stage.last().decision, Decision::Allowed);
+    assert_eq!(stage.last().decision, RecordedDecision::Allowed);
     stage.stop().await;
 }
 
@@ -464,7 +464,11 @@ async fn a_failure_names_its_call() {
                 assert_eq!(data["server"], "x", "{failed}");
                 assert_eq!(data["invocation_id"], json!(last.id.to_string()));
                 assert_eq!(data["agent_id"], agent, "{failed}");
-                assert_eq!(last.decision, Decision::Failed, "{front:?} {last:?}");
+                assert_eq!(
+                    last.decision,
+                    RecordedDecision::Failed,
+                    "{front:?} {last:?}"
+                );
                 assert_eq!(last.code.as_deref(), data["reason"].as_str());
                 assert_eq!(last.price.get(), 10_000, "{front:?} {last:?}");
                 let status = status_of_call(&client, tool, "{}").await;

@@ -1,7 +1,7 @@
 //! Policies, rates, rules about arguments and prices, at each level they can be written at.
 
 use serde_json::json;
-use tollbridge::audit::Decision;
+use tollbridge::audit::RecordedDecision;
 
 use crate::{
     harness::{ANN, BOB, Level, Server, Stage, ask_on, code_of, keyed},
@@ -287,7 +287,7 @@ pub(crate) async fn tools_of_a_rule_and_its_observation() {
         stage.stop().await;
         let stage = Stage::at(level, &rule(", observe = true")).await;
         stage.must(r#"{"a":1}"#).await;
-        assert_eq!(stage.last().decision, Decision::Observed);
+        assert_eq!(stage.last().decision, RecordedDecision::Observed);
         assert_eq!(stage.last().rule.as_deref(), Some("args: r"));
         assert_eq!(stage.counts()["observed"], json!({ "args": 1 }));
         stage.stop().await;
@@ -333,7 +333,7 @@ pub(crate) async fn observe() {
             stage.must(arguments).await;
             assert_eq!(
                 stage.last().decision,
-                Decision::Observed,
+                RecordedDecision::Observed,
                 "{level:?} {rule}"
             );
             let counted = stage.counts()["observed"][rule].as_u64();

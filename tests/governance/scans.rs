@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tollbridge::audit::Decision;
+use tollbridge::audit::RecordedDecision;
 
 use crate::{
     harness::{Level, Server, Stage, ask_on, call_over, code_of, text_result},
@@ -34,7 +34,7 @@ pub(crate) async fn arguments() {
         masks.must(ASK_HER).await;
         let arrived = masks.server.seen()[0].param(&["arguments"]).unwrap();
         assert_eq!(arrived, r#"{"to":"[EMAIL]","n":1e3}"#, "{level:?}");
-        assert_eq!(masks.last().decision, Decision::Allowed);
+        assert_eq!(masks.last().decision, RecordedDecision::Allowed);
         let rule = masks.last().rule.unwrap();
         assert_eq!(rule, "scan: email x1 redacted");
         masks.stop().await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use tollbridge::{audit::Decision, governance::STATE_USES_MAX};
+use tollbridge::{audit::RecordedDecision, governance::STATE_USES_MAX};
 
 use crate::{
     harness::{ANN, BOB, Server, Stage, code_of, keyed},
@@ -71,7 +71,7 @@ async fn refused(stage: &Stage, client: &Client, method: &str, members: &str) ->
     assert_eq!(answer.code(), -32602, "{answer:?}");
     assert_eq!(code_of(&answer), "INVALID_STATE");
     assert_eq!(stage.server.seen().len(), before, "{members}");
-    assert_eq!(stage.last().decision, Decision::Refused);
+    assert_eq!(stage.last().decision, RecordedDecision::Refused);
     answer.failure()["message"].as_str().unwrap().to_owned()
 }
 
@@ -224,7 +224,7 @@ async fn a_state_is_good_for_a_few_requests() {
                 answered(&client, method, &with(members, &one))
                     .await
                     .value();
-                assert_eq!(stage.last().decision, Decision::Allowed);
+                assert_eq!(stage.last().decision, RecordedDecision::Allowed);
             }
             // However it is spelled.
             let plus = one.replacen("v3.", "v3.+", 1);

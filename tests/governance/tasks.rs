@@ -1,7 +1,7 @@
 //! Tasks of servers: only the agent that was given one can ask for it, hear of it and find it listed.
 
 use serde_json::json;
-use tollbridge::audit::Decision;
+use tollbridge::audit::RecordedDecision;
 
 use crate::{
     harness::{ANN, BOB, Server, Stage, code_of, keyed},
@@ -115,7 +115,11 @@ async fn a_task_is_known_to_its_agent_alone() {
             assert_eq!(heard.param(&["taskId"]).as_deref(), Some(r#""t""#));
             let before = stage.server.seen().len();
             assert_unknown(&answered(&bob, method, &of("t")).await);
-            assert_eq!(stage.last().decision, Decision::Refused, "{isolation}");
+            assert_eq!(
+                stage.last().decision,
+                RecordedDecision::Refused,
+                "{isolation}"
+            );
             assert_unknown(&answered(&ann, method, &of("u")).await);
             assert_eq!(stage.server.seen().len(), before, "{transport:?} {method}");
         }

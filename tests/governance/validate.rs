@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tollbridge::{
-    audit::Decision,
+    audit::RecordedDecision,
     config::{Config, Validate},
     names::ServerName,
 };
@@ -62,7 +62,7 @@ async fn a_call_that_does_not_match_is_refused() {
             assert!(message.contains(fault), "{message}");
             assert!(!failure.to_string().contains("secret words"), "{failure}");
             let record = stage.last();
-            assert_eq!(record.decision, Decision::Refused);
+            assert_eq!(record.decision, RecordedDecision::Refused);
             assert_eq!(record.code.as_deref(), Some("INVALID_ARGUMENTS"));
             assert_eq!(record.price.get(), 0);
             let rule = record.rule.unwrap();
@@ -131,12 +131,12 @@ async fn a_report_refuses_nothing() {
     let stage = stage(Server::start().await, SCHEMA, "report").await;
     stage.must(r#"{"owner":"much too long"}"#).await;
     let record = stage.last();
-    assert_eq!(record.decision, Decision::Observed);
+    assert_eq!(record.decision, RecordedDecision::Observed);
     let rule = record.rule.unwrap();
     assert_eq!(rule, "validate: /properties/owner/maxLength");
     assert_eq!(record.price.get(), 10_000);
     stage.must(r#"{"owner":"acme"}"#).await;
-    assert_eq!(stage.last().decision, Decision::Allowed);
+    assert_eq!(stage.last().decision, RecordedDecision::Allowed);
     let counted = json!({ "reported": 1, "refused": 0 });
     assert_eq!(validation(&stage).await, counted);
     stage.stop().await;

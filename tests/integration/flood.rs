@@ -16,7 +16,7 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use tollbridge::{
     session::modern::LISTEN_BYTES_MAX,
-    status::{Detail, Insight},
+    status::{Detail, StatusAccess},
 };
 
 use crate::support::{
@@ -222,7 +222,7 @@ async fn half_sent_bodies_take_a_part_of_the_memory() {
 
 /// Bytes of messages that are held.
 fn in_flight(gateway: &Gateway) -> usize {
-    let insight = Insight::Servers(Detail::Whole);
+    let insight = StatusAccess::Servers(Detail::Whole);
     let status = gateway.running.core().status.json(insight).unwrap();
     let status: serde_json::Value = serde_json::from_slice(&status).unwrap();
     let bytes = status["limits"]["bytes_in_flight"].as_u64().unwrap();

@@ -7,7 +7,7 @@ use tokio::{
     net::TcpStream,
 };
 use tollbridge::{
-    audit::{Decision, Filter, Query, Record},
+    audit::{Query, Record, RecordFilter, RecordedDecision},
     session::{calls::CALLS_MAX, replay::UNREAD_BYTES_MAX},
 };
 
@@ -59,7 +59,7 @@ fn check_busy(failure: &Value) {
 
 fn records(gateway: &Gateway) -> Vec<Record<'static>> {
     let audit = gateway.config.data_dir.join("audit");
-    let query = Query::new(&audit, Filter::default()).unwrap();
+    let query = Query::new(&audit, RecordFilter::default()).unwrap();
     query.map(|found| found.unwrap().record).collect()
 }
 
@@ -106,7 +106,7 @@ async fn calls_wait_for_a_server_and_then_are_refused() {
         assert_eq!(counts, [json!(0), json!(1), json!(3), json!(0)]);
         let of_refused = records(&gateway)
             .into_iter()
-            .filter(|record| record.decision == Decision::Failed);
+            .filter(|record| record.decision == RecordedDecision::Failed);
         let of_refused: Vec<_> = of_refused.collect();
         assert_eq!(of_refused.len(), 1);
         assert_eq!(of_refused[0].code.as_deref(), Some("busy"));
@@ -255,7 +255,7 @@ async fn an_agent_has_so_many_calls_under_way() {
             (&json!(true), &json!(1000))
         );
         let refused = records(&gateway).pop().unwrap();
-        assert_eq!(refused.decision, Decision::Refused);
+        assert_eq!(refused.decision, RecordedDecision::Refused);
         assert_eq!(refused.rule.as_deref(), Some("calls at once of the agent"));
         assert_eq!(refused.price.get(), 0);
         ask(&bob, "4").await;

@@ -14,7 +14,7 @@ use std::{
 
 use serde_json::Value;
 use tollbridge::{
-    app::{ConfigSource, Refused, Reloaded},
+    app::{ConfigSource, ReloadError, Reloaded},
     config::{self, Config, Environment, Listen, Policy, PolicyMode, Server},
     names::ServerName,
 };
@@ -651,7 +651,7 @@ async fn what_cannot_be_taken_changes_nothing() {
         observe: false,
     }];
     let refused = gateway.running.core().reload(&config);
-    assert!(matches!(refused, Err(Refused::Terms(_))), "{refused:?}");
+    assert!(matches!(refused, Err(ReloadError::Terms(_))), "{refused:?}");
     let shown = config_of(&gateway).await;
     let message = shown["error"]["message"].as_str().unwrap();
     assert!(message.contains("terms that cannot be used"), "{shown}");

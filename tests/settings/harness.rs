@@ -9,8 +9,8 @@ use tokio::{
     net::TcpStream,
 };
 use tollbridge::{
-    app::{self, Surroundings},
-    config::{self, Config, Environment, Format, Source},
+    app::{self, ProcessContext},
+    config::{self, Config, ConfigFormat, ConfigText, Environment},
 };
 
 use crate::support::{
@@ -20,9 +20,9 @@ use crate::support::{
 
 /// The config of `text`, or what is wrong with it.
 pub(crate) fn parse(text: &str) -> Result<Config, String> {
-    let source = Source {
+    let source = ConfigText {
         name: "test.toml".to_owned(),
-        format: Format::Toml,
+        format: ConfigFormat::Toml,
         text: text.to_owned(),
         directory: ".".into(),
     };
@@ -60,7 +60,7 @@ pub(crate) async fn of_file(text: &str) -> Gateway {
 }
 
 async fn start(config: Config, data: Arc<TempDir>) -> Result<Gateway, String> {
-    let surroundings = Surroundings {
+    let surroundings = ProcessContext {
         launcher: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
     };
     let running = app::start(&config, surroundings)

@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 
 use crate::{
     audit::{
-        ARGUMENTS_BYTES_MAX, AuditError, ChainReader, Kept, Log, Opened, QUEUE_BYTES_MAX,
+        ARGUMENTS_BYTES_MAX, AuditError, AuditLog, ChainReader, Durable, Opened, QUEUE_BYTES_MAX,
         testing::{
             Faults, bounded, config, event, faulty_log, invocation, lines, open_log, opened,
             record, refusal, until, verify, while_stalled,
@@ -130,7 +130,7 @@ fn a_batch_is_no_longer_than_a_write_may_be() {
         let kept: Vec<_> = while_stalled(place.path(), &log, &faults, || {
             refusals.iter().map(|refusal| log.record(refusal)).collect()
         });
-        assert!(kept.into_iter().all(Kept::is_written));
+        assert!(kept.into_iter().all(Durable::is_written));
         assert_eq!(faults.writes(), before + 1 + writes, "{count} lines");
     }
     assert!(
@@ -144,7 +144,7 @@ fn a_batch_is_no_longer_than_a_write_may_be() {
         [log.record(&long), log.record(&short)]
     });
     assert!(
-        kept.into_iter().all(Kept::is_written),
+        kept.into_iter().all(Durable::is_written),
         "a longer line goes alone"
     );
     assert_eq!(faults.writes(), before + 3);
@@ -164,7 +164,7 @@ fn a_batch_of_two_days_is_in_two_segments() {
     ];
     let events = days.map(|day| event(&format!("{day}T00:00:00Z")));
     let kept: Vec<_> = events.iter().map(|event| log.event(event)).collect();
-    assert!(kept.into_iter().all(Kept::is_written));
+    assert!(kept.into_iter().all(Durable::is_written));
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
     assert!(report.is_whole(), "{report:?}");
@@ -182,7 +182,7 @@ fn what_is_put_before_the_end_is_written_before_it() {
     let (opened, record) = (opened(id), record(id));
     let kept = [log.opened(&opened), log.record(&record)];
     log.close().unwrap();
-    assert!(kept.into_iter().all(Kept::is_written));
+    assert!(kept.into_iter().all(Durable::is_written));
     let late = bounded(log.record(&record).kept()).unwrap_err();
     assert!(matches!(late, AuditError::Closed));
     assert_eq!(kinds(&place, &log), "begin opened call end");
@@ -368,7 +368,7 @@ fn tasks_on_many_threads_lose_no_line() {
     assert_eq!(lines.iter().filter(of_calls).count(), 2 * 40 * 25);
 }
 
-fn faulty() -> (TempDir, Faults, Log) {
+fn faulty() -> (TempDir, Faults, AuditLog) {
     let place = TempDir::new().unwrap();
     let faults = Faults::new();
     let log = faulty_log(place.path(), config(), &faults).unwrap();
@@ -376,7 +376,7 @@ fn faulty() -> (TempDir, Faults, Log) {
 }
 
 /// The kinds of all lines.
-fn kinds(place: &TempDir, log: &Log) -> String {
+fn kinds(place: &TempDir, log: &AuditLog) -> String {
     let lines = lines(place.path(), log.chain().unwrap());
     let kinds = lines.iter().map(|line| line.split('"').nth(3).unwrap());
     kinds.collect::<Vec<_>>().join(" ")

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        Decision, Fault, Filter, Kept, Kind, Opened, Query, Record, Recovered, chains,
+        Durable, LineFault, LineType, Opened, Query, Record, RecordFilter, RecordedDecision,
+        Recovered, chains,
         testing::{
             ACCOUNT, config, invocation, lines, open_log, opened, record, recover, total, verify,
         },
@@ -82,9 +83,9 @@ impl Told {
     }
 
     fn check(&self, directory: &Path) {
-        let mut found: HashMap<String, Decision> = HashMap::new();
+        let mut found: HashMap<String, RecordedDecision> = HashMap::new();
         let mut charged = Micros::ZERO;
-        for record in Query::new(directory, Filter::default()).unwrap() {
+        for record in Query::new(directory, RecordFilter::default()).unwrap() {
             let record = record.unwrap().record;
             charged = charged.saturating_add(record.price);
             let doubled = found.insert(record.id.to_string(), record.decision);
@@ -95,9 +96,11 @@ impl Told {
             assert!(found.contains_key(id), "{id} was opened and has no record");
         }
         for id in &self.recorded {
-            assert_eq!(found.get(id), Some(&Decision::Allowed), "{id}");
+            assert_eq!(found.get(id), Some(&RecordedDecision::Allowed), "{id}");
         }
-        let interrupted = found.values().filter(|it| **it == Decision::Interrupted);
+        let interrupted = found
+            .values()
+            .filter(|it| **it == RecordedDecision::Interrupted);
         assert!(interrupted.count() > 0, "no kill came during a call");
         let totals = chains(directory).unwrap().into_iter();
         let totals = totals.map(|chain| total(directory, chain).unwrap().unwrap());
@@ -210,7 +213,8 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
     let record: Record<'_> = serde_json::from_str(&lines[6]).unwrap();
     let opened = lines.iter().find_map(|line| {
         let opened: Opened<'_> = serde_json::from_str(line).ok()?;
-        (Kind::of(line.as_bytes()) == Some(Kind::Opened) && opened.id == second).then_some(opened)
+        (LineType::of(line.as_bytes()) == Some(LineType::Opened) && opened.id == second)
+            .then_some(opened)
     });
     assert_eq!(
         Some(record.ts),
@@ -245,7 +249,7 @@ fn a_damaged_chain_is_counted_but_not_touched() {
 
     for _ in 0..2 {
         let recovered = recover(place.path()).unwrap().remove(0).unwrap();
-        assert_eq!(recovered.damage.unwrap().fault, Fault::Hash);
+        assert_eq!(recovered.damage.unwrap().fault, LineFault::Hash);
         assert_eq!(recovered.interrupted, 0);
         assert_eq!(recovered.charged[ACCOUNT], Micros::new(30_000));
         assert_eq!(fs::read_to_string(&segment).unwrap(), changed);
@@ -289,7 +293,7 @@ fn a_chain_is_dead_also_without_its_lock_file() {
     assert!(verify(place.path()).unwrap().chains[0].ended);
 }
 
-fn now(kept: Kept) {
+fn now(kept: Durable) {
     assert!(kept.is_written());
 }
 

@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     audit::{
-        ChainId, Decision, Filter, Indexer, LINE_BYTES_MAX, Log, Query, Record, latest,
+        AuditLog, ChainId, Indexer, LINE_BYTES_MAX, Query, Record, RecordFilter, RecordedDecision,
+        latest,
         testing::{at, config, invocation, open_log, record},
     },
     names::{AgentId, InvocationId},
@@ -35,7 +36,7 @@ impl Place {
         self.directory.path().join("audit")
     }
 
-    pub(super) fn log(&self) -> Log {
+    pub(super) fn log(&self) -> AuditLog {
         open_log(&self.log_dir(), config()).unwrap()
     }
 
@@ -43,7 +44,7 @@ impl Place {
         Indexer::new(&self.log_dir(), Arc::clone(&self.store.audit))
     }
 
-    pub(super) async fn latest(&self, filter: &Filter, count: usize) -> Vec<InvocationId> {
+    pub(super) async fn latest(&self, filter: &RecordFilter, count: usize) -> Vec<InvocationId> {
         let found = latest(&self.log_dir(), &*self.store.audit, filter, count).await;
         let found = found.unwrap().into_iter();
         found.map(|found| found.record.id).collect()
@@ -65,7 +66,7 @@ impl Place {
     }
 }
 
-pub(super) fn put(log: &Log, record: &Record<'_>) -> InvocationId {
+pub(super) fn put(log: &AuditLog, record: &Record<'_>) -> InvocationId {
     assert!(log.record(record).is_written());
     record.id
 }
@@ -95,16 +96,16 @@ async fn the_latest_of_all_chains_are_found() {
     let written: Vec<_> = (0..10_u8)
         .map(|n| put(&logs[usize::from(n % 2)], &at_minute(n.into())))
         .collect();
-    assert!(place.latest(&Filter::default(), 9).await.is_empty());
+    assert!(place.latest(&RecordFilter::default(), 9).await.is_empty());
     place.indexer().catch_up().await.unwrap();
     for (count, expected) in [(0, 10..10), (4, 6..10), (10, 0..10), (99, 0..10)] {
-        let found = place.latest(&Filter::default(), count).await;
+        let found = place.latest(&RecordFilter::default(), count).await;
         assert_eq!(found, written[expected], "{count}");
     }
-    let between = Filter {
+    let between = RecordFilter {
         since: Some(later(2)),
         until: Some(later(5)),
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     assert_eq!(place.latest(&between, 99).await, written[2..5]);
 }
@@ -123,14 +124,14 @@ async fn the_index_holds_every_term_of_a_record() {
             server: Some("docs".into()),
             tool: Some("search \"quick\"".into()),
             exposed: Some("mcp_docs_search".into()),
-            decision: Decision::Refused,
+            decision: RecordedDecision::Refused,
             ..at_minute(1)
         },
     );
     place.indexer().catch_up().await.unwrap();
     let place = &place;
-    let check = async |narrow: &dyn Fn(&mut Filter), expected: &[InvocationId]| {
-        let mut filter = Filter::default();
+    let check = async |narrow: &dyn Fn(&mut RecordFilter), expected: &[InvocationId]| {
+        let mut filter = RecordFilter::default();
         narrow(&mut filter);
         assert_eq!(place.latest(&filter, 9).await, expected, "{filter:?}");
     };
@@ -141,7 +142,7 @@ async fn the_index_holds_every_term_of_a_record() {
     check(&|it| it.server = some("docs"), &[id]).await;
     check(&|it| it.tool = some("search \"quick\""), &[id]).await;
     check(&|it| it.tool = some("mcp_docs_search"), &[id]).await;
-    check(&|it| it.decision = Some(Decision::Refused), &[id]).await;
+    check(&|it| it.decision = Some(RecordedDecision::Refused), &[id]).await;
     check(&|it| it.id = Some(id), &[id]).await;
     check(&|it| it.id = Some(begun(later(1))), &[]).await;
     check(&|it| it.id = Some(InvocationId(Uuid::nil())), &[]).await;
@@ -156,7 +157,7 @@ async fn the_index_holds_every_term_of_a_record() {
     place.indexer().catch_up().await.unwrap();
     check(&|it| it.tool = long("a"), &[found]).await;
     check(&|it| it.tool = long("b"), &[]).await;
-    let both = |it: &mut Filter| {
+    let both = |it: &mut RecordFilter| {
         it.agent = some("other");
         it.server = some("github");
     };
@@ -176,17 +177,20 @@ async fn only_lines_that_are_wanted_are_read() {
     file.write_all_at(b"\\u", u64::try_from(spoilt).unwrap())
         .unwrap();
     assert!(
-        Query::new(&place.log_dir(), Filter::default())
+        Query::new(&place.log_dir(), RecordFilter::default())
             .unwrap()
             .any(|it| it.is_err())
     );
-    assert_eq!(place.latest(&Filter::default(), 4).await, written[5..]);
-    let of_first = Filter {
+    assert_eq!(
+        place.latest(&RecordFilter::default(), 4).await,
+        written[5..]
+    );
+    let of_first = RecordFilter {
         id: Some(written[0]),
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     assert_eq!(place.latest(&of_first, 5).await, written[..1]);
-    let all = Filter::default();
+    let all = RecordFilter::default();
     let wrong = latest(&place.log_dir(), &*place.store.audit, &all, 9).await;
     assert!(wrong.is_err(), "what cannot be read is not passed over");
     fs::remove_file(segment).unwrap();
@@ -205,7 +209,7 @@ async fn an_index_goes_on_where_it_or_another_ended() {
         if minute % 2 == 1 {
             place.indexer().catch_up().await.unwrap();
         }
-        assert_eq!(place.latest(&Filter::default(), 9).await, written);
+        assert_eq!(place.latest(&RecordFilter::default(), 9).await, written);
     }
     let marks = place.marks().await;
     assert_eq!(marks.len(), 1, "both go on with one segment: {marks:?}");
@@ -224,7 +228,7 @@ async fn a_chain_that_cannot_be_read_keeps_no_other_from_the_index() {
     for minute in 0..3 {
         written.push(put(&log, &at_minute(minute)));
         assert!(indexer.catch_up().await.is_err());
-        assert_eq!(place.latest(&Filter::default(), 9).await, written);
+        assert_eq!(place.latest(&RecordFilter::default(), 9).await, written);
     }
 }
 
@@ -232,7 +236,7 @@ async fn a_chain_that_cannot_be_read_keeps_no_other_from_the_index() {
 #[derive(Debug)]
 struct Busy {
     index: Arc<dyn AuditIndex>,
-    log: Log,
+    log: AuditLog,
 }
 
 impl AuditIndex for Busy {
@@ -281,7 +285,7 @@ async fn an_indexer_does_not_run_after_records_that_are_still_being_written() {
     for turn in 1..4 {
         let caught_up = tokio::time::timeout(Duration::from_secs(5), indexer.catch_up());
         caught_up.await.unwrap().unwrap();
-        assert_eq!(place.latest(&Filter::default(), 9).await.len(), turn);
+        assert_eq!(place.latest(&RecordFilter::default(), 9).await.len(), turn);
     }
 }
 
@@ -297,7 +301,7 @@ async fn lines_before_one_that_cannot_be_read_are_found() {
     let mut indexer = place.indexer();
     for _ in 0..2 {
         assert!(indexer.catch_up().await.is_err(), "no line is so long");
-        assert_eq!(place.latest(&Filter::default(), 9).await, [written]);
+        assert_eq!(place.latest(&RecordFilter::default(), 9).await, [written]);
         assert_eq!(place.marks().await[0].end, end);
     }
 }
@@ -312,9 +316,9 @@ async fn a_call_is_found_by_its_id_whatever_the_clock_did() {
             ts: later(minute),
             ..record(begun(later(100)))
         };
-        let filter = Filter {
+        let filter = RecordFilter {
             id: Some(put(&place.log(), &record)),
-            ..Filter::default()
+            ..RecordFilter::default()
         };
         place.indexer().catch_up().await.unwrap();
         assert_eq!(place.latest(&filter, 9).await, [record.id], "{minute}");

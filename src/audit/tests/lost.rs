@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        ChainReader, Event, EventKind, Fault, Filter, Log, Query,
+        AuditEvent, AuditLog, ChainReader, EventKind, LineFault, Query, RecordFilter,
         files::Owned,
-        sink::{self, Place as _},
+        sink::{self, SegmentStore as _},
         testing::{
             ACCOUNT, Faults, bounded, config, event, faulty_log, invocation, open_log, opened,
             record, recover, total, until, verify,
@@ -24,14 +24,14 @@ use crate::{
 };
 
 /// A log that has a record, and nothing to do.
-fn idle(directory: &Path) -> (Log, InvocationId) {
+fn idle(directory: &Path) -> (AuditLog, InvocationId) {
     let log = open_log(directory, config()).unwrap();
     let id = put(&log);
     until(|| log.is_synced());
     (log, id)
 }
 
-fn put(log: &Log) -> InvocationId {
+fn put(log: &AuditLog) -> InvocationId {
     let id = invocation();
     assert!(log.opened(&opened(id)).is_written());
     assert!(log.record(&record(id)).is_written());
@@ -39,12 +39,12 @@ fn put(log: &Log) -> InvocationId {
 }
 
 fn found(directory: &Path) -> Vec<InvocationId> {
-    let found = Query::new(directory, Filter::default()).unwrap();
+    let found = Query::new(directory, RecordFilter::default()).unwrap();
     found.map(|found| found.unwrap().record.id).collect()
 }
 
 /// The events that say so.
-fn said(directory: &Path, log: &Log) -> Vec<Event<'static>> {
+fn said(directory: &Path, log: &AuditLog) -> Vec<AuditEvent<'static>> {
     let mut reader = ChainReader::new(directory, log.chain().unwrap()).unwrap();
     let mut said = Vec::new();
     while let Some(entry) = reader.read().unwrap() {
@@ -55,7 +55,7 @@ fn said(directory: &Path, log: &Log) -> Vec<Event<'static>> {
 }
 
 /// `damage` is done to the file of a log that has nothing to do.
-fn check(detail: &str, damage: impl Fn(&Path), fault: &(u32, Fault)) {
+fn check(detail: &str, damage: impl Fn(&Path), fault: &(u32, LineFault)) {
     let place = TempDir::new().unwrap();
     let (log, _) = idle(place.path());
     let chain = log.chain().unwrap();
@@ -85,7 +85,7 @@ fn check(detail: &str, damage: impl Fn(&Path), fault: &(u32, Fault)) {
 #[test]
 fn lines_go_to_a_file_that_can_be_seen() {
     let removed = |path: &Path| fs::remove_file(path).unwrap();
-    let unvouched = (2, Fault::Unvouched { last: 1 });
+    let unvouched = (2, LineFault::Unvouched { last: 1 });
     check("it was removed", removed, &unvouched);
     let replaced = |path: &Path| {
         let text = fs::read(path).unwrap();
@@ -95,7 +95,7 @@ fn lines_go_to_a_file_that_can_be_seen() {
     check(
         "it was replaced by another file",
         replaced,
-        &(1, Fault::Torn),
+        &(1, LineFault::Torn),
     );
     let length = || {
         let place = TempDir::new().unwrap();
@@ -223,7 +223,7 @@ fn what_waits_is_written_where_it_is_found() {
 fn what_is_cut_off_makes_no_file_longer() {
     let place = TempDir::new().unwrap();
     let (chain, owned) = Owned::begin(place.path()).unwrap();
-    let directory = sink::Directory {
+    let directory = sink::SegmentDirectory {
         path: place.path().to_owned(),
         chain,
         owned: Arc::new(owned),

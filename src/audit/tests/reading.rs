@@ -11,8 +11,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        AuditError, ChainId, ChainReader, Decision, Entry, Event, EventKind, FOLLOW_BATCH_MAX,
-        Fault, Filter, Follow, Format, Kind, Log, Query, Record, chains, export,
+        AuditError, AuditEvent, AuditLog, ChainId, ChainReader, EventKind, ExportFormat,
+        FOLLOW_BATCH_MAX, Follow, LineFault, LineType, LogEntry, Query, Record, RecordFilter,
+        RecordedDecision, chains, export,
         testing::{at, config, invocation, open_log, opened, record, recover, verify},
     },
     clock, config,
@@ -30,20 +31,20 @@ fn queries_go_over_all_chains_in_the_order_of_time() {
         let found = Query::new(place.path(), filter).unwrap();
         found.map(|found| found.unwrap().record.id).collect()
     };
-    assert_eq!(query(Filter::default()), written);
+    assert_eq!(query(RecordFilter::default()), written);
     let limit = Some(3);
     assert_eq!(
-        query(Filter {
+        query(RecordFilter {
             limit,
-            ..Filter::default()
+            ..RecordFilter::default()
         }),
         written[..3]
     );
     let (since, until) = (Some(later(2)), Some(later(5)));
-    let between = Filter {
+    let between = RecordFilter {
         since,
         until,
-        ..Filter::default()
+        ..RecordFilter::default()
     };
     assert_eq!(query(between), written[2..5]);
 }
@@ -61,10 +62,10 @@ fn filters_hold_together() {
         record.server = Some("docs".into());
         record.tool = Some("search".into());
         record.exposed = Some("mcp_docs_search".into());
-        record.decision = Decision::Refused;
+        record.decision = RecordedDecision::Refused;
     });
-    let check = |narrow: &dyn Fn(&mut Filter), expected: usize| {
-        let mut filter = Filter::default();
+    let check = |narrow: &dyn Fn(&mut RecordFilter), expected: usize| {
+        let mut filter = RecordFilter::default();
         narrow(&mut filter);
         let found = Query::new(place.path(), filter.clone()).unwrap().count();
         assert_eq!(found, expected, "{filter:?}");
@@ -77,12 +78,12 @@ fn filters_hold_together() {
     check(&|it| it.server = some("docs"), 1);
     check(&|it| it.tool = some("search"), 1);
     check(&|it| it.tool = some("mcp_docs_search"), 1);
-    check(&|it| it.decision = Some(Decision::Refused), 1);
+    check(&|it| it.decision = Some(RecordedDecision::Refused), 1);
     check(&|it| it.id = Some(id), 1);
     check(&|it| it.id = Some(invocation()), 0);
     check(&|it| it.since = Some(later(1)), 1);
     check(&|it| it.until = Some(later(1)), 1);
-    let both = |it: &mut Filter| {
+    let both = |it: &mut RecordFilter| {
         it.agent = some("other");
         it.server = some("github");
     };
@@ -94,7 +95,7 @@ fn followers_see_what_is_new_across_segments_and_chains() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     put(&log, 0, |_| ());
-    let mut follow = Follow::new(place.path(), Filter::default()).unwrap();
+    let mut follow = Follow::new(place.path(), RecordFilter::default()).unwrap();
     let mut seen = || -> Vec<InvocationId> {
         let found = follow.poll().unwrap();
         found.into_iter().map(|found| found.record.id).collect()
@@ -119,7 +120,7 @@ fn followers_see_what_is_new_across_segments_and_chains() {
 async fn followers_wait() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
-    let mut follow = Follow::new(place.path(), Filter::default()).unwrap();
+    let mut follow = Follow::new(place.path(), RecordFilter::default()).unwrap();
     let writes = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         put(&log, 0, |_| ())
@@ -141,7 +142,7 @@ fn a_line_that_is_being_written_is_read_once_it_is_whole() {
     for cut in [1, 20, 300] {
         fs::write(&segment, &whole[..whole.len() - cut]).unwrap();
         while let Some(entry) = reader.read().unwrap() {
-            assert_eq!(entry.kind(), Some(Kind::Begin));
+            assert_eq!(entry.kind(), Some(LineType::Begin));
         }
         assert!(verify(place.path()).unwrap().is_whole());
         assert!(verify(place.path()).unwrap().chains[0].torn_bytes > 0);
@@ -187,13 +188,13 @@ fn exports_are_safe_for_spreadsheets() {
     });
     let write = |format| {
         let mut text = Vec::new();
-        let found = Query::new(place.path(), Filter::default()).unwrap();
+        let found = Query::new(place.path(), RecordFilter::default()).unwrap();
         assert_eq!(export(found, format, &mut text).unwrap(), 1);
         String::from_utf8(text).unwrap()
     };
     let chain = log.chain().unwrap();
     let entry = &entries(place.path(), chain)[1];
-    let csv = write(Format::Csv);
+    let csv = write(ExportFormat::Csv);
     let (header, row) = csv.split_once("\r\n").unwrap();
     assert_eq!(header.split(',').count(), 27);
     let row = row
@@ -208,7 +209,7 @@ fn exports_are_safe_for_spreadsheets() {
          1:OFFSET\r\n"
     );
     let line = String::from_utf8(entry.line.clone()).unwrap() + "\n";
-    assert_eq!(write(Format::JsonLines), line);
+    assert_eq!(write(ExportFormat::JsonLines), line);
 }
 
 #[test]
@@ -219,37 +220,37 @@ fn verification_names_the_first_broken_line() {
     check(
         "a changed byte",
         lines(|lines| lines[2] = lines[2].replace("github", "gitlab")),
-        Some(&(2, 3, Fault::Hash)),
+        Some(&(2, 3, LineFault::Hash)),
     );
     check(
         "a line gone",
         lines(|lines| drop(lines.remove(1))),
-        Some(&(2, 2, Fault::Seq { expected: 6 })),
+        Some(&(2, 2, LineFault::Seq { expected: 6 })),
     );
     check(
         "a line twice",
         lines(|lines| lines.insert(1, lines[1].clone())),
-        Some(&(2, 3, Fault::Seq { expected: 7 })),
+        Some(&(2, 3, LineFault::Seq { expected: 7 })),
     );
     check(
         "lines exchanged",
         lines(|lines| lines.swap(1, 2)),
-        Some(&(2, 2, Fault::Seq { expected: 6 })),
+        Some(&(2, 2, LineFault::Seq { expected: 6 })),
     );
     check(
         "no line",
         lines(|lines| lines[1] = "{}".to_owned()),
-        Some(&(2, 2, Fault::NoLine)),
+        Some(&(2, 2, LineFault::NoLine)),
     );
     check(
         "a forged line",
         lines(|lines| lines[1] = forged(6)),
-        Some(&(2, 2, Fault::Prev)),
+        Some(&(2, 2, LineFault::Prev)),
     );
     check(
         "the end of a segment gone",
         lines(|lines| drop(lines.pop())),
-        Some(&(3, 1, Fault::Seq { expected: 8 })),
+        Some(&(3, 1, LineFault::Seq { expected: 8 })),
     );
 }
 
@@ -264,17 +265,17 @@ fn verification_names_broken_segments() {
             let text = fs::read(&segment).unwrap();
             fs::write(&segment, &text[..text.len() - 1]).unwrap();
         },
-        Some(&(2, 4, Fault::Torn)),
+        Some(&(2, 4, LineFault::Torn)),
     );
     check(
         "a segment gone",
         gone(2),
-        Some(&(3, 1, Fault::MissingSegment { expected: 2 })),
+        Some(&(3, 1, LineFault::MissingSegment { expected: 2 })),
     );
     check(
         "the first segment gone",
         gone(1),
-        Some(&(2, 1, Fault::Unvouched { last: 1 })),
+        Some(&(2, 1, LineFault::Unvouched { last: 1 })),
     );
     check(
         "a segment under another's name",
@@ -283,23 +284,23 @@ fn verification_names_broken_segments() {
             fs::rename(segment(path, chain, 2), segment(path, chain, 3)).unwrap();
             fs::remove_file(segment(path, chain, 1)).unwrap();
         },
-        Some(&(3, 1, Fault::Misnamed)),
+        Some(&(3, 1, LineFault::Misnamed)),
     );
     check(
         "half a line after the end",
         |path, chain| append(&segment(path, chain, 3), "{"),
-        Some(&(3, 5, Fault::Torn)),
+        Some(&(3, 5, LineFault::Torn)),
     );
     check(
         "a line after the end",
         |path, chain| append(&segment(path, chain, 3), &(forged(12) + "\n")),
-        Some(&(3, 5, Fault::AfterEnd)),
+        Some(&(3, 5, LineFault::AfterEnd)),
     );
 }
 
 /// Does something to an ended chain of three segments with four lines each, the first and the last
 /// included.
-fn check(name: &str, harm: impl Fn(&Path, ChainId), expected: Option<&(u32, u64, Fault)>) {
+fn check(name: &str, harm: impl Fn(&Path, ChainId), expected: Option<&(u32, u64, LineFault)>) {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     let chain = log.chain().unwrap();
@@ -359,7 +360,7 @@ fn what_is_retired_is_vouched_for() {
     );
     let later = clock::now() + SignedDuration::from_hours(2);
     let retired = ours.retire(later).unwrap();
-    let of = |log: &Log| -> Vec<u32> {
+    let of = |log: &AuditLog| -> Vec<u32> {
         let of = retired.iter().filter(|it| Some(it.chain) == log.chain());
         of.map(|it| it.segment).collect()
     };
@@ -373,7 +374,9 @@ fn what_is_retired_is_vouched_for() {
     put(&living, 0, |_| ());
     assert!(verify(place.path()).unwrap().is_whole());
     assert_eq!(
-        Query::new(place.path(), Filter::default()).unwrap().count(),
+        Query::new(place.path(), RecordFilter::default())
+            .unwrap()
+            .count(),
         1
     );
 
@@ -391,7 +394,7 @@ fn what_is_retired_is_vouched_for() {
     let young = *chains(place.path()).unwrap().last().unwrap();
     fs::remove_file(segment(place.path(), young, 1)).unwrap();
     let fault = verify(place.path()).unwrap().chains[0].fault.clone();
-    assert!(matches!(fault.unwrap().fault, Fault::Unvouched { .. }));
+    assert!(matches!(fault.unwrap().fault, LineFault::Unvouched { .. }));
 }
 
 /// What is lost keeps nothing after it for ever, and stays a fault for as long as what says so is
@@ -475,7 +478,7 @@ fn without_retention_everything_is_kept() {
 fn events_and_opened_calls_are_read_back() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
-    let event = Event {
+    let event = AuditEvent {
         ts: second(0),
         event: EventKind::KeyRevoked,
         subject: "key 1".into(),
@@ -503,7 +506,7 @@ fn later(n: usize) -> Timestamp {
 }
 
 /// Writes a record of that second.
-fn put(log: &Log, n: usize, change: impl FnOnce(&mut Record<'static>)) -> InvocationId {
+fn put(log: &AuditLog, n: usize, change: impl FnOnce(&mut Record<'static>)) -> InvocationId {
     let id = invocation();
     let mut record = Record {
         ts: second(n),
@@ -515,9 +518,9 @@ fn put(log: &Log, n: usize, change: impl FnOnce(&mut Record<'static>)) -> Invoca
 }
 
 /// Begins a new segment: that of the `n`th day of a far year.
-fn next_day(log: &Log, n: usize) {
+fn next_day(log: &AuditLog, n: usize) {
     let days = SignedDuration::from_hours(24 * i64::try_from(n).unwrap());
-    let event = Event {
+    let event = AuditEvent {
         ts: at("2099-01-01T00:00:00Z") + days,
         event: EventKind::ServerConnected,
         subject: "github".into(),
@@ -527,7 +530,7 @@ fn next_day(log: &Log, n: usize) {
     assert!(log.event(&event).is_written());
 }
 
-fn entries(directory: &Path, chain: ChainId) -> Vec<Entry> {
+fn entries(directory: &Path, chain: ChainId) -> Vec<LogEntry> {
     let mut reader = ChainReader::new(directory, chain).unwrap();
     std::iter::from_fn(|| reader.read().unwrap()).collect()
 }
@@ -554,7 +557,7 @@ fn append(path: &Path, text: &str) {
 /// A line with a number and a true hash, which follows nothing.
 fn forged(seq: u64) -> String {
     let mut line = Vec::new();
-    let before = crate::audit::seal::Link {
+    let before = crate::audit::seal::ChainPosition {
         seq: seq - 1,
         ..Default::default()
     };

@@ -7,8 +7,8 @@ use jiff::SignedDuration;
 use super::latest::{Place, at_minute, put};
 use crate::{
     audit::{
-        ChainId, Fault, Hash, Log, Report, Trust, acknowledge,
-        seal::{Link, seal, unseal},
+        AuditLog, ChainId, Hash, LineFault, Trust, VerifyReport, acknowledge,
+        seal::{ChainPosition, seal, unseal},
         shortened_chains,
         signature::SIGNATURE_BYTES,
         testing::{config, event, open_log, recover, total, trust},
@@ -19,7 +19,7 @@ use crate::{
 
 impl Place {
     /// A chain that has ended, with its last line.
-    fn ended(&self) -> (ChainId, Link) {
+    fn ended(&self) -> (ChainId, ChainPosition) {
         let log = self.log();
         for minute in 0..3 {
             put(&log, &at_minute(minute));
@@ -29,7 +29,7 @@ impl Place {
         (chain, last(&self.segment(chain)))
     }
 
-    fn expecting(&self, hash: Hash) -> Report {
+    fn expecting(&self, hash: Hash) -> VerifyReport {
         let expecting = Trust {
             expected: vec![hash],
             ..trust()
@@ -38,7 +38,7 @@ impl Place {
     }
 
     /// A log that keeps nothing for longer than an hour.
-    fn forgetful(&self) -> Log {
+    fn forgetful(&self) -> AuditLog {
         let config = config::Audit {
             retention: Some(Duration::from_secs(3600)),
             ..config()
@@ -47,19 +47,19 @@ impl Place {
     }
 
     /// How many segments the audit says are shortened.
-    fn shortened_lines(&self, log: &Log) -> usize {
+    fn shortened_lines(&self, log: &AuditLog) -> usize {
         let text = fs::read_to_string(self.segment(log.chain().unwrap())).unwrap();
         text.matches(r#""event":"log_shortened""#).count()
     }
 }
 
-fn last(path: &Path) -> Link {
+fn last(path: &Path) -> ChainPosition {
     let text = fs::read_to_string(path).unwrap();
     let line = text.lines().last().unwrap();
     unseal(line.as_bytes()).unwrap().link
 }
 
-fn retired(chain: ChainId, segment: u32, Link { seq, hash }: Link) -> String {
+fn retired(chain: ChainId, segment: u32, ChainPosition { seq, hash }: ChainPosition) -> String {
     format!(
         r#"{{"kind":"retired","ts":"2026-01-01T00:00:00.000000Z","chain":"{chain}","segment":{segment},"last_seq":{seq},"last_hash":"{hash}""#
     )
@@ -89,7 +89,7 @@ fn replace_last(path: &Path, body: &str, signature: Option<[u8; SIGNATURE_BYTES]
 
 /// The whole chain `gone` is removed, and a line `retired` vouches for it in another one that had ended,
 /// which is as long as it was.
-fn hide(place: &Place, gone: (ChainId, Link), other: ChainId, is_signed: bool) {
+fn hide(place: &Place, gone: (ChainId, ChainPosition), other: ChainId, is_signed: bool) {
     let path = place.segment(other);
     let known = fs::read(&path).unwrap();
     let end = known.trim_ascii_end().rsplit(|b| *b == b'\n').next();
@@ -115,7 +115,7 @@ async fn a_forged_retirement_hides_no_chain() {
         let report = place.expecting(gone.1.hash);
         assert_eq!(report.missing, [gone.1.hash]);
         let fault = report.chains[0].fault.clone().unwrap().fault;
-        let expected = [Fault::Unsigned, Fault::Signature];
+        let expected = [LineFault::Unsigned, LineFault::Signature];
         assert_eq!(fault, expected[usize::from(is_signed)]);
         let report = verify_with(&place.log_dir(), &*place.store.audit, &trust()).await;
         let shortened = report.unwrap().shortened;
@@ -230,7 +230,7 @@ async fn a_forged_retirement_is_not_taken_over() {
     let of = report.chains.iter().find(|it| it.chain == chain).unwrap();
     assert_eq!(
         of.fault.clone().unwrap().fault,
-        Fault::Unvouched { last: 1 }
+        LineFault::Unvouched { last: 1 }
     );
 }
 

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        AuditError, Filter, Log, Query, Room,
+        AuditError, AuditLog, Query, RecordFilter, Room,
         testing::{config, event, invocation, lines, open_log, opened, record, refusal, verify},
     },
     clock, config,
@@ -15,7 +15,7 @@ use crate::{
 
 const QUOTA: u64 = 64 << 10;
 
-fn limited(directory: &Path, quota: u64) -> Log {
+fn limited(directory: &Path, quota: u64) -> AuditLog {
     let config = config::Audit {
         quota: Some(quota),
         ..config()
@@ -31,7 +31,7 @@ fn size(directory: &Path) -> u64 {
 }
 
 /// A call from its opening to its end; whether it could be opened.
-fn call(log: &Log) -> bool {
+fn call(log: &AuditLog) -> bool {
     let id = invocation();
     let is_opened = log.opened(&opened(id)).is_written();
     if is_opened {
@@ -166,7 +166,7 @@ fn a_changed_retention_size_changes_the_segments() {
 fn the_log_keeps_no_more_than_so_much() {
     let place = TempDir::new().unwrap();
     let old = open_log(place.path(), config()).unwrap();
-    let day = |log: &Log, day: u32| {
+    let day = |log: &AuditLog, day: u32| {
         let ts = format!("2099-01-{day:02}T00:00:00Z");
         assert!(log.event(&event(&ts)).is_written());
         assert!(log.record(&refusal(20_000)).is_written());
@@ -192,7 +192,7 @@ fn the_log_keeps_no_more_than_so_much() {
     log.look_for_room().unwrap();
     assert!(!log.is_too_large());
     assert!(verify(place.path()).unwrap().is_whole());
-    let left = Query::new(place.path(), Filter::default()).unwrap();
+    let left = Query::new(place.path(), RecordFilter::default()).unwrap();
     assert_eq!(left.count(), 3);
     log.rewrite(config::Audit {
         retention_size: Some(0),

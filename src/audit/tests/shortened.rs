@@ -13,8 +13,8 @@ use std::{
 use super::latest::{Place, at_minute, put};
 use crate::{
     audit::{
-        ChainId, ChainReader, Event, EventKind, Filter, Indexer, Log, Report, Shortened,
-        acknowledge, chains,
+        AuditEvent, AuditLog, ChainId, ChainReader, EventKind, Indexer, RecordFilter, Shortened,
+        VerifyReport, acknowledge, chains,
         testing::{config, event, invocation, open_log, opened, recover, trust},
         verify_with,
     },
@@ -24,17 +24,17 @@ use crate::{
 
 impl Place {
     /// What a gateway has: it records what is gone.
-    fn recorder(&self, log: &Arc<Log>) -> Indexer {
+    fn recorder(&self, log: &Arc<AuditLog>) -> Indexer {
         self.indexer().recording_in(Arc::clone(log))
     }
 
-    async fn verify(&self) -> Report {
+    async fn verify(&self) -> VerifyReport {
         let report = verify_with(&self.log_dir(), &*self.store.audit, &trust()).await;
         report.unwrap()
     }
 
     async fn all(&self) -> Vec<InvocationId> {
-        self.latest(&Filter::default(), 999).await
+        self.latest(&RecordFilter::default(), 999).await
     }
 
     fn length(&self, chain: ChainId) -> u64 {
@@ -47,7 +47,7 @@ impl Place {
     }
 
     /// What the audit says is gone.
-    fn recorded(&self) -> Vec<Event<'static>> {
+    fn recorded(&self) -> Vec<AuditEvent<'static>> {
         let mut found = Vec::new();
         for chain in chains(&self.log_dir()).unwrap() {
             let mut reader = ChainReader::new(&self.log_dir(), chain).unwrap();
@@ -61,7 +61,7 @@ impl Place {
     }
 }
 
-fn shortened(log: &Log, bytes_known: u64, bytes_found: Option<u64>) -> Shortened {
+fn shortened(log: &AuditLog, bytes_known: u64, bytes_found: Option<u64>) -> Shortened {
     Shortened {
         chain: log.chain().unwrap(),
         segment: 1,

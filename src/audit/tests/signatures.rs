@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use tempfile::TempDir;
 
 use crate::audit::{
-    ChainId, Fault, Log, PublicKey, Report, Trust, UNSIGNED_LINES_MAX,
-    seal::{Link, seal, unseal},
+    AuditLog, ChainId, LineFault, PublicKey, Trust, UNSIGNED_LINES_MAX, VerifyReport,
+    seal::{ChainPosition, seal, unseal},
     signature::SigningKey,
     testing::{
         config, event, invocation, key, open_log, opened, record, recover, refusal, trust, verify,
@@ -14,12 +14,12 @@ use crate::audit::{
     verify_by,
 };
 
-fn segment(directory: &Path, log: &Log) -> std::path::PathBuf {
+fn segment(directory: &Path, log: &AuditLog) -> std::path::PathBuf {
     directory.join(format!("{}.1.jsonl", log.chain().unwrap()))
 }
 
 /// A chain that has ended, with as many lines as `calls` calls make.
-fn ended(directory: &Path, calls: usize) -> Log {
+fn ended(directory: &Path, calls: usize) -> AuditLog {
     let log = open_log(directory, config()).unwrap();
     for _ in 0..calls {
         let id = invocation();
@@ -33,7 +33,7 @@ fn ended(directory: &Path, calls: usize) -> Log {
 /// Makes all hashes anew, as anybody can; signatures stay as they are, or go.
 fn forge(path: &Path, keep_signatures: bool, change: impl Fn(usize, &str) -> Option<String>) {
     let text = fs::read_to_string(path).unwrap();
-    let (mut made, mut last) = (Vec::new(), Link::default());
+    let (mut made, mut last) = (Vec::new(), ChainPosition::default());
     for (n, line) in text.lines().enumerate() {
         let sealed = unseal(line.as_bytes()).unwrap();
         let body = std::str::from_utf8(sealed.body).unwrap();
@@ -49,7 +49,7 @@ fn forge(path: &Path, keep_signatures: bool, change: impl Fn(usize, &str) -> Opt
     fs::write(path, made).unwrap();
 }
 
-fn fault(directory: &Path) -> Option<Fault> {
+fn fault(directory: &Path) -> Option<LineFault> {
     let report = verify(directory).unwrap();
     report
         .chains
@@ -77,11 +77,11 @@ fn a_chain_that_is_made_anew_is_found_out() {
         })
     };
     for (change, keep_signatures, expect) in [
-        (edited, true, Fault::Signature),
-        (dropped, true, Fault::Signature),
-        (first, true, Fault::Signature),
-        (edited, false, Fault::Unsigned),
-        (dropped, false, Fault::Unsigned),
+        (edited, true, LineFault::Signature),
+        (dropped, true, LineFault::Signature),
+        (first, true, LineFault::Signature),
+        (edited, false, LineFault::Unsigned),
+        (dropped, false, LineFault::Unsigned),
     ] {
         let place = TempDir::new().unwrap();
         let log = ended(place.path(), 5);
@@ -99,7 +99,7 @@ fn the_key_of_somebody_else_is_not_trusted() {
     let (path, chain) = (segment(place.path(), &log), log.chain().unwrap());
     let own = SigningKey::new(&[9; 32]);
     let text = fs::read_to_string(&path).unwrap();
-    let (mut made, mut last) = (Vec::new(), Link::default());
+    let (mut made, mut last) = (Vec::new(), ChainPosition::default());
     for line in text.lines() {
         let sealed = unseal(line.as_bytes()).unwrap();
         let sign = |link| own.sign(chain, link);
@@ -109,7 +109,7 @@ fn the_key_of_somebody_else_is_not_trusted() {
         };
     }
     fs::write(&path, made).unwrap();
-    assert_eq!(fault(place.path()), Some(Fault::Signature));
+    assert_eq!(fault(place.path()), Some(LineFault::Signature));
     let theirs = Trust {
         keys: vec![own.public()],
         ..Trust::default()
@@ -132,13 +132,13 @@ fn a_chain_under_another_name_is_found_out() {
     let (from, to) = (log.chain().unwrap().to_string(), other.to_string());
     let path = place.path().join(format!("{other}.1.jsonl"));
     fs::copy(segment(place.path(), &log), &path).unwrap();
-    let of_copy = |report: Report| report.chains.into_iter().find(|it| it.chain == other);
+    let of_copy = |report: VerifyReport| report.chains.into_iter().find(|it| it.chain == other);
     let found = of_copy(verify(place.path()).unwrap()).unwrap();
-    assert_eq!(found.fault.unwrap().fault, Fault::Misnamed);
+    assert_eq!(found.fault.unwrap().fault, LineFault::Misnamed);
     // With its name in the first line it has a signature for another chain.
     forge(&path, true, |_, body| Some(body.replace(&from, &to)));
     let found = of_copy(verify(place.path()).unwrap()).unwrap();
-    assert_eq!(found.fault.unwrap().fault, Fault::Signature);
+    assert_eq!(found.fault.unwrap().fault, LineFault::Signature);
 }
 
 /// However many lines come at once, no more of them in a row are without a signature.
@@ -168,7 +168,7 @@ fn lines_are_signed_so_often() {
         (!body.starts_with("{\"kind\":\"checkpoint\"") && !body.starts_with("{\"kind\":\"end\""))
             .then(|| body.to_owned())
     });
-    assert_eq!(fault(place.path()), Some(Fault::Unsigned));
+    assert_eq!(fault(place.path()), Some(LineFault::Unsigned));
 }
 
 /// The next start signs nothing that was made anew meanwhile.
@@ -191,7 +191,7 @@ fn the_chain_of_the_dead_is_not_ended_for_a_forger() {
         let recovered = recover(place.path()).unwrap().remove(0).unwrap();
         let fault = recovered.damage.unwrap().fault;
         assert!(
-            matches!(fault, Fault::Signature | Fault::Unsigned),
+            matches!(fault, LineFault::Signature | LineFault::Unsigned),
             "{fault}"
         );
         assert_eq!(fs::read(&path).unwrap(), forged);
@@ -202,7 +202,7 @@ fn the_chain_of_the_dead_is_not_ended_for_a_forger() {
 fn a_line_that_is_expected_has_to_be_there() {
     let place = TempDir::new().unwrap();
     let first = ended(place.path(), 1);
-    let hash = |report: &Report, n: usize| report.chains[n].hash.parse().unwrap();
+    let hash = |report: &VerifyReport, n: usize| report.chains[n].hash.parse().unwrap();
     let head = hash(&verify(place.path()).unwrap(), 0);
     let second = ended(place.path(), 1);
     let report = verify(place.path()).unwrap();

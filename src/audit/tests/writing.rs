@@ -12,9 +12,9 @@ use tempfile::TempDir;
 
 use crate::{
     audit::{
-        ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, ChainReader, Decision, EventKind, Kind,
-        Log, Opened, PENDING_BYTES_MAX, Record, Refusals, SEGMENT_BYTES_MAX, TEXT_BYTES_MAX,
-        chains,
+        ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditError, AuditLog, ChainReader, EventKind,
+        LineType, Opened, PENDING_BYTES_MAX, Record, RecordedDecision, RefusalSummary,
+        SEGMENT_BYTES_MAX, TEXT_BYTES_MAX, chains,
         testing::{
             self, ACCOUNT, Faults, at, bounded, config, event, faulty_log, invocation, lines,
             open_log, opened, record, recover, refusal, total, verify,
@@ -443,7 +443,7 @@ fn durability_disk_waits_for_the_disk() {
 fn a_sum_of_refusals_is_an_event_with_figures() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
-    let refusals = Refusals {
+    let refusals = RefusalSummary {
         since: at("2026-01-02T03:04:05Z"),
         until: at("2026-01-02T03:05:04.5Z"),
         agent_id: AgentId::ANONYMOUS,
@@ -469,12 +469,15 @@ fn a_sum_of_refusals_is_an_event_with_figures() {
 
 #[test]
 fn every_kind_of_event_and_decision_is_read_as_it_is_written() {
-    for decision in Decision::ALL {
+    for decision in RecordedDecision::ALL {
         assert_eq!(decision.as_str().parse(), Ok(decision));
         let text = format!("\"{decision}\"");
-        assert_eq!(serde_json::from_str::<Decision>(&text).unwrap(), decision);
+        assert_eq!(
+            serde_json::from_str::<RecordedDecision>(&text).unwrap(),
+            decision
+        );
     }
-    assert!("Allowed".parse::<Decision>().is_err());
+    assert!("Allowed".parse::<RecordedDecision>().is_err());
     for kind in [
         EventKind::AgentChanged,
         EventKind::AuthenticationRefused,
@@ -511,11 +514,11 @@ fn read_back(change: impl FnOnce(&mut Record<'static>)) -> Value {
     change(&mut record);
     assert!(log.record(&record).is_written());
     let lines = lines(place.path(), log.chain().unwrap());
-    assert_eq!(Kind::of(lines[1].as_bytes()), Some(Kind::Call));
+    assert_eq!(LineType::of(lines[1].as_bytes()), Some(LineType::Call));
     serde_json::from_str(&lines[1]).unwrap()
 }
 
-fn first_line(place: &TempDir, log: &Log, segment: u32) -> String {
+fn first_line(place: &TempDir, log: &AuditLog, segment: u32) -> String {
     let chain = log.chain().unwrap();
     let path = place.path().join(format!("{chain}.{segment}.jsonl"));
     let text = fs::read_to_string(path).unwrap();

@@ -4,31 +4,31 @@
 use dashmap::DashMap;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::store::{KeyId, Keys, StoreError};
+use crate::store::{KeyId, KeyStore, StoreError};
 
 /// Between two writes of one key.
 const EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 /// When keys were last seen. It holds one entry for each key that the store knows.
 #[derive(Debug, Default)]
-pub struct Uses {
-    keys: DashMap<KeyId, Use>,
+pub struct KeyUses {
+    keys: DashMap<KeyId, KeyUse>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Use {
+struct KeyUse {
     seen: Timestamp,
     written: Option<Timestamp>,
 }
 
-impl Uses {
+impl KeyUses {
     /// Notes that a key of the store was seen.
     pub fn note(&self, key: &KeyId, now: Timestamp) {
         if let Some(mut known) = self.keys.get_mut(key) {
             known.seen = now;
             return;
         }
-        let first = Use {
+        let first = KeyUse {
             seen: now,
             written: None,
         };
@@ -39,7 +39,7 @@ impl Uses {
     ///
     /// # Errors
     /// Those of the store; what was not written stays due.
-    pub async fn write(&self, keys: &dyn Keys, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn write(&self, keys: &dyn KeyStore, now: Timestamp) -> Result<(), StoreError> {
         let due = self.due(now);
         if due.is_empty() {
             return Ok(());
@@ -54,7 +54,7 @@ impl Uses {
     }
 
     fn due(&self, now: Timestamp) -> Vec<(KeyId, Timestamp)> {
-        let due = |key: &Use| match key.written {
+        let due = |key: &KeyUse| match key.written {
             None => true,
             Some(written) => key.seen > written && now.duration_since(written) >= EVERY,
         };
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_key_is_due_at_most_once_a_minute() {
-        let uses = Uses::default();
+        let uses = KeyUses::default();
         let (key, start) = (KeyId::new("key_1"), Timestamp::UNIX_EPOCH);
         let at = |second| start + SignedDuration::from_secs(second);
         let check = |seen: Option<i64>, now: i64, due: Option<i64>| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{BreakerReport, Change, Sign, millis};
+use super::{BreakerReport, CallHealth, Change, millis};
 use crate::config;
 
 /// What a caller is told to wait while another call finds out whether the server is well again.
@@ -12,16 +12,16 @@ const TRIAL_WAIT: Duration = Duration::from_secs(1);
 
 /// The decisions of a breaker; whoever asks says what time it is.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct BreakerCore {
     settings: config::Breaker,
-    phase: Phase,
+    phase: BreakerPhase,
     /// Counts changes of phase: how a call ends is heard in the phase that it began in.
     epoch: u64,
     opened: u64,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
+enum BreakerPhase {
     Closed {
         /// In a row.
         failures: u32,
@@ -40,32 +40,32 @@ enum Phase {
 
 /// That a call may go to the server.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(super) struct BreakerPermit {
     epoch: u64,
 }
 
-impl Pass {
+impl BreakerPermit {
     /// That of a breaker that has not changed yet.
     pub(super) const FIRST: Self = Self { epoch: 0 };
 }
 
-impl Core {
+impl BreakerCore {
     pub(super) fn new(settings: config::Breaker) -> Self {
         Self {
             settings,
-            phase: Phase::Closed { failures: 0 },
+            phase: BreakerPhase::Closed { failures: 0 },
             epoch: 0,
             opened: 0,
         }
     }
 
     /// Whether a call may go to the server now; else, how long its caller should wait.
-    pub(super) fn ask(&mut self, now: Instant) -> Result<Pass, Duration> {
+    pub(super) fn ask(&mut self, now: Instant) -> Result<BreakerPermit, Duration> {
         if let Some(wait) = self.wait(now) {
             return Err(wait);
         }
         let pass = self.pass_beside_trial(now);
-        if let Phase::HalfOpen { on_trial, .. } = &mut self.phase {
+        if let BreakerPhase::HalfOpen { on_trial, .. } = &mut self.phase {
             *on_trial = true;
         }
         Ok(pass)
@@ -73,59 +73,72 @@ impl Core {
 
     /// That of a call that may go to the server without being the one that finds out whether it is well
     /// again.
-    pub(super) fn pass_beside_trial(&mut self, now: Instant) -> Pass {
-        if let Phase::Open { away, until } = self.phase
+    pub(super) fn pass_beside_trial(&mut self, now: Instant) -> BreakerPermit {
+        if let BreakerPhase::Open { away, until } = self.phase
             && now >= until
         {
-            self.enter(Phase::HalfOpen {
+            self.enter(BreakerPhase::HalfOpen {
                 on_trial: false,
                 away,
             });
         }
-        Pass { epoch: self.epoch }
+        BreakerPermit { epoch: self.epoch }
     }
 
     /// Whether calls are refused since the last failure is too recent.
     pub(super) fn is_open(&self, now: Instant) -> bool {
-        matches!(self.phase, Phase::Open { until, .. } if now < until)
+        matches!(self.phase, BreakerPhase::Open { until, .. } if now < until)
     }
 
     /// How long the caller should wait whose call would be refused; `None` where none would be.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         match self.phase {
-            Phase::Closed { .. } => None,
-            Phase::HalfOpen { on_trial, .. } => {
+            BreakerPhase::Closed { .. } => None,
+            BreakerPhase::HalfOpen { on_trial, .. } => {
                 on_trial.then(|| TRIAL_WAIT.min(self.settings.open_for))
             }
-            Phase::Open { until, .. } => (now < until).then(|| until - now),
+            BreakerPhase::Open { until, .. } => (now < until).then(|| until - now),
         }
     }
 
     /// Whether the end of a call with this pass is heard.
-    pub(super) fn hears(&self, pass: &Pass) -> bool {
+    pub(super) fn hears(&self, pass: &BreakerPermit) -> bool {
         pass.epoch == self.epoch
     }
 
     /// Takes how a call ended; what became of it by that.
-    pub(super) fn tell(&mut self, pass: &Pass, sign: Sign, now: Instant) -> Option<Change> {
+    pub(super) fn tell(
+        &mut self,
+        pass: &BreakerPermit,
+        sign: CallHealth,
+        now: Instant,
+    ) -> Option<Change> {
         if !self.hears(pass) {
             return None;
         }
         let opened = self.opened;
         let was_closed = self.is_closed();
         match (&mut self.phase, sign) {
-            (Phase::Closed { failures }, Sign::Well) => *failures = 0,
-            (Phase::Closed { failures }, Sign::Away | Sign::Gone | Sign::Ill) => {
+            (BreakerPhase::Closed { failures }, CallHealth::Well) => *failures = 0,
+            (
+                BreakerPhase::Closed { failures },
+                CallHealth::Away | CallHealth::Gone | CallHealth::Ill,
+            ) => {
                 *failures = failures.saturating_add(1);
                 if self.settings.failures > 0 && *failures >= self.settings.failures {
                     self.open(sign, now);
                 }
             }
-            (Phase::HalfOpen { .. }, Sign::Well) => self.enter(Phase::Closed { failures: 0 }),
-            (Phase::HalfOpen { .. }, Sign::Away | Sign::Gone | Sign::Ill) => self.open(sign, now),
+            (BreakerPhase::HalfOpen { .. }, CallHealth::Well) => {
+                self.enter(BreakerPhase::Closed { failures: 0 });
+            }
+            (
+                BreakerPhase::HalfOpen { .. },
+                CallHealth::Away | CallHealth::Gone | CallHealth::Ill,
+            ) => self.open(sign, now),
             // The next call finds out.
-            (Phase::HalfOpen { on_trial, .. }, Sign::None) => *on_trial = false,
-            (Phase::Closed { .. }, Sign::None) | (Phase::Open { .. }, _) => {}
+            (BreakerPhase::HalfOpen { on_trial, .. }, CallHealth::None) => *on_trial = false,
+            (BreakerPhase::Closed { .. }, CallHealth::None) | (BreakerPhase::Open { .. }, _) => {}
         }
         if self.opened > opened {
             return Some(Change::Opened);
@@ -134,25 +147,27 @@ impl Core {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        matches!(self.phase, Phase::Closed { .. })
+        matches!(self.phase, BreakerPhase::Closed { .. })
     }
 
     /// The server was connected anew: where that is what was wanting, the next call may try.
     pub(super) fn note_back(&mut self) {
         match self.phase {
-            Phase::Open { away: true, .. } => self.enter(Phase::HalfOpen {
+            BreakerPhase::Open { away: true, .. } => self.enter(BreakerPhase::HalfOpen {
                 on_trial: false,
                 away: true,
             }),
-            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { away: false, .. } => {}
+            BreakerPhase::Closed { .. }
+            | BreakerPhase::HalfOpen { .. }
+            | BreakerPhase::Open { away: false, .. } => {}
         }
     }
 
     /// Whether it is not closed since there was no connection to be had.
     pub(super) fn is_away(&self) -> bool {
         match self.phase {
-            Phase::HalfOpen { away, .. } | Phase::Open { away, .. } => away,
-            Phase::Closed { .. } => false,
+            BreakerPhase::HalfOpen { away, .. } | BreakerPhase::Open { away, .. } => away,
+            BreakerPhase::Closed { .. } => false,
         }
     }
 
@@ -160,24 +175,28 @@ impl Core {
     /// is on trial may take as long as people do.
     pub(super) fn asks(&mut self) -> Option<Change> {
         match self.phase {
-            Phase::HalfOpen { on_trial: true, .. } => {
-                self.enter(Phase::Closed { failures: 0 });
+            BreakerPhase::HalfOpen { on_trial: true, .. } => {
+                self.enter(BreakerPhase::Closed { failures: 0 });
                 Some(Change::Closed)
             }
-            Phase::Closed { .. } | Phase::HalfOpen { .. } | Phase::Open { .. } => None,
+            BreakerPhase::Closed { .. }
+            | BreakerPhase::HalfOpen { .. }
+            | BreakerPhase::Open { .. } => None,
         }
     }
 
     /// Whether there is nothing to remember.
     pub(super) fn is_clean(&self) -> bool {
-        matches!(self.phase, Phase::Closed { failures: 0 })
+        matches!(self.phase, BreakerPhase::Closed { failures: 0 })
     }
 
     pub(super) fn report(&self, now: Instant) -> BreakerReport {
         let (state, failures, wait) = match self.phase {
-            Phase::Closed { failures } => ("closed", failures, None),
-            Phase::HalfOpen { .. } => ("half_open", 0, None),
-            Phase::Open { until, .. } => ("open", 0, Some(until.saturating_duration_since(now))),
+            BreakerPhase::Closed { failures } => ("closed", failures, None),
+            BreakerPhase::HalfOpen { .. } => ("half_open", 0, None),
+            BreakerPhase::Open { until, .. } => {
+                ("open", 0, Some(until.saturating_duration_since(now)))
+            }
         };
         BreakerReport {
             state,
@@ -193,24 +212,24 @@ impl Core {
         self.settings = settings;
         if settings.failures == 0 {
             let was_closed = self.is_closed();
-            self.enter(Phase::Closed { failures: 0 });
+            self.enter(BreakerPhase::Closed { failures: 0 });
             return (!was_closed).then_some(Change::Closed);
         }
-        if let Phase::Open { until, .. } = &mut self.phase {
+        if let BreakerPhase::Open { until, .. } = &mut self.phase {
             *until = (*until).min(now + settings.open_for);
         }
         None
     }
 
-    fn open(&mut self, sign: Sign, now: Instant) {
+    fn open(&mut self, sign: CallHealth, now: Instant) {
         self.opened += 1;
-        self.enter(Phase::Open {
+        self.enter(BreakerPhase::Open {
             until: now + self.settings.open_for,
-            away: matches!(sign, Sign::Away | Sign::Gone),
+            away: matches!(sign, CallHealth::Away | CallHealth::Gone),
         });
     }
 
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: BreakerPhase) {
         self.phase = phase;
         self.epoch += 1;
     }
@@ -222,8 +241,8 @@ mod tests {
 
     const OPEN_FOR: Duration = Duration::from_secs(10);
 
-    fn core(failures: u32) -> Core {
-        Core::new(config::Breaker {
+    fn core(failures: u32) -> BreakerCore {
+        BreakerCore::new(config::Breaker {
             failures,
             open_for: OPEN_FOR,
         })
@@ -239,10 +258,10 @@ mod tests {
         let mut seen = String::new();
         for event in events.chars() {
             let sign = match event {
-                'w' => Sign::Well,
-                'i' => Sign::Ill,
-                'a' => Sign::Away,
-                _ => Sign::None,
+                'w' => CallHealth::Well,
+                'i' => CallHealth::Ill,
+                'a' => CallHealth::Away,
+                _ => CallHealth::None,
             };
             let passed = match event {
                 '.' => true,
@@ -258,7 +277,7 @@ mod tests {
                 }
                 '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
                 ')' => {
-                    core.tell(&held.remove(0), Sign::Well, now);
+                    core.tell(&held.remove(0), CallHealth::Well, now);
                     true
                 }
                 _ => core
@@ -328,7 +347,7 @@ mod tests {
         let start = Instant::now();
         let mut core = core(1);
         let pass = core.ask(start).unwrap();
-        core.tell(&pass, Sign::Ill, start);
+        core.tell(&pass, CallHealth::Ill, start);
         let later = start + Duration::from_millis(2500);
         assert_eq!(core.ask(later).unwrap_err(), Duration::from_millis(7500));
         assert_eq!(
@@ -349,9 +368,9 @@ mod tests {
         let settings = |failures, open_for| config::Breaker { failures, open_for };
         let start = Instant::now();
         let mut core = core(2);
-        let fail = |core: &mut Core| {
+        let fail = |core: &mut BreakerCore| {
             let pass = core.ask(start).unwrap();
-            core.tell(&pass, Sign::Ill, start);
+            core.tell(&pass, CallHealth::Ill, start);
         };
         fail(&mut core);
         assert_eq!(core.set(settings(3, OPEN_FOR), start), None);

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     auth::Agent,
     mcp::{Raw, Revision},
-    session::Opening,
+    session::ClientInfo,
 };
 
 const OPEN_FOR: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ fn client(agent: &str) -> Client {
     };
     Client {
         agent: Arc::new(agent),
-        opening: Arc::new(Opening {
+        opening: Arc::new(ClientInfo {
             revision: Revision::LEGACY,
             info: None,
             display_name: OnceLock::new(),
@@ -41,7 +41,7 @@ fn client(agent: &str) -> Client {
 /// Whose failures those of `client` are, on a connection of its own or on one that others use as well.
 fn principal(client: &Client, shares_connection: bool) -> Principal<'_> {
     Principal {
-        owner: Owner::Agent(client.agent.id),
+        owner: Sharing::Agent(client.agent.id),
         client,
         shares_connection,
     }
@@ -58,18 +58,18 @@ fn run_on(breaker: &Breaker, events: &str, shares_connection: bool) -> String {
     let mut seen = Vec::new();
     for event in events.split(' ') {
         if event == "b" {
-            breaker.note_back(&Owner::Shared);
+            breaker.note_back(&Sharing::Shared);
             seen.push(event.to_owned());
             continue;
         }
         let (agent, sign) = event.split_at(1);
         let client = client(agent);
         let sign = match sign {
-            "a" => Sign::Away,
-            "g" => Sign::Gone,
-            "i" => Sign::Ill,
-            "w" => Sign::Well,
-            _ => Sign::None,
+            "a" => CallHealth::Away,
+            "g" => CallHealth::Gone,
+            "i" => CallHealth::Ill,
+            "w" => CallHealth::Well,
+            _ => CallHealth::None,
         };
         let passage = breaker.enter(Some(principal(&client, shares_connection)), Instant::now());
         let passes = passage.map(|it| it.end(sign).for_each(drop)).is_ok();
@@ -146,7 +146,7 @@ async fn who_failed_keeps_it_open_for_nobody() {
     assert_eq!(breaker.report().state, "half_open");
     assert_eq!(run("1w 2i 4w 5w"), "1! 2i 4w 5w", "others find out");
     assert_eq!(breaker.report().state, "closed");
-    slow.end(Sign::Ill).for_each(drop);
+    slow.end(CallHealth::Ill).for_each(drop);
     assert_eq!(run("1w 4w"), "1! 4w");
     assert_eq!(run("6i 7i 8i 5w"), "6i 7i 8i 5!");
     tokio::time::advance(OPEN_FOR).await;
@@ -176,7 +176,12 @@ async fn a_trial_on_a_connection_that_is_gone_decides_nothing() {
 async fn whoever_closes_it_says_so_once() {
     let breaker = breaker(1);
     let closed = || vec![Changed::of_server(Change::Closed)];
-    let open = || breaker.enter(None, Instant::now()).unwrap().end(Sign::Ill);
+    let open = || {
+        breaker
+            .enter(None, Instant::now())
+            .unwrap()
+            .end(CallHealth::Ill)
+    };
     let nobody = HashSet::new();
     assert_eq!(open().count(), 1);
     assert_eq!(breaker.asks(&nobody), [], "nothing is on trial");
@@ -184,7 +189,7 @@ async fn whoever_closes_it_says_so_once() {
     let trial = breaker.enter(None, Instant::now()).unwrap();
     assert_eq!(breaker.asks(&nobody), closed());
     assert_eq!(breaker.asks(&nobody), []);
-    assert_eq!(trial.end(Sign::Well).count(), 0);
+    assert_eq!(trial.end(CallHealth::Well).count(), 0);
     assert_eq!(open().count(), 1);
     let never = config::Breaker {
         failures: 0,
@@ -204,7 +209,7 @@ async fn one_caller_tries_for_itself() {
     let trial = breaker.enter(own, Instant::now()).unwrap();
     assert_eq!(run(&breaker, "1w 2w"), "1! 2w", "one tries");
     // It asks a person, and may take long.
-    let changed = breaker.asks(&HashSet::from([Owner::Agent(client.agent.id)]));
+    let changed = breaker.asks(&HashSet::from([Sharing::Agent(client.agent.id)]));
     let names: Vec<_> = changed.iter().map(|it| it.agent.as_deref()).collect();
     assert_eq!(names, [Some("1")]);
     assert_eq!(run(&breaker, "1w 2w"), "1w 2w");
@@ -223,10 +228,10 @@ async fn there_are_as_many_callers_as_are_remembered() {
     let fail = |agent: &str| {
         let client = client(agent);
         let passage = breaker.enter(Some(principal(&client, false)), Instant::now());
-        let passes = passage.map(|passage| passage.end(Sign::Ill).for_each(drop));
+        let passes = passage.map(|passage| passage.end(CallHealth::Ill).for_each(drop));
         // Nobody else is in the row.
         let other = breaker.enter(None, Instant::now()).unwrap();
-        other.end(Sign::Well).for_each(drop);
+        other.end(CallHealth::Well).for_each(drop);
         passes.is_ok()
     };
     for agent in 0..PRINCIPALS_MAX {
@@ -257,12 +262,12 @@ async fn a_call_that_is_dropped_lets_the_next_one_try() {
     breaker
         .enter(None, Instant::now())
         .unwrap()
-        .end(Sign::Ill)
+        .end(CallHealth::Ill)
         .for_each(drop);
     assert!(breaker.is_open());
     let retry_after = OPEN_FOR;
     let refused = breaker.enter(None, Instant::now()).map(drop);
-    assert_eq!(refused, Err(Failure::BreakerOpen { retry_after }));
+    assert_eq!(refused, Err(BackendError::BreakerOpen { retry_after }));
     tokio::time::advance(OPEN_FOR).await;
     assert!(!breaker.is_open());
     let given_up = breaker.enter(None, Instant::now()).unwrap();
@@ -271,7 +276,7 @@ async fn a_call_that_is_dropped_lets_the_next_one_try() {
     breaker
         .enter(None, Instant::now())
         .unwrap()
-        .end(Sign::Well)
+        .end(CallHealth::Well)
         .for_each(drop);
     assert_eq!(breaker.report().state, "closed");
 }

@@ -6,14 +6,14 @@ use crate::{
 };
 
 /// One page of a list.
-pub(super) struct Page {
+pub(super) struct ListPage {
     pub(super) items: Vec<Raw>,
     pub(super) next: Option<Raw>,
     /// What it says of the list, where it is the first.
     pub(super) first: FirstPage,
 }
 
-impl Page {
+impl ListPage {
     /// Reads a result, and at most `items_max` of its items.
     pub(super) fn read(result: &Raw, kind: Kind, items_max: usize) -> Self {
         let json = result.as_bytes();

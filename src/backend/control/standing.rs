@@ -8,12 +8,14 @@ use std::sync::Arc;
 use futures_util::future::select_all;
 use tokio::sync::watch;
 
-use super::Control;
-use crate::backend::{Backend, State, instance::Phase, life::Lists, shared::Shared};
+use super::CatalogConnection;
+use crate::backend::{
+    Backend, ServerState, instance::InstancePhase, shared::SharedState, state_machine::ListState,
+};
 
 /// Whether a server can be listed.
 #[derive(Clone, Debug)]
-pub enum Standing {
+pub enum Listability {
     /// Not now, since nobody uses it; its lists are those it had.
     Asleep,
     /// Not yet.
@@ -21,16 +23,16 @@ pub enum Standing {
     /// No.
     Down,
     /// Yes.
-    Up(Control),
+    Up(CatalogConnection),
 }
 
-impl Standing {
-    fn of(phase: &Phase) -> Self {
+impl Listability {
+    fn of(phase: &InstancePhase) -> Self {
         match phase {
-            Phase::Asleep(_) => Self::Asleep,
-            Phase::Connecting => Self::Connecting,
-            Phase::Down { .. } => Self::Down,
-            Phase::Ready(connection) => Self::Up(Control(Arc::clone(connection))),
+            InstancePhase::Asleep(_) => Self::Asleep,
+            InstancePhase::Connecting => Self::Connecting,
+            InstancePhase::Down { .. } => Self::Down,
+            InstancePhase::Ready(connection) => Self::Up(CatalogConnection(Arc::clone(connection))),
         }
     }
 
@@ -60,17 +62,17 @@ pub(in crate::backend) enum ListingRank {
 }
 
 impl ListingRank {
-    fn of(phase: &Phase, shared: &Shared) -> Self {
+    fn of(phase: &InstancePhase, shared: &SharedState) -> Self {
         let life = shared.life();
         match phase {
-            Phase::Asleep(_) => Self::Well,
-            Phase::Connecting => Self::Connecting,
-            Phase::Down { .. } => Self::Down,
-            Phase::Ready(_) if life.state() == State::NeedsReauth => Self::Refused,
-            Phase::Ready(_) => match life.lists() {
-                Lists::Read | Lists::Untried => Self::Well,
-                Lists::ReadInPart => Self::InPart,
-                Lists::Unreadable => Self::Unreadable,
+            InstancePhase::Asleep(_) => Self::Well,
+            InstancePhase::Connecting => Self::Connecting,
+            InstancePhase::Down { .. } => Self::Down,
+            InstancePhase::Ready(_) if life.state() == ServerState::NeedsReauth => Self::Refused,
+            InstancePhase::Ready(_) => match life.lists() {
+                ListState::Read | ListState::Untried => Self::Well,
+                ListState::ReadInPart => Self::InPart,
+                ListState::Unreadable => Self::Unreadable,
             },
         }
     }
@@ -79,8 +81,8 @@ impl ListingRank {
 /// One connection that is followed, or the catalog's of one replica.
 #[derive(Debug)]
 struct Followed {
-    phase: watch::Receiver<Phase>,
-    shared: Arc<Shared>,
+    phase: watch::Receiver<InstancePhase>,
+    shared: Arc<SharedState>,
     /// Changes of what `shared` knows.
     life: watch::Receiver<()>,
 }
@@ -101,10 +103,10 @@ impl Followed {
         ListingRank::of(&phase, &self.shared)
     }
 
-    fn control(&self) -> Option<Control> {
-        match Standing::of(&self.phase.borrow()) {
-            Standing::Up(control) => Some(control),
-            Standing::Asleep | Standing::Connecting | Standing::Down => None,
+    fn control(&self) -> Option<CatalogConnection> {
+        match Listability::of(&self.phase.borrow()) {
+            Listability::Up(control) => Some(control),
+            Listability::Asleep | Listability::Connecting | Listability::Down => None,
         }
     }
 
@@ -125,21 +127,21 @@ impl Followed {
 pub struct Following {
     all: Vec<Followed>,
     /// What was seen last, where there are several.
-    seen: Standing,
+    seen: Listability,
 }
 
 impl Following {
     fn new(all: Vec<Followed>) -> Self {
-        let seen = Standing::Down;
+        let seen = Listability::Down;
         let mut following = Self { all, seen };
         following.now();
         following
     }
 
     /// How it stands now.
-    pub fn now(&mut self) -> Standing {
+    pub fn now(&mut self) -> Listability {
         if let [only] = &mut *self.all {
-            return Standing::of(&only.phase.borrow_and_update());
+            return Listability::of(&only.phase.borrow_and_update());
         }
         for followed in &mut self.all {
             // Before a look is taken, so that no change is missed.
@@ -147,7 +149,9 @@ impl Following {
             followed.phase.mark_unchanged();
         }
         let best = self.all.iter().min_by_key(|followed| followed.rank());
-        let now = best.map_or(Standing::Down, |best| Standing::of(&best.phase.borrow()));
+        let now = best.map_or(Listability::Down, |best| {
+            Listability::of(&best.phase.borrow())
+        });
         self.seen = now.clone();
         now
     }
@@ -176,20 +180,20 @@ impl Following {
     }
 
     /// Whether a replica other than that of `control` can be listed, as far as anybody knows.
-    pub fn has_other(&self, control: &Control) -> bool {
+    pub fn has_other(&self, control: &CatalogConnection) -> bool {
         let mut well = self.all.iter().filter(|it| it.rank() == ListingRank::Well);
         well.any(|it| it.control().is_some_and(|other| other != *control))
     }
 
     /// Completes once a replica other than that of `control` can be listed.
-    pub async fn until_other(&mut self, control: &Control) {
+    pub async fn until_other(&mut self, control: &CatalogConnection) {
         while !self.has_other(control) {
             self.stirred().await;
         }
     }
 
     /// The connected replicas that could not be listed, or only in part, while another is.
-    pub fn behind(&mut self) -> Vec<Control> {
+    pub fn behind(&mut self) -> Vec<CatalogConnection> {
         let listed = self.now();
         let behind = self.all.iter().filter(|it| match it.rank() {
             ListingRank::InPart | ListingRank::Unreadable => true,
@@ -200,7 +204,7 @@ impl Following {
         });
         let behind = behind.filter_map(Followed::control);
         behind
-            .filter(|control| !Standing::Up(control.clone()).is_as(&listed))
+            .filter(|control| !Listability::Up(control.clone()).is_as(&listed))
             .collect()
     }
 

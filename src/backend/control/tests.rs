@@ -11,9 +11,9 @@ use crate::{
         handshake::Hello,
         launch::Launcher,
         link::Link,
-        mux::{Mux, Settings},
-        queued::Queued,
-        views::Outlet,
+        outbound::QueuedMessage,
+        pending::{LinkSettings, PendingRequests},
+        session_filter::UpstreamContext,
     },
     config::Server,
     mcp::{Id, Message, Revision, envelope, method::notice},
@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// A connection to a server of 2026-07-28, and what is sent on it.
-fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Queued>) {
+fn control(capabilities: &'static str) -> (CatalogConnection, mpsc::Receiver<QueuedMessage>) {
     let (writer, sent) = mpsc::channel(16);
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let connection = Connection {
         link: Arc::new(Link::pipe(mux, writer)),
         hello: Hello {
@@ -36,7 +36,7 @@ fn control(capabilities: &'static str) -> (Control, mpsc::Receiver<Queued>) {
         pid: None,
         followed: AtomicBool::new(false),
     };
-    (Control(Arc::new(connection)), sent)
+    (CatalogConnection(Arc::new(connection)), sent)
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn lists_are_fresh_for_as_long_as_their_server_says() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
-    let outlet = Outlet::example();
+    let outlet = UpstreamContext::example();
     let name = ServerName::parse("x").unwrap();
     let launcher = Launcher::new(None, &tasks);
     let backend = Backend::new(&name, &Server::example(), &launcher, &outlet, &tasks);

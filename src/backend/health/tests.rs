@@ -13,15 +13,15 @@ use super::*;
 use crate::{
     backend::{
         Backend,
-        breaker::Sign,
+        breaker::CallHealth,
         handshake::Hello,
-        instance::Phase,
+        instance::InstancePhase,
         launch::Launcher,
         link::Link,
-        mux::{Mux, Settings},
-        queued::Queued,
+        outbound::QueuedMessage,
+        pending::{LinkSettings, PendingRequests},
+        session_filter::UpstreamContext,
         updates::updates,
-        views::Outlet,
     },
     config::{Auth, Remote, Transport},
     mcp::{Id, Message, Raw, Revision},
@@ -36,14 +36,14 @@ fn server() -> Server {
     Server::example()
 }
 
-fn written() -> Arc<Written> {
-    Written::new(&server())
+fn written() -> Arc<LiveConfig> {
+    LiveConfig::new(&server())
 }
 
 /// A connection, and what is sent on it.
-fn connection() -> (Arc<Connection>, mpsc::Receiver<Queued>) {
+fn connection() -> (Arc<Connection>, mpsc::Receiver<QueuedMessage>) {
     let (writer, sent) = mpsc::channel(16);
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let connection = Connection {
         link: Arc::new(Link::pipe(mux, writer)),
         hello: Hello {
@@ -58,7 +58,7 @@ fn connection() -> (Arc<Connection>, mpsc::Receiver<Queued>) {
     (Arc::new(connection), sent)
 }
 
-fn read(message: Queued) -> Message {
+fn read(message: QueuedMessage) -> Message {
     Message::parse(&message.take().expect("somebody waits for it")).unwrap()
 }
 
@@ -69,36 +69,38 @@ fn answer(connection: &Connection, id: &Id) {
     connection.link.incoming(answer, None);
 }
 
-fn shared() -> Shared {
+fn shared() -> SharedState {
     shared_by(&server())
 }
 
-fn shared_by(config: &Server) -> Shared {
+fn shared_by(config: &Server) -> SharedState {
     let name = ServerName::parse("x").unwrap();
-    Shared::new(&name, config, &updates().0, &Tasks::new())
+    SharedState::new(&name, config, &updates().0, &Tasks::new())
 }
 
 /// Calls hear of the end of their connection before whoever keeps it.
 #[tokio::test]
 async fn a_server_whose_connection_has_ended_is_disconnected() {
     let tasks = Tasks::new();
-    let outlet = Outlet::example();
+    let outlet = UpstreamContext::example();
     let launcher = Launcher::new(None, &tasks);
     let name = ServerName::parse("x").unwrap();
     let backend = Backend::new(&name, &server(), &launcher, &outlet, &tasks);
     let (connection, _sent) = connection();
-    backend.catalog.set(Phase::Ready(Arc::clone(&connection)));
-    backend.maker.shared.life().take(Event::Listed, None);
-    assert_eq!(backend.state(), State::Connected);
+    backend
+        .catalog
+        .set(InstancePhase::Ready(Arc::clone(&connection)));
+    backend.maker.shared.life().take(ServerEvent::Listed, None);
+    assert_eq!(backend.state(), ServerState::Connected);
     connection.link.mux.close("it exited");
-    assert_eq!(backend.state(), State::Disconnected);
+    assert_eq!(backend.state(), ServerState::Disconnected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_noticed_in_time() {
     let (connection, _sent) = connection();
     let shared = shared();
-    shared.life().take(Event::Listed, None);
+    shared.life().take(ServerEvent::Listed, None);
     let start = Instant::now();
     let reason = until_dead(&connection, &written(), &shared, &shared.lineage).await;
     assert_eq!(
@@ -107,7 +109,7 @@ async fn silence_is_noticed_in_time() {
     );
     // Three times 30 s of silence and 10 s of waiting.
     assert_eq!(start.elapsed(), SECOND * 120);
-    assert_eq!(shared.life().state(), State::Degraded);
+    assert_eq!(shared.life().state(), ServerState::Degraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,12 +154,12 @@ async fn an_answer_in_between_begins_the_count_anew() {
         }
     });
     let (written, shared) = (written(), shared());
-    shared.life().take(Event::Listed, None);
+    shared.life().take(ServerEvent::Listed, None);
     let watch = until_dead(&connection, &written, &shared, &shared.lineage);
     assert!(timeout(SECOND * 3600, watch).await.is_err());
     assert_eq!(
         shared.life().state(),
-        State::Degraded,
+        ServerState::Degraded,
         "a listing would end it"
     );
 }
@@ -188,7 +190,7 @@ async fn a_check_finds_the_server_there_for_all() {
         let shared = shared_by(&config);
         for _ in 0..config.breaker.failures {
             let passage = shared.breaker.enter(None, Instant::now()).unwrap();
-            passage.end(Sign::Away).for_each(drop);
+            passage.end(CallHealth::Away).for_each(drop);
         }
         assert_eq!(shared.breaker.report().state, "open");
         let (connection, mut sent) = connection();
@@ -200,7 +202,7 @@ async fn a_check_finds_the_server_there_for_all() {
                 }
             }
         };
-        let written = Written::new(&config);
+        let written = LiveConfig::new(&config);
         let watch = until_dead(&connection, &written, &shared, &shared.lineage);
         let both = async { tokio::join!(watch, answering) };
         assert!(timeout(SECOND * 5, both).await.is_err());
@@ -241,14 +243,18 @@ async fn suspicions_hurry_one_check_a_second() {
 async fn rewritten(
     answers: bool,
     change: impl FnOnce(&mut Server),
-) -> (u64, Option<Duration>, State) {
+) -> (u64, Option<Duration>, ServerState) {
     let (connection, mut sent) = connection();
     let (written, shared, start) = (written(), shared(), Instant::now());
-    shared.life().take(Event::Listed, None);
+    shared.life().take(ServerEvent::Listed, None);
     let listings = *shared.changes.borrow();
     let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
     assert!(timeout(SECOND * 50, &mut watch).await.is_err());
-    assert_eq!(shared.life().state(), State::Degraded, "one is missed");
+    assert_eq!(
+        shared.life().state(),
+        ServerState::Degraded,
+        "one is missed"
+    );
     while sent.try_recv().is_ok() {}
     if answers {
         let answering = Arc::clone(&connection);
@@ -278,7 +284,7 @@ async fn other_settings_forget_no_miss() {
     let elsewhere = |config: &mut Server| config.grace = SECOND * 7;
     let rarely = |config: &mut Server| config.health.interval = SECOND * 60;
     let never = |config: &mut Server| config.health.probe = Probe::Off;
-    let state = State::Degraded;
+    let state = ServerState::Degraded;
     // Whoever answers is listed again, which ends it.
     assert_eq!(rewritten(true, elsewhere).await, (1, None, state));
     assert_eq!(rewritten(true, rarely).await, (1, None, state));

@@ -4,7 +4,7 @@
 //! does not change tasks on its way back; on its way out it does where several leave together
 //! (`socket`). An idle connection is polled by nobody; what the server did to it meanwhile shows when
 //! it is used next, at the latest when a request is taken, which may be just before it leaves. Called
-//! by `way`, which knows the other way, through TLS.
+//! by `transport`, which knows the other way, through TLS.
 
 use std::{
     pin::Pin,
@@ -20,15 +20,15 @@ use hyper::{body::Incoming, service::Service};
 use hyper_util::{client::legacy::connect::HttpConnector, service::TowerToHyperService};
 use tokio::time::{Instant, sleep};
 
-use super::line::Line;
+use super::connection::HttpConnection;
 use crate::{
     backend::{
-        Failure,
+        BackendError,
         client::{Connector, POOL_IDLE, explain},
     },
-    clock::turn_time,
+    clock::cached_now,
     lock::lock,
-    socket::Socket,
+    socket::CoalescingStream,
     task::Tasks,
 };
 
@@ -37,7 +37,7 @@ const IDLE_MAX: usize = 256;
 
 /// Connections to one server.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(super) struct HttpPool {
     connector: TowerToHyperService<Connector<HttpConnector>>,
     /// The `Host` header that requests need.
     pub(super) host: HeaderValue,
@@ -45,20 +45,20 @@ pub(super) struct Pool {
     url: Uri,
     /// The URI of requests: a path.
     pub(super) target: Uri,
-    idle: Mutex<Idle>,
+    idle: Mutex<IdleConnections>,
     tasks: Tasks,
 }
 
 /// The connections that nobody uses.
 #[derive(Debug, Default)]
-struct Idle {
+struct IdleConnections {
     /// The one that fell idle last is at the end, and used first.
-    lines: Vec<(Instant, Box<Line>)>,
+    lines: Vec<(Instant, Box<HttpConnection>)>,
     /// Whether a task sees to it that they are closed in time.
     is_swept: bool,
 }
 
-impl Pool {
+impl HttpPool {
     /// A pool of connections to the server of `url`, none of them open yet.
     pub(super) fn new(url: &Uri, connector: Connector<HttpConnector>, tasks: &Tasks) -> Arc<Self> {
         let host = match (url.host().unwrap_or_default(), url.port_u16()) {
@@ -80,17 +80,20 @@ impl Pool {
     /// of the answer. One that meets a closed connection before anything was sent goes on the next.
     ///
     /// # Errors
-    /// [`Failure::Lost`] once it may have been sent, which the server may have acted on.
+    /// [`BackendError::Lost`] once it may have been sent, which the server may have acted on.
     pub(super) async fn request(
         self: &Arc<Self>,
         mut request: Box<Request<Full<Bytes>>>,
-    ) -> Result<Response<Driven>, Failure> {
+    ) -> Result<Response<Driven>, BackendError> {
         loop {
             let (mut line, is_used) = if let Some(line) = self.take() {
                 (line, true)
             } else {
                 let opened = Box::pin(self.connect()).await;
-                (opened.map_err(|reason| Failure::Connect { reason })?, false)
+                (
+                    opened.map_err(|reason| BackendError::Connect { reason })?,
+                    false,
+                )
             };
             let mut error = match line.ask(request).await {
                 Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
@@ -100,25 +103,25 @@ impl Pool {
                 Some(unsent) if is_used => Box::new(unsent),
                 Some(_) => {
                     let reason = explain(error.error());
-                    return Err(Failure::Connect { reason });
+                    return Err(BackendError::Connect { reason });
                 }
                 None => {
                     let reason = explain(error.error());
-                    return Err(Failure::Lost { reason });
+                    return Err(BackendError::Lost { reason });
                 }
             };
         }
     }
 
-    async fn connect(&self) -> Result<Box<Line>, String> {
+    async fn connect(&self) -> Result<Box<HttpConnection>, String> {
         let io = self.connector.call(self.url.clone()).await;
         let io = io.map_err(|error| explain(&*error))?;
-        let socket = Socket::new(io.into_inner(), &self.tasks);
-        let line = Line::new(socket).await;
+        let socket = CoalescingStream::new(io.into_inner(), &self.tasks);
+        let line = HttpConnection::new(socket).await;
         line.map_err(|error| explain(&error))
     }
 
-    fn driven(self: &Arc<Self>, body: Incoming, line: Box<Line>) -> Driven {
+    fn driven(self: &Arc<Self>, body: Incoming, line: Box<HttpConnection>) -> Driven {
         Driven {
             body: Some(body),
             line: Some(line),
@@ -126,10 +129,10 @@ impl Pool {
         }
     }
 
-    fn take(&self) -> Option<Box<Line>> {
+    fn take(&self) -> Option<Box<HttpConnection>> {
         let mut idle = self.idle();
         let (since, line) = idle.lines.pop()?;
-        if turn_time().duration_since(since) < POOL_IDLE {
+        if cached_now().duration_since(since) < POOL_IDLE {
             return Some(line);
         }
         // The others have been idle for longer.
@@ -137,12 +140,12 @@ impl Pool {
         None
     }
 
-    fn put(self: &Arc<Self>, line: Box<Line>) {
+    fn put(self: &Arc<Self>, line: Box<HttpConnection>) {
         let mut idle = self.idle();
         if idle.lines.len() >= IDLE_MAX {
             return;
         }
-        idle.lines.push((turn_time(), line));
+        idle.lines.push((cached_now(), line));
         if !idle.is_swept {
             idle.is_swept = true;
             self.tasks.spawn(
@@ -163,13 +166,13 @@ impl Pool {
         idle.is_swept
     }
 
-    fn idle(&self) -> MutexGuard<'_, Idle> {
+    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
         lock(&self.idle)
     }
 }
 
 /// Closes idle connections in time, until there are none.
-async fn sweep(pool: Weak<Pool>, tasks: Tasks) {
+async fn sweep(pool: Weak<HttpPool>, tasks: Tasks) {
     loop {
         tokio::select! {
             () = sleep(POOL_IDLE) => {}
@@ -186,8 +189,8 @@ async fn sweep(pool: Weak<Pool>, tasks: Tasks) {
 pub(super) struct Driven {
     /// `None` only while it is dropped.
     body: Option<Incoming>,
-    line: Option<Box<Line>>,
-    pool: Arc<Pool>,
+    line: Option<Box<HttpConnection>>,
+    pool: Arc<HttpPool>,
 }
 
 impl Body for Driven {
@@ -300,7 +303,7 @@ mod tests {
 
     /// A server, and a pool of connections to it.
     struct Pair {
-        pool: Arc<Pool>,
+        pool: Arc<HttpPool>,
         seen: Arc<Mutex<Seen>>,
         tasks: Tasks,
         _server: JoinSet<()>,
@@ -325,7 +328,7 @@ mod tests {
             server.spawn(serve(listener));
             let tasks = Tasks::new();
             Self {
-                pool: Pool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
+                pool: HttpPool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
                 seen,
                 tasks,
                 _server: server,

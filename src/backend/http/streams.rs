@@ -13,13 +13,13 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::{Content, HttpLink, content_type, denies_session, odd, way::Answer};
+use super::{Content, HttpLink, content_type, denies_session, odd, transport::ResponseBody};
 use crate::{
     backend::{
-        Failure,
-        events::{Events, Excess},
+        BackendError,
+        events::{ServerEvents, StreamExcess},
         link::{Exchange, each_message},
-        mux::{Mux, Pending},
+        pending::{PendingExchange, PendingRequests},
     },
     mcp::{Era, Outcome, header, sse},
     session::Event,
@@ -43,11 +43,11 @@ impl HttpLink {
     /// Reads events until the answer; resumes where a legacy server lets go of the stream.
     pub(super) async fn read_events(
         &self,
-        response: Response<Answer>,
+        response: Response<ResponseBody>,
         exchange: &Exchange<'_>,
-        pending: &Pending,
-    ) -> Result<Outcome, Failure> {
-        let mut place = Place::default();
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        let mut place = StreamPosition::default();
         let mut body = Some(response.into_body());
         loop {
             if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
@@ -55,12 +55,12 @@ impl HttpLink {
             }
             let legacy = self.talk().era() != Some(Era::Modern);
             let Some(last) = place.last_id.clone().filter(|_| legacy) else {
-                return Err(Failure::Lost {
+                return Err(BackendError::Lost {
                     reason: "it closed the stream of the call".to_owned(),
                 });
             };
             if place.idle_ends > RESUMES_MAX {
-                return Err(Failure::Lost {
+                return Err(BackendError::Lost {
                     reason: "the stream of the call keeps breaking".to_owned(),
                 });
             }
@@ -71,8 +71,8 @@ impl HttpLink {
             }
             tokio::time::sleep(place.delay()).await;
             body = match self.resume(Some(&last)).await {
-                Opening::Stream(body) => Some(body),
-                Opening::Failed | Opening::NoneEver | Opening::NotFound => None,
+                StreamOpening::Stream(body) => Some(body),
+                StreamOpening::Failed | StreamOpening::NoneEver | StreamOpening::NotFound => None,
             };
             place.idle_ends += 1;
         }
@@ -81,20 +81,20 @@ impl HttpLink {
     /// Follows one stream; the answer, or `None` when the stream ended without it.
     async fn follow(
         &self,
-        body: Option<Answer>,
-        place: &mut Place,
-        pending: &Pending,
-    ) -> Result<Option<Outcome>, Failure> {
+        body: Option<ResponseBody>,
+        place: &mut StreamPosition,
+        pending: &PendingExchange,
+    ) -> Result<Option<Outcome>, BackendError> {
         let Some(mut body) = body else {
             return Ok(None);
         };
-        let mut events = Events::of_call(&self.mux.settings);
+        let mut events = ServerEvents::of_call(&self.mux.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Ok(None) };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            events.push(&chunk).map_err(Excess::failure)?;
+            events.push(&chunk).map_err(StreamExcess::failure)?;
             while let Some(event) = events.next().await {
                 consume_budget().await;
                 place.note(&event);
@@ -110,7 +110,7 @@ impl HttpLink {
     }
 
     /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
-    async fn resume(&self, last: Option<&HeaderValue>) -> Opening {
+    async fn resume(&self, last: Option<&HeaderValue>) -> StreamOpening {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
             if let Some(last) = last {
                 headers.insert(header::LAST_EVENT_ID, last.clone());
@@ -118,22 +118,22 @@ impl HttpLink {
         });
         match self.way.send(request).await {
             Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
-                let Failure::Http { body, .. } = odd(response).await else {
-                    return Opening::Failed;
+                let BackendError::Http { body, .. } = odd(response).await else {
+                    return StreamOpening::Failed;
                 };
                 if denies_session(body.as_bytes()) {
-                    Opening::NotFound
+                    StreamOpening::NotFound
                 } else {
-                    Opening::Failed
+                    StreamOpening::Failed
                 }
             }
             Ok(response) => match (content_type(&response), response.status()) {
-                (Content::Events, _) => Opening::Stream(response.into_body()),
-                (_, StatusCode::METHOD_NOT_ALLOWED) => Opening::NoneEver,
-                (_, StatusCode::NOT_FOUND) => Opening::NotFound,
-                (Content::Json | Content::Other, _) => Opening::Failed,
+                (Content::Events, _) => StreamOpening::Stream(response.into_body()),
+                (_, StatusCode::METHOD_NOT_ALLOWED) => StreamOpening::NoneEver,
+                (_, StatusCode::NOT_FOUND) => StreamOpening::NotFound,
+                (Content::Json | Content::Other, _) => StreamOpening::Failed,
             },
-            Err(_) => Opening::Failed,
+            Err(_) => StreamOpening::Failed,
         }
     }
 
@@ -148,8 +148,8 @@ impl HttpLink {
     }
 
     async fn stand(&self, opened: oneshot::Sender<()>) {
-        let mut place = Place::default();
-        let mut gap = Gap::default();
+        let mut place = StreamPosition::default();
+        let mut gap = StreamGap::default();
         let mut opened = Some(opened);
         let mut was_open = false;
         let mut failures = 0;
@@ -160,7 +160,7 @@ impl HttpLink {
                 gap.is_open = opened.is_closed();
             }
             match opening {
-                Opening::Stream(body) => {
+                StreamOpening::Stream(body) => {
                     was_open = true;
                     place.idle_ends = 1;
                     let start = Instant::now();
@@ -173,11 +173,11 @@ impl HttpLink {
                     failures = place.failures_after(failures, start.elapsed());
                 }
                 // Where a stream was, only the session can be what is missing.
-                Opening::NotFound if was_open && self.talk().has_session() => {
+                StreamOpening::NotFound if was_open && self.talk().has_session() => {
                     return self.mux.forget_session();
                 }
-                Opening::NoneEver | Opening::NotFound => return,
-                Opening::Failed => {
+                StreamOpening::NoneEver | StreamOpening::NotFound => return,
+                StreamOpening::Failed => {
                     failures += 1;
                     gap.is_open = true;
                 }
@@ -187,8 +187,8 @@ impl HttpLink {
     }
 
     /// Follows one stream to its end; whether the server let go of it, and it did not break.
-    async fn follow_aside(&self, mut body: Answer, place: &mut Place) -> bool {
-        let mut events = Events::of_connection(&self.mux.settings);
+    async fn follow_aside(&self, mut body: ResponseBody, place: &mut StreamPosition) -> bool {
+        let mut events = ServerEvents::of_connection(&self.mux.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return false };
             let Ok(chunk) = frame.into_data() else {
@@ -219,16 +219,16 @@ impl HttpLink {
 
 /// What a server may have said while nobody followed its standing stream.
 #[derive(Debug, Default)]
-struct Gap {
+struct StreamGap {
     /// Whether it is not made up for yet.
     is_open: bool,
     /// When the one before was, and how far from it the next is at least.
     made_up: Option<(Instant, Duration)>,
 }
 
-impl Gap {
+impl StreamGap {
     /// Lets what may have been missed be found out, [`GAPS_APART`] from the time before or more.
-    async fn make_up(&mut self, mux: &Mux) -> Infallible {
+    async fn make_up(&mut self, mux: &PendingRequests) -> Infallible {
         if self.is_open {
             let apart = match self.made_up {
                 Some((before, apart)) if before.elapsed() < GAPS_APART_MAX => {
@@ -249,14 +249,14 @@ impl Gap {
 
 /// How far a stream of events was read.
 #[derive(Debug, Default)]
-struct Place {
+struct StreamPosition {
     last_id: Option<HeaderValue>,
     retry_ms: Option<u64>,
     idle_ends: u32,
 }
 
-impl Place {
-    fn note(&mut self, event: &sse::Event) {
+impl StreamPosition {
+    fn note(&mut self, event: &sse::SseEvent) {
         if let Some(id) = &event.id {
             // What no header can carry cannot be asked for; an empty one takes back those before.
             let id = Some(id.as_bytes()).filter(|id| !id.is_empty());
@@ -298,14 +298,14 @@ impl Place {
 }
 
 /// What came of opening a stream.
-enum Opening {
+enum StreamOpening {
     /// No answer, or one that says nothing about the next attempt.
     Failed,
     /// The server has no such streams.
     NoneEver,
     /// The server has no such stream, or no such session.
     NotFound,
-    Stream(Answer),
+    Stream(ResponseBody),
 }
 
 #[cfg(test)]
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     /// How long it is waited for the next stream, where each of `streams` stood so long in silence.
-    fn waits(place: &Place, streams: &[u64]) -> Vec<u128> {
+    fn waits(place: &StreamPosition, streams: &[u64]) -> Vec<u128> {
         let mut failures = 0;
         let mut wait = |seconds: &u64| {
             failures = place.failures_after(failures, Duration::from_secs(*seconds));
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn a_stream_that_ends_at_once_is_opened_less_and_less_often() {
-        let silent = Place {
+        let silent = StreamPosition {
             idle_ends: 1,
-            ..Place::default()
+            ..StreamPosition::default()
         };
         let waited = waits(&silent, &[0; 9]);
         assert_eq!(
@@ -334,9 +334,9 @@ mod tests {
             [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]
         );
         assert_eq!(waits(&silent, &[0, 0, 30, 30]), [500, 1000, 500, 500]);
-        let of_use = Place::default();
+        let of_use = StreamPosition::default();
         assert_eq!(waits(&of_use, &[0; 3]), [500; 3]);
-        let asked_to = Place {
+        let asked_to = StreamPosition {
             retry_ms: Some(20),
             ..silent
         };

@@ -5,7 +5,7 @@ use tokio::{
 
 use super::*;
 use crate::{
-    backend::{backlog::MESSAGES_MAX, handshake::control, mux::Settings},
+    backend::{backlog::MESSAGES_MAX, handshake::control, pending::LinkSettings},
     config::Auth,
     mcp::Raw,
     task::Tasks,
@@ -102,7 +102,7 @@ async fn mute() -> (TcpListener, Arc<Link>) {
         headers: indexmap::IndexMap::new(),
         auth: Auth::None,
     };
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
     (listener, link)
 }
@@ -113,7 +113,7 @@ async fn a_request_that_was_cancelled_before_is_not_sent() {
     let exchange = control(&Method::Ping, None);
     exchange.cancel.cancel();
     let cancelled = link.request(&exchange).await;
-    assert_eq!(cancelled, Err(Failure::Cancelled { is_sent: false }));
+    assert_eq!(cancelled, Err(BackendError::Cancelled { is_sent: false }));
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn a_server_that_takes_no_message_is_given_up() {
     let (_listener, link) = mute().await;
     let after = POST_PATIENCE;
     let posted = link.notify("notifications/x", None).await;
-    assert_eq!(posted, Err(Failure::Timeout { after, key: None }));
+    assert_eq!(posted, Err(BackendError::Timeout { after, key: None }));
 }
 
 #[tokio::test(start_paused = true)]

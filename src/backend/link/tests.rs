@@ -5,17 +5,17 @@ use crate::{
     auth::Agent,
     backend::{
         backlog,
-        mux::{CANCELLATIONS_MAX, Settings},
+        pending::{CANCELLATIONS_MAX, LinkSettings},
     },
     mcp::Revision,
     names::Scope,
-    session::{replay::Item, state::Kind},
+    session::{replay::StreamItem, state::SessionKind},
     task::Tasks,
 };
 
 #[tokio::test(start_paused = true)]
 async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
     let link = Link::pipe(mux, writer);
     assert_eq!(link.notify("notifications/a", None).await, Ok(()));
@@ -23,19 +23,19 @@ async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
     let full = link.notify("notifications/b", None).await;
     assert_eq!(
         full,
-        Err(Failure::Timeout { after, key: None }),
+        Err(BackendError::Timeout { after, key: None }),
         "nobody reads"
     );
     queue.recv().await.unwrap();
     assert_eq!(link.notify("notifications/c", None).await, Ok(()));
     drop(queue);
     let gone = link.notify("notifications/d", None).await;
-    assert!(matches!(gone, Err(Failure::Lost { .. })), "{gone:?}");
+    assert!(matches!(gone, Err(BackendError::Lost { .. })), "{gone:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_finds_no_room_was_not_sent() {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, queue) = mpsc::channel(1);
     let link = Link::pipe(mux, writer);
     link.notify("notifications/a", None).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_request_that_finds_no_room_was_not_sent() {
     let unread = link.request(&exchange).await;
     assert_eq!(
         unread,
-        Err(Failure::Unread {
+        Err(BackendError::Unread {
             after,
             key: Some("timeout")
         })
@@ -60,12 +60,12 @@ async fn a_request_that_finds_no_room_was_not_sent() {
     drop(queue);
     let exchange = handshake::control(&Method::Ping, None);
     let lost = link.request(&exchange).await;
-    assert!(matches!(lost, Err(Failure::Lost { .. })), "{lost:?}");
+    assert!(matches!(lost, Err(BackendError::Lost { .. })), "{lost:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_nobody_waits_for_is_never_sent() {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(8);
     let link = Link::pipe(mux, writer);
     let mut late = handshake::control(&Method::Ping, None);
@@ -73,7 +73,7 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
     late.limits.idle = after;
     assert_eq!(
         link.request(&late).await,
-        Err(Failure::Unread {
+        Err(BackendError::Unread {
             after,
             key: Some("timeout")
         })
@@ -84,7 +84,7 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
         cancelled.cancel.cancel();
     };
     let (answer, ()) = tokio::join!(link.request(&cancelled), given_up);
-    let unsent = Err(Failure::Cancelled { is_sent: false });
+    let unsent = Err(BackendError::Cancelled { is_sent: false });
     assert_eq!(answer, unsent);
     // One that was cancelled while it waited for a connection.
     assert_eq!(link.request(&cancelled).await, unsent);
@@ -101,8 +101,8 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
 
 /// Requests of which a server reads so many, and then nothing; they are given up. What was read, and
 /// what waits behind as many notifications.
-async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<Queued>) {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<QueuedMessage>) {
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(count);
     let link = Arc::new(Link::pipe(mux, writer));
     let exchange = handshake::control(&Method::Ping, None);
@@ -121,17 +121,17 @@ async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<Queued>) 
         exchange.cancel.cancel();
         asked
     });
-    let cancelled = Err(Failure::Cancelled { is_sent: true });
+    let cancelled = Err(BackendError::Cancelled { is_sent: true });
     assert!(answers.iter().all(|answer| *answer == cancelled));
     (link, asked, queue)
 }
 
-fn parsed(message: Queued) -> Message {
+fn parsed(message: QueuedMessage) -> Message {
     Message::parse(&message.take().expect("somebody waits for it")).unwrap()
 }
 
 /// The ids of the requests that are cancelled in `queue`.
-async fn cancelled(queue: &mut mpsc::Receiver<Queued>) -> Vec<Id> {
+async fn cancelled(queue: &mut mpsc::Receiver<QueuedMessage>) -> Vec<Id> {
     let mut cancelled = Vec::new();
     let pause = Duration::from_secs(1);
     while let Ok(Some(message)) = tokio::time::timeout(pause, queue.recv()).await {
@@ -177,7 +177,7 @@ async fn cancellations_wait_only_so_long_and_so_many() {
 /// What of `count` notifications of about so many `bytes`, and of a request behind each, reaches a
 /// server that begins to read `after` a while.
 async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
     let link = Link::pipe(mux, writer);
     let text = Raw::from_value(&serde_json::json!({ "text": "x".repeat(bytes) }));
@@ -210,7 +210,7 @@ async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
 /// Who ends a link lets what has come already be read, but not for ever.
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_what_is_being_read() {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     assert!(mux.read_out().now_or_never().is_some(), "nothing is");
     let reading = mux.reading();
     let mut end = Box::pin(mux.read_out());
@@ -248,8 +248,8 @@ async fn notifications_wait_only_so_long_and_so_many() {
 }
 
 /// What becomes of a listen stream whose server, of this revision, sends a `cancelled` for it.
-async fn ended_by_its_server(revision: Revision) -> Result<Outcome, Failure> {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+async fn ended_by_its_server(revision: Revision) -> Result<Outcome, BackendError> {
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     mux.spoken.set(revision).unwrap();
     let (writer, mut queue) = mpsc::channel(1);
     let link = Arc::new(Link::pipe(mux, writer));
@@ -277,12 +277,15 @@ async fn a_listen_stream_ends_where_its_server_says_so() {
     assert!(told.as_str().contains("the server ended the request"));
     // Before, servers withdraw their own questions so, whatever ids we use.
     let went_on = ended_by_its_server(Revision::V2025November).await;
-    assert!(matches!(went_on, Err(Failure::Lost { .. })), "{went_on:?}");
+    assert!(
+        matches!(went_on, Err(BackendError::Lost { .. })),
+        "{went_on:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_on_and_takes_no_answers_is_given_up() {
-    let mux = Mux::new(Settings::example(), None, Tasks::new());
+    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, _queue) = mpsc::channel(1);
     let link = Arc::new(Link::pipe(mux, writer));
     let ask = |count| {
@@ -297,7 +300,7 @@ async fn who_asks_on_and_takes_no_answers_is_given_up() {
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(!ask(1));
     assert!(ask(1));
-    let Failure::Lost { reason } = link.mux.lost() else {
+    let BackendError::Lost { reason } = link.mux.lost() else {
         panic!("it is lost");
     };
     assert!(reason.contains("does not take the answers"), "{reason}");
@@ -307,11 +310,11 @@ async fn who_asks_on_and_takes_no_answers_is_given_up() {
 #[tokio::test(start_paused = true)]
 async fn who_does_not_answer_in_time_is_asked_no_more() {
     let agent = Arc::new(Agent::anonymous());
-    let session = Arc::new(Session::new(Kind::Stdio, agent, Scope::All));
+    let session = Arc::new(Session::new(SessionKind::Stdio, agent, Scope::All));
     let stream = session.open_standing();
-    let settings = Settings::example();
+    let settings = LinkSettings::example();
     let patience = settings.ask_timeout;
-    let mux = Mux::new(settings, Some(Arc::clone(&session)), Tasks::new());
+    let mux = PendingRequests::new(settings, Some(Arc::clone(&session)), Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
     let link = Arc::new(Link::pipe(mux, writer));
     let asks = r#"{"jsonrpc":"2.0","id":"q","method":"acme/ask"}"#;
@@ -319,7 +322,7 @@ async fn who_does_not_answer_in_time_is_asked_no_more() {
     link.incoming(asks, None);
     let mut place = stream.take_over();
     let mut next = async || match stream.next(&mut place).await {
-        Some(Item::Message(bytes)) => Message::parse(&bytes).unwrap(),
+        Some(StreamItem::Message(bytes)) => Message::parse(&bytes).unwrap(),
         other => panic!("{other:?}"),
     };
     let Message::Request(question) = next().await else {

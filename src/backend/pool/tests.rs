@@ -4,7 +4,10 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    backend::{instance::REMEMBERED, life::Event, lineage::Callers, reach::Reach},
+    backend::{
+        identity::Callers, instance::REMEMBERED, reachability::Reachability,
+        state_machine::ServerEvent,
+    },
     config::Transport,
     mcp::Era,
     names::ServerName,
@@ -15,11 +18,11 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(5)
 }
 
-fn pool(connections_max: usize, lends_again: bool) -> Pool {
-    Pool {
+fn pool(connections_max: usize, lends_again: bool) -> ConnectionPool {
+    ConnectionPool {
         turns: Arc::new(Semaphore::new(connections_max)),
-        waiting: Presence::default(),
-        shelf: Arc::new(Shelf {
+        waiting: InFlight::default(),
+        shelf: Arc::new(IdleSlots {
             connections_max,
             limit: "pool_size",
             lends_again,
@@ -31,21 +34,21 @@ fn pool(connections_max: usize, lends_again: bool) -> Pool {
 fn instance(tasks: &Tasks) -> Arc<Instance> {
     let server = ServerName::parse("x").unwrap();
     let callers = Callers::any(Era::Legacy);
-    let reach = Arc::new(Reach::new(&Transport::Builtin));
-    Instance::new(Lineage::beside(&server, callers, &reach, tasks))
+    let reach = Arc::new(Reachability::new(&Transport::Builtin));
+    Instance::new(InstanceIdentity::beside(&server, callers, &reach, tasks))
 }
 
 /// What whoever keeps it does when its connection could not be made or was lost.
-fn lose(instance: &Instance, failure: Failure) {
-    instance.lineage.life.take(Event::Unreachable, None);
+fn lose(instance: &Instance, failure: BackendError) {
+    instance.lineage.life.take(ServerEvent::Unreachable, None);
     instance.abandon(failure);
 }
 
-fn key(profile: &str) -> Key {
-    Key::new(Owner::Shared, Era::Legacy, profile.into())
+fn key(profile: &str) -> SharingKey {
+    SharingKey::new(Sharing::Shared, Era::Legacy, profile.into())
 }
 
-async fn loan(pool: &Pool, profile: &str, tasks: &Tasks) -> Loan {
+async fn loan(pool: &ConnectionPool, profile: &str, tasks: &Tasks) -> Loan {
     let turn = pool.turn(soon()).await.unwrap();
     pool.lend(turn, key(profile), |_| instance(tasks)).unwrap()
 }
@@ -65,7 +68,7 @@ async fn who_came_first_is_served_first_and_none_beyond_the_limit() {
     let turn = third.now_or_never().unwrap().unwrap();
     let third = pool.lend(turn, key(""), |_| instance(&tasks)).unwrap();
     assert_eq!(third.instance.id, first, "it is lent again");
-    let busy = Failure::InstancesBusy {
+    let busy = BackendError::InstancesBusy {
         limit: 2,
         key: "pool_size",
     };
@@ -133,7 +136,7 @@ async fn nothing_is_lent_after_the_end() {
     );
     let turn = pool.turn(soon()).await.unwrap();
     let more = pool.lend(turn, key(""), |_| instance(&tasks));
-    assert!(matches!(more, Err(Failure::Lost { .. })), "{more:?}");
+    assert!(matches!(more, Err(BackendError::Lost { .. })), "{more:?}");
     drop(lent);
     assert_eq!(pool.live(), 0);
 }
@@ -149,7 +152,7 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
         failed_after: 1,
     };
     let (tasks, pool) = (Tasks::new(), pool(2, true));
-    let lost = Failure::SessionGone;
+    let lost = BackendError::SessionGone;
     let first = loan(&pool, "", &tasks).await;
     first.instance.note_failure(retry, Duration::ZERO);
     lose(&first.instance, lost.clone());
@@ -161,7 +164,7 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
     assert_eq!(again.err(), Some(lost));
     loan(&pool, "of another kind", &tasks).await;
     tokio::time::advance(Duration::from_millis(1001)).await;
-    let mut taken = Before::default();
+    let mut taken = Predecessor::default();
     let started = pool.lend(turn().await, key(""), |before| {
         taken = before;
         instance(&tasks)
@@ -172,7 +175,7 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
 }
 
 /// The number of the lineage that the next connection of `profile` goes on with.
-async fn goes_on_with(pool: &Pool, profile: &str, tasks: &Tasks) -> Option<u64> {
+async fn goes_on_with(pool: &ConnectionPool, profile: &str, tasks: &Tasks) -> Option<u64> {
     let turn = pool.turn(soon()).await.unwrap();
     let mut taken = None;
     let loan = pool.lend(turn, key(profile), |before| {
@@ -191,15 +194,15 @@ async fn what_was_lost_is_remembered_until_another_takes_its_place() {
     let lost = loan(&pool, "", &tasks).await;
     let number = Some(lost.instance.lineage.number);
     let instance = Arc::clone(&lost.instance);
-    instance.set(Phase::Down {
-        failure: Failure::SessionGone,
+    instance.set(InstancePhase::Down {
+        failure: BackendError::SessionGone,
     });
     drop(lost);
     assert_eq!((pool.live(), pool.with_fallen().len()), (0, 1));
     let taken = goes_on_with(&pool, "", &tasks).await;
     assert_eq!(taken, None, "it is still kept");
     pool.shelf.lock().free.clear();
-    lose(&instance, Failure::SessionGone);
+    lose(&instance, BackendError::SessionGone);
     assert_eq!(goes_on_with(&pool, "of another kind", &tasks).await, None);
     pool.shelf.lock().free.clear();
     assert_eq!(goes_on_with(&pool, "", &tasks).await, number);
@@ -210,12 +213,12 @@ async fn what_was_lost_is_remembered_until_another_takes_its_place() {
     unanswered.note_call();
     let instance = Arc::clone(&unanswered.instance);
     drop(unanswered);
-    instance.abandon(Failure::SessionGone);
+    instance.abandon(BackendError::SessionGone);
     assert_eq!(pool.with_fallen().len(), 0);
     // Nor is what was meant to end.
     let ended = loan(&pool, "", &tasks).await;
     ended.instance.stop.cancel();
-    ended.instance.abandon(Failure::SessionGone);
+    ended.instance.abandon(BackendError::SessionGone);
     drop(ended);
     assert_eq!(pool.with_fallen().len(), 0);
 }
@@ -224,7 +227,7 @@ async fn what_was_lost_is_remembered_until_another_takes_its_place() {
 async fn what_nobody_takes_the_place_of_is_forgotten() {
     let (tasks, pool) = (Tasks::new(), pool(1, true));
     let lost = loan(&pool, "", &tasks).await;
-    lose(&lost.instance, Failure::SessionGone);
+    lose(&lost.instance, BackendError::SessionGone);
     drop(lost);
     let moment = Duration::from_millis(1);
     tokio::time::advance(REMEMBERED.saturating_sub(moment)).await;
@@ -238,7 +241,7 @@ async fn no_more_are_remembered_than_there_may_be() {
     let (tasks, pool) = (Tasks::new(), pool(2, true));
     for profile in ["a", "b", "c"] {
         let lost = loan(&pool, profile, &tasks).await;
-        lose(&lost.instance, Failure::SessionGone);
+        lose(&lost.instance, BackendError::SessionGone);
         drop(lost);
     }
     assert_eq!(pool.with_fallen().len(), 2);

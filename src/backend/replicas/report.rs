@@ -7,7 +7,9 @@ use tokio::time::Instant;
 
 use super::Replica;
 use crate::{
-    backend::{BreakerReport, State, instance::Phase, life::Stand, report::is_false},
+    backend::{
+        BreakerReport, ServerState, instance::InstancePhase, report::is_false, state_machine::Stand,
+    },
     lock::lock,
 };
 
@@ -22,7 +24,7 @@ pub struct ReplicaReport {
     /// How it is reached, without secrets.
     pub address: String,
     /// `connected` once greeted, since only one of them is listed.
-    pub state: State,
+    pub state: ServerState,
     /// Whether it is disconnected because nobody uses it: the next call wakes it. Where only the
     /// catalog's connection sleeps, the state is that of the others.
     #[serde(skip_serializing_if = "is_false")]
@@ -51,9 +53,9 @@ impl Replica {
             history: _,
         } = self.backend.stand();
         let phase = self.backend.catalog.phase();
-        let is_greeted = matches!(phase, Phase::Ready(_));
-        let (state, reason) = if state == State::Connecting && is_greeted {
-            (State::Connected, None)
+        let is_greeted = matches!(phase, InstancePhase::Ready(_));
+        let (state, reason) = if state == ServerState::Connecting && is_greeted {
+            (ServerState::Connected, None)
         } else {
             (state, reason)
         };
@@ -66,7 +68,7 @@ impl Replica {
             address: self.address.clone(),
             state,
             asleep,
-            rests: matches!(phase, Phase::Asleep(_)),
+            rests: matches!(phase, InstancePhase::Asleep(_)),
             reason,
             breaker: self.backend.breaker.report(),
             in_flight: self.backend.stats.in_flight.load(Ordering::Relaxed),
@@ -85,12 +87,12 @@ impl ReplicaReport {
     pub fn is_healthy(&self) -> bool {
         let may_answer = match self.state {
             // One that misses checks is called until it is given up.
-            State::Connected | State::Degraded => true,
-            State::Connecting
-            | State::Disabled
-            | State::Disconnected
-            | State::Failed
-            | State::NeedsReauth => self.rests,
+            ServerState::Connected | ServerState::Degraded => true,
+            ServerState::Connecting
+            | ServerState::Disabled
+            | ServerState::Disconnected
+            | ServerState::Failed
+            | ServerState::NeedsReauth => self.rests,
         };
         may_answer && !self.is_ejected()
     }
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn whoever_gets_calls_is_healthy() {
-        let check = |state: State, asleep: bool, breaker: &'static str, expect: bool| {
+        let check = |state: ServerState, asleep: bool, breaker: &'static str, expect: bool| {
             let report = ReplicaReport {
                 name: "a".to_owned(),
                 locality: None,
@@ -136,15 +138,15 @@ mod tests {
             };
             assert!(ejected.is_ejected() && !ejected.is_healthy(), "{state:?}");
         };
-        check(State::Connected, false, "closed", true);
-        check(State::Connected, false, "half_open", true);
-        check(State::Connected, false, "open", false);
-        check(State::Degraded, false, "closed", true);
-        check(State::Degraded, false, "open", false);
-        check(State::Disconnected, true, "closed", true);
-        check(State::Disconnected, false, "closed", false);
-        check(State::Connecting, false, "closed", false);
-        check(State::Failed, false, "closed", false);
-        check(State::NeedsReauth, false, "closed", false);
+        check(ServerState::Connected, false, "closed", true);
+        check(ServerState::Connected, false, "half_open", true);
+        check(ServerState::Connected, false, "open", false);
+        check(ServerState::Degraded, false, "closed", true);
+        check(ServerState::Degraded, false, "open", false);
+        check(ServerState::Disconnected, true, "closed", true);
+        check(ServerState::Disconnected, false, "closed", false);
+        check(ServerState::Connecting, false, "closed", false);
+        check(ServerState::Failed, false, "closed", false);
+        check(ServerState::NeedsReauth, false, "closed", false);
     }
 }

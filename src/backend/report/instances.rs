@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::is_false;
 use crate::{
     backend::{
-        Backend, Checks, State, Transition,
-        instance::{Instance, Phase},
-        life::Stand,
-        pool::Pool,
+        Backend, HealthChecks, ServerState, Transition,
+        instance::{Instance, InstancePhase},
+        pool::ConnectionPool,
+        state_machine::Stand,
     },
     lock::lock,
     mcp::Era,
@@ -34,7 +34,7 @@ pub struct InstanceReport {
     /// `legacy` or `modern`: the era it is asked for.
     pub era: &'static str,
     /// `connected` once it is greeted and the server listed, which is done on the catalog's connection.
-    pub state: State,
+    pub state: ServerState,
     /// Since when it is in that state, RFC 3339.
     pub since: String,
     /// Whether it was ended since nobody used it: the next call wakes it, or is about to.
@@ -54,7 +54,7 @@ pub struct InstanceReport {
     /// Attempts to make it that failed.
     pub failed_starts: u64,
     /// Health checks of it.
-    pub health_checks: Checks,
+    pub health_checks: HealthChecks,
     /// Requests under way.
     pub in_flight: usize,
     /// Lines on stdout that are no messages.
@@ -78,8 +78,10 @@ impl InstanceReport {
             history,
         } = stand;
         let connection = match &phase {
-            Phase::Ready(connection) => Some(connection),
-            Phase::Asleep(_) | Phase::Connecting | Phase::Down { .. } => None,
+            InstancePhase::Ready(connection) => Some(connection),
+            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Down { .. } => {
+                None
+            }
         };
         Some(Self {
             number: lineage.number,
@@ -145,7 +147,7 @@ impl Backend {
             .filter(|it| !it.stop.is_cancelled() && !it.is_forgotten());
         let mut all: Vec<_> = kept.map(Arc::clone).collect();
         drop(keyed);
-        all.extend(self.pool.iter().flat_map(Pool::with_fallen));
+        all.extend(self.pool.iter().flat_map(ConnectionPool::with_fallen));
         let reports = all.iter().filter_map(|it| InstanceReport::of(it));
         let mut reports: Vec<_> = reports.collect();
         reports.sort_by_key(|report| report.number);

@@ -13,11 +13,11 @@ pub(super) const ALTERNATIVES_MAX: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Alternative {
     pub(super) text: String,
-    tokens: Vec<Token>,
+    tokens: Vec<GlobToken>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Token {
+enum GlobToken {
     /// This character.
     Char(char),
     /// Any number of characters.
@@ -98,23 +98,23 @@ fn class(chars: &mut Peekable<Chars<'_>>) -> String {
     text
 }
 
-fn tokens(text: &str) -> Vec<Token> {
+fn tokens(text: &str) -> Vec<GlobToken> {
     let mut tokens = Vec::new();
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         tokens.push(match c {
-            '*' => Token::Many,
-            '?' => Token::One,
-            '\\' => Token::Char(chars.next().unwrap_or(c)),
+            '*' => GlobToken::Many,
+            '?' => GlobToken::One,
+            '\\' => GlobToken::Char(chars.next().unwrap_or(c)),
             '[' => {
                 let class = class(&mut chars);
                 let mut inner = class.trim_start_matches('[').trim_end_matches(']').chars();
                 match (inner.next(), inner.next()) {
-                    (Some(only), None) if only != '!' && only != '^' => Token::Char(only),
-                    _ => Token::One,
+                    (Some(only), None) if only != '!' && only != '^' => GlobToken::Char(only),
+                    _ => GlobToken::One,
                 }
             }
-            c => Token::Char(c),
+            c => GlobToken::Char(c),
         });
     }
     tokens
@@ -166,7 +166,7 @@ impl Alternative {
 
     fn is_name(&self) -> bool {
         let mut tokens = self.tokens.iter();
-        tokens.all(|token| matches!(token, Token::Char(_)))
+        tokens.all(|token| matches!(token, GlobToken::Char(_)))
     }
 
     fn head(&self) -> String {
@@ -181,26 +181,26 @@ impl Alternative {
 
     /// Whether it may match a name with `affix`.
     fn may_match(&self, affix: &Affix) -> bool {
-        let reversed: Vec<Token> = self.tokens.iter().rev().copied().collect();
+        let reversed: Vec<GlobToken> = self.tokens.iter().rev().copied().collect();
         may_begin(&self.tokens, affix.before.chars())
             && may_begin(&reversed, affix.after.chars().rev())
     }
 }
 
-fn characters<'t>(tokens: impl Iterator<Item = &'t Token>) -> impl Iterator<Item = char> {
+fn characters<'t>(tokens: impl Iterator<Item = &'t GlobToken>) -> impl Iterator<Item = char> {
     tokens.map_while(|token| match token {
-        Token::Char(c) => Some(*c),
-        Token::Many | Token::One => None,
+        GlobToken::Char(c) => Some(*c),
+        GlobToken::Many | GlobToken::One => None,
     })
 }
 
 /// Whether `tokens` match a text that begins with `start` and is longer.
-fn may_begin(tokens: &[Token], start: impl Iterator<Item = char>) -> bool {
+fn may_begin(tokens: &[GlobToken], start: impl Iterator<Item = char>) -> bool {
     /// Where one may stand: also behind what may be nothing.
-    fn with_skips(mut places: Vec<usize>, tokens: &[Token]) -> Vec<usize> {
+    fn with_skips(mut places: Vec<usize>, tokens: &[GlobToken]) -> Vec<usize> {
         let mut at = 0;
         while let Some(place) = places.get(at).copied() {
-            if tokens.get(place) == Some(&Token::Many) && !places.contains(&(place + 1)) {
+            if tokens.get(place) == Some(&GlobToken::Many) && !places.contains(&(place + 1)) {
                 places.push(place + 1);
             }
             at += 1;
@@ -212,10 +212,10 @@ fn may_begin(tokens: &[Token], start: impl Iterator<Item = char>) -> bool {
         let mut next = Vec::new();
         for place in places {
             let to = match tokens.get(place) {
-                Some(Token::Char(own)) if *own == c => place + 1,
-                Some(Token::One) => place + 1,
-                Some(Token::Many) => place,
-                Some(Token::Char(_)) | None => continue,
+                Some(GlobToken::Char(own)) if *own == c => place + 1,
+                Some(GlobToken::One) => place + 1,
+                Some(GlobToken::Many) => place,
+                Some(GlobToken::Char(_)) | None => continue,
             };
             if !next.contains(&to) {
                 next.push(to);

@@ -249,7 +249,7 @@ fn hints_are_read_and_default_to_no() {
         let text = format!(r#"{{"name":"t","annotations":{annotations}}}"#);
         let catalog = Catalog::build(&naming(), &[listed("s", tools([text.as_str()]))]);
         let hints = catalog.tool(&Scope::All, "mcp_s_t").unwrap().hints;
-        let expect = Hints {
+        let expect = ToolHints {
             read_only,
             idempotent,
         };

@@ -121,11 +121,11 @@ fn equal_names_follow_the_conflict_rule() {
             .map(|entry| format!("{} {}", entry.exposed, entry.server))
             .collect();
         assert_eq!(found, expect, "{conflict:?}");
-        let is_hidden = |problem: &&Problem| {
+        let is_hidden = |problem: &&CatalogProblem| {
             matches!(
                 &problem.cause,
                 Cause::Collision {
-                    outcome: Outcome::Hidden(_),
+                    outcome: NameOutcome::Hidden(_),
                     ..
                 }
             )

@@ -381,7 +381,7 @@ fn filtered_pages_hold_what_is_visible() {
     let catalog = Catalog::build(&naming(), &[offer("s", &["a", "b", "c", "d", "e"])]);
     let view = catalog.list(&server("s"), Kind::Tools);
     let check = |visible: &str| {
-        let sees = |entry: &Entry| visible.contains(&*entry.original);
+        let sees = |entry: &ListEntry| visible.contains(&*entry.original);
         let expect: Vec<&str> = view
             .entries()
             .iter()

@@ -146,7 +146,7 @@ fn pages_cover_the_list_once() {
     let none = catalog.list(&server("gone"), Kind::Tools);
     assert_eq!(
         none.page(0, Some(3)),
-        Some(Page {
+        Some(PageRange {
             items: "".into(),
             next: None
         })

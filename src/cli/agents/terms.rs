@@ -8,20 +8,20 @@ use clap::{Args, ValueEnum};
 use globset::Glob;
 
 use super::super::{
-    books::{Books, Failure, unknown},
-    nearest::did_you_mean,
+    data_dir::{CommandError, DataDir, unknown},
     output::say,
-    slashes::Slashes,
+    qualified_names::Slashes,
+    suggest::did_you_mean,
 };
 use crate::{
     auth::Agent,
-    config::{Budget, Config, Policy, PolicyMode, Rate, Rule, Terms, Window, glob},
-    governance::Law,
+    config::{Budget, Config, Policy, PolicyMode, Rate, RuleKind, Terms, Window, glob},
+    governance::PolicySet,
     money::Micros,
     names::{ProfileName, ServerName},
     store::StoredAgent,
 };
-use data::Look;
+use data::ScanArg;
 
 /// What an agent is and may do; what is not given stays as it is.
 #[derive(Args, Debug)]
@@ -65,22 +65,22 @@ pub(super) struct Flags {
     #[arg(long, value_name = "LIMIT", num_args = 1.., value_parser = Limit::parse)]
     budget: Option<Vec<Limit>>,
     /// How often it may call, such as 120/1m, or 120/1m/20 for 20 at once; or `default`
-    #[arg(long, value_name = "RATE", value_parser = Pace::parse)]
-    rate: Option<Pace>,
+    #[arg(long, value_name = "RATE", value_parser = RateArg::parse)]
+    rate: Option<RateArg>,
     /// How often it may call one and the same tool, in the same way
-    #[arg(long, value_name = "RATE", value_parser = Pace::parse)]
-    tool_rate: Option<Pace>,
+    #[arg(long, value_name = "RATE", value_parser = RateArg::parse)]
+    tool_rate: Option<RateArg>,
     /// What is looked for in data: a table as in a config, such as { results = { api_key = "redact" } };
     /// `off`, or `default`
-    #[arg(long, value_name = "TABLE", value_parser = Look::parse)]
-    scan: Option<Look>,
+    #[arg(long, value_name = "TABLE", value_parser = ScanArg::parse)]
+    scan: Option<ScanArg>,
     /// Rules about arguments: tables as in a config, such as { name = "small", at = "/limit", max = 9,
     /// action = "allow" }, which refuses more than 9; none at all takes those away that there are
     #[arg(long, value_name = "TABLE", num_args = 0.., value_parser = data::table)]
     args: Option<Vec<String>>,
     /// Kinds of rule that only count what they would have refused: args, budget, policy, rate, scan
     #[arg(long, value_name = "RULE", num_args = 0.., value_parser = data::rule)]
-    observe: Option<Vec<Rule>>,
+    observe: Option<Vec<RuleKind>>,
     /// Profiles that it may use, and no other route
     #[arg(long, value_name = "PROFILE", num_args = 1.., conflicts_with = "all_profiles")]
     profiles: Option<Vec<String>>,
@@ -136,7 +136,7 @@ impl Limit {
     }
 
     /// What `limits` mean in terms.
-    pub(in super::super) fn all(limits: &[Self]) -> Result<Option<Vec<Budget>>, Failure> {
+    pub(in super::super) fn all(limits: &[Self]) -> Result<Option<Vec<Budget>>, CommandError> {
         match limits {
             [Self::Off] => return Ok(Some(Vec::new())),
             [Self::Default] => return Ok(None),
@@ -144,7 +144,7 @@ impl Limit {
         }
         let budgets = limits.iter().map(|limit| match limit {
             Self::Given(budget) => Ok(*budget),
-            Self::Off | Self::Default => Err(Failure::usage(
+            Self::Off | Self::Default => Err(CommandError::usage(
                 "`off` and `default` stand alone: they are no limit beside another",
             )),
         });
@@ -161,12 +161,12 @@ fn window_named(name: &str) -> Result<Window, String> {
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Pace {
+enum RateArg {
     Default,
     Given(Rate),
 }
 
-impl Pace {
+impl RateArg {
     /// What it means in terms.
     const fn rate(self) -> Option<Rate> {
         match self {
@@ -200,7 +200,7 @@ impl Pace {
 
 /// Says that nothing limits what `team` spends, where teams have budgets: most often it is another
 /// that is meant.
-fn warn_of_team(team: &str, books: &Books) {
+fn warn_of_team(team: &str, books: &DataDir) {
     let teams = &books.config.governance.teams;
     if teams.is_empty() || teams.contains_key(team) {
         return;
@@ -218,7 +218,7 @@ fn warn_of_team(team: &str, books: &Books) {
 }
 
 /// What a new agent may use, where no flag said it, and how that is changed.
-pub(super) fn allowed(agent: &StoredAgent, books: &Books) -> Option<String> {
+pub(super) fn allowed(agent: &StoredAgent, books: &DataDir) -> Option<String> {
     let name = &agent.name;
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     let written = if name.chars().all(plain) {
@@ -276,12 +276,12 @@ impl Flags {
     pub(super) fn apply(
         &self,
         agent: &mut StoredAgent,
-        books: &Books,
-    ) -> Result<Vec<String>, Failure> {
+        books: &DataDir,
+    ) -> Result<Vec<String>, CommandError> {
         let mut done = Vec::new();
         if let Some(team) = &self.team {
             if team.trim().is_empty() || team.contains(char::is_control) {
-                return Err(Failure::usage(
+                return Err(CommandError::usage(
                     "--team is empty; --no-team takes it out of its team",
                 ));
             }
@@ -355,7 +355,7 @@ impl Flags {
         }
     }
 
-    fn apply_terms(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), Failure> {
+    fn apply_terms(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), CommandError> {
         if self.policy.is_some() || self.has_lists() || self.deny.is_some() {
             terms.policy = self.policy(terms.policy.take())?;
             done.push(format!("policy {}", policy_shown(terms)));
@@ -375,7 +375,7 @@ impl Flags {
         self.apply_data(terms, done)
     }
 
-    fn apply_data(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), Failure> {
+    fn apply_data(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), CommandError> {
         let or_none = |shown: String| {
             if shown.is_empty() {
                 "none".to_owned()
@@ -404,13 +404,13 @@ impl Flags {
     }
 
     /// The policy that the flags make of the one that there was.
-    fn policy(&self, old: Option<Policy>) -> Result<Option<Policy>, Failure> {
+    fn policy(&self, old: Option<Policy>) -> Result<Option<Policy>, CommandError> {
         let mode = match self.policy {
             Some(mode) => match mode.policy() {
                 Some(mode) => mode,
                 None if self.has_lists() || self.deny.is_some() => {
                     let message = "--policy default has no lists of its own";
-                    return Err(Failure::usage(message));
+                    return Err(CommandError::usage(message));
                 }
                 None => return Ok(None),
             },
@@ -418,14 +418,14 @@ impl Flags {
                 Some(old) => old.mode,
                 None if self.has_lists() => PolicyMode::Allowlist,
                 None => {
-                    return Err(Failure::usage(
+                    return Err(CommandError::usage(
                         "--deny needs --policy, to say what is allowed beside what is denied",
                     ));
                 }
             },
         };
         if self.has_lists() && matches!(mode, PolicyMode::All | PolicyMode::None) {
-            return Err(Failure::usage(format!(
+            return Err(CommandError::usage(format!(
                 "--tools, --prompts, --resources and --methods have no effect with the policy \
                  `{}`; write --policy allowlist or --policy denylist",
                 mode.as_str()
@@ -451,15 +451,15 @@ impl Flags {
 
 /// Refuses terms that could not be used, as a gateway does at its start with those of a config. Servers and
 /// other agents are nothing to them.
-fn vet(agent: &StoredAgent, books: &Books) -> Result<(), Failure> {
+fn vet(agent: &StoredAgent, books: &DataDir) -> Result<(), CommandError> {
     let mut config = books.config.clone();
     config.servers.clear();
     config.agents.clear();
-    let law = Law::new(&config)?;
-    Ok(law.vet(&Arc::new(Agent::from(agent.clone())))?)
+    let law = PolicySet::new(&config)?;
+    Ok(law.validate(&Arc::new(Agent::from(agent.clone())))?)
 }
 
-fn profiles(names: &[String], books: &Books) -> Result<Vec<ProfileName>, Failure> {
+fn profiles(names: &[String], books: &DataDir) -> Result<Vec<ProfileName>, CommandError> {
     let known = books.config.profiles.keys();
     let find = |name: &String| {
         let found = known.clone().find(|known| known.as_str() == name);
@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn rates_are_read_as_they_are_shown() {
         let check = |text: &str, expect: Result<&str, &str>| {
-            let read = Pace::parse(text).map(|pace| rate_shown(pace.rate()));
+            let read = RateArg::parse(text).map(|pace| rate_shown(pace.rate()));
             match expect {
                 Ok(shown) => assert_eq!(read.as_deref(), Ok(shown), "{text}"),
                 Err(part) => assert!(read.as_ref().is_err_and(|e| e.contains(part)), "{read:?}"),

@@ -8,21 +8,21 @@ use jiff::Timestamp;
 use super::{
     super::{
         args::ConfigArgs,
-        books::{self, Failure, blocking},
+        data_dir::{self, CommandError, blocking},
         gateway::patiently,
-        output::Form,
-        table::Table,
+        output::OutputFormat,
+        table::TextTable,
     },
     filter::{in_order, moment},
     only_latest, print_lines,
 };
 use crate::{
-    audit::{AuditError, ChainReader, Entry, Event, chains},
-    config::{Config, Use},
+    audit::{AuditError, AuditEvent, ChainReader, LogEntry, chains},
+    config::{Config, LoadScope},
 };
 
 #[derive(Args, Debug)]
-pub(super) struct Events {
+pub(super) struct EventsArgs {
     /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or how long ago (2h)
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     since: Option<Timestamp>,
@@ -40,23 +40,23 @@ pub(super) struct Events {
 }
 
 /// An event and the line that has it.
-struct Found {
-    event: Event<'static>,
-    entry: Entry,
+struct FoundEvent {
+    event: AuditEvent<'static>,
+    entry: LogEntry,
 }
 
-impl Events {
+impl EventsArgs {
     pub(super) fn run(&self) -> ExitCode {
         match self
             .config
-            .load_quietly_for(Use::Books, Form::of(self.json))
+            .load_quietly_for(LoadScope::Books, OutputFormat::of(self.json))
         {
-            Ok(config) => books::run(self.show(&config)),
+            Ok(config) => data_dir::run(self.show(&config)),
             Err(code) => code,
         }
     }
 
-    async fn show(&self, config: &Config) -> Result<ExitCode, Failure> {
+    async fn show(&self, config: &Config) -> Result<ExitCode, CommandError> {
         in_order(self.since, self.until)?;
         let log_dir = config.data_dir.join("audit");
         let (since, until) = (self.since, self.until);
@@ -70,8 +70,8 @@ impl Events {
         if self.json {
             return Ok(print_lines(found.iter().map(|found| &found.entry)));
         }
-        let mut table = Table::new(["TIME", "EVENT", "SUBJECT", "BY", "DETAIL"]).fitting();
-        for Found { event, .. } in &found {
+        let mut table = TextTable::new(["TIME", "EVENT", "SUBJECT", "BY", "DETAIL"]).fitting();
+        for FoundEvent { event, .. } in &found {
             table.add_whole([
                 format!("{:.3}", event.ts),
                 event.event.as_str().to_owned(),
@@ -90,15 +90,15 @@ fn latest(
     log_dir: &Path,
     wanted: impl Fn(Timestamp) -> bool,
     count: usize,
-) -> Result<Vec<Found>, AuditError> {
-    let mut found: Vec<Found> = Vec::new();
+) -> Result<Vec<FoundEvent>, AuditError> {
+    let mut found: Vec<FoundEvent> = Vec::new();
     for chain in chains(log_dir)? {
         let mut reader = ChainReader::new(log_dir, chain)?;
         while let Some(entry) = reader.read()? {
             if let Some(event) = entry.event()?
                 && wanted(event.ts)
             {
-                found.push(Found { event, entry });
+                found.push(FoundEvent { event, entry });
             }
         }
         found.sort_by_key(|found| found.event.ts);

@@ -7,12 +7,12 @@ use jiff::{Timestamp, civil, tz::TimeZone};
 use uuid::Uuid;
 
 use super::super::{
-    books::{Failure, Roll},
-    nearest::did_you_mean,
+    data_dir::{CommandError, KnownAgents},
     output::say,
+    suggest::did_you_mean,
 };
 use crate::{
-    audit::{Decision, Filter},
+    audit::{RecordFilter, RecordedDecision},
     clock,
     names::{AgentId, InvocationId, ServerName},
 };
@@ -31,7 +31,7 @@ pub(super) struct FilterArgs {
     tool: Option<String>,
     /// With this decision: allowed, failed, interrupted, observed or refused
     #[arg(long, value_name = "DECISION")]
-    decision: Option<Decision>,
+    decision: Option<RecordedDecision>,
     /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or how long ago (2h)
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     since: Option<Timestamp>,
@@ -46,14 +46,14 @@ pub(super) struct FilterArgs {
 
 /// The same as the log understands it.
 #[derive(Debug)]
-pub(super) struct Wanted {
-    pub(super) filter: Filter,
+pub(super) struct RecordQuery {
+    pub(super) filter: RecordFilter,
     /// What to say when nothing is found: there is no such agent.
-    pub(super) unknown_agent: Option<Failure>,
+    pub(super) unknown_agent: Option<CommandError>,
 }
 
 impl FilterArgs {
-    pub(super) fn resolve(&self, roll: &Roll) -> Result<Wanted, Failure> {
+    pub(super) fn resolve(&self, roll: &KnownAgents) -> Result<RecordQuery, CommandError> {
         in_order(self.since, self.until)?;
         let (agent, unknown_agent) = match self.agent.as_deref() {
             None => (None, None),
@@ -67,8 +67,8 @@ impl FilterArgs {
             },
         };
         let (server, tool) = self.server_and_tool(roll);
-        Ok(Wanted {
-            filter: Filter {
+        Ok(RecordQuery {
+            filter: RecordFilter {
                 agent: agent.map(|id| id.to_string()),
                 tool,
                 server,
@@ -88,9 +88,9 @@ impl FilterArgs {
     /// When there is no such agent.
     pub(super) fn nothing_found(
         &self,
-        unknown_agent: Option<Failure>,
-        roll: &Roll,
-    ) -> Result<(), Failure> {
+        unknown_agent: Option<CommandError>,
+        roll: &KnownAgents,
+    ) -> Result<(), CommandError> {
         if let Some(unknown) = unknown_agent {
             return Err(unknown);
         }
@@ -112,7 +112,7 @@ impl FilterArgs {
     }
 
     /// `server/tool` says both.
-    fn server_and_tool(&self, roll: &Roll) -> (Option<String>, Option<String>) {
+    fn server_and_tool(&self, roll: &KnownAgents) -> (Option<String>, Option<String>) {
         let both = self.tool.as_deref().and_then(|tool| tool.split_once('/'));
         let is_server = |name: &str| {
             let mut servers = roll.config.servers.keys();
@@ -129,14 +129,17 @@ impl FilterArgs {
 ///
 /// # Errors
 /// Says so.
-pub(super) fn in_order(since: Option<Timestamp>, until: Option<Timestamp>) -> Result<(), Failure> {
+pub(super) fn in_order(
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+) -> Result<(), CommandError> {
     let (Some(since), Some(until)) = (since, until) else {
         return Ok(());
     };
     if since < until {
         return Ok(());
     }
-    Err(Failure::usage(format!(
+    Err(CommandError::usage(format!(
         "nothing lies between --since {since:.0} and --until {until:.0}, which is not after it; \
          give the earlier time to --since"
     )))

@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 
 use super::super::{
     args::ConfigArgs,
-    books::{self, Failure, blocking, open_index},
+    data_dir::{self, CommandError, blocking, open_index},
     gateway::patiently,
-    output::{Form, print, print_json, say, time},
+    output::{OutputFormat, print, print_json, say, time},
 };
 use crate::{
     audit::{
-        Behind, ChainReport, Hash, PublicKey, Report, Shortened, Trust, chains, verify_by,
+        ChainReport, Hash, IndexLag, PublicKey, Shortened, Trust, VerifyReport, chains, verify_by,
         verify_with,
     },
-    config::{Config, Use},
+    config::{Config, LoadScope},
     store::{Store, StoreError},
 };
 
@@ -52,14 +52,14 @@ impl Verify {
     pub(super) fn run(&self) -> ExitCode {
         match self
             .config
-            .load_quietly_for(Use::Books, Form::of(self.json))
+            .load_quietly_for(LoadScope::Books, OutputFormat::of(self.json))
         {
-            Ok(config) => books::run(self.verify(&config)),
+            Ok(config) => data_dir::run(self.verify(&config)),
             Err(code) => code,
         }
     }
 
-    async fn verify(&self, config: &Config) -> Result<ExitCode, Failure> {
+    async fn verify(&self, config: &Config) -> Result<ExitCode, CommandError> {
         let log_dir = config.data_dir.join("audit");
         let shown = log_dir.display().to_string();
         let trust = self.trust(&log_dir)?;
@@ -89,7 +89,7 @@ impl Verify {
         })
     }
 
-    fn trust(&self, log_dir: &Path) -> Result<Trust, Failure> {
+    fn trust(&self, log_dir: &Path) -> Result<Trust, CommandError> {
         let local = match &self.key[..] {
             [] => Trust::local(log_dir)?,
             keys => Trust {
@@ -115,13 +115,16 @@ pub(super) struct PublicKeyArgs {
 
 impl PublicKeyArgs {
     pub(super) fn run(&self) -> ExitCode {
-        match self.config.load_quietly_for(Use::Books, Form::Text) {
-            Ok(config) => books::run(async { Self::show(&config) }),
+        match self
+            .config
+            .load_quietly_for(LoadScope::Books, OutputFormat::Text)
+        {
+            Ok(config) => data_dir::run(async { Self::show(&config) }),
             Err(code) => code,
         }
     }
 
-    fn show(config: &Config) -> Result<ExitCode, Failure> {
+    fn show(config: &Config) -> Result<ExitCode, CommandError> {
         let log_dir = config.data_dir.join("audit");
         if let Some(key) = PublicKey::of(&log_dir)? {
             return Ok(print(&format!("{key}\n")));
@@ -139,10 +142,10 @@ async fn look(
     log_dir: PathBuf,
     trust: &Trust,
     store: Option<&Store>,
-) -> Result<(Report, bool), Failure> {
+) -> Result<(VerifyReport, bool), CommandError> {
     if let Some(store) = store {
         match verify_with(&log_dir, &*store.audit, trust).await {
-            Err(Behind::Store(error)) => say_uncompared(&error),
+            Err(IndexLag::Store(error)) => say_uncompared(&error),
             looked => return Ok((looked?, true)),
         }
     }
@@ -156,7 +159,7 @@ fn say_uncompared(error: &StoreError) {
     ));
 }
 
-fn plain(report: &Report, log_dir: &str) -> String {
+fn plain(report: &VerifyReport, log_dir: &str) -> String {
     let chains = report.chains.len();
     let faults = report.chains.iter().filter_map(|chain| {
         let fault = chain.fault.as_ref()?;

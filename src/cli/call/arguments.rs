@@ -8,7 +8,7 @@ use crate::mcp::Raw;
 
 /// What the command line says, before the tool is known.
 #[derive(Debug)]
-pub(super) enum Given {
+pub(super) enum GivenArgument {
     /// The whole object.
     Object(Raw),
     /// Names and values; the tool's schema decides what the values are.
@@ -47,7 +47,7 @@ pub(super) enum Invalid {
     Stdin,
 }
 
-impl Given {
+impl GivenArgument {
     /// Checks that `text` is an object.
     pub(super) fn object(text: String) -> Result<Self, Invalid> {
         let object = Raw::parse(text).map_err(|error| Invalid::Json { error })?;
@@ -137,7 +137,7 @@ mod tests {
     fn the_schema_decides_what_a_value_is() {
         let check = |pairs: &[&str], expect: &str| {
             let pairs: Vec<String> = pairs.iter().map(ToString::to_string).collect();
-            let found = match Given::pairs(&pairs) {
+            let found = match GivenArgument::pairs(&pairs) {
                 Ok(given) => given.for_tool(&Raw::from_static(ITEM)).as_str().to_owned(),
                 Err(invalid) => invalid.to_string(),
             };
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn an_object_is_passed_on_as_it_is() {
         let check = |text: &str, expect: &str| {
-            let found = match Given::object(text.to_owned()) {
+            let found = match GivenArgument::object(text.to_owned()) {
                 Ok(given) => given.for_tool(&Raw::from_static(ITEM)).as_str().to_owned(),
                 Err(invalid) => invalid.to_string(),
             };

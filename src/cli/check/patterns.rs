@@ -1,6 +1,6 @@
 //! Patterns of a config that match nothing: a misspelt `deny` protects nobody, and no call says so.
 //!
-//! [`Patterns`] are what a config and the agents of the store have, each with its key; [`Names`] what servers call their items, with
+//! [`ConfigPatterns`] are what a config and the agents of the store have, each with its key; [`ServerItems`] what servers call their items, with
 //! those that rules of the config hide. Pure. What servers list only for clients that can be asked
 //! something is not among the names.
 
@@ -12,11 +12,11 @@ use std::{
 use globset::{Glob, GlobMatcher};
 use indexmap::IndexMap;
 
-use super::super::{nearest::did_you_mean, output::harmless, slashes::Slashes};
+use super::super::{output::harmless, qualified_names::Slashes, suggest::did_you_mean};
 use crate::{
     catalog::{
         Catalog, Kind, Offer, Prefixes, Profiles,
-        globs::{self, Forms, Globs, Known, Over, Reading, Spanned},
+        globs::{self, Forms, GlobWidth, Globs, ItemForms, Over, Spanned},
     },
     config::{Config, ItemRules, Naming, Notice, PolicyMode, Profile, Server, Terms, key_path},
     names::{Scope, ServerName},
@@ -31,36 +31,36 @@ const NAMED: &[Kind] = &[Kind::Tools, Kind::Prompts];
 
 /// Every pattern of a config.
 #[derive(Debug, Default)]
-pub(super) struct Patterns(Vec<Pattern>);
+pub(super) struct ConfigPatterns(Vec<ConfigPattern>);
 
 /// A glob or a name that is to match items.
 #[derive(Clone, Debug)]
-struct Pattern {
+struct ConfigPattern {
     /// The key of the config that it stands under.
     at: String,
     text: String,
     /// `None`: it is a name.
     glob: Option<GlobMatcher>,
-    place: Place,
-    reading: Reading,
+    place: PatternPlace,
+    reading: GlobWidth,
 }
 
 /// What the patterns of a list are about.
 #[derive(Clone, Debug)]
-struct Place {
+struct PatternPlace {
     /// The server whose own names they match; `None`: those of merged routes and `server/name`.
     server: Option<ServerName>,
     kinds: &'static [Kind],
 }
 
-impl Place {
+impl PatternPlace {
     fn routes(kinds: &'static [Kind]) -> Self {
         let server = None;
         Self { server, kinds }
     }
 }
 
-impl Patterns {
+impl ConfigPatterns {
     /// The patterns of `config`, in its order. Methods of vendors are left out, since no server lists
     /// them, and so are the rules of disabled servers.
     pub(super) fn of(config: &Config) -> Self {
@@ -96,18 +96,18 @@ impl Patterns {
                 ("deny", &policy.deny, &Kind::ALL[..]),
             ] {
                 let reading = match policy.mode {
-                    _ if list == "deny" => Reading::Wide,
-                    PolicyMode::Denylist => Reading::Wide,
-                    PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => Reading::Narrow,
+                    _ if list == "deny" => GlobWidth::Wide,
+                    PolicyMode::Denylist => GlobWidth::Wide,
+                    PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => GlobWidth::Narrow,
                 };
-                let place = Place::routes(kinds);
+                let place = PatternPlace::routes(kinds);
                 self.add_globs(globs, &format!("{at}.policy.{list}"), (&place, reading));
             }
         }
         for (index, rule) in terms.args.iter().enumerate() {
-            let place = Place::routes(TOOLS);
+            let place = PatternPlace::routes(TOOLS);
             let at = format!("{at}.args[{index}].tools");
-            self.add_globs(&rule.tools, &at, (&place, Reading::Wide));
+            self.add_globs(&rule.tools, &at, (&place, GlobWidth::Wide));
         }
     }
 
@@ -118,19 +118,19 @@ impl Patterns {
             ("resources", &profile.resources, RESOURCES),
         ] {
             let globs = globs.as_deref().unwrap_or_default();
-            let place = Place::routes(kinds);
-            self.add_globs(globs, &format!("{at}.{list}"), (&place, Reading::Narrow));
+            let place = PatternPlace::routes(kinds);
+            self.add_globs(globs, &format!("{at}.{list}"), (&place, GlobWidth::Narrow));
         }
-        let rename = Place::routes(NAMED);
+        let rename = PatternPlace::routes(NAMED);
         self.add_names(&profile.rename, &format!("{at}.rename"), &rename);
-        let describe = Place::routes(&Kind::ALL);
+        let describe = PatternPlace::routes(&Kind::ALL);
         self.add_names(&profile.describe, &format!("{at}.describe"), &describe);
         self.add_terms(&profile.terms, at);
     }
 
     fn add_server(&mut self, server: &Server, name: &ServerName) {
         let at = key_path("servers", name.as_str());
-        let place = |kinds| Place {
+        let place = |kinds| PatternPlace {
             server: Some(name.clone()),
             kinds,
         };
@@ -143,23 +143,28 @@ impl Patterns {
         }
         for (index, route) in server.route.iter().enumerate() {
             let at = format!("{at}.route[{index}].tools");
-            self.add_globs(&route.tools, &at, (&place(TOOLS), Reading::Narrow));
+            self.add_globs(&route.tools, &at, (&place(TOOLS), GlobWidth::Narrow));
         }
     }
 
-    fn add_rules(&mut self, rules: &ItemRules, at: &str, place: &Place) {
+    fn add_rules(&mut self, rules: &ItemRules, at: &str, place: &PatternPlace) {
         let allow = rules.allow.as_deref().unwrap_or_default();
-        self.add_globs(allow, &format!("{at}.allow"), (place, Reading::Narrow));
-        self.add_globs(&rules.deny, &format!("{at}.deny"), (place, Reading::Wide));
+        self.add_globs(allow, &format!("{at}.allow"), (place, GlobWidth::Narrow));
+        self.add_globs(&rules.deny, &format!("{at}.deny"), (place, GlobWidth::Wide));
         self.add_names(&rules.rename, &format!("{at}.rename"), place);
         self.add_names(&rules.describe, &format!("{at}.describe"), place);
         self.add_names(&rules.price, &format!("{at}.price"), place);
         self.add_names(&rules.timeout, &format!("{at}.timeout"), place);
     }
 
-    fn add_globs(&mut self, globs: &[Glob], at: &str, (place, reading): (&Place, Reading)) {
+    fn add_globs(
+        &mut self,
+        globs: &[Glob],
+        at: &str,
+        (place, reading): (&PatternPlace, GlobWidth),
+    ) {
         let globs = globs.iter().enumerate();
-        self.0.extend(globs.map(|(index, glob)| Pattern {
+        self.0.extend(globs.map(|(index, glob)| ConfigPattern {
             at: format!("{at}[{index}]"),
             text: glob.glob().to_owned(),
             glob: Some(glob.compile_matcher()),
@@ -168,13 +173,13 @@ impl Patterns {
         }));
     }
 
-    fn add_names<T>(&mut self, names: &IndexMap<String, T>, at: &str, place: &Place) {
-        self.0.extend(names.keys().map(|name| Pattern {
+    fn add_names<T>(&mut self, names: &IndexMap<String, T>, at: &str, place: &PatternPlace) {
+        self.0.extend(names.keys().map(|name| ConfigPattern {
             at: key_path(at, name),
             text: name.clone(),
             glob: None,
             place: place.clone(),
-            reading: Reading::Narrow,
+            reading: GlobWidth::Narrow,
         }));
     }
 
@@ -182,17 +187,17 @@ impl Patterns {
     /// reads them may take them for what they are not.
     pub(super) fn spanning(&self, config: &Config) -> Vec<Notice> {
         let prefixes = Prefixes::of(config);
-        let named = |pattern: &&Pattern| {
-            let Place { server, kinds } = &pattern.place;
+        let named = |pattern: &&ConfigPattern| {
+            let PatternPlace { server, kinds } = &pattern.place;
             pattern.glob.is_some() && server.is_none() && *kinds != RESOURCES
         };
         let spanning = self.0.iter().filter(named).filter_map(|pattern| {
-            let Pattern { at, text, .. } = pattern;
+            let ConfigPattern { at, text, .. } = pattern;
             let Spanned { meant, servers } = globs::spanned(text, &prefixes)?;
             let servers = quoted(&servers);
             let message = format!("`{at}` spans servers: `{text}` matches names of {servers}");
             let help = match (meant, pattern.reading) {
-                (Some(meant), Reading::Narrow) => {
+                (Some(meant), GlobWidth::Narrow) => {
                     let meant = quoted(meant);
                     format!("it allows those of {meant} alone, by the longest prefix; write `SERVER/...`")
                 }
@@ -204,28 +209,30 @@ impl Patterns {
     }
 
     /// Warns of those that match none of `names`; of those about the server `only`, if one is named.
-    pub(super) fn warnings(&self, names: &Names, only: Option<&ServerName>) -> Vec<Notice> {
+    pub(super) fn warnings(&self, names: &ServerItems, only: Option<&ServerName>) -> Vec<Notice> {
         let (mut warnings, mut unknown) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for pattern in &self.0 {
             if only.is_some() && names.server_in(pattern) != only {
                 continue;
             }
             match names.judge(pattern) {
-                Verdict::Something => {}
-                Verdict::Nothing => {
-                    let Pattern { at, text, .. } = pattern;
+                PatternVerdict::Something => {}
+                PatternVerdict::Nothing => {
+                    let ConfigPattern { at, text, .. } = pattern;
                     let message = format!("`{at}` matches nothing that servers have: `{text}`");
                     warnings.push(Notice::warning(message, names.suggestion(pattern)));
                 }
-                Verdict::NoServer(server) => {
-                    let Pattern { at, text, .. } = pattern;
+                PatternVerdict::NoServer(server) => {
+                    let ConfigPattern { at, text, .. } = pattern;
                     let message = format!("`{at}` matches nothing that servers have: `{text}`");
                     let servers = names.servers.iter().map(|(name, _)| [name.as_str()]);
                     let near = did_you_mean(server, servers);
                     let why = format!("no server is called `{server}`{near}");
                     warnings.push(Notice::warning(message, Some(why)));
                 }
-                Verdict::Unknown(servers) => unknown.entry(servers).or_default().push(&pattern.at),
+                PatternVerdict::Unknown(servers) => {
+                    unknown.entry(servers).or_default().push(&pattern.at);
+                }
             }
         }
         warnings.extend(unknown.iter().map(|(servers, keys)| {
@@ -247,7 +254,7 @@ fn quoted(names: &[impl std::fmt::Display]) -> String {
 
 /// What is known of a pattern.
 #[derive(Debug, Eq, PartialEq)]
-enum Verdict<'p> {
+enum PatternVerdict<'p> {
     /// It matches something, or may match what no server lists.
     Something,
     Nothing,
@@ -259,8 +266,8 @@ enum Verdict<'p> {
 
 /// What servers call their items.
 #[derive(Debug)]
-pub(super) struct Names {
-    items: HashSet<Named>,
+pub(super) struct ServerItems {
+    items: HashSet<NamedPattern>,
     /// Every server of the config, and whether it is listed.
     servers: Vec<(ServerName, bool)>,
     /// Before which a `/` there need not be a server.
@@ -269,7 +276,7 @@ pub(super) struct Names {
 }
 
 #[derive(Debug, Eq, Hash, PartialEq)]
-struct Named {
+struct NamedPattern {
     server: ServerName,
     kind: Kind,
     original: String,
@@ -284,9 +291,9 @@ struct Named {
     alias: String,
 }
 
-impl Named {
-    fn known(&self) -> Known<'_> {
-        Known {
+impl NamedPattern {
+    fn known(&self) -> ItemForms<'_> {
+        ItemForms {
             server: &self.server,
             original: &self.original,
             plain: &self.plain,
@@ -296,7 +303,7 @@ impl Named {
     }
 }
 
-impl Names {
+impl ServerItems {
     /// The names of what `offers` have, which were made from `config`.
     pub(super) fn of(config: &Config, offers: &[Offer]) -> Self {
         let is_listed = |server: &ServerName| offers.iter().any(|it| it.server == *server);
@@ -325,7 +332,7 @@ impl Names {
         for scope in servers.chain(views) {
             for kind in Kind::ALL {
                 let entries = catalog.list(&scope, kind).entries();
-                self.items.extend(entries.iter().map(|entry| Named {
+                self.items.extend(entries.iter().map(|entry| NamedPattern {
                     server: entry.server.clone(),
                     kind,
                     original: entry.original.to_string(),
@@ -339,35 +346,35 @@ impl Names {
         }
     }
 
-    fn judge<'p>(&self, pattern: &'p Pattern) -> Verdict<'p> {
+    fn judge<'p>(&self, pattern: &'p ConfigPattern) -> PatternVerdict<'p> {
         let about = self.server_in(pattern);
         let concerns = |server: &ServerName| about.is_none_or(|about| about == server);
         let globs = pattern.of_routes(&self.prefixes);
-        let matches = |item: &Named| pattern.matches(item, globs.as_ref());
+        let matches = |item: &NamedPattern| pattern.matches(item, globs.as_ref());
         if self.items_for(pattern).any(matches) || self.means_all(pattern) {
-            return Verdict::Something;
+            return PatternVerdict::Something;
         }
         if let Some(server) = self.server_of_none(pattern) {
-            return Verdict::NoServer(server);
+            return PatternVerdict::NoServer(server);
         }
         let unlisted = self.servers.iter().filter(|(_, is_listed)| !is_listed);
         let unlisted = unlisted.map(|(server, _)| server.clone());
         let unlisted: Vec<ServerName> = unlisted.filter(concerns).collect();
         if !unlisted.is_empty() {
-            return Verdict::Unknown(unlisted);
+            return PatternVerdict::Unknown(unlisted);
         }
         // A server with templates has resources that it does not list.
         let mut items = self.items.iter();
         let has_templates = items.any(|it| it.kind == Kind::Templates && concerns(&it.server));
         if has_templates && pattern.may_be_of_uris() {
-            return Verdict::Something;
+            return PatternVerdict::Something;
         }
-        Verdict::Nothing
+        PatternVerdict::Nothing
     }
 
     /// The items that `pattern` is about.
-    fn items_for(&self, pattern: &Pattern) -> impl Iterator<Item = &Named> {
-        let Place { server, kinds } = &pattern.place;
+    fn items_for(&self, pattern: &ConfigPattern) -> impl Iterator<Item = &NamedPattern> {
+        let PatternPlace { server, kinds } = &pattern.place;
         let items = self.items.iter();
         items.filter(move |item| {
             kinds.contains(&item.kind) && server.as_ref().is_none_or(|it| *it == item.server)
@@ -375,7 +382,7 @@ impl Names {
     }
 
     /// The one server that `pattern` is about.
-    fn server_in<'n>(&'n self, pattern: &'n Pattern) -> Option<&'n ServerName> {
+    fn server_in<'n>(&'n self, pattern: &'n ConfigPattern) -> Option<&'n ServerName> {
         if pattern.place.server.is_some() || pattern.glob.is_none() {
             return pattern.place.server.as_ref();
         }
@@ -385,8 +392,8 @@ impl Names {
     }
 
     /// The server that `pattern` is about, where the config has none of that name.
-    fn server_of_none<'p>(&self, pattern: &'p Pattern) -> Option<&'p str> {
-        let Place { server, kinds } = &pattern.place;
+    fn server_of_none<'p>(&self, pattern: &'p ConfigPattern) -> Option<&'p str> {
+        let PatternPlace { server, kinds } = &pattern.place;
         if server.is_some() || pattern.glob.is_none() {
             return None;
         }
@@ -401,7 +408,7 @@ impl Names {
     }
 
     /// Whether it stands for all there is, of all servers or one: nobody has misspelt a name there.
-    fn means_all(&self, pattern: &Pattern) -> bool {
+    fn means_all(&self, pattern: &ConfigPattern) -> bool {
         let rest = match self.server_in(pattern) {
             Some(server) => pattern.text.strip_prefix(server.as_str()),
             None => None,
@@ -411,8 +418,8 @@ impl Names {
     }
 
     /// What may have been meant.
-    fn suggestion(&self, pattern: &Pattern) -> Option<String> {
-        let Pattern { text, place, .. } = pattern;
+    fn suggestion(&self, pattern: &ConfigPattern) -> Option<String> {
+        let ConfigPattern { text, place, .. } = pattern;
         let is_of_routes = place.server.is_none();
         let mut items = self.items_for(pattern);
         if let Some(glob) = &pattern.glob
@@ -436,7 +443,7 @@ impl Names {
     }
 }
 
-impl Pattern {
+impl ConfigPattern {
     /// The matcher of a glob over names of routes.
     fn of_routes(&self, prefixes: &Prefixes) -> Option<Globs<()>> {
         let glob = self.glob.as_ref().filter(|_| self.place.server.is_none())?;
@@ -447,14 +454,14 @@ impl Pattern {
 
     /// Whether it matches `item`, which is of its kind and server; `globs` is its matcher where it is about
     /// names of routes.
-    fn matches(&self, item: &Named, globs: Option<&Globs<()>>) -> bool {
+    fn matches(&self, item: &NamedPattern, globs: Option<&Globs<()>>) -> bool {
         let is_uri = matches!(item.kind, Kind::Resources | Kind::Templates);
         match (&self.glob, globs) {
             (Some(_), Some(globs)) => match (self.reading, is_uri) {
-                (Reading::Narrow, false) => globs.allowing(&item.known()).is_some(),
-                (Reading::Narrow, true) => globs.allowing_uri(&item.known()).is_some(),
-                (Reading::Wide, false) => globs.is_match(&Forms::of_name(&item.known())),
-                (Reading::Wide, true) => globs.is_match(&Forms::of_any_uri(&item.known())),
+                (GlobWidth::Narrow, false) => globs.allowing(&item.known()).is_some(),
+                (GlobWidth::Narrow, true) => globs.allowing_uri(&item.known()).is_some(),
+                (GlobWidth::Wide, false) => globs.is_match(&Forms::of_name(&item.known())),
+                (GlobWidth::Wide, true) => globs.is_match(&Forms::of_any_uri(&item.known())),
             },
             (Some(glob), None) => glob.is_match(&item.original),
             (None, _) if self.place.server.is_some() => self.text == item.original,

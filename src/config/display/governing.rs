@@ -5,36 +5,37 @@ use indexmap::IndexMap;
 use super::globs;
 use crate::{
     config::{
-        Agent, ArgumentRule, Audit, Budget, Governance, Policy, Profile, Scan, Terms, file,
+        AgentConfig, ArgumentRule, Audit, Budget, GovernanceConfig, Policy, Profile, Scan, Terms,
+        file,
         units::{Amount, Size, Time},
     },
     names::ProfileName,
 };
 
 /// `None` for what holds without the section: writing the section changes the defaults.
-pub(super) fn governance(governance: &Governance) -> Option<file::Governance> {
-    if *governance == Governance::default() {
+pub(super) fn governance(governance: &GovernanceConfig) -> Option<file::GovernanceSection> {
+    if *governance == GovernanceConfig::default() {
         return None;
     }
     let teams = governance.teams.iter().map(|(name, budget)| {
         let budget = (!budget.is_empty()).then(|| budgets(budget));
         (name.clone(), file::Team { budget })
     });
-    Some(file::Governance {
+    Some(file::GovernanceSection {
         auth: governance.auth,
         errors: governance.errors,
         error_codes: governance.error_codes,
         price: Amount(governance.price),
         charge_errors: governance.charge_errors,
         key_lifetime: Time(governance.key_lifetime.unwrap_or_default()),
-        refusals: file::Rate::of(governance.refusals),
+        refusals: file::RateSection::of(governance.refusals),
         teams: teams.collect(),
         terms: terms(&governance.terms),
     })
 }
 
-pub(super) fn audit(audit: &Audit) -> file::Audit {
-    file::Audit {
+pub(super) fn audit(audit: &Audit) -> file::AuditSection {
+    file::AuditSection {
         enabled: audit.enabled,
         durability: audit.durability,
         arguments: audit.arguments,
@@ -44,10 +45,12 @@ pub(super) fn audit(audit: &Audit) -> file::Audit {
     }
 }
 
-pub(super) fn agents(agents: &IndexMap<String, Agent>) -> IndexMap<String, file::Agent> {
+pub(super) fn agents(
+    agents: &IndexMap<String, AgentConfig>,
+) -> IndexMap<String, file::AgentSection> {
     let shown = agents.iter().map(|(name, agent)| {
         let profiles = agent.profiles.as_ref();
-        let shown = file::Agent {
+        let shown = file::AgentSection {
             id: Some(agent.id.to_string()),
             team: agent.team.clone(),
             enabled: agent.enabled,
@@ -63,9 +66,9 @@ pub(super) fn agents(agents: &IndexMap<String, Agent>) -> IndexMap<String, file:
 
 pub(super) fn profiles(
     profiles: &IndexMap<ProfileName, Profile>,
-) -> IndexMap<String, file::Profile> {
+) -> IndexMap<String, file::ProfileSection> {
     let shown = profiles.iter().map(|(name, profile)| {
-        let shown = file::Profile {
+        let shown = file::ProfileSection {
             tools: profile.tools.as_deref().map(globs),
             prompts: profile.prompts.as_deref().map(globs),
             resources: profile.resources.as_deref().map(globs),
@@ -79,20 +82,20 @@ pub(super) fn profiles(
     shown.collect()
 }
 
-fn terms(terms: &Terms) -> file::Terms {
-    file::Terms {
+fn terms(terms: &Terms) -> file::TermsSection {
+    file::TermsSection {
         policy: terms.policy.as_ref().map(policy),
         budget: terms.budget.as_deref().map(budgets),
-        rate: terms.rate.map(file::Rate::of),
-        tool_rate: terms.tool_rate.map(file::Rate::of),
+        rate: terms.rate.map(file::RateSection::of),
+        tool_rate: terms.tool_rate.map(file::RateSection::of),
         scan: terms.scan.as_ref().map(scan),
         args: terms.args.iter().map(argument_rule).collect(),
         observe: terms.observe.clone(),
     }
 }
 
-fn policy(policy: &Policy) -> file::Policy {
-    file::Policy {
+fn policy(policy: &Policy) -> file::PolicySection {
+    file::PolicySection {
         mode: policy.mode,
         tools: globs(&policy.tools),
         prompts: globs(&policy.prompts),
@@ -102,20 +105,20 @@ fn policy(policy: &Policy) -> file::Policy {
     }
 }
 
-pub(super) fn budgets(budgets: &[Budget]) -> file::Budgets {
-    let shown = |budget: &Budget| file::Budget {
+pub(super) fn budgets(budgets: &[Budget]) -> file::BudgetsSection {
+    let shown = |budget: &Budget| file::BudgetSection {
         limit: Amount(budget.limit),
         window: budget.window,
     };
     match budgets {
-        [] => file::Budgets::Off(file::Off::Off),
-        [only] => file::Budgets::One(shown(only)),
-        several => file::Budgets::Many(several.iter().map(shown).collect()),
+        [] => file::BudgetsSection::Off(file::Off::Off),
+        [only] => file::BudgetsSection::One(shown(only)),
+        several => file::BudgetsSection::Many(several.iter().map(shown).collect()),
     }
 }
 
-pub(super) fn scan(scan: &Scan) -> file::Scan {
-    file::Scan {
+pub(super) fn scan(scan: &Scan) -> file::ScanSection {
+    file::ScanSection {
         arguments: scan.arguments.clone(),
         results: scan.results.clone(),
         resources: scan.resources.clone(),
@@ -131,9 +134,9 @@ pub(super) fn scan(scan: &Scan) -> file::Scan {
     }
 }
 
-fn argument_rule(rule: &ArgumentRule) -> file::ArgumentRule {
+fn argument_rule(rule: &ArgumentRule) -> file::ArgumentRuleSection {
     let condition = &rule.condition;
-    file::ArgumentRule {
+    file::ArgumentRuleSection {
         name: rule.name.clone(),
         tools: globs(&rule.tools),
         at: rule.at.clone(),

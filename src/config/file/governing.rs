@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{
     ArgumentAction, Authentication, Detector, Durability, ErrorCodes, ErrorForm, Mask, PolicyMode,
-    Rule, ScanAction, Secret, Window,
+    RuleKind, ScanAction, Secret, Window,
     governing::KEY_LIFETIME,
     units::{Amount, Size, Time},
 };
@@ -19,7 +19,7 @@ use crate::config::{
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
-pub(in crate::config) struct Governance {
+pub(in crate::config) struct GovernanceSection {
     /// How clients say who they are. Where it was `keys`, a changed config has to say `anonymous` before
     /// everybody is let in.
     pub(in crate::config) auth: Authentication,
@@ -39,16 +39,16 @@ pub(in crate::config) struct Governance {
     /// policy, rate, budget, for their arguments, or since there is no such tool or method. Beyond it all
     /// its calls get HTTP 429 (RATE_LIMITED), with no record of their own, until the rate allows one
     /// refusal more.
-    pub(in crate::config) refusals: Rate,
+    pub(in crate::config) refusals: RateSection,
     /// What holds for teams as a whole, by the name of the team.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) teams: IndexMap<String, Team>,
     /// What holds for agents that say nothing else.
     #[serde(flatten)]
-    pub(in crate::config) terms: Terms,
+    pub(in crate::config) terms: TermsSection,
 }
 
-impl Default for Governance {
+impl Default for GovernanceSection {
     fn default() -> Self {
         Self {
             auth: Authentication::Anonymous,
@@ -57,9 +57,9 @@ impl Default for Governance {
             price: Amount::micros(15_000),
             charge_errors: true,
             key_lifetime: Time(KEY_LIFETIME),
-            refusals: Rate::of(crate::config::Rate::REFUSALS),
+            refusals: RateSection::of(crate::config::Rate::REFUSALS),
             teams: IndexMap::new(),
-            terms: Terms::default(),
+            terms: TermsSection::default(),
         }
     }
 }
@@ -70,14 +70,14 @@ impl Default for Governance {
 pub(in crate::config) struct Team {
     /// How much all its agents together may spend.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) budget: Option<Budgets>,
+    pub(in crate::config) budget: Option<BudgetsSection>,
 }
 
 /// An agent: somebody, or some program, that calls tools.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
-pub(in crate::config) struct Agent {
+pub(in crate::config) struct AgentSection {
     /// `agent_` and a UUID; by default the UUIDv5 of the name, so that renaming the agent makes
     /// another of it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,10 +98,10 @@ pub(in crate::config) struct Agent {
     pub(in crate::config) profiles: Option<Vec<String>>,
     /// What it may do.
     #[serde(flatten)]
-    pub(in crate::config) terms: Terms,
+    pub(in crate::config) terms: TermsSection,
 }
 
-impl Default for Agent {
+impl Default for AgentSection {
     fn default() -> Self {
         Self {
             id: None,
@@ -110,7 +110,7 @@ impl Default for Agent {
             admin: false,
             keys: Vec::new(),
             profiles: None,
-            terms: Terms::default(),
+            terms: TermsSection::default(),
         }
     }
 }
@@ -119,7 +119,7 @@ impl Default for Agent {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
-pub(in crate::config) struct Profile {
+pub(in crate::config) struct ProfileSection {
     /// Which tools it shows: globs over exposed names or `server/tool`; by default all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) tools: Option<Vec<String>>,
@@ -140,38 +140,38 @@ pub(in crate::config) struct Profile {
     pub(in crate::config) describe: IndexMap<String, String>,
     /// What may be done through it.
     #[serde(flatten)]
-    pub(in crate::config) terms: Terms,
+    pub(in crate::config) terms: TermsSection,
 }
 
 /// What an agent, a profile or everybody may do. Where a key is missing, the next less specific
 /// section is asked: the agent's, the profile's, `[governance]`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
-pub(in crate::config) struct Terms {
+pub(in crate::config) struct TermsSection {
     /// What may be called. Where no section has a policy, everything may be called, or nothing when
     /// `auth` is "keys".
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) policy: Option<Policy>,
+    pub(in crate::config) policy: Option<PolicySection>,
     /// How much each agent may spend: one budget, a list of budgets that all hold, or "off". Where
     /// `[governance]` is written and no section has a budget, it is $10.00 in total.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) budget: Option<Budgets>,
+    pub(in crate::config) budget: Option<BudgetsSection>,
     /// How often an agent may call, all tools together; by default without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) rate: Option<Rate>,
+    pub(in crate::config) rate: Option<RateSection>,
     /// How often an agent may call one and the same tool; by default without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) tool_rate: Option<Rate>,
+    pub(in crate::config) tool_rate: Option<RateSection>,
     /// What is looked for in data, and what happens to it; by default nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) scan: Option<Scan>,
+    pub(in crate::config) scan: Option<ScanSection>,
     /// Rules about arguments of tools; those of all sections hold together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(in crate::config) args: Vec<ArgumentRule>,
+    pub(in crate::config) args: Vec<ArgumentRuleSection>,
     /// Kinds of rule that refuse nothing, and only count and audit what they would have refused;
     /// those of all sections add up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(in crate::config) observe: Vec<Rule>,
+    pub(in crate::config) observe: Vec<RuleKind>,
 }
 
 /// Which tools, prompts, resources and methods may be used. Globs match `server/name`, whose first `/`
@@ -179,7 +179,7 @@ pub(in crate::config) struct Terms {
 /// matches any characters within its part, but in URIs none that is a `/` (`**` does).
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct Policy {
+pub(in crate::config) struct PolicySection {
     /// What the lists mean.
     pub(in crate::config) mode: PolicyMode,
     /// Globs of tools.
@@ -204,11 +204,11 @@ pub(in crate::config) struct Policy {
 /// One budget, or several that all hold, or none.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(in crate::config) enum Budgets {
+pub(in crate::config) enum BudgetsSection {
     /// One budget.
-    One(Budget),
+    One(BudgetSection),
     /// Several; an empty list is no limit.
-    Many(Vec<Budget>),
+    Many(Vec<BudgetSection>),
     /// No limit.
     Off(Off),
 }
@@ -224,15 +224,15 @@ pub(in crate::config) enum Off {
 /// Money that may be spent in a window.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct Budget {
+pub(in crate::config) struct BudgetSection {
     /// How much, in US dollars.
     pub(in crate::config) limit: Amount,
     /// In which time.
-    #[serde(default = "Budget::window")]
+    #[serde(default = "BudgetSection::window")]
     pub(in crate::config) window: Window,
 }
 
-impl Budget {
+impl BudgetSection {
     fn window() -> Window {
         Window::Total
     }
@@ -241,18 +241,18 @@ impl Budget {
 /// How often something may be done: on average `calls` each `per`.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct Rate {
+pub(in crate::config) struct RateSection {
     /// Calls each `per`.
     pub(in crate::config) calls: u32,
     /// The period.
-    #[serde(default = "Rate::per")]
+    #[serde(default = "RateSection::per")]
     pub(in crate::config) per: Time,
     /// How many calls may come at once; by default as many as `calls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) burst: Option<u32>,
 }
 
-impl Rate {
+impl RateSection {
     pub(in crate::config) fn of(rate: crate::config::Rate) -> Self {
         Self {
             calls: rate.calls.get(),
@@ -271,7 +271,7 @@ impl Rate {
 /// action.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Scan {
+pub(in crate::config) struct ScanSection {
     /// In arguments of tools, and in what clients answer to servers.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) arguments: IndexMap<String, ScanAction>,
@@ -315,11 +315,11 @@ pub(in crate::config) struct Scan {
 /// A rule about one argument of some tools; all conditions that are given must hold.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct ArgumentRule {
+pub(in crate::config) struct ArgumentRuleSection {
     /// Named in the audit, and to who called, when the rule refuses.
     pub(in crate::config) name: String,
     /// Globs of the tools it is about; by default all.
-    #[serde(default = "ArgumentRule::tools")]
+    #[serde(default = "ArgumentRuleSection::tools")]
     pub(in crate::config) tools: Vec<String>,
     /// Which argument: a JSON pointer such as `/path` or `/options/0/mode`.
     pub(in crate::config) at: String,
@@ -340,14 +340,14 @@ pub(in crate::config) struct ArgumentRule {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) max: Option<f64>,
     /// What follows when the conditions hold.
-    #[serde(default = "ArgumentRule::action")]
+    #[serde(default = "ArgumentRuleSection::action")]
     pub(in crate::config) action: ArgumentAction,
     /// Whether it only counts what it would have refused.
     #[serde(default)]
     pub(in crate::config) observe: bool,
 }
 
-impl ArgumentRule {
+impl ArgumentRuleSection {
     /// Every tool has an exposed name.
     fn tools() -> Vec<String> {
         vec!["*".to_owned()]
@@ -361,7 +361,7 @@ impl ArgumentRule {
 /// The record of all calls.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Audit {
+pub(in crate::config) struct AuditSection {
     /// Whether calls are recorded at all.
     pub(in crate::config) enabled: bool,
     /// When a record counts as kept.
@@ -380,7 +380,7 @@ pub(in crate::config) struct Audit {
     pub(in crate::config) quota: Option<Size>,
 }
 
-impl Default for Audit {
+impl Default for AuditSection {
     fn default() -> Self {
         Self {
             enabled: true,

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::governing::{Budgets, Rate, Scan};
+use super::governing::{BudgetsSection, RateSection, ScanSection};
 use crate::config::{
     Balance, EraPin, Isolation, Probe, Secret, Validate,
     units::{Amount, Size, Time},
@@ -17,7 +17,7 @@ use crate::config::{
 /// (`transport = "builtin"`).
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Server {
+pub(in crate::config) struct ServerSection {
     /// Program name or path; no shell is involved. A name alone is looked for in `PATH`; relative
     /// paths such as `./server` start at the directory of the config file.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,7 +51,7 @@ pub(in crate::config) struct Server {
     pub(in crate::config) headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) auth: Option<Auth>,
+    pub(in crate::config) auth: Option<AuthSection>,
     /// How the server is reached; by default what `command` or the scheme of `url` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) transport: Option<TransportKind>,
@@ -63,7 +63,7 @@ pub(in crate::config) struct Server {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) namespace: Option<String>,
     /// Which kinds of item the merged routes show.
-    pub(in crate::config) expose: Vec<ItemKind>,
+    pub(in crate::config) expose: Vec<ItemKindSection>,
     /// Precedence under `conflict = "priority"`; higher wins.
     pub(in crate::config) priority: i32,
     /// Free labels, shown in the status.
@@ -71,16 +71,16 @@ pub(in crate::config) struct Server {
     pub(in crate::config) tags: Vec<String>,
     /// Roots offered to the server; without this key clients are asked for theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) roots: Option<Vec<Root>>,
+    pub(in crate::config) roots: Option<Vec<RootSection>>,
     /// Which tools are shown, as what, for which price and for how long.
     #[serde(skip_serializing_if = "ToolRules::is_empty")]
     pub(in crate::config) tools: ToolRules,
     /// Which resources and templates are shown, and as what; names are URIs.
-    #[serde(skip_serializing_if = "ItemRules::is_empty")]
-    pub(in crate::config) resources: ItemRules,
+    #[serde(skip_serializing_if = "ItemRulesSection::is_empty")]
+    pub(in crate::config) resources: ItemRulesSection,
     /// Which prompts are shown, and as what.
-    #[serde(skip_serializing_if = "ItemRules::is_empty")]
-    pub(in crate::config) prompts: ItemRules,
+    #[serde(skip_serializing_if = "ItemRulesSection::is_empty")]
+    pub(in crate::config) prompts: ItemRulesSection,
     /// Which callers share a connection.
     pub(in crate::config) isolation: Isolation,
     /// Most connections kept to the server beside the catalog's own.
@@ -104,31 +104,31 @@ pub(in crate::config) struct Server {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) max_total_timeout: Option<Time>,
     /// Delays between attempts to reconnect.
-    pub(in crate::config) retry: Retry,
+    pub(in crate::config) retry: RetrySection,
     /// When calls are answered at once because the server keeps failing. What fails on connections
     /// that not all share (`isolation`) holds back the calls of that agent alone, with `session` of that
     /// session. That no connection can be made holds back all, and so does that those of several callers
     /// fail one after another.
-    pub(in crate::config) breaker: Breaker,
+    pub(in crate::config) breaker: BreakerSection,
     /// How it is found out that the server no longer answers.
-    pub(in crate::config) health: Health,
+    pub(in crate::config) health: HealthSection,
     /// How long the items of a server that went away stay listed; 0 lists them no longer.
     pub(in crate::config) grace: Time,
     /// Limits on messages to and from the server.
-    pub(in crate::config) limits: ServerLimits,
+    pub(in crate::config) limits: ServerLimitsSection,
     /// Instances of the server that do the same, in the order of preference, in place of `command`
     /// or `url`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(in crate::config) replicas: Vec<Replica>,
+    pub(in crate::config) replicas: Vec<ReplicaSection>,
     /// How calls are spread over replicas.
     #[serde(skip_serializing_if = "is_failover")]
     pub(in crate::config) balance: Balance,
     /// How long a replica that failed gets no calls, as long as others can have them.
-    #[serde(skip_serializing_if = "Ejection::is_default")]
-    pub(in crate::config) ejection: Ejection,
+    #[serde(skip_serializing_if = "EjectionSection::is_default")]
+    pub(in crate::config) ejection: EjectionSection,
     /// Calls that go to certain replicas only: the first rule that holds decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(in crate::config) route: Vec<Route>,
+    pub(in crate::config) route: Vec<RouteSection>,
     /// Whether arguments are checked against the `inputSchema` of their tool before they are sent.
     pub(in crate::config) validate: Validate,
     /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
@@ -137,17 +137,17 @@ pub(in crate::config) struct Server {
     /// How much all agents together may spend on this server: one budget, a list of budgets that
     /// all hold, or "off"; by default without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) budget: Option<Budgets>,
+    pub(in crate::config) budget: Option<BudgetsSection>,
     /// How often each agent may call this server; by default without limit.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) rate: Option<Rate>,
+    pub(in crate::config) rate: Option<RateSection>,
     /// What is looked for in data to and from this server, and what happens to it, beside what the
     /// agent's terms say; the stricter wins.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) scan: Option<Scan>,
+    pub(in crate::config) scan: Option<ScanSection>,
 }
 
-impl Default for Server {
+impl Default for ServerSection {
     fn default() -> Self {
         Self {
             command: None,
@@ -163,13 +163,17 @@ impl Default for Server {
             era: EraPin::Auto,
             enabled: true,
             namespace: None,
-            expose: vec![ItemKind::Tools, ItemKind::Resources, ItemKind::Prompts],
+            expose: vec![
+                ItemKindSection::Tools,
+                ItemKindSection::Resources,
+                ItemKindSection::Prompts,
+            ],
             priority: 0,
             tags: Vec::new(),
             roots: None,
             tools: ToolRules::default(),
-            resources: ItemRules::default(),
-            prompts: ItemRules::default(),
+            resources: ItemRulesSection::default(),
+            prompts: ItemRulesSection::default(),
             isolation: Isolation::Auto,
             max_instances: 32,
             pool_size: 4,
@@ -178,14 +182,14 @@ impl Default for Server {
             connect_timeout: Time::secs(30),
             timeout: Time::secs(60),
             max_total_timeout: None,
-            retry: Retry::default(),
-            breaker: Breaker::default(),
-            health: Health::default(),
+            retry: RetrySection::default(),
+            breaker: BreakerSection::default(),
+            health: HealthSection::default(),
             grace: Time::secs(30),
-            limits: ServerLimits::default(),
+            limits: ServerLimitsSection::default(),
             replicas: Vec::new(),
             balance: Balance::Failover,
-            ejection: Ejection::default(),
+            ejection: EjectionSection::default(),
             route: Vec::new(),
             validate: Validate::Auto,
             price: None,
@@ -205,7 +209,7 @@ fn is_failover(balance: &Balance) -> bool {
 /// One of several instances of a server: a program to run, or a URL.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Replica {
+pub(in crate::config) struct ReplicaSection {
     /// Its name in `route` and in the status; by default its number, from 1 on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) name: Option<String>,
@@ -238,7 +242,7 @@ pub(in crate::config) struct Replica {
     pub(in crate::config) headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(in crate::config) auth: Option<Auth>,
+    pub(in crate::config) auth: Option<AuthSection>,
     /// How it is reached; by default what `command` or the scheme of `url` says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) transport: Option<TransportKind>,
@@ -248,7 +252,7 @@ pub(in crate::config) struct Replica {
 /// the rule is about all calls of its tools.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::config) struct Route {
+pub(in crate::config) struct RouteSection {
     /// Globs of the tools it is about, by the server's own names; by default all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) tools: Option<Vec<String>>,
@@ -278,7 +282,7 @@ pub(in crate::config) struct Route {
 /// Credential towards a server.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-pub(in crate::config) enum Auth {
+pub(in crate::config) enum AuthSection {
     /// `Authorization: Bearer`.
     Bearer {
         /// The token; usually a variable such as `${DOCS_TOKEN}`.
@@ -314,7 +318,7 @@ pub(in crate::config) enum TransportKind {
 /// A kind of item.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::config) enum ItemKind {
+pub(in crate::config) enum ItemKindSection {
     /// Tools.
     Tools,
     /// Resources and templates.
@@ -326,7 +330,7 @@ pub(in crate::config) enum ItemKind {
 /// A root offered to a server: a `file:` URI, alone or with a name.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(untagged)]
-pub(in crate::config) enum Root {
+pub(in crate::config) enum RootSection {
     /// The URI alone.
     Uri(String),
     /// The URI with a name.
@@ -347,7 +351,7 @@ pub(in crate::config) struct NamedRoot {
 /// Which items of a server are shown, and as what. Names are the server's own.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct ItemRules {
+pub(in crate::config) struct ItemRulesSection {
     /// Globs; when given, only items that match one are shown (`*` does not match `/`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) allow: Option<Vec<String>>,
@@ -362,7 +366,7 @@ pub(in crate::config) struct ItemRules {
     pub(in crate::config) describe: IndexMap<String, String>,
 }
 
-impl ItemRules {
+impl ItemRulesSection {
     fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -375,7 +379,7 @@ impl ItemRules {
 pub(in crate::config) struct ToolRules {
     /// What holds of all kinds of item.
     #[serde(flatten)]
-    pub(in crate::config) items: ItemRules,
+    pub(in crate::config) items: ItemRulesSection,
     /// Name -> the price of a call in US dollars.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) price: IndexMap<String, Amount>,
@@ -394,7 +398,7 @@ impl ToolRules {
 /// has the server tried again, two seconds after the last attempt at the earliest.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Retry {
+pub(in crate::config) struct RetrySection {
     /// First delay.
     pub(in crate::config) base: Time,
     /// Longest delay.
@@ -413,7 +417,7 @@ pub(in crate::config) struct Retry {
     pub(in crate::config) failed_after: u32,
 }
 
-impl Default for Retry {
+impl Default for RetrySection {
     fn default() -> Self {
         Self {
             base: Time::millis(500),
@@ -430,14 +434,14 @@ impl Default for Retry {
 /// in a row.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Ejection {
+pub(in crate::config) struct EjectionSection {
     /// After the first failure.
     pub(in crate::config) base: Time,
     /// The longest.
     pub(in crate::config) max: Time,
 }
 
-impl Default for Ejection {
+impl Default for EjectionSection {
     fn default() -> Self {
         Self {
             base: Time::secs(1),
@@ -446,7 +450,7 @@ impl Default for Ejection {
     }
 }
 
-impl Ejection {
+impl EjectionSection {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
@@ -455,7 +459,7 @@ impl Ejection {
 /// When calls are answered at once because the server keeps failing.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Breaker {
+pub(in crate::config) struct BreakerSection {
     /// Failures in a row (no connection, a lost one, no answer in time, HTTP 5xx) after which calls
     /// are answered at once; 0 never does.
     pub(in crate::config) failures: u32,
@@ -463,7 +467,7 @@ pub(in crate::config) struct Breaker {
     pub(in crate::config) open_for: Time,
 }
 
-impl Default for Breaker {
+impl Default for BreakerSection {
     fn default() -> Self {
         Self {
             failures: 5,
@@ -475,7 +479,7 @@ impl Default for Breaker {
 /// How it is found out that a server no longer answers.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct Health {
+pub(in crate::config) struct HealthSection {
     /// Silence after which a server is asked, and pause between further checks.
     pub(in crate::config) interval: Time,
     /// How long it may take to answer.
@@ -486,7 +490,7 @@ pub(in crate::config) struct Health {
     pub(in crate::config) probe: Probe,
 }
 
-impl Default for Health {
+impl Default for HealthSection {
     fn default() -> Self {
         Self {
             interval: Time::secs(30),
@@ -500,7 +504,7 @@ impl Default for Health {
 /// Limits on a server: on messages to and from it, and on calls.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(in crate::config) struct ServerLimits {
+pub(in crate::config) struct ServerLimitsSection {
     /// Largest message sent to it.
     pub(in crate::config) request: Size,
     /// Largest message accepted from it.
@@ -522,7 +526,7 @@ pub(in crate::config) struct ServerLimits {
     pub(in crate::config) item_depth: usize,
 }
 
-impl Default for ServerLimits {
+impl Default for ServerLimitsSection {
     fn default() -> Self {
         Self {
             request: Size(4 * Size::MIB),

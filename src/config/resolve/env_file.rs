@@ -4,19 +4,19 @@ use dotenvor::{Error, parse_str};
 use indexmap::IndexMap;
 
 use super::Resolver;
-use crate::config::{Secret, Use, file, node::Place, report::Finding};
+use crate::config::{LoadScope, Secret, file, node::ValuePath, report::Diagnostic};
 
 impl Resolver<'_> {
     /// The variables of the program of `server`: those of `env` over those of `env_file`.
     pub(super) fn variables(
         &mut self,
-        server: &file::Server,
-        at: &Place<'_>,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
     ) -> IndexMap<String, Secret> {
         self.environment(&server.env, &at.key("env"));
         let mut variables = match &server.env_file {
             // Nobody who looks into the data directory has to be able to read it.
-            Some(written) if self.surroundings.used != Use::Books => {
+            Some(written) if self.surroundings.used != LoadScope::Books => {
                 self.env_file(written, server.enabled, &at.key("env_file"))
             }
             Some(_) | None => IndexMap::new(),
@@ -31,7 +31,7 @@ impl Resolver<'_> {
         &mut self,
         written: &str,
         is_enabled: bool,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> IndexMap<String, Secret> {
         let path = self.path(written, at);
         self.named_files.push(path.clone());
@@ -40,9 +40,9 @@ impl Resolver<'_> {
         variables.unwrap_or_else(|why| {
             let found = format!("the file of `{}` cannot be read", at.path());
             let finding = if self.is_used(at, is_enabled) {
-                Finding::mistake(found)
+                Diagnostic::mistake(found)
             } else {
-                Finding::warning(found)
+                Diagnostic::warning(found)
             };
             let place = at
                 .is_quotable()
@@ -53,15 +53,15 @@ impl Resolver<'_> {
     }
 
     /// Whether somebody uses the server that `at` is of.
-    fn is_used(&self, at: &Place<'_>, is_enabled: bool) -> bool {
+    fn is_used(&self, at: &ValuePath<'_>, is_enabled: bool) -> bool {
         match self.surroundings.used {
-            Use::Also(name) => {
+            LoadScope::Also(name) => {
                 let rest = at.path().strip_prefix("servers.");
                 let rest = rest.and_then(|path| path.strip_prefix(name));
                 is_enabled || rest.is_some_and(|rest| rest.starts_with('.'))
             }
-            Use::Books => false,
-            Use::Enabled => is_enabled,
+            LoadScope::Books => false,
+            LoadScope::Enabled => is_enabled,
         }
     }
 }

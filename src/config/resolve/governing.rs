@@ -8,12 +8,12 @@ use indexmap::IndexMap;
 use super::Resolver;
 use crate::{
     config::{
-        Audit, Authentication, Budget, Governance, Policy, PolicyMode, Profile, Rate, Terms,
+        Audit, Authentication, Budget, GovernanceConfig, Policy, PolicyMode, Profile, Rate, Terms,
         Window,
-        file::{self, ItemKind},
-        hint,
-        node::Place,
-        report::Finding,
+        file::{self, ItemKindSection},
+        node::ValuePath,
+        report::Diagnostic,
+        suggest,
         units::{Size, Time},
     },
     money::Micros,
@@ -40,7 +40,7 @@ const BUDGET: Budget = Budget {
 };
 
 /// Whether nobody can say who they are; false where it is not known what was meant.
-pub(super) fn is_anonymous(file: &file::File, root: &Place<'_>) -> bool {
+pub(super) fn is_anonymous(file: &file::ConfigFile, root: &ValuePath<'_>) -> bool {
     let governance = file.governance.as_ref();
     let auth = governance.map_or(Authentication::Anonymous, |governance| governance.auth);
     let at = root.key("governance").key("auth");
@@ -51,12 +51,12 @@ pub(super) fn is_anonymous(file: &file::File, root: &Place<'_>) -> bool {
 impl Resolver<'_> {
     pub(super) fn governance(
         &mut self,
-        written: Option<file::Governance>,
-        agents: &IndexMap<String, file::Agent>,
-        root: &Place<'_>,
-    ) -> Governance {
+        written: Option<file::GovernanceSection>,
+        agents: &IndexMap<String, file::AgentSection>,
+        root: &ValuePath<'_>,
+    ) -> GovernanceConfig {
         let Some(governance) = written else {
-            return Governance::default();
+            return GovernanceConfig::default();
         };
         let mode = match governance.auth {
             Authentication::Anonymous => PolicyMode::All,
@@ -68,7 +68,7 @@ impl Resolver<'_> {
             ..Policy::default()
         });
         terms.budget.get_or_insert_with(|| vec![BUDGET]);
-        Governance {
+        GovernanceConfig {
             auth: governance.auth,
             is_auth_written: root.key("governance").key("auth").is_written(),
             errors: governance.errors,
@@ -88,8 +88,8 @@ impl Resolver<'_> {
     fn teams(
         &mut self,
         teams: IndexMap<String, file::Team>,
-        agents: &IndexMap<String, file::Agent>,
-        root: &Place<'_>,
+        agents: &IndexMap<String, file::AgentSection>,
+        root: &ValuePath<'_>,
     ) -> IndexMap<String, Vec<Budget>> {
         if !self.surroundings.is_incomplete {
             let slips = self.empty_teams(&teams, agents, root);
@@ -107,8 +107,8 @@ impl Resolver<'_> {
     fn empty_teams(
         &mut self,
         teams: &IndexMap<String, file::Team>,
-        agents: &IndexMap<String, file::Agent>,
-        root: &Place<'_>,
+        agents: &IndexMap<String, file::AgentSection>,
+        root: &ValuePath<'_>,
     ) -> Vec<String> {
         let at = root.key("governance").key("teams");
         let named = || agents.values().filter_map(|agent| agent.team.as_deref());
@@ -120,13 +120,13 @@ impl Resolver<'_> {
             if named().any(|team| team == name) {
                 continue;
             }
-            let close = hint::closest(name, named().filter(is_shared));
+            let close = suggest::closest(name, named().filter(is_shared));
             if close.is_none() && named().any(|team| meant_team(team, teams) == Some(name)) {
                 continue;
             }
             slips.extend(close.map(str::to_owned));
             self.findings.add(
-                Finding::warning(format!("nobody is in the team `{name}`"))
+                Diagnostic::warning(format!("nobody is in the team `{name}`"))
                     .at(
                         at.key(name).key_span(),
                         "no agent of the config has it as `team`",
@@ -142,9 +142,9 @@ impl Resolver<'_> {
     fn unknown_teams(
         &mut self,
         teams: &IndexMap<String, file::Team>,
-        agents: &IndexMap<String, file::Agent>,
+        agents: &IndexMap<String, file::AgentSection>,
         slips: &[String],
-        root: &Place<'_>,
+        root: &ValuePath<'_>,
     ) {
         for (name, agent) in agents {
             let Some(team) = &agent.team else { continue };
@@ -156,12 +156,12 @@ impl Resolver<'_> {
                 let Some(close) = near_team(team, agents) else {
                     continue;
                 };
-                let finding = Finding::warning(format!("nobody else is in the team `{team}`"));
+                let finding = Diagnostic::warning(format!("nobody else is in the team `{team}`"));
                 (Some(close), finding.at(at.span(), "the only one"))
             } else {
                 let close = meant_team(team, teams);
                 let finding =
-                    Finding::warning(format!("no budget is written for the team `{team}`"));
+                    Diagnostic::warning(format!("no budget is written for the team `{team}`"));
                 let finding = finding.at(at.span(), "no such name in `[governance.teams]`");
                 (close, finding)
             };
@@ -170,7 +170,7 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn terms(&mut self, terms: file::Terms, at: &Place<'_>) -> Terms {
+    pub(super) fn terms(&mut self, terms: file::TermsSection, at: &ValuePath<'_>) -> Terms {
         Terms {
             policy: terms
                 .policy
@@ -186,7 +186,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn policy(&mut self, policy: &file::Policy, at: &Place<'_>) -> Policy {
+    fn policy(&mut self, policy: &file::PolicySection, at: &ValuePath<'_>) -> Policy {
         let lists = ["tools", "prompts", "resources", "methods"].map(|list| at.key(list));
         let all_or_nothing = match policy.mode {
             PolicyMode::All => Some("everything is allowed"),
@@ -198,17 +198,17 @@ impl Resolver<'_> {
             written.map(move |list| (why, list))
         }) {
             self.findings.add(
-                Finding::warning(format!("`{}` has no effect", list.path()))
+                Diagnostic::warning(format!("`{}` has no effect", list.path()))
                     .at(list.key_span(), format!("{why} with this `mode`"))
                     .help("write `mode = \"allowlist\"` or `mode = \"denylist\"`"),
             );
         }
         if policy.mode == PolicyMode::Allowlist
-            && !lists.iter().any(Place::is_written)
+            && !lists.iter().any(ValuePath::is_written)
             && !self.surroundings.is_incomplete
         {
             self.findings.add(
-                Finding::warning(format!("`{}` allows nothing", at.path()))
+                Diagnostic::warning(format!("`{}` allows nothing", at.path()))
                     .at(at.whole_span(), "it has no list")
                     .help("write `tools = [\"SERVER/*\"]`, or `mode = \"none\"` if that is meant"),
             );
@@ -224,7 +224,7 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn rate(&mut self, rate: file::Rate, at: &Place<'_>) -> Rate {
+    pub(super) fn rate(&mut self, rate: file::RateSection, at: &ValuePath<'_>) -> Rate {
         let calls = self.within(rate.calls, 1, Rate::CALLS_MAX, &at.key("calls"));
         let burst = match rate.burst {
             Some(burst) => self.within(burst, 1, Rate::CALLS_MAX, &at.key("burst")),
@@ -240,9 +240,9 @@ impl Resolver<'_> {
 
     pub(super) fn profiles(
         &mut self,
-        profiles: IndexMap<String, file::Profile>,
+        profiles: IndexMap<String, file::ProfileSection>,
         tags: &[String],
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> IndexMap<ProfileName, Profile> {
         let mut resolved = IndexMap::new();
         for (name, profile) in profiles {
@@ -261,7 +261,7 @@ impl Resolver<'_> {
                         }
                     };
                     self.findings.add(
-                        Finding::mistake("this is not the name of a profile")
+                        Diagnostic::mistake("this is not the name of a profile")
                             .at(at.key_span(), label)
                             .help("names are part of URLs: write for example `read-only`"),
                     );
@@ -271,11 +271,16 @@ impl Resolver<'_> {
         resolved
     }
 
-    fn profile(&mut self, profile: file::Profile, tags: &[String], at: &Place<'_>) -> Profile {
+    fn profile(
+        &mut self,
+        profile: file::ProfileSection,
+        tags: &[String],
+        at: &ValuePath<'_>,
+    ) -> Profile {
         if let Some(wanted) = &profile.tags {
             self.known_tags(wanted, tags, &at.key("tags"));
         }
-        self.rename(&profile.rename, ItemKind::Tools, &at.key("rename"));
+        self.rename(&profile.rename, ItemKindSection::Tools, &at.key("rename"));
         let mut globs =
             |list: Option<Vec<String>>, key: &str| list.map(|list| self.globs(&list, &at.key(key)));
         Profile {
@@ -290,22 +295,22 @@ impl Resolver<'_> {
     }
 
     /// Warns of tags that select nothing.
-    fn known_tags(&mut self, wanted: &[String], known: &[String], at: &Place<'_>) {
+    fn known_tags(&mut self, wanted: &[String], known: &[String], at: &ValuePath<'_>) {
         for (index, tag) in wanted.iter().enumerate() {
             if known.contains(tag) || self.surroundings.is_incomplete {
                 continue;
             }
             let item = at.item(index);
-            let close = hint::closest(tag, known.iter().map(String::as_str));
+            let close = suggest::closest(tag, known.iter().map(String::as_str));
             self.findings.add(
-                Finding::warning(format!("no server has {}", super::quote(tag, &item)))
+                Diagnostic::warning(format!("no server has {}", super::quote(tag, &item)))
                     .at(item.span(), "selects nothing")
                     .help_if(close.map(|close| format!("did you mean \"{close}\"?"))),
             );
         }
     }
 
-    pub(super) fn audit(&mut self, audit: file::Audit, at: &Place<'_>) -> Audit {
+    pub(super) fn audit(&mut self, audit: file::AuditSection, at: &ValuePath<'_>) -> Audit {
         let sizes = [
             ("retention_size", audit.retention_size),
             ("quota", audit.quota),
@@ -327,7 +332,7 @@ impl Resolver<'_> {
     }
 
     /// A time of which 0 is none.
-    fn time_or_ever(&mut self, time: Time, at: &Place<'_>) -> Option<Duration> {
+    fn time_or_ever(&mut self, time: Time, at: &ValuePath<'_>) -> Option<Duration> {
         let longest = Time::days(DAYS_MAX);
         if !time.0.is_zero() && !(TIME_MIN..=longest.0).contains(&time.0) {
             let label = format!("must be 0, or between {} and {longest}", Time(TIME_MIN));
@@ -344,13 +349,13 @@ fn meant_team<'t>(team: &str, teams: &'t IndexMap<String, file::Team>) -> Option
     }
     let mut known = teams.keys().map(String::as_str);
     // How many letters may be wrong depends on the word: the longer of the two decides.
-    hint::closest(team, known.clone())
-        .or_else(|| known.find(|name| hint::closest(name, [team]).is_some()))
+    suggest::closest(team, known.clone())
+        .or_else(|| known.find(|name| suggest::closest(name, [team]).is_some()))
 }
 
 /// The team of several agents that the only one in `team` most likely means. Names such as `a1` and
 /// `a2` are near each other on purpose.
-fn near_team<'a>(team: &str, agents: &'a IndexMap<String, file::Agent>) -> Option<&'a str> {
+fn near_team<'a>(team: &str, agents: &'a IndexMap<String, file::AgentSection>) -> Option<&'a str> {
     let named = || agents.values().filter_map(|agent| agent.team.as_deref());
     let count = |name: &str| named().filter(|other| *other == name).count();
     let but_last = |name: &str| name.chars().rev().skip(1).collect::<String>();
@@ -358,18 +363,18 @@ fn near_team<'a>(team: &str, agents: &'a IndexMap<String, file::Agent>) -> Optio
         return None;
     }
     let is_near = |name: &&str| count(name) > 1 && but_last(name) != but_last(team);
-    hint::closest(team, named().filter(is_near))
+    suggest::closest(team, named().filter(is_near))
 }
 
 /// The budgets that `written` stands for.
-pub(super) fn budgets(written: file::Budgets) -> Vec<Budget> {
-    let budget = |budget: file::Budget| Budget {
+pub(super) fn budgets(written: file::BudgetsSection) -> Vec<Budget> {
+    let budget = |budget: file::BudgetSection| Budget {
         limit: budget.limit.0,
         window: budget.window,
     };
     match written {
-        file::Budgets::Off(file::Off::Off) => Vec::new(),
-        file::Budgets::One(one) => vec![budget(one)],
-        file::Budgets::Many(many) => many.into_iter().map(budget).collect(),
+        file::BudgetsSection::Off(file::Off::Off) => Vec::new(),
+        file::BudgetsSection::One(one) => vec![budget(one)],
+        file::BudgetsSection::Many(many) => many.into_iter().map(budget).collect(),
     }
 }

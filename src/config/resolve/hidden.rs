@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use crate::config::{
-    Command, Config, Transport,
-    node::Place,
-    report::{Finding, Findings},
+    Config, StdioCommand, Transport,
+    node::ValuePath,
+    report::{Diagnostic, Diagnostics},
 };
 
 /// Warns of programs that lie in what is hidden from them, work there, or are given a path to it.
-pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) {
+pub(super) fn check(config: &Config, root: &ValuePath<'_>, findings: &mut Diagnostics) {
     let hidden = config.hidden();
     let servers = root.key("servers");
     let enabled = config.servers.iter().filter(|(_, server)| server.enabled);
@@ -25,15 +25,20 @@ pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) 
     }
 }
 
-fn of_program(transport: &Transport, hidden: &[PathBuf], at: &Place<'_>, findings: &mut Findings) {
+fn of_program(
+    transport: &Transport,
+    hidden: &[PathBuf],
+    at: &ValuePath<'_>,
+    findings: &mut Diagnostics,
+) {
     let Transport::Stdio(command) = transport else {
         return;
     };
     let is_hidden = |path: &Path| hidden.iter().any(|hidden| path.starts_with(hidden));
-    let mut warn = |at: &Place<'_>| {
+    let mut warn = |at: &ValuePath<'_>| {
         let finding = format!("`{}` is hidden from programs", at.path());
         findings.add(
-            Finding::warning(finding)
+            Diagnostic::warning(finding)
                 .at(at.span(), "its program cannot open this")
                 .help(
                     "programs see neither the config, nor its files of variables and keys, nor the data \
@@ -55,7 +60,7 @@ fn of_program(transport: &Transport, hidden: &[PathBuf], at: &Place<'_>, finding
 }
 
 /// The paths that `arg` may be, as the program reads it.
-fn paths(arg: &str, command: &Command) -> [PathBuf; 2] {
+fn paths(arg: &str, command: &StdioCommand) -> [PathBuf; 2] {
     let value = arg.rsplit_once('=').map_or(arg, |(_, value)| value);
     let cwd = command.cwd.as_deref().unwrap_or(Path::new(""));
     [arg, value].map(|path| cwd.join(path))

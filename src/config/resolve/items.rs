@@ -6,17 +6,17 @@ use indexmap::IndexMap;
 use super::{Resolver, is_name_char, quote, server::TIMEOUT_MIN};
 use crate::config::{
     ItemRules,
-    file::{self, ItemKind},
+    file::{self, ItemKindSection},
     governing::glob,
-    node::Place,
-    report::Finding,
+    node::ValuePath,
+    report::Diagnostic,
 };
 
 /// The longest name the specification allows a tool (2025-11-25, tool names).
 const NAME_LENGTH_MAX: usize = 128;
 
 impl Resolver<'_> {
-    pub(super) fn tool_rules(&mut self, rules: file::ToolRules, at: &Place<'_>) -> ItemRules {
+    pub(super) fn tool_rules(&mut self, rules: file::ToolRules, at: &ValuePath<'_>) -> ItemRules {
         let limits = at.key("timeout");
         let timeout = rules.timeout.into_iter().map(|(tool, limit)| {
             let limit = self.time(limit, TIMEOUT_MIN, &limits.key(&tool));
@@ -27,15 +27,15 @@ impl Resolver<'_> {
         ItemRules {
             price: price.map(|(tool, price)| (tool, price.0)).collect(),
             timeout,
-            ..self.item_rules(rules.items, ItemKind::Tools, at)
+            ..self.item_rules(rules.items, ItemKindSection::Tools, at)
         }
     }
 
     pub(super) fn item_rules(
         &mut self,
-        rules: file::ItemRules,
-        kind: ItemKind,
-        at: &Place<'_>,
+        rules: file::ItemRulesSection,
+        kind: ItemKindSection,
+        at: &ValuePath<'_>,
     ) -> ItemRules {
         self.rename(&rules.rename, kind, &at.key("rename"));
         ItemRules {
@@ -50,7 +50,7 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn globs(&mut self, globs: &[String], at: &Place<'_>) -> Vec<Glob> {
+    pub(super) fn globs(&mut self, globs: &[String], at: &ValuePath<'_>) -> Vec<Glob> {
         let mut parsed = Vec::new();
         for (index, text) in globs.iter().enumerate() {
             match glob(text) {
@@ -58,7 +58,7 @@ impl Resolver<'_> {
                 Err(error) => {
                     let at = at.item(index);
                     self.findings.add(
-                        Finding::mistake(format!("{} is not a glob", quote(text, &at)))
+                        Diagnostic::mistake(format!("{} is not a glob", quote(text, &at)))
                             .at(at.span(), error.kind().to_string())
                             .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
                     );
@@ -71,29 +71,29 @@ impl Resolver<'_> {
     pub(super) fn rename(
         &mut self,
         rename: &IndexMap<String, String>,
-        kind: ItemKind,
-        at: &Place<'_>,
+        kind: ItemKindSection,
+        at: &ValuePath<'_>,
     ) {
         let mut taken: IndexMap<&str, &str> = IndexMap::new();
         for (original, new) in rename {
             let entry = at.key(original);
             if !is_item_name(new, kind) {
                 self.findings.add(
-                    Finding::mistake(format!("{} cannot be a name", quote(new, &entry)))
+                    Diagnostic::mistake(format!("{} cannot be a name", quote(new, &entry)))
                         .at(entry.span(), "not a legal name")
                         .help(match kind {
-                            ItemKind::Resources => "write a name for people, on one line",
-                            ItemKind::Prompts | ItemKind::Tools => {
+                            ItemKindSection::Resources => "write a name for people, on one line",
+                            ItemKindSection::Prompts | ItemKindSection::Tools => {
                                 "names have 1 to 128 letters, digits, `_`, `-`, `.` and `/`"
                             }
                         }),
                 );
             }
-            if kind != ItemKind::Resources
+            if kind != ItemKindSection::Resources
                 && let Some(other) = taken.insert(new, original)
             {
                 self.findings.add(
-                    Finding::mistake(format!("two names in `{}` become the same", at.path()))
+                    Diagnostic::mistake(format!("two names in `{}` become the same", at.path()))
                         .at(entry.span(), format!("`{original}` gets this name"))
                         .at(
                             at.key(other).span(),
@@ -105,11 +105,11 @@ impl Resolver<'_> {
     }
 }
 
-fn is_item_name(name: &str, kind: ItemKind) -> bool {
+fn is_item_name(name: &str, kind: ItemKindSection) -> bool {
     match kind {
         // The URI stays: this is the name that people see.
-        ItemKind::Resources => !name.trim().is_empty() && !name.contains(char::is_control),
-        ItemKind::Prompts | ItemKind::Tools => {
+        ItemKindSection::Resources => !name.trim().is_empty() && !name.contains(char::is_control),
+        ItemKindSection::Prompts | ItemKindSection::Tools => {
             (1..=NAME_LENGTH_MAX).contains(&name.len()) && name.chars().all(is_name_char)
         }
     }

@@ -3,15 +3,15 @@
 use crate::{
     config::{
         Config, Policy, PolicyMode,
-        node::Place,
-        report::{Finding, Findings},
+        node::ValuePath,
+        report::{Diagnostic, Diagnostics},
     },
     names::ServerName,
 };
 
 /// Warns of globs that allow methods of a server that there is none of: such as `tasks/*`, by which the
 /// methods `tasks/...` of all servers may have been meant.
-pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) {
+pub(super) fn check(config: &Config, root: &ValuePath<'_>, findings: &mut Diagnostics) {
     let default = (root.key("governance"), &config.governance.terms);
     let agents = config.agents.iter();
     let agents = agents.map(|(name, agent)| (root.key("agents").key(name), &agent.terms));
@@ -27,7 +27,7 @@ pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) 
     }
 }
 
-fn check_policy(policy: &Policy, config: &Config, at: &Place<'_>, findings: &mut Findings) {
+fn check_policy(policy: &Policy, config: &Config, at: &ValuePath<'_>, findings: &mut Diagnostics) {
     for (index, glob) in policy.methods.iter().enumerate() {
         let text = glob.glob();
         let first = text.split_once('/').map(|(first, _)| first);
@@ -39,7 +39,7 @@ fn check_policy(policy: &Policy, config: &Config, at: &Place<'_>, findings: &mut
         }
         let at = at.item(index);
         findings.add(
-            Finding::warning(format!("`{}` allows no method", at.path()))
+            Diagnostic::warning(format!("`{}` allows no method", at.path()))
                 .at(at.span(), format!("no server is called `{server}`"))
                 .help(format!(
                     "what precedes the first `/` is the server; for methods of all servers write `*/{text}`"

@@ -5,18 +5,18 @@ use std::collections::HashMap;
 use crate::{
     config::{
         Charset, Config, Server,
-        node::Place,
-        report::{Finding, Findings},
+        node::ValuePath,
+        report::{Diagnostic, Diagnostics},
     },
     names::{ServerName, strict, uri_prefix},
 };
 
 /// Reports servers whose names or URIs nobody could tell apart.
-pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) {
+pub(super) fn check(config: &Config, root: &ValuePath<'_>, findings: &mut Diagnostics) {
     let servers = root.key("servers");
     let mut report = |kind: &str, prefix: &str, first: &ServerName, second: &ServerName| {
         findings.add(
-            Finding::mistake(format!(
+            Diagnostic::mistake(format!(
                 "`{first}` and `{second}` get the same {kind} `{prefix}`"
             ))
             .at(servers.key(second.as_str()).key_span(), "this server")

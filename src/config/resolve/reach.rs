@@ -7,11 +7,12 @@ use indexmap::IndexMap;
 
 use super::{Resolver, quote};
 use crate::config::{
-    Auth, Command, ForPeople, Remote, Secret, Transport, Use,
+    Auth, ForPeople, LoadScope, Remote, Secret, StdioCommand, Transport,
     file::{self, TransportKind},
-    hint, mask,
-    node::Place,
-    report::Finding,
+    node::ValuePath,
+    redact,
+    report::Diagnostic,
+    suggest,
 };
 
 /// Headers that belong to the transport; those that begin with `mcp-` do as well.
@@ -35,24 +36,33 @@ const URL_KEYS: [&str; 2] = ["auth", "headers"];
 
 impl Resolver<'_> {
     /// `None` after a mistake, and for a disabled server that does not say.
-    pub(super) fn transport(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
+    pub(super) fn transport(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
         let reached = self.written_transport(server, at);
         let url = at.key("url");
-        if reached.is_none() && self.surroundings.used == Use::Books {
+        if reached.is_none() && self.surroundings.used == LoadScope::Books {
             // Nobody connects to it: what counts is that there is a server of that name.
             return Some(Transport::Builtin);
         }
         if reached.is_none() && url.span().is_some_and(|url| self.findings.is_excused(url)) {
-            self.findings
-                .add(Finding::warning(format!("`{}` is left out", at.path())).at(
+            self.findings.add(
+                Diagnostic::warning(format!("`{}` is left out", at.path())).at(
                     url.key_span(),
                     "disabled, and a variable in its URL has no value",
-                ));
+                ),
+            );
         }
         reached
     }
 
-    fn written_transport(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
+    fn written_transport(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
         let kind = server.transport;
         let (command, url) = (at.key("command").is_written(), at.key("url").is_written());
         match (command, url) {
@@ -70,9 +80,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn both(&mut self, at: &Place<'_>) -> Option<Transport> {
+    fn both(&mut self, at: &ValuePath<'_>) -> Option<Transport> {
         self.findings.add(
-            Finding::mistake(format!("`{}` has both `command` and `url`", at.path()))
+            Diagnostic::mistake(format!("`{}` has both `command` and `url`", at.path()))
                 .at(
                     at.key("url").key_span(),
                     "the address of a server that runs already",
@@ -83,7 +93,7 @@ impl Resolver<'_> {
         None
     }
 
-    fn neither(&mut self, server: &file::Server, at: &Place<'_>) -> Option<Transport> {
+    fn neither(&mut self, server: &file::ServerSection, at: &ValuePath<'_>) -> Option<Transport> {
         if server.transport == Some(TransportKind::Builtin) {
             let keys = [PROGRAM_KEYS.as_slice(), URL_KEYS.as_slice()].concat();
             self.no_effect(at, "the toolbox", &keys);
@@ -96,11 +106,12 @@ impl Resolver<'_> {
             return None;
         }
         if !server.enabled {
-            self.findings
-                .add(Finding::warning(format!("`{}` is left out", at.path())).at(
+            self.findings.add(
+                Diagnostic::warning(format!("`{}` is left out", at.path())).at(
                     at.key_span(),
                     "disabled, and neither `command` nor `url` is given",
-                ));
+                ),
+            );
             return None;
         }
         let needed = match server.transport {
@@ -114,7 +125,7 @@ impl Resolver<'_> {
             Some(TransportKind::Builtin) | None => "`command` or `url`",
         };
         self.findings.add(
-            Finding::mistake(format!("`{}` needs {needed}", at.path()))
+            Diagnostic::mistake(format!("`{}` needs {needed}", at.path()))
                 .at(at.key_span(), "it is not said how this server is reached")
                 .help(
                     "write `command` for a program, `url` for a server on the network, or \
@@ -125,14 +136,14 @@ impl Resolver<'_> {
     }
 
     /// Warns of keys that are written and that `what` does not read.
-    pub(super) fn no_effect(&mut self, at: &Place<'_>, what: &str, keys: &[&str]) {
+    pub(super) fn no_effect(&mut self, at: &ValuePath<'_>, what: &str, keys: &[&str]) {
         for at in keys
             .iter()
             .map(|key| at.key(key))
-            .filter(Place::has_content)
+            .filter(ValuePath::has_content)
         {
             self.findings.add(
-                Finding::warning(format!("`{}` has no effect", at.path()))
+                Diagnostic::warning(format!("`{}` has no effect", at.path()))
                     .at(at.key_span(), format!("{what} does not use it")),
             );
         }
@@ -140,9 +151,9 @@ impl Resolver<'_> {
 
     fn program(
         &mut self,
-        server: &file::Server,
+        server: &file::ServerSection,
         kind: Option<TransportKind>,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> Option<Transport> {
         if kind.is_some_and(|kind| kind != TransportKind::Stdio) {
             self.mismatch("a program is spoken to on stdin and stdout", at);
@@ -165,7 +176,7 @@ impl Resolver<'_> {
             .cwd
             .as_deref()
             .map(|cwd| self.path(cwd, &at.key("cwd")));
-        Some(Transport::Stdio(Command {
+        Some(Transport::Stdio(StdioCommand {
             program,
             args: server.args.clone(),
             shown_args: shown_args(&server.args, &args),
@@ -175,7 +186,7 @@ impl Resolver<'_> {
         }))
     }
 
-    fn user(&mut self, written: Option<&str>, at: &Place<'_>) -> Option<String> {
+    fn user(&mut self, written: Option<&str>, at: &ValuePath<'_>) -> Option<String> {
         let user = written?.trim();
         if user.is_empty() || user.contains(['\0', ':', '/']) {
             self.unusable(at, "is not a valid user name");
@@ -183,17 +194,17 @@ impl Resolver<'_> {
         Some(user.to_owned())
     }
 
-    fn mismatch(&mut self, why: &str, at: &Place<'_>) {
+    fn mismatch(&mut self, why: &str, at: &ValuePath<'_>) {
         let at = at.key("transport");
         self.findings.add(
-            Finding::mistake(format!("`{}` does not fit", at.path()))
+            Diagnostic::mistake(format!("`{}` does not fit", at.path()))
                 .at(at.span(), why)
                 .help("leave it out, and it follows from `command` or `url`"),
         );
     }
 
     /// A name alone is looked for in `PATH`; a path is one like any other.
-    fn program_name(&mut self, program: &str, at: &Place<'_>) -> String {
+    fn program_name(&mut self, program: &str, at: &ValuePath<'_>) -> String {
         if program.trim().is_empty() {
             self.unusable(at, "is empty, or blank");
         } else if program.contains('\0') {
@@ -201,11 +212,11 @@ impl Resolver<'_> {
         } else if let Some((first, _)) = program.split_once(char::is_whitespace)
             && !first.contains(['/', '\\'])
         {
-            let shown = mask::shown_line(program);
+            let shown = redact::shown_line(program);
             let words: Vec<_> = shown.split_whitespace().map(str::to_owned).collect();
-            let help = hint::command(&words);
+            let help = suggest::command(&words);
             self.findings.add(
-                Finding::mistake(format!("{} is not one program", quote(&shown, at)))
+                Diagnostic::mistake(format!("{} is not one program", quote(&shown, at)))
                     .at(at.span(), "no shell splits this into words")
                     .help_if(at.is_quotable().then_some(help)),
             );
@@ -218,12 +229,12 @@ impl Resolver<'_> {
         program.to_owned()
     }
 
-    pub(super) fn environment(&mut self, env: &IndexMap<String, Secret>, at: &Place<'_>) {
+    pub(super) fn environment(&mut self, env: &IndexMap<String, Secret>, at: &ValuePath<'_>) {
         for (name, value) in env {
             let at = at.key(name);
             if name.is_empty() || name.contains(['=', '\0']) {
                 self.findings.add(
-                    Finding::mistake("this is not the name of a variable")
+                    Diagnostic::mistake("this is not the name of a variable")
                         .at(at.key_span(), "names have no `=`, and are not empty"),
                 );
             }
@@ -235,9 +246,9 @@ impl Resolver<'_> {
 
     fn remote(
         &mut self,
-        server: &file::Server,
+        server: &file::ServerSection,
         kind: Option<TransportKind>,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> Option<Transport> {
         let url = self.url(server.url.as_deref()?, &at.key("url"));
         let headers = self.headers(server, &at.key("headers"));
@@ -280,7 +291,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn url(&mut self, written: &str, at: &Place<'_>) -> Option<Uri> {
+    fn url(&mut self, written: &str, at: &ValuePath<'_>) -> Option<Uri> {
         const EXAMPLE: &str = "write for example \"https://mcp.example.com/mcp\"";
         // What stands behind `?` or before `@` is nothing to show.
         let meant =
@@ -305,12 +316,16 @@ impl Resolver<'_> {
                 (None, _) => (NO_SCHEME, meant),
             },
         };
-        let finding = Finding::mistake(format!("`{}` is not usable", at.path()));
+        let finding = Diagnostic::mistake(format!("`{}` is not usable", at.path()));
         self.findings.add(finding.at(at.span(), problem).help(help));
         None
     }
 
-    fn headers(&mut self, server: &file::Server, at: &Place<'_>) -> IndexMap<String, Secret> {
+    fn headers(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> IndexMap<String, Secret> {
         let mut seen: IndexMap<String, &str> = IndexMap::new();
         for (name, value) in &server.headers {
             let entry = at.key(name);
@@ -318,7 +333,7 @@ impl Resolver<'_> {
             self.header_value(value, &entry);
             if let Some(other) = seen.insert(name.to_lowercase(), name) {
                 self.findings.add(
-                    Finding::mistake(format!("`{}` has one header twice", at.path()))
+                    Diagnostic::mistake(format!("`{}` has one header twice", at.path()))
                         .at(entry.key_span(), "case does not matter in header names")
                         .at(at.key(other).key_span(), "the same header"),
                 );
@@ -327,7 +342,7 @@ impl Resolver<'_> {
         server.headers.clone()
     }
 
-    fn header_name(&mut self, name: &str, at: &Place<'_>) {
+    fn header_name(&mut self, name: &str, at: &ValuePath<'_>) {
         let lower = name.to_lowercase();
         let label = if HeaderName::from_bytes(name.as_bytes()).is_err() {
             "letters, digits and `-` make a header name"
@@ -336,11 +351,11 @@ impl Resolver<'_> {
         } else {
             return;
         };
-        let finding = Finding::mistake("this header cannot be set");
+        let finding = Diagnostic::mistake("this header cannot be set");
         self.findings.add(finding.at(at.key_span(), label));
     }
 
-    fn header_value(&mut self, value: &Secret, at: &Place<'_>) {
+    fn header_value(&mut self, value: &Secret, at: &ValuePath<'_>) {
         if HeaderValue::from_str(value.expose()).is_err() {
             self.unusable(
                 at,
@@ -351,14 +366,14 @@ impl Resolver<'_> {
         }
     }
 
-    fn auth(&mut self, auth: &file::Auth, server: &Place<'_>) -> Auth {
+    fn auth(&mut self, auth: &file::AuthSection, server: &ValuePath<'_>) -> Auth {
         let at = server.key("auth");
         let sent = match auth {
-            file::Auth::Bearer { token } => {
+            file::AuthSection::Bearer { token } => {
                 self.header_value(token, &at.key("token"));
                 "authorization".to_owned()
             }
-            file::Auth::Header { name, value } => {
+            file::AuthSection::Header { name, value } => {
                 self.auth_header_name(name, &at.key("name"));
                 self.header_value(value, &at.key("value"));
                 name.to_lowercase()
@@ -366,22 +381,22 @@ impl Resolver<'_> {
         };
         self.sent_twice(&sent, server);
         match auth {
-            file::Auth::Bearer { token } => Auth::Bearer {
+            file::AuthSection::Bearer { token } => Auth::Bearer {
                 token: token.clone(),
             },
-            file::Auth::Header { name, value } => Auth::Header {
+            file::AuthSection::Header { name, value } => Auth::Header {
                 name: name.clone(),
                 value: value.clone(),
             },
         }
     }
 
-    fn auth_header_name(&mut self, name: &str, at: &Place<'_>) {
+    fn auth_header_name(&mut self, name: &str, at: &ValuePath<'_>) {
         let lower = name.to_lowercase();
         let illegal = HeaderName::from_bytes(name.as_bytes()).is_err();
         if illegal || OWN_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
             self.findings
-                .add(Finding::mistake("this header cannot be set").at(
+                .add(Diagnostic::mistake("this header cannot be set").at(
                     at.span(),
                     "not a header name, or one that the transport sets itself",
                 ));
@@ -389,12 +404,12 @@ impl Resolver<'_> {
     }
 
     /// Reports a header that `auth` and `headers` both set.
-    fn sent_twice(&mut self, header: &str, server: &Place<'_>) {
+    fn sent_twice(&mut self, header: &str, server: &ValuePath<'_>) {
         let headers = server.key("headers");
         let written = headers.keys().find(|name| name.to_lowercase() == header);
         if let Some(name) = written {
             self.findings.add(
-                Finding::mistake(format!("`{}` sets the credential twice", server.path()))
+                Diagnostic::mistake(format!("`{}` sets the credential twice", server.path()))
                     .at(headers.key(name).key_span(), "here")
                     .at(server.key("auth").key_span(), "and here")
                     .help("keep one of them"),
@@ -408,7 +423,7 @@ impl Resolver<'_> {
         url: &Uri,
         auth: &Auth,
         headers: &IndexMap<String, Secret>,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) {
         let is_plain = matches!(url.scheme_str(), Some("http" | "ws"));
         let has_credential = *auth != Auth::None
@@ -417,7 +432,7 @@ impl Resolver<'_> {
                 .any(|name| name.eq_ignore_ascii_case("authorization"));
         if is_plain && has_credential && !url.host().is_some_and(is_local) {
             self.findings.add(
-                Finding::warning("the credential of this server is sent in clear text")
+                Diagnostic::warning("the credential of this server is sent in clear text")
                     .at(at.key("url").span(), "not encrypted")
                     .help("use `https:`, unless the way there is safe"),
             );
@@ -425,8 +440,8 @@ impl Resolver<'_> {
     }
 
     /// Reports a value that no program or header can carry, without showing it.
-    fn unusable(&mut self, at: &Place<'_>, why: &str) {
-        let finding = Finding::mistake(format!("`{}` {why}", at.path()));
+    fn unusable(&mut self, at: &ValuePath<'_>, why: &str) {
+        let finding = Diagnostic::mistake(format!("`{}` {why}", at.path()));
         self.findings.add(finding.at(at.span(), "not usable"));
     }
 }
@@ -467,14 +482,14 @@ fn is_local(host: &str) -> bool {
 }
 
 /// `args` without the values of variables, which may be secret whatever stands before them.
-fn shown_args(args: &[String], at: &Place<'_>) -> ForPeople<Vec<String>> {
+fn shown_args(args: &[String], at: &ValuePath<'_>) -> ForPeople<Vec<String>> {
     let shown = args.iter().enumerate().map(|(index, arg)| {
         let at = at.item(index);
         // In documents of others it may be a number.
         let written = at.is_of_file().then_some(arg.as_str());
-        at.shown().or(written).unwrap_or(mask::MASK)
+        at.shown().or(written).unwrap_or(redact::MASK)
     });
-    ForPeople(mask::shown_words(&shown.collect::<Vec<_>>()))
+    ForPeople(redact::shown_words(&shown.collect::<Vec<_>>()))
 }
 
 #[cfg(test)]

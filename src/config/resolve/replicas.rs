@@ -1,7 +1,9 @@
 //! Several instances of one server, and which calls go to which.
 
 use super::{Resolver, quote};
-use crate::config::{Condition, Replica, Route, file, node::Place, report::Finding};
+use crate::config::{
+    Condition, ReplicaConfig, RouteConfig, file, node::ValuePath, report::Diagnostic,
+};
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
 const REACH_KEYS: [&str; 10] = [
@@ -24,10 +26,10 @@ impl Resolver<'_> {
     /// The replicas of `server`; none after a mistake in how one is reached.
     pub(super) fn replicas(
         &mut self,
-        server: &file::Server,
+        server: &file::ServerSection,
         locality: Option<&str>,
-        at: &Place<'_>,
-    ) -> Vec<Replica> {
+        at: &ValuePath<'_>,
+    ) -> Vec<ReplicaConfig> {
         if server.replicas.is_empty() {
             self.no_effect(at, "a server without `replicas`", &REPLICA_KEYS);
             return Vec::new();
@@ -35,7 +37,7 @@ impl Resolver<'_> {
         for key in REACH_KEYS.iter().map(|key| at.key(key)) {
             if key.has_content() {
                 self.findings.add(
-                    Finding::mistake(format!("`{}` stands beside `replicas`", key.path()))
+                    Diagnostic::mistake(format!("`{}` stands beside `replicas`", key.path()))
                         .at(key.key_span(), "how one server is reached")
                         .at(at.key("replicas").key_span(), "how several are")
                         .help("write it into each of the replicas that needs it"),
@@ -43,14 +45,14 @@ impl Resolver<'_> {
             }
         }
         let all = at.key("replicas");
-        let mut resolved: Vec<Replica> = Vec::new();
+        let mut resolved: Vec<ReplicaConfig> = Vec::new();
         for (index, replica) in server.replicas.iter().enumerate() {
             let item = all.item(index);
             let number = || (index + 1).to_string();
             let name = replica.name.clone().unwrap_or_else(number);
             if resolved.iter().any(|other| other.name == name) {
                 self.findings.add(
-                    Finding::mistake(format!("two replicas are called {}", quote(&name, &item)))
+                    Diagnostic::mistake(format!("two replicas are called {}", quote(&name, &item)))
                         .at(item.key("name").span(), "this one")
                         .help("give each its own name"),
                 );
@@ -60,7 +62,7 @@ impl Resolver<'_> {
                 continue;
             };
             let place = replica.locality.as_deref();
-            resolved.push(Replica {
+            resolved.push(ReplicaConfig {
                 is_near: place.is_some() && place == locality,
                 locality: replica.locality.clone(),
                 name,
@@ -72,10 +74,10 @@ impl Resolver<'_> {
 
     pub(super) fn routes(
         &mut self,
-        routes: Vec<file::Route>,
-        replicas: &[Replica],
-        at: &Place<'_>,
-    ) -> Vec<Route> {
+        routes: Vec<file::RouteSection>,
+        replicas: &[ReplicaConfig],
+        at: &ValuePath<'_>,
+    ) -> Vec<RouteConfig> {
         let mut resolved = Vec::new();
         for (index, route) in routes.into_iter().enumerate() {
             let item = at.item(index);
@@ -85,7 +87,7 @@ impl Resolver<'_> {
             if !is_known && !replicas.is_empty() {
                 let to = item.key("to");
                 self.findings.add(
-                    Finding::mistake(format!("`{}` names no replica", to.path()))
+                    Diagnostic::mistake(format!("`{}` names no replica", to.path()))
                         .at(
                             to.span().or(item.whole_span()),
                             "neither the name nor the locality of one",
@@ -98,8 +100,8 @@ impl Resolver<'_> {
         resolved
     }
 
-    fn route(&mut self, route: file::Route, at: &Place<'_>) -> Route {
-        let rule = file::ArgumentRule {
+    fn route(&mut self, route: file::RouteSection, at: &ValuePath<'_>) -> RouteConfig {
+        let rule = file::ArgumentRuleSection {
             name: route.to.clone(),
             tools: Vec::new(),
             at: route.at.clone().unwrap_or_default(),
@@ -115,13 +117,13 @@ impl Resolver<'_> {
         let condition = self.condition(&rule, at);
         if route.at.is_some() && condition == Condition::default() {
             self.findings.add(
-                Finding::mistake(format!("`{}` has no condition", at.path()))
+                Diagnostic::mistake(format!("`{}` has no condition", at.path()))
                     .at(at.key("at").key_span(), "nothing is asked of this argument")
                     .help("write `equals`, `one_of`, `matches`, `min` or `max`"),
             );
         }
         let tools = route.tools.unwrap_or_else(|| vec!["*".to_owned()]);
-        Route {
+        RouteConfig {
             tools: self.globs(&tools, &at.key("tools")),
             at: rule.at,
             condition,
@@ -131,9 +133,9 @@ impl Resolver<'_> {
 }
 
 /// A server that is reached like a replica.
-fn reached_like(replica: &file::Replica, enabled: bool) -> file::Server {
+fn reached_like(replica: &file::ReplicaSection, enabled: bool) -> file::ServerSection {
     let replica = replica.clone();
-    file::Server {
+    file::ServerSection {
         command: replica.command,
         args: replica.args,
         env: replica.env,
@@ -145,6 +147,6 @@ fn reached_like(replica: &file::Replica, enabled: bool) -> file::Server {
         auth: replica.auth,
         transport: replica.transport,
         enabled,
-        ..file::Server::default()
+        ..file::ServerSection::default()
     }
 }

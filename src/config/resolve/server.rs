@@ -7,10 +7,11 @@ use indexmap::IndexMap;
 use super::{CALLS_MAX, DEPTH_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Breaker, Ejection, Expose, Health, Memory, Retry, Root, Server, ServerLimits, Transport,
-        file::{self, ItemKind},
-        node::Place,
-        report::Finding,
+        Breaker, Ejection, Expose, Health, MemorySize, Retry, Root, Server, ServerLimits,
+        Transport,
+        file::{self, ItemKindSection},
+        node::ValuePath,
+        report::Diagnostic,
         units::{Size, Time},
     },
     names::ServerName,
@@ -34,9 +35,9 @@ const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 impl Resolver<'_> {
     pub(super) fn servers(
         &mut self,
-        servers: IndexMap<String, file::Server>,
+        servers: IndexMap<String, file::ServerSection>,
         locality: Option<&str>,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> IndexMap<ServerName, Server> {
         let mut resolved = IndexMap::new();
         for (name, server) in servers {
@@ -48,7 +49,7 @@ impl Resolver<'_> {
                     }
                 }
                 Err(error) => self.findings.add(
-                    Finding::mistake("this is not the name of a server")
+                    Diagnostic::mistake("this is not the name of a server")
                         .at(at.key_span(), error.to_string())
                         .help("names are part of URLs: write for example `aws-s3`"),
                 ),
@@ -60,9 +61,9 @@ impl Resolver<'_> {
     /// `None` when it is not said how the server is reached.
     fn server(
         &mut self,
-        server: file::Server,
+        server: file::ServerSection,
         locality: Option<&str>,
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> Option<Server> {
         let replicas = self.replicas(&server, locality, at);
         let transport = match replicas.first() {
@@ -82,8 +83,12 @@ impl Resolver<'_> {
                 .roots
                 .map(|roots| self.roots(roots, &at.key("roots"))),
             tools: self.tool_rules(server.tools, &at.key("tools")),
-            resources: self.item_rules(server.resources, ItemKind::Resources, &at.key("resources")),
-            prompts: self.item_rules(server.prompts, ItemKind::Prompts, &at.key("prompts")),
+            resources: self.item_rules(
+                server.resources,
+                ItemKindSection::Resources,
+                &at.key("resources"),
+            ),
+            prompts: self.item_rules(server.prompts, ItemKindSection::Prompts, &at.key("prompts")),
             isolation: server.isolation,
             max_instances: self.within(
                 server.max_instances,
@@ -122,7 +127,11 @@ impl Resolver<'_> {
         Some(resolved)
     }
 
-    fn server_limits(&mut self, limits: file::ServerLimits, at: &Place<'_>) -> ServerLimits {
+    fn server_limits(
+        &mut self,
+        limits: file::ServerLimitsSection,
+        at: &ValuePath<'_>,
+    ) -> ServerLimits {
         ServerLimits {
             request: self.size(limits.request, &at.key("request")),
             response: self.size(limits.response, &at.key("response")),
@@ -134,12 +143,12 @@ impl Resolver<'_> {
         }
     }
 
-    fn memory(&mut self, written: Option<Size>, at: &Place<'_>) -> Option<Memory> {
+    fn memory(&mut self, written: Option<Size>, at: &ValuePath<'_>) -> Option<MemorySize> {
         let size = self.within(written?, MEMORY_MIN, MEMORY_MAX, at);
-        Some(Memory(size.0))
+        Some(MemorySize(size.0))
     }
 
-    fn timeout(&mut self, time: Time, at: &Place<'_>) -> Duration {
+    fn timeout(&mut self, time: Time, at: &ValuePath<'_>) -> Duration {
         self.time(time, TIMEOUT_MIN, at)
     }
 
@@ -147,7 +156,7 @@ impl Resolver<'_> {
         &mut self,
         written: Option<Time>,
         timeout: Duration,
-        server: &Place<'_>,
+        server: &ValuePath<'_>,
     ) -> Duration {
         let Some(total) = written else {
             return timeout.max(MAX_TOTAL_TIMEOUT);
@@ -155,7 +164,7 @@ impl Resolver<'_> {
         let at = server.key("max_total_timeout");
         if total.0 < timeout {
             self.findings.add(
-                Finding::mistake(format!("`{}` is less than `timeout`", at.path()))
+                Diagnostic::mistake(format!("`{}` is less than `timeout`", at.path()))
                     .at(at.span(), "ends every call first")
                     .at(
                         server
@@ -175,7 +184,7 @@ impl Resolver<'_> {
 
     /// Reports a `base` that is longer than its `max`, since what is `meant` grows from one to the
     /// other.
-    fn grows(&mut self, times: (Time, Time), meant: &str, at: &Place<'_>) {
+    fn grows(&mut self, times: (Time, Time), meant: &str, at: &ValuePath<'_>) {
         let (base, max) = times;
         if base.0 <= max.0 {
             return;
@@ -187,13 +196,13 @@ impl Resolver<'_> {
             &max_at
         };
         self.findings.add(
-            Finding::mistake(format!("`{}` is longer than `max`", base_at.path()))
+            Diagnostic::mistake(format!("`{}` is longer than `max`", base_at.path()))
                 .at(first.span(), format!("base is {base}, max is {max}"))
                 .help(format!("{meant} from `base` to `max`")),
         );
     }
 
-    fn ejection(&mut self, ejection: file::Ejection, at: &Place<'_>) -> Ejection {
+    fn ejection(&mut self, ejection: file::EjectionSection, at: &ValuePath<'_>) -> Ejection {
         self.grows((ejection.base, ejection.max), "it grows", at);
         Ejection {
             base: self.timeout(ejection.base, &at.key("base")),
@@ -201,7 +210,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn retry(&mut self, retry: file::Retry, at: &Place<'_>) -> Retry {
+    fn retry(&mut self, retry: file::RetrySection, at: &ValuePath<'_>) -> Retry {
         self.grows((retry.base, retry.max), "delays grow", at);
         let jitter = at.key("jitter");
         Retry {
@@ -219,7 +228,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn health(&mut self, health: file::Health, at: &Place<'_>) -> Health {
+    fn health(&mut self, health: file::HealthSection, at: &ValuePath<'_>) -> Health {
         Health {
             interval: self.timeout(health.interval, &at.key("interval")),
             timeout: self.timeout(health.timeout, &at.key("timeout")),
@@ -228,10 +237,10 @@ impl Resolver<'_> {
         }
     }
 
-    fn namespace(&mut self, namespace: Option<String>, at: &Place<'_>) -> Option<String> {
+    fn namespace(&mut self, namespace: Option<String>, at: &ValuePath<'_>) -> Option<String> {
         if let Some(Err(error)) = namespace.as_deref().map(ServerName::parse) {
             self.findings.add(
-                Finding::mistake(format!("`{}` must be a name like a server's", at.path()))
+                Diagnostic::mistake(format!("`{}` must be a name like a server's", at.path()))
                     .at(at.span(), error.to_string())
                     .help("write for example \"aws-s3\""),
             );
@@ -239,31 +248,31 @@ impl Resolver<'_> {
         namespace
     }
 
-    fn tags(&mut self, tags: Vec<String>, at: &Place<'_>) -> Vec<String> {
+    fn tags(&mut self, tags: Vec<String>, at: &ValuePath<'_>) -> Vec<String> {
         for (index, _) in tags
             .iter()
             .enumerate()
             .filter(|(_, tag)| tag.trim().is_empty())
         {
             self.findings.add(
-                Finding::mistake(format!("`{}` is empty", at.item(index).path()))
+                Diagnostic::mistake(format!("`{}` is empty", at.item(index).path()))
                     .at(at.item(index).span(), "write a word, or leave it out"),
             );
         }
         tags
     }
 
-    fn roots(&mut self, roots: Vec<file::Root>, at: &Place<'_>) -> Vec<Root> {
+    fn roots(&mut self, roots: Vec<file::RootSection>, at: &ValuePath<'_>) -> Vec<Root> {
         let mut resolved = Vec::new();
         for (index, root) in roots.into_iter().enumerate() {
             let item = at.item(index);
             let (uri, name, at) = match root {
-                file::Root::Uri(uri) => (uri, None, item),
-                file::Root::Named(root) => (root.uri, root.name, item.key("uri")),
+                file::RootSection::Uri(uri) => (uri, None, item),
+                file::RootSection::Named(root) => (root.uri, root.name, item.key("uri")),
             };
             if !uri.starts_with("file:///") {
                 self.findings.add(
-                    Finding::mistake(format!("{} is not a `file:` URI", quote(&uri, &at)))
+                    Diagnostic::mistake(format!("{} is not a `file:` URI", quote(&uri, &at)))
                         .at(at.span(), "roots are local directories")
                         .help(root_help(&uri)),
                 );
@@ -281,10 +290,10 @@ fn root_help(written: &str) -> String {
     }
 }
 
-fn expose(kinds: &[ItemKind]) -> Expose {
+fn expose(kinds: &[ItemKindSection]) -> Expose {
     Expose {
-        tools: kinds.contains(&ItemKind::Tools),
-        resources: kinds.contains(&ItemKind::Resources),
-        prompts: kinds.contains(&ItemKind::Prompts),
+        tools: kinds.contains(&ItemKindSection::Tools),
+        resources: kinds.contains(&ItemKindSection::Resources),
+        prompts: kinds.contains(&ItemKindSection::Prompts),
     }
 }

@@ -5,14 +5,14 @@ use globset::Glob;
 use crate::{
     config::{
         Config, Terms, Validate,
-        node::Place,
-        report::{Finding, Findings},
+        node::ValuePath,
+        report::{Diagnostic, Diagnostics},
     },
     names::ServerName,
 };
 
 /// Warns of servers that take arguments of the wrong type although rules are about them.
-pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) {
+pub(super) fn check(config: &Config, root: &ValuePath<'_>, findings: &mut Diagnostics) {
     for (name, server) in config.servers.iter().filter(|(_, server)| server.enabled) {
         let says = match server.validate {
             Validate::Off => "off",
@@ -27,7 +27,7 @@ pub(super) fn check(config: &Config, root: &Place<'_>, findings: &mut Findings) 
         };
         let at = root.key("servers").key(name.as_str()).key("validate");
         findings.add(
-            Finding::warning(format!(
+            Diagnostic::warning(format!(
                 "the argument rule `{rule}` can be bypassed with values of the wrong type"
             ))
             .at(at.span(), format!("\"{says}\" lets them pass"))

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 
 use super::resolve;
-use crate::config::{hint, node::join};
+use crate::config::{node::join, suggest};
 
 /// How many places are worth naming; a key with more of them says too little.
 const PLACES_MAX: usize = 3;
@@ -18,13 +18,13 @@ pub(in crate::config) fn told(root: &Json, key: &str) -> Option<String> {
         path => format!("`{path}`"),
     };
     let named: Vec<String> = of_key(root, key).iter().map(named).collect();
-    (!named.is_empty()).then(|| format!("`{key}` is a key of {}", hint::joined(&named, "and")))
+    (!named.is_empty()).then(|| format!("`{key}` is a key of {}", suggest::joined(&named, "and")))
 }
 
 /// The tables of the config that `root` describes which have a key `key`, as paths, `""` for the
 /// outermost; none where there are more than [`PLACES_MAX`].
 fn of_key(root: &Json, key: &str) -> Vec<String> {
-    let mut search = Search {
+    let mut search = SchemaSearch {
         root,
         key,
         within: Vec::new(),
@@ -40,7 +40,7 @@ fn of_key(root: &Json, key: &str) -> Vec<String> {
     places
 }
 
-struct Search<'s> {
+struct SchemaSearch<'s> {
     root: &'s Json,
     key: &'s str,
     /// The definitions that the place reached is inside of.
@@ -48,7 +48,7 @@ struct Search<'s> {
     places: Vec<String>,
 }
 
-impl<'s> Search<'s> {
+impl<'s> SchemaSearch<'s> {
     fn schema(&mut self, schema: &'s Json, path: &str) {
         let (name, schema) = resolve(self.root, schema);
         if self.within.contains(&name) {

@@ -6,10 +6,10 @@
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 
-use super::{Unusable, is_doubled_within};
+use super::{RuleFault, is_doubled_within};
 use crate::mcp::{
     Raw,
-    json::{self, Member, Step},
+    json::{self, JsonStep, Member},
 };
 
 /// How often one rule may go through the bytes of a call, and bytes on top of that; what leads further
@@ -21,21 +21,21 @@ const DEPTH_MAX: usize = 128;
 
 /// A pointer, ready to follow.
 #[derive(Debug)]
-pub(super) struct Pointer(Vec<Token>);
+pub(super) struct Pointer(Vec<PointerToken>);
 
 /// One step of a pointer.
 #[derive(Debug)]
-pub(super) enum Token {
+pub(super) enum PointerToken {
     /// `*`: every element of an array, also of arrays in it, and every member of an object. At the end of a
     /// pointer everything below.
     Each,
     /// A member of an object, or an element of an array.
-    Name(Name),
+    Name(MemberName),
 }
 
 /// The name of a member.
 #[derive(Debug)]
-pub(super) struct Name {
+pub(super) struct MemberName {
     pub(super) text: String,
     /// What it is to those who take names loosely, see [`loose`].
     loose: String,
@@ -45,7 +45,7 @@ pub(super) struct Name {
 
 /// What stands at a place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Place<'a> {
+pub(super) enum PointerTarget<'a> {
     /// Nothing.
     Missing,
     /// What servers read differently, or cannot be judged: more than one member has the name, or a text
@@ -57,19 +57,19 @@ pub(super) enum Place<'a> {
 
 impl Pointer {
     /// Reads the text of a pointer.
-    pub(super) fn parse(text: &str) -> Result<Self, Unusable> {
+    pub(super) fn parse(text: &str) -> Result<Self, RuleFault> {
         if text.is_empty() {
             return Ok(Self(Vec::new()));
         }
-        let rest = text.strip_prefix('/').ok_or(Unusable::Pointer)?;
+        let rest = text.strip_prefix('/').ok_or(RuleFault::Pointer)?;
         rest.split('/')
-            .map(Token::parse)
+            .map(PointerToken::parse)
             .collect::<Result<_, _>>()
             .map(Self)
     }
 
     /// Its steps.
-    pub(super) fn tokens(&self) -> &[Token] {
+    pub(super) fn tokens(&self) -> &[PointerToken] {
         &self.0
     }
 
@@ -79,15 +79,15 @@ impl Pointer {
         &self,
         json: &[u8],
         is_lax: bool,
-        test: &mut dyn FnMut(Place<'_>) -> bool,
+        test: &mut dyn FnMut(PointerTarget<'_>) -> bool,
     ) -> bool {
         let left = WALKS_MAX * json.len() + WALKED_BYTES;
-        Walk { is_lax, left, test }.any(json, &self.0)
+        ArgumentWalk { is_lax, left, test }.any(json, &self.0)
     }
 }
 
-impl Token {
-    fn parse(token: &str) -> Result<Self, Unusable> {
+impl PointerToken {
+    fn parse(token: &str) -> Result<Self, RuleFault> {
         if token == "*" {
             return Ok(Self::Each);
         }
@@ -97,11 +97,11 @@ impl Token {
             match part.as_bytes().first() {
                 Some(b'0') => text.push('~'),
                 Some(b'1') => text.push('/'),
-                Some(_) | None => return Err(Unusable::Pointer),
+                Some(_) | None => return Err(RuleFault::Pointer),
             }
             text.push_str(&part[1..]);
         }
-        Ok(Self::Name(Name::new(text)))
+        Ok(Self::Name(MemberName::new(text)))
     }
 
     /// Whether a value that is no list may be taken for the element that this names.
@@ -113,7 +113,7 @@ impl Token {
     }
 }
 
-impl Name {
+impl MemberName {
     pub(super) fn new(text: String) -> Self {
         let is_index = !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_digit())
@@ -149,34 +149,34 @@ fn loose(key: &str) -> String {
 }
 
 /// A way through the arguments of a call.
-struct Walk<'w> {
+struct ArgumentWalk<'w> {
     is_lax: bool,
     left: usize,
-    test: &'w mut dyn FnMut(Place<'_>) -> bool,
+    test: &'w mut dyn FnMut(PointerTarget<'_>) -> bool,
 }
 
-impl Walk<'_> {
-    fn any(&mut self, json: &[u8], path: &[Token]) -> bool {
+impl ArgumentWalk<'_> {
+    fn any(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         let Some((token, rest)) = path.split_first() else {
-            return (self.test)(Place::Value(json));
+            return (self.test)(PointerTarget::Value(json));
         };
         let Some(left) = self.left.checked_sub(json.len()) else {
-            return (self.test)(Place::Unclear);
+            return (self.test)(PointerTarget::Unclear);
         };
         self.left = left;
         let found = match (json.first(), token) {
-            (Some(b'{' | b'['), Token::Each) => self.each(json, path),
-            (Some(b'{'), Token::Name(name)) => self.member(json, name, rest),
-            (Some(b'['), Token::Name(name)) => return self.element(json, name, path),
-            (Some(b'"'), _) => self.in_text(json, path) || (self.test)(Place::Missing),
-            _ => (self.test)(Place::Missing),
+            (Some(b'{' | b'['), PointerToken::Each) => self.each(json, path),
+            (Some(b'{'), PointerToken::Name(name)) => self.member(json, name, rest),
+            (Some(b'['), PointerToken::Name(name)) => return self.element(json, name, path),
+            (Some(b'"'), _) => self.in_text(json, path) || (self.test)(PointerTarget::Missing),
+            _ => (self.test)(PointerTarget::Missing),
         };
         let is_single = self.is_lax && token.takes_single() && json.first() != Some(&b'[');
         found || is_single && self.any(json, rest)
     }
 
     /// All that is in an array or object.
-    fn each(&mut self, json: &[u8], path: &[Token]) -> bool {
+    fn each(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         let rest = &path[1..];
         if rest.is_empty() && self.is_lax {
             return self.below(json);
@@ -192,13 +192,13 @@ impl Walk<'_> {
     }
 
     /// The elements of a list in a list.
-    fn in_list(&mut self, json: &[u8], path: &[Token]) -> bool {
+    fn in_list(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         if json.first() == Some(&b'[') {
             return self.any(json, path);
         }
         match Decoded::of(json) {
             Decoded::Json(inner) => self.in_list(inner.as_bytes(), path),
-            Decoded::TooDeep => (self.test)(Place::Unclear),
+            Decoded::TooDeep => (self.test)(PointerTarget::Unclear),
             Decoded::Broken | Decoded::Plain => false,
         }
     }
@@ -206,20 +206,20 @@ impl Walk<'_> {
     /// Everything in an array or object, however deep.
     fn below(&mut self, json: &[u8]) -> bool {
         if is_doubled_within(json) {
-            return (self.test)(Place::Unclear);
+            return (self.test)(PointerTarget::Unclear);
         }
         let mut open = Vec::new();
         let mut steps = json::steps(json);
         while let Some(step) = steps.next() {
             let span = match step {
-                Step::Object | Step::Array => {
+                JsonStep::Object | JsonStep::Array => {
                     open.push(steps.position() - 1);
                     continue;
                 }
-                Step::Key(_) => continue,
-                Step::Plain(span) => span,
+                JsonStep::Key(_) => continue,
+                JsonStep::Plain(span) => span,
                 // The outermost is not in itself.
-                Step::End => match open.pop().filter(|_| !open.is_empty()) {
+                JsonStep::End => match open.pop().filter(|_| !open.is_empty()) {
                     Some(start) => start..steps.position(),
                     None => continue,
                 },
@@ -227,10 +227,10 @@ impl Walk<'_> {
             let value = &json[span];
             // Each test reads all of the value, which is part of those around it.
             let Some(left) = self.left.checked_sub(value.len()) else {
-                return (self.test)(Place::Unclear);
+                return (self.test)(PointerTarget::Unclear);
             };
             self.left = left;
-            let is_found = (self.test)(Place::Value(value));
+            let is_found = (self.test)(PointerTarget::Value(value));
             if is_found || value.first() == Some(&b'"') && self.below_text(value) {
                 return true;
             }
@@ -244,12 +244,12 @@ impl Walk<'_> {
                 self.below_text(inner.as_bytes())
             }
             Decoded::Json(inner) => self.below(inner.as_bytes()),
-            Decoded::TooDeep => (self.test)(Place::Unclear),
+            Decoded::TooDeep => (self.test)(PointerTarget::Unclear),
             Decoded::Broken | Decoded::Plain => false,
         }
     }
 
-    fn member(&mut self, json: &[u8], name: &Name, rest: &[Token]) -> bool {
+    fn member(&mut self, json: &[u8], name: &MemberName, rest: &[PointerToken]) -> bool {
         let (mut alike, mut is_exact) = (0, false);
         for member in json::members(json, 0).filter(|member| name.may_be(json, member)) {
             alike += usize::from(member.is_alike(json, &name.text));
@@ -258,15 +258,16 @@ impl Walk<'_> {
                 return true;
             }
         }
-        alike > 1 && (self.test)(Place::Unclear) || !is_exact && (self.test)(Place::Missing)
+        alike > 1 && (self.test)(PointerTarget::Unclear)
+            || !is_exact && (self.test)(PointerTarget::Missing)
     }
 
-    fn element(&mut self, json: &[u8], name: &Name, path: &[Token]) -> bool {
+    fn element(&mut self, json: &[u8], name: &MemberName, path: &[PointerToken]) -> bool {
         let rest = &path[1..];
         if let Some(index) = name.index {
             return match json::elements(json, 0).nth(index) {
                 Some(span) => self.any(&json[span], rest),
-                None => (self.test)(Place::Missing),
+                None => (self.test)(PointerTarget::Missing),
             };
         }
         // Some take the elements of an array for the members of an object, in the order of these, or the
@@ -275,16 +276,16 @@ impl Walk<'_> {
         self.is_lax
             && (elements.any(|span| self.any(&json[span], rest))
                 || sole_element(json).is_some_and(|element| self.any(element, path)))
-            || (self.test)(Place::Missing)
+            || (self.test)(PointerTarget::Missing)
     }
 
-    fn in_text(&mut self, json: &[u8], path: &[Token]) -> bool {
+    fn in_text(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         if !self.is_lax {
             return false;
         }
         match Decoded::of(json) {
             Decoded::Json(inner) => self.any(inner.as_bytes(), path),
-            Decoded::Broken | Decoded::TooDeep => (self.test)(Place::Unclear),
+            Decoded::Broken | Decoded::TooDeep => (self.test)(PointerTarget::Unclear),
             Decoded::Plain => false,
         }
     }

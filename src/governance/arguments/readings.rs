@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{
     Test,
-    number::{Decimal, Number, trimmed},
-    pointer::{Decoded, Name, sole_element},
+    number::{Decimal, NumberValue, trimmed},
+    pointer::{Decoded, MemberName, sole_element},
     types::Types,
 };
 use crate::mcp::json;
@@ -20,14 +20,14 @@ pub(super) struct Readings<'a> {
     is_null: bool,
     /// Whether it may be false, and true.
     truth: [bool; 2],
-    numbers: Vec<Number>,
+    numbers: Vec<NumberValue>,
     texts: Vec<Cow<'a, str>>,
 }
 
 impl<'a> Readings<'a> {
     /// What `json` is as it is written: one reading, or another for those who keep fractions as doubles.
     pub(super) fn exact(json: &'a [u8]) -> Vec<Self> {
-        let of = |numbers: Vec<Number>| Self {
+        let of = |numbers: Vec<NumberValue>| Self {
             json,
             is_null: json.first() == Some(&b'n'),
             truth: [json.first() == Some(&b'f'), json.first() == Some(&b't')],
@@ -72,7 +72,7 @@ impl<'a> Readings<'a> {
             return;
         };
         let inner = trimmed(&text).to_owned();
-        self.add_number(Number::spelled(&inner), types);
+        self.add_number(NumberValue::spelled(&inner), types);
         let spelled = truth(&inner);
         for value in [false, true] {
             self.truth[usize::from(value)] |= spelled == Some(value);
@@ -90,11 +90,12 @@ impl<'a> Readings<'a> {
         } else {
             ("0", ["false", "False"])
         };
-        self.numbers.extend(Decimal::parse(number).map(Number::Is));
+        self.numbers
+            .extend(Decimal::parse(number).map(NumberValue::Is));
         self.texts.extend(texts.map(Cow::Borrowed));
     }
 
-    fn add_number(&mut self, number: Option<Number>, types: Types) {
+    fn add_number(&mut self, number: Option<NumberValue>, types: Types) {
         let Some(number) = number else { return };
         self.truth[usize::from(!number.is_zero())] = true;
         self.texts.push(number.text().into());
@@ -117,8 +118,8 @@ impl<'a> Readings<'a> {
         } else if types.are_only(Types::NUMBER) {
             let text = javascript_text(self.json);
             let number = text.and_then(|text| match trimmed(&text) {
-                "" | "null" => Number::spelled("0"),
-                text => Number::spelled(text),
+                "" | "null" => NumberValue::spelled("0"),
+                text => NumberValue::spelled(text),
             });
             self.numbers.extend(number);
         }
@@ -130,7 +131,7 @@ impl<'a> Readings<'a> {
             Value::Null => self.is_null,
             Value::Bool(value) => self.truth[usize::from(*value)],
             Value::Number(value) => {
-                let value = Decimal::parse(&value.to_string()).map(Number::Is);
+                let value = Decimal::parse(&value.to_string()).map(NumberValue::Is);
                 value.is_some_and(|value| self.numbers.contains(&value))
             }
             Value::String(value) => self.texts.iter().any(|text| text == value),
@@ -170,7 +171,7 @@ impl<'a> Readings<'a> {
         let may_have_more = self.is_lax && count > 0;
         (size == count || size > count && may_have_more)
             && values.all(|(key, value)| {
-                let name = self.is_lax.then(|| Name::new(key.clone()));
+                let name = self.is_lax.then(|| MemberName::new(key.clone()));
                 let is_key = |member: &json::Member| match &name {
                     Some(name) => name.may_be(json, member),
                     None => member.is(json, key),
@@ -217,10 +218,10 @@ impl Test {
 }
 
 /// The number that `json` is.
-fn number(json: &[u8]) -> Option<Number> {
+fn number(json: &[u8]) -> Option<NumberValue> {
     let is_number = matches!(json.first(), Some(b'-' | b'0'..=b'9'));
     let text = std::str::from_utf8(json).ok().filter(|_| is_number);
-    text.and_then(Decimal::parse).map(Number::Is)
+    text.and_then(Decimal::parse).map(NumberValue::Is)
 }
 
 /// The truth value that servers take a text for.

@@ -588,10 +588,10 @@ fn refuses(given: &[Value], params: &str) -> bool {
     !found.refused.is_empty()
 }
 
-fn item(tool: &str) -> Item<'_> {
+fn item(tool: &str) -> PolicyItem<'_> {
     static BANK: std::sync::LazyLock<ServerName> =
         std::sync::LazyLock::new(|| ServerName::parse("bank").unwrap());
-    Item {
+    PolicyItem {
         kind: ItemKind::Tool,
         exposed: "",
         plain: match tool {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::pointer::Token;
+use super::pointer::PointerToken;
 use crate::{json_schema::SCHEMA_BYTES_MAX, mcp::Raw};
 
 /// Subschemas that are looked at for one step.
@@ -26,7 +26,7 @@ impl Types {
     pub(super) const ANY: Self = Self(127);
 
     /// What `schema` wants where `path` leads.
-    pub(super) fn at(path: &[Token], schema: Option<&Raw>) -> Self {
+    pub(super) fn at(path: &[PointerToken], schema: Option<&Raw>) -> Self {
         let schema = schema.filter(|schema| schema.as_bytes().len() <= SCHEMA_BYTES_MAX);
         let root = schema.and_then(|schema| schema.read::<Value>().ok());
         root.and_then(|root| found(&root, path))
@@ -83,7 +83,7 @@ impl Types {
 }
 
 /// `None` where the schema does not say.
-fn found(root: &Value, path: &[Token]) -> Option<Types> {
+fn found(root: &Value, path: &[PointerToken]) -> Option<Types> {
     let mut places = branches(root, root)?;
     for token in path {
         let mut next = Vec::new();
@@ -101,23 +101,23 @@ fn found(root: &Value, path: &[Token]) -> Option<Types> {
     types.reduce(|all, types| Types(all.0 | types.0))
 }
 
-fn container(token: &Token) -> Types {
+fn container(token: &PointerToken) -> Types {
     match token {
-        Token::Name(name) if name.index.is_none() => Types::OBJECT,
-        Token::Each | Token::Name(_) => Types(Types::ARRAY.0 | Types::OBJECT.0),
+        PointerToken::Name(name) if name.index.is_none() => Types::OBJECT,
+        PointerToken::Each | PointerToken::Name(_) => Types(Types::ARRAY.0 | Types::OBJECT.0),
     }
 }
 
 /// What `schema` says of what `token` leads to.
-fn below<'s>(schema: &'s Value, token: &Token) -> Option<&'s Value> {
+fn below<'s>(schema: &'s Value, token: &PointerToken) -> Option<&'s Value> {
     let items = || schema.get("items").filter(|items| items.is_object());
     match token {
-        Token::Each => {
+        PointerToken::Each => {
             // What else it may lead to is not said.
             let is_list = Types::of(schema).are_only(Types::ARRAY);
             items().filter(|_| is_list && schema.get("prefixItems").is_none())
         }
-        Token::Name(name) => {
+        PointerToken::Name(name) => {
             let member = schema.get("properties").and_then(|all| all.get(&name.text));
             let first = |index| schema.get("prefixItems").and_then(|all| all.get(index));
             let element = name.index.map(|index| first(index).or_else(items));

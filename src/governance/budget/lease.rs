@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    pace::Pace,
-    purse::{Line, Purse},
+    account::{AccountLimit, BudgetAccount},
+    spend_rate::SpendRate,
 };
 use crate::{
     lock::lock,
@@ -25,30 +25,30 @@ const HAND_BACK_BEATS: u32 = 2;
 const SLEEP_BEATS: u32 = 60;
 
 /// The right to change what the store knows of a lease.
-pub(super) type Writing = tokio::sync::OwnedMutexGuard<()>;
+pub(super) type LeaseWriteGuard = tokio::sync::OwnedMutexGuard<()>;
 
 /// A lease of this process.
 pub(super) struct Lease {
-    purse: Arc<Purse>,
+    purse: Arc<BudgetAccount>,
     account: Account,
     fund: Fund,
     epoch: u32,
     /// Wakes the background task, which takes the next slice before this one is used up.
     low: Arc<Notify>,
     writing: Arc<tokio::sync::Mutex<()>>,
-    state: Mutex<State>,
+    state: Mutex<LeaseState>,
 }
 
-struct State {
+struct LeaseState {
     own: Own,
     /// The limit at the last grant; a caller with a lower one has the store asked.
     limit: Micros,
     /// Room below which the next slice is wanted; zero once it was said.
     low_water: Micros,
-    pace: Pace,
+    pace: SpendRate,
     /// The price of the last call that found the lease low.
     wanted: Option<Micros>,
-    phase: Phase,
+    phase: LeasePhase,
     used: bool,
     quiet_beats: u32,
     /// What the store knows; `None` while an answer of it is outstanding.
@@ -56,7 +56,7 @@ struct State {
 }
 
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Phase {
+enum LeasePhase {
     /// Calls may hold.
     Live,
     /// No call may hold, and the store knows all: the lease can be taken up again.
@@ -69,7 +69,7 @@ enum Phase {
 
 impl Lease {
     /// The lease that the store granted for `ask`.
-    pub(super) fn new(purse: Arc<Purse>, ask: &Ask, own: Own, low: Arc<Notify>) -> Self {
+    pub(super) fn new(purse: Arc<BudgetAccount>, ask: &Ask, own: Own, low: Arc<Notify>) -> Self {
         Self {
             purse,
             account: Account::of(ask.fund.as_str(), own.epoch),
@@ -77,13 +77,13 @@ impl Lease {
             epoch: own.epoch,
             low,
             writing: Arc::default(),
-            state: Mutex::new(State {
+            state: Mutex::new(LeaseState {
                 own,
                 limit: ask.limit,
                 low_water: half(own.room()),
-                pace: Pace::since(ask.slice, own.used(), Instant::now()),
+                pace: SpendRate::since(ask.slice, own.used(), Instant::now()),
                 wanted: None,
-                phase: Phase::Live,
+                phase: LeasePhase::Live,
                 used: true,
                 quiet_beats: 0,
                 written: Some((own.granted, own.spent)),
@@ -91,7 +91,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn purse(&self) -> &Arc<Purse> {
+    pub(super) fn purse(&self) -> &Arc<BudgetAccount> {
         &self.purse
     }
 
@@ -116,22 +116,22 @@ impl Lease {
     }
 
     pub(super) fn is_retired(&self) -> bool {
-        self.state().phase != Phase::Live
+        self.state().phase != LeasePhase::Live
     }
 
     /// Whether memory has no more use for it.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self.state().phase, Phase::Asleep | Phase::Closed)
+        matches!(self.state().phase, LeasePhase::Asleep | LeasePhase::Closed)
     }
 
     /// Waits for the right to write, and assumes nothing of what the store will know then.
-    pub(super) async fn begin_writing(&self) -> Writing {
+    pub(super) async fn begin_writing(&self) -> LeaseWriteGuard {
         let writing = self.writing.clone().lock_owned().await;
         self.state().written = None;
         writing
     }
 
-    pub(super) fn try_writing(&self) -> Option<Writing> {
+    pub(super) fn try_writing(&self) -> Option<LeaseWriteGuard> {
         self.writing.clone().try_lock_owned().ok()
     }
 
@@ -147,7 +147,7 @@ impl Lease {
         state.own.granted = granted;
         state.limit = ask.limit;
         state.low_water = half(state.own.room());
-        state.pace = Pace::since(ask.slice, state.own.used(), Instant::now());
+        state.pace = SpendRate::since(ask.slice, state.own.used(), Instant::now());
         state.used = true;
     }
 
@@ -164,14 +164,14 @@ impl Lease {
 
     /// Lets no call hold any more.
     pub(super) fn retire(&self) {
-        self.state().phase = Phase::Retired;
+        self.state().phase = LeasePhase::Retired;
     }
 
     /// The price of the last call, when it found the lease low, and the limit it had.
     pub(super) fn take_wanted(&self) -> Option<(Micros, Micros)> {
         let mut state = self.state();
         let price = state.wanted.take()?;
-        (state.phase == Phase::Live).then_some((price, state.limit))
+        (state.phase == LeasePhase::Live).then_some((price, state.limit))
     }
 
     /// A second has passed, and the right to write is held: what the store should know, if it does
@@ -180,11 +180,11 @@ impl Lease {
         let mut state = self.state();
         let used = mem::take(&mut state.used);
         state.quiet_beats = if used { 0 } else { state.quiet_beats + 1 };
-        if self.fund.ends().is_some_and(|ends| ends <= now) && state.phase == Phase::Live {
-            state.phase = Phase::Retired;
+        if self.fund.ends().is_some_and(|ends| ends <= now) && state.phase == LeasePhase::Live {
+            state.phase = LeasePhase::Retired;
             self.purse.close_window(self);
         }
-        let idle = state.quiet_beats >= HAND_BACK_BEATS || state.phase != Phase::Live;
+        let idle = state.quiet_beats >= HAND_BACK_BEATS || state.phase != LeasePhase::Live;
         if idle {
             state.give_back(Micros::ZERO);
         } else {
@@ -192,8 +192,8 @@ impl Lease {
         }
         let known = state.written == Some((state.own.granted, state.own.spent));
         let sleepy = state.quiet_beats >= SLEEP_BEATS && state.own.held == Micros::ZERO;
-        if known && sleepy && state.phase == Phase::Live {
-            state.phase = Phase::Asleep;
+        if known && sleepy && state.phase == LeasePhase::Live {
+            state.phase = LeasePhase::Asleep;
         }
         let write = self.write(&state);
         (!known || !write.open).then_some(write)
@@ -203,7 +203,7 @@ impl Lease {
     /// the audit tells what became of them.
     pub(super) fn finish(&self) -> Write {
         let mut state = self.state();
-        state.phase = Phase::Retired;
+        state.phase = LeasePhase::Retired;
         state.give_back(Micros::ZERO);
         self.write(&state)
     }
@@ -213,12 +213,12 @@ impl Lease {
         let mut state = self.state();
         state.written = Some((write.granted, write.spent));
         if !write.open {
-            state.phase = Phase::Closed;
+            state.phase = LeasePhase::Closed;
         }
     }
 
-    fn write(&self, state: &State) -> Write {
-        let ended = state.phase == Phase::Retired && state.own.held == Micros::ZERO;
+    fn write(&self, state: &LeaseState) -> Write {
+        let ended = state.phase == LeasePhase::Retired && state.own.held == Micros::ZERO;
         Write {
             account: self.account.clone(),
             granted: state.own.granted,
@@ -235,14 +235,14 @@ impl Lease {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LeaseState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl LeaseState {
     fn has_room(&self, price: Micros, limit: Micros) -> bool {
-        self.phase == Phase::Live && limit >= self.limit && price <= self.own.room()
+        self.phase == LeasePhase::Live && limit >= self.limit && price <= self.own.room()
     }
 
     /// Holds `price`, for which there is room, and tells whether the next slice is wanted.
@@ -274,13 +274,13 @@ impl State {
         if let Some(room) = self.pace.room_max(used, now)
             && self.give_back(room)
         {
-            self.pace = Pace::since(self.pace.slice(used, now), used, now);
+            self.pace = SpendRate::since(self.pace.slice(used, now), used, now);
         }
     }
 }
 
 /// Holds `price` against all lines or none; the index of the first without room otherwise.
-pub(super) fn take(lines: &[Line], price: Micros, now: Timestamp) -> Result<Hold, usize> {
+pub(super) fn take(lines: &[AccountLimit], price: Micros, now: Timestamp) -> Result<Hold, usize> {
     let mut leases = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
         leases.push(line.purse.lease(now).ok_or(index)?);
@@ -294,7 +294,7 @@ pub(super) fn take(lines: &[Line], price: Micros, now: Timestamp) -> Result<Hold
 
 /// Holds `price` against all `leases`, each below the limit of its line, or against none, and tells
 /// whether a slice is wanted. The mutexes of the first ones are kept until the last has room.
-fn hold_all(leases: &[Arc<Lease>], lines: &[Line], price: Micros) -> Result<bool, usize> {
+fn hold_all(leases: &[Arc<Lease>], lines: &[AccountLimit], price: Micros) -> Result<bool, usize> {
     let ([lease, leases @ ..], [line, lines @ ..]) = (leases, lines) else {
         return Ok(false);
     };

@@ -54,7 +54,9 @@ async fn processes_together_spend_all_and_no_more() {
                     hold.settle();
                     spent += 1;
                 }
-                Err(Refusal::Exceeded(exceeded)) => assert!(exceeded.retryable(), "{exceeded}"),
+                Err(BudgetRefusal::Exceeded(exceeded)) => {
+                    assert!(exceeded.retryable(), "{exceeded}");
+                }
                 Err(other) => panic!("{other}"),
             }
         }
@@ -216,7 +218,7 @@ async fn a_reset_counts_at_once_here_and_at_the_next_beat_elsewhere() {
     let (store, _directory) = open().await;
     let (here, there) = (budgets(&store, "here"), budgets(&store, "there"));
     let budget = [team("t", 16, Window::Month), agent(100, Window::Total)];
-    let subject = Subject::team("t");
+    let subject = BudgetSubject::team("t");
     let old = here.hold(&budget, PRICE, now()).await.unwrap();
     there
         .hold(&budget, times(15), now())
@@ -287,7 +289,7 @@ async fn closing_keeps_what_calls_under_way_hold_until_the_audit_tells() {
     let under_way = process.hold(&budget, PRICE, now()).await.unwrap();
     process.close().await.unwrap();
     let closed = process.hold(&budget, PRICE, now()).await;
-    assert!(matches!(closed, Err(Refusal::Closed)));
+    assert!(matches!(closed, Err(BudgetRefusal::Closed)));
     under_way.settle();
 
     let next = budgets(&store, "b");
@@ -632,7 +634,7 @@ async fn check_exact(budget: &[Applied], expect: u64) {
     for held in callers.join_all().await {
         match held {
             Ok(hold) => holds.push(hold),
-            Err(Refusal::Exceeded(exceeded)) => assert!(!exceeded.retryable(), "{exceeded}"),
+            Err(BudgetRefusal::Exceeded(exceeded)) => assert!(!exceeded.retryable(), "{exceeded}"),
             Err(other) => panic!("{other}"),
         }
     }
@@ -667,9 +669,9 @@ fn forget_refusals(process: &Arc<Budgets>) {
     }
 }
 
-fn exceeded(held: Result<Hold, Refusal>) -> Exceeded {
+fn exceeded(held: Result<Hold, BudgetRefusal>) -> Exceeded {
     match held {
-        Err(Refusal::Exceeded(exceeded)) => exceeded,
+        Err(BudgetRefusal::Exceeded(exceeded)) => exceeded,
         other => panic!("{other:?}"),
     }
 }
@@ -690,19 +692,19 @@ fn budgets(store: &Store, chain: &str) -> Arc<Budgets> {
 
 fn team(name: &str, calls: u64, window: Window) -> Applied {
     let limit = times(calls);
-    Applied::new(Subject::team(name), Budget { limit, window })
+    Applied::new(BudgetSubject::team(name), Budget { limit, window })
 }
 
 fn agent(calls: u64, window: Window) -> Applied {
     let limit = times(calls);
-    let subject = Subject::agent(crate::names::AgentId::ANONYMOUS);
+    let subject = BudgetSubject::agent(crate::names::AgentId::ANONYMOUS);
     Applied::new(subject, Budget { limit, window })
 }
 
 fn server(calls: u64, window: Window) -> Applied {
     let limit = times(calls);
     let name = crate::names::ServerName::parse("github").unwrap();
-    Applied::new(Subject::server(&name), Budget { limit, window })
+    Applied::new(BudgetSubject::server(&name), Budget { limit, window })
 }
 
 fn times(calls: u64) -> Micros {

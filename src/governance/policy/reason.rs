@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::{Item, ItemKind};
+use super::{ItemKind, PolicyItem};
 use crate::config::PolicyMode;
 
 /// Whether an item may be used.
@@ -30,7 +30,7 @@ impl<'r> Decision<'r> {
     }
 
     /// One paragraph for people: whether `who` may use `item`, and what decided.
-    pub fn explain(&self, who: &str, item: &Item<'_>) -> String {
+    pub fn explain(&self, who: &str, item: &PolicyItem<'_>) -> String {
         let may = if self.allowed { "may" } else { "may not" };
         let verb = if item.kind == ItemKind::Tool {
             "call"
@@ -62,14 +62,14 @@ pub enum Reason<'r> {
     /// A `deny` entry, which wins over every list.
     Denied {
         /// Whose entry.
-        whose: Whose,
+        whose: PolicyLevel,
         /// The entry.
         glob: &'r str,
     },
     /// An entry of a list.
     Listed {
         /// Whose policy.
-        whose: Whose,
+        whose: PolicyLevel,
         /// What its lists mean.
         mode: PolicyMode,
         /// The list.
@@ -80,7 +80,7 @@ pub enum Reason<'r> {
     /// The mode, whatever the lists say.
     Mode {
         /// Whose policy.
-        whose: Whose,
+        whose: PolicyLevel,
         /// The mode.
         mode: PolicyMode,
     },
@@ -91,7 +91,7 @@ pub enum Reason<'r> {
     /// No entry of the list matches.
     Unlisted {
         /// Whose policy.
-        whose: Whose,
+        whose: PolicyLevel,
         /// What its lists mean.
         mode: PolicyMode,
         /// The list.
@@ -146,7 +146,7 @@ const fn article(mode: PolicyMode) -> &'static str {
 
 /// Whose policy it is; the most specific first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Whose {
+pub enum PolicyLevel {
     /// The agent's.
     Agent,
     /// The profile's.
@@ -155,7 +155,7 @@ pub enum Whose {
     Default,
 }
 
-impl fmt::Display for Whose {
+impl fmt::Display for PolicyLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Agent => "the agent's own policy",

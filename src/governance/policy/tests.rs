@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     auth::Agent,
     catalog::{ByKind, Catalog, Listing, Offer, Profiles, Scope},
-    config::{self, Config, Environment, Format, Source, Terms},
+    config::{self, Config, ConfigFormat, ConfigText, Environment, Terms},
     mcp::{Id, Logs, Raw, Revision},
     names::ProfileName,
     router,
@@ -26,7 +26,7 @@ static EVIL: LazyLock<ServerName> = LazyLock::new(|| ServerName::parse("evil").u
 
 #[test]
 fn one_policy_decides_by_its_mode_and_lists() {
-    let check = |policy: Value, item: Item<'_>, allowed: bool| {
+    let check = |policy: Value, item: PolicyItem<'_>, allowed: bool| {
         let rules = rules([None, None, Some(policy.clone())]);
         assert_eq!(rules.decide(&item).allowed, allowed, "{policy} {item:?}");
         assert_eq!(rules.allows(&item), allowed, "{policy} {item:?}");
@@ -108,14 +108,30 @@ fn one_policy_decides_by_its_mode_and_lists() {
     check(dots.clone(), resource("github+x:a/..", "x:a/.."), false);
     check(dots, resource("github+x:a/..b", "x:a/..b"), true);
     let methods = json!({"mode": "allowlist", "methods": ["*/tasks/*", "github/acme/*", "plain"]});
-    check(methods.clone(), Item::of_method(&GITHUB, "tasks/get"), true);
-    check(methods.clone(), Item::of_method(&EVIL, "tasks/get"), true);
-    check(methods.clone(), Item::of_method(&GITHUB, "acme/run"), true);
-    check(methods.clone(), Item::of_method(&EVIL, "acme/run"), false);
-    check(methods.clone(), Item::of_method(&EVIL, "plain"), true);
+    check(
+        methods.clone(),
+        PolicyItem::of_method(&GITHUB, "tasks/get"),
+        true,
+    );
+    check(
+        methods.clone(),
+        PolicyItem::of_method(&EVIL, "tasks/get"),
+        true,
+    );
+    check(
+        methods.clone(),
+        PolicyItem::of_method(&GITHUB, "acme/run"),
+        true,
+    );
+    check(
+        methods.clone(),
+        PolicyItem::of_method(&EVIL, "acme/run"),
+        false,
+    );
+    check(methods.clone(), PolicyItem::of_method(&EVIL, "plain"), true);
     check(methods, tool("acme/run"), false);
     let prompts = json!({"mode": "allowlist", "prompts": ["github/*"]});
-    let prompt = Item {
+    let prompt = PolicyItem {
         kind: ItemKind::Prompt,
         ..create
     };
@@ -202,8 +218,8 @@ fn a_uri_is_the_same_whoever_else_has_it() {
     for glob in ["file:///a", "github+file:///a", "github/file:///a"] {
         let decide = |policy: Value, server, names| {
             let policy: Policy = serde_json::from_value(policy).unwrap();
-            let rules = Rules::new([None, None, Some(&policy)], &prefixes).unwrap();
-            rules.allows(&Item::of_resource(server, names, "file:///a"))
+            let rules = PolicyRules::new([None, None, Some(&policy)], &prefixes).unwrap();
+            rules.allows(&PolicyItem::of_resource(server, names, "file:///a"))
         };
         let deny = json!({"mode": "all", "deny": [glob]});
         assert!(!decide(deny.clone(), &*GITHUB, &own), "{glob}");
@@ -220,7 +236,7 @@ fn a_uri_is_the_same_whoever_else_has_it() {
 fn a_method_that_reads_like_a_server_is_not_of_it() {
     let check = |policy: Value, server: &ServerName, method: &str, allowed: bool| {
         let rules = rules([None, None, Some(policy.clone())]);
-        let item = Item::of_method(server, method);
+        let item = PolicyItem::of_method(server, method);
         assert_eq!(rules.allows(&item), allowed, "{policy} {server} {method}");
         assert_eq!(
             rules.decide(&item).allowed,
@@ -303,7 +319,7 @@ fn exposed_names_mean_the_server_of_the_longest_prefix() {
         let prefixes = Prefixes::of(&config);
         let server = ServerName::parse(server).unwrap();
         let names = prefixes.names((&server, &config.servers[&server]), (Kind::Tools, original));
-        let item = Item {
+        let item = PolicyItem {
             kind: ItemKind::Tool,
             exposed: "",
             plain: &names.plain,
@@ -314,7 +330,7 @@ fn exposed_names_mean_the_server_of_the_longest_prefix() {
         };
         let allowed = |policy: Value| {
             let policy: Policy = serde_json::from_value(policy).unwrap();
-            Rules::new([None, None, Some(&policy)], &prefixes)
+            PolicyRules::new([None, None, Some(&policy)], &prefixes)
                 .unwrap()
                 .allows(&item)
         };
@@ -457,7 +473,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
         Some(json!({"mode": "allowlist", "tools": ["github/*", "find"]})),
     ]);
     // With the template `{tool}` and the original charset.
-    let posing = Item {
+    let posing = PolicyItem {
         exposed: "github/get",
         plain: "github/get",
         server: &EVIL,
@@ -465,7 +481,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
         ..tool("x")
     };
     assert!(!allow.decide(&posing).allowed);
-    let own = Item {
+    let own = PolicyItem {
         exposed: "github/get",
         plain: "github/get",
         ..tool("github/get")
@@ -477,7 +493,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
         Some(json!({"mode": "all", "deny": ["github/*"]})),
     ]);
     assert!(!deny.decide(&posing).allowed, "what refuses may match more");
-    let aliased = Item {
+    let aliased = PolicyItem {
         alias: "find",
         ..tool("search")
     };
@@ -487,7 +503,7 @@ fn names_that_are_chosen_by_a_server_open_nothing() {
             .allowed
     );
     assert!(allow.decide(&aliased).allowed);
-    let hidden = Item {
+    let hidden = PolicyItem {
         exposed: "",
         ..tool("get")
     };
@@ -508,7 +524,7 @@ fn explanations_are_one_paragraph() {
         Some(json!({"mode": "allowlist", "tools": ["github/get_*"], "deny": ["*/delete_*"]})),
     ];
     let rules = rules(policies);
-    let check = |item: Item<'_>, expect: &str| {
+    let check = |item: PolicyItem<'_>, expect: &str| {
         assert_eq!(rules.decide(&item).explain("`researcher`", &item), expect);
     };
     check(
@@ -517,7 +533,7 @@ fn explanations_are_one_paragraph() {
          the default policy is an allowlist and `tools` has `github/get_*`.",
     );
     check(
-        Item {
+        PolicyItem {
             alias: "remove",
             ..tool("delete_repo")
         },
@@ -526,7 +542,7 @@ fn explanations_are_one_paragraph() {
          `*/delete_*` in `deny`, which wins over every list.",
     );
     check(
-        Item {
+        PolicyItem {
             exposed: "",
             ..tool("push")
         },
@@ -534,7 +550,7 @@ fn explanations_are_one_paragraph() {
          nothing in `tools` matches.",
     );
     check(
-        Item::of_method(&GITHUB, "acme/run"),
+        PolicyItem::of_method(&GITHUB, "acme/run"),
         "`researcher` may not use the method `github/acme/run`: the default policy is an allowlist \
          and nothing in `methods` matches.",
     );
@@ -565,7 +581,7 @@ fn a_list_that_is_too_large_is_refused() {
     let huge = "[!a][!b][!c][!d]".repeat(60_000);
     let policy: Policy = serde_json::from_value(json!({"mode": "all", "deny": [huge]})).unwrap();
     let prefixes = Prefixes::of(&config());
-    let error = Rules::new([None, None, Some(&policy)], &prefixes).unwrap_err();
+    let error = PolicyRules::new([None, None, Some(&policy)], &prefixes).unwrap_err();
     assert!(
         error
             .to_string()
@@ -586,7 +602,7 @@ proptest! {
         // A matcher takes a last segment of `..` for no name at all.
         prop_assume!(!name.ends_with(".."));
         // Of names the alternatives are tried one by one, see there.
-        let item = Item { kind: ItemKind::Resource, plain: &name, ..tool("-") };
+        let item = PolicyItem { kind: ItemKind::Resource, plain: &name, ..tool("-") };
         let expect = globs.iter().any(|glob| {
             let matcher = strict(glob).unwrap().compile_matcher();
             matcher.is_match(&name) || matcher.is_match("github/-")
@@ -630,12 +646,12 @@ proptest! {
         ];
         for (scope, kind) in scopes.iter().flat_map(|scope| Kind::ALL.map(|kind| (scope, kind))) {
             let view = catalog.list(scope, kind);
-            let visible = |entry: &Entry| rules.allows(&Item::of_entry(kind, entry));
+            let visible = |entry: &ListEntry| rules.allows(&PolicyItem::of_entry(kind, entry));
             let listed = format!("[{}]", view.page_where(0, None, visible).unwrap().items);
             let usable = view.entries().iter().filter(|entry| {
                 let call = call(scope, kind, &entry.exposed);
                 let routed = router::route(call, &catalog, &|_, _, _| true).map_err(|lost| lost.1).unwrap();
-                rules.decide(&Item::of_routed(&routed).unwrap()).allowed
+                rules.decide(&PolicyItem::of_routed(&routed).unwrap()).allowed
             });
             let usable: Vec<&str> = usable.map(|entry| entry.item.as_str()).collect();
             prop_assert_eq!(listed, format!("[{}]", usable.join(",")), "{:?} {:?}", scope, kind);
@@ -647,16 +663,16 @@ proptest! {
 fn methods_of_a_server_are_items_and_those_of_the_protocol_are_not() {
     let catalog = catalog();
     let scope = Scope::Server(GITHUB.clone());
-    let check = |method: Method, expect: Option<Item<'_>>| {
+    let check = |method: Method, expect: Option<PolicyItem<'_>>| {
         let mut call = call(&scope, Kind::Tools, "");
         call.method = method;
         let routed = router::route(call, &catalog, &|_, _, _| true)
             .map_err(|lost| lost.1)
             .unwrap();
-        assert_eq!(Item::of_routed(&routed), expect);
+        assert_eq!(PolicyItem::of_routed(&routed), expect);
     };
     let vendor = Method::parse("acme/run");
-    check(vendor, Some(Item::of_method(&GITHUB, "acme/run")));
+    check(vendor, Some(PolicyItem::of_method(&GITHUB, "acme/run")));
     check(Method::SetLevel, None);
 }
 
@@ -735,9 +751,9 @@ fn catalog() -> Catalog {
 }
 
 fn config() -> Config {
-    let source = Source {
+    let source = ConfigText {
         name: "test.toml".to_owned(),
-        format: Format::Toml,
+        format: ConfigFormat::Toml,
         text: "[servers.github]\ncommand = \"a\"\n[servers.evil]\ncommand = \"b\"\n".to_owned(),
         directory: PathBuf::new(),
     };
@@ -767,7 +783,7 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
             Revision::MODERN,
         )),
         scope: scope.clone(),
-        kind: state::Kind::Streamable,
+        kind: state::SessionKind::Streamable,
         logs: Logs::All,
         progress: None,
         events: crate::session::events::events().0,
@@ -778,17 +794,17 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
     })
 }
 
-fn rules([agent, profile, default]: [Option<Value>; 3]) -> Rules {
+fn rules([agent, profile, default]: [Option<Value>; 3]) -> PolicyRules {
     let read = |policy: Option<Value>| {
         policy.map(|policy| serde_json::from_value::<Policy>(policy).unwrap())
     };
     let (agent, profile, default) = (read(agent), read(profile), read(default));
     let policies = [agent.as_ref(), profile.as_ref(), default.as_ref()];
-    Rules::new(policies, &Prefixes::of(&config())).unwrap()
+    PolicyRules::new(policies, &Prefixes::of(&config())).unwrap()
 }
 
 /// A tool of the server `github` with the name that the default template gives it.
-fn tool(original: &str) -> Item<'_> {
+fn tool(original: &str) -> PolicyItem<'_> {
     let exposed = match original {
         "create_issue" => "mcp_github_create_issue",
         "get" => "mcp_github_get",
@@ -797,7 +813,7 @@ fn tool(original: &str) -> Item<'_> {
         "search" => "mcp_github_search",
         _ => "",
     };
-    Item {
+    PolicyItem {
         kind: ItemKind::Tool,
         exposed,
         plain: exposed,
@@ -808,8 +824,8 @@ fn tool(original: &str) -> Item<'_> {
     }
 }
 
-fn resource<'a>(exposed: &'a str, original: &'a str) -> Item<'a> {
-    Item {
+fn resource<'a>(exposed: &'a str, original: &'a str) -> PolicyItem<'a> {
+    PolicyItem {
         kind: ItemKind::Resource,
         exposed,
         plain: exposed,

@@ -47,7 +47,7 @@ async fn each_limit_counts_its_own() {
     let (a, b) = (server("a"), server("b"));
     let (x, y): (Arc<str>, Arc<str>) = ("x".into(), "y".into());
     let call = |server: &ServerName, tool| {
-        let found = limits.check(&Target {
+        let found = limits.check(&RateTarget {
             server_rate: (*server == a).then_some(rate(60, 3)),
             ..calls(server, tool)
         });
@@ -246,8 +246,8 @@ fn rate(calls: u32, burst: u32) -> Rate {
     }
 }
 
-fn calls<'a>(server: &'a ServerName, tool: Option<&'a Arc<str>>) -> Target<'a> {
-    Target {
+fn calls<'a>(server: &'a ServerName, tool: Option<&'a Arc<str>>) -> RateTarget<'a> {
+    RateTarget {
         server,
         server_rate: None,
         tool,

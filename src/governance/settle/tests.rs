@@ -7,18 +7,18 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    audit::{self, Log},
-    auth::{Agent, Directory},
+    audit::{self, AuditLog},
+    auth::{Agent, AgentDirectory},
     clock,
-    config::{self, Budget, Config, Durability, Environment, Source, Window},
+    config::{self, Budget, Config, ConfigText, Durability, Environment, Window},
     governance::{
-        Books, Seal,
+        Seal, Storage,
         budget::{self, Applied, Budgets},
     },
     mcp::{Id, Logs, Method, Raw, Request, Revision, error},
     names::Scope,
-    session::{Call, Client, Opening, Wants},
-    store::{Store, Subject},
+    session::{Call, Client, ClientInfo, Interest},
+    store::{BudgetSubject, Store},
 };
 
 const PRICE: Micros = Micros::new(15_000);
@@ -37,11 +37,12 @@ async fn whoever_gives_up_an_answer_leaves_its_record_and_its_price_behind() {
 fn names_are_masked_once() {
     let mut call = call();
     call.method = Method::PromptsGet;
-    let ticket = Ticket::open(&call);
+    let ticket = CallContext::open(&call);
     call.params = Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#).into());
-    let named = Ticket::open(&call);
-    let [first, second] = [(); 2].map(|()| named.record(&Ended::failed("not_found", false), None));
-    let other = ticket.record(&Ended::failed("not_found", false), None);
+    let named = CallContext::open(&call);
+    let [first, second] =
+        [(); 2].map(|()| named.record(&RecordedOutcome::failed("not_found", false), None));
+    let other = ticket.record(&RecordedOutcome::failed("not_found", false), None);
     let place =
         |name: &Option<Cow<'_, str>>| name.as_deref().map(|name| (name.to_owned(), name.as_ptr()));
     for (one, two) in [
@@ -62,12 +63,15 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
     let budgets = governance.books.budgets.clone().unwrap();
     let limit = Micros::new(2 * PRICE.get());
     let window = Window::Total;
-    let two_calls = [Applied::new(Subject::team("t"), Budget { limit, window })];
+    let two_calls = [Applied::new(
+        BudgetSubject::team("t"),
+        Budget { limit, window },
+    )];
     let mut ticket = governance.open(&call());
     ticket.price = PRICE;
     let held = budgets.hold(&two_calls, PRICE, clock::now()).await;
     ticket.hold = Some(held.unwrap());
-    let ending = Ending::Failed {
+    let ending = CallOutcome::Failed {
         error: RpcError::new(error::INTERNAL, "gone"),
         delivered: charge,
         reason: "server_gone",
@@ -94,7 +98,7 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
     rest.await.unwrap().settle();
     let none = budgets.hold(&two_calls, PRICE, clock::now()).await;
     assert!(
-        matches!(none, Err(budget::Refusal::Exceeded(_))),
+        matches!(none, Err(budget::BudgetRefusal::Exceeded(_))),
         "{none:?}"
     );
 }
@@ -109,9 +113,12 @@ pub(in crate::governance) fn governance(
         durability,
         ..config.audit
     };
-    let books = Books {
-        directory: Arc::new(Directory::new(config.governance.auth, std::iter::empty())),
-        audit: Arc::new(Log::open(directory, audit).unwrap()),
+    let books = Storage {
+        directory: Arc::new(AgentDirectory::new(
+            config.governance.auth,
+            std::iter::empty(),
+        )),
+        audit: Arc::new(AuditLog::open(directory, audit).unwrap()),
         budgets: Some(Arc::new(Budgets::new(Arc::clone(&store.leases), "test"))),
         seal: Seal::new(&[0; 32]),
         tasks: Some(Arc::clone(&store.tasks)),
@@ -120,9 +127,9 @@ pub(in crate::governance) fn governance(
 }
 
 fn config() -> Config {
-    let source = Source {
+    let source = ConfigText {
         name: "test.toml".to_owned(),
-        format: config::Format::Toml,
+        format: config::ConfigFormat::Toml,
         text: String::new(),
         directory: std::path::PathBuf::new(),
     };
@@ -137,7 +144,7 @@ fn call() -> Box<Call> {
         method: Method::ToolsCall,
         params: Some(Raw::from_static(r#"{"name":"echo"}"#).into()),
     };
-    let opening = Opening {
+    let opening = ClientInfo {
         revision: Revision::LEGACY,
         info: Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#)),
         display_name: OnceLock::new(),
@@ -150,7 +157,7 @@ fn call() -> Box<Call> {
         session: None,
         gateway: None,
     };
-    let wants = Wants {
+    let wants = Interest {
         logs: Logs::None,
         progress_token: None,
     };

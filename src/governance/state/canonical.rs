@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     governance::number::Decimal,
-    mcp::json::{self, Step},
+    mcp::json::{self, JsonStep},
 };
 
 /// The same bytes for what is the same, and for nothing else.
@@ -22,34 +22,34 @@ pub(super) fn canonical(json: &[u8]) -> Vec<u8> {
 /// The form of `json`; `None` where a member has no one meaning.
 fn hashed(json: &[u8]) -> Option<Vec<u8>> {
     let mut within = Vec::new();
-    let mut top = Part::new(b'!');
+    let mut top = PartialValue::new(b'!');
     for step in json::steps(json) {
         let open = match step {
-            Step::Object => b'{',
-            Step::Array => b'[',
-            Step::Key(span) => {
+            JsonStep::Object => b'{',
+            JsonStep::Array => b'[',
+            JsonStep::Key(span) => {
                 top.key(json::text(&json[span])?);
                 continue;
             }
-            Step::Plain(span) => {
+            JsonStep::Plain(span) => {
                 plain(&json[span], &mut top.text);
                 top.text.push(b',');
                 continue;
             }
-            Step::End => {
+            JsonStep::End => {
                 let ended = std::mem::replace(&mut top, within.pop()?);
                 top.text.push(b'#');
                 top.text.extend_from_slice(&ended.hash()?);
                 continue;
             }
         };
-        within.push(std::mem::replace(&mut top, Part::new(open)));
+        within.push(std::mem::replace(&mut top, PartialValue::new(open)));
     }
     Some(top.text)
 }
 
 /// An array or an object, as far as it has been come to.
-struct Part<'a> {
+struct PartialValue<'a> {
     open: u8,
     /// What is in it, one after the other.
     text: Vec<u8>,
@@ -57,7 +57,7 @@ struct Part<'a> {
     keys: Vec<(Cow<'a, str>, usize)>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> PartialValue<'a> {
     fn new(open: u8) -> Self {
         Self {
             open,

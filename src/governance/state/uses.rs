@@ -62,17 +62,17 @@ impl fmt::Display for StateId {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Uses(Mutex<HashMap<AgentId, OfAgent>>);
+pub(super) struct StateUses(Mutex<HashMap<AgentId, AgentStates>>);
 
 /// The states of one agent.
 #[derive(Debug, Default)]
-struct OfAgent {
+struct AgentStates {
     counts: BTreeMap<StateId, u8>,
     /// The last that is no longer counted, nor any before it.
     uncounted: Option<StateId>,
 }
 
-impl Uses {
+impl StateUses {
     /// Counts a use of the state `id`, which `agent` was given.
     pub(super) fn count(
         &self,
@@ -101,7 +101,7 @@ impl Uses {
     }
 }
 
-impl OfAgent {
+impl AgentStates {
     /// Whether a state in it still holds.
     fn holds_any(&self, now: i64) -> bool {
         let last = self.counts.last_key_value();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn at_past_and_under_the_bound() {
-        let uses = Uses::default();
+        let uses = StateUses::default();
         let count = || uses.count(agent(1), id(9, 1), at(5));
         for _ in 0..STATE_USES_MAX {
             assert_eq!(count(), Ok(()));
@@ -171,7 +171,7 @@ mod tests {
     /// Whatever one agent does, it makes nobody else's states good again, and none of its own.
     #[test]
     fn many_states_push_out_no_count() {
-        let uses = Uses::default();
+        let uses = StateUses::default();
         let (ann, bob, now) = (agent(1), agent(2), at(5));
         for of in [ann, bob] {
             for _ in 0..STATE_USES_MAX {
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_has_expired_takes_no_room() {
-        let uses = Uses::default();
+        let uses = StateUses::default();
         for nonce in 0..100 {
             uses.count(agent(nonce), id(9, nonce), at(5)).unwrap();
             uses.count(agent(1000), id(9, nonce), at(5)).unwrap();

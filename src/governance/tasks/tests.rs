@@ -26,8 +26,8 @@ impl TaskOwners for Asked {
         _: &'a StoredTask,
         _: SameId,
         _: usize,
-    ) -> BoxFuture<'a, Result<Given, StoreError>> {
-        Box::pin(async { Ok(Given::Kept(0)) })
+    ) -> BoxFuture<'a, Result<TaskClaim, StoreError>> {
+        Box::pin(async { Ok(TaskClaim::Kept(0)) })
     }
 
     fn own_of<'a>(

@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map as Members, Value, json};
 
 use super::{compile, faults, is_valid};
-use crate::json_schema::Unusable;
+use crate::json_schema::SchemaFault;
 
 /// A reference that names a part by its identifier leads to that part alone, so recursive types as
 /// generators write them are no circles.
@@ -69,7 +69,7 @@ fn what_means_no_one_part_is_refused() {
         ),
     ] {
         match compile(&schema) {
-            Err(Unusable::Unfollowed(why)) => assert!(why.to_string().contains(reason), "{why}"),
+            Err(SchemaFault::Unfollowed(why)) => assert!(why.to_string().contains(reason), "{why}"),
             other => panic!("{schema}: {other:?}"),
         }
     }

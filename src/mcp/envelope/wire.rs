@@ -1,7 +1,7 @@
 //! The members of a JSON-RPC message, found in one pass where they are as usual.
 //!
 //! Called by [`Message::parse`](super::Message::parse), which knows what they mean together. What
-//! [`Wire::skim`] finds is what [`Wire::read`] finds.
+//! [`WireMessage::skim`] finds is what [`WireMessage::read`] finds.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use crate::mcp::{
 
 /// The members of a message.
 #[derive(Default)]
-pub(super) struct Wire<'a> {
+pub(super) struct WireMessage<'a> {
     pub(super) jsonrpc: Option<Cow<'a, str>>,
     pub(super) id: Option<Raw>,
     pub(super) method: Option<Cow<'a, str>>,
@@ -25,7 +25,7 @@ pub(super) struct Wire<'a> {
     pub(super) error: Option<Raw>,
 }
 
-impl<'a> Wire<'a> {
+impl<'a> WireMessage<'a> {
     /// The members of the object that is `bytes`, whose text is `text`; `None` where anything about
     /// them is unusual. All other messages take this one pass.
     pub(super) fn skim(text: &'a str, bytes: &Bytes) -> Option<Self> {
@@ -56,7 +56,7 @@ impl<'a> Wire<'a> {
 
     /// The same for any message.
     pub(super) fn read(text: &'a str, bytes: &'a Bytes) -> Result<Self, serde_json::Error> {
-        let members: Members<'_> = serde_json::from_str(text)?;
+        let members: WireMembers<'_> = serde_json::from_str(text)?;
         let raw = |value: &RawValue| Raw::borrow(value, bytes);
         Ok(Self {
             jsonrpc: members.jsonrpc,
@@ -70,7 +70,7 @@ impl<'a> Wire<'a> {
 }
 
 #[derive(Deserialize)]
-struct Members<'a> {
+struct WireMembers<'a> {
     #[serde(borrow, default)]
     jsonrpc: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -194,7 +194,7 @@ mod tests {
     fn usual_messages_take_one_pass() {
         let check = |text: &'static str, expect: bool| {
             let bytes = Bytes::from_static(text.as_bytes());
-            assert_eq!(Wire::skim(text, &bytes).is_some(), expect, "{text}");
+            assert_eq!(WireMessage::skim(text, &bytes).is_some(), expect, "{text}");
             agree(bytes);
         };
         check(

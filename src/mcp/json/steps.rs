@@ -7,7 +7,7 @@ use super::{check::skip_space, skip_separators, skip_string, skip_value};
 
 /// What comes next in a JSON value.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Step {
+pub enum JsonStep {
     /// An object begins.
     Object,
     /// An array begins.
@@ -48,29 +48,29 @@ impl Steps<'_> {
 }
 
 impl Iterator for Steps<'_> {
-    type Item = Step;
+    type Item = JsonStep;
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<JsonStep> {
         let start = skip_separators(self.json, self.at);
         let is_value = std::mem::take(&mut self.is_value);
         let (step, end) = match self.json.get(start)? {
-            b'{' => (Step::Object, start + 1),
-            b'[' => (Step::Array, start + 1),
-            b'}' | b']' => (Step::End, start + 1),
+            b'{' => (JsonStep::Object, start + 1),
+            b'[' => (JsonStep::Array, start + 1),
+            b'}' | b']' => (JsonStep::End, start + 1),
             b'"' => {
                 let end = skip_string(self.json, start);
                 let colon = skip_space(self.json, end);
                 if !is_value && self.json.get(colon) == Some(&b':') {
                     self.is_value = true;
-                    (Step::Key(start..end), skip_space(self.json, colon + 1))
+                    (JsonStep::Key(start..end), skip_space(self.json, colon + 1))
                 } else {
-                    (Step::Plain(start..end), end)
+                    (JsonStep::Plain(start..end), end)
                 }
             }
             _ => {
                 // Of text that is no JSON, something is left out.
                 let end = skip_value(self.json, start).max(start + 1);
-                (Step::Plain(start..end), end)
+                (JsonStep::Plain(start..end), end)
             }
         };
         self.at = end;
@@ -105,11 +105,11 @@ mod tests {
 
     fn told(json: &str) -> String {
         let told = steps(json.as_bytes()).map(|step| match step {
-            Step::Object => "{".to_owned(),
-            Step::Array => "[".to_owned(),
-            Step::Key(span) => format!("{}:", &json[span]),
-            Step::Plain(span) => json[span].to_owned(),
-            Step::End => "^".to_owned(),
+            JsonStep::Object => "{".to_owned(),
+            JsonStep::Array => "[".to_owned(),
+            JsonStep::Key(span) => format!("{}:", &json[span]),
+            JsonStep::Plain(span) => json[span].to_owned(),
+            JsonStep::End => "^".to_owned(),
         });
         told.collect::<Vec<_>>().join(" ")
     }

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::{NAME_BYTES_MAX, Secret, secret};
+use super::{NAME_BYTES_MAX, SecretKind, secret};
 use crate::scan::{
     context::{Text, ending, floor},
     lexicon::{self, Hints},
 };
 
 /// The name before a sign.
-pub(super) struct Named<'a> {
+pub(super) struct LabelName<'a> {
     /// The words before the sign.
     words: &'a str,
     /// Where the last of them begins.
@@ -18,7 +18,7 @@ pub(super) struct Named<'a> {
     first: usize,
 }
 
-impl<'a> Named<'a> {
+impl<'a> LabelName<'a> {
     pub(super) fn before(text: &Text<'a>, at: usize) -> Option<Self> {
         let span = words_before(text, at)?;
         let words = text.text.get(span.clone())?;
@@ -33,7 +33,7 @@ impl<'a> Named<'a> {
     }
 
     /// What kind of secret is named, if any.
-    pub(super) fn secret(&self, text: &Text<'a>) -> Option<Secret> {
+    pub(super) fn secret(&self, text: &Text<'a>) -> Option<SecretKind> {
         let last = &self.words[self.start - self.first..];
         if lexicon::glance::may_end_secret(last)
             && let Some(found) = secret(ending(self.words))
@@ -49,8 +49,8 @@ impl<'a> Named<'a> {
             "value" | "Value" | "default" | "valor" | "wert" => {
                 let near = text.ahead(self.start).1;
                 let kinds = [
-                    (Hints::PASSWORD, Secret::Password),
-                    (Hints::TOKEN, Secret::Token),
+                    (Hints::PASSWORD, SecretKind::Password),
+                    (Hints::TOKEN, SecretKind::Token),
                 ];
                 kinds
                     .into_iter()
@@ -62,13 +62,13 @@ impl<'a> Named<'a> {
                 let before = text.text[..self.first].trim_end_matches([' ', '&']);
                 secret(ending(Self::before(text, before.len() - 1)?.words))
             }
-            _ if of_option(text, self.start) => Some(Secret::Password),
+            _ if of_option(text, self.start) => Some(SecretKind::Password),
             // `password for the wiki: x`
             _ => self
                 .named_of()
                 .or_else(|| self.asked(text))
                 .and_then(|named| secret(ending(named)))
-                .filter(|found| *found == Secret::Password),
+                .filter(|found| *found == SecretKind::Password),
         }
     }
 

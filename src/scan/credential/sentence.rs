@@ -6,15 +6,15 @@
 use std::ops::Range;
 
 use super::{
-    NAME_BYTES_MAX, Secret, secret,
+    NAME_BYTES_MAX, SecretKind, secret,
     shape::{Kinds, is_code, is_stand_in},
-    value::{Style, accept, value_after},
+    value::{SecretStyle, accept, value_after},
 };
 use crate::scan::{
     class::Class,
     context::{Text, floor},
     lexicon,
-    search::Found,
+    search::FoundValue,
 };
 
 /// Bytes before and after the name of a password that belong to its sentence at most.
@@ -23,17 +23,17 @@ const REACH_BYTES_MAX: usize = 96;
 const WORDS_MAX: usize = 8;
 
 /// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
-pub(in super::super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<Found> {
+pub(in super::super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<FoundValue> {
     if is_plain_word(&text.bytes()[verb.end..]) {
         return None;
     }
     let value = value_after(text, verb.end)?;
     // Few words look like a secret: most need no look at what is before them.
-    let style = Style {
+    let style = SecretStyle {
         prose: true,
-        ..Style::PLAIN
+        ..SecretStyle::PLAIN
     };
-    accept(text, &value, Secret::Password, style)?;
+    accept(text, &value, SecretKind::Password, style)?;
     let secret = secret(text.ahead(verb.start).0)?;
     accept(text, &value, secret, style)
 }
@@ -48,7 +48,7 @@ fn is_plain_word(rest: &[u8]) -> bool {
 
 /// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
 /// password x`.
-pub(in super::super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(in super::super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     const BYTES_MIN: usize = 6;
     // `[Password] x`, `| Password | x |`, `define('PASSWORD', 'x')`
     let parts = |b: &&u8| b" ]|\"',()*-".contains(b);
@@ -68,8 +68,9 @@ pub(in super::super) fn following(text: &Text<'_>, word: &Range<usize>) -> Optio
     // The next word of a sentence is seldom quoted, and has no such mixture.
     let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
         || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
-    let style = Style::CELL;
-    (mixed && bytes.len() >= BYTES_MIN).then(|| accept(text, &value, Secret::Password, style))?
+    let style = SecretStyle::CELL;
+    (mixed && bytes.len() >= BYTES_MIN)
+        .then(|| accept(text, &value, SecretKind::Password, style))?
 }
 
 /// Where the word ends that says whose a password is, or of what kind, when one follows `at`.
@@ -90,11 +91,11 @@ fn after_owner(text: &Text<'_>, at: usize) -> usize {
 
 /// What stands further on in the sentence of the word `password`, or before it: `the password for
 /// the lab stays x`, `use x as the password`.
-pub(in super::super) fn around(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(in super::super) fn around(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     after(text, word).or_else(|| before(text, word))
 }
 
-fn after(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+fn after(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     let end = floor(text.text, text.text.len().min(word.end + REACH_BYTES_MAX));
     let rest = text.text.get(word.end..end)?;
     for part in words(rest).take(WORDS_MAX) {
@@ -110,7 +111,7 @@ fn after(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
 }
 
 /// What stands before it: `x is the password`, `x ist das Passwort`, `use x as password`.
-pub(in super::super) fn before(text: &Text<'_>, word: &Range<usize>) -> Option<Found> {
+pub(in super::super) fn before(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     const LINKS: [&str; 18] = [
         "is", "was", "as", "ist", "war", "als", "est", "comme", "es", "como", "come", "jest",
         "jako", "to", "for", "\u{e8}", "\u{e9}", "f\u{fc}r",
@@ -158,7 +159,7 @@ fn ends_sentence(word: &str) -> bool {
 }
 
 /// The value at `span`, when nothing but a password is spelled like that.
-fn chosen(text: &Text<'_>, span: &Range<usize>) -> Option<Found> {
+fn chosen(text: &Text<'_>, span: &Range<usize>) -> Option<FoundValue> {
     const BYTES: std::ops::RangeInclusive<usize> = 8..=64;
     let mut span = span.clone();
     while span.end > span.start && matches!(text.before(span.end), b'.' | b',' | b';' | b':' | b'?')
@@ -184,7 +185,7 @@ fn chosen(text: &Text<'_>, span: &Range<usize>) -> Option<Found> {
         || value
             .iter()
             .any(|b| matches!(b, b'/' | b'\\' | b'<' | b'>' | b'{' | b'}' | b'|'));
-    (looks && !is_other).then_some(Found {
+    (looks && !is_other).then_some(FoundValue {
         class: Class::Credential,
         span,
         by_context: false,
@@ -270,9 +271,9 @@ mod tests {
 
     #[test]
     fn a_plain_word_is_never_told_to_be_a_secret() {
-        let style = Style {
+        let style = SecretStyle {
             prose: true,
-            ..Style::PLAIN
+            ..SecretStyle::PLAIN
         };
         for word in ["a", "all", "hunter", "correcthorsebatterystaple"] {
             let told = format!(" {word} it");
@@ -280,7 +281,7 @@ mod tests {
             let text = Text::new(word, Names::default(), None);
             let value = value_after(&text, 0).unwrap();
             assert_eq!(
-                accept(&text, &value, Secret::Password, style),
+                accept(&text, &value, SecretKind::Password, style),
                 None,
                 "{word}"
             );

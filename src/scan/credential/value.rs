@@ -3,27 +3,27 @@
 use std::ops::Range;
 
 use super::{
-    Secret, VALUE_BYTES_MAX,
+    SecretKind, VALUE_BYTES_MAX,
     shape::{Kinds, is_code, is_stand_in},
 };
 use crate::scan::{
     class::Class,
     context::{Text, floor},
-    search::Found,
+    search::FoundValue,
 };
 
 /// Signs of assignment in a value at most; padding of base64 has two.
 pub(super) const ASSIGNMENTS_MAX: usize = 5;
 
 #[derive(Debug)]
-pub(super) struct Value {
+pub(super) struct SecretValue {
     pub(super) span: Range<usize>,
     pub(super) quoted: bool,
 }
 
 /// How a secret is written down.
 #[derive(Clone, Copy)]
-pub(super) struct Style {
+pub(super) struct SecretStyle {
     /// In a sentence, where most words after a colon are no secrets.
     pub(super) prose: bool,
     /// As a member of something: `form.password = field.value`.
@@ -32,7 +32,7 @@ pub(super) struct Style {
     pub(super) cell: bool,
 }
 
-impl Style {
+impl SecretStyle {
     pub(super) const PLAIN: Self = Self {
         prose: false,
         named_like_code: false,
@@ -46,7 +46,7 @@ impl Style {
 }
 
 /// The value that begins after spaces and an opening quote at `at`.
-pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
+pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue> {
     let spaces = at;
     while matches!(text.byte(at), b' ' | b'\t') && at - spaces < 8 {
         at += 1;
@@ -89,14 +89,14 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<Value> {
     {
         end -= 1;
     }
-    (end > at && text.text.is_char_boundary(end)).then_some(Value {
+    (end > at && text.text.is_char_boundary(end)).then_some(SecretValue {
         span: at..end,
         quoted,
     })
 }
 
 /// The value between French, German or typographic quotation marks at `at`.
-fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
+fn in_guillemets(text: &Text<'_>, at: usize) -> Option<SecretValue> {
     const MARKS: [(&str, &str); 3] = [
         ("\u{ab}", "\u{bb}"),
         ("\u{201e}", "\u{201c}"),
@@ -113,7 +113,7 @@ fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
     let inner = &inner[..inner.find(close)?];
     let value = inner.trim();
     let start = at + open.len() + inner.find(value)?;
-    (!value.is_empty()).then_some(Value {
+    (!value.is_empty()).then_some(SecretValue {
         span: start..start + value.len(),
         quoted: true,
     })
@@ -122,14 +122,14 @@ fn in_guillemets(text: &Text<'_>, at: usize) -> Option<Value> {
 /// The `value` of a `secret` as found, when it looks like one.
 pub(super) fn accept(
     text: &Text<'_>,
-    value: &Value,
-    secret: Secret,
-    style: Style,
-) -> Option<Found> {
+    value: &SecretValue,
+    secret: SecretKind,
+    style: SecretStyle,
+) -> Option<FoundValue> {
     let bytes = &text.bytes()[value.span.clone()];
     let bytes_min = match secret {
-        Secret::Password => 4,
-        Secret::Token => 8,
+        SecretKind::Password => 4,
+        SecretKind::Token => 8,
     };
     if bytes.len() < bytes_min {
         return None;
@@ -139,21 +139,21 @@ pub(super) fn accept(
         return None;
     }
     let plausible = match secret {
-        Secret::Password if style.cell && kinds.lower && kinds.inner_uppers > 0 => true,
+        SecretKind::Password if style.cell && kinds.lower && kinds.inner_uppers > 0 => true,
         // A word alone is as often a value of a form, a type or a function.
-        Secret::Password if value.quoted && !style.named_like_code => {
+        SecretKind::Password if value.quoted && !style.named_like_code => {
             kinds.digit || kinds.symbol || kinds.lower && kinds.upper || bytes.len() >= 6
         }
-        Secret::Password if style.prose => {
+        SecretKind::Password if style.prose => {
             kinds.digit && (kinds.lower || kinds.upper)
                 || kinds.symbol && kinds.lower && bytes.len() >= 8 && kinds.strong
                 || kinds.lower && kinds.inner_uppers >= 3 && bytes.len() >= 8
         }
-        Secret::Password => kinds.digit || kinds.strong,
-        Secret::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
+        SecretKind::Password => kinds.digit || kinds.strong,
+        SecretKind::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
     };
     let accepted = plausible && !is_stand_in(bytes) && !is_code(bytes, value.quoted);
-    accepted.then(|| Found {
+    accepted.then(|| FoundValue {
         class: if is_vendors(text, &value.span) {
             Class::ApiKey
         } else {

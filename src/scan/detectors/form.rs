@@ -79,12 +79,12 @@ impl Bytes {
 
 /// What is known of a token from its pattern.
 #[derive(Debug)]
-pub(super) struct Form {
+pub(super) struct TokenForm {
     /// What every token begins with; empty where that is not fixed.
     pub(super) prefixes: Vec<Vec<u8>>,
     /// How many characters at the start are the same in all tokens.
     pub(super) fixed: usize,
-    pub(super) lead: Lead,
+    pub(super) lead: TokenStart,
     pub(super) least: usize,
     pub(super) most: usize,
     /// What its last part may.
@@ -95,7 +95,7 @@ pub(super) struct Form {
 
 /// How a token begins.
 #[derive(Debug)]
-pub(super) enum Lead {
+pub(super) enum TokenStart {
     /// With these letters, digits and signs.
     Run(Bytes),
     /// With a word of so many letters and digits.
@@ -106,7 +106,7 @@ pub(super) enum Lead {
     },
 }
 
-impl Form {
+impl TokenForm {
     /// Reads `pattern`.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl Form {
         Ok(Self {
             prefixes,
             fixed,
-            lead: Lead::of(&parts),
+            lead: TokenStart::of(&parts),
             least,
             most,
             last: set(parts.last()),
@@ -158,13 +158,13 @@ impl Form {
         let word = prefix.iter().take_while(|b| b.is_ascii_alphanumeric());
         let word = word.count();
         match &self.lead {
-            Lead::Word { lengths, .. } if word == prefix.len() => word.max(*lengths.start()),
-            Lead::Word { .. } | Lead::Run(_) => word,
+            TokenStart::Word { lengths, .. } if word == prefix.len() => word.max(*lengths.start()),
+            TokenStart::Word { .. } | TokenStart::Run(_) => word,
         }
     }
 }
 
-impl Lead {
+impl TokenStart {
     fn of(parts: &[&Hir]) -> Self {
         let (mut least, mut most) = (0, 0);
         let mut so_far = Bytes::default();

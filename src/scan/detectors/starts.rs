@@ -14,7 +14,7 @@ const INDICES: usize = 1 << (3 * CHARACTER_BITS);
 
 /// All starts of words that are worth a look.
 #[derive(Debug)]
-pub(super) struct Starts {
+pub(super) struct TokenStarts {
     /// How long a word is at least that begins with one, by its first three characters.
     least: Box<[u8; INDICES]>,
     /// Which of the groups has those with the same characters.
@@ -42,7 +42,7 @@ pub(in crate::scan) enum StartOf {
     Vendor(Arc<[RowId]>),
 }
 
-impl Starts {
+impl TokenStarts {
     pub(super) fn new() -> Self {
         Self {
             least: by_index(u8::MAX),

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::{
-    Hints, LEXICON, Shapes, compound, entry,
+    EntryShapes, Hints, LEXICON, compound, entry,
     lists::{LISTS, OWNERS},
 };
 
@@ -86,7 +86,7 @@ pub(in super::super) fn may_name_phone(text: &[u8]) -> bool {
 
 /// Whether `word`, in whatever case, or a phrase that it begins says something of `wanted`.
 fn says(word: &[u8], wanted: Hints) -> bool {
-    let mut folded = [0; Shapes::LENGTH_MAX];
+    let mut folded = [0; EntryShapes::LENGTH_MAX];
     let Some(folded) = folded.get_mut(..word.len()) else {
         return true;
     };

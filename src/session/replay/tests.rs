@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn message(text: &'static str) -> Item {
-    Item::Message(Bytes::from_static(text.as_bytes()))
+fn message(text: &'static str) -> StreamItem {
+    StreamItem::Message(Bytes::from_static(text.as_bytes()))
 }
 
 #[tokio::test]
 async fn a_reader_resumes_where_it_lost_the_stream() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let mut first = stream.take_over();
     stream.push(message("a"));
     stream.push(message("b"));
@@ -23,7 +23,7 @@ async fn a_reader_resumes_where_it_lost_the_stream() {
 
 #[tokio::test]
 async fn what_is_kept_outlasts_any_backlog_and_is_there_once() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let changed = Bytes::from_static(b"changed");
     for _ in 0..2 * KEPT_MESSAGES_MAX {
         stream.offer(Bytes::from_static(b"log"));
@@ -42,7 +42,7 @@ async fn what_is_kept_outlasts_any_backlog_and_is_there_once() {
 
 #[tokio::test]
 async fn what_was_read_is_kept_anew() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let mut place = stream.take_over();
     for _ in 0..2 {
         stream.keep(Bytes::from_static(b"changed"));
@@ -53,24 +53,27 @@ async fn what_was_read_is_kept_anew() {
 /// A server that closes its stream again and again while nobody reads fills nothing.
 #[tokio::test]
 async fn pauses_that_nobody_reads_are_one() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     for _ in 0..=UNREAD_MESSAGES_MAX {
         stream.pause(None);
     }
     stream.push(message("answer"));
     let mut place = stream.take_over();
-    assert_eq!(stream.next(&mut place).await, Some(Item::Pause(None)));
+    assert_eq!(stream.next(&mut place).await, Some(StreamItem::Pause(None)));
     assert_eq!(stream.next(&mut place).await, Some(message("answer")));
 }
 
 #[tokio::test]
 async fn a_pause_ends_present_readers_only() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let mut reader = stream.take_over();
     stream.push(message("a"));
     stream.pause(Some(5));
     assert_eq!(stream.next(&mut reader).await, Some(message("a")));
-    assert_eq!(stream.next(&mut reader).await, Some(Item::Pause(Some(5))));
+    assert_eq!(
+        stream.next(&mut reader).await,
+        Some(StreamItem::Pause(Some(5)))
+    );
     assert_eq!(stream.next(&mut reader).await, None);
     let mut later = stream.resume(reader.seq);
     stream.push(message("b"));
@@ -79,7 +82,7 @@ async fn a_pause_ends_present_readers_only() {
 
 #[tokio::test]
 async fn what_may_be_lost_goes_before_what_must_not() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let mut reader = stream.take_over();
     for _ in 0..KEPT_MESSAGES_MAX {
         stream.offer(Bytes::from_static(b"progress"));
@@ -99,7 +102,7 @@ async fn what_may_be_lost_goes_before_what_must_not() {
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_read_is_there_for_the_next_reader() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let mut first = stream.take_over();
     stream.push(message("a"));
     stream.push(message("b"));
@@ -118,7 +121,7 @@ async fn what_nobody_read_is_there_for_the_next_reader() {
 #[test]
 fn a_stream_that_nobody_reads_is_given_up() {
     let overrun = CancellationToken::new();
-    let stream = Stream::watched(1, overrun.clone());
+    let stream = ReplayStream::watched(1, overrun.clone());
     for _ in 0..UNREAD_MESSAGES_MAX {
         stream.push(message("x"));
     }
@@ -132,9 +135,9 @@ fn a_stream_that_nobody_reads_is_given_up() {
 async fn unread_bytes_are_bounded() {
     let part = Bytes::from(vec![b'x'; 1 << 20]);
     let parts = UNREAD_BYTES_MAX / part.len();
-    let push = |stream: &Stream| stream.push(Item::Message(part.clone()));
+    let push = |stream: &ReplayStream| stream.push(StreamItem::Message(part.clone()));
     let overrun = CancellationToken::new();
-    let stream = Stream::watched(1, overrun.clone());
+    let stream = ReplayStream::watched(1, overrun.clone());
     let mut reader = stream.take_over();
     for _ in 0..parts {
         push(&stream);
@@ -154,9 +157,9 @@ async fn unread_bytes_are_bounded() {
 /// comes; there may be one of them.
 #[test]
 fn one_larger_message_may_wait() {
-    let larger = || Item::Message(Bytes::from(vec![b'x'; UNREAD_BYTES_MAX + 1]));
+    let larger = || StreamItem::Message(Bytes::from(vec![b'x'; UNREAD_BYTES_MAX + 1]));
     let overrun = CancellationToken::new();
-    let stream = Stream::watched(1, overrun.clone());
+    let stream = ReplayStream::watched(1, overrun.clone());
     stream.push(message("log"));
     stream.push(larger());
     stream.push(message("changed"));
@@ -169,14 +172,14 @@ fn one_larger_message_may_wait() {
 
 #[tokio::test]
 async fn answers_wait_for_room_one_after_the_other() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let mut reader = stream.take_over();
     let answer = Bytes::from(vec![b'x'; UNREAD_BYTES_MAX]);
     let send = async || stream.send(answer.clone()).await;
     let read = async {
         for _ in 0..3 {
             let read = stream.next(&mut reader).await;
-            assert_eq!(read, Some(Item::Message(answer.clone())));
+            assert_eq!(read, Some(StreamItem::Message(answer.clone())));
             assert!(stream.bytes() <= 2 * UNREAD_BYTES_MAX);
         }
     };
@@ -186,7 +189,7 @@ async fn answers_wait_for_room_one_after_the_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_stalls_loses_the_stream() {
-    let stream = Stream::new(1);
+    let stream = ReplayStream::new(1);
     let _reader = stream.take_over();
     for _ in 0..KEPT_MESSAGES_MAX {
         stream.push(message("x"));

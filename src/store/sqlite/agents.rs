@@ -5,18 +5,18 @@ use sqlx::{FromRow, SqliteConnection};
 
 use super::{
     Sqlite, begin, from_time,
-    mac::{Signed, Signer, Value},
+    mac::{ColumnValue, Signed, Signer},
     to_time, to_uuid,
 };
 use crate::{
     clock,
     names::{AgentId, ProfileName},
-    store::{Agents, Listed, RefusedRow, RowFault, RowKind, StoreError, StoredAgent},
+    store::{AgentStore, RefusedRow, RowFault, RowKind, StoreError, StoredAgent, StoredRows},
 };
 
 /// A row. Texts are bytes, since whoever forges one need not write UTF-8.
 #[derive(Debug, FromRow)]
-struct Row {
+struct AgentRow {
     id: Vec<u8>,
     name: Vec<u8>,
     team: Option<Vec<u8>>,
@@ -29,7 +29,7 @@ struct Row {
     mac: Option<Vec<u8>>,
 }
 
-impl Signed for Row {
+impl Signed for AgentRow {
     const TABLE: &'static str = "agents";
 
     fn id(&self) -> &[u8] {
@@ -44,7 +44,7 @@ impl Signed for Row {
         self.mac.as_deref()
     }
 
-    fn values(&self) -> Vec<Value<'_>> {
+    fn values(&self) -> Vec<ColumnValue<'_>> {
         vec![
             self.name.as_slice().into(),
             self.team.as_deref().into(),
@@ -62,7 +62,7 @@ impl Signed for Row {
     }
 }
 
-impl Agents for Sqlite {
+impl AgentStore for Sqlite {
     fn add<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let row = self.row_of(agent, from_time(clock::now()))?;
@@ -102,7 +102,7 @@ impl Agents for Sqlite {
                 return Ok(false);
             };
             let now = from_time(clock::now()).max(changed_ms.saturating_add(1));
-            let row = Row {
+            let row = AgentRow {
                 created_ms,
                 ..self.row_of(agent, now)?
             };
@@ -127,10 +127,10 @@ impl Agents for Sqlite {
         })
     }
 
-    fn agents(&self) -> BoxFuture<'_, Result<Listed<StoredAgent>, StoreError>> {
+    fn agents(&self) -> BoxFuture<'_, Result<StoredRows<StoredAgent>, StoreError>> {
         Box::pin(async move {
             let read = async {
-                let rows = sqlx::query_as::<_, Row>("SELECT * FROM agents ORDER BY name");
+                let rows = sqlx::query_as::<_, AgentRow>("SELECT * FROM agents ORDER BY name");
                 let rows = rows.fetch_all(&self.reader).await;
                 rows.map_err(|error| self.failed("reading agents", error))
             };
@@ -165,8 +165,8 @@ impl Agents for Sqlite {
 }
 
 impl Sqlite {
-    fn row_of(&self, agent: &StoredAgent, changed_ms: i64) -> Result<Row, StoreError> {
-        Ok(Row {
+    fn row_of(&self, agent: &StoredAgent, changed_ms: i64) -> Result<AgentRow, StoreError> {
+        Ok(AgentRow {
             id: agent.id.0.as_bytes().to_vec(),
             name: agent.name.clone().into_bytes(),
             team: agent.team.clone().map(String::into_bytes),
@@ -180,7 +180,7 @@ impl Sqlite {
         })
     }
 
-    fn agent_of(&self, row: Row) -> Result<StoredAgent, StoreError> {
+    fn agent_of(&self, row: AgentRow) -> Result<StoredAgent, StoreError> {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let name = text(row.name);
         let what = |part: &str| format!("{part} of the agent `{name}`");
@@ -230,7 +230,7 @@ pub(super) async fn sign_all(
     signer: &Signer,
     db: &mut SqliteConnection,
 ) -> Result<(), sqlx::Error> {
-    let read = sqlx::query_as::<_, Row>("SELECT * FROM agents");
+    let read = sqlx::query_as::<_, AgentRow>("SELECT * FROM agents");
     for row in read.fetch_all(&mut *db).await? {
         sqlx::query("UPDATE agents SET mac = ? WHERE id = ?")
             .bind(signer.sign(&row).as_slice())

@@ -6,18 +6,20 @@ use sqlx::{FromRow, SqliteConnection};
 
 use super::{
     Sqlite, begin, from_time,
-    mac::{Signed, Signer, Value},
+    mac::{ColumnValue, Signed, Signer},
     to_time, to_uuid,
 };
 use crate::{
     clock,
     names::AgentId,
-    store::{KeyHash, KeyId, Keys, Listed, RefusedRow, RowFault, RowKind, StoreError, StoredKey},
+    store::{
+        KeyHash, KeyId, KeyStore, RefusedRow, RowFault, RowKind, StoreError, StoredKey, StoredRows,
+    },
 };
 
 /// A row. Texts are bytes, since whoever forges one need not write UTF-8.
 #[derive(Debug, FromRow)]
-struct Row {
+struct KeyRow {
     id: Vec<u8>,
     agent: Vec<u8>,
     hash: Vec<u8>,
@@ -31,7 +33,7 @@ struct Row {
     mac: Option<Vec<u8>>,
 }
 
-impl Signed for Row {
+impl Signed for KeyRow {
     const TABLE: &'static str = "keys";
 
     fn id(&self) -> &[u8] {
@@ -46,7 +48,7 @@ impl Signed for Row {
         self.mac.as_deref()
     }
 
-    fn values(&self) -> Vec<Value<'_>> {
+    fn values(&self) -> Vec<ColumnValue<'_>> {
         vec![
             self.agent.as_slice().into(),
             self.hash.as_slice().into(),
@@ -63,10 +65,10 @@ impl Signed for Row {
     }
 }
 
-impl Keys for Sqlite {
+impl KeyStore for Sqlite {
     fn add<'a>(&'a self, key: &'a StoredKey) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let row = Row {
+            let row = KeyRow {
                 id: key.id.as_str().into(),
                 agent: key.agent.0.as_bytes().to_vec(),
                 hash: key.hash.0.to_vec(),
@@ -99,10 +101,11 @@ impl Keys for Sqlite {
         })
     }
 
-    fn keys(&self) -> BoxFuture<'_, Result<Listed<StoredKey>, StoreError>> {
+    fn keys(&self) -> BoxFuture<'_, Result<StoredRows<StoredKey>, StoreError>> {
         Box::pin(async move {
             let read = async {
-                let rows = sqlx::query_as::<_, Row>("SELECT * FROM keys ORDER BY created_ms, id");
+                let rows =
+                    sqlx::query_as::<_, KeyRow>("SELECT * FROM keys ORDER BY created_ms, id");
                 let rows = rows.fetch_all(&self.reader).await;
                 rows.map_err(|error| self.failed("reading keys", error))
             };
@@ -118,12 +121,13 @@ impl Keys for Sqlite {
         Box::pin(async move {
             let failed = |error| self.failed("revoking a key", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
-            let found =
-                sqlx::query_as::<_, Row>("SELECT * FROM keys WHERE id = ? AND revoked_ms IS NULL")
-                    .bind(id.as_str())
-                    .fetch_optional(&mut *tx)
-                    .await
-                    .map_err(failed)?;
+            let found = sqlx::query_as::<_, KeyRow>(
+                "SELECT * FROM keys WHERE id = ? AND revoked_ms IS NULL",
+            )
+            .bind(id.as_str())
+            .fetch_optional(&mut *tx)
+            .await
+            .map_err(failed)?;
             let Some(mut row) = found else {
                 return Ok(false);
             };
@@ -171,7 +175,7 @@ impl Keys for Sqlite {
 }
 
 impl Sqlite {
-    fn key_of(&self, row: &Row) -> Result<StoredKey, StoreError> {
+    fn key_of(&self, row: &KeyRow) -> Result<StoredKey, StoreError> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let id = text(&row.id);
         let hash = <[u8; 32]>::try_from(row.hash.as_slice());
@@ -198,7 +202,7 @@ pub(super) async fn sign_all(
     signer: &Signer,
     db: &mut SqliteConnection,
 ) -> Result<(), sqlx::Error> {
-    let read = sqlx::query_as::<_, Row>("SELECT * FROM keys");
+    let read = sqlx::query_as::<_, KeyRow>("SELECT * FROM keys");
     for row in read.fetch_all(&mut *db).await? {
         sqlx::query("UPDATE keys SET mac = ? WHERE CAST(id AS BLOB) = ?")
             .bind(signer.sign(&row).as_slice())

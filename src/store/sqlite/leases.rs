@@ -9,7 +9,10 @@ use sqlx::{Sqlite as Db, SqlitePool, Transaction};
 use super::{Sqlite, begin, from_micros, from_time, to_micros};
 use crate::{
     money::Micros,
-    store::{Account, Answer, Ask, Elsewhere, Fund, Leases, Own, Reset, StoreError, Usage, Write},
+    store::{
+        Account, AccountUsage, Ask, Elsewhere, Fund, FundReset, LeaseReply, Leases, Own,
+        StoreError, Write,
+    },
 };
 
 /// The chain that stands for all that ended long ago. No process has it.
@@ -25,7 +28,7 @@ const COMPACT_MAX: i64 = 1_000;
 const KEEP: SignedDuration = SignedDuration::from_hours(100 * 24);
 
 impl Leases for Sqlite {
-    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<Answer, StoreError>> {
+    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<LeaseReply, StoreError>> {
         Box::pin(async move {
             let answer = acquire(&self.durable, ask).await;
             answer.map_err(|error| self.failed("taking a slice of a budget", error))
@@ -58,7 +61,7 @@ impl Leases for Sqlite {
         &'a self,
         fund: &'a Fund,
         chain: &'a str,
-    ) -> BoxFuture<'a, Result<Usage, StoreError>> {
+    ) -> BoxFuture<'a, Result<AccountUsage, StoreError>> {
         Box::pin(async move {
             let usage = usage(&self.reader, fund, chain).await;
             usage.map_err(|error| self.failed("reading a budget", error))
@@ -100,7 +103,7 @@ impl Leases for Sqlite {
         })
     }
 
-    fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<Reset>, StoreError>> {
+    fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<FundReset>, StoreError>> {
         Box::pin(async move {
             let rows: Vec<(i64, String, u32)> =
                 sqlx::query_as("SELECT seq, fund, epoch FROM epochs WHERE seq > ? ORDER BY seq")
@@ -110,7 +113,7 @@ impl Leases for Sqlite {
                     .map_err(|error| self.failed("reading resets of budgets", error))?;
             let resets = rows
                 .into_iter()
-                .map(|(seq, fund, epoch)| Reset { seq, fund, epoch });
+                .map(|(seq, fund, epoch)| FundReset { seq, fund, epoch });
             Ok(resets.collect())
         })
     }
@@ -150,7 +153,7 @@ impl Leases for Sqlite {
     }
 }
 
-async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<Answer, sqlx::Error> {
+async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<LeaseReply, sqlx::Error> {
     let mut tx = begin(pool).await?;
     let epoch = epoch(&mut tx, &ask.fund).await?;
     let account = Account::of(ask.fund.as_str(), epoch);
@@ -166,7 +169,7 @@ async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<Answer, sqlx::Error> {
     };
     let taken = elsewhere.spent.saturating_add(elsewhere.unspent);
     let Some(granted) = ask.grant(own, taken) else {
-        return Ok(Answer::Refused {
+        return Ok(LeaseReply::Refused {
             epoch,
             spent: own.spent,
             elsewhere,
@@ -185,7 +188,7 @@ async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<Answer, sqlx::Error> {
     .execute(&mut *tx)
     .await?;
     tx.commit().await?;
-    Ok(Answer::Granted {
+    Ok(LeaseReply::Granted {
         epoch,
         granted,
         spent: own.spent,
@@ -259,12 +262,12 @@ async fn write_each(
     Ok(())
 }
 
-async fn usage(pool: &SqlitePool, fund: &Fund, chain: &str) -> Result<Usage, sqlx::Error> {
+async fn usage(pool: &SqlitePool, fund: &Fund, chain: &str) -> Result<AccountUsage, sqlx::Error> {
     let mut tx = pool.begin().await?;
     let epoch = epoch(&mut tx, fund).await?;
     let account = Account::of(fund.as_str(), epoch);
     let (spent, elsewhere) = standing(&mut tx, &account, chain).await?;
-    Ok(Usage {
+    Ok(AccountUsage {
         epoch,
         spent,
         elsewhere,

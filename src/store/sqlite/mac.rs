@@ -9,7 +9,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     key_file::FileKey,
-    store::{Listed, RefusedRow, RowFault, StoreError},
+    store::{RefusedRow, RowFault, StoreError, StoredRows},
 };
 
 /// The MAC of a row.
@@ -17,31 +17,31 @@ pub(super) type RowMac = [u8; 32];
 
 /// A value of a column.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'a> {
+pub(super) enum ColumnValue<'a> {
     Null,
     Integer(i64),
     Bytes(&'a [u8]),
 }
 
-impl From<i64> for Value<'_> {
+impl From<i64> for ColumnValue<'_> {
     fn from(value: i64) -> Self {
         Self::Integer(value)
     }
 }
 
-impl From<Option<i64>> for Value<'_> {
+impl From<Option<i64>> for ColumnValue<'_> {
     fn from(value: Option<i64>) -> Self {
         value.map_or(Self::Null, Self::Integer)
     }
 }
 
-impl<'a> From<&'a [u8]> for Value<'a> {
+impl<'a> From<&'a [u8]> for ColumnValue<'a> {
     fn from(value: &'a [u8]) -> Self {
         Self::Bytes(value)
     }
 }
 
-impl<'a> From<Option<&'a [u8]>> for Value<'a> {
+impl<'a> From<Option<&'a [u8]>> for ColumnValue<'a> {
     fn from(value: Option<&'a [u8]>) -> Self {
         value.map_or(Self::Null, Self::Bytes)
     }
@@ -59,7 +59,7 @@ pub(super) trait Signed {
     fn mac(&self) -> Option<&[u8]>;
 
     /// All that the MAC covers besides id and time, in an order that never changes.
-    fn values(&self) -> Vec<Value<'_>>;
+    fn values(&self) -> Vec<ColumnValue<'_>>;
 
     /// The row as it is reported when it is refused.
     fn refused(&self, why: RowFault) -> RefusedRow;
@@ -72,12 +72,12 @@ pub(super) struct Signer {
     rows: Hmac<Sha256>,
     /// The rows of each table that were ever listed: an earlier state of one, or one that was removed, has a
     /// MAC too.
-    seen: Mutex<HashMap<&'static str, HashMap<Vec<u8>, Seen>>>,
+    seen: Mutex<HashMap<&'static str, HashMap<Vec<u8>, SeenRow>>>,
 }
 
 /// The last state of a row that was listed.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct SeenRow {
     changed_ms: i64,
     is_removed: bool,
 }
@@ -111,7 +111,7 @@ impl Signer {
         &self,
         read: impl Future<Output = Result<Vec<R>, StoreError>>,
         stored: impl Fn(R) -> Result<T, StoreError>,
-    ) -> Result<Listed<T>, StoreError> {
+    ) -> Result<StoredRows<T>, StoreError> {
         // Held from before the reading, so that an older list is never looked at after a newer one.
         let mut tables = self.seen.lock().await;
         let seen = tables.entry(R::TABLE).or_default();
@@ -120,7 +120,7 @@ impl Signer {
         for (id, row) in &mut *seen {
             row.is_removed |= !there.contains(id.as_slice());
         }
-        let mut listed = Listed::default();
+        let mut listed = StoredRows::default();
         for row in rows {
             match self.check(&row, seen) {
                 Ok(()) => listed.rows.push(stored(row)?),
@@ -131,7 +131,11 @@ impl Signer {
     }
 
     /// Whether `row` has its MAC, and is the latest state of it that was seen.
-    fn check<R: Signed>(&self, row: &R, seen: &mut HashMap<Vec<u8>, Seen>) -> Result<(), RowFault> {
+    fn check<R: Signed>(
+        &self,
+        row: &R,
+        seen: &mut HashMap<Vec<u8>, SeenRow>,
+    ) -> Result<(), RowFault> {
         let mac = row.mac().ok_or(RowFault::Unsigned)?;
         let verified = self.hmac(row).verify_slice(mac);
         verified.map_err(|_| RowFault::Altered)?;
@@ -140,7 +144,7 @@ impl Signer {
         if changed_ms < last.changed_ms || last.is_removed && changed_ms == last.changed_ms {
             return Err(RowFault::Outdated);
         }
-        *last = Seen {
+        *last = SeenRow {
             changed_ms,
             is_removed: false,
         };
@@ -157,12 +161,12 @@ impl Signer {
         for value in ours.into_iter().chain(row.values()) {
             // Each says how long it is, so that no two rows give the same bytes.
             match value {
-                Value::Null => hmac.update(&[0]),
-                Value::Integer(number) => {
+                ColumnValue::Null => hmac.update(&[0]),
+                ColumnValue::Integer(number) => {
                     hmac.update(&[1]);
                     hmac.update(&number.to_be_bytes());
                 }
-                Value::Bytes(bytes) => {
+                ColumnValue::Bytes(bytes) => {
                     hmac.update(&[2]);
                     hmac.update(&(bytes.len() as u64).to_be_bytes());
                     hmac.update(bytes);

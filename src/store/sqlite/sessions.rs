@@ -6,10 +6,10 @@ use jiff::Timestamp;
 use super::{Sqlite, begin, from_time, to_time, to_uuid};
 use crate::{
     names::AgentId,
-    store::{SessionHash, Sessions, StoreError, StoredSession},
+    store::{SessionHash, SessionStore, StoreError, StoredSession},
 };
 
-impl Sessions for Sqlite {
+impl SessionStore for Sqlite {
     fn put<'a>(&'a self, sessions: &'a [StoredSession]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("keeping sessions", error);

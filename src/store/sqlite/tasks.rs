@@ -8,7 +8,7 @@ use sqlx::{QueryBuilder, Sqlite as Db, SqliteConnection};
 use super::{Sqlite, begin, from_time};
 use crate::{
     names::{AgentId, ServerName, TaskHash},
-    store::{Given, SameId, StoreError, StoredTask, TaskOwners},
+    store::{SameId, StoreError, StoredTask, TaskClaim, TaskOwners},
 };
 
 /// Tasks that are looked up at once: each is a parameter of the query, of which there may be so many.
@@ -23,7 +23,7 @@ impl TaskOwners for Sqlite {
         task: &'a StoredTask,
         same_id: SameId,
         per_agent_max: usize,
-    ) -> BoxFuture<'a, Result<Given, StoreError>> {
+    ) -> BoxFuture<'a, Result<TaskClaim, StoreError>> {
         Box::pin(async move {
             let failed = |error| self.failed("keeping whose a task is", error);
             // Whose a task was before a power cut must not be whose it is after it.
@@ -41,9 +41,9 @@ impl TaskOwners for Sqlite {
             let forgotten = forgotten.map_err(failed)?;
             tx.commit().await.map_err(failed)?;
             Ok(if is_contested {
-                Given::Contested
+                TaskClaim::Contested
             } else {
-                Given::Kept(forgotten)
+                TaskClaim::Kept(forgotten)
             })
         })
     }

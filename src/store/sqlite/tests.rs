@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     names::AgentId,
-    store::{Agents, KeyHash, KeyId, Keys, RowFault, Store, StoredAgent, StoredKey},
+    store::{AgentStore, KeyHash, KeyId, KeyStore, RowFault, Store, StoredAgent, StoredKey},
 };
 
 #[tokio::test]
@@ -150,8 +150,8 @@ async fn written(store: &Sqlite) -> (StoredAgent, StoredKey) {
         revoked: None,
         last_used: None,
     };
-    Agents::add(store, &agent).await.unwrap();
-    Keys::add(store, &key).await.unwrap();
+    AgentStore::add(store, &agent).await.unwrap();
+    KeyStore::add(store, &key).await.unwrap();
     (agent, key)
 }
 
@@ -265,7 +265,7 @@ async fn a_removed_row_that_was_restored_is_refused() {
         assert_eq!(agents.refused[0].why, RowFault::Outdated);
     }
     assert!(store.remove(agent.id).await.unwrap());
-    Agents::add(&store, &agent).await.unwrap();
+    AgentStore::add(&store, &agent).await.unwrap();
     assert_eq!(counts().await, (1, 0));
 }
 

@@ -15,7 +15,7 @@ use tokio::{
 use tollbridge::{
     auth::Agent,
     names::{ProfileName, Scope, ServerName},
-    stdio::Edge,
+    stdio::StdioEdge,
 };
 
 use super::{
@@ -206,7 +206,7 @@ impl Client {
             Some((_, profile)) => Scope::Profile(ProfileName::parse(profile).unwrap()),
             None => Scope::All,
         };
-        let edge = Edge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
+        let edge = StdioEdge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (input, output) = tokio::io::split(theirs);
         let stop = core.tasks().stop_token().child_token();

@@ -5,8 +5,8 @@ use std::{fmt::Write, net::SocketAddr, sync::Arc, time::Duration};
 use serde_json::Value;
 use tempfile::TempDir;
 use tollbridge::{
-    app::{self, Running, Surroundings},
-    config::{self, Config, Environment, Format, Profile, Source},
+    app::{self, ProcessContext, RunningGateway},
+    config::{self, Config, ConfigFormat, ConfigText, Environment, Profile},
     names::{ProfileName, Scope, ServerName},
 };
 
@@ -95,9 +95,9 @@ impl TestGateway {
     }
 
     pub(crate) fn config(&self, text: &str) -> Config {
-        let source = Source {
+        let source = ConfigText {
             name: "test.toml".to_owned(),
-            format: Format::Toml,
+            format: ConfigFormat::Toml,
             text: text.to_owned(),
             directory: ".".into(),
         };
@@ -117,7 +117,7 @@ impl TestGateway {
     /// Starts it with another text of the config.
     pub(crate) async fn launch_as(&self, text: &str) -> Gateway {
         let config = self.config(text);
-        let surroundings = Surroundings {
+        let surroundings = ProcessContext {
             launcher: Some(env!("CARGO_BIN_EXE_tollbridge").into()),
         };
         let running = app::start(&config, surroundings).await.unwrap();
@@ -144,7 +144,7 @@ const RETRY: &str = "retry = { base = \"20ms\", max = \"200ms\", jitter = 0.0 }"
 
 /// A running gateway.
 pub(crate) struct Gateway {
-    pub(crate) running: Running,
+    pub(crate) running: RunningGateway,
     pub(crate) config: Config,
     /// Where it keeps state, when the config does not say.
     pub(crate) _data: Arc<TempDir>,

@@ -8,14 +8,15 @@ use std::{fmt::Write as _, path::PathBuf};
 use indexmap::IndexMap;
 use toml::de::DeValue;
 
-use super::super::super::books::Failure;
+use super::super::super::data_dir::CommandError;
 use crate::config::{
-    ArgumentRule, Environment, Format, Mask, Notice, Rule, Scan, Severity, Source, Terms, parse,
+    ArgumentRule, ConfigFormat, ConfigText, Environment, Mask, Notice, RuleKind, Scan, Severity,
+    Terms, parse,
 };
 
 /// A scan on a command line.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Look {
+pub(super) enum ScanArg {
     /// What holds for everybody.
     Default,
     /// Nothing is looked for.
@@ -24,8 +25,8 @@ pub(super) enum Look {
     Given(String),
 }
 
-impl Look {
-    /// Reads `off`, `default`, or keeps a table for [`Look::read`].
+impl ScanArg {
+    /// Reads `off`, `default`, or keeps a table for [`ScanArg::read`].
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
@@ -35,7 +36,7 @@ impl Look {
     }
 
     /// What it means in terms.
-    pub(super) fn read(&self) -> Result<Option<Scan>, Failure> {
+    pub(super) fn read(&self) -> Result<Option<Scan>, CommandError> {
         match self {
             Self::Default => Ok(None),
             Self::Off => Ok(Some(Scan::default())),
@@ -55,16 +56,16 @@ pub(super) fn table(text: &str) -> Result<String, String> {
 }
 
 /// The rules that `tables` are.
-pub(super) fn argument_rules(tables: &[String]) -> Result<Vec<ArgumentRule>, Failure> {
+pub(super) fn argument_rules(tables: &[String]) -> Result<Vec<ArgumentRule>, CommandError> {
     let list = format!("args = [{}]", tables.join(", "));
     Ok(terms_of("--args", &list)?.args)
 }
 
 /// The terms of an agent with these lines; mistakes are said to be in `name`.
-fn terms_of(name: &str, lines: &str) -> Result<Terms, Failure> {
-    let source = Source {
+fn terms_of(name: &str, lines: &str) -> Result<Terms, CommandError> {
+    let source = ConfigText {
         name: name.to_owned(),
-        format: Format::Toml,
+        format: ConfigFormat::Toml,
         text: format!("[agents.agent]\n{lines}\n"),
         directory: PathBuf::from("/"),
     };
@@ -74,17 +75,17 @@ fn terms_of(name: &str, lines: &str) -> Result<Terms, Failure> {
         let is_mistake = |notice: &&Notice| notice.severity == Severity::Mistake;
         let mistakes = mistakes.notices.iter().filter(is_mistake);
         let told: Vec<String> = mistakes.map(ToString::to_string).collect();
-        Failure::usage(told.join("\n"))
+        CommandError::usage(told.join("\n"))
     })?;
     let agent = loaded.config.agents.shift_remove("agent");
     Ok(agent.map(|agent| agent.terms).unwrap_or_default())
 }
 
 /// Reads the name of a kind of rule.
-pub(super) fn rule(text: &str) -> Result<Rule, String> {
-    let mut all = Rule::ALL.into_iter();
+pub(super) fn rule(text: &str) -> Result<RuleKind, String> {
+    let mut all = RuleKind::ALL.into_iter();
     all.find(|rule| rule.as_str() == text).ok_or_else(|| {
-        let names = Rule::ALL.map(Rule::as_str).join(", ");
+        let names = RuleKind::ALL.map(RuleKind::as_str).join(", ");
         format!("`{text}` is no kind of rule: these are {names}")
     })
 }
@@ -155,7 +156,7 @@ mod tests {
     #[test]
     fn scans_are_read_as_configs_are() {
         let check = |text: &str, expect: Result<&str, &str>| {
-            let read = Look::parse(text)
+            let read = ScanArg::parse(text)
                 .and_then(|look| look.read().map_err(|failure| failure.to_string()))
                 .map(|scan| {
                     scan_shown(&Terms {

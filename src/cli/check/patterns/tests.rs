@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     catalog::{ByKind, Listing},
-    config::{Environment, Format, Source, parse},
+    config::{ConfigFormat, ConfigText, Environment, parse},
     mcp::Raw,
 };
 
@@ -12,9 +12,9 @@ const FILES: &str = "[servers.files]\ncommand = 'b'\n";
 
 /// Checks what is said of `config`, when servers of these names are listed.
 fn check(config: &str, listed: &[&str], only: Option<&str>, expect: &[&str]) {
-    let source = Source {
+    let source = ConfigText {
         name: "test.toml".to_owned(),
-        format: Format::Toml,
+        format: ConfigFormat::Toml,
         text: config.to_owned(),
         directory: ".".into(),
     };
@@ -31,7 +31,8 @@ fn check(config: &str, listed: &[&str], only: Option<&str>, expect: &[&str]) {
         })
         .collect();
     let only = only.map(|name| ServerName::parse(name).unwrap());
-    let warnings = Patterns::of(&config).warnings(&Names::of(&config, &offers), only.as_ref());
+    let warnings =
+        ConfigPatterns::of(&config).warnings(&ServerItems::of(&config, &offers), only.as_ref());
     let said = warnings.iter().map(|it| match &it.suggestion {
         Some(suggestion) => format!("{}; {suggestion}", it.message),
         None => it.message.clone(),
@@ -176,7 +177,7 @@ fn what_spans_servers_is_told() {
             key.replace('@', glob)
         );
         let config = crate::config::Config::example(&config);
-        let said = Patterns::of(&config).spanning(&config);
+        let said = ConfigPatterns::of(&config).spanning(&config);
         let said: Vec<String> = said
             .iter()
             .map(|it| {

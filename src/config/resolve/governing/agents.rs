@@ -6,7 +6,10 @@ use indexmap::IndexMap;
 
 use super::super::{Resolver, quote};
 use crate::{
-    config::{Agent, Secret, file, hint, key_strength::weakness, node::Place, report::Finding},
+    config::{
+        AgentConfig, Secret, file, key_strength::weakness, node::ValuePath, report::Diagnostic,
+        suggest,
+    },
     names::{AgentId, ProfileName},
 };
 
@@ -23,15 +26,15 @@ impl Resolver<'_> {
     /// Resolves the agents; `profiles` are the ones that they may name.
     pub(in super::super) fn agents(
         &mut self,
-        agents: IndexMap<String, file::Agent>,
+        agents: IndexMap<String, file::AgentSection>,
         profiles: &[String],
-        at: &Place<'_>,
-    ) -> IndexMap<String, Agent> {
+        at: &ValuePath<'_>,
+    ) -> IndexMap<String, AgentConfig> {
         let mut resolved = IndexMap::new();
         for (name, agent) in agents {
             let at = at.key(&name);
             self.agent_name(&name, &at);
-            let agent = Agent {
+            let agent = AgentConfig {
                 id: self.agent_id(agent.id.as_deref(), &name, &at.key("id")),
                 team: self.team(agent.team, &at.key("team")),
                 enabled: agent.enabled,
@@ -51,14 +54,14 @@ impl Resolver<'_> {
     }
 
     /// Warns of agents in a config with which nobody can be told from anybody else.
-    pub(in super::super) fn unknowable_agents(&mut self, root: &Place<'_>) {
+    pub(in super::super) fn unknowable_agents(&mut self, root: &ValuePath<'_>) {
         let agents = root.key("agents");
         let Some(first) = agents.keys().next() else {
             return;
         };
         let auth = root.key("governance").key("auth");
         self.findings.add(
-            Finding::warning("no caller can be told to be one of the agents")
+            Diagnostic::warning("no caller can be told to be one of the agents")
                 .at(
                     agents.key(first).key_span(),
                     "everybody is the anonymous agent",
@@ -71,7 +74,7 @@ impl Resolver<'_> {
         );
     }
 
-    fn agent_name(&mut self, name: &str, at: &Place<'_>) {
+    fn agent_name(&mut self, name: &str, at: &ValuePath<'_>) {
         let is_text = !name.is_empty() && !name.contains(char::is_control);
         let (label, help) = if !is_text || name.trim() != name {
             ("not words, or with space around them", None)
@@ -87,13 +90,13 @@ impl Resolver<'_> {
             return;
         };
         self.findings.add(
-            Finding::mistake("this is not the name of an agent")
+            Diagnostic::mistake("this is not the name of an agent")
                 .at(at.key_span(), label)
                 .help_if(help),
         );
     }
 
-    fn agent_id(&mut self, written: Option<&str>, name: &str, at: &Place<'_>) -> AgentId {
+    fn agent_id(&mut self, written: Option<&str>, name: &str, at: &ValuePath<'_>) -> AgentId {
         let by_name = AgentId::of_name(name);
         let Some(written) = written else {
             return by_name;
@@ -104,17 +107,17 @@ impl Resolver<'_> {
             Err(invalid) => invalid.to_string(),
         };
         self.findings.add(
-            Finding::mistake(format!("{} is not an id for an agent", quote(written, at)))
+            Diagnostic::mistake(format!("{} is not an id for an agent", quote(written, at)))
                 .at(at.span(), problem)
                 .help(format!("leave it out, or write \"{by_name}\"")),
         );
         by_name
     }
 
-    fn team(&mut self, team: Option<String>, at: &Place<'_>) -> Option<String> {
+    fn team(&mut self, team: Option<String>, at: &ValuePath<'_>) -> Option<String> {
         if team.as_deref().is_some_and(|team| team.trim().is_empty()) {
             self.findings.add(
-                Finding::mistake(format!("`{}` is empty", at.path()))
+                Diagnostic::mistake(format!("`{}` is empty", at.path()))
                     .at(at.span(), "write a word, or leave it out"),
             );
         }
@@ -122,7 +125,7 @@ impl Resolver<'_> {
     }
 
     /// Reports keys that can be guessed or sent by nobody, without showing them.
-    fn agent_keys(&mut self, keys: Vec<Secret>, at: &Place<'_>) -> Vec<Secret> {
+    fn agent_keys(&mut self, keys: Vec<Secret>, at: &ValuePath<'_>) -> Vec<Secret> {
         for (index, key) in keys.iter().enumerate() {
             let item = at.item(index);
             let key = key.expose();
@@ -139,7 +142,7 @@ impl Resolver<'_> {
                 continue;
             };
             self.findings.add(
-                Finding::mistake(format!("`{}` {problem}", item.path()))
+                Diagnostic::mistake(format!("`{}` {problem}", item.path()))
                     .at(item.span(), label)
                     .help("make a key with `openssl rand -hex 32`"),
             );
@@ -151,21 +154,21 @@ impl Resolver<'_> {
         &mut self,
         names: &[String],
         known: &[String],
-        at: &Place<'_>,
+        at: &ValuePath<'_>,
     ) -> Vec<ProfileName> {
         for (index, name) in names.iter().enumerate() {
             if known.contains(name) || self.surroundings.is_incomplete {
                 continue;
             }
             let item = at.item(index);
-            let close = hint::closest(name, known.iter().map(String::as_str));
+            let close = suggest::closest(name, known.iter().map(String::as_str));
             let help = match (close, known) {
                 (Some(close), _) => format!("did you mean \"{close}\"?"),
                 (None, []) => "the config has no profiles".to_owned(),
-                (None, known) => format!("the profiles are {}", hint::listed(known)),
+                (None, known) => format!("the profiles are {}", suggest::listed(known)),
             };
             self.findings.add(
-                Finding::mistake(format!("{} is not a profile", quote(name, &item)))
+                Diagnostic::mistake(format!("{} is not a profile", quote(name, &item)))
                     .at(item.span(), "no such profile")
                     .help(help),
             );
@@ -175,7 +178,7 @@ impl Resolver<'_> {
         parsed.filter_map(Result::ok).collect()
     }
 
-    fn ids_apart(&mut self, agents: &IndexMap<String, Agent>, at: &Place<'_>) {
+    fn ids_apart(&mut self, agents: &IndexMap<String, AgentConfig>, at: &ValuePath<'_>) {
         let mut taken: HashMap<AgentId, &str> = HashMap::new();
         for agent in agents.values() {
             let Some(other) = taken.insert(agent.id, &agent.name) else {
@@ -188,7 +191,7 @@ impl Resolver<'_> {
             };
             let name = &agent.name;
             self.findings.add(
-                Finding::mistake(format!("`{other}` and `{name}` have the same id"))
+                Diagnostic::mistake(format!("`{other}` and `{name}` have the same id"))
                     .at(place(name), "this agent")
                     .at(place(other), "and this one")
                     .help("an id belongs to one agent: leave one of them out"),
@@ -196,8 +199,8 @@ impl Resolver<'_> {
         }
     }
 
-    fn keys_apart(&mut self, agents: &IndexMap<String, Agent>, at: &Place<'_>) {
-        let mut taken: HashMap<&str, (&str, Place<'_>)> = HashMap::new();
+    fn keys_apart(&mut self, agents: &IndexMap<String, AgentConfig>, at: &ValuePath<'_>) {
+        let mut taken: HashMap<&str, (&str, ValuePath<'_>)> = HashMap::new();
         for agent in agents.values() {
             let name = agent.name.as_str();
             let list = at.key(name).key("keys");
@@ -212,7 +215,7 @@ impl Resolver<'_> {
                     format!("`{other}` and `{name}` have the same key")
                 };
                 self.findings.add(
-                    Finding::mistake(message)
+                    Diagnostic::mistake(message)
                         .at(item.span(), "this key")
                         .at(before.span(), "is the same as this one")
                         .help("a key says who the caller is: give each agent its own"),

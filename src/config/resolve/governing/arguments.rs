@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::super::{Resolver, quote};
-use crate::config::{ArgumentRule, Condition, file, node::Place, report::Finding};
+use crate::config::{ArgumentRule, Condition, file, node::ValuePath, report::Diagnostic};
 
 /// The keys of conditions, of which a rule needs one.
 const CONDITIONS: [&str; 5] = ["equals", "matches", "max", "min", "one_of"];
@@ -14,10 +14,10 @@ const CONDITIONS: [&str; 5] = ["equals", "matches", "max", "min", "one_of"];
 impl Resolver<'_> {
     pub(super) fn argument_rules(
         &mut self,
-        rules: Vec<file::ArgumentRule>,
-        at: &Place<'_>,
+        rules: Vec<file::ArgumentRuleSection>,
+        at: &ValuePath<'_>,
     ) -> Vec<ArgumentRule> {
-        let mut names: HashMap<String, Place<'_>> = HashMap::new();
+        let mut names: HashMap<String, ValuePath<'_>> = HashMap::new();
         let mut resolved = Vec::new();
         for (index, rule) in rules.into_iter().enumerate() {
             let item = at.item(index);
@@ -26,16 +26,19 @@ impl Resolver<'_> {
                 // A name that is missing, or no text, was reported already.
                 if name.text().is_some_and(|written| written.trim().is_empty()) {
                     self.findings.add(
-                        Finding::mistake(format!("`{}` is empty", name.path()))
+                        Diagnostic::mistake(format!("`{}` is empty", name.path()))
                             .at(name.span(), "write what the audit shall call it"),
                     );
                 }
             } else if let Some(other) = names.insert(rule.name.clone(), name.clone()) {
                 self.findings.add(
-                    Finding::mistake(format!("two rules are called {}", quote(&rule.name, &name)))
-                        .at(name.span(), "this one")
-                        .at(other.span(), "and this one")
-                        .help("the audit names the rule that refused: give each its own name"),
+                    Diagnostic::mistake(format!(
+                        "two rules are called {}",
+                        quote(&rule.name, &name)
+                    ))
+                    .at(name.span(), "this one")
+                    .at(other.span(), "and this one")
+                    .help("the audit names the rule that refused: give each its own name"),
                 );
             }
             resolved.push(self.argument_rule(rule, &item));
@@ -43,11 +46,15 @@ impl Resolver<'_> {
         resolved
     }
 
-    fn argument_rule(&mut self, rule: file::ArgumentRule, at: &Place<'_>) -> ArgumentRule {
+    fn argument_rule(
+        &mut self,
+        rule: file::ArgumentRuleSection,
+        at: &ValuePath<'_>,
+    ) -> ArgumentRule {
         self.pointer(&rule.at, &at.key("at"));
         if !CONDITIONS.iter().any(|key| at.key(key).is_written()) {
             self.findings.add(
-                Finding::mistake(format!("`{}` has no condition", at.path()))
+                Diagnostic::mistake(format!("`{}` has no condition", at.path()))
                     .at(at.whole_span(), "it would say nothing about the argument")
                     .help("write `equals`, `one_of`, `matches`, `min` or `max`"),
             );
@@ -65,7 +72,7 @@ impl Resolver<'_> {
 
     /// Warns of bounds that nobody said what they are for: read as limits, they refuse what they should
     /// let pass.
-    fn warn_of_cap(&mut self, rule: &file::ArgumentRule, at: &Place<'_>) {
+    fn warn_of_cap(&mut self, rule: &file::ArgumentRuleSection, at: &ValuePath<'_>) {
         let bounds = [("min", rule.min), ("max", rule.max)];
         let bound = bounds.iter().find(|(_, bound)| bound.is_some());
         let Some((key, _)) = bound.filter(|_| !at.key("action").is_written()) else {
@@ -73,13 +80,13 @@ impl Resolver<'_> {
         };
         let key = at.key(key);
         self.findings.add(
-            Finding::warning(format!("`{}` refuses what is within its bounds", at.path()))
+            Diagnostic::warning(format!("`{}` refuses what is within its bounds", at.path()))
                 .at(key.span(), "no limit: calls beyond it pass")
                 .help("write `action = \"allow\"` to let only these pass, or \"refuse\" if it is meant"),
         );
     }
 
-    pub(in crate::config::resolve) fn pointer(&mut self, pointer: &str, at: &Place<'_>) {
+    pub(in crate::config::resolve) fn pointer(&mut self, pointer: &str, at: &ValuePath<'_>) {
         let escapes = pointer.split('~').skip(1);
         let is_escaped = escapes.clone().all(|rest| rest.starts_with(['0', '1']));
         let (label, help) = if !pointer.is_empty() && !pointer.starts_with('/') {
@@ -93,7 +100,7 @@ impl Resolver<'_> {
             return;
         };
         self.findings.add(
-            Finding::mistake(format!("{} is not a JSON pointer", quote(pointer, at)))
+            Diagnostic::mistake(format!("{} is not a JSON pointer", quote(pointer, at)))
                 .at(at.span(), label)
                 .help_if(at.is_quotable().then_some(help)),
         );
@@ -101,8 +108,8 @@ impl Resolver<'_> {
 
     pub(in crate::config::resolve) fn condition(
         &mut self,
-        rule: &file::ArgumentRule,
-        at: &Place<'_>,
+        rule: &file::ArgumentRuleSection,
+        at: &ValuePath<'_>,
     ) -> Condition {
         let values = rule.one_of.iter().flatten().chain(&rule.equals);
         if values.clone().any(has_null) {
@@ -112,14 +119,14 @@ impl Resolver<'_> {
                 at.key("one_of")
             };
             self.findings.add(
-                Finding::mistake(format!("`{}` has a null", key.path()))
+                Diagnostic::mistake(format!("`{}` has a null", key.path()))
                     .at(key.span(), "null stands for a missing key in a config"),
             );
         }
         if rule.one_of.as_ref().is_some_and(Vec::is_empty) {
             let key = at.key("one_of");
             self.findings.add(
-                Finding::mistake(format!("`{}` is empty", key.path()))
+                Diagnostic::mistake(format!("`{}` is empty", key.path()))
                     .at(key.span(), "no value is one of none"),
             );
         }
@@ -136,7 +143,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn bounds(&mut self, min: Option<f64>, max: Option<f64>, at: &Place<'_>) {
+    fn bounds(&mut self, min: Option<f64>, max: Option<f64>, at: &ValuePath<'_>) {
         for (key, bound) in [("min", min), ("max", max)] {
             if bound.is_some_and(|bound| !bound.is_finite()) {
                 self.wrong(&at.key(key), "no argument compares with it");
@@ -147,7 +154,7 @@ impl Resolver<'_> {
         {
             let key = at.key("min");
             self.findings.add(
-                Finding::mistake(format!("`{}` is more than `max`", key.path()))
+                Diagnostic::mistake(format!("`{}` is more than `max`", key.path()))
                     .at(key.span(), "no number is both")
                     .at(
                         at.key("max").span(),
@@ -158,7 +165,7 @@ impl Resolver<'_> {
     }
 
     /// `pattern` as a regular expression.
-    pub(super) fn regex(&mut self, pattern: &str, at: &Place<'_>) -> Option<Regex> {
+    pub(super) fn regex(&mut self, pattern: &str, at: &ValuePath<'_>) -> Option<Regex> {
         match Regex::new(pattern) {
             Ok(regex) => Some(regex),
             Err(error) => {
@@ -166,7 +173,7 @@ impl Resolver<'_> {
                 let report = error.to_string();
                 let why = report.rsplit("error: ").next().unwrap_or_default();
                 self.findings.add(
-                    Finding::mistake(format!(
+                    Diagnostic::mistake(format!(
                         "{} is not a regular expression",
                         quote(pattern, at)
                     ))

@@ -3,7 +3,7 @@
 use indexmap::IndexMap;
 
 use super::super::{Resolver, quote};
-use crate::config::{Scan, ScanAction, file, hint, node::Place, report::Finding};
+use crate::config::{Scan, ScanAction, file, node::ValuePath, report::Diagnostic, suggest};
 
 /// The classes that are known without `custom` and `dictionaries`.
 const CLASSES: [&str; 13] = [
@@ -35,7 +35,7 @@ const REST: &str = "*";
 const NAME_CHARS_MAX: usize = 64;
 
 impl Resolver<'_> {
-    pub(in super::super) fn scan(&mut self, scan: file::Scan, at: &Place<'_>) -> Scan {
+    pub(in super::super) fn scan(&mut self, scan: file::ScanSection, at: &ValuePath<'_>) -> Scan {
         self.own_classes(&scan, at);
         let own: Vec<&str> = scan
             .custom
@@ -71,29 +71,34 @@ impl Resolver<'_> {
         }
     }
 
-    fn classes(&mut self, actions: &IndexMap<String, ScanAction>, own: &[&str], at: &Place<'_>) {
+    fn classes(
+        &mut self,
+        actions: &IndexMap<String, ScanAction>,
+        own: &[&str],
+        at: &ValuePath<'_>,
+    ) {
         let known = || CLASSES.into_iter().chain(own.iter().copied());
         for name in actions.keys() {
             if name == REST || known().any(|class| class == name) {
                 continue;
             }
-            let label = match hint::closest(name, known()) {
+            let label = match suggest::closest(name, known()) {
                 Some(close) => format!("did you mean `{close}`?"),
                 None => "no such class".to_owned(),
             };
             self.findings.add(
-                Finding::mistake(format!("`{name}` is not a class of data"))
+                Diagnostic::mistake(format!("`{name}` is not a class of data"))
                     .at(at.key(name).key_span(), label)
                     .help(format!(
                         "the classes are {}, names under `custom` and `dictionaries`, and \"*\" \
                          for all others",
-                        hint::joined(&CLASSES.map(str::to_owned), "and")
+                        suggest::joined(&CLASSES.map(str::to_owned), "and")
                     )),
             );
         }
     }
 
-    fn own_classes(&mut self, scan: &file::Scan, at: &Place<'_>) {
+    fn own_classes(&mut self, scan: &file::ScanSection, at: &ValuePath<'_>) {
         let (custom, dictionaries) = (at.key("custom"), at.key("dictionaries"));
         for (name, pattern) in &scan.custom {
             let at = custom.key(name);
@@ -103,7 +108,7 @@ impl Resolver<'_> {
                 .is_some_and(|regex| regex.is_match(""))
             {
                 self.findings.add(
-                    Finding::mistake(format!("{} matches everywhere", quote(pattern, &at)))
+                    Diagnostic::mistake(format!("{} matches everywhere", quote(pattern, &at)))
                         .at(at.span(), "it matches the empty text"),
                 );
             }
@@ -113,14 +118,14 @@ impl Resolver<'_> {
             self.own_name(name, &at);
             if scan.custom.contains_key(name) {
                 self.findings.add(
-                    Finding::mistake(format!("two classes are called `{name}`"))
+                    Diagnostic::mistake(format!("two classes are called `{name}`"))
                         .at(at.key_span(), "this one")
                         .at(custom.key(name).key_span(), "and this one"),
                 );
             }
             if words.is_empty() {
                 self.findings.add(
-                    Finding::mistake(format!("`{}` is empty", at.path()))
+                    Diagnostic::mistake(format!("`{}` is empty", at.path()))
                         .at(at.span(), "a dictionary has words"),
                 );
             }
@@ -128,7 +133,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn own_name(&mut self, name: &str, at: &Place<'_>) {
+    fn own_name(&mut self, name: &str, at: &ValuePath<'_>) {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let label = if CLASSES.contains(&name) {
             "a class of this name exists already"
@@ -137,21 +142,21 @@ impl Resolver<'_> {
         } else {
             return;
         };
-        let finding = Finding::mistake(format!("`{name}` cannot be a class of your own"));
+        let finding = Diagnostic::mistake(format!("`{name}` cannot be a class of your own"));
         self.findings.add(finding.at(at.key_span(), label));
     }
 
-    fn countries(&mut self, countries: &[String], at: &Place<'_>) {
+    fn countries(&mut self, countries: &[String], at: &ValuePath<'_>) {
         for (index, country) in countries.iter().enumerate() {
             let is_code = country.len() == 2 && country.bytes().all(|b| b.is_ascii_lowercase());
             let item = at.item(index);
             if is_code && !COUNTRIES.contains(&country.as_str()) {
                 self.findings.add(
-                    Finding::mistake(format!("nothing is known of {}", quote(country, &item)))
+                    Diagnostic::mistake(format!("nothing is known of {}", quote(country, &item)))
                         .at(item.span(), "no national numbers of this country")
                         .help(format!(
                             "the countries are {}",
-                            hint::joined(&COUNTRIES.map(str::to_owned), "and")
+                            suggest::joined(&COUNTRIES.map(str::to_owned), "and")
                         )),
                 );
             }
@@ -166,7 +171,7 @@ impl Resolver<'_> {
                 "write for example \"us\"".to_owned()
             };
             self.findings.add(
-                Finding::mistake(format!("{} is not a country", quote(country, &item)))
+                Diagnostic::mistake(format!("{} is not a country", quote(country, &item)))
                     .at(item.span(), "two letters of ISO 3166, in lower case")
                     .help(help),
             );
@@ -174,24 +179,24 @@ impl Resolver<'_> {
     }
 
     /// Reports texts that would match nowhere, or everywhere.
-    fn not_empty(&mut self, texts: &[String], at: &Place<'_>) {
+    fn not_empty(&mut self, texts: &[String], at: &ValuePath<'_>) {
         for (index, text) in texts.iter().enumerate() {
             if text.trim().is_empty() {
                 let item = at.item(index);
                 self.findings.add(
-                    Finding::mistake(format!("`{}` is empty", item.path()))
+                    Diagnostic::mistake(format!("`{}` is empty", item.path()))
                         .at(item.span(), "write a text, or leave it out"),
                 );
             }
         }
     }
 
-    fn mime_types(&mut self, types: &[String], at: &Place<'_>) {
+    fn mime_types(&mut self, types: &[String], at: &ValuePath<'_>) {
         for (index, mime) in types.iter().enumerate() {
             if mime.split('/').count() != 2 || mime.split('/').any(str::is_empty) {
                 let item = at.item(index);
                 self.findings.add(
-                    Finding::mistake(format!("{} is not a MIME type", quote(mime, &item)))
+                    Diagnostic::mistake(format!("{} is not a MIME type", quote(mime, &item)))
                         .at(item.span(), "a type, `/` and a subtype are needed")
                         .help("write for example \"text/*\" or \"application/json\""),
                 );

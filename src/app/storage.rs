@@ -1,0 +1,573 @@
+//! Opens what is kept in the data directory, sets it in order after a crash, and looks after it in
+//! the background.
+//!
+//! Order at start: the store, our own chain of the audit, what the log lost that its index knows,
+//! the chains of processes that died, what these had leased of budgets, the agents. Order at stop,
+//! once no call is left: budgets, audit, its index, store.
+
+use std::{
+    collections::HashSet,
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::{
+    audit::{self, AuditError, AuditEvent, AuditLog, ChainId, EventKind, Indexer},
+    auth::{Agent, AgentDirectory, Expiring},
+    clock,
+    config::{Authentication, Budget, Config},
+    control::ControlSocket,
+    governance::{self, Seal, budget::Budgets},
+    key_file::FileKey,
+    lock::lock,
+    store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError},
+    task::Tasks,
+    text,
+};
+
+/// How often the index follows the audit.
+const FOLLOW: Duration = Duration::from_secs(1);
+/// How often it is looked which uses of keys are to be written down.
+const TOUCH: Duration = Duration::from_secs(5);
+/// How often the store is read again although nobody said that it changed.
+const REREAD: Duration = Duration::from_secs(10);
+/// How long at most nobody looks whether the time of a key has passed: the clock may be set, and a
+/// machine may sleep.
+const EXPIRY: Duration = Duration::from_secs(60);
+/// Rows of the store that are told of one by one when they are found refused.
+const REFUSED_TOLD: usize = 20;
+/// How often it is looked how much room there is for the audit.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often old segments of the audit are looked for.
+const RETIRE: Duration = Duration::from_secs(3600);
+
+/// What governance keeps, open.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    pub(super) books: governance::Storage,
+    store: Option<Store>,
+    data_dir: PathBuf,
+    /// Rows of the store that count for nothing, of which log and audit have been told.
+    refused: Mutex<HashSet<RefusedRow>>,
+    /// Keys that expire soon, of which the log has been told.
+    expiring: Mutex<HashSet<KeyId>>,
+    /// What followed the audit until the tasks ended: the last lines come after that.
+    indexer: Mutex<Option<Indexer>>,
+}
+
+/// Why the data directory cannot be used; the operator mends it.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// The audit.
+    #[error("the audit cannot be kept: {0}; set `data_dir`, or `audit.enabled = false`")]
+    Audit(#[from] AuditError),
+    /// The thread that reads the chains of dead processes ended before it had read them.
+    #[error("the audit of processes that died cannot be read: {0}")]
+    Broken(JoinError),
+    /// The system has no random numbers to make a key of.
+    #[error("no key can be made: {0}")]
+    Random(#[from] getrandom::Error),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Keeper {
+    /// Opens the data directory, where the config needs one. For sessions and listings alone, which a
+    /// gateway that `remembers` keeps there, it is used if it can be.
+    pub(super) async fn open(config: &Config, remembers: bool) -> Result<Self, DataDirError> {
+        let agents = config.agents.values().cloned();
+        let directory = Arc::new(AgentDirectory::new(config.governance.auth, agents));
+        let governs = needs_store(config);
+        let log_dir = config.data_dir.join("audit");
+        if let Some(lost) = lost_store(&config.data_dir) {
+            tracing::warn!("{lost}");
+        }
+        let store = if governs {
+            Some(Store::open(&config.data_dir).await?)
+        } else if remembers {
+            let opened = Store::open(&config.data_dir).await;
+            let forgets = |error: &StoreError| {
+                tracing::warn!(%error, "sessions and lists of servers do not outlive the process");
+            };
+            opened.inspect_err(forgets).ok()
+        } else {
+            None
+        };
+        let audit = Arc::new(AuditLog::open(&log_dir, config.audit)?);
+        let budgets = match store.as_ref().filter(|_| governs) {
+            Some(store) => {
+                // Without an audit nobody can tell what a process that died had spent of its
+                // leases: they count as spent.
+                let chain = audit.chain().unwrap_or_else(ChainId::begin);
+                let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
+                forfeit(&budgets, &audit, store).await?;
+                let compared = audit::acknowledge(&audit, &*store.audit).await;
+                warn("the audit was not checked against its index", compared);
+                reconcile(&budgets, store, log_dir, chain).await?;
+                Some(Arc::new(budgets))
+            }
+            None => None,
+        };
+        let seal = seal(store.as_ref())?;
+        let keeper = Self {
+            books: governance::Storage {
+                directory,
+                audit,
+                budgets,
+                seal,
+                tasks: store.as_ref().map(|store| Arc::clone(&store.tasks)),
+            },
+            store,
+            data_dir: config.data_dir.clone(),
+            refused: Mutex::default(),
+            expiring: Mutex::default(),
+            indexer: Mutex::default(),
+        };
+        keeper.reread().await?;
+        keeper.warn_of_hidden();
+        Ok(keeper)
+    }
+
+    /// Says which agents of the store count for nothing, which nobody may have meant.
+    pub(super) fn warn_of_hidden(&self) {
+        for agent in self.books.directory.hidden() {
+            tracing::warn!(
+                agent,
+                "the config has an agent that is in the store too: only what the config says of it \
+                 counts, and its keys of the store open that"
+            );
+        }
+    }
+
+    /// What outlives the process.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.store.as_ref()
+    }
+
+    /// Whether what is open suffices for another config.
+    pub(super) fn suffices(&self, config: &Config) -> bool {
+        self.books.budgets.is_some() || !needs_store(config)
+    }
+
+    /// Reads agents and keys of the store.
+    async fn reread(&self) -> Result<(), StoreError> {
+        let Some(store) = &self.store else {
+            return Ok(());
+        };
+        let agents = store.agents.agents().await?;
+        let keys = store.keys.keys().await?;
+        let refused = agents.refused.into_iter().chain(keys.refused);
+        self.tell_of_refused(refused.collect());
+        let agents = agents.rows.into_iter().map(Agent::from).collect();
+        self.books.directory.load(agents, keys.rows);
+        self.tell_of_expiring();
+        Ok(())
+    }
+
+    /// Tells the log of keys that expire soon, once of each.
+    fn tell_of_expiring(&self) {
+        let mut told = lock(&self.expiring);
+        for expiring in self.books.directory.expiring() {
+            let Expiring {
+                key,
+                agent,
+                expires,
+            } = expiring;
+            if told.insert(key.clone()) {
+                tracing::warn!(
+                    %key,
+                    agent,
+                    "the key expires at {expires:.0}: `tollbridge keys create` makes another"
+                );
+            }
+        }
+    }
+
+    /// Tells log and audit of rows that are refused, once of each while it is there.
+    fn tell_of_refused(&self, refused: HashSet<RefusedRow>) {
+        let mut told = lock(&self.refused);
+        let mut new: Vec<&RefusedRow> = refused.difference(&told).collect();
+        new.sort_by_key(|row| row.subject());
+        let more = new.len().saturating_sub(REFUSED_TOLD);
+        for row in new.into_iter().take(REFUSED_TOLD) {
+            tracing::error!("{}", text::escaped(&row.to_string(), &[]));
+            self.note(row.subject(), &row.to_string());
+        }
+        if more > 0 {
+            let detail = format!("{more} more agent and key rows are ignored");
+            tracing::error!("{detail}: `agents list` and `keys list` show them");
+            self.note(FILE_NAME, &detail);
+        }
+        *told = refused;
+    }
+
+    fn note(&self, subject: &str, detail: &str) {
+        // Kept in order with everything else; nobody waits for it.
+        drop(self.books.audit.event(&AuditEvent {
+            ts: clock::now(),
+            event: EventKind::RowRefused,
+            subject: subject.into(),
+            actor: None,
+            detail: Some(detail.into()),
+        }));
+    }
+
+    /// Starts what goes on in the background.
+    pub(super) fn start(self: &Arc<Self>, tasks: &Tasks) {
+        let (directory, stop) = (
+            Arc::clone(&self.books.directory),
+            tasks.stop_token().clone(),
+        );
+        tasks.spawn("calls at the stop", async move {
+            stop.cancelled().await;
+            directory.dismiss_all();
+        });
+        if let Some(budgets) = &self.books.budgets {
+            budgets.start(tasks);
+        }
+        if self.store.is_some() {
+            self.listen(tasks);
+            tasks.spawn("books", Arc::clone(self).keep(tasks.clone()));
+            let expire = Arc::clone(self).expire(tasks.clone());
+            tasks.spawn("keys that expire", expire);
+        }
+    }
+
+    /// Lets the command line say that the store has changed.
+    fn listen(self: &Arc<Self>, tasks: &Tasks) {
+        match ControlSocket::bind(&self.data_dir) {
+            Ok(socket) => {
+                let (keeper, own) = (Arc::clone(self), tasks.clone());
+                tasks.spawn("control socket", async move {
+                    let refresh = || keeper.refresh();
+                    socket.serve(own, refresh).await;
+                });
+            }
+            Err(error) => tracing::warn!(
+                %error,
+                "no control socket: changes by the command line count within {REREAD:?}"
+            ),
+        }
+    }
+
+    /// Reads the store again, and says there what was spent. A revoked key counts as revoked also
+    /// where nothing can be written.
+    async fn refresh(&self) -> Result<(), String> {
+        let reread = self.reread().await;
+        if let Some(budgets) = &self.books.budgets {
+            budgets.refresh().await.map_err(|error| error.to_string())?;
+        }
+        reread.map_err(|error| error.to_string())
+    }
+
+    async fn keep(self: Arc<Self>, tasks: Tasks) {
+        let mut indexer = self.indexer();
+        let mut follow = tokio::time::interval(FOLLOW);
+        let mut touch = tokio::time::interval(TOUCH);
+        let mut reread = tokio::time::interval(REREAD);
+        let mut look = tokio::time::interval(LOOK);
+        let mut retire = tokio::time::interval(RETIRE);
+        loop {
+            tokio::select! {
+                _ = follow.tick() => if follow_log(&mut indexer).await {
+                    follow.reset_immediately();
+                },
+                _ = touch.tick() => self.touch().await,
+                _ = reread.tick() => warn("agents cannot be read", self.reread().await),
+                _ = look.tick() => if self.look_for_room().await {
+                    retire.reset_immediately();
+                },
+                _ = retire.tick() => self.retire().await,
+                () = tasks.stop_token().cancelled() => break,
+            }
+        }
+        self.touch().await;
+        follow_log(&mut indexer).await;
+        *lock(&self.indexer) = indexer;
+    }
+
+    /// Shows out whoever came in with a key, at the moment its time passes.
+    async fn expire(self: Arc<Self>, tasks: Tasks) {
+        let directory = &self.books.directory;
+        let mut changes = directory.changes();
+        loop {
+            let left = directory.next_expiry().map(|at| until(at).min(EXPIRY));
+            let passed = async {
+                match left {
+                    Some(left) => tokio::time::sleep(left).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => directory.expire(),
+                told = changes.changed() => if told.is_err() { return },
+                () = tasks.stop_token().cancelled() => return,
+            }
+        }
+    }
+
+    /// What keeps the index of the audit; nothing where there is no audit.
+    fn indexer(&self) -> Option<Indexer> {
+        let store = self.store.as_ref()?;
+        self.books.audit.chain()?;
+        let directory = self.data_dir.join("audit");
+        let indexer = Indexer::new(&directory, Arc::clone(&store.audit));
+        Some(indexer.recording_in(Arc::clone(&self.books.audit)))
+    }
+
+    /// Notes which keys were used.
+    async fn touch(&self) {
+        if let Some(store) = &self.store {
+            let written = self
+                .books
+                .directory
+                .uses()
+                .write(&*store.keys, clock::now());
+            warn("uses of keys are not noted", written.await);
+        }
+    }
+
+    /// Looks how much room there is for the audit; whether it takes more than it is to keep.
+    async fn look_for_room(&self) -> bool {
+        let audit = Arc::clone(&self.books.audit);
+        let looked = spawn_blocking(move || audit.look_for_room()).await;
+        if let Ok(looked) = looked {
+            warn("cannot tell how much space the audit log has", looked);
+        }
+        self.books.audit.is_too_large()
+    }
+
+    /// Removes what the audit no longer has to keep.
+    async fn retire(&self) {
+        let audit = Arc::clone(&self.books.audit);
+        let retired = spawn_blocking(move || audit.retire(clock::now())).await;
+        let retired = match retired {
+            Ok(Ok(retired)) => retired,
+            Ok(Err(error)) => return tracing::warn!(%error, "old records cannot be removed"),
+            Err(error) => return tracing::warn!(%error, "old records cannot be removed"),
+        };
+        let Some(store) = &self.store else { return };
+        for segment in retired {
+            let removed = store
+                .audit
+                .remove_segment(&segment.chain.to_string(), u64::from(segment.segment))
+                .await;
+            warn("the index keeps records that are gone", removed);
+        }
+    }
+
+    /// Closes everything, once no call is left. Whether all that was to be recorded is.
+    pub(super) async fn close(&self) -> bool {
+        if let Some(budgets) = &self.books.budgets {
+            warn(
+                "budgets are not settled; the next start does it",
+                budgets.close().await,
+            );
+        }
+        let audit = Arc::clone(&self.books.audit);
+        let closed = spawn_blocking(move || audit.close()).await;
+        let is_recorded = match closed {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) if error.loses_lines() => {
+                tracing::error!(
+                    %error,
+                    "lines of the audit are lost, or may be; a call whose end is among them is charged, and \
+                     recorded as `interrupted`, by the next start"
+                );
+                false
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "the audit is not closed; the next start does it");
+                true
+            }
+            Err(error) => {
+                tracing::error!(%error, "the audit is not closed");
+                false
+            }
+        };
+        // Verification misses what the index knows: it is to know the end of the chain, too.
+        let mut indexer = lock(&self.indexer).take();
+        follow_log(&mut indexer).await;
+        if let Some(store) = &self.store {
+            store.close().await;
+        }
+        is_recorded
+    }
+}
+
+/// What people are told of `data_dir` where its store was removed, or emptied, and nothing else was.
+pub(crate) fn lost_store(data_dir: &Path) -> Option<String> {
+    let store = fs::metadata(data_dir.join(FILE_NAME));
+    let is_gone = store.map_or_else(
+        |error| error.kind() == io::ErrorKind::NotFound,
+        |store| store.len() == 0,
+    );
+    let chains = audit::chains(&data_dir.join("audit"));
+    let is_lost = is_gone && chains.is_ok_and(|chains| !chains.is_empty());
+    is_lost.then(|| {
+        format!(
+            "the audit has records, but {FILE_NAME} beside it is gone or empty, and with it the agents, keys \
+             and spending that were kept there"
+        )
+    })
+}
+
+/// The time until `at`; none when it has passed.
+fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
+}
+
+/// What the states of servers are sealed with: a key of the store, where there is one.
+fn seal(store: Option<&Store>) -> Result<Seal, getrandom::Error> {
+    let key = match store {
+        Some(store) => store.derive_key("states of servers"),
+        None => FileKey::generate()?.derive("states of servers"),
+    };
+    Ok(Seal::new(&key))
+}
+
+/// Why a gateway of this user could not use the data directory of `config`, where it needs one. Whether it
+/// may be written to is tried: permissions alone do not tell. Nothing is left of that.
+pub(crate) fn unusable_data_dir(config: &Config) -> Option<StoreError> {
+    if !needs_store(config) {
+        return None;
+    }
+    let path = &config.data_dir;
+    if let Err(error) = Store::check_data_dir(path) {
+        return Some(error);
+    }
+    // What is missing is made by the gateway in what is there.
+    let there = path.ancestors().find(|path| path.exists())?;
+    let trial = there.join(format!(".tollbridge-{}", std::process::id()));
+    let tried = fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial));
+    tried.err().map(|source| StoreError::Directory {
+        path: path.clone(),
+        source,
+    })
+}
+
+fn needs_store(config: &Config) -> bool {
+    config.audit.enabled || config.governance.auth == Authentication::Keys || has_budgets(config)
+}
+
+/// Whether anybody's spending is limited.
+fn has_budgets(config: &Config) -> bool {
+    let agents = config.agents.values().map(|agent| &agent.terms);
+    let profiles = config.profiles.values().map(|profile| &profile.terms);
+    let mut terms = agents
+        .chain(profiles)
+        .chain(std::iter::once(&config.governance.terms));
+    let is_limited =
+        |budget: &Option<Vec<Budget>>| budget.as_ref().is_some_and(|it| !it.is_empty());
+    terms.any(|terms| is_limited(&terms.budget))
+        || config.governance.teams.values().any(|it| !it.is_empty())
+        || config.servers.values().any(|it| !it.budget.is_empty())
+}
+
+/// Lets what processes leased count as spent where their audit lost what they spent of it. This comes
+/// before the index forgets what was lost.
+async fn forfeit(budgets: &Budgets, audit: &AuditLog, store: &Store) -> Result<(), DataDirError> {
+    let lost = audit::shortened_chains(audit, &*store.audit).await;
+    // Where it cannot be compared it is said by who does that next.
+    for chain in lost.unwrap_or_default() {
+        let leases = budgets.forfeit(&chain.to_string()).await?;
+        if leases > 0 {
+            tracing::warn!(%chain, leases, "its audit lost something: what it leased of budgets counts as spent");
+        }
+    }
+    Ok(())
+}
+
+/// Ends the chains of dead processes and frees what these had leased but not spent.
+async fn reconcile(
+    budgets: &Budgets,
+    store: &Store,
+    log_dir: PathBuf,
+    own: ChainId,
+) -> Result<(), DataDirError> {
+    let directory = log_dir.clone();
+    for chain in aside(move || audit::recover(&directory)).await?? {
+        match chain {
+            Ok(chain) => {
+                tracing::info!(
+                    chain = %chain.chain,
+                    calls = chain.calls,
+                    interrupted = chain.interrupted,
+                    torn_bytes = chain.torn_bytes,
+                    "the audit of a process that did not close it is closed"
+                );
+                if let Some(damage) = &chain.damage {
+                    tracing::error!(chain = %chain.chain, %damage, "the audit is damaged");
+                    // Whoever did it may have taken out what was spent.
+                    budgets.forfeit(&chain.chain.to_string()).await?;
+                    continue;
+                }
+                budgets
+                    .reconcile(&chain.chain.to_string(), &chain.charged)
+                    .await?;
+            }
+            Err(error) => tracing::error!(%error, "a chain of the audit cannot be closed"),
+        }
+    }
+    // Chains that were closed by a process which died before it came to the leases.
+    for chain in store.leases.open_chains().await? {
+        let Ok(id) = chain.parse::<ChainId>() else {
+            continue;
+        };
+        if id == own {
+            continue;
+        }
+        let directory = log_dir.clone();
+        match aside(move || audit::total(&directory, id)).await? {
+            Ok(Some(total)) if total.ended => {
+                budgets.reconcile(&chain, &total.charged).await?;
+            }
+            // Somebody still writes it, or it was removed: what it leased counts as spent.
+            Ok(_) => {}
+            Err(error) => tracing::error!(%chain, %error, "a chain of the audit cannot be read"),
+        }
+    }
+    Ok(())
+}
+
+/// What `work`, which blocks, makes of it on a thread of its own.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, DataDirError> {
+    spawn_blocking(work).await.map_err(DataDirError::Broken)
+}
+
+/// Indexes some of the log; whether there is more.
+async fn follow_log(indexer: &mut Option<Indexer>) -> bool {
+    let Some(indexer) = indexer else { return false };
+    let turn = indexer.turn().await;
+    let is_more = *turn.as_ref().unwrap_or(&false);
+    warn("the index of the audit stays behind", turn.map(drop));
+    is_more
+}
+
+/// Logs what failed in the background.
+fn warn<E: std::fmt::Display>(what: &str, result: Result<(), E>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "{what}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a thread that panicked would have found is not taken for nothing.
+    #[tokio::test]
+    async fn a_recovery_that_breaks_off_stops_the_start() {
+        assert_eq!(aside(|| 1).await.unwrap(), 1);
+        let broken = aside(|| -> u32 { panic!("a fault of the test") }).await;
+        assert!(matches!(broken, Err(DataDirError::Broken(_))), "{broken:?}");
+    }
+}

@@ -1,0 +1,620 @@
+//! One call on its way through a server's gate, breaker and connection, and once more where that is
+//! safe.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    Backend, BackendError, ServerState,
+    breaker::{CallHealth, Passage},
+    fair_limiter::CallPermit,
+    handshake,
+    identity::InstanceIdentity,
+    instance::{Connection, Instance, InstancePhase},
+    link::{Caller, Deadlines, Exchange},
+    pool::ConnectionPool,
+    selection::{ConnectionRequest, RECONNECT_CHECKS, RECONNECT_PAUSE, SelectedConnection},
+    state_machine::ServerEvent,
+    stats::CountedCall,
+};
+use crate::{
+    catalog::HeaderParam,
+    clock::cached_now,
+    config::{Server, Transport},
+    governance::{Admitted, masked_name},
+    mcp::{Era, Logs, Method, Outcome, Raw, Revision, meta},
+    session::{Call, Client, Session, bridge},
+};
+
+/// What a server answered.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its result or error.
+    pub outcome: Outcome,
+    /// The revision it speaks.
+    pub revision: Revision,
+    /// Whether it knows one agent alone, so that others know other things by the same names.
+    pub is_of_one_agent: bool,
+}
+
+/// That a server gave no answer.
+#[derive(Debug)]
+pub struct CallError {
+    /// Why.
+    pub failure: BackendError,
+    /// Whether the call may have reached the server.
+    pub delivered: bool,
+    /// Where the caller's own connection stood then, where it has one; else the server.
+    pub state: Option<ServerState>,
+    /// Whether there was no connection for it.
+    pub(super) away: bool,
+}
+
+impl CallError {
+    /// A failure before anything was sent.
+    pub(super) fn before(failure: BackendError) -> Self {
+        Self {
+            failure: failure.unsent(),
+            delivered: false,
+            state: None,
+            away: true,
+        }
+    }
+
+    /// A failure of the exchange itself.
+    fn during(failure: BackendError) -> Self {
+        Self {
+            delivered: failure.may_have_arrived(),
+            failure,
+            state: None,
+            away: false,
+        }
+    }
+
+    /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
+    /// done, it may have done at either time.
+    pub(super) fn twice(first: BackendError, second: BackendError) -> Self {
+        if !first.may_have_arrived() {
+            return Self::during(second);
+        }
+        if second.is_retryable() {
+            // Nothing came of the second attempt: whoever heard of it alone would make the call again.
+            return Self::during(first);
+        }
+        Self {
+            delivered: true,
+            failure: second,
+            away: false,
+            state: None,
+        }
+    }
+
+    /// What it says of the server.
+    fn sign(&self) -> CallHealth {
+        CallHealth::of(&self.failure, self.away)
+    }
+}
+
+impl Backend {
+    /// What a call that ended with `outcome` says of our credential where `lineage` is.
+    fn note_credential<T>(&self, lineage: &InstanceIdentity, outcome: &Result<T, CallError>) {
+        match outcome {
+            Ok(_) if lineage.life.state() == ServerState::NeedsReauth => {
+                self.maker.shared.note_taken_again_on(lineage);
+            }
+            Err(CallError {
+                failure: refusal @ BackendError::Unauthorized { .. },
+                ..
+            }) => lineage
+                .life
+                .take(ServerEvent::Refused, Some(refusal.to_string())),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    pub(super) async fn call(&self, admitted: &Admitted) -> Result<Answer, CallError> {
+        self.call_after(Duration::ZERO, admitted).await
+    }
+
+    /// Takes a call of whose time `waited` is gone.
+    pub(super) async fn call_after(
+        &self,
+        waited: Duration,
+        admitted: &Admitted,
+    ) -> Result<Answer, CallError> {
+        // A listen stream is no call that a stop should wait for.
+        if admitted.routed().call.method == Method::Listen {
+            return self.unguarded(admitted, waited).await;
+        }
+        let (_seat, waited) = match self.gate.at_hand() {
+            Some(seat) => (seat, waited),
+            None => Box::pin(self.seat(admitted)).await?,
+        };
+        let start = cached_now();
+        let running = CountedCall::start(&self.stats, start);
+        let mut outcome = self.guarded(admitted, waited, start).await;
+        // Of replicas each has its own.
+        if self.replicas.is_none() {
+            self.note_credential(&self.maker.shared.lineage, &outcome);
+            if let Err(unanswered) = &mut outcome {
+                unanswered.state = self.own_state(&admitted.routed().call.client);
+            }
+        }
+        running.finish(outcome.is_ok());
+        outcome
+    }
+
+    /// Attempts a call where the breaker lets it.
+    async fn guarded(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+        start: Instant,
+    ) -> Result<Answer, CallError> {
+        if let Some(replicas) = &self.replicas {
+            // Each of them has a breaker of its own.
+            return Box::pin(replicas.call(admitted, waited)).await;
+        }
+        let passage = self.passage(&admitted.routed().call.client, start)?;
+        let outcome = self.attempt(admitted, waited, start).await;
+        let sign = outcome
+            .as_ref()
+            .map_or_else(CallError::sign, |_| CallHealth::Well);
+        let sign = self.with_catalogs(sign);
+        for changed in passage.end(sign) {
+            let last = outcome.as_ref().err();
+            changed.log(&self.name, last.map(|unanswered| &unanswered.failure));
+        }
+        outcome
+    }
+
+    /// The way past the breaker for a call of `client` that begins at `start`.
+    fn passage<'c>(
+        &self,
+        client: &'c Client,
+        start: Instant,
+    ) -> Result<Passage<'_, 'c>, CallError> {
+        self.breaker
+            .enter(self.principal(client), start)
+            .map_err(|failure| {
+                if self.breaker.is_away() {
+                    // No call finds out whether the server is there again: a check does, or an attempt.
+                    self.maker.shared.reach.suspect();
+                    self.catalog.hurry();
+                }
+                CallError::before(failure)
+            })
+    }
+
+    /// What the end of a call says where that depends on the catalog's connection: that of a caller may
+    /// be gone for its own reasons.
+    fn with_catalogs(&self, sign: CallHealth) -> CallHealth {
+        let is_down = || match self.catalog.phase() {
+            InstancePhase::Connecting | InstancePhase::Down { .. } => true,
+            InstancePhase::Asleep(_) | InstancePhase::Ready(_) => false,
+        };
+        if sign == CallHealth::Gone && is_down() {
+            CallHealth::Away
+        } else {
+            sign
+        }
+    }
+
+    /// Attempts what no breaker stops.
+    async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, CallError> {
+        match &self.replicas {
+            None => self.attempt(admitted, waited, cached_now()).await,
+            Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
+        }
+    }
+
+    /// A seat at the gate, and how long the call waited for it.
+    async fn seat(&self, admitted: &Admitted) -> Result<(CallPermit, Duration), CallError> {
+        // Whom the breaker would not let through does not wait for that.
+        let start = Instant::now();
+        let call = &admitted.routed().call;
+        drop(self.passage(&call.client, start)?);
+        let patience = self.patience(admitted);
+        let latency = self.stats.latency();
+        let entry = self
+            .gate
+            .enter(call.client.agent.id, patience, &call.cancel, latency);
+        let seat = entry.await.map_err(CallError::before)?;
+        Ok((seat, start.elapsed()))
+    }
+
+    async fn attempt(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+        start: Instant,
+    ) -> Result<Answer, CallError> {
+        let call = &admitted.routed().call;
+        let mut limits = self.deadlines(admitted, waited);
+        let (patience, key) = (limits.idle, limits.key);
+        if call.method == Method::Listen {
+            limits = handshake::UNBOUNDED;
+        }
+        let wish = ConnectionRequest {
+            client: &call.client,
+            method: &call.method,
+            until: start + patience,
+        };
+        // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
+        let mut served = if let Some(served) = self.at_hand(&call.client) {
+            served
+        } else {
+            let connection = self.connection(wish);
+            let connection = Box::pin(in_time(call, (patience, key), connection)).await;
+            connection.map_err(CallError::before)?
+        };
+        may_cross(call, &served.connection).map_err(CallError::before)?;
+        let wanted = call.client.logs(call.logs);
+        if served.connection.lacks_logs(wanted) {
+            Box::pin(ask_for_logs(&served.connection, wanted)).await;
+        }
+        served.note_call();
+        self.note_use(&call.client);
+        let outcome = self.exchange(admitted, &served.connection, limits).await;
+        // No connection comes back while the gateway stops.
+        let is_over = || self.maker.tasks.stop_token().is_cancelled();
+        let outcome = match outcome {
+            Err(failure) if self.may_repeat(admitted, &failure) && !is_over() => {
+                let left = limits.after(start.elapsed());
+                self.tell_repeated(admitted, &failure);
+                let again = match Box::pin(self.once_more(admitted, served, left)).await {
+                    Ok(again) => again,
+                    Err(why) if failure == BackendError::SessionGone => {
+                        return Err(CallError::before(why));
+                    }
+                    // What was sent may have had its effect: the caller is told of that.
+                    Err(_) => return Err(CallError::during(failure)),
+                };
+                served = again.0;
+                again.1.map_err(|second| CallError::twice(failure, second))
+            }
+            outcome => outcome.map_err(CallError::during),
+        };
+        served.instance.touch();
+        if served.instance.lineage.callers.is_some() {
+            self.note_credential(&served.instance.lineage, &outcome);
+        }
+        let outcome = outcome?;
+        served.note_answer();
+        note_subscription(admitted, &outcome, &served.instance);
+        let revision = served.connection.hello.revision;
+        let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
+        Ok(Answer {
+            outcome,
+            revision,
+            is_of_one_agent: self.knows_one_agent(&served),
+        })
+    }
+
+    /// Tells the log why a call is sent once more: who reads the server's own finds it there twice. The
+    /// fields are those of the line of the call.
+    fn tell_repeated(&self, admitted: &Admitted, failure: &BackendError) {
+        let (call, subject) = (&admitted.routed().call, &admitted.routed().subject);
+        let tool = subject
+            .as_ref()
+            .map(|subject| masked_name(&subject.original));
+        tracing::info!(
+            invocation = %admitted.invocation(),
+            agent = call.client.agent.name,
+            server = self.name.as_str(),
+            method = &*masked_name(call.method.as_str()),
+            tool = tool.as_deref(),
+            failure = &*failure.to_string(),
+            "a call is sent once more"
+        );
+    }
+
+    /// Whether what answered is a program that serves one agent. A server behind a URL is one and the
+    /// same for all, however many connections there are.
+    fn knows_one_agent(&self, served: &SelectedConnection) -> bool {
+        let callers = served.instance.lineage.callers.as_ref();
+        let is_of_one = callers.is_some_and(|callers| callers.agent.is_some());
+        is_of_one && matches!(self.config().transport, Transport::Stdio(_))
+    }
+
+    /// Whether a call that failed is sent once more: where the server cannot have begun it, since it
+    /// no longer knew the session; or where doing it twice is like doing it once. Of replicas another
+    /// takes it, which need not be waited for.
+    fn may_repeat(&self, admitted: &Admitted, failure: &BackendError) -> bool {
+        let is_lost = matches!(failure, BackendError::Lost { .. });
+        let is_alone = !self.maker.shared.is_replica();
+        *failure == BackendError::SessionGone || is_lost && is_alone && is_repeatable(admitted)
+    }
+
+    /// Sends a call once more within what is `left` of its time, on a connection that stands. A server
+    /// behind a URL that starts again has one all the time, and is looked for a few times.
+    async fn once_more(
+        &self,
+        admitted: &Admitted,
+        mut served: SelectedConnection,
+        left: Deadlines,
+    ) -> Result<(SelectedConnection, Result<Outcome, BackendError>), BackendError> {
+        let call = &admitted.routed().call;
+        let start = Instant::now();
+        let patience = left.idle.min(self.patience(admitted));
+        let mut looks = 0..RECONNECT_CHECKS;
+        let mut is_renewed = false;
+        loop {
+            if served.connection.closed().is_cancelled() {
+                let wish = ConnectionRequest {
+                    client: &call.client,
+                    method: &call.method,
+                    until: start + patience,
+                };
+                served =
+                    in_time(call, (patience, left.key), self.reconnected(served, wish)).await?;
+            }
+            may_cross(call, &served.connection)?;
+            served.note_call();
+            let left = left.after(start.elapsed());
+            let outcome = self.exchange(admitted, &served.connection, left).await;
+            let goes_on = match &outcome {
+                Err(BackendError::Connect { .. }) => looks.next().is_some(),
+                // It has started anew. Whoever denies a new session denies the next.
+                Err(BackendError::SessionGone) => !std::mem::replace(&mut is_renewed, true),
+                Ok(_) | Err(_) => false,
+            };
+            if !goes_on {
+                return Ok((served, outcome));
+            }
+            tokio::time::sleep(RECONNECT_PAUSE).await;
+        }
+    }
+
+    /// Tells legacy servers that are at work for `session` of the log messages it wants from now on,
+    /// where they do not send them yet. Others hear of it before the next call.
+    pub(super) fn level_changed(&self, session: &Arc<Session>) {
+        if let Some(replicas) = &self.replicas {
+            let replicas = replicas.backends();
+            return replicas.for_each(|replica| replica.level_changed(session));
+        }
+        let mut instances: Vec<_> = self.lock().values().map(Arc::clone).collect();
+        instances.push(Arc::clone(&self.catalog));
+        instances.extend(self.pool.iter().flat_map(ConnectionPool::all));
+        for instance in instances {
+            if let InstancePhase::Ready(connection) = instance.phase()
+                && connection.link.mux.serves(session)
+                && connection.lacks_logs(session.logs())
+            {
+                let wanted = session.logs();
+                let ask = async move { ask_for_logs(&connection, wanted).await };
+                instance.lineage.tasks.spawn("log level", ask);
+            }
+        }
+    }
+
+    /// Sends a call, and once more where its server refuses it for headers that its tool no longer has.
+    async fn exchange(
+        &self,
+        admitted: &Admitted,
+        connection: &Arc<Connection>,
+        limits: Deadlines,
+    ) -> Result<Outcome, BackendError> {
+        let start = cached_now();
+        let sent = admitted.routed().header_params();
+        let outcome = self.exchange_with(sent, admitted, connection, limits).await;
+        if !connection.link.refuses_headers(&outcome) {
+            return outcome;
+        }
+        let left = limits.after(start.elapsed());
+        let wanted = Box::pin(self.other_headers(admitted, connection, left)).await;
+        let left = limits.after(start.elapsed());
+        match wanted {
+            Some(wanted) if !left.are_over() => {
+                let tool = admitted.routed().tool.as_ref();
+                tracing::info!(
+                    invocation = %admitted.invocation(),
+                    agent = admitted.routed().call.client.agent.name,
+                    server = self.name.as_str(),
+                    tool = tool.map(|tool| &*tool.original),
+                    "a call is sent once more, with other headers"
+                );
+                let again = self.exchange_with(&wanted, admitted, connection, left);
+                Box::pin(again).await
+            }
+            Some(_) | None => outcome,
+        }
+    }
+
+    /// The headers that the tool of a call wants, where its server lists others now; waits for that no
+    /// longer than the client does.
+    async fn other_headers(
+        &self,
+        admitted: &Admitted,
+        connection: &Arc<Connection>,
+        limits: Deadlines,
+    ) -> Option<Vec<HeaderParam>> {
+        let routed = admitted.routed();
+        let tool = routed.tool.as_ref()?;
+        let wanted = tokio::select! {
+            biased;
+            wanted = self.headers_now(&tool.original, connection) => wanted,
+            () = routed.call.cancel.cancelled() => None,
+            () = tokio::time::sleep(limits.idle.min(limits.total)) => None,
+        };
+        wanted.filter(|wanted| wanted != routed.header_params())
+    }
+
+    async fn exchange_with(
+        &self,
+        headers: &[HeaderParam],
+        admitted: &Admitted,
+        connection: &Connection,
+        limits: Deadlines,
+    ) -> Result<Outcome, BackendError> {
+        let routed = admitted.routed();
+        let call = &routed.call;
+        let params = bridge::request(
+            routed.params.as_ref(),
+            &call.client,
+            call.logs,
+            connection.era(),
+        );
+        let header_params = match &params {
+            Some(params) if connection.era() == Era::Modern => {
+                let value = |param: &HeaderParam| Some((param.header.clone(), param.text(params)?));
+                headers.iter().filter_map(value).collect()
+            }
+            Some(_) | None => Vec::new(),
+        };
+        self.stats.note_sent(params.as_deref());
+        let caller = Caller {
+            invocation: admitted.invocation(),
+            client: Arc::clone(&call.client),
+            events: call.events.clone(),
+            logs: call.logs,
+            progress: call.progress.clone(),
+            uris: routed.uris.clone(),
+            screens: admitted.screens().cloned(),
+        };
+        let exchange = Exchange {
+            method: &call.method,
+            params,
+            may_name_token: call.params.as_ref().is_some_and(meta::may_name_token),
+            tool: routed.tool.as_deref(),
+            caller: Some(caller),
+            header_params,
+            traceparent: call
+                .correlation
+                .as_ref()
+                .and_then(|named| named.traceparent.as_deref()),
+            limits,
+            cancel: Cow::Borrowed(&call.cancel),
+        };
+        let outcome = connection.link.request(&exchange).await;
+        if let Ok(outcome) = &outcome {
+            self.stats.note_received(outcome);
+        }
+        outcome
+    }
+
+    /// How long a call may take without progress: what its tool says, else what the server says.
+    pub(super) fn patience(&self, admitted: &Admitted) -> Duration {
+        patience(admitted, &self.config())
+    }
+
+    /// How long a call of a tool that may have one of these names may take without progress.
+    pub fn patience_with<'t>(&self, mut tools: impl Iterator<Item = &'t str>) -> Duration {
+        let config = self.config();
+        let timeouts = &config.tools.timeout;
+        let known = tools.find_map(|tool| timeouts.get(tool));
+        known.copied().unwrap_or(config.timeout)
+    }
+
+    /// The deadlines of a call that has `waited` already.
+    fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
+        let config = self.config();
+        let idle = patience(admitted, &config);
+        let total = config.max_total_timeout.max(idle);
+        Deadlines {
+            idle,
+            key: match patience_of_tool(admitted, &config) {
+                Some(_) => "tools.timeout",
+                None => "timeout",
+            },
+            total: total.saturating_sub(waited),
+        }
+    }
+}
+
+/// How long a call may take without progress by what the config says of its server.
+fn patience(admitted: &Admitted, config: &Server) -> Duration {
+    patience_of_tool(admitted, config).unwrap_or(config.timeout)
+}
+
+/// The same where the config says it of the tool.
+fn patience_of_tool(admitted: &Admitted, config: &Server) -> Option<Duration> {
+    let tool = admitted.routed().tool.as_ref()?;
+    config.tools.timeout.get(&*tool.original).copied()
+}
+
+/// Whether a call may be made twice, as its method or its tool says.
+pub(super) fn is_repeatable(admitted: &Admitted) -> bool {
+    let routed = admitted.routed();
+    match &routed.call.method {
+        Method::ToolsCall => routed
+            .tool
+            .as_ref()
+            .is_some_and(|tool| tool.hints.read_only || tool.hints.idempotent),
+        Method::Complete
+        | Method::Discover
+        | Method::Ping
+        | Method::PromptsGet
+        | Method::PromptsList
+        | Method::ResourcesList
+        | Method::ResourcesRead
+        | Method::ResourcesSubscribe
+        | Method::ResourcesUnsubscribe
+        | Method::SetLevel
+        | Method::TemplatesList
+        | Method::ToolsList => true,
+        Method::Initialize | Method::Listen | Method::Other(_) => false,
+    }
+}
+
+/// How long the first call waits for a server to take its client's log level.
+const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Waits `after` for a connection, as `key` says, while the client does.
+async fn in_time(
+    call: &Call,
+    (after, key): (Duration, &'static str),
+    connection: impl Future<Output = Result<SelectedConnection, BackendError>>,
+) -> Result<SelectedConnection, BackendError> {
+    tokio::select! {
+        biased;
+        connection = connection => connection,
+        () = call.cancel.cancelled() => Err(BackendError::Cancelled { is_sent: false }),
+        () = tokio::time::sleep(after) => Err(BackendError::Timeout {
+            after,
+            key: Some(key),
+        }),
+    }
+}
+
+/// Whether a server like the one of the connection has what is asked for.
+fn may_cross(call: &Call, connection: &Connection) -> Result<(), BackendError> {
+    let revision = connection.hello.revision;
+    let barrier = bridge::barrier(&call.method, &call.client, revision);
+    barrier.map_or(Ok(()), |crossing| Err(BackendError::Crossing(crossing)))
+}
+
+/// Asks a legacy server for the log messages that are `wanted`, where nobody did meanwhile. What others did
+/// not ask for is filtered on the way to them.
+async fn ask_for_logs(connection: &Connection, wanted: Logs) {
+    let mux = &connection.link.mux;
+    let ask = async {
+        let _turn = mux.levels.turn().await;
+        let level = mux.levels.raise(wanted)?;
+        let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
+        let request = handshake::control(&Method::SetLevel, Some(params));
+        Some(connection.link.request(&request).await)
+    };
+    let answer = tokio::time::timeout(LEVEL_PATIENCE, ask).await;
+    tracing::debug!(server = %mux.settings.server, ?answer, "log level set");
+}
+
+/// Notes what the server of a legacy connection has been subscribed to, or not any longer.
+fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance) {
+    let routed = admitted.routed();
+    let subscribes = routed.call.method == Method::ResourcesSubscribe;
+    if !subscribes && routed.call.method != Method::ResourcesUnsubscribe {
+        return;
+    }
+    let uri = routed.params.as_ref().and_then(|params| params.get("uri"));
+    let Some(uri) = uri.as_ref().and_then(Raw::as_text) else {
+        return;
+    };
+    match (subscribes, outcome) {
+        (true, Ok(_)) => drop(instance.subscribed(&uri)),
+        // One that is refused ends no other: the server may have been asked for somebody else before.
+        (true, Err(_)) => {}
+        (false, Ok(_) | Err(_)) => instance.unsubscribed(&uri),
+    }
+}

@@ -1,0 +1,130 @@
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_too_early_is_told_when_to_come_back() {
+    let wait = Duration::from_millis(1500);
+    for (failure, expect) in [
+        (BackendError::BreakerOpen { retry_after: wait }, 1500),
+        (
+            BackendError::BackingOff {
+                cause: Box::new(BackendError::SessionGone),
+                until: Instant::now() + wait,
+            },
+            1500,
+        ),
+        (
+            BackendError::InstancesBusy {
+                limit: 1,
+                key: "pool_size",
+            },
+            1000,
+        ),
+        (
+            BackendError::Overloaded {
+                in_flight: 1,
+                queue: 0,
+                waited: None,
+                retry_after: wait,
+            },
+            1500,
+        ),
+        (
+            BackendError::Http {
+                status: StatusCode::TOO_MANY_REQUESTS,
+                body: String::new(),
+                retry_after: Some(wait),
+            },
+            1500,
+        ),
+        (
+            BackendError::StartsLimited {
+                starts: 10,
+                until: Instant::now() + wait,
+            },
+            1500,
+        ),
+    ] {
+        let server = ServerName::parse("x").unwrap();
+        let data = failure.to_error(&server, None).data.unwrap();
+        assert_eq!(data["retryAfterMs"], expect, "{data}");
+        assert_eq!(data["retryable"], true, "{data}");
+    }
+}
+
+/// A client hears no more of `failure`, which has a secret, than `expect`.
+fn check(failure: &BackendError, expect: &str) {
+    let shown = failure.to_string();
+    assert!(shown.contains("secret"), "{shown}");
+    let server = ServerName::parse("x").unwrap();
+    let told = failure.to_error(&server, None).to_raw();
+    let expect = format!("server `x`: {expect}");
+    let message = told.get("message");
+    let message = message.as_ref().and_then(Raw::as_text);
+    assert_eq!(message.as_deref(), Some(&*expect));
+    assert!(!told.as_str().contains("secret"), "{}", told.as_str());
+}
+
+#[test]
+fn a_client_is_told_nothing_that_the_server_wrote() {
+    let text = || "a secret".to_owned();
+    check(
+        &BackendError::Garbled {
+            what: "it is none".to_owned(),
+            quoted: text(),
+        },
+        "it broke the protocol: it is none",
+    );
+    check(
+        &BackendError::Http {
+            status: StatusCode::BAD_GATEWAY,
+            body: text(),
+            retry_after: None,
+        },
+        "it answered HTTP 502 Bad Gateway",
+    );
+    check(
+        &BackendError::Lost {
+            reason: format!("it exited (exit status: 3){OWN_WORDS}a secret"),
+        },
+        "the connection was lost: it exited (exit status: 3)",
+    );
+    check(
+        &BackendError::Lost {
+            reason: "it exited (exit status: 0)".to_owned(),
+        }
+        .with_odd(&[text()]),
+        "the connection was lost: it exited (exit status: 0)",
+    );
+    check(
+        &BackendError::Startup {
+            after: Duration::from_secs(1),
+            key: "startup_timeout",
+            odd: vec![text()],
+        },
+        "it did not start within 1s (its `startup_timeout`)",
+    );
+    check(
+        &BackendError::Directory {
+            path: text().into(),
+            problem: "does not exist",
+        },
+        "its program cannot be started",
+    );
+    check(
+        &BackendError::Refused {
+            error: Raw::from_value(&serde_json::json!({ "message": "secret" })),
+        },
+        "it refused the handshake",
+    );
+    check(
+        &BackendError::Revision { offered: text() },
+        "it speaks none of our revisions",
+    );
+    check(
+        &BackendError::Spawn {
+            program: text(),
+            error: text(),
+        },
+        "its program cannot be started",
+    );
+}

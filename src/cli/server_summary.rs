@@ -1,0 +1,145 @@
+//! How servers do, for `check --connect` and `list servers`.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::{
+    backend::{ReplicaReport, ServerState, ServerStatusReport, telling},
+    catalog::{ByKind, Kind},
+};
+
+/// One server.
+#[derive(Debug, Serialize)]
+pub(super) struct FoundServer {
+    /// Its name.
+    pub(super) server: String,
+    /// As in `/status`.
+    pub(super) state: ServerState,
+    /// How it is reached.
+    pub(super) transport: &'static str,
+    /// The revision it speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) revision: Option<&'static str>,
+    /// What it calls itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) server_info: Option<serde_json::Value>,
+    /// From the start to the end of its lists, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) latency_ms: Option<f64>,
+    /// How many it has.
+    pub(super) tools: usize,
+    /// How many it has.
+    pub(super) resources: usize,
+    /// How many it has.
+    pub(super) templates: usize,
+    /// How many it has.
+    pub(super) prompts: usize,
+    /// Why it is not connected, or not well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
+    /// Whether it is known how many.
+    #[serde(skip)]
+    known: ByKind<bool>,
+    /// Its replicas, as in `/status`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) replicas: Vec<ReplicaReport>,
+    /// Its last lines on stderr, when it is not connected.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) stderr: Vec<String>,
+}
+
+impl FoundServer {
+    /// From what is known of a server `latency` after its start.
+    pub(super) fn new(
+        report: ServerStatusReport,
+        offers: ByKind<usize>,
+        latency: Duration,
+    ) -> Self {
+        let connected = report.state == ServerState::Connected;
+        Self {
+            server: report.name,
+            state: report.state,
+            transport: report.transport,
+            revision: report.revision,
+            server_info: report.server_info,
+            latency_ms: connected.then(|| rounded_ms(latency)),
+            tools: offers.tools,
+            resources: offers.resources,
+            templates: offers.templates,
+            prompts: offers.prompts,
+            known: ByKind::default(),
+            reason: report.reason,
+            replicas: report.replicas,
+            stderr: if connected { Vec::new() } else { report.stderr },
+        }
+    }
+
+    /// The same where it is `known` or not how many it has.
+    pub(super) fn of_which(self, known: ByKind<bool>) -> Self {
+        Self { known, ..self }
+    }
+
+    /// What is wrong with single replicas of a server that is there all the same.
+    pub(super) fn odd_replicas(&self) -> impl Iterator<Item = String> {
+        let replicas = self.replicas.iter().filter(|_| self.is_there());
+        let odd = replicas.filter(|replica| replica.state != ServerState::Connected);
+        odd.map(|replica| {
+            let (server, name, state) = (&self.server, &replica.name, replica.state.as_str());
+            let reason = replica.reason.as_ref().map(|reason| format!(": {reason}"));
+            let reason = reason.unwrap_or_default();
+            format!("{server}: its replica `{name}` is {state}{reason}")
+        })
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.state == ServerState::Connected
+    }
+
+    /// Whether it is connected, however well.
+    pub(super) fn is_there(&self) -> bool {
+        match self.state {
+            ServerState::Connected | ServerState::Degraded => true,
+            ServerState::Connecting
+            | ServerState::Disabled
+            | ServerState::Disconnected
+            | ServerState::Failed
+            | ServerState::NeedsReauth => false,
+        }
+    }
+
+    /// The state in a word.
+    pub(super) fn state(&self) -> &'static str {
+        self.state.as_str()
+    }
+
+    /// How many items of `kinds` it has, for people; nothing where that is not known.
+    pub(super) fn count(&self, kinds: &[Kind]) -> String {
+        let is_known = kinds.iter().all(|kind| self.known[*kind]);
+        if !self.is_there() || !is_known {
+            return String::new();
+        }
+        let counts = kinds.iter().map(|kind| match kind {
+            Kind::Tools => self.tools,
+            Kind::Resources => self.resources,
+            Kind::Templates => self.templates,
+            Kind::Prompts => self.prompts,
+        });
+        counts.sum::<usize>().to_string()
+    }
+
+    /// Why it is not connected, with its own words where they are not part of that; why it is not well.
+    pub(super) fn explanation(&self) -> String {
+        let reason = self.reason.clone().unwrap_or_default();
+        let lines: Vec<_> = self.stderr.iter().map(String::as_str).collect();
+        match telling(&lines).filter(|_| !self.is_there()) {
+            Some(words) if !reason.contains(&*words) => format!("{reason}; on stderr: {words}"),
+            Some(_) | None => reason,
+        }
+    }
+}
+
+/// Milliseconds with one decimal.
+fn rounded_ms(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e4).round() / 10.0
+}

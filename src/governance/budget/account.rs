@@ -1,0 +1,181 @@
+//! The place of one subject and window: its present lease, the turn to ask the store, and what the
+//! store said last.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::{
+    Exceeded, LeaseKey,
+    lease::{Lease, LeaseWriteGuard},
+};
+use crate::{lock::lock, money::Micros};
+
+/// How long a refusal of the store is repeated without asking again, so that a caller who keeps
+/// asking costs no I/O. Others hand back what they do not use within seconds anyway.
+const REPEAT: Duration = Duration::from_millis(250);
+
+/// One of the purses that a hold takes from.
+#[derive(Debug)]
+pub(super) struct AccountLimit {
+    pub(super) purse: Arc<BudgetAccount>,
+    pub(super) limit: Micros,
+}
+
+/// See the module.
+pub(super) struct BudgetAccount {
+    pub(super) key: LeaseKey,
+    /// Held while the store is asked; waiters queue in order.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    current: ArcSwapOption<Lease>,
+    memory: Mutex<AccountMemory>,
+}
+
+#[derive(Default)]
+struct AccountMemory {
+    denied: Option<Denied>,
+    /// The end of the last window whose lease was retired: a caller who read the clock before must
+    /// not open that window again, since calls of it may still be under way.
+    ended: Option<Timestamp>,
+}
+
+/// What the store refused.
+struct Denied {
+    until: Instant,
+    /// What was missing.
+    need: Micros,
+    spent_elsewhere: Micros,
+    exceeded: Exceeded,
+}
+
+impl BudgetAccount {
+    pub(super) fn new(key: LeaseKey) -> Self {
+        Self {
+            key,
+            turn: tokio::sync::Mutex::default(),
+            current: ArcSwapOption::empty(),
+            memory: Mutex::default(),
+        }
+    }
+
+    /// The lease of the window of `now`.
+    pub(super) fn lease(&self, now: Timestamp) -> Option<Arc<Lease>> {
+        let lease = self.current.load_full()?;
+        let ends = lease.fund().ends();
+        ends.is_none_or(|ends| now < ends).then_some(lease)
+    }
+
+    /// `now`, or the end of the window that is over already.
+    pub(super) fn never_before(&self, now: Timestamp) -> Timestamp {
+        self.memory().ended.map_or(now, |ended| now.max(ended))
+    }
+
+    /// The lease of the window of `now` and the right to change what the store knows of it.
+    pub(super) async fn lease_to_write(
+        &self,
+        now: Timestamp,
+    ) -> Option<(Arc<Lease>, LeaseWriteGuard)> {
+        let lease = self.lease(now)?;
+        let writing = lease.begin_writing().await;
+        let retired = lease.is_retired();
+        (!retired).then_some((lease, writing))
+    }
+
+    /// Makes `lease` the present one.
+    pub(super) fn install(&self, lease: Arc<Lease>) {
+        let fund = lease.fund().as_str().to_owned();
+        let old = self.current.swap(Some(lease));
+        self.memory().denied = None;
+        let Some(old) = old else { return };
+        old.retire();
+        if old.fund().as_str() != fund {
+            self.close_window(&old);
+        }
+    }
+
+    /// Retires the present lease when it is older than `epoch` of `fund`.
+    pub(super) fn forget(&self, fund: &str, epoch: u32) {
+        self.memory().denied = None;
+        let lease = self.current.load_full();
+        let old = lease.filter(|lease| lease.fund().as_str() == fund && lease.epoch() < epoch);
+        if let Some(old) = old {
+            old.retire();
+            self.let_go(&old);
+        }
+    }
+
+    /// Lets go of `lease`, which is retired.
+    pub(super) fn let_go(&self, lease: &Arc<Lease>) {
+        let current = self.current.load_full();
+        if current.is_some_and(|current| Arc::ptr_eq(&current, lease)) {
+            self.current.store(None);
+        }
+    }
+
+    /// Sees to it that nobody opens the window of `lease` again.
+    pub(super) fn close_window(&self, lease: &Lease) {
+        let mut memory = self.memory();
+        memory.ended = memory.ended.max(lease.fund().ends());
+    }
+
+    /// The refusal that still holds for a caller who needs as much.
+    pub(super) fn still_exceeded(
+        &self,
+        lease: Option<&Lease>,
+        limit: Micros,
+        price: Micros,
+        now: Timestamp,
+    ) -> Option<Exceeded> {
+        let memory = self.memory();
+        let denied = memory.denied.as_ref()?;
+        let known = &denied.exceeded;
+        let own = lease.map(Lease::own).unwrap_or_default();
+        let repeats = Instant::now() < denied.until
+            && limit <= known.limit
+            && price.saturating_sub(own.room()) >= denied.need
+            && known.ends.is_none_or(|ends| now < ends)
+            && lease.is_none_or(|lease| *lease.account() == known.account);
+        repeats.then(|| Exceeded {
+            price,
+            limit,
+            spent: match lease {
+                Some(_) => denied.spent_elsewhere.saturating_add(own.spent),
+                None => known.spent,
+            },
+            held: own.held,
+            ..known.clone()
+        })
+    }
+
+    /// Keeps a refusal for a while. `need` is what was missing.
+    pub(super) fn deny(&self, exceeded: Exceeded, need: Micros, spent_elsewhere: Micros) {
+        let until = Instant::now() + REPEAT;
+        self.memory().denied = Some(Denied {
+            until,
+            need,
+            spent_elsewhere,
+            exceeded,
+        });
+    }
+
+    #[cfg(test)]
+    pub(super) fn forget_refusal(&self) {
+        self.memory().denied = None;
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, AccountMemory> {
+        lock(&self.memory)
+    }
+}
+
+impl fmt::Debug for BudgetAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Purse({:?})", self.key)
+    }
+}

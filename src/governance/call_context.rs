@@ -1,0 +1,447 @@
+//! What is known of one call between its opening and its settlement, and the lines it leaves in the
+//! audit.
+
+use std::{
+    borrow::Cow,
+    sync::{Arc, OnceLock},
+};
+
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::{
+    budget::Hold,
+    concurrency::ConcurrencyPermit,
+    refusal::{Refusal, RefusedCall},
+    scanning::{CallScanners, client_name, masked_name},
+    state::StateId,
+};
+use crate::{
+    audit::{ArgumentsDigest, Opened, Record, RecordedDecision},
+    auth::Agent,
+    catalog::Tool,
+    clock,
+    mcp::{
+        Era, Method, Raw, Trace,
+        json::{self, members},
+    },
+    money::Micros,
+    names::{InvocationId, PeerAddress, Scope, ServerName},
+    router::Routed,
+    session::{Call, Client, Correlation},
+};
+
+/// Opened for every call, settled exactly once, however it ends.
+#[derive(Debug)]
+#[must_use = "a ticket is settled with the outcome of its call"]
+pub struct CallContext {
+    /// Names the call in errors, logs and the audit.
+    pub(super) id: InvocationId,
+    began: Instant,
+    pub(super) client: Arc<Client>,
+    /// The agent as it was when the call was admitted.
+    pub(super) agent: Option<Arc<Agent>>,
+    pub(super) method: Method,
+    pub(super) scope: Scope,
+    params: Option<Raw>,
+    correlation: Option<Box<Correlation>>,
+    /// Where the request came from, where that is known.
+    pub(super) address: Option<PeerAddress>,
+    pub(super) target: Option<CallTarget>,
+    pub(super) price: Micros,
+    pub(super) hold: Option<Hold>,
+    /// Counts the call among those of its agent that are under way.
+    pub(super) seat: Option<ConcurrencyPermit>,
+    pub(super) tool: Option<Arc<Tool>>,
+    pub(super) screens: Option<CallScanners>,
+    /// What rules that are only observed would have refused.
+    pub(super) observed: Vec<String>,
+    /// What scans found.
+    pub(super) found: Vec<String>,
+    /// Whether it may bring answers to what its server asked before.
+    may_answer: bool,
+    /// The states that it brought back.
+    pub(super) states_used: Vec<StateId>,
+    /// Whether what its server gets of it asks for a task.
+    pub(super) asks_for_task: bool,
+    said: OnceLock<RequestFacts>,
+}
+
+/// What the lines of a call say of its request: found out once, when it is known where the call goes,
+/// and only where there is a line. What callers make up is masked in it.
+#[derive(Debug, Default)]
+struct RequestFacts {
+    /// The method, where it is none of the protocol's.
+    method: Option<Box<str>>,
+    /// The name or URI that the client wrote.
+    exposed: Option<Box<str>>,
+    /// What the server calls that, where it is no tool, whose name is the server's.
+    original: Option<Box<str>>,
+    digest: Option<ArgumentsDigest>,
+    trace: Option<Trace>,
+}
+
+/// Where a call goes.
+#[derive(Clone, Debug)]
+pub(super) struct CallTarget {
+    pub(super) server: ServerName,
+    /// The server's own name or URI of what is called.
+    pub(super) original: Option<Arc<str>>,
+}
+
+/// How a call ended, for its record.
+#[derive(Clone, Debug)]
+pub(super) struct RecordedOutcome {
+    decision: RecordedDecision,
+    code: Option<&'static str>,
+    rule: Option<String>,
+    pub(super) server_revision: Option<&'static str>,
+    pub(super) bytes_out: usize,
+    /// Whether the call may have reached its server.
+    pub(super) is_delivered: bool,
+    /// Whether it cost nothing, and its caller could have avoided it.
+    pub(super) is_metered: bool,
+}
+
+impl RecordedOutcome {
+    /// The server answered, and the answer went back.
+    pub(super) fn answered(server_revision: Option<&'static str>) -> Self {
+        Self {
+            decision: RecordedDecision::Allowed,
+            code: None,
+            rule: None,
+            server_revision,
+            bytes_out: 0,
+            is_delivered: true,
+            is_metered: false,
+        }
+    }
+
+    /// There is no such thing here.
+    pub(super) fn not_found() -> Self {
+        Self {
+            is_metered: true,
+            ..Self::failed("not_found", false)
+        }
+    }
+
+    /// There is no answer of the server, which the call may have reached.
+    pub(super) fn failed(reason: &'static str, is_delivered: bool) -> Self {
+        Self {
+            decision: RecordedDecision::Failed,
+            code: Some(reason),
+            is_delivered,
+            ..Self::answered(None)
+        }
+    }
+
+    /// A step refused the call, or withheld its answer.
+    pub(super) fn refused(refusal: &Refusal, agent: &str) -> Self {
+        Self {
+            decision: RecordedDecision::Refused,
+            code: Some(refusal.row().name),
+            rule: Some(refusal.rule(agent)),
+            is_delivered: false,
+            is_metered: refusal.is_for_caller(),
+            ..Self::answered(None)
+        }
+    }
+
+    /// What refused it, by the discriminator of the error.
+    pub(super) fn refused_as(&self) -> Option<&'static str> {
+        self.code
+            .filter(|_| self.decision == RecordedDecision::Refused)
+    }
+}
+
+impl CallContext {
+    /// What its record is told of where something is found beside the call; `None` before it is admitted.
+    pub fn screens(&self) -> Option<&CallScanners> {
+        self.screens.as_ref()
+    }
+
+    /// Notes where the call goes.
+    pub fn goes_to(&mut self, routed: &Routed) {
+        let original = routed.subject.as_ref().map(|it| Arc::clone(&it.original));
+        self.tool.clone_from(&routed.tool);
+        self.target = Some(CallTarget {
+            server: routed.server.clone(),
+            original,
+        });
+    }
+
+    pub(super) fn open(call: &Call) -> Self {
+        Self {
+            id: InvocationId(Uuid::now_v7()),
+            began: Instant::now(),
+            client: Arc::clone(&call.client),
+            agent: None,
+            method: call.method.clone(),
+            scope: call.scope.clone(),
+            params: call.params.as_deref().cloned(),
+            correlation: call.correlation.clone(),
+            address: call.address,
+            target: None,
+            price: Micros::ZERO,
+            hold: None,
+            seat: None,
+            tool: None,
+            screens: None,
+            observed: Vec::new(),
+            found: Vec::new(),
+            may_answer: call.client.era() == Era::Modern
+                && call
+                    .params
+                    .as_ref()
+                    .is_some_and(|params| !params.is_usual()),
+            states_used: Vec::new(),
+            asks_for_task: false,
+            said: OnceLock::new(),
+        }
+    }
+
+    /// The agent, or who it was when the session began.
+    pub(super) fn agent(&self) -> &Agent {
+        self.agent.as_ref().unwrap_or(&self.client.agent)
+    }
+
+    /// The answer to a refused call.
+    pub(super) fn about(&self) -> RefusedCall {
+        RefusedCall {
+            invocation: self.id,
+            agent: self.agent().id,
+            modern: self.client.era() == Era::Modern,
+        }
+    }
+
+    /// The line that is written before the call leaves.
+    pub(super) fn opening(&self) -> Opened<'_> {
+        Opened {
+            id: self.id,
+            ts: clock::now(),
+            agent_id: self.agent().id,
+            agent_name: self.agent().name.as_str().into(),
+            team: self.agent().team.as_deref().map(Cow::from),
+            server: self.server().unwrap_or_default().into(),
+            method: self.method().into(),
+            tool: self.tool().map(Cow::from),
+            exposed: self.said().exposed.as_deref().map(Cow::from),
+            arguments_digest: self.said().digest,
+            price: self.price,
+            accounts: self.accounts(),
+        }
+    }
+
+    /// The one record of the call.
+    pub(super) fn record<'a>(
+        &'a self,
+        ended: &RecordedOutcome,
+        arguments: Option<&'a RawValue>,
+    ) -> Record<'a> {
+        let session = self.client.session.as_ref();
+        let (trace_id, parent_id) = self.trace().map(|trace| (trace.id, trace.parent)).unzip();
+        Record {
+            id: self.id,
+            ts: clock::now(),
+            reconciled: None,
+            agent_id: self.agent().id,
+            agent_name: self.agent().name.as_str().into(),
+            team: self.agent().team.as_deref().map(Cow::from),
+            client: self.client.display_name(client_name).map(Cow::from),
+            session_id: session.map(|session| session.mark.as_str().into()),
+            client_revision: Some(self.client.revision.as_str().into()),
+            server: self.server().map(Cow::from),
+            server_revision: ended.server_revision.map(Cow::from),
+            method: self.method().into(),
+            tool: self.tool().map(Cow::from),
+            exposed: self.said().exposed.as_deref().map(Cow::from),
+            arguments_digest: self.said().digest,
+            arguments: arguments.map(Cow::Borrowed),
+            decision: if ended.decision == RecordedDecision::Allowed && !self.observed.is_empty() {
+                RecordedDecision::Observed
+            } else {
+                ended.decision
+            },
+            code: ended.code.map(Cow::from),
+            rule: self.rules(ended.rule.as_deref()).map(Cow::from),
+            price: self.price,
+            accounts: self.accounts(),
+            execution_time: self.began.elapsed(),
+            bytes_in: self
+                .params
+                .as_ref()
+                .map_or(0, |params| bytes(params.as_bytes())),
+            bytes_out: u64::try_from(ended.bytes_out).unwrap_or(u64::MAX),
+            trace_id: trace_id.map(Cow::from),
+            parent_id: parent_id.map(Cow::from),
+        }
+    }
+
+    /// The one line of the call in the log: what did not end well is of interest to everybody.
+    pub(super) fn log(&self, ended: &RecordedOutcome) {
+        macro_rules! line {
+            ($level:ident) => {
+                tracing::$level!(
+                    invocation = %self.id,
+                    request_id = self.request_id(),
+                    trace = self.trace().map(|trace| trace.id),
+                    agent = self.agent().name,
+                    server = self.server(),
+                    method = self.method(),
+                    tool = self.tool(),
+                    asked_for = self.asked_for(),
+                    code = ended.code,
+                    rule = ended.rule.as_deref(),
+                    decision = ended.decision.as_str(),
+                    took = ?self.began.elapsed(),
+                    "call",
+                )
+            };
+        }
+        match ended.decision {
+            RecordedDecision::Allowed | RecordedDecision::Observed => line!(debug),
+            RecordedDecision::Failed
+            | RecordedDecision::Refused
+            | RecordedDecision::Interrupted => line!(info),
+        }
+    }
+
+    /// What was asked for where no server has it: the line of the call would not say otherwise.
+    fn asked_for(&self) -> Option<&str> {
+        let exposed = self.said().exposed.as_deref();
+        exposed.filter(|_| self.tool().is_none())
+    }
+
+    /// The method as others may see it.
+    fn method(&self) -> &str {
+        let own = self.said().method.as_deref();
+        own.unwrap_or(self.method.as_str())
+    }
+
+    fn request_id(&self) -> Option<&str> {
+        self.correlation.as_ref()?.request_id.as_deref()
+    }
+
+    /// The arguments as the client sent them.
+    pub(super) fn arguments(&self) -> Option<Raw> {
+        self.params
+            .as_ref()
+            .and_then(|params| params.get("arguments"))
+    }
+
+    /// What the client answers to what its server asked before (2026-07-28).
+    pub(super) fn input_responses(&self) -> Option<Raw> {
+        let params = self.params.as_ref().filter(|_| self.may_answer)?;
+        params.get("inputResponses")
+    }
+
+    fn trace(&self) -> Option<Trace> {
+        let own = self.said().trace.clone();
+        own.or_else(|| Trace::parse(self.correlation.as_ref()?.traceparent.as_deref()?))
+    }
+
+    /// The rule that refused, what observed ones would have refused, and what scans found.
+    fn rules(&self, refused_by: Option<&str>) -> Option<String> {
+        let noted = self.observed.iter().chain(&self.found);
+        let all: Vec<&str> = refused_by
+            .into_iter()
+            .chain(noted.map(String::as_str))
+            .collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
+    fn said(&self) -> &RequestFacts {
+        self.said.get_or_init(|| {
+            let params = self.params.as_ref().map(Raw::as_bytes);
+            let mut said = params.map_or_else(RequestFacts::default, |params| {
+                RequestFacts::of(params, self.naming_member())
+            });
+            if self.tool.is_none() {
+                said.mask_names(self.original());
+            }
+            if let Method::Other(method) = &self.method {
+                said.method = Some(masked_name(method).into());
+            }
+            said
+        })
+    }
+
+    /// Where the price is held.
+    fn accounts(&self) -> Vec<Cow<'_, str>> {
+        let accounts = self.hold.iter().flat_map(Hold::accounts);
+        accounts.map(|account| account.as_str().into()).collect()
+    }
+
+    fn server(&self) -> Option<&str> {
+        self.target.as_ref().map(|target| target.server.as_str())
+    }
+
+    /// What the server calls what is called, as others may see it.
+    fn tool(&self) -> Option<&str> {
+        match &self.tool {
+            Some(_) => self.original(),
+            None => self.said().original.as_deref(),
+        }
+    }
+
+    fn original(&self) -> Option<&str> {
+        self.target
+            .as_ref()
+            .and_then(|target| target.original.as_deref())
+    }
+
+    /// The member of the params that names what is called.
+    fn naming_member(&self) -> Option<&'static str> {
+        match &self.method {
+            Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
+                Some("uri")
+            }
+            Method::PromptsGet | Method::ToolsCall => Some("name"),
+            Method::Complete
+            | Method::Discover
+            | Method::Initialize
+            | Method::Listen
+            | Method::Other(_)
+            | Method::Ping
+            | Method::PromptsList
+            | Method::ResourcesList
+            | Method::SetLevel
+            | Method::TemplatesList
+            | Method::ToolsList => None,
+        }
+    }
+}
+
+impl RequestFacts {
+    /// Of several members of one name the last one counts, as everywhere.
+    fn of(params: &[u8], naming: Option<&str>) -> Self {
+        let mut said = Self::default();
+        for member in members(params, 0) {
+            let value = &params[member.value.clone()];
+            if member.is(params, "arguments") {
+                said.digest = Some(ArgumentsDigest::of(value));
+            } else if member.is(params, "_meta") {
+                said.trace = Trace::of_meta(value);
+            } else if naming.is_some_and(|naming| member.is(params, naming)) {
+                said.exposed = json::text(value).map(Into::into);
+            }
+        }
+        said
+    }
+
+    /// Masks what the caller wrote, which its server may call `original`. On the route of the server both
+    /// are one name, which is looked at once.
+    fn mask_names(&mut self, original: Option<&str>) {
+        let exposed = self.exposed.take();
+        self.original = original.map(|name| masked_name(name).into());
+        self.exposed = match exposed {
+            Some(exposed) if original == Some(&*exposed) => self.original.clone(),
+            exposed => exposed.map(|name| masked_name(&name).into()),
+        };
+    }
+}
+
+fn bytes(text: &[u8]) -> u64 {
+    u64::try_from(text.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,238 @@
+//! What one config says of calls: prices, terms, the form of refusals. A config that changes brings
+//! another [`PolicySet`], which takes the place of this one as a whole.
+//!
+//! The rules of an agent on a route are compiled when they are first needed, and again when the
+//! agent changes.
+
+use std::{num::NonZeroUsize, sync::Arc, time::Duration};
+
+use dashmap::DashMap;
+use foldhash::{HashMap, fast::RandomState};
+use indexmap::IndexMap;
+
+use super::{
+    InvalidTerms,
+    budget::Applied,
+    rate::Limiters,
+    refusal::RefusalStyle,
+    rules::{AgentRules, Layers},
+    scanning::Scanners,
+    validate::Inputs,
+};
+use crate::{
+    auth::Agent,
+    catalog::{Prefixes, Profiles, Tool},
+    config::{self, Authentication, Budget, Config, Rate, Terms},
+    money::Micros,
+    names::{AgentId, ProfileName, ServerName},
+    scan::{InvalidScan, Scanner},
+    store::BudgetSubject,
+};
+
+/// What a config says of calls.
+#[derive(Debug)]
+pub struct PolicySet {
+    pub(super) style: RefusalStyle,
+    /// Price of a call that has no other.
+    price: Micros,
+    pub(super) charge_errors: bool,
+    /// How long a client may keep the state of a server.
+    pub(super) request_state_ttl: Duration,
+    pub(super) in_flight_per_agent: Option<NonZeroUsize>,
+    /// How often an agent may be refused from one address.
+    pub(super) refusals: Rate,
+    /// Whether callers are different agents.
+    pub(super) tells_agents_apart: bool,
+    default: Terms,
+    teams: IndexMap<String, Vec<Budget>>,
+    profiles: HashMap<ProfileName, Terms>,
+    servers: HashMap<ServerName, ServerRules>,
+    prefixes: Prefixes,
+    rules: DashMap<(AgentId, Option<ProfileName>), Arc<AgentRules>, RandomState>,
+    scanners: Scanners,
+}
+
+/// What one server asks of its callers.
+#[derive(Debug)]
+pub(super) struct ServerRules {
+    price: Option<Micros>,
+    /// By the tool's original name.
+    tools: HashMap<String, Micros>,
+    pub(super) rate: Option<Rate>,
+    pub(super) scan: Option<Arc<Scanner>>,
+    pub(super) budgets: Vec<Applied>,
+    /// What checks arguments.
+    pub(super) inputs: Inputs,
+}
+
+impl PolicySet {
+    /// Takes what the config says, and compiles all of it once, so that a mistake stops the start
+    /// or the change and not a call.
+    ///
+    /// # Errors
+    /// Terms of the config that cannot be used.
+    pub fn new(config: &Config) -> Result<Self, InvalidTerms> {
+        let written = &config.governance;
+        let scanners = Scanners::default();
+        let toll = |(name, server): (&ServerName, &config::Server)| {
+            Ok((name.clone(), ServerRules::new(name, server, &scanners)?))
+        };
+        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
+        let profile = |(name, profile): (&ProfileName, &config::Profile)| {
+            (name.clone(), profile.terms.clone())
+        };
+        let law = Self {
+            style: RefusalStyle {
+                form: written.errors,
+                codes: written.error_codes,
+            },
+            price: written.price,
+            charge_errors: written.charge_errors,
+            request_state_ttl: config.request_state_ttl,
+            in_flight_per_agent: config.limits.in_flight_per_agent,
+            refusals: written.refusals,
+            tells_agents_apart: written.auth == Authentication::Keys,
+            default: written.terms.clone(),
+            teams: written.teams.clone(),
+            profiles: config.profiles.iter().map(profile).collect(),
+            servers: servers?,
+            prefixes: Prefixes::of(config),
+            rules: DashMap::default(),
+            scanners,
+        };
+        law.check(config)?;
+        Ok(law)
+    }
+
+    /// Forgets what the rules of agents said of tools that no catalog has any more, and the rules of agents
+    /// of whom `is_known` does not hold.
+    pub(super) fn forget_unlisted(&self, is_known: impl Fn(&Agent) -> bool) {
+        self.rules.retain(|_, rules| {
+            rules.forget_unlisted();
+            is_known(&rules.agent)
+        });
+    }
+
+    /// Goes on with what the check of arguments has counted and compiled under `predecessor`.
+    pub(super) fn succeed(&mut self, predecessor: &Self) {
+        for (server, toll) in &mut self.servers {
+            if let Some(former) = predecessor.server_rules(server) {
+                toll.inputs.succeed(&former.inputs);
+            }
+        }
+    }
+
+    /// Every server, and what it asks of its callers.
+    pub(super) fn all_server_rules(&self) -> impl Iterator<Item = (&ServerName, &ServerRules)> {
+        self.servers.iter()
+    }
+
+    fn check(&self, config: &Config) -> Result<(), InvalidTerms> {
+        Profiles::check(&config.profiles, &self.prefixes)?;
+        let written = config.agents.values().map(Agent::written);
+        let mut all = written.chain([Agent::anonymous()]).map(Arc::new);
+        all.try_for_each(|agent| self.validate(&agent))
+    }
+
+    /// Compiles the terms of `agent` for every route, as its calls will.
+    ///
+    /// # Errors
+    /// Terms that cannot be used.
+    pub fn validate(&self, agent: &Arc<Agent>) -> Result<(), InvalidTerms> {
+        let limiters = Limiters::default();
+        for profile in std::iter::once(None).chain(self.profiles.keys().map(Some)) {
+            self.compile(agent, profile, &limiters)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the config has a profile of this name; an agent of the store may name one that it had.
+    pub(super) fn has_profile(&self, name: &ProfileName) -> bool {
+        self.profiles.contains_key(name)
+    }
+
+    pub(super) fn server_rules(&self, server: &ServerName) -> Option<&ServerRules> {
+        self.servers.get(server)
+    }
+
+    pub(super) fn price_of(&self, tool: Option<&Tool>, toll: &ServerRules) -> Micros {
+        let of_tool = tool.and_then(|tool| toll.tools.get(&*tool.original));
+        of_tool.copied().or(toll.price).unwrap_or(self.price)
+    }
+
+    /// The compiled rules of an agent on a route; compiled when it is new or has changed.
+    pub(super) fn rules_of(
+        &self,
+        agent: &Arc<Agent>,
+        profile: Option<&ProfileName>,
+        limiters: &Limiters,
+    ) -> Result<Arc<AgentRules>, String> {
+        let key = (agent.id, profile.cloned());
+        if let Some(known) = self
+            .rules
+            .get(&key)
+            .filter(|known| Arc::ptr_eq(&known.agent, agent))
+        {
+            return Ok(Arc::clone(&known));
+        }
+        let rules = self.compile(agent, profile, limiters).map_err(|error| {
+            log_invalid(agent, &error);
+            format!("the agent's terms cannot be used: {error}")
+        })?;
+        let rules = Arc::new(rules);
+        self.rules.insert(key, Arc::clone(&rules));
+        Ok(rules)
+    }
+
+    pub(super) fn compile(
+        &self,
+        agent: &Arc<Agent>,
+        profile: Option<&ProfileName>,
+        limiters: &Limiters,
+    ) -> Result<AgentRules, InvalidTerms> {
+        let layers = Layers {
+            agent: &agent.terms,
+            profile: profile.and_then(|name| self.profiles.get(name)),
+            default: &self.default,
+        };
+        let team = agent.team.as_ref().and_then(|team| self.teams.get(team));
+        AgentRules::new(
+            Arc::clone(agent),
+            layers,
+            team.map(Vec::as_slice),
+            (limiters, &self.scanners, &self.prefixes),
+        )
+    }
+}
+
+/// Says that `agent` may do nothing, and why.
+pub(super) fn log_invalid(agent: &Agent, error: &InvalidTerms) {
+    tracing::error!(agent = agent.name, %error, "an agent's terms cannot be used");
+}
+
+impl ServerRules {
+    fn new(
+        name: &ServerName,
+        server: &config::Server,
+        scanners: &Scanners,
+    ) -> Result<Self, InvalidScan> {
+        let budget = |budget: &Budget| Applied::new(BudgetSubject::server(name), *budget);
+        let scan = server.scan.as_ref();
+        Ok(Self {
+            price: server.price,
+            tools: server
+                .tools
+                .price
+                .iter()
+                .map(|(tool, price)| (tool.clone(), *price))
+                .collect(),
+            rate: server.rate,
+            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
+            budgets: server.budget.iter().map(budget).collect(),
+            inputs: Inputs::new(server.validate),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! What may happen often and is to be told seldom.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Between two lines of the log about one thing.
+const EVERY: Duration = Duration::from_secs(60);
+
+/// What the log has heard of lately: the first time is told at once, and after that one in [`EVERY`], with
+/// how many came since.
+#[derive(Debug, Default)]
+pub(crate) struct LogThrottle(Option<ThrottleState>);
+
+#[derive(Debug)]
+struct ThrottleState {
+    since: Instant,
+    /// How many came since, and were not told.
+    held: u64,
+}
+
+impl LogThrottle {
+    /// How many were held back before the one that comes `now`, if that is to be told.
+    pub(crate) fn record(&mut self, now: Instant) -> Option<u64> {
+        let Some(lately) = &mut self.0 else {
+            self.0 = Some(ThrottleState {
+                since: now,
+                held: 0,
+            });
+            return Some(0);
+        };
+        if now.duration_since(lately.since) < EVERY {
+            lately.held += 1;
+            return None;
+        }
+        lately.since = now;
+        Some(std::mem::take(&mut lately.held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_in_a_while_is_told() {
+        let (mut seldom, start) = (LogThrottle::default(), Instant::now());
+        let mut come = |after| seldom.record(start + after);
+        assert_eq!(come(Duration::ZERO), Some(0));
+        assert_eq!(come(Duration::ZERO), None);
+        assert_eq!(come(EVERY / 2), None);
+        assert_eq!(come(EVERY), Some(2));
+        assert_eq!(come(EVERY), None);
+        assert_eq!(come(EVERY * 2), Some(1));
+    }
+}

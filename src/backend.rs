@@ -5,54 +5,17 @@
 //! control traffic. Which connection serves a caller is decided by `selection`; how it lives is
 //! `supervisor`'s business, how it talks `link`'s.
 
-mod activity;
-mod backlog;
-mod breaker;
-mod child_output;
-mod client;
-mod clients;
-mod connector;
 mod control;
 mod dispatch;
-mod env_redaction;
 mod error;
-mod events;
-mod exit_reason;
-mod fair_limiter;
-mod handshake;
-mod health;
-mod http;
-mod identity;
 mod instance;
-mod launch;
 mod link;
 mod live_config;
-mod memory_watcher;
-mod outbound;
-mod peer;
-mod pending;
-mod pipe;
-mod pool;
-mod reachability;
-mod read_budget;
-mod recent_calls;
-mod relist;
-mod replicas;
 mod report;
 mod retire;
-mod roots;
-mod selection;
-mod session_filter;
 mod set;
-mod shared;
-mod sse;
-mod start_limiter;
 mod state_machine;
-mod stats;
-mod stdio;
-mod supervisor;
-mod updates;
-mod websocket;
+mod transport;
 
 use std::{
     collections::HashMap,
@@ -69,40 +32,38 @@ use crate::{
     task::Tasks,
 };
 use arc_swap::Guard;
-use backlog::Backlog;
-use breaker::Breaker;
-pub use breaker::{BreakerReport, CallerBreaker};
-use connector::BackendConnector;
 pub use control::{
     CatalogConnection, Following, ListChanges, ListConnection, ListOutcome, Listability, ServerList,
 };
+pub use dispatch::breaker::{BreakerReport, CallerBreaker};
+pub use dispatch::replicas::ReplicaReport;
+pub use dispatch::stats::Stats;
 pub use dispatch::{Answer, CallError};
+use dispatch::{
+    breaker::Breaker,
+    fair_limiter::FairLimiter,
+    pool::ConnectionPool,
+    replicas::Replicas,
+    selection::{Sharing, SharingKey},
+};
 pub use error::BackendError;
-pub use exit_reason::telling;
-use fair_limiter::FairLimiter;
-pub use handshake::Hello;
-pub use health::HealthChecks;
-use instance::{Instance, InstancePhase};
-use launch::Launcher;
+pub use instance::handshake::Hello;
+pub use instance::health::HealthChecks;
+pub use instance::shared::ReadingLists;
+use instance::{Instance, InstancePhase, connector::BackendConnector, shared::SharedState};
+pub use link::session_filter::{SessionFilter, SessionView};
+pub use link::updates::{Update, Updates};
+use link::{backlog::Backlog, peer::GatewayPeer, session_filter::UpstreamContext};
 pub use live_config::ConfigUpdates;
 use live_config::LiveConfig;
-use peer::GatewayPeer;
-pub(crate) use pipe::{LineExcess, Lines, OutputLine, push_line};
-use pool::ConnectionPool;
-pub use replicas::ReplicaReport;
-use replicas::Replicas;
 pub use report::{InstanceReport, ServerStatusReport};
 use retire::Service;
-use selection::{Sharing, SharingKey};
-use session_filter::UpstreamContext;
-pub use session_filter::{SessionFilter, SessionView};
 pub use set::{BackendRef, Backends, Replaced};
-pub use shared::ReadingLists;
-use shared::SharedState;
 use state_machine::ServerEvent;
 pub use state_machine::{HISTORY_MAX, ServerState, Transition};
-pub use stats::Stats;
-pub use updates::{Update, Updates};
+pub(crate) use transport::pipe::{LineExcess, Lines, OutputLine, push_line};
+pub use transport::stdio::exit_reason::telling;
+use transport::stdio::launch::Launcher;
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 1_000;

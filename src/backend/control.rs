@@ -15,20 +15,18 @@ use tokio_util::sync::DropGuard;
 
 use super::{
     Backend, BackendError, EMPTY_PAGES_MAX, ITEMS_MAX, PAGES_MAX,
-    connector::ConnectSpec,
-    handshake,
-    instance::{Connection, InstancePhase},
-    start_limiter::fraction,
+    instance::{
+        Connection, InstancePhase, connector::ConnectSpec, handshake, start_limiter::fraction,
+    },
 };
-use page::ListPage;
-pub use standing::{Following, Listability};
-
 use crate::{
     catalog::{ByKind, FirstPage, Kind},
     config::EraPin,
     mcp::{Era, Method, Raw, error},
     task::run_blocking_if_large,
 };
+use page::ListPage;
+pub use standing::{Following, Listability};
 
 /// The catalog's connection to a server, or one for its lists alone; for control traffic only.
 #[derive(Clone, Debug)]

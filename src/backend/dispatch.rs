@@ -1,22 +1,24 @@
 //! One call on its way through a server's gate, breaker and connection, and once more where that is
 //! safe.
 
+pub(super) mod breaker;
+mod clients;
+pub(super) mod fair_limiter;
+pub(super) mod pool;
+pub(super) mod relist;
+pub(super) mod replicas;
+pub(super) mod selection;
+pub(super) mod stats;
+
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
 use super::{
     Backend, BackendError, ServerState,
-    breaker::{CallHealth, Passage},
-    fair_limiter::CallPermit,
-    handshake,
-    identity::InstanceIdentity,
-    instance::{Connection, Instance, InstancePhase},
+    instance::{Connection, Instance, InstancePhase, handshake, identity::InstanceIdentity},
     link::{Caller, Deadlines, Exchange},
-    pool::ConnectionPool,
-    selection::{ConnectionRequest, RECONNECT_CHECKS, RECONNECT_PAUSE, SelectedConnection},
     state_machine::ServerEvent,
-    stats::CountedCall,
 };
 use crate::{
     catalog::HeaderParam,
@@ -26,6 +28,11 @@ use crate::{
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
 };
+use breaker::{CallHealth, Passage};
+use fair_limiter::CallPermit;
+use pool::ConnectionPool;
+use selection::{ConnectionRequest, RECONNECT_CHECKS, RECONNECT_PAUSE, SelectedConnection};
+use stats::CountedCall;
 
 /// What a server answered.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::{
     ServerState,
-    breaker::{CallHealth, millis},
+    dispatch::breaker::{CallHealth, millis},
 };
 use crate::{
     mcp::{

@@ -1,5 +1,15 @@
 //! One connection as its users know it: a phase they can wait on, and what outlives a reconnect.
 
+pub(super) mod connector;
+pub(super) mod handshake;
+pub(super) mod health;
+pub(super) mod identity;
+pub(super) mod reachability;
+mod roots;
+pub(super) mod shared;
+pub(super) mod start_limiter;
+pub(super) mod supervisor;
+
 use std::{
     collections::BTreeSet,
     sync::{
@@ -16,16 +26,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    BackendError, ServerState, handshake::Hello, identity::InstanceIdentity, link::Link,
-    start_limiter::Backoff, state_machine::ServerEvent,
-};
+use super::{BackendError, ServerState, link::Link, state_machine::ServerEvent};
 use crate::{
     clock::{self, millis_since},
     config::Retry,
     lock::lock,
     mcp::{Era, Logs},
 };
+use handshake::Hello;
+use identity::InstanceIdentity;
+use start_limiter::Backoff;
 
 /// Least time from an attempt that failed to one that calls lead to, however many come.
 const LULL: Duration = Duration::from_secs(2);
@@ -501,12 +511,9 @@ impl Drop for DownAtTheEnd<'_> {
 mod tests {
     use tokio::{sync::mpsc, time::timeout};
 
-    use super::*;
+    use super::{reachability::Reachability, *};
     use crate::{
-        backend::{
-            pending::{LinkSettings, PendingRequests},
-            reachability::Reachability,
-        },
+        backend::link::pending::{LinkSettings, PendingRequests},
         config::Transport,
         mcp::{Raw, Revision},
         names::ServerName,

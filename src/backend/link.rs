@@ -22,15 +22,7 @@ use tokio::sync::{
 };
 
 use super::{
-    BackendError,
-    breaker::CallHealth,
-    handshake,
-    http::HttpLink,
-    outbound::{QUEUE_MAX, QueuedMessage},
-    pending::{
-        ANSWERS_MAX, PendingExchange, PendingRequests, QuestionProgress, Recording, Roots, Tell,
-        WaitingRequest, asks_for_roots,
-    },
+    BackendError, dispatch::breaker::CallHealth, instance::handshake, transport::http::HttpLink,
 };
 use crate::{
     catalog::{Tool, UriMap},
@@ -44,6 +36,11 @@ use crate::{
     names::InvocationId,
     session::{Cancel, Client, Event, EventSender, Session},
     task::{LARGE_BYTES, run_blocking_if_large},
+};
+use outbound::{QUEUE_MAX, QueuedMessage};
+use pending::{
+    ANSWERS_MAX, PendingExchange, PendingRequests, QuestionProgress, Recording, Roots, Tell,
+    WaitingRequest, asks_for_roots,
 };
 
 /// How long a notification or an answer may wait until the server reads what is before it.
@@ -646,5 +643,13 @@ fn with_request_id(said: &Raw, id: u64) -> Raw {
     patch.finish()
 }
 
+pub(super) mod activity;
+pub(super) mod backlog;
+pub(super) mod outbound;
+pub(super) mod peer;
+pub(super) mod pending;
+mod recent_calls;
+pub(super) mod session_filter;
 #[cfg(test)]
 mod tests;
+pub(super) mod updates;

@@ -12,7 +12,7 @@ use tokio_util::{
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
 
-use super::{Backend, replicas::Replicas};
+use super::{Backend, dispatch::replicas::Replicas};
 
 /// How long a backend is in service.
 #[derive(Debug)]

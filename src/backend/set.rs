@@ -17,10 +17,12 @@ use tokio::sync::watch;
 
 use super::{
     Answer, Backend, BackendError, CallError, Updates,
-    launch::Launcher,
+    link::{
+        session_filter::{SessionFilter, SessionFilters, UpstreamContext},
+        updates::updates,
+    },
     retire::BackendLease,
-    session_filter::{SessionFilter, SessionFilters, UpstreamContext},
-    updates::updates,
+    transport::stdio::launch::Launcher,
 };
 use crate::{
     config::Config,

@@ -4,7 +4,7 @@
 //! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, [`steps()`] those
 //! of all that is within them, and [`Patch`] splices replacements into them.
 
-pub(in crate::mcp) mod check;
+pub(super) mod check;
 mod patch;
 mod steps;
 

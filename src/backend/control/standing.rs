@@ -10,7 +10,9 @@ use tokio::sync::watch;
 
 use super::CatalogConnection;
 use crate::backend::{
-    Backend, ServerState, instance::InstancePhase, shared::SharedState, state_machine::ListState,
+    Backend, ServerState,
+    instance::{InstancePhase, shared::SharedState},
+    state_machine::ListState,
 };
 
 /// Whether a server can be listed.

@@ -8,12 +8,14 @@ use tokio::{sync::mpsc, time::Instant};
 use super::*;
 use crate::{
     backend::{
-        handshake::Hello,
-        launch::Launcher,
-        link::Link,
-        outbound::QueuedMessage,
-        pending::{LinkSettings, PendingRequests},
-        session_filter::UpstreamContext,
+        instance::handshake::Hello,
+        link::{
+            Link,
+            outbound::QueuedMessage,
+            pending::{LinkSettings, PendingRequests},
+            session_filter::UpstreamContext,
+        },
+        transport::stdio::launch::Launcher,
     },
     config::Server,
     mcp::{Id, Message, Revision, envelope, method::notice},

@@ -1,12 +1,12 @@
 use futures_util::{StreamExt, stream::FuturesUnordered};
 
-use super::*;
+use super::{
+    backlog,
+    pending::{CANCELLATIONS_MAX, LinkSettings},
+    *,
+};
 use crate::{
     auth::Agent,
-    backend::{
-        backlog,
-        pending::{CANCELLATIONS_MAX, LinkSettings},
-    },
     mcp::Revision,
     names::Scope,
     session::{replay::StreamItem, state::SessionKind},

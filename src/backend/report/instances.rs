@@ -8,8 +8,8 @@ use super::is_false;
 use crate::{
     backend::{
         Backend, HealthChecks, ServerState, Transition,
+        dispatch::pool::ConnectionPool,
         instance::{Instance, InstancePhase},
-        pool::ConnectionPool,
         state_machine::Stand,
     },
     lock::lock,

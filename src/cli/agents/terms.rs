@@ -112,7 +112,7 @@ impl Mode {
 
 /// A budget on a command line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in super::super) enum Limit {
+pub(in crate::cli) enum Limit {
     /// What holds for everybody.
     Default,
     Given(Budget),
@@ -122,7 +122,7 @@ pub(in super::super) enum Limit {
 
 impl Limit {
     /// Reads `2.50/day`, `10`, `off` or `default`.
-    pub(in super::super) fn parse(text: &str) -> Result<Self, String> {
+    pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
         let (amount, window) = match text {
             "off" => return Ok(Self::Off),
             "default" => return Ok(Self::Default),
@@ -136,7 +136,7 @@ impl Limit {
     }
 
     /// What `limits` mean in terms.
-    pub(in super::super) fn all(limits: &[Self]) -> Result<Option<Vec<Budget>>, CommandError> {
+    pub(in crate::cli) fn all(limits: &[Self]) -> Result<Option<Vec<Budget>>, CommandError> {
         match limits {
             [Self::Off] => return Ok(Some(Vec::new())),
             [Self::Default] => return Ok(None),
@@ -499,7 +499,7 @@ pub(super) fn policy_shown(terms: &Terms) -> String {
 }
 
 /// The budgets on one line.
-pub(in super::super) fn budget_shown(terms: &Terms) -> String {
+pub(in crate::cli) fn budget_shown(terms: &Terms) -> String {
     match terms.budget.as_deref() {
         None => "default".to_owned(),
         Some([]) => "off".to_owned(),

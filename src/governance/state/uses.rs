@@ -30,7 +30,7 @@ const COUNTED_MAX: usize = 16_384;
 
 /// Which state it is. Those that end first come first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(in super::super) struct StateId {
+pub(in crate::governance) struct StateId {
     /// Until when it holds, in seconds since 1970.
     until: i64,
     /// The call that it was given in, which makes it unique: a server may give two that are alike.

@@ -23,7 +23,7 @@ const REACH_BYTES_MAX: usize = 96;
 const WORDS_MAX: usize = 8;
 
 /// What is said to be a secret by a verb: `password is hunter2`; `verb` is the span of the verb.
-pub(in super::super) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<FoundValue> {
+pub(in crate::scan) fn told(text: &Text<'_>, verb: &Range<usize>) -> Option<FoundValue> {
     if is_plain_word(&text.bytes()[verb.end..]) {
         return None;
     }
@@ -48,7 +48,7 @@ fn is_plain_word(rest: &[u8]) -> bool {
 
 /// What follows the word `password` itself, without a sign: `WITH PASSWORD 'x'`, `login me
 /// password x`.
-pub(in super::super) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
+pub(in crate::scan) fn following(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     const BYTES_MIN: usize = 6;
     // `[Password] x`, `| Password | x |`, `define('PASSWORD', 'x')`
     let parts = |b: &&u8| b" ]|\"',()*-".contains(b);
@@ -91,7 +91,7 @@ fn after_owner(text: &Text<'_>, at: usize) -> usize {
 
 /// What stands further on in the sentence of the word `password`, or before it: `the password for
 /// the lab stays x`, `use x as the password`.
-pub(in super::super) fn around(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
+pub(in crate::scan) fn around(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     after(text, word).or_else(|| before(text, word))
 }
 
@@ -111,7 +111,7 @@ fn after(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
 }
 
 /// What stands before it: `x is the password`, `x ist das Passwort`, `use x as password`.
-pub(in super::super) fn before(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
+pub(in crate::scan) fn before(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     const LINKS: [&str; 18] = [
         "is", "was", "as", "ist", "war", "als", "est", "comme", "es", "como", "come", "jest",
         "jako", "to", "for", "\u{e8}", "\u{e9}", "f\u{fc}r",

@@ -12,7 +12,7 @@ const SECRET_COMPOUND_BYTES_MIN: usize = 9;
 
 /// Whether a name that ends in the word `last` may be one of a secret: a quick look that spares
 /// most names the slow one.
-pub(in super::super) fn may_end_secret(last: &str) -> bool {
+pub(in crate::scan) fn may_end_secret(last: &str) -> bool {
     let bytes = last.as_bytes();
     let end = bytes
         .iter()
@@ -30,14 +30,14 @@ pub(in super::super) fn may_end_secret(last: &str) -> bool {
 }
 
 /// The same for a name of several words, however they are joined.
-pub(in super::super) fn may_name_secret(name: &str) -> bool {
+pub(in crate::scan) fn may_name_secret(name: &str) -> bool {
     let begins_compound = |b: u8| matches!(b | 0x20, b'k' | b'p' | b'w');
     may_end_secret(name)
         || name.len() >= SECRET_COMPOUND_BYTES_MIN && name.bytes().any(begins_compound)
 }
 
 /// Whether a word about passports may stand in `text`: each has one of the [`PASSPORT_MARKS`].
-pub(in super::super) fn may_name_passport(text: &str) -> bool {
+pub(in crate::scan) fn may_name_passport(text: &str) -> bool {
     let is_mark = |three: &[u8]| {
         let mut marks = PASSPORT_MARKS.iter();
         matches!(three[0] | 0x20, b'p' | b'd')
@@ -62,7 +62,7 @@ pub(in super::super) fn may_name_passport(text: &str) -> bool {
 
 /// Whether a word that names a telephone may stand in `text`, or one with which a phrase begins
 /// that does: a quick look at the words as they are written.
-pub(in super::super) fn may_name_phone(text: &[u8]) -> bool {
+pub(in crate::scan) fn may_name_phone(text: &[u8]) -> bool {
     let lexicon = &*LEXICON;
     let mut rest = text;
     while let Some(first) = rest.first() {

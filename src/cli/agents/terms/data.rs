@@ -91,7 +91,7 @@ pub(super) fn rule(text: &str) -> Result<RuleKind, String> {
 }
 
 /// The scan on one line.
-pub(in super::super) fn scan_shown(terms: &Terms) -> String {
+pub(in crate::cli::agents) fn scan_shown(terms: &Terms) -> String {
     let Some(scan) = &terms.scan else {
         return "default".to_owned();
     };
@@ -138,13 +138,13 @@ fn names<T>(map: &IndexMap<String, T>) -> Vec<String> {
 }
 
 /// The names of the rules about arguments on one line; nothing where there are none.
-pub(in super::super) fn args_shown(terms: &Terms) -> String {
+pub(in crate::cli::agents) fn args_shown(terms: &Terms) -> String {
     let names: Vec<&str> = terms.args.iter().map(|rule| rule.name.as_str()).collect();
     names.join(" ")
 }
 
 /// What is only observed, on one line; nothing where all is enforced.
-pub(in super::super) fn observe_shown(terms: &Terms) -> String {
+pub(in crate::cli::agents) fn observe_shown(terms: &Terms) -> String {
     let names: Vec<&str> = terms.observe.iter().map(|rule| rule.as_str()).collect();
     names.join(" ")
 }

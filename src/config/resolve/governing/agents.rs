@@ -24,7 +24,7 @@ const ANONYMOUS: &str = "anonymous";
 
 impl Resolver<'_> {
     /// Resolves the agents; `profiles` are the ones that they may name.
-    pub(in super::super) fn agents(
+    pub(in crate::config::resolve) fn agents(
         &mut self,
         agents: IndexMap<String, file::AgentSection>,
         profiles: &[String],
@@ -54,7 +54,7 @@ impl Resolver<'_> {
     }
 
     /// Warns of agents in a config with which nobody can be told from anybody else.
-    pub(in super::super) fn unknowable_agents(&mut self, root: &ValuePath<'_>) {
+    pub(in crate::config::resolve) fn unknowable_agents(&mut self, root: &ValuePath<'_>) {
         let agents = root.key("agents");
         let Some(first) = agents.keys().next() else {
             return;

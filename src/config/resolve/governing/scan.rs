@@ -35,7 +35,11 @@ const REST: &str = "*";
 const NAME_CHARS_MAX: usize = 64;
 
 impl Resolver<'_> {
-    pub(in super::super) fn scan(&mut self, scan: file::ScanSection, at: &ValuePath<'_>) -> Scan {
+    pub(in crate::config::resolve) fn scan(
+        &mut self,
+        scan: file::ScanSection,
+        at: &ValuePath<'_>,
+    ) -> Scan {
         self.own_classes(&scan, at);
         let own: Vec<&str> = scan
             .custom

@@ -1,0 +1,584 @@
+//! Which connection serves a caller: the catalog's own, one that others of its kind share, or a
+//! new one.
+//!
+//! Called by [`Backend`] for each call. A caller is served in its own era wherever the server
+//! speaks it, and only by a connection of its own key; there are never more than `max_instances`.
+//! Where each call has a connection to itself, `pool` lends them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, MutexGuard, atomic::Ordering},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::{
+    breaker::Principal,
+    pool::{ConnectionPool, Loan},
+};
+use crate::{
+    backend::{
+        Backend, BackendError, ServerState,
+        instance::{
+            Connection, Instance, InstancePhase,
+            connector::ConnectSpec,
+            identity::{Callers, InstanceIdentity},
+            supervisor::ATTEMPTS_AWAITED,
+        },
+    },
+    config::{EraPin, Isolation},
+    lock::lock,
+    mcp::{Era, Method, Raw},
+    names::AgentId,
+    session::Client,
+};
+
+/// Which callers share a connection.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(in crate::backend) struct SharingKey {
+    pub(in crate::backend) owner: Sharing,
+    era: Era,
+    /// The capabilities declared to a legacy server.
+    profile: Arc<str>,
+}
+
+impl SharingKey {
+    pub(in crate::backend) fn new(owner: Sharing, era: Era, profile: Arc<str>) -> Self {
+        Self {
+            owner,
+            era,
+            profile,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(in crate::backend) enum Sharing {
+    Agent(AgentId),
+    Session(String),
+    Shared,
+}
+
+/// A connection, and the instance it is one of.
+pub(in crate::backend) struct SelectedConnection {
+    pub(in crate::backend) connection: Arc<Connection>,
+    pub(in crate::backend) instance: Arc<Instance>,
+    /// What keeps it from serving anybody else meanwhile, where it must not.
+    pub(in crate::backend) loan: Option<Loan>,
+}
+
+impl SelectedConnection {
+    /// Notes that a call is made on it.
+    pub(in crate::backend) fn note_call(&mut self) {
+        if let Some(loan) = &mut self.loan {
+            loan.note_call();
+        }
+    }
+
+    /// Notes that the call was answered.
+    pub(in crate::backend) fn note_answer(&mut self) {
+        if let Some(loan) = &mut self.loan {
+            loan.note_answer();
+        }
+    }
+}
+
+/// What an instance takes over from the one whose place it takes.
+#[derive(Debug, Default)]
+pub(in crate::backend) struct Predecessor {
+    /// Failures in a row.
+    pub(in crate::backend) failures: u32,
+    /// `None` where it is the first for its callers.
+    pub(in crate::backend) lineage: Option<Arc<InstanceIdentity>>,
+}
+
+impl Predecessor {
+    fn of(instance: &Instance) -> Self {
+        Self {
+            failures: instance.failures(),
+            lineage: Some(Arc::clone(&instance.lineage)),
+        }
+    }
+}
+
+/// Who wants a connection, for what, and until when one must be free.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::backend) struct ConnectionRequest<'c> {
+    pub(in crate::backend) client: &'c Client,
+    pub(in crate::backend) method: &'c Method,
+    pub(in crate::backend) until: Instant,
+}
+
+impl Backend {
+    /// The connection that serves `client`, when there is nothing to wait for.
+    pub(in crate::backend) fn at_hand(&self, client: &Client) -> Option<SelectedConnection> {
+        if self.pool.is_some() {
+            return None;
+        }
+        let era = self.known_era(client.era())?;
+        let instance = self.instance(client, era).ok()?;
+        let connection = instance.ready()?;
+        Some(SelectedConnection {
+            connection,
+            instance,
+            loan: None,
+        })
+    }
+
+    /// The connection that serves `wish`, as soon as there is one.
+    pub(in crate::backend) async fn connection(
+        &self,
+        wish: ConnectionRequest<'_>,
+    ) -> Result<SelectedConnection, BackendError> {
+        let era = self.era_for(wish.client.era()).await?;
+        match self.served(wish, era).await {
+            // It ended before it could be used; another takes its place, where it is not too early.
+            Err(lost @ (BackendError::Lost { .. } | BackendError::SessionGone)) => {
+                match self.served(wish, era).await {
+                    Err(BackendError::BackingOff { .. }) => Err(lost),
+                    attempt => attempt,
+                }
+            }
+            Err(failure) if failure.refuses_era() && self.may_switch(era) => {
+                self.maker.shared.refuse(era);
+                self.served(wish, other(era)).await
+            }
+            Err(failure) if failure.refuses_era() => {
+                // What the catalog's connection found out may no longer hold.
+                if let Some(catalog) = self.catalog.ready() {
+                    catalog.link.mux.doubt();
+                }
+                Err(failure)
+            }
+            attempt => attempt,
+        }
+    }
+
+    async fn served(
+        &self,
+        wish: ConnectionRequest<'_>,
+        era: Era,
+    ) -> Result<SelectedConnection, BackendError> {
+        let was_known = self.asks_roots();
+        let served = self.served_as_known(wish, era).await?;
+        if was_known || !self.asks_roots() {
+            return Ok(served);
+        }
+        // It asked only now. Its roots are those of one client, who may have one of its own.
+        drop(served);
+        self.served_as_known(wish, era).await
+    }
+
+    async fn served_as_known(
+        &self,
+        wish: ConnectionRequest<'_>,
+        era: Era,
+    ) -> Result<SelectedConnection, BackendError> {
+        if let Some(pool) = self.lends(wish) {
+            return self.lent(pool, wish, era).await;
+        }
+        let mut instance = self.instance(wish.client, era)?;
+        if self.is_awaited(&instance) {
+            // Where that finds the server, nobody waits any longer.
+            self.catalog.hurry();
+            instance.retry_time().await;
+            instance = self.instance(wish.client, era)?;
+        }
+        if let Some(failure) = instance.backing_off() {
+            if !self.is_back_at_once().await {
+                return Err(failure);
+            }
+            instance = self.instance(wish.client, era)?;
+        }
+        let connection = self.connection_of(&instance).await?;
+        Ok(SelectedConnection {
+            connection,
+            instance,
+            loan: None,
+        })
+    }
+
+    /// The pool whose connections serve `wish`. Subscriptions and listen streams are no calls: they
+    /// would hold a connection for ever, or lose it with its call. What is asked for them goes to
+    /// a connection that no call uses.
+    fn lends(&self, wish: ConnectionRequest<'_>) -> Option<&ConnectionPool> {
+        let pool = self.pool.as_ref()?;
+        let stands = matches!(
+            wish.method,
+            Method::Listen | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+        );
+        (!stands).then_some(pool)
+    }
+
+    async fn lent(
+        &self,
+        pool: &ConnectionPool,
+        wish: ConnectionRequest<'_>,
+        era: Era,
+    ) -> Result<SelectedConnection, BackendError> {
+        let turn = pool.turn(wish.until).await?;
+        let key = self.lending_key(wish.client, era);
+        pool.settled(&key).await;
+        let loan = pool.lend(turn, key.clone(), |before| {
+            self.begin(&key, wish.client, before)
+        });
+        let loan = loan.inspect_err(|_| {
+            // Behind a URL the next one need not wait where that finds the server.
+            self.catalog.hurry();
+        })?;
+        let connection = loan.instance.connection().await;
+        loan.note_start(connection.is_ok());
+        Ok(SelectedConnection {
+            connection: connection?,
+            instance: Arc::clone(&loan.instance),
+            loan: Some(loan),
+        })
+    }
+
+    /// The connection of `instance`, as soon as there is one. Where the server is away, it is tried at once.
+    async fn connection_of(&self, instance: &Instance) -> Result<Arc<Connection>, BackendError> {
+        match instance.connection().await {
+            Err(failure) if failure.may_pass() => {
+                if !self.waits_for_attempts() {
+                    instance.hurry();
+                    return Err(failure);
+                }
+                instance.at_once().await.unwrap_or(Err(failure))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Whether the server is there again as the catalog's connection finds out at once, for all others
+    /// where they lead to the same server.
+    async fn is_back_at_once(&self) -> bool {
+        self.maker.shared.reach.is_common()
+            && self.waits_for_attempts()
+            && matches!(self.catalog.at_once().await, Some(Ok(_)))
+    }
+
+    /// Has a server that is away tried at once, since a call needs it; whether it is worth waiting for.
+    pub(in crate::backend) fn hurry(&self) -> bool {
+        let is_hurried = match &self.replicas {
+            None => self.catalog.hurry(),
+            // Whichever is back will do.
+            Some(replicas) => {
+                let hurried = replicas.backends().filter(|it| it.catalog.hurry());
+                hurried.count() > 0
+            }
+        };
+        is_hurried && !self.config().grace.is_zero()
+    }
+
+    /// Whether calls wait for attempts to connect: at a replica they do not, since another takes them.
+    fn waits_for_attempts(&self) -> bool {
+        !self.config().grace.is_zero() && !self.maker.shared.is_replica()
+    }
+
+    /// Whether a server that failed just now may be back when it is tried again, so that callers
+    /// wait until then.
+    fn is_awaited(&self, instance: &Instance) -> bool {
+        let may_pass = match instance.phase() {
+            InstancePhase::Down { failure } => failure.may_pass(),
+            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Ready(_) => false,
+        };
+        may_pass
+            && !self.config().grace.is_zero()
+            && instance.must_wait()
+            && instance.failures() <= ATTEMPTS_AWAITED
+    }
+
+    /// A connection other than `old`, which has ended.
+    pub(in crate::backend) async fn reconnected(
+        &self,
+        old: SelectedConnection,
+        wish: ConnectionRequest<'_>,
+    ) -> Result<SelectedConnection, BackendError> {
+        if old.loan.is_some() {
+            // The next one may be in need of its place.
+            let failed = Arc::clone(&old.instance);
+            drop(old);
+            failed.retry_time().await;
+            return self.connection(wish).await;
+        }
+        let mut fresh = self.connection(wish).await;
+        // The supervisor may not have noticed yet, or wait before it connects again.
+        for _ in 0..RECONNECT_CHECKS {
+            match &fresh {
+                Ok(served) if !Arc::ptr_eq(&served.connection, &old.connection) => break,
+                Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
+            }
+            fresh = self.connection(wish).await;
+        }
+        fresh
+    }
+
+    /// The era to speak for a client: its own wherever the server does.
+    async fn era_for(&self, client: Era) -> Result<Era, BackendError> {
+        if let Some(era) = self.known_era(client) {
+            return Ok(era);
+        }
+        // The catalog's connection finds out first what the server speaks.
+        let catalog = self.connection_of(&self.catalog).await?;
+        Ok(self.era_beside(catalog.era(), client))
+    }
+
+    /// The era to speak for a client, where that can be told without the catalog's connection.
+    fn known_era(&self, client: Era) -> Option<Era> {
+        match self.config().era {
+            EraPin::Legacy => Some(Era::Legacy),
+            EraPin::Modern => Some(Era::Modern),
+            EraPin::Auto => self.maker.shared.speaks(client).then_some(client),
+        }
+    }
+
+    /// The era to speak for a client where that of the catalog's connection is `catalog`.
+    fn era_beside(&self, catalog: Era, client: Era) -> Era {
+        // A server that was found to be legacy was asked for the modern era and declined.
+        let is_refused = client == Era::Modern || self.maker.shared.has_refused(client);
+        if is_refused { catalog } else { client }
+    }
+
+    /// Whose failures those of `client`'s calls are: nobody else's calls are held back for them. `None`
+    /// where nobody has to say who they are, which is everybody.
+    pub(in crate::backend) fn principal<'c>(&self, client: &'c Client) -> Option<Principal<'c>> {
+        let agent = Sharing::Agent(client.agent.id);
+        let (owner, shares_connection) = if self.pool.is_some() {
+            // Each call has a connection to itself.
+            (agent, false)
+        } else {
+            let era = self.likely_era(client.era());
+            match self.key(client, era.unwrap_or(client.era())).owner {
+                Sharing::Shared => (agent, true),
+                owner @ (Sharing::Agent(_) | Sharing::Session(_)) => (owner, false),
+            }
+        };
+        (owner != Sharing::Agent(AgentId::ANONYMOUS)).then_some(Principal {
+            owner,
+            client,
+            shares_connection,
+        })
+    }
+
+    /// The era to speak for a client, as far as that is known.
+    fn likely_era(&self, client: Era) -> Option<Era> {
+        self.known_era(client).or_else(|| {
+            let catalog = self.catalog.era()?;
+            Some(self.era_beside(catalog, client))
+        })
+    }
+
+    /// Where the connection beside the catalog's stands by which `client` is served; `None` where it has
+    /// none, or each call another.
+    pub(in crate::backend) fn own_state(&self, client: &Client) -> Option<ServerState> {
+        if self.pool.is_some() {
+            return None;
+        }
+        let key = self.key(client, self.likely_era(client.era())?);
+        let instance = self.lock().get(&key).map(Arc::clone)?;
+        Some(instance.state())
+    }
+
+    fn may_switch(&self, era: Era) -> bool {
+        self.config().era == EraPin::Auto && self.maker.shared.speaks(other(era))
+    }
+
+    fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, BackendError> {
+        let key = self.key(client, era);
+        if self.is_catalogs(&key) {
+            return Ok(Arc::clone(&self.catalog));
+        }
+        let mut instances = self.lock();
+        if self.service.is_over() {
+            let reason = "the config has changed".to_owned();
+            return Err(BackendError::Lost { reason });
+        }
+        // Whoever is told to stop serves nobody again.
+        instances.retain(|_, it| !it.stop.is_cancelled() && !it.is_forgotten());
+        let mut before = Predecessor::default();
+        if let Some(known) = instances.get(&key) {
+            // One that failed just now is not replaced at once: a crash loop must cost nothing.
+            if !known.is_abandoned() || known.must_wait() {
+                return Ok(Arc::clone(known));
+            }
+            before = Predecessor::of(known);
+        } else if instances.len() >= self.config().max_instances {
+            make_room(&mut instances, self.config().max_instances)?;
+        }
+        let instance = self.begin(&key, client, before);
+        instances.insert(key, Arc::clone(&instance));
+        Ok(instance)
+    }
+
+    /// Begins to make a connection for the callers of `key`, of which `client` is one.
+    fn begin(&self, key: &SharingKey, client: &Client, before: Predecessor) -> Arc<Instance> {
+        if let (Sharing::Session(_), Some(session)) = (&key.owner, &client.session) {
+            session.note_own(&self.name);
+        }
+        let lineage = before.lineage.unwrap_or_else(|| {
+            let callers = match &key.owner {
+                Sharing::Agent(_) => Callers::of_agent(client, key.era),
+                Sharing::Session(_) => Callers::of_session(client, key.era),
+                Sharing::Shared => Callers::any(key.era),
+            };
+            let maker = &self.maker;
+            InstanceIdentity::beside(&self.name, callers, &maker.shared.reach, &maker.tasks)
+        });
+        let instance = Instance::new(Arc::clone(&lineage));
+        instance.set_failures(before.failures);
+        let wanted = ConnectSpec {
+            era: match key.era {
+                Era::Legacy => EraPin::Legacy,
+                Era::Modern => EraPin::Modern,
+            },
+            capabilities: if key.profile.is_empty() {
+                Raw::from_static("{}")
+            } else {
+                client.capabilities.clone()
+            },
+            home: match (&key.owner, self.config().isolation) {
+                (Sharing::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
+                (Sharing::Agent(_) | Sharing::Shared, _) => None,
+            },
+            is_for_lists: false,
+            awaits_roots: self.has_roots_of(client, &key.profile),
+            party: lineage.party().cloned(),
+            lineage,
+        };
+        let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
+        instance.lineage.tasks.spawn("connection", keep);
+        instance
+    }
+
+    /// Which connections of the pool serve `client`: those that were told what it can do.
+    fn lending_key(&self, client: &Client, era: Era) -> SharingKey {
+        let profile = declared(client, era);
+        let session = client.session.as_ref();
+        let owner = match session.filter(|_| self.splits_by_roots(client, &profile)) {
+            Some(session) => Sharing::Session(session.id.clone()),
+            None => Sharing::Shared,
+        };
+        SharingKey::new(owner, era, profile)
+    }
+
+    pub(in crate::backend) fn key(&self, client: &Client, era: Era) -> SharingKey {
+        if self.pool.is_some() {
+            return SharingKey::new(Sharing::Shared, era, Arc::default());
+        }
+        let profile = declared(client, era);
+        let agent = Sharing::Agent(client.agent.id);
+        let session = || {
+            client
+                .session
+                .as_ref()
+                .map(|session| Sharing::Session(session.id.clone()))
+        };
+        let owner = match (self.config().isolation, era) {
+            (Isolation::Session, _) => session().unwrap_or(agent),
+            (Isolation::Auto, Era::Legacy) if self.splits_by_roots(client, &profile) => {
+                session().unwrap_or(agent)
+            }
+            (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
+            (Isolation::Auto, Era::Modern)
+            | (Isolation::Call | Isolation::Pool | Isolation::Shared, _) => Sharing::Shared,
+        };
+        SharingKey::new(owner, era, profile)
+    }
+
+    /// A server that asks for roots sees those of one client only. A session that it knows already on
+    /// a connection of many stays there: a new process would know nothing of what it was told.
+    fn splits_by_roots(&self, client: &Client, profile: &str) -> bool {
+        let session = client.session.as_ref();
+        let stays = || session.is_some_and(|session| session.shares(&self.name));
+        self.may_offer_roots(profile) && self.asks_roots() && !stays()
+    }
+
+    /// Notes that `client` makes a call while nobody knows yet whether the server asks for roots.
+    pub(in crate::backend) fn note_use(&self, client: &Client) {
+        if let Some(session) = &client.session
+            && self.may_offer_roots(&client.profile)
+            && !self.asks_roots()
+        {
+            session.note_shared(&self.name);
+        }
+    }
+
+    fn asks_roots(&self) -> bool {
+        self.maker.shared.asks_roots.load(Ordering::Relaxed)
+    }
+
+    fn may_offer_roots(&self, profile: &str) -> bool {
+        self.config().roots.is_none() && profile.contains("\"roots\"")
+    }
+
+    /// Whether a server that asks for roots before a call of `client` gets them: not on a connection
+    /// of many clients, where only a call says whose, nor of one who takes no questions yet.
+    fn has_roots_of(&self, client: &Client, profile: &str) -> bool {
+        let is_split = match self.config().isolation {
+            Isolation::Auto | Isolation::Call | Isolation::Pool | Isolation::Session => true,
+            Isolation::Agent | Isolation::Shared => false,
+        };
+        let session = client.session.as_ref();
+        let is_listening = session.is_some_and(|session| session.is_listening());
+        is_split && is_listening && self.may_offer_roots(profile)
+    }
+
+    /// Whether the catalog's own connection serves the callers of `key`.
+    pub(in crate::backend) fn is_catalogs(&self, key: &SharingKey) -> bool {
+        let anonymous = Sharing::Agent(AgentId::ANONYMOUS);
+        (key.owner == Sharing::Shared || key.owner == anonymous)
+            && key.profile.is_empty()
+            && self.catalog.era().is_none_or(|era| era == key.era)
+    }
+
+    pub(in crate::backend) fn lock(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<Instance>>> {
+        lock(&self.instances)
+    }
+}
+
+/// Pause between looks for a new connection, and how many looks there are.
+pub(in crate::backend) const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+pub(in crate::backend) const RECONNECT_CHECKS: usize = 40;
+
+/// The capabilities of `client` that a server of `era` is told when it is connected.
+fn declared(client: &Client, era: Era) -> Arc<str> {
+    if era == Era::Legacy && client.era() == Era::Legacy {
+        Arc::clone(&client.profile)
+    } else {
+        Arc::default()
+    }
+}
+
+fn other(era: Era) -> Era {
+    match era {
+        Era::Legacy => Era::Modern,
+        Era::Modern => Era::Legacy,
+    }
+}
+
+/// Makes room for one more: those that are down go first, then the one that was unused for longest.
+fn make_room(
+    instances: &mut HashMap<SharingKey, Arc<Instance>>,
+    instances_max: usize,
+) -> Result<(), BackendError> {
+    instances.retain(|_, instance| !instance.is_abandoned() || instance.must_wait());
+    if instances.len() < instances_max {
+        return Ok(());
+    }
+    // Whoever had one started waits for it.
+    let is_unused =
+        |it: &Instance| !it.is_busy() && !matches!(it.phase(), InstancePhase::Connecting);
+    let unused = instances.iter().filter(|(_, instance)| is_unused(instance));
+    let oldest = unused
+        .max_by_key(|(_, instance)| instance.idle())
+        .map(|(key, _)| key.clone());
+    let oldest = oldest.ok_or(BackendError::InstancesBusy {
+        limit: instances_max,
+        key: "max_instances",
+    })?;
+    if let Some(instance) = instances.remove(&oldest) {
+        instance.stop.cancel();
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! The roots of a client, before its first call.
+//!
+//! A server that asks for roots does so once it was greeted, and judges calls by what it was told. The
+//! connection of a client is made when its first call needs it, so that call would be judged by the
+//! roots of nobody. No message says that a server has taken roots in: it gets a moment for that.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use tokio::time::{sleep, timeout};
+
+use super::{Connection, connector::BackendConnector, handshake::control};
+use crate::{backend::link::pending::Roots, mcp::Method};
+
+/// How long a call waits for roots at most.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a server that asks for roots may take to ask, and to take them in.
+const SETTLE: Duration = Duration::from_millis(100);
+
+impl BackendConnector {
+    /// Completes once the server at the other end has not asked for roots, or has those of the client
+    /// whose own `connection` is.
+    pub(in crate::backend) async fn await_roots(&self, connection: &Connection, is_own: bool) {
+        let link = &connection.link;
+        let mut roots = link.mux.roots.subscribe();
+        let settled = async {
+            // What it asks as soon as it may comes before its answer to this, on one stream.
+            drop(link.request(&control(&Method::Ping, None)).await);
+            if self.shared.asks_roots.load(Ordering::Relaxed) {
+                let asked = roots.wait_for(|roots| *roots != Roots::Unasked);
+                drop(timeout(SETTLE, asked).await);
+            }
+            if is_own && *roots.borrow() != Roots::Unasked {
+                drop(roots.wait_for(|roots| *roots == Roots::Answered).await);
+                sleep(SETTLE).await;
+            }
+        };
+        drop(timeout(PATIENCE, settled).await);
+        if *link.mux.roots.borrow() != Roots::Unasked {
+            self.shared.asks_roots.store(true, Ordering::Relaxed);
+        }
+    }
+}

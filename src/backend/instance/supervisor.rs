@@ -1,0 +1,543 @@
+//! Keeps connections to one server alive: connects, waits, backs off, connects again.
+//!
+//! An [`Instance`] is one connection as its users know it: a phase they can wait on. The catalog's
+//! instance is kept up for ever, asleep while nobody uses it where that is wanted; others start on
+//! the first call and end when idle.
+
+use std::{future::ready, pin::pin, sync::Arc, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use tokio::{
+    sync::OwnedSemaphorePermit,
+    time::{Instant, sleep, timeout},
+};
+
+use super::{
+    Connection, DownAtTheEnd, Instance, InstancePhase,
+    connector::{BackendConnector, ConnectSpec},
+    handshake, health,
+    start_limiter::{Backoff, StartParty},
+};
+use crate::{
+    backend::{
+        BackendError, link::pending::PendingRequests, live_config::LiveConfig,
+        state_machine::ServerEvent,
+    },
+    mcp::{Era, Method, Raw},
+};
+
+/// Failed attempts to reconnect that callers wait through, where their deadline lets them.
+pub(in crate::backend) const ATTEMPTS_AWAITED: u32 = 3;
+/// Resources that are subscribed to again at a time: one that is slow holds up few others.
+const RENEWALS_MAX: usize = 16;
+/// The reason of a server that sleeps.
+const ASLEEP: &str = "idle, the next call wakes it";
+/// How long the calls of a session that ended may take to be cancelled, before their connection ends.
+const CANCELLING: Duration = Duration::from_millis(500);
+/// Pause between looks whether an idle connection can end.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+
+impl BackendConnector {
+    /// Keeps the catalog's instance up for as long as the gateway runs.
+    pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
+        let _down = DownAtTheEnd(&instance);
+        let mut backoff = Backoff::default();
+        // Failed attempts that callers still wait through.
+        let mut hope = 0;
+        // Who led to the next attempt.
+        let mut party = None;
+        while !instance.stop.is_cancelled() {
+            instance.set(InstancePhase::Connecting);
+            let wanted = ConnectSpec {
+                era: self.config().era,
+                capabilities: Raw::from_static("{}"),
+                home: None,
+                is_for_lists: false,
+                awaits_roots: false,
+                lineage: Arc::clone(&instance.lineage),
+                party: party.take(),
+            };
+            let mut since = Instant::now();
+            let attempt = tokio::select! {
+                attempt = self.connect(&wanted) => attempt,
+                () = instance.stop.cancelled() => return,
+            };
+            let (failure, event) = match attempt {
+                Ok(connection) => {
+                    let up = Instant::now();
+                    let Some(failure) = self.serve_catalog(&instance, connection).await else {
+                        continue;
+                    };
+                    self.note_uptime(&wanted, up.elapsed());
+                    backoff.after_uptime(self.config().retry, up.elapsed());
+                    hope = self.hope(backoff.failures());
+                    since = Instant::now();
+                    (failure, ServerEvent::Lost)
+                }
+                Err(failure) => {
+                    self.shared.count_failed_start(&instance.lineage);
+                    self.shared.note_futile_start(wanted.party.as_ref());
+                    hope = hope.saturating_sub(1);
+                    let event = ServerEvent::Unreachable.or_refused(&failure);
+                    (failure, event)
+                }
+            };
+            if instance.stop.is_cancelled() {
+                return;
+            }
+            // First of all: who sees that it is down may ask where the server stands.
+            self.shared.life().take(event, Some(failure.to_string()));
+            let held_back = self.shared.held_back(None);
+            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
+            // A server that has only forgotten us is there: callers wait for the greeting.
+            instance.set(if is_hopeful || failure == BackendError::SessionGone {
+                InstancePhase::Connecting
+            } else {
+                let failure = held_back.unwrap_or_else(|| failure.clone());
+                InstancePhase::Down { failure }
+            });
+            let delay = backoff.next_delay(self.config().retry);
+            let retry_in = for_people(delay.max(self.shared.start_wait(None)));
+            tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
+            tokio::select! {
+                led = self.pause(&instance, delay, since) => party = led,
+                () = instance.stop.cancelled() => return,
+            }
+            self.shared.count_restart(&instance.lineage);
+        }
+    }
+
+    /// Serves the catalog's connection until it ends; says why it did, unless it slept since then
+    /// and was woken, or is being stopped.
+    async fn serve_catalog(
+        &self,
+        instance: &Instance,
+        connection: Arc<Connection>,
+    ) -> Option<BackendError> {
+        self.shared.unlearn();
+        self.shared.learn(connection.era());
+        let reason = "its lists are being read".to_owned();
+        self.shared.life().take(ServerEvent::Greeted, Some(reason));
+        let mux = Arc::clone(&connection.link.mux);
+        self.shared.note_start(&mux);
+        self.renew_subscriptions(instance, &connection);
+        let slept = self.serve_or_sleep(instance, connection).await;
+        (!slept).then(|| mux.lost())
+    }
+
+    /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
+    /// longer than the config says meanwhile, nor than until a call needs the server or another
+    /// connection finds that it is there, which was not by what is known `since` then. Who led to it.
+    /// A call that needs it hears of the attempt, or why there is none yet.
+    async fn pause(
+        &self,
+        instance: &Instance,
+        mut delay: Duration,
+        since: Instant,
+    ) -> Option<StartParty> {
+        let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
+        let (mut needed, mut is_needed) = (pin!(instance.needed()), false);
+        loop {
+            delay = delay.min(self.config().retry.max);
+            let left = delay.saturating_sub(start.elapsed());
+            let left = left.max(self.shared.start_wait(None));
+            if left.is_zero() {
+                return None;
+            }
+            let mut wait = left;
+            if is_needed {
+                let Some(failure) = self.shared.held_back(Some(&StartParty::Callers)) else {
+                    return Some(StartParty::Callers);
+                };
+                // Whoever is in a hurry is told.
+                instance.set(InstancePhase::Down { failure });
+                wait = left.min(self.shared.start_wait(Some(&StartParty::Callers)));
+            }
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = rewrites.changed() => {}
+                () = self.shared.reach.back_beside(since), if !delay.is_zero() => {
+                    delay = Duration::ZERO;
+                }
+                () = &mut needed, if !is_needed => is_needed = true,
+            }
+        }
+    }
+
+    /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
+    /// whoever calls while a server is started again does not notice.
+    fn hope(&self, delays: u32) -> u32 {
+        if self.config().grace.is_zero() {
+            return 0;
+        }
+        ATTEMPTS_AWAITED.saturating_sub(delays)
+    }
+
+    /// Notes how long the connection that was `wanted` held.
+    fn note_uptime(&self, wanted: &ConnectSpec, up: Duration) {
+        if up < self.config().retry.stable_after {
+            self.shared.note_futile_start(wanted.party.as_ref());
+        }
+    }
+
+    /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
+    /// it, until a call wakes it or the config does; whether that happened.
+    async fn serve_or_sleep(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
+        let mux = Arc::clone(&connection.link.mux);
+        let hello = Arc::new(connection.hello.clone());
+        tokio::select! {
+            _ = self.serve(instance, connection) => return false,
+            () = self.unused(instance, &mux) => {}
+        }
+        let reason = ASLEEP.to_owned();
+        self.shared
+            .life()
+            .take(ServerEvent::FellAsleep, Some(reason));
+        tokio::select! {
+            () = instance.sleep(hello) => {}
+            () = self.sleeps_no_more() => {}
+            () = instance.stop.cancelled() => {}
+        }
+        true
+    }
+
+    /// Completes when the config says that it does not sleep.
+    async fn sleeps_no_more(&self) {
+        let mut rewrites = self.written.rewrites();
+        while self.config().sleeps {
+            rewrites.changed().await;
+        }
+    }
+
+    /// Ends the link once no client has used it for as long as it is kept; completes then. What we
+    /// ask ourselves is no use of it, but is waited for.
+    async fn unused(&self, instance: &Instance, mux: &PendingRequests) {
+        instance.touch();
+        let mut rewrites = self.written.rewrites();
+        loop {
+            if !self.config().sleeps {
+                rewrites.changed().await;
+                continue;
+            }
+            idle_watch(instance, &self.written).await;
+            let sleeps = self.config().sleeps;
+            if sleeps && self.shared.is_read() && mux.close_if_unused() {
+                return;
+            }
+            sleep(IDLE_LOOK).await;
+        }
+    }
+
+    /// Keeps an instance beside the catalog's until it fails, ends, or is idle for long enough.
+    pub(crate) async fn keep_while_used(
+        self: Arc<Self>,
+        instance: Arc<Instance>,
+        mut wanted: ConnectSpec,
+    ) {
+        let _down = DownAtTheEnd(&instance);
+        let lineage = &*instance.lineage;
+        if let Some(failure) = self.shared.held_back(wanted.party.as_ref()) {
+            // Of one that sleeps nothing was lost.
+            if !lineage.life.is_asleep() {
+                let reason = Some(failure.to_string());
+                lineage.life.take(ServerEvent::Unreachable, reason);
+            }
+            return instance.abandon(failure);
+        }
+        let mut turn = None;
+        loop {
+            if lineage.life.is_down() {
+                self.shared.count_restart(lineage);
+            }
+            lineage.life.take(ServerEvent::Started, None);
+            let attempt = tokio::select! {
+                attempt = self.connect(&wanted) => attempt,
+                () = instance.stop.cancelled() => return,
+            };
+            let ending = match attempt {
+                Ok(connection) => {
+                    drop(turn.take());
+                    self.serve_beside(&instance, &wanted, connection).await
+                }
+                Err(failure) => self.unmade(&instance, &wanted, failure),
+            };
+            // Whoever is next knows what came of it.
+            drop(turn.take());
+            let InstanceEnd::Lost { failure, forgotten } = ending else {
+                return;
+            };
+            // A server that has only forgotten us is there; a lost one is waited for, since
+            // clients are subscribed to what it has.
+            let is_awaited = forgotten || instance.is_busy() && !self.is_of_another_era(&failure);
+            if instance.stop.is_cancelled() || !is_awaited {
+                return instance.abandon(failure);
+            }
+            let at_once = self.set_lost(&instance, failure, forgotten);
+            tokio::select! {
+                next = self.pause_beside(&instance, at_once) => (wanted.party, turn) = next,
+                () = session_end(&wanted) => return,
+                () = instance.stop.cancelled() => return,
+            }
+            instance.set(InstancePhase::Connecting);
+        }
+    }
+
+    /// Shows that the connection of an instance was lost, or could not be made, and that another will be:
+    /// calls wait for that, as long as there were few failures. One that nobody waits for is down. Whether
+    /// it is made at once, as where the server has only forgotten us, but not on and on.
+    fn set_lost(&self, instance: &Instance, failure: BackendError, forgotten: bool) -> bool {
+        let held_back = self.shared.held_back(instance.lineage.party());
+        let is_hoped_for = self.hope(instance.failures().saturating_sub(1)) > 0
+            && (forgotten || failure.may_pass() && instance.is_wanted())
+            && held_back.is_none();
+        let at_once = forgotten && !instance.must_wait();
+        instance.set(if at_once || is_hoped_for {
+            InstancePhase::Connecting
+        } else {
+            let failure = held_back.unwrap_or(failure);
+            InstancePhase::Down { failure }
+        });
+        at_once
+    }
+
+    /// Waits until another connection is to be made to what clients are subscribed to: once a call wants
+    /// it, else once the server is back where its state is known. Whose that is, and its turn where it has
+    /// one: those who only listen leave starts to those who call.
+    async fn pause_beside(
+        &self,
+        instance: &Instance,
+        at_once: bool,
+    ) -> (Option<StartParty>, Option<OwnedSemaphorePermit>) {
+        instance.retry_time().await;
+        tokio::select! {
+            biased;
+            () = ready(()), if at_once => {}
+            () = instance.wanted() => {}
+            turn = self.shared.turn_of_listener() => return (Some(StartParty::Listeners), Some(turn)),
+        }
+        let party = instance.lineage.party();
+        let wait = self.shared.start_wait(party);
+        if let Some(failure) = self.shared.held_back(party) {
+            // Whoever wants it is told.
+            instance.set(InstancePhase::Down { failure });
+        }
+        sleep(wait).await;
+        (party.cloned(), None)
+    }
+
+    /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
+    /// server may refuse the same while that is away.
+    fn is_of_another_era(&self, failure: &BackendError) -> bool {
+        failure.refuses_era() && !self.shared.speaks(Era::Legacy)
+    }
+
+    /// Notes that no connection could be made.
+    fn unmade(
+        &self,
+        instance: &Instance,
+        wanted: &ConnectSpec,
+        failure: BackendError,
+    ) -> InstanceEnd {
+        let lineage = &*instance.lineage;
+        self.shared.count_failed_start(lineage);
+        self.shared.note_futile_start(wanted.party.as_ref());
+        instance.note_failure(self.config().retry, Duration::ZERO);
+        if failure.may_pass() {
+            self.shared.suspect_from(lineage);
+        }
+        let event = ServerEvent::Unreachable.or_refused(&failure);
+        lineage.life.take(event, Some(failure.to_string()));
+        InstanceEnd::Lost {
+            failure,
+            forgotten: false,
+        }
+    }
+
+    /// Serves the connection of an instance beside the catalog's until it ends.
+    async fn serve_beside(
+        &self,
+        instance: &Instance,
+        wanted: &ConnectSpec,
+        connection: Arc<Connection>,
+    ) -> InstanceEnd {
+        let lineage = &*instance.lineage;
+        self.shared.learn(connection.era());
+        let reason = "its server has not been listed yet".to_owned();
+        let reason = (!self.shared.is_listed()).then_some(reason);
+        lineage.life.take(ServerEvent::Greeted, reason);
+        self.shared.note_start_beside(lineage);
+        self.renew_subscriptions(instance, &connection);
+        let up = Instant::now();
+        let is_stopped = tokio::select! {
+            is_stopped = self.serve(instance, Arc::clone(&connection)) => is_stopped,
+            () = session_end(wanted) => {
+                // Nobody can wake it. Its calls are being cancelled.
+                instance.stop.cancel();
+                drop(timeout(CANCELLING, unused(&connection.link.mux)).await);
+                connection.end(self.ending("its session ended")).await;
+                return InstanceEnd::Meant;
+            }
+            () = idle_watch(instance, &self.written) => {
+                lineage.life.take(ServerEvent::FellAsleep, Some(ASLEEP.to_owned()));
+                // New callers find another connection while this one says goodbye.
+                instance.abandon(BackendError::SessionGone);
+                connection.end("it was idle").await;
+                return InstanceEnd::Meant;
+            }
+            never = self.shared.follow_listing(lineage) => match never {},
+        };
+        if is_stopped {
+            return InstanceEnd::Meant;
+        }
+        let failure = connection.link.mux.lost();
+        lineage
+            .life
+            .take(ServerEvent::Lost, Some(failure.to_string()));
+        let forgotten = connection.link.mux.is_forgotten();
+        let (retry, up) = (self.config().retry, up.elapsed());
+        if forgotten {
+            instance.note_forgotten(retry, up);
+        } else {
+            self.shared.suspect_from(lineage);
+            self.note_uptime(wanted, up);
+            instance.note_failure(retry, up);
+        }
+        InstanceEnd::Lost { failure, forgotten }
+    }
+
+    /// Why a connection is ended: `reason`, unless all are.
+    fn ending(&self, reason: &'static str) -> &'static str {
+        if self.tasks.drain_token().is_cancelled() || self.tasks.stop_token().is_cancelled() {
+            "the gateway is stopping"
+        } else {
+            reason
+        }
+    }
+
+    /// Subscribes again to what clients subscribed to on an earlier connection. What was updated
+    /// meanwhile nobody tells them: they are told that it may have been.
+    fn renew_subscriptions(&self, instance: &Instance, connection: &Arc<Connection>) {
+        let uris = instance.subscriptions();
+        if uris.is_empty() || connection.era() == Era::Modern {
+            return;
+        }
+        let (connection, limit) = (Arc::clone(connection), self.config().timeout);
+        let (shared, id) = (Arc::clone(&self.shared), instance.id);
+        instance
+            .lineage
+            .tasks
+            .spawn("renewed subscriptions", async move {
+                let renew = async |uri: String| {
+                    let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
+                    let request = handshake::control(&Method::ResourcesSubscribe, Some(params));
+                    let answer = timeout(limit, connection.link.request(&request)).await;
+                    tracing::debug!(uri, ?answer, "subscribed again");
+                    matches!(answer, Ok(Ok(Ok(_)))).then_some(uri)
+                };
+                let renewed = stream::iter(uris).map(renew);
+                let renewed = renewed.buffer_unordered(RENEWALS_MAX);
+                let renewed: Vec<String> = renewed.filter_map(ready).collect().await;
+                // Nobody is told of what is not listed.
+                shared.until_read(limit).await;
+                shared.tell_unheard(renewed, id).await;
+            });
+    }
+
+    /// Serves until the connection ends; whether that is because the instance is stopped.
+    async fn serve(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
+        instance.set(InstancePhase::Ready(Arc::clone(&connection)));
+        let lineage = &*instance.lineage;
+        let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
+        let mut death = pin!(watch);
+        let signals = &connection.link.mux.signals;
+        loop {
+            tokio::select! {
+                biased;
+                // Who lost it may have stopped the instance before we look.
+                () = connection.closed().cancelled() => {
+                    return self.tasks.stop_token().is_cancelled();
+                }
+                () = instance.stop.cancelled() => {
+                    connection.end(self.ending("it is being stopped")).await;
+                    return true;
+                }
+                reason = &mut death => {
+                    connection.end(&reason).await;
+                    return false;
+                }
+                noted = signals.take() => self.shared.heed(noted, instance),
+            }
+        }
+    }
+}
+
+/// Why an instance beside the catalog's serves no longer.
+enum InstanceEnd {
+    /// Its connection was lost, or could not be made.
+    Lost {
+        failure: BackendError,
+        /// Whether its server is there and only knows us no more.
+        forgotten: bool,
+    },
+    /// It was idle, or is stopped.
+    Meant,
+}
+
+/// `delay` without more digits than anyone reads.
+fn for_people(delay: Duration) -> Duration {
+    let step = if delay < Duration::from_secs(1) {
+        10
+    } else {
+        100
+    };
+    let millis = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_millis(millis.saturating_add(step / 2) / step * step)
+}
+
+/// Completes when the session ends whose own the connection is.
+async fn session_end(wanted: &ConnectSpec) {
+    match &wanted.home {
+        Some(session) => session.ended.cancelled().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Completes when no call is under way.
+async fn unused(mux: &PendingRequests) {
+    while mux.in_flight() > 0 {
+        sleep(CANCELLING / 50).await;
+    }
+}
+
+/// Completes when nobody has used the instance for as long as the config says.
+async fn idle_watch(instance: &Instance, written: &LiveConfig) {
+    let mut rewrites = written.rewrites();
+    loop {
+        let left = written.now().idle_timeout.saturating_sub(instance.idle());
+        if left.is_zero() && !instance.is_busy() {
+            return;
+        }
+        tokio::select! {
+            () = sleep(left.max(Duration::from_secs(1))) => {}
+            () = rewrites.changed() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_are_rounded_for_people() {
+        let check = |micros: u64, expect: &str| {
+            let shown = format!("{:?}", for_people(Duration::from_micros(micros)));
+            assert_eq!(shown, expect, "{micros}");
+        };
+        check(499_607, "500ms");
+        check(84_999, "80ms");
+        check(3_000, "0ns");
+        check(995_000, "1s");
+        check(12_345_678, "12.3s");
+    }
+}

@@ -1,0 +1,192 @@
+//! What is remembered of calls that have ended, so that what a server says afterwards reaches
+//! nobody but the client it is about.
+//!
+//! A server may go on with a call whose client gave up, and then ask or tell something without
+//! naming the call. As long as such a ghost may be at work, only its own client can be meant.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use crate::{clock::cached_now, lock::lock, session::Session};
+
+/// How long after the end of a call what a server says without an origin is taken for its echo.
+const ECHO: Duration = Duration::from_millis(500);
+/// How long a server may still ask something for a call that it was told to cancel. Nobody else is
+/// asked meanwhile: a question shows what the call was about, and the answer feeds it.
+pub(in crate::backend) const QUESTIONS: Duration = Duration::from_secs(60);
+/// How long it may still tell something of such a call.
+pub(in crate::backend) const TELLINGS: Duration = Duration::from_secs(2);
+/// Unanswered calls that are remembered; with more, nothing is attributed for a while.
+const GHOSTS_MAX: usize = 256;
+
+/// Calls of one link that have ended.
+#[derive(Debug, Default)]
+pub(in crate::backend) struct Aftermath {
+    inner: Mutex<RecentCallsInner>,
+}
+
+#[derive(Debug, Default)]
+struct RecentCallsInner {
+    latest: Option<(Instant, Weak<Session>)>,
+    /// Until then calls of several clients may echo.
+    mixed_until: Option<Instant>,
+    ghosts: HashMap<u64, UnansweredCall>,
+    crowded_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct UnansweredCall {
+    /// Dangling for a call without a session.
+    session: Weak<Session>,
+    since: Instant,
+}
+
+impl Aftermath {
+    /// Notes the end of call `id`; `answered` says whether the server is through with it.
+    pub(in crate::backend) fn ended(
+        &self,
+        id: u64,
+        session: Option<&Arc<Session>>,
+        answered: bool,
+    ) {
+        let now = cached_now();
+        let session = session.map_or_else(Weak::new, Arc::downgrade);
+        let mut inner = self.lock();
+        if !answered {
+            inner.haunt(id, session.clone(), now);
+        }
+        let other = |(at, latest): &(Instant, Weak<Session>)| {
+            now.duration_since(*at) < ECHO && !Weak::ptr_eq(latest, &session)
+        };
+        if session.strong_count() == 0 || inner.latest.as_ref().is_some_and(other) {
+            inner.mixed_until = Some(now + ECHO);
+        }
+        inner.latest = Some((now, session));
+    }
+
+    /// The server has answered call `id` after all.
+    pub(in crate::backend) fn laid_to_rest(&self, id: u64) {
+        self.lock().ghosts.remove(&id);
+    }
+
+    /// The session that a message right after the end of all calls can only be about.
+    pub(in crate::backend) fn echo(&self) -> Option<Arc<Session>> {
+        let inner = self.lock();
+        let now = Instant::now();
+        if inner.mixed_until.is_some_and(|until| now < until) {
+            return None;
+        }
+        let (at, session) = inner.latest.as_ref()?;
+        session.upgrade().filter(|_| now.duration_since(*at) < ECHO)
+    }
+
+    /// Whether a message that names no call may be about a client other than that of `session`,
+    /// because of a call that ended unanswered no longer than `within` ago.
+    pub(in crate::backend) fn concerns_others(
+        &self,
+        session: Option<&Arc<Session>>,
+        within: Duration,
+    ) -> bool {
+        let mut inner = self.lock();
+        let now = Instant::now();
+        if inner.crowded_until.is_some_and(|until| now < until) {
+            return true;
+        }
+        inner
+            .ghosts
+            .retain(|_, ghost| now.duration_since(ghost.since) < QUESTIONS);
+        let own = |ghost: &UnansweredCall| {
+            session
+                .is_some_and(|session| std::ptr::eq(ghost.session.as_ptr(), Arc::as_ptr(session)))
+        };
+        let recent = |ghost: &UnansweredCall| now.duration_since(ghost.since) < within;
+        inner
+            .ghosts
+            .values()
+            .any(|ghost| recent(ghost) && !own(ghost))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RecentCallsInner> {
+        lock(&self.inner)
+    }
+}
+
+impl RecentCallsInner {
+    fn haunt(&mut self, id: u64, session: Weak<Session>, since: Instant) {
+        if self.ghosts.len() < GHOSTS_MAX {
+            self.ghosts.insert(id, UnansweredCall { session, since });
+        } else {
+            self.crowded_until = Some(since + QUESTIONS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{auth::Agent, names::Scope, session::state::SessionKind};
+
+    fn session() -> Arc<Session> {
+        Arc::new(Session::new(
+            SessionKind::Stdio,
+            Arc::new(Agent::anonymous()),
+            Scope::All,
+        ))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_echo_belongs_to_the_one_client_that_called() {
+        let (one, other) = (session(), session());
+        let aftermath = Aftermath::default();
+        aftermath.ended(1, Some(&one), true);
+        assert!(Arc::ptr_eq(&aftermath.echo().unwrap(), &one));
+        aftermath.ended(2, Some(&other), true);
+        assert!(aftermath.echo().is_none(), "it may be either's");
+        tokio::time::advance(ECHO).await;
+        assert!(aftermath.echo().is_none(), "too long ago");
+        aftermath.ended(3, None, true);
+        aftermath.ended(4, Some(&one), true);
+        assert!(
+            aftermath.echo().is_none(),
+            "one without a session ended just before"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ghost_keeps_others_from_being_meant() {
+        let (one, other) = (session(), session());
+        let aftermath = Aftermath::default();
+        aftermath.ended(1, Some(&one), false);
+        assert!(!aftermath.concerns_others(Some(&one), QUESTIONS));
+        assert!(aftermath.concerns_others(Some(&other), QUESTIONS));
+        assert!(aftermath.concerns_others(None, QUESTIONS));
+        tokio::time::advance(TELLINGS).await;
+        assert!(
+            !aftermath.concerns_others(Some(&other), TELLINGS),
+            "it has fallen silent"
+        );
+        assert!(
+            aftermath.concerns_others(Some(&other), QUESTIONS),
+            "it may still ask"
+        );
+        aftermath.laid_to_rest(1);
+        assert!(!aftermath.concerns_others(Some(&other), QUESTIONS));
+        for id in 0..=GHOSTS_MAX as u64 {
+            aftermath.ended(id, Some(&one), false);
+        }
+        assert!(
+            aftermath.concerns_others(Some(&one), QUESTIONS),
+            "past the limit nobody is meant"
+        );
+        tokio::time::advance(QUESTIONS).await;
+        assert!(
+            !aftermath.concerns_others(Some(&other), QUESTIONS),
+            "in the end it is over"
+        );
+    }
+}

@@ -1,0 +1,119 @@
+//! How sessions see what servers say outside of calls.
+//!
+//! Asked by `pending` for each message that belongs to a session and to no call of it. A connection may be
+//! made without any call (a subscription that is renewed), and outlives the rules of its calls, so that
+//! none of these is taken for the view.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, OnceLock},
+};
+
+use tokio::sync::watch;
+
+use super::updates::Teller;
+use crate::{
+    catalog::UriMap,
+    governance::{CallScanners, QuestionEnd, QuestionFacts},
+    limiter::ByteBudget,
+    mcp::GatewayId,
+    names::ServerName,
+    session::Session,
+};
+
+/// How a session sees a server at a moment.
+#[derive(Clone, Debug)]
+pub struct SessionView {
+    /// What passes is looked at with; `None` where nothing is looked for.
+    pub screens: Option<CallScanners>,
+    /// How URIs of the server become exposed ones.
+    pub uris: Option<Arc<UriMap>>,
+}
+
+/// Who knows the rules and the catalog of the moment, and records what servers ask.
+pub trait SessionFilter: Debug + Send + Sync {
+    /// How `session` sees `server`.
+    fn view(&self, session: &Session, server: &ServerName) -> SessionView;
+
+    /// Hears what became of a question of a server to a client.
+    fn note_question(&self, question: &QuestionFacts, end: QuestionEnd);
+}
+
+/// The gateway as its servers know it: who asks them, and where what they say outside of calls goes.
+#[derive(Clone, Debug)]
+pub(crate) struct UpstreamContext {
+    /// Who asks.
+    pub(crate) gateway: GatewayId,
+    /// Hears when other gateways are found behind servers, or no longer.
+    pub(crate) gateways: watch::Sender<()>,
+    /// Updates of resources.
+    pub(crate) updates: Teller,
+    /// How sessions see the rest.
+    pub(crate) views: SessionFilters,
+    /// What answers may take.
+    pub(crate) bytes: ByteBudget,
+}
+
+/// The viewer, as soon as there is one: the rules and the catalog come after the backends.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionFilters(Arc<OnceLock<Arc<dyn SessionFilter>>>);
+
+impl SessionFilters {
+    /// Takes the viewer; there is one for good.
+    pub(in crate::backend) fn come_from(&self, viewer: Arc<dyn SessionFilter>) {
+        self.0.set(viewer).ok();
+    }
+
+    /// How `session` sees `server`; `None` where nobody can say, so that it may see nothing.
+    pub(in crate::backend) fn of(
+        &self,
+        session: &Session,
+        server: &ServerName,
+    ) -> Option<SessionView> {
+        let viewer = self.0.get()?;
+        Some(viewer.view(session, server))
+    }
+
+    /// Tells what became of a question.
+    pub(in crate::backend) fn note_question(&self, question: &QuestionFacts, end: QuestionEnd) {
+        if let Some(viewer) = self.0.get() {
+            viewer.note_question(question, end);
+        }
+    }
+}
+
+#[cfg(test)]
+impl UpstreamContext {
+    /// That of some gateway, whose servers everybody sees as they are.
+    pub(crate) fn example() -> Self {
+        Self {
+            gateway: GatewayId::random(),
+            gateways: watch::Sender::default(),
+            updates: super::updates::updates().0,
+            views: SessionFilters::clear(),
+            bytes: ByteBudget::new(usize::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+impl SessionFilters {
+    /// Everything is seen as it is.
+    pub(crate) fn clear() -> Self {
+        #[derive(Debug)]
+        struct Clear;
+        impl SessionFilter for Clear {
+            fn view(&self, _: &Session, _: &ServerName) -> SessionView {
+                SessionView {
+                    screens: None,
+                    uris: None,
+                }
+            }
+
+            fn note_question(&self, _: &QuestionFacts, _: QuestionEnd) {}
+        }
+        let views = Self::default();
+        views.come_from(Arc::new(Clear));
+        views
+    }
+}

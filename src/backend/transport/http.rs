@@ -1,0 +1,593 @@
+//! Servers behind streamable HTTP, of both eras: one POST a message, answers as JSON or as events.
+
+pub(super) mod client;
+mod connection;
+mod events;
+mod head;
+mod pool;
+mod read_budget;
+pub(in crate::backend) mod sse;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, OnceLock, Weak},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
+    header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER},
+    uri::Authority,
+};
+use http_body::Body;
+use http_body_util::{BodyExt, Full, Limited};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::unconstrained,
+    time::timeout,
+};
+
+use crate::{
+    backend::{
+        BackendError,
+        link::{
+            Exchange, Link, each_message,
+            pending::{PendingExchange, PendingRequests},
+        },
+    },
+    body::Unread,
+    config::Remote,
+    governance::masked_name,
+    lock::lock,
+    mcp::{
+        Era, Id, Message, Method, Outcome, Revision,
+        envelope::{self, Malformed},
+        header,
+        method::notice,
+    },
+};
+use head::Talk;
+use transport::{HttpTransport, ResponseBody};
+
+/// How long the server may take to close a session that we end.
+const DELETE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the server may take to accept a notification or an answer.
+const POST_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a post under way may still take once the link has ended.
+const POST_GRACE: Duration = Duration::from_secs(2);
+/// Notifications and answers that are posted at a time, each on a connection of its own; more wait.
+const POSTS_MAX: usize = 64;
+/// Bytes read of the body of an answer that is no answer.
+const ODD_BODY_BYTES: usize = 512;
+
+/// The HTTP side of a link.
+#[derive(Debug)]
+pub(crate) struct HttpLink {
+    way: HttpTransport,
+    mux: Arc<PendingRequests>,
+    link: OnceLock<Weak<Link>>,
+    talk: Mutex<Talk>,
+    posts: Semaphore,
+    /// Whether the path of its URL may be shown.
+    shows_path: bool,
+}
+
+/// Opens a link to `remote`. Nothing is sent yet.
+pub(crate) fn open(
+    remote: &Remote,
+    mux: Arc<PendingRequests>,
+    connect: Duration,
+) -> Result<Arc<Link>, BackendError> {
+    let way = HttpTransport::new(&remote.url, connect, &mux.tasks)?;
+    let mut headers = client::headers(remote, &mux.settings.peer.own)?;
+    if let Some(host) = way.host() {
+        headers.entry(HOST).or_insert(host);
+    }
+    let http = Arc::new(HttpLink {
+        way,
+        mux: Arc::clone(&mux),
+        link: OnceLock::new(),
+        talk: Mutex::new(Talk::new(headers)),
+        posts: Semaphore::new(POSTS_MAX),
+        shows_path: !remote.is_of_variable,
+    });
+    let link = Arc::new(Link::http(mux, Arc::clone(&http)));
+    drop(http.link.set(Arc::downgrade(&link)));
+    Ok(link)
+}
+
+impl HttpLink {
+    /// Settles the revision; its headers accompany every later message.
+    pub(crate) fn speak(&self, revision: Revision) {
+        self.talk().speak(revision);
+    }
+
+    /// Forgets revision and session, before a new handshake.
+    pub(crate) fn forget(&self) {
+        self.talk().forget();
+    }
+
+    /// Sends a request and reads its answer, whichever form it takes.
+    pub(crate) async fn exchange(
+        &self,
+        bytes: Bytes,
+        exchange: &Exchange<'_>,
+        pending: PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        // In a box: there is room for it twice in what selects.
+        let conversation = Box::pin(self.converse(bytes, exchange, &pending));
+        let failure = tokio::select! {
+            biased;
+            outcome = conversation => {
+                if outcome.is_ok() {
+                    pending.activity.overtaken().await;
+                    pending.answered();
+                }
+                return outcome;
+            }
+            () = self.broken() => return Err(self.mux.lost()),
+            () = exchange.cancel.cancelled() => BackendError::Cancelled { is_sent: true },
+            // A server that always has something to say uses up the budget of each turn.
+            failure = unconstrained(pending.activity.expired(exchange.limits)) => failure,
+        };
+        // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
+        let legacy = self.talk().era() == Some(Era::Legacy);
+        if legacy && *exchange.method != Method::Initialize {
+            let params = exchange.cancellation(pending.id, &failure);
+            let bytes = envelope::notification(notice::CANCELLED, Some(&params));
+            if let Some(place) = self.mux.place_of_cancellation() {
+                self.post_aside(bytes, notice::CANCELLED, place);
+            }
+        }
+        Err(failure)
+    }
+
+    /// Completes when the link has ended for what is under way too: a request that meets a session
+    /// which the server has forgotten is told so itself.
+    async fn broken(&self) {
+        self.mux.closed.cancelled().await;
+        if self.mux.is_forgotten() {
+            self.mux.tasks.stop_token().cancelled().await;
+        }
+    }
+
+    async fn converse(
+        &self,
+        bytes: Bytes,
+        exchange: &Exchange<'_>,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        let request = self.request(Verb::POST, bytes, |headers, era| {
+            if *exchange.method == Method::Discover {
+                head::probe(headers);
+            }
+            if era == Some(Era::Modern) || *exchange.method == Method::Discover {
+                head::name(exchange, headers);
+            }
+            head::trace(exchange, headers);
+        });
+        let response = self.way.send(request).await?;
+        if *exchange.method == Method::Initialize {
+            let session = response.headers().get(header::SESSION_ID);
+            self.talk().set_session(session.cloned());
+        }
+        if let Err(failure) = self.check(&response) {
+            return match content_type(&response) {
+                Content::Json
+                    if exchange.caller.is_some() && is_out_of_order(response.status()) =>
+                {
+                    Box::pin(self.read_beneath(failure, response, pending)).await
+                }
+                Content::Events | Content::Json | Content::Other => Err(failure),
+            };
+        }
+        if response.status() == StatusCode::BAD_REQUEST && *exchange.method != Method::Initialize {
+            return Box::pin(self.read_bad_request(response, pending)).await;
+        }
+        match content_type(&response) {
+            Content::Events => Box::pin(self.read_events(response, exchange, pending)).await,
+            Content::Json => {
+                let status = response.status();
+                let body = self.body(response.into_body()).await?;
+                self.find_answer(&body, status, pending).await
+            }
+            Content::Other => Err(Box::pin(odd(response)).await),
+        }
+    }
+
+    /// Turns statuses that say something about the link, not the request, into failures.
+    fn check(&self, response: &Response<ResponseBody>) -> Result<(), BackendError> {
+        self.mux.settings.peer.hear(response)?;
+        let status = response.status();
+        if let Some(refused) = BackendError::of_credential(status) {
+            return Err(refused);
+        }
+        match status {
+            StatusCode::NOT_FOUND | StatusCode::GONE if self.talk().has_session() => {
+                self.mux.forget_session();
+                Err(BackendError::SessionGone)
+            }
+            _ if is_out_of_order(status) => Err(BackendError::Http {
+                status,
+                body: String::new(),
+                retry_after: retry_after(response.headers()),
+            }),
+            _ if status.is_redirection() => {
+                Err(redirected(status, response.headers(), self.shows_path))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an answer without a message denies our session, which is then forgotten. Some servers
+    /// answer 400 in a session that they do not know, where the specification has 404.
+    fn is_denied(&self, status: StatusCode, body: &[u8]) -> bool {
+        let is_denied =
+            status == StatusCode::BAD_REQUEST && self.talk().has_session() && denies_session(body);
+        if is_denied {
+            self.mux.forget_session();
+        }
+        is_denied
+    }
+
+    /// A 400 may answer the request, or the whole session.
+    async fn read_bad_request(
+        &self,
+        response: Response<ResponseBody>,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        let body = self.body(response.into_body()).await?;
+        if !self.names(&body, pending).await && self.is_denied(StatusCode::BAD_REQUEST, &body) {
+            return Err(BackendError::SessionGone);
+        }
+        self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
+            .await
+    }
+
+    /// Beneath a status that says the server is out of order, it may have answered the call all the same,
+    /// by its id; else that is the `failure`.
+    async fn read_beneath(
+        &self,
+        failure: BackendError,
+        response: Response<ResponseBody>,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        let status = response.status();
+        match self.body(response.into_body()).await {
+            Ok(body) if self.names(&body, pending).await => {
+                self.find_answer(&body, status, pending).await
+            }
+            Ok(_) | Err(_) => Err(failure),
+        }
+    }
+
+    /// Whether a body holds an answer to the exchange by its own id.
+    async fn names(&self, body: &Bytes, pending: &PendingExchange) -> bool {
+        let mut is_named = false;
+        each_message(&self.mux, body, |_, parsed| {
+            if let Ok(Message::Response(found)) = parsed {
+                is_named |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
+            }
+        })
+        .await;
+        is_named
+    }
+
+    async fn find_answer(
+        &self,
+        body: &Bytes,
+        status: StatusCode,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        let answer = self.take_in(body, status, pending).await;
+        answer.unwrap_or_else(|| {
+            let what = "its answer holds none to this request".to_owned();
+            Err(no_message(status, (what, None), body))
+        })
+    }
+
+    /// Takes what a body or an event of an exchange holds; the answer, when it is among that, or that it
+    /// says nothing.
+    async fn take_in(
+        &self,
+        bytes: &Bytes,
+        status: StatusCode,
+        pending: &PendingExchange,
+    ) -> Option<Result<Outcome, BackendError>> {
+        let mut answer = None;
+        each_message(&self.mux, bytes, |_, parsed| match parsed {
+            Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
+                // Before the server says more on other streams.
+                self.mux.note_outcome(pending.id, &found.outcome);
+                answer = Some(Ok(found.outcome));
+            }
+            Ok(message) => self.hand_in(message, pending.id),
+            Err(bare @ Malformed::Bare { .. })
+                if status.is_success() && is_ours(bare.id(), pending, status) =>
+            {
+                answer = Some(Err(BackendError::no_answer(bare)));
+            }
+            Err(_) => {}
+        })
+        .await;
+        answer
+    }
+
+    /// Posts a notification or an answer. It ends soon after the link does.
+    pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
+        let ended = async {
+            self.mux.closed.cancelled().await;
+            tokio::time::sleep(POST_GRACE).await;
+        };
+        tokio::select! {
+            biased;
+            posted = timeout(POST_PATIENCE, self.post_whole(bytes, method)) => {
+                posted.unwrap_or(Err(BackendError::Timeout { after: POST_PATIENCE, key: None }))
+            }
+            () = ended => Err(self.mux.lost()),
+        }
+    }
+
+    async fn post_whole(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
+        // It is never closed.
+        let _place = self.posts.acquire().await;
+        let request = self.request(Verb::POST, bytes, |headers, era| {
+            if era == Some(Era::Modern)
+                && let Ok(value) = HeaderValue::from_str(method)
+            {
+                headers.insert(header::METHOD, value);
+            }
+        });
+        let response = self.way.send(request).await?;
+        self.check(&response)?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(());
+        }
+        Err(self.odd(response).await)
+    }
+
+    /// What an answer without a message says.
+    async fn odd(&self, response: Response<ResponseBody>) -> BackendError {
+        let failure = odd(response).await;
+        if let BackendError::Http { status, body, .. } = &failure
+            && self.is_denied(*status, body.as_bytes())
+        {
+            return BackendError::SessionGone;
+        }
+        failure
+    }
+
+    /// Posts in a task of its own, in the place that the message got until the server has taken it;
+    /// whether it arrives is only logged. Whether it is on its way.
+    pub(crate) fn post_aside(
+        &self,
+        bytes: Bytes,
+        method: &str,
+        place: OwnedSemaphorePermit,
+    ) -> bool {
+        let server = self.mux.settings.server.clone();
+        let Some(link) = self.link() else {
+            return false;
+        };
+        let method = method.to_owned();
+        self.mux.tasks.spawn("post", async move {
+            let Some(http) = link.as_http() else { return };
+            if let Err(failure) = http.post(bytes, &method).await {
+                tracing::debug!(%server, %failure, "a message was not taken");
+            }
+            drop(place);
+        });
+        true
+    }
+
+    /// Ends the session, when there is one.
+    pub(crate) async fn goodbye(&self) {
+        if !self.talk().has_session() {
+            return;
+        }
+        let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
+        drop(timeout(DELETE_PATIENCE, self.way.send(request)).await);
+    }
+
+    /// In a box: futures hold what they are given several times over.
+    fn request(
+        &self,
+        verb: Verb,
+        body: Bytes,
+        add: impl FnOnce(&mut HeaderMap, Option<Era>),
+    ) -> Box<HttpRequest<Full<Bytes>>> {
+        let (headers, era) = self.talk().head(&verb, body.len());
+        let mut request = Box::new(HttpRequest::new(Full::new(body)));
+        request.uri_mut().clone_from(self.way.target());
+        *request.headers_mut() = headers;
+        add(request.headers_mut(), era);
+        *request.method_mut() = verb;
+        request
+    }
+
+    async fn body(&self, mut body: ResponseBody) -> Result<Bytes, BackendError> {
+        let limit = self.mux.settings.response_bytes_max;
+        let room = self.mux.settings.bytes.answer();
+        let body = crate::body::read(&mut body, limit, room).await;
+        body.map_err(|unread| match unread {
+            Unread::Full(_) => BackendError::NoMemory,
+            Unread::TooLarge { limit } => BackendError::ResponseTooLarge { limit },
+            Unread::BrokeOff(error) => BackendError::Lost {
+                reason: format!("its answer broke off: {error}"),
+            },
+        })
+    }
+
+    fn hand_in(&self, message: Message, origin: u64) {
+        if let Some(link) = self.link() {
+            link.incoming(message, Some(origin));
+        }
+    }
+
+    fn link(&self) -> Option<Arc<Link>> {
+        self.link.get().and_then(Weak::upgrade)
+    }
+
+    fn talk(&self) -> MutexGuard<'_, Talk> {
+        lock(&self.talk)
+    }
+}
+
+#[derive(Debug, Eq, PartialEq)]
+enum Content {
+    Events,
+    Json,
+    Other,
+}
+
+fn content_type<B>(response: &Response<B>) -> Content {
+    let value = response.headers().get(CONTENT_TYPE);
+    let value = value.map_or(&b""[..], HeaderValue::as_bytes);
+    let end = memchr::memchr(b';', value).unwrap_or(value.len());
+    let is = |name: &[u8]| value[..end].trim_ascii().eq_ignore_ascii_case(name);
+    if is(b"application/json") {
+        Content::Json
+    } else if is(b"text/event-stream") && response.status().is_success() {
+        Content::Events
+    } else {
+        Content::Other
+    }
+}
+
+/// Whether a status says that the server, or what stands before it, is out of order for the moment.
+fn is_out_of_order(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// Whether an answer is the one to our exchange; errors may come without a legible id.
+fn is_ours(id: Option<&Id>, pending: &PendingExchange, status: StatusCode) -> bool {
+    match id {
+        Some(id) => id.as_number() == Some(pending.id),
+        None => !status.is_success(),
+    }
+}
+
+/// Whether the body of a 400 that answers no request says that the session is not known. There is no
+/// code for that; these are the words of SDKs and of servers that follow them.
+pub(in crate::backend) fn denies_session(body: &[u8]) -> bool {
+    let start = &body[..body.len().min(ODD_BODY_BYTES)];
+    let words = String::from_utf8_lossy(start).to_ascii_lowercase();
+    let has = |any: &[&str]| any.iter().any(|phrase| words.contains(phrase));
+    // Servers have sessions of other kinds too: a word alone says nothing.
+    let denials = [
+        "invalid session",
+        "no valid session",
+        "no transport found",
+        "unknown session",
+        "session not found",
+        "session expired",
+        "session has expired",
+        "session terminated",
+        "server not initialized",
+    ];
+    let faults = [
+        "invalid",
+        "unknown",
+        "not found",
+        "expired",
+        "not recognized",
+    ];
+    has(&denials) || has(&["session id", "session-id"]) && has(&faults)
+}
+
+/// What an answer says that is none: that of a success is `what`.
+fn no_message(
+    status: StatusCode,
+    (what, retry_after): (String, Option<Duration>),
+    body: &[u8],
+) -> BackendError {
+    let quoted = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
+    if status.is_success() {
+        return BackendError::Garbled { what, quoted };
+    }
+    BackendError::Http {
+        status,
+        body: quoted,
+        retry_after,
+    }
+}
+
+/// The longest time until a server lets us come back that is told.
+const RETRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// When to come back, where these headers say it in seconds; of dates no server of this kind was seen.
+pub(in crate::backend) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
+    seconds
+        .ok()
+        .map(|it| Duration::from_secs(it).min(RETRY_MAX))
+}
+
+/// What type of content these headers name, as far as it may be shown.
+pub(in crate::backend) fn shown_type(headers: &HeaderMap) -> Option<&str> {
+    let named = headers.get(CONTENT_TYPE)?.to_str().ok()?;
+    let named = named.split(';').next().unwrap_or_default().trim();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-');
+    let is_shown = !named.is_empty() && named.len() <= 64 && named.chars().all(is_plain);
+    is_shown.then_some(named)
+}
+
+/// What a redirect says. None is followed: our credentials are for the URL of the config alone. Where it
+/// leads is said if it `shows_path`: that of a URL out of a variable may be a credential.
+pub(in crate::backend) fn redirected(
+    status: StatusCode,
+    headers: &HeaderMap,
+    shows_path: bool,
+) -> BackendError {
+    let location = headers.get(LOCATION).filter(|_| shows_path);
+    let target = location.and_then(target).map_or_else(
+        || "the final URL".to_owned(),
+        |target| format!("the final URL, which may be `{}`,", masked_name(&target)),
+    );
+    BackendError::Http {
+        status,
+        body: format!("redirects are not followed; {target} has to be written into the config"),
+        retry_after: None,
+    }
+}
+
+/// Where a redirect leads, without what may open something: user and query.
+fn target(location: &HeaderValue) -> Option<String> {
+    let uri: Uri = location.to_str().ok()?.parse().ok()?;
+    let scheme = uri.scheme_str().map(|scheme| format!("{scheme}://"));
+    let host = uri.authority().map(Authority::as_str);
+    let host = host.map(|host| host.rsplit_once('@').map_or(host, |(_, host)| host));
+    let [scheme, host] = [scheme.as_deref(), host].map(Option::unwrap_or_default);
+    Some([scheme, host, uri.path()].concat())
+}
+
+/// What an answer without a message says.
+pub(in crate::backend) async fn odd<B>(response: Response<B>) -> BackendError
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let status = response.status();
+    let allow = response.headers().get(ALLOW).cloned();
+    let retry_after = retry_after(response.headers());
+    let what = match shown_type(response.headers()) {
+        Some(named) => format!("its answer is no message, but of type `{named}`"),
+        None => "its answer is no message, and does not say of what type it is".to_owned(),
+    };
+    let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
+        .collect()
+        .await;
+    let body = body
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    let failure = no_message(status, (what, retry_after), &body);
+    // What a server writes may quote what it was sent, which is for no log.
+    let bytes = body.len();
+    tracing::debug!(%status, bytes, ?allow, "no answer to a message");
+    failure
+}

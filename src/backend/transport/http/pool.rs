@@ -1,0 +1,435 @@
+//! Connections to one server behind `http:`: a stack of idle ones, each driven by the request on it.
+//!
+//! Nothing runs beside a request: whoever waits for its answer polls the connection, so a call
+//! does not change tasks on its way back; on its way out it does where several leave together
+//! (`socket`). An idle connection is polled by nobody; what the server did to it meanwhile shows when
+//! it is used next, at the latest when a request is taken, which may be just before it leaves. Called
+//! by `transport`, which knows the other way, through TLS.
+
+use std::{
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, Weak},
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, Uri};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use hyper::{body::Incoming, service::Service};
+use hyper_util::{client::legacy::connect::HttpConnector, service::TowerToHyperService};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    client::{Connector, POOL_IDLE, explain},
+    connection::HttpConnection,
+};
+use crate::{
+    backend::BackendError, clock::cached_now, lock::lock, socket::CoalescingStream, task::Tasks,
+};
+
+/// Idle connections that are kept; one that falls idle beyond them is closed.
+const IDLE_MAX: usize = 256;
+
+/// Connections to one server.
+#[derive(Debug)]
+pub(super) struct HttpPool {
+    connector: TowerToHyperService<Connector<HttpConnector>>,
+    /// The `Host` header that requests need.
+    pub(super) host: HeaderValue,
+    /// Where to connect to.
+    url: Uri,
+    /// The URI of requests: a path.
+    pub(super) target: Uri,
+    idle: Mutex<IdleConnections>,
+    tasks: Tasks,
+}
+
+/// The connections that nobody uses.
+#[derive(Debug, Default)]
+struct IdleConnections {
+    /// The one that fell idle last is at the end, and used first.
+    lines: Vec<(Instant, Box<HttpConnection>)>,
+    /// Whether a task sees to it that they are closed in time.
+    is_swept: bool,
+}
+
+impl HttpPool {
+    /// A pool of connections to the server of `url`, none of them open yet.
+    pub(super) fn new(url: &Uri, connector: Connector<HttpConnector>, tasks: &Tasks) -> Arc<Self> {
+        let host = match (url.host().unwrap_or_default(), url.port_u16()) {
+            (host, None | Some(80)) => HeaderValue::try_from(host),
+            (host, Some(port)) => HeaderValue::try_from(format!("{host}:{port}")),
+        };
+        let path = url.path_and_query().cloned();
+        Arc::new(Self {
+            connector: TowerToHyperService::new(connector),
+            host: host.expect("what is legal in a URI is legal in a header"),
+            url: url.clone(),
+            target: path.map_or_else(|| Uri::from_static("/"), Uri::from),
+            idle: Mutex::default(),
+            tasks: tasks.clone(),
+        })
+    }
+
+    /// Sends `request`, whose URI is `target` and which has its `Host` header, and waits for the head
+    /// of the answer. One that meets a closed connection before anything was sent goes on the next.
+    ///
+    /// # Errors
+    /// [`BackendError::Lost`] once it may have been sent, which the server may have acted on.
+    pub(super) async fn request(
+        self: &Arc<Self>,
+        mut request: Box<Request<Full<Bytes>>>,
+    ) -> Result<Response<Driven>, BackendError> {
+        loop {
+            let (mut line, is_used) = if let Some(line) = self.take() {
+                (line, true)
+            } else {
+                let opened = Box::pin(self.connect()).await;
+                (
+                    opened.map_err(|reason| BackendError::Connect { reason })?,
+                    false,
+                )
+            };
+            let mut error = match line.ask(request).await {
+                Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
+                Err(error) => error,
+            };
+            request = match error.take_message() {
+                Some(unsent) if is_used => Box::new(unsent),
+                Some(_) => {
+                    let reason = explain(error.error());
+                    return Err(BackendError::Connect { reason });
+                }
+                None => {
+                    let reason = explain(error.error());
+                    return Err(BackendError::Lost { reason });
+                }
+            };
+        }
+    }
+
+    async fn connect(&self) -> Result<Box<HttpConnection>, String> {
+        let io = self.connector.call(self.url.clone()).await;
+        let io = io.map_err(|error| explain(&*error))?;
+        let socket = CoalescingStream::new(io.into_inner(), &self.tasks);
+        let line = HttpConnection::new(socket).await;
+        line.map_err(|error| explain(&error))
+    }
+
+    fn driven(self: &Arc<Self>, body: Incoming, line: Box<HttpConnection>) -> Driven {
+        Driven {
+            body: Some(body),
+            line: Some(line),
+            pool: Arc::clone(self),
+        }
+    }
+
+    fn take(&self) -> Option<Box<HttpConnection>> {
+        let mut idle = self.idle();
+        let (since, line) = idle.lines.pop()?;
+        if cached_now().duration_since(since) < POOL_IDLE {
+            return Some(line);
+        }
+        // The others have been idle for longer.
+        idle.lines.clear();
+        None
+    }
+
+    fn put(self: &Arc<Self>, line: Box<HttpConnection>) {
+        let mut idle = self.idle();
+        if idle.lines.len() >= IDLE_MAX {
+            return;
+        }
+        idle.lines.push((cached_now(), line));
+        if !idle.is_swept {
+            idle.is_swept = true;
+            self.tasks.spawn(
+                "idle connections",
+                sweep(Arc::downgrade(self), self.tasks.clone()),
+            );
+        }
+    }
+
+    /// Closes the connections that have been idle for too long; whether others are left.
+    fn close_old(&self) -> bool {
+        let mut idle = self.idle();
+        let old = idle
+            .lines
+            .partition_point(|(since, _)| since.elapsed() >= POOL_IDLE);
+        drop(idle.lines.drain(..old));
+        idle.is_swept = !idle.lines.is_empty();
+        idle.is_swept
+    }
+
+    fn idle(&self) -> MutexGuard<'_, IdleConnections> {
+        lock(&self.idle)
+    }
+}
+
+/// Closes idle connections in time, until there are none.
+async fn sweep(pool: Weak<HttpPool>, tasks: Tasks) {
+    loop {
+        tokio::select! {
+            () = sleep(POOL_IDLE) => {}
+            () = tasks.stop_token().cancelled() => return,
+        }
+        if !pool.upgrade().is_some_and(|pool| pool.close_old()) {
+            return;
+        }
+    }
+}
+
+/// The body of an answer, which drives its connection and gives it back at the end.
+#[derive(Debug)]
+pub(super) struct Driven {
+    /// `None` only while it is dropped.
+    body: Option<Incoming>,
+    line: Option<Box<HttpConnection>>,
+    pool: Arc<HttpPool>,
+}
+
+impl Body for Driven {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let Self { body, line, .. } = &mut *self;
+        let (Some(body), Some(line)) = (body, line) else {
+            return Poll::Ready(None);
+        };
+        let mut nobody = Context::from_waker(Waker::noop());
+        // What was read before makes room for more.
+        let mut read = Pin::new(&mut *body).poll_frame(&mut nobody);
+        if read.is_pending() {
+            line.drive(cx);
+            read = Pin::new(body).poll_frame(&mut nobody);
+        }
+        if read.is_ready() {
+            line.overhead.clear();
+        }
+        read
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body
+            .as_ref()
+            .map_or_else(SizeHint::default, Body::size_hint)
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        // The rest, if there is any, is wanted by nobody: the connection is told so first.
+        drop(self.body.take());
+        if let Some(mut line) = self.line.take()
+            && line.is_free()
+        {
+            self.pool.put(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::{FutureExt, future::join_all};
+    use http_body_util::BodyExt;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+        task::{JoinSet, yield_now},
+        time::timeout,
+    };
+
+    use super::*;
+    use crate::backend::transport::http::client;
+
+    /// How long a connection stays that nobody uses.
+    const KEPT_OPEN: Duration = Duration::from_millis(50);
+
+    /// Answers one request a connection, and closes it a while later without having said so.
+    async fn serve_once(listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            connections.spawn(async move {
+                let mut heard = Vec::new();
+                while !heard.ends_with(b"\r\n\r\n") {
+                    stream.read_buf(&mut heard).await.unwrap();
+                }
+                stream.write_all(ANSWER.as_bytes()).await.unwrap();
+                sleep(KEPT_OPEN).await;
+            });
+        }
+    }
+
+    /// What a server has seen.
+    #[derive(Clone, Copy, Debug, Default)]
+    struct Seen {
+        connections: usize,
+        requests: usize,
+    }
+
+    /// Answers every request with `answer`.
+    async fn serve(listener: TcpListener, answer: &'static str, seen: Arc<Mutex<Seen>>) {
+        let mut connections = JoinSet::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            seen.lock().unwrap().connections += 1;
+            let seen = Arc::clone(&seen);
+            connections.spawn(async move {
+                let mut heard = Vec::new();
+                while stream.read_buf(&mut heard).await.unwrap_or(0) > 0 {
+                    if heard.ends_with(b"\r\n\r\n") {
+                        heard.clear();
+                        seen.lock().unwrap().requests += 1;
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                }
+            });
+        }
+    }
+
+    /// A server, and a pool of connections to it.
+    struct Pair {
+        pool: Arc<HttpPool>,
+        seen: Arc<Mutex<Seen>>,
+        tasks: Tasks,
+        _server: JoinSet<()>,
+    }
+
+    impl Pair {
+        async fn new(answer: &'static str) -> Self {
+            let seen = Arc::default();
+            let serve = |listener| serve(listener, answer, Arc::clone(&seen));
+            Self::with(serve, Arc::clone(&seen)).await
+        }
+
+        async fn with<S: Future<Output = ()> + Send + 'static>(
+            serve: impl FnOnce(TcpListener) -> S,
+            seen: Arc<Mutex<Seen>>,
+        ) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let url: Uri = format!("http://{}/x", listener.local_addr().unwrap())
+                .parse()
+                .unwrap();
+            let mut server = JoinSet::new();
+            server.spawn(serve(listener));
+            let tasks = Tasks::new();
+            Self {
+                pool: HttpPool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
+                seen,
+                tasks,
+                _server: server,
+            }
+        }
+
+        fn seen(&self) -> Seen {
+            *self.seen.lock().unwrap()
+        }
+
+        fn ask(&self) -> impl Future<Output = Response<Driven>> + use<> {
+            let pool = Arc::clone(&self.pool);
+            let mut request = Box::new(Request::new(Full::new(Bytes::new())));
+            request.uri_mut().clone_from(&pool.target);
+            request.headers_mut().insert("host", pool.host.clone());
+            async move { pool.request(request).await.unwrap() }
+        }
+    }
+
+    async fn check(answer: &'static str, read: bool, connections: usize) {
+        let pair = Pair::new(answer).await;
+        for _ in 0..3 {
+            let response = pair.ask().await;
+            if read {
+                let body = response.into_body().collect().await.unwrap();
+                assert_eq!(body.to_bytes(), "ok", "{answer}");
+            }
+        }
+        assert_eq!(pair.seen().connections, connections, "{answer}");
+        pair.tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn connections_are_used_again_while_they_can_be() {
+        let whole = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+        check(whole, true, 1).await;
+        check(whole, false, 1).await;
+        let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n";
+        check(chunked, true, 1).await;
+        let last = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok";
+        check(last, true, 3).await;
+        let endless = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nok";
+        check(endless, false, 3).await;
+    }
+
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+    const MANY: usize = 7;
+
+    impl Pair {
+        /// Begins to ask, on connections that stand.
+        async fn asking(&self) -> Vec<Pin<Box<impl Future<Output = Response<Driven>>>>> {
+            join_all((0..MANY).map(|_| self.ask())).await;
+            let mut asking: Vec<_> = (0..MANY).map(|_| Box::pin(self.ask())).collect();
+            for ask in &mut asking {
+                assert!(ask.now_or_never().is_none(), "nothing is answered yet");
+            }
+            asking
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_leave_while_nobody_polls_them() {
+        let pair = Pair::new(ANSWER).await;
+        for busy in [Vec::new(), pair.tasks.busy()] {
+            let asking = pair.asking().await;
+            let before = pair.seen().requests;
+            let departed = async {
+                while pair.seen().requests < before + MANY {
+                    yield_now().await;
+                }
+            };
+            let departed = timeout(Duration::from_secs(10), departed).await;
+            departed.expect("all of them are sent");
+            join_all(asking).await;
+            drop(busy);
+        }
+        assert_eq!(pair.seen().connections, MANY);
+        pair.tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_asks_on_a_closed_connection_goes_on_the_next() {
+        let pair = Pair::with(serve_once, Arc::default()).await;
+        let _busy = pair.tasks.busy();
+        for _ in 0..3 {
+            // Each is woken for itself alone.
+            let asking: JoinSet<_> = (0..MANY).map(|_| pair.ask()).collect();
+            let answers = timeout(Duration::from_secs(10), asking.join_all()).await;
+            drop(answers.expect("nobody is forgotten"));
+            assert_eq!(pair.pool.idle().lines.len(), MANY);
+            sleep(3 * KEPT_OPEN).await;
+        }
+        pair.tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_leaves_no_connection_behind() {
+        let pair = Pair::new(ANSWER).await;
+        let _busy = pair.tasks.busy();
+        drop(pair.asking().await);
+        let idle = || pair.pool.idle().lines.len();
+        assert_eq!(idle(), 0, "nobody knows what became of them");
+        join_all(pair.asking().await).await;
+        assert_eq!(idle(), MANY);
+        assert_eq!(pair.seen().connections, 2 * MANY);
+        pair.tasks.finish().await;
+    }
+}

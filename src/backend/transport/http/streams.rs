@@ -1,0 +1,351 @@
+//! Streams of events: the one an answer comes on, and the one for messages that belong to no call.
+//!
+//! A legacy server may let go of a stream and go on when it is asked for the rest.
+
+use std::{convert::Infallible, future::pending, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderValue, Method as Verb, Response, StatusCode};
+use http_body_util::BodyExt;
+use tokio::{
+    sync::oneshot,
+    task::{consume_budget, yield_now},
+    time::{Instant, sleep_until},
+};
+
+use super::{
+    Content, HttpLink, content_type, denies_session,
+    events::{ServerEvents, StreamExcess},
+    odd,
+    transport::ResponseBody,
+};
+use crate::{
+    backend::{
+        BackendError,
+        link::{
+            Exchange, each_message,
+            pending::{PendingExchange, PendingRequests},
+        },
+    },
+    mcp::{Era, Outcome, header, sse},
+    session::Event,
+};
+
+/// Wait before a broken stream is resumed, when the server named none.
+const RESUME_AFTER: Duration = Duration::from_millis(500);
+/// Shortest such wait that a server may name.
+const RESUME_AFTER_MIN: Duration = Duration::from_millis(10);
+/// Longest such wait that a server may name.
+const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
+/// Attempts to resume one broken stream without any event in between.
+const RESUMES_MAX: u32 = 5;
+/// Least time from one gap in the standing stream that is made up for to the next, twice as long after
+/// each: what follows costs more than the stream, and some servers let go of it every few seconds.
+const GAPS_APART: Duration = Duration::from_secs(10);
+/// The most it comes to, and how long it takes without a gap until it is the least again.
+const GAPS_APART_MAX: Duration = Duration::from_secs(300);
+
+impl HttpLink {
+    /// Reads events until the answer; resumes where a legacy server lets go of the stream.
+    pub(super) async fn read_events(
+        &self,
+        response: Response<ResponseBody>,
+        exchange: &Exchange<'_>,
+        pending: &PendingExchange,
+    ) -> Result<Outcome, BackendError> {
+        let mut place = StreamPosition::default();
+        let mut body = Some(response.into_body());
+        loop {
+            if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
+                return Ok(outcome);
+            }
+            let legacy = self.talk().era() != Some(Era::Modern);
+            let Some(last) = place.last_id.clone().filter(|_| legacy) else {
+                return Err(BackendError::Lost {
+                    reason: "it closed the stream of the call".to_owned(),
+                });
+            };
+            if place.idle_ends > RESUMES_MAX {
+                return Err(BackendError::Lost {
+                    reason: "the stream of the call keeps breaking".to_owned(),
+                });
+            }
+            if let Some(caller) = &exchange.caller {
+                caller.events.send(Event::Pause {
+                    retry_ms: place.retry_ms,
+                });
+            }
+            tokio::time::sleep(place.delay()).await;
+            body = match self.resume(Some(&last)).await {
+                StreamOpening::Stream(body) => Some(body),
+                StreamOpening::Failed | StreamOpening::NoneEver | StreamOpening::NotFound => None,
+            };
+            place.idle_ends += 1;
+        }
+    }
+
+    /// Follows one stream; the answer, or `None` when the stream ended without it.
+    async fn follow(
+        &self,
+        body: Option<ResponseBody>,
+        place: &mut StreamPosition,
+        pending: &PendingExchange,
+    ) -> Result<Option<Outcome>, BackendError> {
+        let Some(mut body) = body else {
+            return Ok(None);
+        };
+        let mut events = ServerEvents::of_call(&self.mux.settings);
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return Ok(None) };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
+            events.push(&chunk).map_err(StreamExcess::failure)?;
+            while let Some(event) = events.next().await {
+                consume_budget().await;
+                place.note(&event);
+                let answer = self.take_in(&event.data, StatusCode::OK, pending).await;
+                if let Some(answer) = answer {
+                    return answer.map(Some);
+                }
+            }
+            // A server that never stops talking leaves something to others, and to deadlines.
+            yield_now().await;
+        }
+        Ok(None)
+    }
+
+    /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
+    async fn resume(&self, last: Option<&HeaderValue>) -> StreamOpening {
+        let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
+            if let Some(last) = last {
+                headers.insert(header::LAST_EVENT_ID, last.clone());
+            }
+        });
+        match self.way.send(request).await {
+            Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
+                let BackendError::Http { body, .. } = odd(response).await else {
+                    return StreamOpening::Failed;
+                };
+                if denies_session(body.as_bytes()) {
+                    StreamOpening::NotFound
+                } else {
+                    StreamOpening::Failed
+                }
+            }
+            Ok(response) => match (content_type(&response), response.status()) {
+                (Content::Events, _) => StreamOpening::Stream(response.into_body()),
+                (_, StatusCode::METHOD_NOT_ALLOWED) => StreamOpening::NoneEver,
+                (_, StatusCode::NOT_FOUND) => StreamOpening::NotFound,
+                (Content::Json | Content::Other, _) => StreamOpening::Failed,
+            },
+            Err(_) => StreamOpening::Failed,
+        }
+    }
+
+    /// Follows the stream for messages that belong to no call, for as long as the link lives. A
+    /// server that has none answers 405, which is fine. `opened` is told of the first answer.
+    pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
+        tokio::select! {
+            biased;
+            () = self.mux.closed.cancelled() => {}
+            () = self.stand(opened) => {}
+        }
+    }
+
+    async fn stand(&self, opened: oneshot::Sender<()>) {
+        let mut place = StreamPosition::default();
+        let mut gap = StreamGap::default();
+        let mut opened = Some(opened);
+        let mut was_open = false;
+        let mut failures = 0;
+        loop {
+            let opening = self.resume(place.last_id.as_ref()).await;
+            if let Some(opened) = opened.take() {
+                // Whoever waited in vain goes on without the stream.
+                gap.is_open = opened.is_closed();
+            }
+            match opening {
+                StreamOpening::Stream(body) => {
+                    was_open = true;
+                    place.idle_ends = 1;
+                    let start = Instant::now();
+                    let is_let_go = tokio::select! {
+                        is_let_go = self.follow_aside(body, &mut place) => is_let_go,
+                        never = gap.make_up(&self.mux) => match never {},
+                    };
+                    // A server that lets go of a stream with ids tells the rest when it is resumed.
+                    gap.is_open |= !is_let_go || place.last_id.is_none();
+                    failures = place.failures_after(failures, start.elapsed());
+                }
+                // Where a stream was, only the session can be what is missing.
+                StreamOpening::NotFound if was_open && self.talk().has_session() => {
+                    return self.mux.forget_session();
+                }
+                StreamOpening::NoneEver | StreamOpening::NotFound => return,
+                StreamOpening::Failed => {
+                    failures += 1;
+                    gap.is_open = true;
+                }
+            }
+            tokio::time::sleep(place.delay_after(failures)).await;
+        }
+    }
+
+    /// Follows one stream to its end; whether the server let go of it, and it did not break.
+    async fn follow_aside(&self, mut body: ResponseBody, place: &mut StreamPosition) -> bool {
+        let mut events = ServerEvents::of_connection(&self.mux.settings);
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
+            let Ok(chunk) = frame.into_data() else {
+                continue;
+            };
+            if let Err(excess) = events.push(&chunk) {
+                let server = &self.mux.settings.server;
+                tracing::warn!(%server, "its standing stream is closed: {excess}");
+                return false;
+            }
+            while let Some(event) = events.next().await {
+                consume_budget().await;
+                place.note(&event);
+                if let Some(link) = self.link() {
+                    each_message(&self.mux, &event.data, |_, parsed| {
+                        if let Ok(message) = parsed {
+                            link.incoming(message, None);
+                        }
+                    })
+                    .await;
+                }
+            }
+            yield_now().await;
+        }
+        true
+    }
+}
+
+/// What a server may have said while nobody followed its standing stream.
+#[derive(Debug, Default)]
+struct StreamGap {
+    /// Whether it is not made up for yet.
+    is_open: bool,
+    /// When the one before was, and how far from it the next is at least.
+    made_up: Option<(Instant, Duration)>,
+}
+
+impl StreamGap {
+    /// Lets what may have been missed be found out, [`GAPS_APART`] from the time before or more.
+    async fn make_up(&mut self, mux: &PendingRequests) -> Infallible {
+        if self.is_open {
+            let apart = match self.made_up {
+                Some((before, apart)) if before.elapsed() < GAPS_APART_MAX => {
+                    sleep_until(before + apart).await;
+                    GAPS_APART_MAX.min(2 * apart)
+                }
+                Some(_) | None => GAPS_APART,
+            };
+            mux.signals.missed();
+            *self = Self {
+                is_open: false,
+                made_up: Some((Instant::now(), apart)),
+            };
+        }
+        pending().await
+    }
+}
+
+/// How far a stream of events was read.
+#[derive(Debug, Default)]
+struct StreamPosition {
+    last_id: Option<HeaderValue>,
+    retry_ms: Option<u64>,
+    idle_ends: u32,
+}
+
+impl StreamPosition {
+    fn note(&mut self, event: &sse::SseEvent) {
+        if let Some(id) = &event.id {
+            // What no header can carry cannot be asked for; an empty one takes back those before.
+            let id = Some(id.as_bytes()).filter(|id| !id.is_empty());
+            self.last_id = id.and_then(|id| HeaderValue::from_bytes(id).ok());
+        }
+        if event.retry.is_some() {
+            self.retry_ms = event.retry;
+        }
+        self.idle_ends = 0;
+    }
+
+    fn delay(&self) -> Duration {
+        self.retry_ms
+            .map_or(RESUME_AFTER, Duration::from_millis)
+            .clamp(RESUME_AFTER_MIN, RESUME_AFTER_MAX)
+    }
+
+    /// The failures in a row, after so many and a stream that stood so long: one that says nothing and
+    /// does not outlast the wait for the next is one more, unless the server says when to come back.
+    fn failures_after(&self, failures: u32, stood: Duration) -> u32 {
+        let is_of_use = self.idle_ends == 0 || self.retry_ms.is_some();
+        if is_of_use || stood >= self.delay_after(failures + 1) {
+            0
+        } else {
+            failures + 1
+        }
+    }
+
+    /// The wait after so many failures in a row, each of which doubles it.
+    fn delay_after(&self, failures: u32) -> Duration {
+        let delay = match failures {
+            0 => self.delay(),
+            _ => self.delay().max(RESUME_AFTER),
+        };
+        delay
+            .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
+            .min(RESUME_AFTER_MAX)
+    }
+}
+
+/// What came of opening a stream.
+enum StreamOpening {
+    /// No answer, or one that says nothing about the next attempt.
+    Failed,
+    /// The server has no such streams.
+    NoneEver,
+    /// The server has no such stream, or no such session.
+    NotFound,
+    Stream(ResponseBody),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long it is waited for the next stream, where each of `streams` stood so long in silence.
+    fn waits(place: &StreamPosition, streams: &[u64]) -> Vec<u128> {
+        let mut failures = 0;
+        let mut wait = |seconds: &u64| {
+            failures = place.failures_after(failures, Duration::from_secs(*seconds));
+            place.delay_after(failures).as_millis()
+        };
+        streams.iter().map(&mut wait).collect()
+    }
+
+    #[test]
+    fn a_stream_that_ends_at_once_is_opened_less_and_less_often() {
+        let silent = StreamPosition {
+            idle_ends: 1,
+            ..StreamPosition::default()
+        };
+        let waited = waits(&silent, &[0; 9]);
+        assert_eq!(
+            waited,
+            [500, 1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000]
+        );
+        assert_eq!(waits(&silent, &[0, 0, 30, 30]), [500, 1000, 500, 500]);
+        let of_use = StreamPosition::default();
+        assert_eq!(waits(&of_use, &[0; 3]), [500; 3]);
+        let asked_to = StreamPosition {
+            retry_ms: Some(20),
+            ..silent
+        };
+        assert_eq!(waits(&asked_to, &[0; 3]), [20; 3]);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a server writes besides messages: stderr, and lines on stdout that are none.
+
+use std::{
+    borrow::Cow,
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard},
+};
+
+use super::exit_reason::telling;
+use crate::lock::lock;
+
+/// Lines of stderr kept.
+const STDERR_LINES_MAX: usize = 50;
+/// Lines on stdout that are no messages which are kept for the reason of a failure.
+const ODD_LINES_MAX: usize = 3;
+
+/// What the programs of one instance wrote besides messages, one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    /// The last lines on stderr, each with the process it is of.
+    stderr: Mutex<VecDeque<(u32, String)>>,
+    odd: Mutex<Odd>,
+}
+
+impl Output {
+    /// The last lines on stderr.
+    pub(in crate::backend) fn stderr(&self) -> Vec<String> {
+        let lines = lock(&self.stderr);
+        lines.iter().map(|(_, line)| line.clone()).collect()
+    }
+
+    /// The last line on stderr that says something.
+    pub(in crate::backend) fn last_words(&self) -> Option<String> {
+        let lines = lock(&self.stderr);
+        let mut lines = lines.iter().rev().map(|(_, line)| line);
+        lines.find(|line| !line.trim().is_empty()).cloned()
+    }
+
+    /// What the process `pid` wrote to stderr of why it ended.
+    pub(in crate::backend) fn reason_of(&self, pid: u32) -> Option<String> {
+        let lines = lock(&self.stderr);
+        let own = lines.iter().filter(|(of, _)| *of == pid);
+        let own: Vec<_> = own.map(|(_, line)| line.as_str()).collect();
+        telling(&own).map(Cow::into_owned)
+    }
+
+    /// Notes a line that the process `pid` wrote to stderr.
+    pub(in crate::backend) fn note_stderr(&self, pid: u32, line: String) {
+        let mut lines = lock(&self.stderr);
+        if lines.len() == STDERR_LINES_MAX {
+            lines.pop_front();
+        }
+        lines.push_back((pid, line));
+    }
+
+    /// Notes a line on stdout that is no message.
+    pub(in crate::backend) fn note_odd(&self, line: &str) {
+        self.odd().note(line);
+    }
+
+    /// What came on stdout and is no message.
+    pub(in crate::backend) fn odd(&self) -> MutexGuard<'_, Odd> {
+        lock(&self.odd)
+    }
+}
+
+/// Lines on stdout that are no messages.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Odd {
+    pub(crate) count: u64,
+    /// The last of them, the latest at the end.
+    tail: VecDeque<String>,
+}
+
+impl Odd {
+    fn note(&mut self, line: &str) {
+        self.count += 1;
+        if self.tail.len() == ODD_LINES_MAX {
+            self.tail.pop_front();
+        }
+        self.tail.push_back(line.to_owned());
+    }
+
+    pub(crate) fn last(&self) -> Option<&String> {
+        self.tail.back()
+    }
+
+    /// Those that are known of the lines after the first `count`.
+    pub(crate) fn since(&self, count: u64) -> Vec<String> {
+        let fresh = usize::try_from(self.count - count).unwrap_or(ODD_LINES_MAX);
+        let old = self.tail.len().saturating_sub(fresh);
+        self.tail.iter().skip(old).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_process_that_said_them() {
+        let output = Output::default();
+        let check = |pid: u32, own: Option<&str>, of_all: Option<&str>| {
+            assert_eq!(output.reason_of(pid).as_deref(), own, "{pid}");
+            assert_eq!(output.last_words().as_deref(), of_all, "{pid}");
+        };
+        check(1, None, None);
+        for (pid, line) in [(1, "one"), (2, "two"), (1, " ")] {
+            output.note_stderr(pid, line.to_owned());
+        }
+        check(1, Some("one"), Some("two"));
+        check(2, Some("two"), Some("two"));
+        check(3, None, Some("two"));
+        for _ in 0..STDERR_LINES_MAX {
+            output.note_stderr(3, String::new());
+        }
+        check(2, None, None);
+        assert_eq!(output.stderr().len(), STDERR_LINES_MAX);
+    }
+
+    #[test]
+    fn the_last_odd_lines_of_an_attempt_are_its_own() {
+        let mut odd = Odd::default();
+        let check = |odd: &Odd, count: u64, expect: &[&str]| {
+            assert_eq!(odd.since(count), expect, "{odd:?} after {count}");
+        };
+        check(&odd, 0, &[]);
+        odd.note("a");
+        check(&odd, 0, &["a"]);
+        check(&odd, 1, &[]);
+        for line in ["b", "c", "d"] {
+            odd.note(line);
+        }
+        check(&odd, 0, &["b", "c", "d"]);
+        check(&odd, 3, &["d"]);
+        assert_eq!(odd.last().map(String::as_str), Some("d"));
+    }
+}

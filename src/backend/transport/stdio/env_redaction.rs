@@ -1,0 +1,131 @@
+//! What a program was given in confidence, should it say so: many print the credential that a
+//! server behind them refused.
+//!
+//! Called by `stdio` with every line of a program that is shown to somebody.
+
+use std::{borrow::Cow, path::Path};
+
+use crate::config::{self, Secret, StdioCommand};
+
+/// What stands in place of a secret, as elsewhere.
+const MASK: &str = "***";
+/// Shorter values say too little to be secrets, and stand in too many other words.
+const BYTES_MIN: usize = 8;
+/// The same of what is known to be one.
+const SECRET_BYTES_MIN: usize = 6;
+/// Less of the beginning of a secret says nothing.
+const BEGUN_BYTES_MIN: usize = 3;
+
+/// What of a program's `env` and `args` is not shown.
+#[derive(Debug)]
+pub(in crate::backend) struct EnvRedaction(Vec<Secret>);
+
+impl EnvRedaction {
+    /// The values in `env` of `command`, but for paths of what is there, which programs name in every second
+    /// line, and what is secret in them and in `args`.
+    pub(in crate::backend) fn of(command: &StdioCommand) -> Self {
+        let is_path = |text: &str| text.starts_with(['/', '.']) && Path::new(text).exists();
+        let is_value = |text: &&str| text.len() >= BYTES_MIN && !is_path(text);
+        let values: Vec<&str> = command.env.values().map(Secret::expose).collect();
+        let args = config::hidden_in(&command.args, &command.shown_args.0);
+        let known = args.iter().map(String::as_str);
+        let all = values.iter().copied().chain(known.clone());
+        let parts = all.flat_map(config::parts);
+        let secrets = known.chain(parts).filter(|it| it.len() >= SECRET_BYTES_MIN);
+        let hushed = values.iter().copied().filter(is_value).chain(secrets);
+        let mut hushed: Vec<&str> = hushed.collect();
+        // One may be a part of another.
+        hushed.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        hushed.dedup();
+        Self(hushed.into_iter().map(Secret::new).collect())
+    }
+
+    /// `line` as it may be shown.
+    pub(in crate::backend) fn shown<'l>(&self, line: &'l str) -> Cow<'l, str> {
+        let mut shown = Cow::Borrowed(line);
+        for secret in self.0.iter().map(Secret::expose) {
+            if shown.contains(secret) {
+                shown = shown.replace(secret, MASK).into();
+            }
+        }
+        shown
+    }
+
+    /// The first `bytes_max` bytes of `text` as they may be shown, of which a secret that begins in them is
+    /// no part.
+    pub(in crate::backend) fn start(&self, text: &[u8], bytes_max: usize) -> String {
+        let shown = String::from_utf8_lossy(&text[..text.len().min(bytes_max)]);
+        let shown = self.shown(shown.trim_end());
+        let secrets = self.0.iter().map(Secret::expose);
+        let begun = secrets.filter_map(|secret| {
+            let lengths = secret.char_indices().map(|(at, _)| at).rev();
+            let mut begun = lengths.filter(|length| *length >= BEGUN_BYTES_MIN);
+            begun.find(|length| shown.ends_with(&secret[..*length]))
+        });
+        match begun.max().filter(|_| text.len() >= bytes_max) {
+            Some(begun) => format!("{}{MASK}", &shown[..shown.len() - begun]),
+            None => shown.into_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ForPeople;
+
+    #[test]
+    fn what_a_program_was_given_is_not_shown() {
+        let env = [
+            ("TOKEN", "abcdefgh"),
+            ("URL", "https://abcdefgh@host"),
+            ("SHORT", "abcdefg"),
+            ("HOME", "/usr"),
+            ("ODD_KEY", "/Zq81kd+9xKlQ=="),
+            (
+                "DSN",
+                "postgres://app:hunter2hunter2@db.internal/x?key=swordfish",
+            ),
+            (
+                "KEY",
+                "-----BEGIN KEY-----\nMIIBOgIBAAJBAKj34Gkx\n-----END KEY-----",
+            ),
+        ];
+        let env = env.map(|(name, value)| (name.to_owned(), Secret::new(value)));
+        let hushed = EnvRedaction::of(&StdioCommand {
+            program: "x".to_owned(),
+            args: ["--token", "qwertz", "--db=me:fromdb@h", "-v"]
+                .map(str::to_owned)
+                .into(),
+            shown_args: ForPeople(
+                ["--token", "***", "--db=${DB}@h", "-v"]
+                    .map(str::to_owned)
+                    .into(),
+            ),
+            env: env.into(),
+            cwd: None,
+            user: None,
+        });
+        let check = |line: &str, expect: &str| assert_eq!(hushed.shown(line), expect);
+        check("invalid token abcdefgh, abcdefgh", "invalid token ***, ***");
+        check("cannot reach https://abcdefgh@host", "cannot reach ***");
+        check("abcdefg in /usr", "abcdefg in /usr");
+        check("no /Zq81kd+9xKlQ==", "no ***");
+        check("", "");
+        check(
+            "bad password hunter2hunter2 at db.internal",
+            "bad password *** at db.internal",
+        );
+        check("key swordfish, qwertz", "key ***, ***");
+        check("no me:fromdb", "no ***");
+        check("> MIIBOgIBAAJBAKj34Gkx", "> ***");
+        let cut = |line: &str, bytes_max: usize, expect: &str| {
+            assert_eq!(hushed.start(line.as_bytes(), bytes_max), expect);
+        };
+        cut("token abcdefgh!", 15, "token ***!");
+        cut("token abcdefgh!", 13, "token ***");
+        cut("token abcdefgh!", 9, "token ***");
+        cut("token abcdefgh!", 8, "token ab");
+        cut("token abc", 80, "token abc");
+    }
+}

@@ -16,27 +16,13 @@
 //! keeps the hashes that the log of the process and [`verify()`] tell.
 
 mod error;
-mod export;
 mod files;
-mod index;
-mod latest;
-mod line;
-mod query;
-mod questions;
-mod queue;
-mod ration;
-mod reader;
-mod recover;
-mod refusals;
-mod retire;
-mod room;
+mod read;
+mod record;
 mod seal;
 mod signature;
-mod sink;
-mod totals;
-mod truncation;
-mod verify;
-mod writer;
+mod upkeep;
+mod write;
 
 use std::{
     path::{Path, PathBuf},
@@ -47,37 +33,41 @@ use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
 pub use error::{AuditError, IndexLag};
-pub use export::{ExportFormat, export};
 pub use files::{ChainId, InvalidChainId};
-pub use index::Indexer;
-pub use latest::latest;
-pub use line::{
+pub use read::export::{ExportFormat, export};
+pub use read::latest::latest;
+pub use read::query::{
+    FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter,
+};
+pub use read::reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
+pub use read::verify::{
+    ChainReport, FaultAt, LineFault, Trust, VerifyReport, verify, verify_by, verify_with,
+};
+pub use record::line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditEvent, EventKind, InvalidDecision, LineType, Opened,
     Record, RecordedDecision, TEXT_BYTES_MAX,
 };
-pub use query::{FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter};
-pub use questions::QuestionRecord;
-pub use queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};
-pub use reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
-pub use recover::{Recovered, Total, chains, recover, total};
-pub use refusals::RefusalSummary;
-pub use retire::Retired;
-pub use room::Room;
+pub use record::questions::QuestionRecord;
+pub use record::refusals::RefusalSummary;
 pub use seal::{Hash, InvalidHash};
 pub use signature::{InvalidPublicKey, PublicKey};
-pub use truncation::{Shortened, acknowledge, shortened_chains};
-pub use verify::{
-    ChainReport, FaultAt, LineFault, Trust, VerifyReport, verify, verify_by, verify_with,
-};
-pub use writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX, UNSIGNED_LINES_MAX};
+pub use upkeep::index::Indexer;
+pub use upkeep::recover::{Recovered, Total, chains, recover, total};
+pub use upkeep::retire::Retired;
+pub use upkeep::truncation::{Shortened, acknowledge, shortened_chains};
+pub use write::queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};
+pub use write::room::Room;
+pub use write::writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX, UNSIGNED_LINES_MAX};
 
 use crate::{config, lock::lock};
 use files::Owned;
-use queue::{AuditEntry, SharedQueue, Threads};
 use seal::ChainPosition;
 use signature::SigningKey;
-use sink::{SegmentDirectory, SegmentStore};
-use writer::Writer;
+use write::{
+    queue::{AuditEntry, SharedQueue, Threads},
+    sink::{SegmentDirectory, SegmentStore},
+    writer::Writer,
+};
 
 /// Of so many segments at least the log has one that may go, where only so much is kept.
 const SEGMENTS_MIN: u64 = 8;
@@ -352,10 +342,10 @@ impl AuditLog {
         let mut retired = Vec::new();
         if let Some(retention) = config.retention {
             let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
-            retired = retire::retire(open, oldest)?;
+            retired = upkeep::retire::retire(open, oldest)?;
         }
         if let Some(size) = config.retention_size {
-            retired.extend(retire::retire_to(open, size)?);
+            retired.extend(upkeep::retire::retire_to(open, size)?);
         }
         Ok(retired)
     }

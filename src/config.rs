@@ -20,62 +20,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{ProfileName, ServerName};
 
-pub use changed::server_keys;
-pub use child_env::child_environment;
+pub(crate) use diagnostics::redact::{hidden_in, parts};
+pub use diagnostics::report::{Mistakes, Notice, Severity};
 pub use display::ShownConfig;
-pub use environment::Environment;
-pub use fixed::fixed_keys;
-pub(crate) use governing::glob;
-pub use governing::{
+pub use model::changed::server_keys;
+pub use model::child_env::child_environment;
+pub use model::fixed::fixed_keys;
+pub(crate) use model::governing::glob;
+pub use model::governing::{
     AgentConfig, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, CheckDigits,
     Condition, Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Mask,
     Policy, PolicyMode, Profile, Rate, RuleKind, Scan, ScanAction, Terms, Window,
 };
-pub(crate) use listen::listen_address;
-pub use listen::{Listen, NotAnAddress, SocketConfig};
-pub use load::{
-    ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
-    parse, schema,
-};
-pub use log_filter::NotALogFilter;
-pub(crate) use log_filter::check_log_filter;
-pub(crate) use node::join as key_path;
-pub(crate) use redact::{hidden_in, parts};
-pub use report::{Mistakes, Notice, Severity};
-pub(crate) use resolve::with_scheme;
-pub use server::{
+pub(crate) use model::listen::listen_address;
+pub use model::listen::{Listen, NotAnAddress, SocketConfig};
+pub use model::server::{
     Auth, Balance, Breaker, Ejection, EraPin, Expose, ForPeople, Health, Isolation, ItemRules,
     MemorySize, Probe, Remote, ReplicaConfig, Retry, Root, RouteConfig, Server, ServerLimits,
     StdioCommand, Transport, Validate,
 };
+pub(crate) use node::join as key_path;
+pub use resolve::log_filter::NotALogFilter;
+pub(crate) use resolve::log_filter::check_log_filter;
+pub(crate) use resolve::with_scheme;
+pub use source::environment::Environment;
+pub use source::load::{
+    ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
+    parse, schema,
+};
 
-mod changed;
-mod child_env;
-mod decode;
+mod diagnostics;
 mod display;
-mod environment;
 mod file;
-mod fixed;
-mod governing;
 mod import;
-mod json;
-mod key_strength;
-mod listen;
-mod load;
-mod log_filter;
+mod model;
 mod node;
-mod redact;
-mod renamed_keys;
-mod report;
 mod resolve;
-mod schema;
-mod server;
-mod suggest;
-mod toml;
+mod source;
 mod units;
 mod validate;
-mod variables;
-mod yaml;
 
 /// Everything an operator can set.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,54 +13,32 @@
 //! `schema` mend. `compiled` is what the config says. Text with `escapes` is searched as it is and as
 //! `decode` reads it.
 
-mod boundary;
-mod card;
-mod checksum;
 mod class;
-mod compiled;
 mod context;
-mod credential;
-mod date;
-mod decode;
-mod detectors;
-mod embedded;
-mod escapes;
-mod internet;
+mod detect;
+mod engine;
 mod lexicon;
-mod mrz;
-mod national;
-mod number;
-mod phone;
-mod redaction;
-mod schema;
-mod search;
-mod secret;
-mod seen_values;
-mod sink;
 #[cfg(test)]
 mod tests;
-mod tokens;
-mod walk;
 
 use std::{ops::Range, sync::Arc};
 
 use indexmap::IndexMap;
 
-pub use compiled::InvalidScan;
-pub use detectors::InvalidDetector;
-pub use schema::OutputSchema;
+pub use detect::detectors::InvalidDetector;
+pub use engine::compiled::InvalidScan;
+pub use engine::schema::OutputSchema;
 
-use self::{
-    class::{Class, Country},
-    compiled::{CompiledScan, ScanRules},
-    context::Names,
-    redaction::{Redaction, SchemaRepair, patched},
-    seen_values::SeenValues,
-    sink::ScanSink,
-};
 use crate::{
     config::{Scan, ScanAction},
     mcp::json::Raw,
+};
+use class::{Class, Country};
+use context::{Names, seen_values::SeenValues};
+use engine::{
+    compiled::{CompiledScan, ScanRules},
+    redaction::{Redaction, SchemaRepair, patched},
+    sink::ScanSink,
 };
 
 /// A compiled `scan` section of the config; share it by [`Arc`].
@@ -190,7 +168,7 @@ impl Scanner {
         }
         let text = message.as_str();
         let mut sink = ScanSink::new(&self.compiled, &self.own, self.compiled.mask);
-        let changes = walk::walk(text, Names::default(), &mut sink, 0);
+        let changes = engine::walk::walk(text, Names::default(), &mut sink, 0);
         (!changes.edits.is_empty()).then(|| patched(text, &changes))
     }
 
@@ -206,7 +184,7 @@ impl Scanner {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
         let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask);
-        let mut changes = walk::walk(text, Names::default(), &mut sink, 0);
+        let mut changes = engine::walk::walk(text, Names::default(), &mut sink, 0);
         if sink.counts.is_empty() {
             return Verdict::CLEAN;
         }
@@ -228,7 +206,7 @@ impl Scanner {
         let known = read.unwrap_or_default();
         if twin {
             sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);
-            changes = walk::walk(text, Names::default(), &mut sink, 0);
+            changes = engine::walk::walk(text, Names::default(), &mut sink, 0);
         }
         let hits = self.hits(rules, &sink.counts);
         let name = |class: usize| self.compiled.names[class].clone();
@@ -294,7 +272,7 @@ impl Scanner {
     pub fn located(&self, direction: Direction, message: &Raw) -> Vec<(Arc<str>, Range<usize>)> {
         let rules = &self.rules[direction as usize];
         let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).marking();
-        let edits = walk::walk(message.as_str(), Names::default(), &mut sink, 0).edits;
+        let edits = engine::walk::walk(message.as_str(), Names::default(), &mut sink, 0).edits;
         let marked = edits.into_iter().map(|edit| (edit.with.into(), edit.span));
         marked.collect()
     }

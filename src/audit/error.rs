@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use super::{ChainId, verify::LineFault};
+use super::{ChainId, read::verify::LineFault};
 use crate::{key_file::KeyFileError, store::StoreError};
 
 /// Why the log could not be written or read.

@@ -20,10 +20,10 @@ use super::{
     AuditError, AuditEvent, AuditLog, ChainId, EventKind, Opened, Record, RecordedDecision,
     Recovered, Total, Trust, VerifyReport,
     files::{Loss, Owned},
-    recover::{recover_with, total_by},
     signature::SigningKey,
-    sink::{SegmentDirectory, SegmentSink, SegmentStore},
+    upkeep::recover::{recover_with, total_by},
     verify_by,
+    write::sink::{SegmentDirectory, SegmentSink, SegmentStore},
 };
 use crate::{
     clock,

@@ -8,8 +8,8 @@ use std::{fmt, num::NonZeroUsize, path::Path};
 use super::{
     Auth, Config, ItemRules, Limits, LogConfig, Naming, Remote, Server, StdioCommand, Tls,
     Transport,
+    diagnostics::redact,
     file::{self, ConfigFile, ItemKindSection, TransportKind},
-    redact,
     resolve::IDLE_TIMEOUT,
     units::{Amount, Size, Time},
 };

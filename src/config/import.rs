@@ -7,8 +7,8 @@
 
 use super::{
     ConfigFormat,
+    diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
-    report::{ConfigTexts, Diagnostic, Diagnostics},
 };
 
 mod bridge;

@@ -9,7 +9,7 @@ use indexmap::IndexMap;
 /// A stretch of one source, in bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Span {
-    /// Index into [`super::report::ConfigTexts`].
+    /// Index into [`super::diagnostics::report::ConfigTexts`].
     pub(super) source: usize,
     pub(super) start: usize,
     pub(super) end: usize,

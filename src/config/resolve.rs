@@ -15,9 +15,10 @@ use std::{
 
 use super::{
     Config, Limits, Listen, LoadScope, LogConfig, Naming, NotALogFilter, SocketConfig, Tls,
-    check_log_filter, file, listen_address, log_filter,
+    check_log_filter,
+    diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
+    file, listen_address,
     node::{Node, ValuePath},
-    report::{ConfigTexts, Diagnostic, Diagnostics},
     units::{Size, Time},
 };
 
@@ -25,6 +26,8 @@ mod env_file;
 mod governing;
 mod hidden;
 mod items;
+mod key_strength;
+pub(super) mod log_filter;
 mod methods;
 mod prefix;
 mod reach;

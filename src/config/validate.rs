@@ -3,18 +3,23 @@
 //! The schema is generated from the types, so that editors, this check and the decoder agree. What
 //! does not conform is reported and left out, so that one mistake hides no other.
 
+pub(crate) mod schema;
+
 use serde_json::Value as Json;
 
 use super::{
-    environment, file,
+    diagnostics::{
+        redact, renamed_keys,
+        report::{ConfigTexts, Diagnostic, Diagnostics},
+        suggest,
+    },
+    file,
     node::{ConfigValue, Node, TableEntry, ValueOrigin, join},
-    redact, renamed_keys,
-    report::{ConfigTexts, Diagnostic, Diagnostics},
-    schema::{Section, TAG, bounds, places, resolve, tag, type_of, words_of},
-    suggest,
+    source::environment,
     units::{Amount, Size, Time, UNIT_KEYWORD},
 };
 use crate::money::{InvalidAmount, Micros};
+use schema::{Section, TAG, bounds, places, resolve, tag, type_of, words_of};
 
 /// Tables that stay although a text is missing which they need, so that what else is wrong with
 /// them is found as well: whoever resolves them leaves an empty text alone that is not written.

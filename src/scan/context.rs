@@ -11,13 +11,14 @@ use std::{
 use super::{
     class::Class,
     lexicon::{self, Hints},
-    seen_values::SeenValues,
 };
 use columns::Columns;
+use seen_values::SeenValues;
 use words::Words;
 pub(super) use words::{ending, is_accent, name};
 
 mod columns;
+pub(super) mod seen_values;
 mod words;
 
 /// Bytes before a candidate that may say something about it.

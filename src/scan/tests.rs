@@ -753,7 +753,7 @@ fn so_many_secrets_are_looked_for() {
         scanner.scan(Direction::Results, &message, || None)
     };
     // One mark before and one after each.
-    let most = seen_values::SECRETS_BYTES_MAX / (length + 2);
+    let most = context::seen_values::SECRETS_BYTES_MAX / (length + 2);
     let at_most = verdict(most);
     assert!(at_most.blocked.is_none() && at_most.redacted.is_some());
     let past = verdict(most + 1);

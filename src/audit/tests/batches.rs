@@ -13,7 +13,7 @@ use crate::{
             Faults, bounded, config, event, faulty_log, invocation, lines, open_log, opened,
             record, refusal, until, verify, while_stalled,
         },
-        writer::WRITE_BYTES_MAX,
+        write::writer::WRITE_BYTES_MAX,
     },
     lock::lock,
 };

@@ -13,11 +13,11 @@ use crate::{
     audit::{
         AuditEvent, AuditLog, ChainReader, EventKind, LineFault, Query, RecordFilter,
         files::Owned,
-        sink::{self, SegmentStore as _},
         testing::{
             ACCOUNT, Faults, bounded, config, event, faulty_log, invocation, open_log, opened,
             record, recover, total, until, verify,
         },
+        write::sink::{self, SegmentStore as _},
     },
     money::Micros,
     names::InvocationId,

@@ -30,7 +30,7 @@ fn a_call_has_two_lines_and_its_record_every_field() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     let id = "inv_01900000-0000-7000-8000-000000000000";
-    let id = crate::audit::line::invocation_id(id).unwrap();
+    let id = crate::audit::record::line::invocation_id(id).unwrap();
     let ts = at("2026-01-02T03:04:05.5Z");
     assert!(log.opened(&Opened { ts, ..opened(id) }).is_written());
     let everything = Record {

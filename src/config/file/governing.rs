@@ -1,6 +1,6 @@
 //! What governs calls, as it is written: `[governance]`, `[agents.X]`, `[profiles.X]`, `[audit]`.
 //!
-//! `resolve::governing` turns these into the types of [`crate::config::governing`], `display` goes
+//! `resolve::governing` turns these into the types of [`crate::config::model::governing`], `display` goes
 //! the other way. Globs and regular expressions are texts here, amounts are decimal strings.
 
 use indexmap::IndexMap;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{
     ArgumentAction, Authentication, Detector, Durability, ErrorCodes, ErrorForm, Mask, PolicyMode,
     RuleKind, ScanAction, Secret, Window,
-    governing::KEY_LIFETIME,
+    model::governing::KEY_LIFETIME,
     units::{Amount, Size, Time},
 };
 

@@ -5,12 +5,12 @@
 //! changes. It gives a server up after `retryAttempts`; we show it as failed then and go on.
 
 use super::{
-    super::{
-        node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
-        report::Diagnostics,
-    },
     entry, no_equivalent,
     servers::{millis, number},
+};
+use crate::config::{
+    diagnostics::report::Diagnostics,
+    node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
 };
 
 /// Keys that only servers of the older gateway have.

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    super::{
+use super::{Dialect, bridge, entry, no_equivalent};
+use crate::{
+    config::{
+        diagnostics::report::{Diagnostic, Diagnostics},
         node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
-        report::{Diagnostic, Diagnostics},
         units::Time,
     },
-    Dialect, bridge, entry, no_equivalent,
+    names::ServerName,
 };
-use crate::names::ServerName;
 
 /// From here on a number is taken for milliseconds: no call takes that many seconds, and several
 /// clients write milliseconds.

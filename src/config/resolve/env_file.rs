@@ -4,7 +4,7 @@ use dotenvor::{Error, parse_str};
 use indexmap::IndexMap;
 
 use super::Resolver;
-use crate::config::{LoadScope, Secret, file, node::ValuePath, report::Diagnostic};
+use crate::config::{LoadScope, Secret, diagnostics::report::Diagnostic, file, node::ValuePath};
 
 impl Resolver<'_> {
     /// The variables of the program of `server`: those of `env` over those of `env_file`.

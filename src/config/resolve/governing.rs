@@ -10,10 +10,9 @@ use crate::{
     config::{
         Audit, Authentication, Budget, GovernanceConfig, Policy, PolicyMode, Profile, Rate, Terms,
         Window,
+        diagnostics::{report::Diagnostic, suggest},
         file::{self, ItemKindSection},
         node::ValuePath,
-        report::Diagnostic,
-        suggest,
         units::{Size, Time},
     },
     money::Micros,

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::config::{
     Config, StdioCommand, Transport,
+    diagnostics::report::{Diagnostic, Diagnostics},
     node::ValuePath,
-    report::{Diagnostic, Diagnostics},
 };
 
 /// Warns of programs that lie in what is hidden from them, work there, or are given a path to it.

@@ -6,10 +6,10 @@ use indexmap::IndexMap;
 use super::{Resolver, is_name_char, quote, server::TIMEOUT_MIN};
 use crate::config::{
     ItemRules,
+    diagnostics::report::Diagnostic,
     file::{self, ItemKindSection},
-    governing::glob,
+    model::governing::glob,
     node::ValuePath,
-    report::Diagnostic,
 };
 
 /// The longest name the specification allows a tool (2025-11-25, tool names).

@@ -3,8 +3,8 @@
 use crate::{
     config::{
         Config, Policy, PolicyMode,
+        diagnostics::report::{Diagnostic, Diagnostics},
         node::ValuePath,
-        report::{Diagnostic, Diagnostics},
     },
     names::ServerName,
 };

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use crate::{
     config::{
         Charset, Config, Server,
+        diagnostics::report::{Diagnostic, Diagnostics},
         node::ValuePath,
-        report::{Diagnostic, Diagnostics},
     },
     names::{ServerName, strict, uri_prefix},
 };

@@ -8,11 +8,9 @@ use indexmap::IndexMap;
 use super::{Resolver, quote};
 use crate::config::{
     Auth, ForPeople, LoadScope, Remote, Secret, StdioCommand, Transport,
+    diagnostics::{redact, report::Diagnostic, suggest},
     file::{self, TransportKind},
     node::ValuePath,
-    redact,
-    report::Diagnostic,
-    suggest,
 };
 
 /// Headers that belong to the transport; those that begin with `mcp-` do as well.

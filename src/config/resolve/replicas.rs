@@ -2,7 +2,7 @@
 
 use super::{Resolver, quote};
 use crate::config::{
-    Condition, ReplicaConfig, RouteConfig, file, node::ValuePath, report::Diagnostic,
+    Condition, ReplicaConfig, RouteConfig, diagnostics::report::Diagnostic, file, node::ValuePath,
 };
 
 /// Keys of a server that say how it is reached, which replicas say themselves.

@@ -9,9 +9,9 @@ use crate::{
     config::{
         Breaker, Ejection, Expose, Health, MemorySize, Retry, Root, Server, ServerLimits,
         Transport,
+        diagnostics::report::Diagnostic,
         file::{self, ItemKindSection},
         node::ValuePath,
-        report::Diagnostic,
         units::{Size, Time},
     },
     names::ServerName,

@@ -5,8 +5,8 @@ use globset::Glob;
 use crate::{
     config::{
         Config, Terms, Validate,
+        diagnostics::report::{Diagnostic, Diagnostics},
         node::ValuePath,
-        report::{Diagnostic, Diagnostics},
     },
     names::ServerName,
 };

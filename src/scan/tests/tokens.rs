@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use regex_syntax::hir::{Class, Hir, HirKind};
 
 use super::*;
-use crate::scan::detectors::Detectors;
+use crate::scan::detect::detectors::Detectors;
 
 const KINDS_MIN: usize = 200;
 const SAMPLES: usize = 4;

@@ -4,11 +4,13 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 
-use super::super::{Resolver, quote};
 use crate::{
     config::{
-        AgentConfig, Secret, file, key_strength::weakness, node::ValuePath, report::Diagnostic,
-        suggest,
+        AgentConfig, Secret,
+        diagnostics::{report::Diagnostic, suggest},
+        file,
+        node::ValuePath,
+        resolve::{Resolver, key_strength::weakness, quote},
     },
     names::{AgentId, ProfileName},
 };

@@ -5,8 +5,13 @@ use std::collections::HashMap;
 use regex::Regex;
 use serde_json::Value;
 
-use super::super::{Resolver, quote};
-use crate::config::{ArgumentRule, Condition, file, node::ValuePath, report::Diagnostic};
+use crate::config::{
+    ArgumentRule, Condition,
+    diagnostics::report::Diagnostic,
+    file,
+    node::ValuePath,
+    resolve::{Resolver, quote},
+};
 
 /// The keys of conditions, of which a rule needs one.
 const CONDITIONS: [&str; 5] = ["equals", "matches", "max", "min", "one_of"];

@@ -2,8 +2,13 @@
 
 use indexmap::IndexMap;
 
-use super::super::{Resolver, quote};
-use crate::config::{Scan, ScanAction, file, node::ValuePath, report::Diagnostic, suggest};
+use crate::config::{
+    Scan, ScanAction,
+    diagnostics::{report::Diagnostic, suggest},
+    file,
+    node::ValuePath,
+    resolve::{Resolver, quote},
+};
 
 /// The classes that are known without `custom` and `dictionaries`.
 const CLASSES: [&str; 13] = [

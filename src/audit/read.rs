@@ -1,0 +1,7 @@
+//! Reading of the log: segments, queries, the latest records, verification, export.
+
+pub(super) mod export;
+pub(super) mod latest;
+pub(super) mod query;
+pub(super) mod reader;
+pub(super) mod verify;

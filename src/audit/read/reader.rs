@@ -1,0 +1,448 @@
+//! Reading lines: one segment, or one chain from a place on, also while it is written.
+//!
+//! A line is there once its newline is. What comes after the last newline is a line that is being
+//! written, or will be cut off; it is looked at again from its beginning next time.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom},
+    path::{Path, PathBuf},
+};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::verify::LineFault;
+use crate::audit::{AuditError, AuditEvent, ChainId, LineType, Opened, Record, files};
+
+/// Bytes of the longest line that is read. Only the first line of a segment comes near it, with
+/// hundreds of thousands of accounts.
+pub const LINE_BYTES_MAX: usize = 128 << 20;
+
+/// Where a line lies. Positions of a chain sort in its order.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Position {
+    /// The chain.
+    pub chain: ChainId,
+    /// The segment, from 1.
+    pub segment: u32,
+    /// Where the line begins in the segment, in bytes.
+    pub offset: u64,
+    /// Bytes of the line, its newline included.
+    pub length: u64,
+}
+
+impl Position {
+    /// The offset of the line that follows in the segment.
+    pub fn end(&self) -> u64 {
+        self.offset + self.length
+    }
+}
+
+/// A line as it was read.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogEntry {
+    /// Where it lies.
+    pub position: Position,
+    /// The line without its newline.
+    pub line: Vec<u8>,
+}
+
+impl LogEntry {
+    /// The kind of the line, unless only a newer version knows it.
+    pub fn kind(&self) -> Option<LineType> {
+        LineType::of(&self.line)
+    }
+
+    /// The record that the line holds, if it is one.
+    ///
+    /// # Errors
+    /// When it is a record, but not of a form that this version knows.
+    pub fn record(&self) -> Result<Option<Record<'static>>, AuditError> {
+        self.parse(LineType::Call)
+    }
+
+    /// The call that the line opens, if it does.
+    ///
+    /// # Errors
+    /// When it opens a call, but not in a form that this version knows.
+    pub fn opened(&self) -> Result<Option<Opened<'static>>, AuditError> {
+        self.parse(LineType::Opened)
+    }
+
+    /// The event that the line holds, if it is one.
+    ///
+    /// # Errors
+    /// When it is an event, but not of a form that this version knows.
+    pub fn event(&self) -> Result<Option<AuditEvent<'static>>, AuditError> {
+        self.parse(LineType::Event)
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&'a self, kind: LineType) -> Result<Option<T>, AuditError> {
+        if self.kind() != Some(kind) {
+            return Ok(None);
+        }
+        let parsed = serde_json::from_slice(&self.line);
+        let place = self.position;
+        let wrong = |_| AuditError::Line {
+            chain: place.chain,
+            segment: place.segment,
+            offset: place.offset,
+            fault: LineFault::NoLine,
+        };
+        parsed.map(Some).map_err(wrong)
+    }
+}
+
+/// Reads the lines of one chain in their order, from any place on.
+///
+/// At the end of what is written it says so, and goes on when it is asked later. Segments that were
+/// removed are passed over.
+#[derive(Debug)]
+pub struct ChainReader {
+    directory: PathBuf,
+    chain: ChainId,
+    current: Option<SegmentReader>,
+    /// Segments that are known to follow, last first.
+    ahead: Vec<u32>,
+    /// The segment that is looked for when nothing is known to follow.
+    next: u32,
+}
+
+impl ChainReader {
+    /// Reads `chain` from its first line on.
+    pub fn new(directory: &Path, chain: ChainId) -> Result<Self, AuditError> {
+        let segments = files::segments(directory, chain)?;
+        Ok(Self::over(directory, chain, segments))
+    }
+
+    /// Reads the chain of `position` from the line after it on, which is where an index goes on.
+    ///
+    /// # Errors
+    /// When the directory or the segment cannot be read.
+    pub fn after(directory: &Path, position: &Position) -> Result<Self, AuditError> {
+        let segments = files::segments(directory, position.chain)?;
+        Self::over_after(directory, segments, position)
+    }
+
+    /// The same over segments that are known.
+    pub(in crate::audit) fn over_after(
+        directory: &Path,
+        mut segments: Vec<u32>,
+        position: &Position,
+    ) -> Result<Self, AuditError> {
+        segments.retain(|segment| *segment >= position.segment);
+        let mut reader = Self::over(directory, position.chain, segments);
+        if reader.ahead.last() == Some(&position.segment) && reader.enter()? {
+            let current = reader.current.as_mut();
+            current.map_or(Ok(()), |segment| segment.go_to(position.end()))?;
+        }
+        reader.next = reader.next.max(position.segment + 1);
+        Ok(reader)
+    }
+
+    /// Reads the segments of a chain, which are given in order, and what will follow them.
+    pub(in crate::audit) fn over(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
+        let next = segments.last().map_or(1, |last| last + 1);
+        segments.reverse();
+        Self {
+            directory: directory.to_owned(),
+            chain,
+            current: None,
+            ahead: segments,
+            next,
+        }
+    }
+
+    /// The next line, or nothing when there is none yet.
+    ///
+    /// # Errors
+    /// When a segment cannot be read.
+    pub fn read(&mut self) -> Result<Option<LogEntry>, AuditError> {
+        let position = self.advance()?;
+        let current = self.current.as_ref();
+        Ok(position.and_then(|position| Some(current?.entry(position))))
+    }
+
+    /// Goes to the next line; [`ChainReader::line`] has it then.
+    pub(in crate::audit) fn advance(&mut self) -> Result<Option<Position>, AuditError> {
+        loop {
+            if let Some(position) = self.read_current()? {
+                return Ok(Some(position));
+            }
+            let Some(next) = self.successor()? else {
+                return Ok(None);
+            };
+            // Lines may have been written between our reading and the beginning of the next segment.
+            if let Some(position) = self.read_current()? {
+                return Ok(Some(position));
+            }
+            self.next = self.next.max(next.number + 1);
+            if self.ahead.last() == Some(&next.number) {
+                self.ahead.pop();
+            }
+            self.current = Some(next);
+        }
+    }
+
+    /// The line that was read last, without its newline.
+    pub(in crate::audit) fn line(&self) -> &[u8] {
+        self.current.as_ref().map_or(&[], SegmentReader::line)
+    }
+
+    /// Whether the segment that is being read is not, or not all of it, where it was read.
+    pub(in crate::audit) fn is_astray(&self) -> bool {
+        self.current.as_ref().is_some_and(SegmentReader::is_astray)
+    }
+
+    /// Begins with the first segment that is ahead.
+    fn enter(&mut self) -> Result<bool, AuditError> {
+        let Some(number) = self.ahead.pop() else {
+            return Ok(false);
+        };
+        self.current = SegmentReader::open_existing(&self.directory, self.chain, number)?;
+        Ok(self.current.is_some())
+    }
+
+    fn read_current(&mut self) -> Result<Option<Position>, AuditError> {
+        let Some(segment) = &mut self.current else {
+            return Ok(None);
+        };
+        match segment.read()? {
+            ReadStep::Line(position) => Ok(Some(position)),
+            ReadStep::End | ReadStep::Torn { .. } => Ok(None),
+        }
+    }
+
+    /// The segment after the present one, once it has a whole line: one without may be given up.
+    fn successor(&mut self) -> Result<Option<SegmentReader>, AuditError> {
+        loop {
+            let known = self.ahead.last().copied();
+            let number = known.unwrap_or(self.next);
+            let Some(mut segment) =
+                SegmentReader::open_existing(&self.directory, self.chain, number)?
+            else {
+                if known.is_none() {
+                    return Ok(None);
+                }
+                self.ahead.pop();
+                continue;
+            };
+            return match segment.read()? {
+                ReadStep::Line(_) => segment.go_to(0).map(|()| Some(segment)),
+                ReadStep::End | ReadStep::Torn { .. } if self.ahead.len() > 1 => {
+                    self.ahead.pop();
+                    continue;
+                }
+                ReadStep::End | ReadStep::Torn { .. } => Ok(None),
+            };
+        }
+    }
+}
+
+/// One segment, open for reading.
+#[derive(Debug)]
+pub(in crate::audit) struct SegmentReader {
+    path: PathBuf,
+    pub(in crate::audit) chain: ChainId,
+    pub(in crate::audit) number: u32,
+    file: BufReader<File>,
+    /// Where the next line begins.
+    offset: u64,
+    line: Vec<u8>,
+}
+
+/// What was found where a line should begin.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::audit) enum ReadStep {
+    /// Nothing.
+    End,
+    /// A whole line.
+    Line(Position),
+    /// The beginning of a line.
+    Torn {
+        /// How much of it.
+        bytes: u64,
+    },
+}
+
+impl SegmentReader {
+    pub(in crate::audit) fn open(
+        directory: &Path,
+        chain: ChainId,
+        number: u32,
+    ) -> Result<Self, AuditError> {
+        let path = files::segment(directory, chain, number);
+        let file = File::open(&path).map_err(|source| AuditError::File {
+            path: path.clone(),
+            source,
+        })?;
+        Ok(Self {
+            path,
+            chain,
+            number,
+            file: BufReader::with_capacity(64 << 10, file),
+            offset: 0,
+            line: Vec::new(),
+        })
+    }
+
+    /// A segment, unless it is not there.
+    pub(in crate::audit) fn open_existing(
+        directory: &Path,
+        chain: ChainId,
+        number: u32,
+    ) -> Result<Option<Self>, AuditError> {
+        match Self::open(directory, chain, number) {
+            Ok(segment) => Ok(Some(segment)),
+            Err(AuditError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next line; [`SegmentReader::line`] has it then.
+    pub(in crate::audit) fn read(&mut self) -> Result<ReadStep, AuditError> {
+        self.line.clear();
+        let mut limited = (&mut self.file).take(LINE_BYTES_MAX as u64);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let length = match read {
+            Ok(length) => length as u64,
+            // Whoever tries again reads the same line.
+            Err(source) => {
+                self.go_to(self.offset)?;
+                return Err(self.unreadable(source));
+            }
+        };
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+            let position = Position {
+                chain: self.chain,
+                segment: self.number,
+                offset: self.offset,
+                length,
+            };
+            self.offset += length;
+            return Ok(ReadStep::Line(position));
+        }
+        self.go_to(self.offset)?;
+        if length == LINE_BYTES_MAX as u64 {
+            return Err(self.wrong(self.offset, LineFault::TooLong));
+        }
+        Ok(match length {
+            0 => ReadStep::End,
+            bytes => ReadStep::Torn { bytes },
+        })
+    }
+
+    /// The line that was read last, without its newline.
+    pub(in crate::audit) fn line(&self) -> &[u8] {
+        &self.line
+    }
+
+    /// Where the next line begins.
+    pub(in crate::audit) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    pub(in crate::audit) fn go_to(&mut self, offset: u64) -> Result<(), AuditError> {
+        let gone = self.file.seek(SeekFrom::Start(offset));
+        gone.map_err(|source| self.unreadable(source))?;
+        self.offset = offset;
+        Ok(())
+    }
+
+    fn is_astray(&self) -> bool {
+        files::loss(self.file.get_ref(), &self.path, self.offset).is_some()
+    }
+
+    /// When the first line was written; nothing without a readable first line.
+    pub(in crate::audit) fn begun(&mut self) -> Result<Option<Timestamp>, AuditError> {
+        self.go_to(0)?;
+        let step = self.read()?;
+        self.go_to(0)?;
+        let is_line = matches!(step, ReadStep::Line(_));
+        Ok(is_line.then(|| written_at(&self.line)).flatten())
+    }
+
+    /// The last whole line, found from the end.
+    pub(in crate::audit) fn last_line(&mut self) -> Result<Option<Position>, AuditError> {
+        self.last_line_within(u64::MAX)
+    }
+
+    /// The last whole line of the first `limit` bytes.
+    pub(in crate::audit) fn last_line_within(
+        &mut self,
+        limit: u64,
+    ) -> Result<Option<Position>, AuditError> {
+        let end = self.file.seek(SeekFrom::End(0));
+        let end = end.map_err(|source| self.unreadable(source))?.min(limit);
+        let mut window = TAIL_BYTES;
+        loop {
+            let from = end.saturating_sub(window);
+            self.go_to(from)?;
+            let mut tail = Vec::new();
+            let mut limited = (&mut self.file).take(end - from);
+            let read = limited.read_to_end(&mut tail);
+            read.map_err(|source| self.unreadable(source))?;
+            let newlines = tail.iter().enumerate().filter(|(_, b)| **b == b'\n');
+            let mut newlines = newlines.map(|(at, _)| at as u64).rev();
+            let begin = match (newlines.next(), newlines.next()) {
+                (Some(_), Some(before)) => from + before + 1,
+                (Some(_), None) if from == 0 => 0,
+                _ if from == 0 => return Ok(None),
+                _ => {
+                    window *= 8;
+                    continue;
+                }
+            };
+            self.go_to(begin)?;
+            return match self.read()? {
+                ReadStep::Line(position) => Ok(Some(position)),
+                ReadStep::End | ReadStep::Torn { .. } => Ok(None),
+            };
+        }
+    }
+
+    pub(in crate::audit) fn entry(&self, position: Position) -> LogEntry {
+        LogEntry {
+            position,
+            line: self.line.clone(),
+        }
+    }
+
+    pub(in crate::audit) fn wrong(&self, offset: u64, fault: LineFault) -> AuditError {
+        AuditError::Line {
+            chain: self.chain,
+            segment: self.number,
+            offset,
+            fault,
+        }
+    }
+
+    pub(in crate::audit) fn unreadable(&self, source: io::Error) -> AuditError {
+        AuditError::File {
+            path: self.path.clone(),
+            source,
+        }
+    }
+}
+
+/// When a line was written. Every line says so near its beginning, before any text that others
+/// choose.
+pub(in crate::audit) fn written_at(line: &[u8]) -> Option<Timestamp> {
+    let head = &line[..line.len().min(HEAD_BYTES)];
+    let from = memchr::memmem::find(head, TIME)? + TIME.len();
+    let length = memchr::memchr(b'"', &head[from..])?;
+    let text = std::str::from_utf8(&head[from..from + length]).ok()?;
+    text.parse().ok()
+}
+
+const TIME: &[u8] = b",\"ts\":\"";
+
+/// Bytes at the beginning of a line in which its time stands.
+pub(in crate::audit) const HEAD_BYTES: usize = 160;
+
+/// Bytes at the end of a segment in which its last line is looked for first.
+const TAIL_BYTES: u64 = 16 << 10;

@@ -1,0 +1,239 @@
+//! What the index knows of the log and the log has no longer.
+//!
+//! Lines that were indexed can be missing after a loss of power, or because somebody cut a segment,
+//! removed it, or wrote others in their place: the hash of the last one tells all before it. What must stay true: the index forgets them only once our own chain says how much
+//! it was, so that the evidence outlives it. Segments that were retired are vouched for in the log,
+//! also where a crash kept them in the index.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+};
+
+use tokio::task::spawn_blocking;
+
+use super::retire::{Voucher, all_vouchers};
+use crate::{
+    audit::{
+        AuditError, AuditEvent, AuditLog, ChainId, EventKind, IndexLag, OpenLog,
+        read::reader::SegmentReader, seal::unseal, signature::PublicKey,
+    },
+    clock,
+    store::{AuditIndex, SegmentMark},
+};
+
+/// A segment that has less than the index knows of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shortened {
+    /// The chain.
+    pub chain: ChainId,
+    /// The segment.
+    pub segment: u32,
+    /// Bytes that the index knows.
+    pub bytes_known: u64,
+    /// Bytes of whole lines that are there, up to those; nothing when the file is gone.
+    pub bytes_found: Option<u64>,
+    /// Whether as many are there, but the last line is another one.
+    pub is_changed: bool,
+}
+
+impl fmt::Display for Shortened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes_known, .. } = self;
+        match self.bytes_found {
+            None => write!(f, "{bytes_known} bytes are known, the file is gone"),
+            Some(_) if self.is_changed => {
+                write!(f, "{bytes_known} bytes are known, other lines are there")
+            }
+            Some(found) => write!(f, "{bytes_known} bytes are known, {found} are there"),
+        }
+    }
+}
+
+/// Segments that a line `retired` vouches for: the last one of each chain, since those before it
+/// were retired before it.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Vouched(BTreeMap<ChainId, u32>);
+
+impl<'a> FromIterator<&'a Voucher> for Vouched {
+    fn from_iter<T: IntoIterator<Item = &'a Voucher>>(vouchers: T) -> Self {
+        let mut last = BTreeMap::new();
+        for voucher in vouchers {
+            let segment = last.entry(voucher.chain).or_default();
+            *segment = voucher.segment.max(*segment);
+        }
+        Self(last)
+    }
+}
+
+impl Vouched {
+    /// Whether it was us who removed the segment.
+    pub(in crate::audit) fn has(&self, it: &Shortened) -> bool {
+        let is_retired = |last: &u32| *last >= it.segment;
+        it.bytes_found.is_none() && self.0.get(&it.chain).is_some_and(is_retired)
+    }
+}
+
+/// The segments in `directory` that have less than `marks`, which must have been read before, say;
+/// and whether all could be read. Those that were retired are among them: their vouchers are there
+/// by the time they are gone.
+pub(in crate::audit) fn find(
+    directory: &Path,
+    marks: &[SegmentMark],
+) -> (Vec<Shortened>, Result<(), AuditError>) {
+    let (mut found, mut read) = (Vec::new(), Ok(()));
+    for mark in marks {
+        match look_at(directory, mark) {
+            Ok(shortened) => found.extend(shortened),
+            // It keeps nobody from knowing of the others.
+            Err(error) => read = read.and(Err(error)),
+        }
+    }
+    (found, read)
+}
+
+/// The segment of `mark`, if it has less than that says, or something else. What comes after the last
+/// whole line is cut off by whoever takes over the chain.
+pub(in crate::audit) fn look_at(
+    directory: &Path,
+    mark: &SegmentMark,
+) -> Result<Option<Shortened>, AuditError> {
+    let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
+        return Ok(None);
+    };
+    let mut shortened = Shortened {
+        chain,
+        segment,
+        bytes_known: mark.end,
+        bytes_found: None,
+        is_changed: false,
+    };
+    let Some(mut segment) = SegmentReader::open_existing(directory, chain, segment)? else {
+        return Ok(Some(shortened));
+    };
+    let last = segment.last_line_within(mark.end)?;
+    let found = last.map_or(0, |last| last.end());
+    shortened.bytes_found = Some(found);
+    shortened.is_changed = found == mark.end
+        && mark.hash.as_ref().is_some_and(|known| {
+            let sealed = unseal(segment.line()).filter(|sealed| sealed.genuine);
+            sealed.is_none_or(|sealed| sealed.link.hash.to_string() != *known)
+        });
+    Ok((found < mark.end || shortened.is_changed).then_some(shortened))
+}
+
+/// Records in `log` what `index` knows of its directory and is no longer there, and makes the index
+/// forget it, so that whatever is appended there is indexed. Nothing where there is no audit.
+///
+/// Of several processes that come at once one records it. Chains of the dead must not be ended
+/// before: what is appended to them hides that something is missing.
+///
+/// # Errors
+/// When the index or the log cannot be read or written; the next attempt goes on there. Segments that
+/// cannot be read keep none of the others from being recorded.
+pub async fn acknowledge(log: &AuditLog, index: &dyn AuditIndex) -> Result<(), IndexLag> {
+    let Some(open) = &log.open else {
+        return Ok(());
+    };
+    let TruncationCheck {
+        shortened,
+        vouched,
+        read,
+    } = compare(open, index).await?;
+    for it in shortened {
+        let chain = it.chain.to_string();
+        if vouched.has(&it) {
+            index.remove_segment(&chain, it.segment.into()).await?;
+            continue;
+        }
+        // An event that waits in memory would be recorded again by the next attempt.
+        log.ready()?;
+        let mark = SegmentMark {
+            chain,
+            segment: it.segment.into(),
+            end: it.bytes_known,
+            hash: None,
+        };
+        // Of other lines nothing is known.
+        let found = it.bytes_found.filter(|_| !it.is_changed);
+        let length = found.unwrap_or_default();
+        let recorded = Box::pin(record(log, it));
+        index.cut_segment(&mark, length, recorded).await?;
+        log.ready()?;
+    }
+    Ok(read?)
+}
+
+/// The chains in the directory of `log` that have less than `index` knows: what they say was spent
+/// is not all that was. None where there is no audit.
+///
+/// # Errors
+/// When the index or the log cannot be read.
+pub async fn shortened_chains(
+    log: &AuditLog,
+    index: &dyn AuditIndex,
+) -> Result<BTreeSet<ChainId>, IndexLag> {
+    let Some(open) = &log.open else {
+        return Ok(BTreeSet::new());
+    };
+    let look = compare(open, index).await?;
+    let lost = look.shortened.iter().filter(|it| !look.vouched.has(it));
+    Ok(lost.map(|it| it.chain).collect())
+}
+
+async fn compare(open: &OpenLog, index: &dyn AuditIndex) -> Result<TruncationCheck, IndexLag> {
+    let marks = index.marks().await?;
+    let directory = open.directory.clone();
+    let key = open.key;
+    let look = spawn_blocking(move || look(&directory, &key, &marks));
+    Ok(look.await.map_err(|_| IndexLag::Broken)??)
+}
+
+struct TruncationCheck {
+    shortened: Vec<Shortened>,
+    vouched: Vouched,
+    /// Whether every segment could be read.
+    read: Result<(), AuditError>,
+}
+
+fn look(
+    directory: &Path,
+    key: &PublicKey,
+    marks: &[SegmentMark],
+) -> Result<TruncationCheck, AuditError> {
+    let (shortened, read) = find(directory, marks);
+    let vouched = if shortened.iter().any(|it| it.bytes_found.is_none()) {
+        all_vouchers(directory, key)?.iter().collect()
+    } else {
+        Vouched::default()
+    };
+    Ok(TruncationCheck {
+        shortened,
+        vouched,
+        read,
+    })
+}
+
+/// Says in our own chain that something is missing; whether it is kept.
+async fn record(log: &AuditLog, it: Shortened) -> bool {
+    let event = AuditEvent {
+        ts: clock::now(),
+        event: EventKind::LogShortened,
+        subject: format!("{}/{}", it.chain, it.segment).into(),
+        actor: None,
+        detail: Some(it.to_string().into()),
+    };
+    let kept = log.event(&event).kept().await.is_ok();
+    if kept {
+        tracing::warn!(
+            chain = %it.chain,
+            segment = it.segment,
+            bytes_known = it.bytes_known,
+            bytes_found = it.bytes_found.unwrap_or_default(),
+            is_changed = it.is_changed,
+            "the audit log has less than its index knows"
+        );
+    }
+    kept
+}

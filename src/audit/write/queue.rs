@@ -1,0 +1,650 @@
+//! How lines reach the file: callers queue them, one thread writes all queued lines at once and notifies
+//! the callers.
+//!
+//! Nothing else writes, so that a slow disk holds up whoever waits for it and no worker of the
+//! runtime. Another thread syncs what is written, since that takes as long as the disk likes: one
+//! `fdatasync` serves all lines written before it. The writer is woken only when it sleeps.
+
+use std::{
+    collections::{HashSet, VecDeque},
+    fmt, io,
+    pin::pin,
+    sync::{
+        Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio::{sync::oneshot, task::unconstrained};
+use uuid::Uuid;
+
+use super::{
+    room::Room,
+    sink::SegmentSink,
+    writer::{Writer, WriterHealth},
+};
+use crate::{
+    audit::{
+        AuditError, QuestionRecord, RefusalSummary,
+        record::line::{AuditEvent, Opened, Record},
+        seal::ChainPosition,
+    },
+    config::Durability,
+    lock::lock,
+    money::Micros,
+    names::InvocationId,
+};
+
+/// How long a line may wait for its sync to begin with the durability `process`: half of the
+/// promised 100 ms, the other half is for the disk.
+pub const SYNC_DELAY: Duration = Duration::from_millis(50);
+
+/// Bytes of lines that are queued; then calls are refused, and further lines about refused calls and
+/// events are given up and counted. Records of calls whose opening was taken are always taken: there
+/// are no more of them than calls in flight.
+pub const QUEUE_BYTES_MAX: usize = 16 << 20;
+
+/// A line that is to be written.
+#[derive(Debug)]
+pub(in crate::audit) struct AuditEntry {
+    pub(in crate::audit) at: Timestamp,
+    /// Without its seal.
+    pub(in crate::audit) line: Vec<u8>,
+    pub(in crate::audit) about: EntryKind,
+    pub(in crate::audit) fallback: Fallback,
+    /// Whether whoever waits does so until the disk has it.
+    is_durable: bool,
+    reply: Option<Reply>,
+}
+
+/// What a line means for the sums of its chain.
+#[derive(Debug)]
+pub(in crate::audit) enum EntryKind {
+    /// A call is over.
+    Call {
+        id: InvocationId,
+        price: Micros,
+        accounts: Vec<String>,
+    },
+    /// Nothing.
+    Event,
+    /// A call begins.
+    Opened(InvocationId),
+}
+
+/// What becomes of a line that cannot be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::audit) enum Fallback {
+    /// It is nowhere, and who waits is told so.
+    Discard,
+    /// It waits in memory until it can be written; while there is no room for that either it is counted,
+    /// unless it is the record of a call that is open.
+    Keep,
+}
+
+type Reply = oneshot::Sender<Result<(), AuditError>>;
+
+impl AuditEntry {
+    pub(in crate::audit) fn new(at: Timestamp, line: Vec<u8>, fallback: Fallback) -> Self {
+        Self {
+            at,
+            line,
+            about: EntryKind::Event,
+            fallback,
+            is_durable: false,
+            reply: None,
+        }
+    }
+
+    pub(in crate::audit) fn event(event: &AuditEvent<'_>) -> Self {
+        Self::new(event.ts, event.line(), Fallback::Keep)
+    }
+
+    pub(in crate::audit) fn refusals(refusals: &RefusalSummary<'_>) -> Self {
+        Self::new(refusals.until, refusals.line(), Fallback::Keep)
+    }
+
+    pub(in crate::audit) fn question(question: &QuestionRecord<'_>) -> Self {
+        Self::new(question.ts, question.line(), Fallback::Keep)
+    }
+
+    pub(in crate::audit) fn opened(opened: &Opened<'_>) -> Self {
+        Self {
+            about: EntryKind::Opened(opened.id),
+            ..Self::new(opened.ts, opened.line(), Fallback::Discard)
+        }
+    }
+
+    pub(in crate::audit) fn record(record: &Record<'_>) -> Self {
+        let accounts = record.accounts.iter();
+        Self {
+            about: EntryKind::Call {
+                id: record.id,
+                price: record.price,
+                accounts: accounts.map(ToString::to_string).collect(),
+            },
+            ..Self::new(record.ts, record.line(), Fallback::Keep)
+        }
+    }
+
+    /// Tells who waits for the line.
+    pub(in crate::audit) fn reply(&mut self, kept: Result<(), AuditError>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever gave up does not mind.
+            drop(reply.send(kept));
+        }
+    }
+
+    /// The same for somebody who waits until the disk has it.
+    pub(in crate::audit) fn durable(self) -> Self {
+        Self {
+            is_durable: true,
+            ..self
+        }
+    }
+}
+
+/// What became of lines that were written together.
+#[derive(Debug)]
+pub(in crate::audit) struct WriteOutcome {
+    /// How many are with the operating system, from the first on, but for those that are discarded on
+    /// a disk that is not to be trusted.
+    pub(in crate::audit) written: usize,
+    /// What the system said of the first that is not, unless earlier ones were in the way.
+    pub(in crate::audit) refused: Option<Arc<io::Error>>,
+}
+
+impl WriteOutcome {
+    /// What who waits for the line at this place is told.
+    fn of(&self, line: usize, fallback: Fallback, writer: &Writer) -> Result<(), AuditError> {
+        let is_discarded = fallback == Fallback::Discard;
+        let refused = self.refused.clone().filter(|_| is_discarded);
+        match (refused, writer.broken.clone()) {
+            (_, Some(source)) if is_discarded => Err(AuditError::Sync { source }),
+            _ if line < self.written => Ok(()),
+            (Some(source), _) => Err(AuditError::Write { source }),
+            (None, _) => Err(writer.health().pending()),
+        }
+    }
+}
+
+/// What a log and its threads share.
+pub(in crate::audit) struct SharedQueue {
+    queue: Mutex<LineQueue>,
+    /// Whether the thread that writes waits to be woken. It is set with the queue locked.
+    asleep: AtomicBool,
+    wake: Condvar,
+    /// Wakes the thread that syncs.
+    wake_sync: Condvar,
+    durability: Durability,
+}
+
+type EndRecord = fn(Opened<'static>, Timestamp) -> Record<'static>;
+
+#[derive(Default)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "they are told by different threads, and no two of them are one state"
+)]
+struct LineQueue {
+    lines: Vec<AuditEntry>,
+    bytes: usize,
+    /// Lines given up since the writer last came.
+    lost: u64,
+    /// Calls whose opening was taken, of which there is no record yet; the writer knows which of them it
+    /// has written.
+    open: HashSet<Uuid, foldhash::fast::RandomState>,
+    end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
+    /// Whether the writer has lines that it took.
+    is_writing: bool,
+    /// The chain takes no further line.
+    closed: bool,
+    stopping: bool,
+    /// As the writer left it.
+    health: WriterHealth,
+    /// What somebody found who looked.
+    new_room: Option<Room>,
+    /// What a changed config says of it.
+    new_segment_bytes_max: Option<u64>,
+    /// The number of the last line written.
+    written: u64,
+    /// What was written and the disk does not have yet, up to this number.
+    unsynced: Option<(Arc<dyn SegmentSink>, u64)>,
+    /// The number of the last line that the disk has.
+    synced: u64,
+    /// Whether something was synced since the writer last came.
+    is_newly_synced: bool,
+    /// Why the disk is not to be trusted.
+    broken: Option<Arc<io::Error>>,
+    /// Who waits for the disk to have the line of this number.
+    waiting: VecDeque<(u64, Reply)>,
+    sync_stopping: bool,
+}
+
+/// What the writer is to do.
+#[derive(Default)]
+struct WriteBatch {
+    lines: Vec<AuditEntry>,
+    replies: Vec<(Option<Reply>, Fallback, bool)>,
+    end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
+    /// Whether to look if the file is still there.
+    look: bool,
+    stopping: bool,
+}
+
+impl SharedQueue {
+    pub(in crate::audit) fn new(writer: &Writer, durability: Durability) -> Self {
+        let queue = LineQueue {
+            health: writer.health(),
+            written: writer.seq(),
+            unsynced: Some((writer.sink(), writer.seq())),
+            ..LineQueue::default()
+        };
+        Self {
+            queue: Mutex::new(queue),
+            asleep: AtomicBool::new(false),
+            wake: Condvar::new(),
+            wake_sync: Condvar::new(),
+            durability,
+        }
+    }
+
+    /// Takes a line, and wakes the writer if it sleeps.
+    pub(in crate::audit) fn put(&self, mut line: AuditEntry) -> Durable {
+        let (reply, waits) = oneshot::channel();
+        line.reply = Some(reply);
+        let mut queue = self.queue();
+        if queue.closed {
+            return Durable(DurableWait::Never(AuditError::Closed));
+        }
+        let must_take =
+            matches!(&line.about, EntryKind::Call { id, .. } if queue.open.remove(&id.0));
+        let bytes = queue.bytes + line.line.len();
+        if bytes > QUEUE_BYTES_MAX && !must_take {
+            queue.lost += u64::from(line.fallback == Fallback::Keep);
+            let mut health = queue.health.clone();
+            health.waiting += queue.lines.len();
+            return Durable(DurableWait::Never(health.pending()));
+        }
+        if let EntryKind::Opened(id) = &line.about {
+            queue.open.insert(id.0);
+        }
+        let is_needed = matches!(line.about, EntryKind::Call { .. });
+        queue.bytes = bytes;
+        queue.lines.push(line);
+        drop(queue);
+        self.wake();
+        Durable(DurableWait::For(QueuedLine { is_needed, waits }))
+    }
+
+    /// Ends the chain with the records that `record` makes of calls that are still open. It blocks.
+    pub(in crate::audit) fn end(&self, record: EndRecord) -> Result<(), AuditError> {
+        let (reply, ended) = mpsc::sync_channel(1);
+        self.queue().end = Some((record, reply));
+        self.wake();
+        ended.recv().unwrap_or(Err(AuditError::Closed))
+    }
+
+    /// Whether anything may be opened.
+    pub(in crate::audit) fn ready(&self) -> Result<(), AuditError> {
+        let queue = self.queue();
+        if queue.closed {
+            return Err(AuditError::Closed);
+        }
+        queue.trusted()?;
+        queue.health.ready()
+    }
+
+    /// Whether the disk can be trusted.
+    pub(in crate::audit) fn trusted(&self) -> Result<(), AuditError> {
+        self.queue().trusted()
+    }
+
+    /// Lines that were given up, of which the log does not know yet.
+    pub(in crate::audit) fn lost(&self) -> u64 {
+        let queue = self.queue();
+        queue.health.lost + queue.lost
+    }
+
+    /// The last signed place of the chain that the log was told of.
+    pub(in crate::audit) fn head(&self) -> Option<ChainPosition> {
+        self.queue().health.head
+    }
+
+    /// What room there is.
+    pub(in crate::audit) fn room(&self) -> Room {
+        self.queue().health.room
+    }
+
+    /// Lets the writer know what room there is.
+    pub(in crate::audit) fn set_room(&self, room: Room) {
+        let mut queue = self.queue();
+        queue.new_room = Some(room);
+        queue.health.room = room;
+    }
+
+    /// Lets the writer know at which size a segment is full.
+    pub(in crate::audit) fn set_segment_bytes_max(&self, bytes: u64) {
+        self.queue().new_segment_bytes_max = Some(bytes);
+    }
+
+    /// Whether the disk has every line that was put.
+    pub(in crate::audit) fn is_synced(&self) -> bool {
+        let queue = self.queue();
+        queue.lines.is_empty() && !queue.is_writing && queue.synced >= queue.written
+    }
+
+    pub(in crate::audit) fn start(self: &Arc<Self>, writer: Writer) -> io::Result<Threads> {
+        let (write, sync) = (Arc::clone(self), Arc::clone(self));
+        let named = |name: &str| thread::Builder::new().name(name.to_owned());
+        Ok(Threads {
+            sync: named("audit-sync").spawn(move || sync.sync())?,
+            write: named("audit").spawn(move || write.write(writer))?,
+        })
+    }
+
+    /// Ends the threads, once all that is queued is written and synced as far as that can be.
+    pub(in crate::audit) fn stop(&self, threads: Threads) {
+        self.queue().stopping = true;
+        self.wake();
+        drop(threads.write.join());
+        self.queue().sync_stopping = true;
+        self.wake_sync.notify_one();
+        drop(threads.sync.join());
+    }
+
+    /// Wakes the writer if it sleeps. Whoever has put something before finds it asleep or finds that
+    /// it will look once more: it goes to sleep with the queue locked.
+    fn wake(&self) {
+        if self.asleep.load(Ordering::Acquire) && self.asleep.swap(false, Ordering::AcqRel) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn write(&self, mut writer: Writer) {
+        let mut turn = WriteBatch::default();
+        loop {
+            self.next(&mut writer, &mut turn);
+            if turn.look {
+                writer.look();
+            }
+            writer.ration(&mut turn.lines, turn.stopping);
+            let take = |line: &mut AuditEntry| (line.reply.take(), line.fallback, line.is_durable);
+            turn.replies.extend(turn.lines.iter_mut().map(take));
+            let outcome = writer.write(&mut turn.lines);
+            self.publish(&writer, &outcome, &mut turn.replies);
+            if let Some((record, reply)) = turn.end.take() {
+                let ended = writer.end(record);
+                let is_over = ended.is_ok();
+                self.queue().close(is_over);
+                self.publish(&writer, &outcome, &mut turn.replies);
+                // Whoever is gone does not mind.
+                drop(reply.send(ended));
+                if is_over {
+                    return;
+                }
+            }
+            if turn.stopping {
+                return;
+            }
+        }
+    }
+
+    /// Waits for something to do.
+    fn next(&self, writer: &mut Writer, turn: &mut WriteBatch) {
+        let mut queue = self.queue();
+        let pause = writer.next_try();
+        while !queue.has_work() {
+            self.asleep.store(true, Ordering::Release);
+            let Some(pause) = pause else {
+                queue = unpoisoned(self.wake.wait(queue));
+                continue;
+            };
+            let (left, waited) = unpoisoned(self.wake.wait_timeout(queue, pause));
+            queue = left;
+            if waited.timed_out() {
+                break;
+            }
+        }
+        self.asleep.store(false, Ordering::Release);
+        let is_first = !queue.lines.is_empty() && queue.synced >= queue.written;
+        // Nothing follows an end.
+        turn.look = queue.is_newly_synced || is_first;
+        queue.is_newly_synced = false;
+        std::mem::swap(&mut turn.lines, &mut queue.lines);
+        queue.bytes = 0;
+        queue.is_writing = true;
+        turn.end = queue.end.take();
+        turn.look |= turn.end.is_some();
+        turn.stopping = queue.stopping;
+        writer.give_up(std::mem::take(&mut queue.lost));
+        if let Some(room) = queue.new_room.take() {
+            writer.room = room;
+        }
+        if let Some(bytes) = queue.new_segment_bytes_max.take() {
+            writer.segment_bytes_max = bytes;
+        }
+        if let Some(source) = &queue.broken {
+            writer.distrust(Arc::clone(source));
+        }
+    }
+
+    /// Says what became of lines, to those who wait as well.
+    fn publish(
+        &self,
+        writer: &Writer,
+        outcome: &WriteOutcome,
+        replies: &mut Vec<(Option<Reply>, Fallback, bool)>,
+    ) {
+        let mut queue = self.queue();
+        queue.health = writer.health();
+        queue.is_writing = false;
+        if queue.broken.is_none() {
+            queue.broken.clone_from(&writer.broken);
+        }
+        let (seq, was_idle) = (writer.seq(), queue.unsynced.is_none());
+        let mut wakes = false;
+        if seq > queue.written {
+            queue.written = seq;
+            queue.unsynced = Some((writer.sink(), seq));
+            wakes = was_idle;
+        }
+        let is_disk = self.durability == Durability::Disk;
+        let mut told = Vec::with_capacity(replies.len());
+        for (n, (reply, fallback, is_durable)) in replies.drain(..).enumerate() {
+            let Some(reply) = reply else { continue };
+            let kept = outcome.of(n, fallback, writer);
+            if kept.is_ok() && (is_durable || is_disk) {
+                queue.waiting.push_back((seq, reply));
+                wakes = true;
+            } else {
+                told.push((reply, kept));
+            }
+        }
+        queue.tell_synced();
+        drop(queue);
+        if wakes {
+            self.wake_sync.notify_one();
+        }
+        for (reply, kept) in told {
+            // Whoever gave up does not mind.
+            drop(reply.send(kept));
+        }
+    }
+
+    /// Syncs what is written, and tells who waits for that.
+    fn sync(&self) {
+        let mut queue = self.queue();
+        loop {
+            let idle = |queue: &mut LineQueue| queue.unsynced.is_none() && !queue.sync_stopping;
+            queue = unpoisoned(self.wake_sync.wait_while(queue, idle));
+            let gathers = |queue: &mut LineQueue| queue.waiting.is_empty() && !queue.sync_stopping;
+            let waited = self
+                .wake_sync
+                .wait_timeout_while(queue, SYNC_DELAY, gathers);
+            queue = unpoisoned(waited).0;
+            let Some((sink, seq)) = queue.unsynced.take() else {
+                return;
+            };
+            drop(queue);
+            let done = sink.sync();
+            queue = self.queue();
+            if let Err(error) = done {
+                queue.broken.get_or_insert_with(|| Arc::new(error));
+            }
+            queue.synced = queue.synced.max(seq);
+            queue.is_newly_synced = true;
+            queue.tell_synced();
+            self.wake();
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, LineQueue> {
+        lock(&self.queue)
+    }
+}
+
+impl LineQueue {
+    fn has_work(&self) -> bool {
+        !self.lines.is_empty() || self.end.is_some() || self.is_newly_synced || self.stopping
+    }
+
+    fn trusted(&self) -> Result<(), AuditError> {
+        let broken = self.broken.clone();
+        broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
+    }
+
+    /// Tells those whose lines the disk has, or may not have.
+    fn tell_synced(&mut self) {
+        while let Some((_, reply)) = self
+            .waiting
+            .pop_front_if(|(seq, _)| *seq <= self.synced || self.broken.is_some())
+        {
+            let broken = self.broken.clone();
+            drop(reply.send(broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))));
+        }
+    }
+
+    /// Takes no further line once the chain `is_over`; who waits for one that came late is told so.
+    fn close(&mut self, is_over: bool) {
+        if is_over {
+            self.closed = true;
+            self.lines.clear();
+        }
+    }
+}
+
+/// What was waited for, also after a panic of another holder, as [`lock`] does.
+fn unpoisoned<T>(waited: LockResult<T>) -> T {
+    waited.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The threads of a log.
+#[derive(Debug)]
+pub(in crate::audit) struct Threads {
+    write: thread::JoinHandle<()>,
+    sync: thread::JoinHandle<()>,
+}
+
+/// Says when a line is kept as `audit.durability` asks.
+#[must_use = "nothing may leave before the line is kept"]
+pub struct Durable(DurableWait);
+
+enum DurableWait {
+    For(QueuedLine),
+    Never(AuditError),
+    Now,
+}
+
+/// A line on its way.
+struct QueuedLine {
+    /// Whether what follows must not come before the line, which is the record of a call.
+    is_needed: bool,
+    waits: oneshot::Receiver<Result<(), AuditError>>,
+}
+
+/// Whoever gives up waiting for the record of a call, which happens when the runtime ends, still waits:
+/// what the call held of budgets is given back after this.
+impl Drop for QueuedLine {
+    fn drop(&mut self) {
+        if self.is_needed {
+            // The result is not needed.
+            drop(block_on(&mut self.waits));
+        }
+    }
+}
+
+impl fmt::Debug for Durable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            DurableWait::For(line) => f.debug_tuple("Kept").field(&line.waits).finish(),
+            DurableWait::Never(error) => f.debug_tuple("Kept").field(error).finish(),
+            DurableWait::Now => f.write_str("Kept"),
+        }
+    }
+}
+
+impl Durable {
+    pub(in crate::audit) fn now() -> Self {
+        Self(DurableWait::Now)
+    }
+
+    /// Whether the line is kept; blocks until that is known.
+    #[cfg(test)]
+    #[expect(clippy::wrong_self_convention, reason = "waiting uses it up")]
+    pub(in crate::audit) fn is_written(self) -> bool {
+        self.wait().is_ok()
+    }
+
+    /// As [`Durable::kept`], on a thread that may block.
+    pub(in crate::audit) fn wait(self) -> Result<(), AuditError> {
+        block_on(self.told())
+    }
+
+    /// Returns when the line is kept: with the durability `process` once it is written, with `disk`
+    /// after it was synced. Giving up waiting changes nothing.
+    ///
+    /// # Errors
+    /// When the line waits in memory, or the disk did not take it.
+    pub async fn kept(self) -> Result<(), AuditError> {
+        self.told().await
+    }
+
+    async fn told(self) -> Result<(), AuditError> {
+        match self.0 {
+            DurableWait::Never(error) => Err(error),
+            DurableWait::Now => Ok(()),
+            DurableWait::For(mut line) => {
+                let kept = (&mut line.waits).await;
+                line.is_needed = false;
+                kept.unwrap_or(Err(AuditError::Closed))
+            }
+        }
+    }
+}
+
+/// Waits for `future` on a thread that may block.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    // Whatever the task has done before in its turn: nobody else runs here.
+    let mut future = pin!(unconstrained(future));
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(done) => return done,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

@@ -1,0 +1,514 @@
+//! Mistakes and warnings: collected while a config is read, rendered when it is done.
+//!
+//! Every stage of loading adds to [`Diagnostics`]; only `config` turns them into [`Notice`]s. What
+//! must stay true: no secret reaches an excerpt (see `redact`), and nothing is left out silently.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use annotate_snippets::{
+    AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle,
+};
+
+use super::redact::{Hidden, Masked};
+use crate::config::node::{ConfigTable, Node, Span, TableEntry};
+
+/// How many notices a report shows in full; the rest is counted, since a file with more of them
+/// is most likely not a config at all.
+const SHOWN_MAX: usize = 100;
+
+/// Longest sentence of a notice; longer ones quote something that is no word.
+const MESSAGE_CHARS_MAX: usize = 600;
+
+/// Everything that is wrong with a config, and the warnings beside it, in the order of the files.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct Mistakes {
+    /// At least one of severity [`Severity::Mistake`].
+    pub notices: Vec<Notice>,
+    /// The files that the config names, in which a mistake may be.
+    pub named_files: Vec<PathBuf>,
+}
+
+impl Mistakes {
+    /// The report for a terminal that shows colours.
+    pub fn styled(&self) -> String {
+        self.render(Notice::styled)
+    }
+
+    fn render(&self, each: impl Fn(&Notice) -> String) -> String {
+        let count = |severity| {
+            self.notices
+                .iter()
+                .filter(|n| n.severity == severity)
+                .count()
+        };
+        let mut summary = vec![counted(count(Severity::Mistake), "mistake")];
+        if count(Severity::Warning) > 0 {
+            summary.push(counted(count(Severity::Warning), "warning"));
+        }
+        if self.notices.len() > SHOWN_MAX {
+            summary.push(format!("of which the first {SHOWN_MAX} are shown"));
+        }
+        let mut paragraphs: Vec<String> = self.notices.iter().take(SHOWN_MAX).map(each).collect();
+        paragraphs.push(summary.join(", "));
+        paragraphs.join("\n\n")
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(Notice::to_string))
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+/// One mistake or warning; `Display` shows it with the excerpt it is about.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Notice {
+    /// Whether it keeps the config from being used.
+    pub severity: Severity,
+    /// What is wrong, in one sentence without a full stop.
+    pub message: String,
+    /// What is wrong at the place that is marked.
+    pub label: Option<String>,
+    /// What to do about it.
+    pub suggestion: Option<String>,
+    /// The file, as it was named, or `environment`.
+    pub file: Option<String>,
+    /// Line, from 1.
+    pub line: Option<usize>,
+    /// Column in characters, from 1.
+    pub column: Option<usize>,
+    #[serde(skip)]
+    marks: Vec<RenderedMark>,
+}
+
+/// Whether a [`Notice`] keeps the config from being used.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// It does.
+    Mistake,
+    /// It does not.
+    Warning,
+}
+
+/// A marked place, in the text that may be shown.
+#[derive(Clone, Debug)]
+struct RenderedMark {
+    excerpt: Arc<Masked>,
+    /// Line and column in the file.
+    place: (usize, usize),
+    range: std::ops::Range<usize>,
+    label: String,
+}
+
+impl RenderedMark {
+    /// Whether both stand in one source.
+    fn is_beside(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.excerpt, &other.excerpt)
+    }
+
+    /// The renderer counts columns in the excerpt, which is shorter than the file where a secret
+    /// was; this puts the file's column into `report`.
+    fn correct(&self, report: &str) -> String {
+        let name = &self.excerpt.name;
+        let (line, column) = self.place;
+        let (_, rendered) = line_and_column(&self.excerpt.text, self.range.start);
+        report.replacen(
+            &format!("{name}:{line}:{rendered}"),
+            &format!("{name}:{line}:{column}"),
+            1,
+        )
+    }
+}
+
+impl Notice {
+    /// A warning of what is known only once the servers are asked, when no file is at hand any more.
+    pub(crate) fn warning(message: String, suggestion: Option<String>) -> Self {
+        Self::of_no_file(Severity::Warning, message, suggestion)
+    }
+
+    /// A mistake in what the config refers to.
+    pub(crate) fn mistake(message: String) -> Self {
+        Self::of_no_file(Severity::Mistake, message, None)
+    }
+
+    fn of_no_file(severity: Severity, message: String, suggestion: Option<String>) -> Self {
+        Self {
+            severity,
+            message,
+            label: None,
+            suggestion,
+            file: None,
+            line: None,
+            column: None,
+            marks: Vec::new(),
+        }
+    }
+
+    /// The notice for a terminal that shows colours.
+    pub fn styled(&self) -> String {
+        self.render(&Renderer::styled())
+    }
+
+    fn render(&self, renderer: &Renderer) -> String {
+        let level = match self.severity {
+            Severity::Mistake => Level::ERROR,
+            Severity::Warning => Level::WARNING,
+        };
+        let mut group = Group::with_title(level.primary_title(&*self.message));
+        if let (Some(file), None) = (&self.file, self.marks.first()) {
+            group = group.element(Origin::path(&**file));
+        }
+        for mark in self.marks_of_sources() {
+            group = self.excerpt(mark, group);
+        }
+        if let Some(suggestion) = &self.suggestion {
+            group = group.element(Level::HELP.message(&**suggestion));
+        }
+        let renderer = renderer.clone().decor_style(DecorStyle::Ascii);
+        let report = renderer.render(&[group]);
+        self.marks_of_sources()
+            .fold(report, |report, mark| mark.correct(&report))
+    }
+
+    /// The first mark of each source.
+    fn marks_of_sources(&self) -> impl Iterator<Item = &RenderedMark> {
+        self.marks.iter().enumerate().filter_map(|(index, mark)| {
+            let is_first = self.marks[..index]
+                .iter()
+                .all(|other| !other.is_beside(mark));
+            is_first.then_some(mark)
+        })
+    }
+
+    /// Adds the text around `mark` and around all other marks of the same source.
+    fn excerpt<'a>(&'a self, mark: &'a RenderedMark, group: Group<'a>) -> Group<'a> {
+        let mut snippet = Snippet::source(&*mark.excerpt.text).path(&*mark.excerpt.name);
+        for (index, other) in self.marks.iter().enumerate() {
+            if other.is_beside(mark) {
+                let kind = if index == 0 {
+                    AnnotationKind::Primary
+                } else {
+                    AnnotationKind::Context
+                };
+                snippet = snippet.annotation(kind.span(other.range.clone()).label(&*other.label));
+            }
+        }
+        group.element(snippet)
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(&Renderer::plain()))
+    }
+}
+
+/// The texts a config is made of.
+#[derive(Debug, Default)]
+pub(in crate::config) struct ConfigTexts {
+    list: Vec<SourceText>,
+}
+
+/// One text, and what must not be shown of it.
+#[derive(Debug)]
+pub(in crate::config) struct SourceText {
+    /// How messages name it.
+    pub(in crate::config) name: String,
+    pub(in crate::config) text: String,
+    /// Where it is.
+    directory: PathBuf,
+    /// Whether it has the shape of another program's config, with that program's `${...}` forms.
+    pub(in crate::config) foreign: bool,
+    /// The inputs it declares (VS Code), with their defaults.
+    pub(in crate::config) inputs: BTreeMap<String, Option<String>>,
+    /// Secrets in it.
+    pub(in crate::config) hidden: Hidden,
+}
+
+impl SourceText {
+    /// Where relative paths in it start: where it is, but for settings of an editor in a project,
+    /// which are about the project.
+    pub(in crate::config) fn folder(&self) -> &Path {
+        let project = self.directory.parent().filter(|_| self.is_of_project());
+        project.unwrap_or(&self.directory)
+    }
+
+    /// Whether it is kept with a project, in the directory that an editor has there.
+    pub(in crate::config) fn is_of_project(&self) -> bool {
+        self.foreign && (self.is_in(".vscode") || self.is_in(".cursor"))
+    }
+
+    /// Whether it is the document that VS Code keeps with a project.
+    pub(in crate::config) fn is_of_vs_code(&self) -> bool {
+        self.is_in(".vscode") && Path::new(&self.name).ends_with("mcp.json")
+    }
+
+    /// Whether it is in a directory of this name.
+    fn is_in(&self, directory: &str) -> bool {
+        self.directory
+            .file_name()
+            .is_some_and(|name| name == directory)
+    }
+}
+
+impl ConfigTexts {
+    /// Adds a text and gives its number.
+    pub(in crate::config) fn add(
+        &mut self,
+        name: String,
+        text: String,
+        directory: PathBuf,
+    ) -> usize {
+        self.list.push(SourceText {
+            name,
+            text,
+            directory,
+            foreign: false,
+            inputs: BTreeMap::new(),
+            hidden: Hidden::default(),
+        });
+        self.list.len() - 1
+    }
+
+    pub(in crate::config) fn get(&self, source: usize) -> &SourceText {
+        &self.list[source]
+    }
+
+    /// Notes that `source` is another program's config.
+    pub(in crate::config) fn mark_foreign(&mut self, source: usize) {
+        self.list[source].foreign = true;
+    }
+
+    /// Notes an input that `source` declares.
+    pub(in crate::config) fn add_input(
+        &mut self,
+        source: usize,
+        id: String,
+        default: Option<String>,
+    ) {
+        self.list[source].inputs.insert(id, default);
+    }
+
+    /// Changes what is hidden of the source `source`, given its text.
+    pub(in crate::config) fn hide(
+        &mut self,
+        source: usize,
+        change: impl FnOnce(&mut Hidden, &str),
+    ) {
+        let SourceText { hidden, text, .. } = &mut self.list[source];
+        change(hidden, text);
+    }
+
+    /// Whether any part of the source `source` is hidden.
+    pub(in crate::config) fn hides_anything(&self, source: usize) -> bool {
+        self.list[source].hidden.hides(&(0..usize::MAX))
+    }
+
+    /// Hides every value below `node`, each in the source it stands in.
+    pub(in crate::config) fn hide_values(&mut self, node: &Node) {
+        if node.is_leaf() {
+            self.hide(node.span.source, |hidden, text| {
+                hidden.add(node.span.range(), text);
+            });
+        }
+        node.children().for_each(|child| self.hide_values(child));
+    }
+
+    /// The text at `span`, as it was written.
+    pub(in crate::config) fn written(&self, span: Span) -> &str {
+        self.list[span.source]
+            .text
+            .get(span.range())
+            .unwrap_or_default()
+    }
+}
+
+/// Something to tell the operator, not yet rendered.
+#[derive(Debug)]
+pub(in crate::config) struct Diagnostic {
+    severity: Severity,
+    message: String,
+    marks: Vec<(Span, String)>,
+    help: Option<String>,
+    file: Option<String>,
+}
+
+impl Diagnostic {
+    pub(in crate::config) fn mistake(message: impl Into<String>) -> Self {
+        Self::new(Severity::Mistake, &message.into())
+    }
+
+    pub(in crate::config) fn warning(message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, &message.into())
+    }
+
+    fn new(severity: Severity, message: &str) -> Self {
+        Self {
+            severity,
+            message: printable(message),
+            marks: Vec::new(),
+            help: None,
+            file: None,
+        }
+    }
+
+    /// Marks `span`; the first mark is where the notice points.
+    pub(in crate::config) fn at(mut self, span: Option<Span>, label: impl Into<String>) -> Self {
+        if let Some(span) = span {
+            self.marks.push((span, printable(&label.into())));
+        }
+        self
+    }
+
+    /// Names a file, when there is no text to mark.
+    pub(in crate::config) fn in_file(mut self, file: impl Into<String>) -> Self {
+        self.file = Some(file.into());
+        self
+    }
+
+    pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(printable(&help.into()));
+        self
+    }
+
+    pub(in crate::config) fn help_if(self, help: Option<String>) -> Self {
+        match help {
+            Some(help) => self.help(help),
+            None => self,
+        }
+    }
+}
+
+/// All findings of one load.
+#[derive(Debug, Default)]
+pub(in crate::config) struct Diagnostics {
+    list: Vec<Diagnostic>,
+    dropped: Vec<Node>,
+    excused: Vec<Span>,
+}
+
+impl Diagnostics {
+    pub(in crate::config) fn add(&mut self, finding: Diagnostic) {
+        self.list.push(finding);
+    }
+
+    /// Adds `entry` to a table that is being read; a key that is there already is reported.
+    pub(in crate::config) fn insert_key(
+        &mut self,
+        table: &mut ConfigTable,
+        name: String,
+        entry: TableEntry,
+    ) {
+        if let Some(other) = table.get(&name) {
+            self.add(
+                Diagnostic::mistake(format!("the key `{}` occurs twice", name.escape_debug()))
+                    .at(Some(entry.key), "here")
+                    .at(Some(other.key), "and here"),
+            );
+        }
+        self.dropped
+            .extend(table.insert(name, entry).map(|old| old.node));
+    }
+
+    /// Values that no tree holds, since their key occurred again; they may be secret.
+    pub(in crate::config) fn take_dropped(&mut self) -> Vec<Node> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// What points into `span` is not told.
+    pub(in crate::config) fn excuse(&mut self, span: Span) {
+        self.excused.push(span);
+    }
+
+    pub(in crate::config) fn is_excused(&self, span: Span) -> bool {
+        self.excused.iter().any(|excused| excused.contains(span))
+    }
+
+    /// Renders them, in the order of the sources and of the places in them.
+    pub(in crate::config) fn into_notices(mut self, sources: &ConfigTexts) -> Vec<Notice> {
+        let place = |f: &Diagnostic| f.marks.first().map(|(span, _)| (span.source, span.start));
+        self.list.sort_by_key(place);
+        let excused = std::mem::take(&mut self.excused);
+        let is_told = |finding: &Diagnostic| match finding.marks.first() {
+            Some((span, _)) => !excused.iter().any(|excused| excused.contains(*span)),
+            None => true,
+        };
+        self.list.retain(is_told);
+        let masked: Vec<_> = sources
+            .list
+            .iter()
+            .map(|source| Arc::new(Masked::new(&source.name, &source.text, &source.hidden)))
+            .collect();
+        self.list
+            .into_iter()
+            .map(|finding| notice(finding, sources, &masked))
+            .collect()
+    }
+}
+
+fn notice(finding: Diagnostic, sources: &ConfigTexts, masked: &[Arc<Masked>]) -> Notice {
+    let first = finding.marks.first().map(|(span, _)| *span);
+    let at = |span: Span| line_and_column(&sources.get(span.source).text, span.start);
+    let mark = |(span, label): (Span, String)| {
+        let range = masked[span.source].range(span.range());
+        RenderedMark {
+            excerpt: Arc::clone(&masked[span.source]),
+            place: at(span),
+            range,
+            label,
+        }
+    };
+    Notice {
+        severity: finding.severity,
+        message: finding.message,
+        label: finding.marks.first().map(|(_, label)| label.clone()),
+        suggestion: finding.help,
+        file: first
+            .map(|span| sources.get(span.source).name.clone())
+            .or(finding.file),
+        line: first.map(|span| at(span).0),
+        column: first.map(|span| at(span).1),
+        marks: finding.marks.into_iter().map(mark).collect(),
+    }
+}
+
+/// `text` on one line of sensible length: it may quote whatever a file holds.
+fn printable(text: &str) -> String {
+    let mut printable = String::new();
+    for (count, c) in text.chars().enumerate() {
+        if count == MESSAGE_CHARS_MAX {
+            printable.push_str("...");
+            break;
+        }
+        if c.is_control() {
+            printable.extend(c.escape_debug());
+        } else {
+            printable.push(c);
+        }
+    }
+    printable
+}
+
+/// Line and column of the byte `at`, both from 1, the column in characters.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let before = &text[..at];
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (
+        before.matches('\n').count() + 1,
+        before[line_start..].chars().count() + 1,
+    )
+}

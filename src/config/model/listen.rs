@@ -1,0 +1,103 @@
+//! Where a gateway listens, as a config or a command line has it.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+/// What the path of a Unix socket comes after.
+const UNIX: &str = "unix:";
+
+/// Where a gateway listens over HTTP.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Listen {
+    /// On an address, over TCP.
+    Address(SocketAddr),
+    /// On the Unix socket of this path.
+    Unix(PathBuf),
+}
+
+/// Who may connect to a Unix socket.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SocketConfig {
+    /// The mode of its file.
+    pub mode: u32,
+    /// Users who may connect, beside root and the user of the gateway.
+    pub uids: Vec<u32>,
+}
+
+/// A text is nothing to listen on. Names are none: what they mean differs from machine to machine,
+/// and whether others are let in must show.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{}, such as {suggestion}", self.needed())]
+pub struct NotAnAddress {
+    /// What was most likely meant.
+    pub suggestion: Listen,
+}
+
+impl NotAnAddress {
+    /// What would have done.
+    pub(in crate::config) fn needed(&self) -> &'static str {
+        match self.suggestion {
+            Listen::Address(_) => "an IP address, `:` and a port are needed",
+            Listen::Unix(_) => "`unix:` and the path of a file are needed",
+        }
+    }
+}
+
+/// Reads where to listen; a relative path stays one.
+pub(crate) fn listen_address(written: &str) -> Result<Listen, NotAnAddress> {
+    let unusable = |suggestion| NotAnAddress { suggestion };
+    if let Some(path) = written.strip_prefix(UNIX) {
+        // As in `unix:///run/a.sock`.
+        let path = path.strip_prefix("//").unwrap_or(path);
+        // Abstract names begin with `@`. They have no mode.
+        let is_path = !path.is_empty() && !path.starts_with('@') && !path.ends_with('/');
+        let suggestion = Listen::Unix("/run/tollbridge/mcp.sock".into());
+        let listen = is_path.then(|| Listen::Unix(path.into()));
+        return listen.ok_or_else(|| unusable(suggestion));
+    }
+    let address = written.parse().map(Listen::Address);
+    address.map_err(|_| unusable(Listen::Address(suggestion(written))))
+}
+
+fn suggestion(written: &str) -> SocketAddr {
+    let (host, port) = written.rsplit_once(':').unwrap_or((written, ""));
+    let port = port
+        .parse()
+        .or_else(|_| written.parse())
+        .unwrap_or(8080_u16);
+    match host {
+        "0.0.0.0" | "*" => SocketAddr::from(([0; 4], port)),
+        "::" | "[::]" => SocketAddr::from(([0_u16; 8], port)),
+        _ => SocketAddr::from(([127, 0, 0, 1], port)),
+    }
+}
+
+impl Listen {
+    /// The address, of which a Unix socket has none.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Address(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The path of the Unix socket.
+    pub fn socket(&self) -> Option<&Path> {
+        match self {
+            Self::Address(_) => None,
+            Self::Unix(path) => Some(path),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! From files and environment to a [`Config`]: the order of the stages.
+
+use std::{
+    collections::HashSet,
+    fs::{self, File},
+    io::{self, Read as _},
+    os::unix::fs::FileTypeExt as _,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    str::Utf8Error,
+    time::Duration,
+};
+
+use etcetera::BaseStrategy;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Mode, OFlags},
+    io::Errno,
+};
+
+use super::{decode, environment, json, toml, variables, yaml};
+use crate::config::{
+    Config, Environment, Mistakes, Notice, Severity,
+    diagnostics::{
+        redact::Hidden,
+        report::{ConfigTexts, Diagnostic, Diagnostics},
+    },
+    file, import,
+    node::Node,
+    resolve::{self, Files, ResolveContext},
+    validate,
+};
+
+/// The largest config file, bytes; what is larger is no config.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// How long a pipe may say nothing: what writes a config does so at once.
+const PIPE_WAIT: Duration = Duration::from_secs(5);
+
+/// The names a config file has where it is not named, best first.
+const DEFAULT_NAMES: [&str; 4] = [
+    "tollbridge.toml",
+    "tollbridge.yaml",
+    "tollbridge.yml",
+    "tollbridge.json",
+];
+
+/// A config that may run, and what its operator should know.
+#[derive(Clone, Debug)]
+pub struct LoadedConfig {
+    /// What to run.
+    pub config: Config,
+    /// All of severity [`Severity::Warning`].
+    pub warnings: Vec<Notice>,
+    /// The files, as they were named, that hold nothing, not even a comment.
+    pub blank: Vec<String>,
+}
+
+/// What a config is read for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LoadScope<'n> {
+    /// To use this server, and those that are enabled.
+    Also(&'n str),
+    /// To use the servers that are enabled.
+    Enabled,
+    /// To look into the data directory: no server is used, and nobody calls with a key.
+    Books,
+}
+
+impl LoadScope<'_> {
+    /// Whether the server `name` is used.
+    pub(in crate::config) fn is_of(self, name: &str, is_enabled: bool) -> bool {
+        match self {
+            Self::Also(wanted) => is_enabled || name == wanted,
+            Self::Enabled => is_enabled,
+            Self::Books => false,
+        }
+    }
+}
+
+/// The text of one config, with what is needed to read it.
+#[derive(Clone, Debug)]
+pub struct ConfigText {
+    /// How messages name it; usually the path as the operator wrote it.
+    pub name: String,
+    /// How it is written.
+    pub format: ConfigFormat,
+    /// All of it.
+    pub text: String,
+    /// Where relative paths in it start.
+    pub directory: PathBuf,
+}
+
+/// How a config is written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ConfigFormat {
+    /// JSON; comments and trailing commas are accepted.
+    Json,
+    /// TOML 1.1.
+    Toml,
+    /// YAML 1.2.
+    Yaml,
+}
+
+impl ConfigFormat {
+    /// The format of files that end like `path`.
+    pub fn of(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()?.to_lowercase().as_str() {
+            "json" | "jsonc" => Some(Self::Json),
+            "toml" => Some(Self::Toml),
+            "yaml" | "yml" => Some(Self::Yaml),
+            _ => None,
+        }
+    }
+}
+
+/// Reads `files`, later ones over earlier ones, and the overrides of `environment` over all.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn load(files: &[PathBuf], environment: &Environment) -> Result<LoadedConfig, Mistakes> {
+    load_with(files, LoadScope::Enabled, environment)
+}
+
+/// Like [`load`], for who will make this use of it: only variables that are needed for that must have
+/// values.
+///
+/// # Errors
+/// Everything that is wrong with the files.
+pub fn load_with(
+    files: &[PathBuf],
+    used: LoadScope<'_>,
+    environment: &Environment,
+) -> Result<LoadedConfig, Mistakes> {
+    let mut loading = Loading::default();
+    let mut sources = Vec::new();
+    for file in files {
+        match source(file) {
+            Ok(source) => {
+                if others_may_read(file) {
+                    loading.readable.insert(source.name.clone());
+                }
+                sources.push(source);
+            }
+            Err(finding) => {
+                loading.findings.add(finding);
+                loading.is_incomplete = true;
+            }
+        }
+    }
+    let absolute = files
+        .iter()
+        .filter_map(|file| std::path::absolute(file).ok());
+    loading.files = absolute.collect();
+    loading.run(sources, used, environment, Files::REAL)
+}
+
+/// Like [`load`], from texts instead of files: no file is opened, and every file that a config
+/// names is taken to exist and to hold nothing.
+///
+/// # Errors
+/// Everything that is wrong with them.
+pub fn parse(
+    sources: impl IntoIterator<Item = ConfigText>,
+    environment: &Environment,
+) -> Result<LoadedConfig, Mistakes> {
+    Loading::default().run(sources, LoadScope::Enabled, environment, Files::ASSUMED)
+}
+
+/// Whether a file with this `text` says nothing, not even in a comment.
+pub fn is_blank(text: &str) -> bool {
+    without_mark(text).trim().is_empty()
+}
+
+/// `text` without the byte order mark with which some editors begin a file; no format has a use for
+/// it.
+fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
+/// The config that is used where none is named: `tollbridge.toml` (or `.yaml`, `.yml`, `.json`) in
+/// the working directory, else in `tollbridge` below the user's config directory.
+pub fn find_default() -> Option<PathBuf> {
+    let user = etcetera::choose_base_strategy()
+        .ok()
+        .map(|dirs| dirs.config_dir().join("tollbridge"));
+    let directories = [Some(PathBuf::new()), user];
+    directories
+        .into_iter()
+        .flatten()
+        .find_map(|directory| find_in(&directory))
+}
+
+/// Where state is kept unless a config says: `tollbridge` in the user's data directory, which is
+/// `~/.local/share` (XDG) or, on macOS, `~/Library/Application Support`.
+fn default_data_dir() -> Option<PathBuf> {
+    let user = etcetera::base_strategy::choose_native_strategy().ok()?;
+    Some(user.data_dir().join("tollbridge"))
+}
+
+/// The config in `directory`.
+fn find_in(directory: &Path) -> Option<PathBuf> {
+    DEFAULT_NAMES
+        .iter()
+        .map(|name| directory.join(name))
+        .find(|path| path.is_file())
+}
+
+/// The JSON Schema of a config file.
+pub fn schema() -> serde_json::Value {
+    file::schema()
+}
+
+fn source(file: &Path) -> Result<ConfigText, Diagnostic> {
+    let name = file.display().to_string();
+    let cannot = |error: &dyn std::fmt::Display| {
+        Diagnostic::mistake(format!("cannot read the config: {error}")).in_file(&name)
+    };
+    let Some(format) = ConfigFormat::of(file) else {
+        return Err(
+            Diagnostic::mistake("cannot tell the format from the file name")
+                .in_file(&name)
+                .help("call it `.toml`, `.yaml` or `.json`"),
+        );
+    };
+    let text = read(file).map_err(|error| cannot(&error))?;
+    let directory = std::path::absolute(file).map_err(|error| cannot(&error))?;
+    let directory = directory.parent().unwrap_or(Path::new("/")).to_owned();
+    Ok(ConfigText {
+        name,
+        format,
+        text,
+        directory,
+    })
+}
+
+/// Whether everybody on this machine may read the regular file `path`.
+fn others_may_read(path: &Path) -> bool {
+    let known = fs::metadata(path);
+    known.is_ok_and(|known| known.is_file() && known.permissions().mode() & 0o004 != 0)
+}
+
+/// Whether everybody on this machine may write to what is open; to a terminal only who is asked may.
+fn others_may_write(about: &fs::Metadata) -> bool {
+    let kind = about.file_type();
+    !kind.is_dir() && !kind.is_char_device() && about.permissions().mode() & 0o002 != 0
+}
+
+/// The text of `file`, unless it is larger than a config is or other users could have written it.
+fn read(file: &Path) -> io::Result<String> {
+    // Else a named pipe that nobody writes to would not even be opened.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let mut file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
+    let about = file.metadata()?;
+    if others_may_write(&about) {
+        let why = "other users can change this file, and with it which programs run as this user: take their \
+                   permission away (`chmod o-w`)";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    }
+    if about.len() > FILE_BYTES_MAX {
+        return Err(too_large(about.len()));
+    }
+    let mut bytes = Vec::new();
+    if about.is_file() || about.is_dir() {
+        file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    } else {
+        read_pipe(&mut file, &mut bytes)?;
+    }
+    let size = bytes.len() as u64;
+    if size > FILE_BYTES_MAX {
+        return Err(too_large(size));
+    }
+    String::from_utf8(bytes).map_err(|error| not_text(error.as_bytes(), error.utf8_error()))
+}
+
+/// Reads what a pipe or a device has to say, to its end or until it is more than a config.
+fn read_pipe(pipe: &mut File, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let wait = Timespec::try_from(PIPE_WAIT).map_err(io::Error::other)?;
+    let mut part = vec![0; 64 * 1024];
+    while bytes.len() as u64 <= FILE_BYTES_MAX {
+        let mut waited = [PollFd::new(pipe, PollFlags::IN)];
+        match poll(&mut waited, Some(&wait)) {
+            Ok(0) => {
+                let seconds = PIPE_WAIT.as_secs();
+                let why = format!("it is no regular file, and nobody wrote to it for {seconds} s");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+            }
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        match pipe.read(&mut part) {
+            Ok(0) => break,
+            Ok(read) => bytes.extend_from_slice(&part[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Says where `bytes` are no text: `error` is why.
+fn not_text(bytes: &[u8], error: Utf8Error) -> io::Error {
+    let end = error.valid_up_to();
+    let why = if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        "it is UTF-16: save it as UTF-8".to_owned()
+    } else {
+        let line = bytes[..end].split(|byte| *byte == b'\n').count();
+        let byte = bytes[end];
+        format!("byte 0x{byte:02x} in line {line} is not UTF-8: save it as UTF-8")
+    };
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+fn too_large(size: u64) -> io::Error {
+    let why = format!("{size} bytes are more than {FILE_BYTES_MAX}");
+    io::Error::new(io::ErrorKind::FileTooLarge, why)
+}
+
+#[derive(Debug, Default)]
+struct Loading {
+    sources: ConfigTexts,
+    findings: Diagnostics,
+    /// Whether a file could not be read: nothing is said to be missing then, since it may stand in
+    /// that file.
+    is_incomplete: bool,
+    /// The names of files that say nothing.
+    blank: Vec<String>,
+    /// The names of files that everybody on this machine may read.
+    readable: HashSet<String>,
+    /// The files that are read.
+    files: Vec<PathBuf>,
+}
+
+impl Files {
+    /// Those of this machine.
+    const REAL: Self = Self {
+        is_file: Path::is_file,
+        read,
+    };
+    /// None is opened.
+    const ASSUMED: Self = Self {
+        is_file: |_| true,
+        read: |_| Ok(String::new()),
+    };
+}
+
+impl Loading {
+    fn run(
+        mut self,
+        sources: impl IntoIterator<Item = ConfigText>,
+        used: LoadScope<'_>,
+        environment: &Environment,
+        files: Files,
+    ) -> Result<LoadedConfig, Mistakes> {
+        let mut tree = Node::empty();
+        for source in sources {
+            match self.read(source) {
+                Some(node) => tree.merge(node),
+                None => self.is_incomplete = true,
+            }
+        }
+        let names = variables::names(&tree);
+        let Self {
+            sources,
+            findings,
+            is_incomplete,
+            blank: _,
+            readable: _,
+            files: _,
+        } = &mut self;
+        if !*is_incomplete {
+            environment::override_keys(&mut tree, environment, &names, sources, findings);
+        }
+        variables::expand(&mut tree, used, environment, sources, findings);
+        let config = self.config(&mut tree, used, files);
+        self.finish(config)
+    }
+
+    /// One source as a tree in our shape.
+    fn read(&mut self, source: ConfigText) -> Option<Node> {
+        let text = without_mark(&source.text).to_owned();
+        if is_blank(&text) {
+            self.blank.push(source.name.clone());
+        }
+        let number = self.sources.add(source.name, text, source.directory);
+        let text = &self.sources.get(number).text;
+        let read = match source.format {
+            ConfigFormat::Json => json::read(number, text, &mut self.findings),
+            ConfigFormat::Toml => toml::read(number, text, &mut self.findings),
+            ConfigFormat::Yaml => yaml::read(number, text, &mut self.findings),
+        };
+        match &read {
+            Some(node) => self
+                .sources
+                .hide(number, |hidden, text| hidden.add_secrets(node, text)),
+            None => self.sources.hide(number, Hidden::add_unparsed),
+        }
+        if read.is_some() {
+            self.warn_of_readers(number);
+        }
+        for node in self.findings.take_dropped() {
+            self.sources.hide_values(&node);
+        }
+        let mut node = read?;
+        let Self {
+            sources, findings, ..
+        } = self;
+        import::translate(&mut node, number, source.format, sources, findings);
+        Some(node)
+    }
+
+    /// Warns of a file with secrets, written out, that everybody on this machine may read.
+    fn warn_of_readers(&mut self, source: usize) {
+        let name = &self.sources.get(source).name;
+        if self.sources.hides_anything(source) && self.readable.contains(name) {
+            let warning = Diagnostic::warning("other users can read the secrets in this file");
+            let help = "take their permission away (`chmod 600`), or write `${VARIABLE}` instead";
+            self.findings.add(warning.in_file(name).help(help));
+        }
+    }
+
+    fn config(&mut self, tree: &mut Node, used: LoadScope<'_>, files: Files) -> Option<Config> {
+        let mut conforming = tree.clone();
+        let read = file::written_schema().map_err(|error| error.to_string());
+        let decoded = read.and_then(|schema| {
+            validate::conform(
+                &mut conforming,
+                &schema,
+                &mut self.sources,
+                &mut self.findings,
+            );
+            tree.note_left_out(&conforming);
+            decode::decode(&conforming).map_err(|error| error.to_string())
+        });
+        match decoded {
+            Ok(file) => {
+                let data_dir = default_data_dir();
+                let surroundings = ResolveContext {
+                    sources: &self.sources,
+                    own: &self.files,
+                    files,
+                    used,
+                    data_dir: data_dir.as_deref(),
+                    is_incomplete: self.is_incomplete,
+                };
+                Some(resolve::config(
+                    file,
+                    tree,
+                    surroundings,
+                    &mut self.findings,
+                ))
+            }
+            Err(error) => {
+                self.findings.add(Diagnostic::mistake(format!(
+                    "the config cannot be read: {error}"
+                )));
+                None
+            }
+        }
+    }
+
+    fn finish(self, config: Option<Config>) -> Result<LoadedConfig, Mistakes> {
+        let named_files = config.as_ref().map(|config| config.named_files.clone());
+        let notices = self.findings.into_notices(&self.sources);
+        let is_right = notices
+            .iter()
+            .all(|notice| notice.severity == Severity::Warning);
+        match config {
+            Some(config) if is_right => Ok(LoadedConfig {
+                config,
+                warnings: notices,
+                blank: self.blank,
+            }),
+            _ => Err(Mistakes {
+                notices,
+                named_files: named_files.unwrap_or_default(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_name_in_a_directory_is_found() {
+        let directory = tempfile::tempdir().expect("a directory");
+        assert_eq!(find_in(directory.path()), None);
+        for name in ["tollbridge.json", "tollbridge.yaml", "tollbridge.toml"] {
+            let path = directory.path().join(name);
+            std::fs::write(&path, "").expect("written");
+            assert_eq!(find_in(directory.path()), Some(path));
+        }
+    }
+
+    #[test]
+    fn the_name_tells_the_format() {
+        let rows = [
+            ("a.toml", Some(ConfigFormat::Toml)),
+            ("a.YAML", Some(ConfigFormat::Yaml)),
+            ("a.b.yml", Some(ConfigFormat::Yaml)),
+            (".mcp.json", Some(ConfigFormat::Json)),
+            ("a.jsonc", Some(ConfigFormat::Json)),
+            ("toml", None),
+            ("a.ini", None),
+        ];
+        for (name, format) in rows {
+            assert_eq!(ConfigFormat::of(Path::new(name)), format, "{name}");
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! Variables in strings: `${VAR}` is required, `${VAR:default}` optional, `$$` is one `$`.
+//!
+//! A default may hold variables itself. The value of a variable is taken as it is: nothing in it
+//! is expanded again, so that a token may contain `${`. A variable that is set to nothing is set.
+//! In documents of other programs their own forms come first: `${env:X}`, `${input:X}`,
+//! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there.
+//!
+//! Runs after merging, so that a value which another file replaces needs no variable; a server
+//! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
+//! use to the reader.
+
+use crate::config::{
+    Environment, LoadScope,
+    diagnostics::{
+        redact,
+        report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
+        suggest,
+    },
+    node::{ConfigValue, Node, Span, ValueOrigin},
+};
+
+/// Deepest nesting of defaults.
+const DEPTH_MAX: usize = 16;
+
+/// Expands every string below `node`; where a variable has no value, that is reported, but where that is
+/// not `used`.
+pub(in crate::config) fn expand(
+    node: &mut Node,
+    used: LoadScope<'_>,
+    environment: &Environment,
+    sources: &ConfigTexts,
+    findings: &mut Diagnostics,
+) {
+    let mut expander = Expander {
+        used,
+        environment,
+        sources,
+        findings,
+        lenient: false,
+    };
+    expander.tree(node, &mut Vec::new());
+}
+
+/// The names of the variables that strings below `node` refer to.
+pub(in crate::config) fn names(node: &Node) -> Vec<String> {
+    let mut names = Vec::new();
+    each_text(node, &mut |text| {
+        for rest in text.replace("$$", "").split("${").skip(1) {
+            let rest = rest.strip_prefix("env:").unwrap_or(rest);
+            names.push(rest.chars().take_while(|c| is_name_char(*c)).collect());
+        }
+    });
+    names
+}
+
+fn each_text(node: &Node, visit: &mut impl FnMut(&str)) {
+    if let Some(text) = node.as_text() {
+        visit(text);
+    }
+    node.children().for_each(|child| each_text(child, visit));
+}
+
+struct Expander<'e> {
+    used: LoadScope<'e>,
+    environment: &'e Environment,
+    sources: &'e ConfigTexts,
+    findings: &'e mut Diagnostics,
+    /// Whether the name of a variable without a value stands for it, since nobody will use it.
+    lenient: bool,
+}
+
+impl Expander<'_> {
+    fn tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
+        let was_lenient = self.lenient;
+        self.lenient |= self.is_of_no_use(node, path);
+        if node.origin == ValueOrigin::Written {
+            self.text(node, path);
+        }
+        if let ConfigValue::List(items) = &mut node.value {
+            for item in items {
+                self.tree(item, path);
+            }
+        }
+        for (key, entry) in node.as_table_mut().into_iter().flatten() {
+            path.push(key.clone());
+            self.tree(&mut entry.node, path);
+            path.pop();
+        }
+        self.lenient = was_lenient;
+    }
+
+    /// Whether nobody will use what stands at `path`.
+    fn is_of_no_use(&mut self, node: &mut Node, path: &[String]) -> bool {
+        match path {
+            [section, name] if section == "servers" => {
+                let is_enabled = self.used == LoadScope::Books || !self.is_disabled(node);
+                !self.used.is_of(name, is_enabled)
+            }
+            [section, _, key] => {
+                section == "agents" && key == "keys" && self.used == LoadScope::Books
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether `enabled` of the server `node` is false, once expanded.
+    fn is_disabled(&mut self, node: &mut Node) -> bool {
+        let Some(entry) = node
+            .as_table_mut()
+            .and_then(|table| table.get_mut("enabled"))
+        else {
+            return false;
+        };
+        self.tree(&mut entry.node, &mut vec!["enabled".to_owned()]);
+        let text = entry.node.as_text().map(str::trim);
+        matches!(entry.node.value, ConfigValue::Bool(false)) || text == Some("false")
+    }
+
+    fn text(&mut self, node: &mut Node, path: &[String]) {
+        let ConfigValue::Text(text) = &node.value else {
+            return;
+        };
+        if !text.contains('$') {
+            return;
+        }
+        let source = self.sources.get(node.span.source);
+        let mut expansion = Expansion {
+            environment: self.environment,
+            source,
+            lenient: self.lenient,
+            output: String::new(),
+            shown: String::new(),
+            has_variable: false,
+            is_incomplete: false,
+            problems: Vec::new(),
+            doubts: Vec::new(),
+        };
+        expansion.run(text, 0);
+        let Expansion {
+            output,
+            shown,
+            has_variable,
+            is_incomplete,
+            problems,
+            doubts,
+            ..
+        } = expansion;
+        let dotted = path.join(".");
+        let place = |written: &str| Some(part(node.span, written, source));
+        for doubt in doubts {
+            self.findings.add(
+                Diagnostic::warning(doubt.message)
+                    .at(place(&doubt.written), "taken literally")
+                    .help(doubt.help),
+            );
+        }
+        if is_incomplete {
+            self.findings.excuse(node.span);
+        }
+        if problems.is_empty() {
+            node.shown = (shown != output).then_some(shown);
+            node.value = ConfigValue::Text(output);
+            if has_variable {
+                node.origin = ValueOrigin::Variable;
+            }
+            return;
+        }
+        for problem in problems {
+            let finding = problem.finding(&dotted, self.environment);
+            self.findings
+                .add(finding.at(place(problem.written()), "needed here"));
+        }
+        node.origin = ValueOrigin::Broken;
+    }
+}
+
+/// The part of `span` that reads `written`, or all of it.
+fn part(span: Span, written: &str, source: &SourceText) -> Span {
+    let whole = source.text.get(span.range()).unwrap_or_default();
+    match whole.find(written) {
+        Some(at) => {
+            let start = span.start + at;
+            Span::new(span.source, start..start + written.len())
+        }
+        None => span,
+    }
+}
+
+/// The expansion of one string.
+struct Expansion<'e> {
+    environment: &'e Environment,
+    source: &'e SourceText,
+    lenient: bool,
+    output: String,
+    /// The same as our own configs would write it, with the names of variables for their values.
+    shown: String,
+    has_variable: bool,
+    /// Whether the name of a variable stands in for its value.
+    is_incomplete: bool,
+    problems: Vec<VariableProblem>,
+    doubts: Vec<SuspiciousForm>,
+}
+
+/// A form that is legal and yet most likely not what was meant.
+struct SuspiciousForm {
+    written: String,
+    message: String,
+    help: String,
+}
+
+impl Expansion<'_> {
+    fn run(&mut self, text: &str, depth: usize) {
+        let mut rest = text;
+        while let Some(at) = rest.find('$') {
+            self.literal(&rest[..at]);
+            let after = &rest[at + 1..];
+            if after.starts_with('$') && !self.source.foreign {
+                self.literal("$");
+                rest = &after[1..];
+            } else if let Some(inner) = after.strip_prefix('{') {
+                let Some(end) = closing_brace(inner) else {
+                    self.problems.push(VariableProblem::Unclosed {
+                        written: rest[at..].to_owned(),
+                    });
+                    return;
+                };
+                self.variable(&inner[..end], depth);
+                rest = &inner[end + 1..];
+            } else {
+                self.output.push('$');
+                let is_alone = after.starts_with(|next| next != '$');
+                self.shown.push_str(if is_alone { "$" } else { "$$" });
+                rest = after;
+            }
+        }
+        self.literal(rest);
+    }
+
+    /// Puts out `text` as it is.
+    fn literal(&mut self, text: &str) {
+        self.output.push_str(text);
+        self.shown.push_str(&text.replace('$', "$$"));
+    }
+
+    /// Puts out the `value` of the variable `name`.
+    fn value(&mut self, name: &str, value: &str) {
+        self.output.push_str(value);
+        self.shown.extend(["${", name, "}"]);
+    }
+
+    /// Puts out what `${inner}` stands for.
+    fn variable(&mut self, inner: &str, depth: usize) {
+        if depth >= DEPTH_MAX {
+            self.problems.push(VariableProblem::TooDeep {
+                written: format!("${{{inner}}}"),
+            });
+            return;
+        }
+        self.has_variable = true;
+        if self.source.foreign && self.foreign_form(inner, depth) {
+            return;
+        }
+        let (name, default) = match inner.split_once(':') {
+            Some((name, default)) => (name, Some(default)),
+            None => (inner, None),
+        };
+        if !is_name(name) {
+            self.problems.push(VariableProblem::Name {
+                written: format!("${{{inner}}}"),
+            });
+            return;
+        }
+        if !self.source.foreign {
+            self.doubt(inner, name, default);
+        }
+        self.value_or(name, default, depth);
+    }
+
+    /// The value of the variable `name`, else `default`, else a problem.
+    fn value_or(&mut self, name: &str, default: Option<&str>, depth: usize) {
+        match (self.environment.get(name), default) {
+            (Some(value), _) => self.value(name, value),
+            (None, Some(default)) => self.default(name, default, depth),
+            (None, None) if self.lenient => self.stand_in(name),
+            (None, None) => self.problems.push(VariableProblem::Unset {
+                name: name.to_owned(),
+            }),
+        }
+    }
+
+    /// Puts out the default of the variable `name`.
+    fn default(&mut self, name: &str, default: &str, depth: usize) {
+        let start = self.shown.len();
+        self.run(default, depth + 1);
+        if redact::sounds_secret(name) {
+            self.shown.truncate(start);
+            self.shown.push_str(redact::MASK);
+        }
+    }
+
+    fn stand_in(&mut self, name: &str) {
+        self.value(name, name);
+        self.is_incomplete = true;
+    }
+
+    fn doubt(&mut self, inner: &str, name: &str, default: Option<&str>) {
+        let written = format!("${{{inner}}}");
+        match default {
+            Some(default) if default.starts_with('-') => {
+                let meant = format!("${{{name}:{}}}", &default[1..]);
+                self.doubts.push(SuspiciousForm {
+                    message: format!("the default of `{name}` begins with a hyphen"),
+                    help: format!("write `{meant}`, if the hyphen is not meant"),
+                    written,
+                });
+            }
+            Some(default) if name == "env" || name == "input" => self.doubts.push(SuspiciousForm {
+                message: format!("`{name}` is the variable here, and `{default}` its default"),
+                help: format!("write `${{{default}}}` for the variable `{default}`"),
+                written,
+            }),
+            _ => {}
+        }
+    }
+
+    /// The forms of other programs; false when `inner` is none of them.
+    fn foreign_form(&mut self, inner: &str, depth: usize) -> bool {
+        let folder = self.source.folder();
+        match inner {
+            "userHome" => self.value_or("HOME", None, depth),
+            "workspaceFolder" => self.literal(&folder.to_string_lossy()),
+            "workspaceFolderBasename" => {
+                let name = folder.file_name().unwrap_or_default().to_string_lossy();
+                self.literal(&name);
+            }
+            "pathSeparator" | "/" => self.literal(std::path::MAIN_SEPARATOR_STR),
+            _ => return self.foreign_prefix(inner, depth),
+        }
+        true
+    }
+
+    fn foreign_prefix(&mut self, inner: &str, depth: usize) -> bool {
+        let Some((prefix, rest)) = inner.split_once(':') else {
+            return false;
+        };
+        match prefix {
+            "env" => match rest.split_once(":-").or_else(|| rest.split_once(':')) {
+                Some((name, default)) => self.value_or(name, Some(default), depth),
+                None => self.value_or(rest, None, depth),
+            },
+            "input" => self.input(rest),
+            "command" | "config" => {
+                self.problems.push(VariableProblem::Editor {
+                    written: format!("${{{inner}}}"),
+                });
+            }
+            "workspaceFolder" => self.literal(&self.source.folder().to_string_lossy()),
+            name => match rest.strip_prefix('-') {
+                // As in a shell, an empty variable takes the default too.
+                Some(default) if self.environment.get(name).is_none_or(str::is_empty) => {
+                    self.default(name, default, depth);
+                }
+                Some(_) => self.value_or(name, None, depth),
+                None => return false,
+            },
+        }
+        true
+    }
+
+    /// `${input:id}`: nobody can be asked, so that the answer comes from the environment.
+    fn input(&mut self, id: &str) {
+        let name = input_variable(id);
+        let default = self.source.inputs.get(id).cloned().flatten();
+        match (self.environment.get(&name), default) {
+            (Some(value), _) => self.value(&name, value),
+            // Nothing in it is expanded; whether it is secret its name may say.
+            (None, Some(default)) if redact::sounds_secret(id) => {
+                self.output.push_str(&default);
+                self.shown.push_str(redact::MASK);
+            }
+            (None, Some(default)) => self.literal(&default),
+            (None, None) if self.lenient => self.stand_in(&name),
+            (None, None) => self.problems.push(VariableProblem::Input {
+                id: id.to_owned(),
+                name,
+            }),
+        }
+    }
+}
+
+/// The variable that answers the input `id`: `github-token` -> `GITHUB_TOKEN`.
+pub(in crate::config) fn input_variable(id: &str) -> String {
+    id.chars()
+        .map(|c| {
+            if c.is_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect()
+}
+
+/// Where the `}` that ends `inner` stands, past those of nested variables.
+fn closing_brace(inner: &str) -> Option<usize> {
+    let mut open = 0_usize;
+    let mut before = ' ';
+    for (at, c) in inner.char_indices() {
+        match c {
+            '{' if before == '$' => open += 1,
+            '}' if open == 0 => return Some(at),
+            '}' => open -= 1,
+            _ => {}
+        }
+        before = c;
+    }
+    None
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.chars().all(is_name_char)
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Why a string has no value.
+enum VariableProblem {
+    /// Only an editor knows the value.
+    Editor { written: String },
+    /// An input that nobody answered.
+    Input { id: String, name: String },
+    /// What stands between the braces is no name.
+    Name { written: String },
+    /// Defaults in defaults, without end.
+    TooDeep { written: String },
+    /// The closing brace is missing.
+    Unclosed { written: String },
+    /// The environment has no such variable, and there is no default.
+    Unset { name: String },
+}
+
+impl VariableProblem {
+    /// The text to mark; a prefix of it is enough.
+    fn written(&self) -> &str {
+        match self {
+            Self::Editor { written }
+            | Self::Name { written }
+            | Self::TooDeep { written }
+            | Self::Unclosed { written } => written,
+            Self::Input { id, .. } => id,
+            Self::Unset { name } => name,
+        }
+    }
+
+    fn finding(&self, path: &str, environment: &Environment) -> Diagnostic {
+        match self {
+            Self::Editor { .. } => {
+                Diagnostic::mistake(format!("`{path}` has a variable that only an editor knows"))
+                    .help("write the value, or `${VARIABLE}`")
+            }
+            Self::Input { id, name } => {
+                Diagnostic::mistake(format!("the input `{id}` has no value"))
+                    .help(format!("set the variable {name}: nobody can be asked here"))
+            }
+            Self::Name { .. } => {
+                Diagnostic::mistake(format!("`{path}` has a variable without a proper name"))
+                    .help("names have letters, digits and `_`; write `$${` for a literal `${`")
+            }
+            Self::TooDeep { .. } => {
+                Diagnostic::mistake(format!("`{path}` nests more than {DEPTH_MAX} defaults"))
+            }
+            Self::Unclosed { .. } => {
+                Diagnostic::mistake(format!("`{path}` has a `${{` without `}}`"))
+                    .help("close it, or write `$${` for a literal `${`")
+            }
+            Self::Unset { name } => {
+                let close = suggest::closest(name, environment.names());
+                Diagnostic::mistake(format!("the variable {name} is not set")).help(match close {
+                    Some(close) => format!("did you mean {close}?"),
+                    None => format!("set it, or write a default: `${{{name}:...}}`"),
+                })
+            }
+        }
+    }
+}

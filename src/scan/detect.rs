@@ -1,0 +1,15 @@
+//! One detector for each class of data.
+
+mod boundary;
+pub(super) mod card;
+mod checksum;
+pub(super) mod credential;
+pub(super) mod date;
+pub(super) mod detectors;
+pub(super) mod internet;
+pub(super) mod mrz;
+pub(super) mod national;
+pub(super) mod number;
+mod phone;
+pub(super) mod secret;
+pub(super) mod tokens;

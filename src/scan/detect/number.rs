@@ -1,0 +1,606 @@
+//! Numbers written in groups of digits: cards, social security numbers, addresses, telephones.
+//!
+//! A [`DigitGroups`] is one to eight groups with their separators. Every class looks at its shape and
+//! check digits first; only what passes asks for the surroundings, which is the dear part.
+
+use std::{
+    cell::OnceCell,
+    ops::{Range, RangeInclusive},
+};
+
+use super::{
+    boundary,
+    card::{is_before_code, is_card, is_spread_card, track},
+    date, internet, national, phone,
+};
+use crate::scan::{
+    class::{Class, Classes, Country},
+    context::{Around, Text},
+    engine::search::{FoundValue, WantedClasses},
+    lexicon::Hints,
+};
+
+/// Groups of digits that belong together at most.
+pub(in crate::scan) const GROUPS_MAX: usize = 8;
+/// Digits of a number in groups at most: cards have the longest.
+const GROUPED_DIGITS_MAX: usize = 19;
+/// Digits of a number without any separator at least.
+pub(in crate::scan) const BARE_DIGITS_MIN: u8 = 7;
+/// Digits of a number at most.
+const DIGITS_MAX: usize = 24;
+/// Digits of a card.
+pub(in crate::scan) const CARD_DIGITS: RangeInclusive<usize> = 13..=19;
+
+/// What stands between two groups.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::scan) enum Separator {
+    Dash,
+    Dot,
+    /// A parenthesis, with or without a space.
+    Paren,
+    /// A space in the query of a URL; only cards are written so.
+    Plus,
+    Slash,
+    Space,
+}
+
+/// Groups of digits, as they stand in a text.
+#[derive(Debug)]
+pub(in crate::scan) struct DigitGroups<'a> {
+    pub(in crate::scan) text: &'a Text<'a>,
+    /// Where it begins and ends, a leading `+` or `(` included.
+    pub(in crate::scan) span: Range<usize>,
+    /// All digits, as values.
+    pub(in crate::scan) digits: &'a [u8],
+    /// How many digits each group has.
+    pub(in crate::scan) lens: &'a [u8],
+    pub(in crate::scan) separators: &'a [Separator],
+    pub(in crate::scan) plus: bool,
+    pub(in crate::scan) paren: bool,
+    /// Whether more numbers stand right beside it, parted by spaces only.
+    pub(in crate::scan) crowded: bool,
+    around: OnceCell<Around>,
+}
+
+#[cfg(test)]
+impl<'a> DigitGroups<'a> {
+    /// A number of `digits` without separators.
+    pub(in crate::scan) fn bare(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
+        Self {
+            text,
+            span: 0..0,
+            digits,
+            lens: &[0],
+            separators: &[],
+            plus: false,
+            paren: false,
+            crowded: false,
+            around: OnceCell::new(),
+        }
+    }
+}
+
+impl DigitGroups<'_> {
+    /// What names the number itself. Beside another number only a key or a column does.
+    pub(in crate::scan) fn strong(&self) -> Hints {
+        if follows_number(self.text, self.span.start) {
+            self.text.named(self.span.start)
+        } else {
+            self.text.ahead(self.span.start).0
+        }
+    }
+
+    /// Whether [`DigitGroups::strong`] may name a telephone: a quick look that spares most numbers the
+    /// slow one.
+    pub(in crate::scan) fn may_be_named_phone(&self) -> bool {
+        let may = self.text.may_name_phone(self.span.start);
+        if !may && !follows_number(self.text, self.span.start) {
+            self.text.pass(self.span.start);
+        }
+        may
+    }
+
+    pub(in crate::scan) fn around(&self) -> Around {
+        *self.around.get_or_init(|| self.text.around(&self.span))
+    }
+
+    /// The one separator between all groups; `None` when they differ or there is one group only.
+    pub(in crate::scan) fn separator(&self) -> Option<Separator> {
+        let first = *self.separators.first()?;
+        self.separators.iter().all(|s| *s == first).then_some(first)
+    }
+
+    pub(in crate::scan) fn is_bare(&self) -> bool {
+        self.lens.len() == 1
+    }
+
+    /// The value of the group at `index`.
+    pub(in crate::scan) fn group(&self, index: usize) -> u32 {
+        let start: usize = self.lens[..index].iter().map(|len| usize::from(*len)).sum();
+        let digits = &self.digits[start..start + usize::from(self.lens[index])];
+        let digits = digits.iter().take(9);
+        digits.fold(0, |value, digit| value * 10 + u32::from(*digit))
+    }
+
+    /// Whether another part of the message says that this very value is of `class`.
+    pub(in crate::scan) fn is_known(&self, class: Class) -> bool {
+        self.text.is_known(&self.span, class)
+    }
+}
+
+/// Groups and separators in memory of the stack.
+struct Groups {
+    ends: [usize; GROUPS_MAX],
+    lens: [u8; GROUPS_MAX],
+    separators: [Separator; GROUPS_MAX],
+    count: usize,
+    digits: [u8; DIGITS_MAX],
+    digit_count: usize,
+    /// Whether another group follows the last one.
+    cut: bool,
+}
+
+/// Looks at the number whose first digit is at `start`; returns where to go on.
+pub(in crate::scan) fn find(
+    text: &Text<'_>,
+    start: usize,
+    wanted: WantedClasses,
+    out: &mut Vec<FoundValue>,
+) -> usize {
+    let groups = read(text, start);
+    if groups.count == 1 && groups.lens[0] < BARE_DIGITS_MIN {
+        let Some(card) = spread_card(text, start, wanted) else {
+            return groups.ends[0];
+        };
+        let end = card.span.end;
+        out.push(card);
+        return end;
+    }
+    let skip = after_glued(&groups);
+    let Beginning {
+        at: begin,
+        plus,
+        paren,
+        classes,
+    } = Beginning::of(text, start, &groups);
+    let wanted = WantedClasses {
+        classes: wanted.classes.common(classes),
+        ..wanted
+    };
+    if wanted.classes.is_empty() || is_row(text, begin, &groups) {
+        return skip;
+    }
+    for count in (1..=groups.count).rev() {
+        let followed = count < groups.count || groups.cut;
+        let end = groups.ends[count - 1];
+        let total: usize = groups.lens[..count]
+            .iter()
+            .map(|len| usize::from(*len))
+            .sum();
+        // A prefix length follows an address, and a code follows a card.
+        let slash = groups.separators[count - 1] == Separator::Slash;
+        let parted = slash && (count == 4 || CARD_DIGITS.contains(&total))
+            || matches!(
+                groups.separators[count - 1],
+                Separator::Space | Separator::Plus
+            );
+        if count < groups.count && !parted || groups.cut && count == groups.count {
+            continue;
+        }
+        if total > DIGITS_MAX || total > GROUPED_DIGITS_MAX && count > 1 {
+            continue;
+        }
+        // A parenthesis around the whole is none of it.
+        let closed = plus || groups.separators[..count - 1].contains(&Separator::Paren);
+        let (begin, paren) = if paren && !closed {
+            (start, false)
+        } else {
+            (begin, paren)
+        };
+        let number = DigitGroups {
+            text,
+            span: begin..end,
+            digits: &groups.digits[..total],
+            lens: &groups.lens[..count],
+            separators: &groups.separators[..count - 1],
+            plus,
+            paren,
+            crowded: followed || follows_number(text, begin),
+            around: OnceCell::new(),
+        };
+        if let Some(found) = classify(&number, wanted) {
+            let end = found.span.end;
+            out.push(found);
+            return end;
+        }
+    }
+    skip
+}
+
+/// Whether the groups are some of a row of small numbers that nothing names.
+fn is_row(text: &Text<'_>, begin: usize, groups: &Groups) -> bool {
+    let small = groups.lens[..groups.count].iter().all(|len| *len <= 2);
+    small && groups.cut && follows_number(text, begin) && text.named(begin).is_none()
+}
+
+fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
+    const DIGITS_MIN: usize = 4;
+    let short = if number.is_bare() {
+        number.digits.len() < usize::from(BARE_DIGITS_MIN)
+    } else {
+        number.digits.len() < DIGITS_MIN
+    };
+    if short {
+        return None;
+    }
+    if number.separators.contains(&Separator::Plus) {
+        return card_of_query(number, wanted);
+    }
+    if let Some(found) = date::numeric(number, wanted) {
+        return Some(found);
+    }
+    if wanted.classes.has(Class::IpAddress)
+        && let Some(found) = internet::ipv4(number)
+    {
+        return Some(found);
+    }
+    if is_trivial(number.digits) {
+        return None;
+    }
+    let found = |class, by_context| {
+        Some(FoundValue {
+            class,
+            span: number.span.clone(),
+            by_context,
+        })
+    };
+    let card = wanted.classes.has(Class::CreditCard);
+    if !ends_well(number) {
+        if card && is_before_code(number.text, number.span.end) && is_card(number) {
+            return found(Class::CreditCard, false);
+        }
+        if card && number.is_bare() && is_card(number) {
+            let found = track(number.text, &number.span);
+            if found.is_some() {
+                return found;
+            }
+        }
+        return national::parted_letter(number, wanted);
+    }
+    if wanted.classes.has(Class::UsSsn) && wanted.countries.has(Country::Us) {
+        match is_ssn(number) {
+            Certainty::Alone => return found(Class::UsSsn, false),
+            Certainty::Named => return found(Class::UsSsn, true),
+            Certainty::None => {}
+        }
+    }
+    if card && is_card(number) {
+        return found(Class::CreditCard, false);
+    }
+    if let Some(found) = national::numeric(number, wanted) {
+        return Some(found);
+    }
+    if wanted.classes.has(Class::Passport) && number.is_bare() && is_passport(number) {
+        return found(Class::Passport, true);
+    }
+    if wanted.classes.has(Class::Phone) {
+        match phone::is_phone(number, wanted.countries) {
+            Certainty::Alone => return found(Class::Phone, false),
+            Certainty::Named => return found(Class::Phone, true),
+            Certainty::None => {}
+        }
+    }
+    None
+}
+
+/// A card whose groups are parted as spaces are in the query of a URL.
+fn card_of_query(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
+    let card = wanted.classes.has(Class::CreditCard) && ends_well(number) && is_card(number);
+    card.then(|| FoundValue {
+        class: Class::CreditCard,
+        span: number.span.clone(),
+        by_context: false,
+    })
+}
+
+/// How sure a detector is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::scan) enum Certainty {
+    /// The value says it by itself.
+    Alone,
+    /// Only its surroundings say it.
+    Named,
+    None,
+}
+
+fn is_ssn(number: &DigitGroups<'_>) -> Certainty {
+    let shape = number.digits.len() == 9 && (number.is_bare() || number.lens == [3, 2, 4]);
+    if !shape || number.plus || number.paren {
+        return Certainty::None;
+    }
+    let value = number
+        .digits
+        .iter()
+        .fold(0u32, |v, d| v * 10 + u32::from(*d));
+    let (area, group, serial) = (value / 1_000_000, value / 10_000 % 100, value % 10_000);
+    if matches!(area, 0 | 666 | 900..) || group == 0 || serial == 0 {
+        return Certainty::None;
+    }
+    let around = number.around();
+    let named = around.strong.any(Hints::SSN)
+        || around.near.any(Hints::SSN) && !around.says_other(Hints::SSN);
+    match number.separator() {
+        _ if named || number.is_known(Class::UsSsn) => Certainty::Named,
+        Some(Separator::Dash) if !around.says_other(Hints::SSN.and(Hints::IDENTITY)) => {
+            Certainty::Alone
+        }
+        _ => Certainty::None,
+    }
+}
+
+fn is_passport(number: &DigitGroups<'_>) -> bool {
+    (7..=9).contains(&number.digits.len())
+        && !number.plus
+        && !number.paren
+        && (number.is_known(Class::Passport)
+            || number.text.may_name_passport(&number.span) && {
+                let around = number.around();
+                around.strong.any(Hints::PASSPORT)
+                    || around.near.any(Hints::PASSPORT)
+                        && !around.says_other(Hints::PASSPORT)
+                        && number.text.is_attached(&number.span, Hints::PASSPORT)
+            })
+}
+
+/// A card whose groups are parted by tabs, ends of lines or several spaces, the first at `start`.
+fn spread_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<FoundValue> {
+    const GAP_BYTES_MAX: usize = 4;
+    const GROUPS: usize = 4;
+    const DIGITS: usize = 16;
+    let rest = &text.bytes()[start..];
+    let run = |from: usize, is_in: fn(&u8) -> bool, most: usize| {
+        let rest = rest.get(from..).unwrap_or_default();
+        &rest[..rest.iter().take(most).take_while(|b| is_in(b)).count()]
+    };
+    let mut group = run(0, u8::is_ascii_digit, DIGITS);
+    let gap = run(group.len(), |b| is_gap(*b), GAP_BYTES_MAX);
+    if group.len() != 4 || gap.is_empty() || !wanted.classes.has(Class::CreditCard) {
+        return None;
+    }
+    let (mut lens, mut digits) = ([0; GROUPS], [0; DIGITS]);
+    let (mut count, mut total, mut end) = (0, 0, 0);
+    while !group.is_empty() {
+        if count == GROUPS || total + group.len() > DIGITS {
+            return None;
+        }
+        for digit in group {
+            digits[total] = digit - b'0';
+            total += 1;
+        }
+        lens[count] = u8::try_from(group.len()).expect("DIGITS is below 256");
+        count += 1;
+        end += group.len();
+        let parted = rest[end..].starts_with(gap);
+        let next = run(end + gap.len(), u8::is_ascii_digit, DIGITS);
+        if !parted || next.is_empty() {
+            break;
+        }
+        end += gap.len();
+        group = next;
+    }
+    if !matches!(lens[..count], [4, 4, 4, 4] | [4, 6, 5]) {
+        return None;
+    }
+    let number = DigitGroups {
+        text,
+        span: start..start + end,
+        digits: &digits[..total],
+        lens: &lens[..count],
+        separators: &[Separator::Space; GROUPS - 1][..count - 1],
+        plus: false,
+        paren: false,
+        crowded: false,
+        around: OnceCell::new(),
+    };
+    is_spread_card(&number, gap).then_some(FoundValue {
+        class: Class::CreditCard,
+        span: number.span.clone(),
+        by_context: false,
+    })
+}
+
+fn is_gap(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+/// All digits alike, a one with zeros, or a plain count: nobody's number.
+fn is_trivial(digits: &[u8]) -> bool {
+    let Some((first, rest)) = digits.split_first() else {
+        return true;
+    };
+    rest.iter().all(|digit| digit == first) || *first <= 1 && rest.iter().all(|digit| *digit == 0)
+}
+
+/// Where the text goes on after the groups that no space parts from the first one.
+fn after_glued(groups: &Groups) -> usize {
+    let glued = groups.separators[..groups.count.saturating_sub(1)]
+        .iter()
+        .position(|s| matches!(s, Separator::Space | Separator::Paren))
+        .unwrap_or(groups.count.saturating_sub(1));
+    groups.ends[glued]
+}
+
+fn read(text: &Text<'_>, start: usize) -> Groups {
+    let mut groups = Groups {
+        ends: [start; GROUPS_MAX],
+        lens: [0; GROUPS_MAX],
+        separators: [Separator::Space; GROUPS_MAX],
+        count: 0,
+        digits: [0; DIGITS_MAX],
+        digit_count: 0,
+        cut: false,
+    };
+    let mut at = start;
+    loop {
+        let from = at;
+        while text.byte(at).is_ascii_digit() {
+            if groups.digit_count < DIGITS_MAX {
+                groups.digits[groups.digit_count] = text.byte(at) - b'0';
+                groups.digit_count += 1;
+            }
+            at += 1;
+        }
+        let len = at - from;
+        let fits = groups.digits_so_far() + len <= DIGITS_MAX;
+        if !fits
+            || text.byte(at).is_ascii_alphabetic() && groups.count > 0 && groups.last_is_space()
+        {
+            // A group that is not digits only, such as `5th`, ends the number before it.
+            if groups.count == 0 {
+                groups.push(at, DIGITS_MAX + 1);
+            }
+            groups.cut = !fits && groups.count > 1;
+            return groups;
+        }
+        groups.push(at, len);
+        match separator(text, at) {
+            Some(_) if groups.count == GROUPS_MAX => {
+                groups.cut = true;
+                return groups;
+            }
+            Some((kind, next)) => {
+                groups.separators[groups.count - 1] = kind;
+                at = next;
+            }
+            None => return groups,
+        }
+    }
+}
+
+impl Groups {
+    fn push(&mut self, end: usize, len: usize) {
+        self.ends[self.count] = end;
+        self.lens[self.count] = u8::try_from(len).unwrap_or(u8::MAX);
+        self.count += 1;
+    }
+
+    fn digits_so_far(&self) -> usize {
+        self.lens[..self.count]
+            .iter()
+            .map(|len| usize::from(*len))
+            .sum()
+    }
+
+    fn last_is_space(&self) -> bool {
+        self.separators[self.count - 1] == Separator::Space
+    }
+}
+
+/// The separator at `at` and where the next group begins, when one follows.
+fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
+    const SEPARATOR_CHARS_MAX: usize = 3;
+    let (mut next, mut kind) = (at, None);
+    for _ in 0..SEPARATOR_CHARS_MAX {
+        let (one, len) = sign(text, next)?;
+        kind = Some(match (kind, one) {
+            (None | Some(Separator::Space), one) => one,
+            (Some(kind), Separator::Space) => kind,
+            (_, Separator::Paren) | (Some(Separator::Paren), _) => Separator::Paren,
+            _ => return None,
+        });
+        next += len;
+        if text.byte(next).is_ascii_digit() {
+            // Two spaces, or a point and a space, part numbers instead of grouping them.
+            let loose = next - at > 1 && kind == Some(Separator::Dot)
+                || text.bytes()[at..next].starts_with(b"  ");
+            return kind.filter(|_| !loose).map(|kind| (kind, next));
+        }
+    }
+    None
+}
+
+/// What separates two groups at `at`, and how long it is; Unicode has many spaces and dashes.
+fn sign(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
+    Some(match text.byte(at) {
+        b' ' => (Separator::Space, 1),
+        b'.' => (Separator::Dot, 1),
+        b'/' => (Separator::Slash, 1),
+        b'+' => (Separator::Plus, 1),
+        b'(' | b')' => (Separator::Paren, 1),
+        _ => match text.space(at) {
+            Some(len) => (Separator::Space, len),
+            None => (Separator::Dash, text.dash(at)?),
+        },
+    })
+}
+
+/// Where a number begins, with which signs, and what it may be there.
+struct Beginning {
+    at: usize,
+    plus: bool,
+    paren: bool,
+    classes: Classes,
+}
+
+impl Beginning {
+    /// That of the number that has its first digit at `start`.
+    fn of(text: &Text<'_>, start: usize, groups: &Groups) -> Self {
+        let mut at = start;
+        let paren = text.before(at) == b'(';
+        at -= usize::from(paren);
+        let plus = text.before(at) == b'+';
+        at -= usize::from(plus);
+        // `(+49) 30` begins at the parenthesis.
+        if plus && text.before(at) == b'(' && text.byte(start + 1).is_ascii_digit() {
+            let closes = (start..start + 4).any(|at| text.byte(at) == b')');
+            at -= usize::from(closes);
+        }
+        let earlier = text.before(at.saturating_sub(1));
+        let all_if = |free: bool| if free { Classes::ALL } else { Classes::NONE };
+        let classes = match text.before(at) {
+            // `ssh root@192.0.2.7`
+            b'@' => all_if(groups.count >= 4 && groups.separators[..3] == [Separator::Dot; 3]),
+            b',' => all_if(!(earlier.is_ascii_digit() && is_thousands(text, at))),
+            b'x' if earlier == b'x' && text.before(at - 2) == b'0' => Classes::ALL,
+            _ if plus => boundary::before_plus(text, at),
+            _ => boundary::before_number(text, at),
+        };
+        Self {
+            at,
+            plus,
+            paren,
+            classes,
+        }
+    }
+}
+
+/// Whether the three digits at `at` go on a number written as `1,234`.
+fn is_thousands(text: &Text<'_>, at: usize) -> bool {
+    (at..at + 3).all(|digit| text.byte(digit).is_ascii_digit())
+        && !text.byte(at + 3).is_ascii_digit()
+        && { !matches!(text.byte(at + 3), b'-' | b' ') }
+}
+
+/// Whether what follows lets the number end here.
+pub(in crate::scan) fn ends_well(number: &DigitGroups<'_>) -> bool {
+    let (text, end) = (number.text, number.span.end);
+    let (next, later) = (text.byte(end), text.byte(end + 1));
+    match next {
+        b'_' => boundary::ends_in_underscores(text, end),
+        b'@' | b'%' | b'=' => false,
+        b'-' | b'/' | b'.' | b':' => !later.is_ascii_alphanumeric(),
+        b',' => {
+            !(later.is_ascii_digit()
+                && is_thousands(text, end + 1)
+                && number.is_bare()
+                && number.digits.len() <= 3)
+        }
+        b'x' => later.is_ascii_digit() || later == b' ',
+        _ => !next.is_ascii_alphabetic(),
+    }
+}
+
+/// Whether another group of digits stands before `begin`, parted by one space.
+fn follows_number(text: &Text<'_>, begin: usize) -> bool {
+    text.before(begin) == b' ' && text.before(begin.saturating_sub(1)).is_ascii_digit()
+}

@@ -1,0 +1,308 @@
+//! Telephone numbers: E.164 and the national formats of the country packs.
+//!
+//! Formats that nothing else is written in count by themselves; all others need somebody to say
+//! that they are telephones.
+
+use super::number::{Certainty, DigitGroups, Separator};
+use crate::scan::{
+    class::{Class, Countries, Country},
+    lexicon::Hints,
+};
+
+/// Whether `number` is a telephone number.
+pub(in crate::scan) fn is_phone(number: &DigitGroups<'_>, countries: Countries) -> Certainty {
+    let digits = number.digits;
+    if !(7..=15).contains(&digits.len()) || looks_like_date(number) {
+        return Certainty::None;
+    }
+    if number.plus {
+        return international(number);
+    }
+    let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
+    let distinct = is_distinct(number, countries) || abroad && !number.is_bare();
+    // Two zeros lead abroad: no country has numbers that begin with them.
+    let valid = if digits.starts_with(&[0, 0]) {
+        abroad
+    } else {
+        let mut countries = Country::ALL.into_iter().filter(|c| countries.has(*c));
+        countries.any(|country| is_national(country, digits))
+    };
+    let known = number.is_known(Class::Phone);
+    let signed = is_in_signature(number);
+    // Only what names it makes a telephone number of one that no country has.
+    if !distinct && !valid && !known && !signed && !number.may_be_named_phone() {
+        return Certainty::None;
+    }
+    let phone = Hints::PHONE;
+    let strong = if signed {
+        number.strong().and(phone)
+    } else {
+        number.strong()
+    };
+    if strong.any(Hints::OTHER.and(Hints::VERSION)) && !strong.any(phone) {
+        return Certainty::None;
+    }
+    // A row of numbers holds no telephone that nothing names.
+    let row =
+        number.crowded && !number.paren && number.separators.iter().all(|s| *s == Separator::Space);
+    if row && !strong.any(phone) && !known {
+        return Certainty::None;
+    }
+    if distinct {
+        return Certainty::Alone;
+    }
+    // `081.4417900` begins with a code of an area: decimals do not begin so.
+    let area = digits[0] == 0 && number.lens[0] >= 2;
+    let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot) && !area;
+    // What is grouped like a social security number is none that is not valid.
+    if number.lens == [3, 2, 4] && !strong.any(phone) {
+        return Certainty::None;
+    }
+    let reached =
+        || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
+    let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
+        || valid && !number.crowded && reached();
+    if named || known {
+        Certainty::Named
+    } else {
+        Certainty::None
+    }
+}
+
+/// Whether a letter such as `T:` or `M:` stands before the number, as in the foot of a letter.
+fn is_in_signature(number: &DigitGroups<'_>) -> bool {
+    let before = &number.text.bytes()[..number.span.start];
+    match before {
+        [.., earlier, letter, b':' | b'.', b' '] => {
+            matches!(letter, b'C' | b'F' | b'H' | b'M' | b'P' | b'T' | b'W')
+                && matches!(earlier, b'\n' | b' ' | b'|' | b',' | b';')
+        }
+        [letter, b':', b' '] => matches!(letter, b'F' | b'M' | b'P' | b'T'),
+        _ => false,
+    }
+}
+
+fn international(number: &DigitGroups<'_>) -> Certainty {
+    if !is_international(number.digits) {
+        return Certainty::None;
+    }
+    let around = number.around();
+    if around.says_other(Hints::PHONE) {
+        return Certainty::None;
+    }
+    // `+` before a digit is also a sign, an addition, or a line of a diff.
+    let bare_short = number.is_bare() && number.digits.len() < 10;
+    let dotted = number.separator() == Some(Separator::Dot) && number.lens.len() == 2;
+    if (bare_short || dotted) && !around.near.any(Hints::PHONE.and(Hints::REACH)) {
+        return Certainty::None;
+    }
+    Certainty::Alone
+}
+
+/// Whether digits after `+` are a country code and a number of that country.
+fn is_international(digits: &[u8]) -> bool {
+    let (Some(&first), total) = (digits.first(), digits.len()) else {
+        return false;
+    };
+    let two = u32::from(first) * 10 + u32::from(digits.get(1).copied().unwrap_or(0));
+    match first {
+        0 => false,
+        1 => total == 11 && is_nanp(&digits[1..]),
+        7 => total == 11,
+        _ => match two {
+            49 => (9..=15).contains(&total),
+            31 | 33 | 34 | 41 | 48 | 61 => total == 11 || total == 12 && digits[2] == 0,
+            44 | 55 | 91 => (11..=13).contains(&total),
+            39 => (9..=13).contains(&total),
+            86 => total == 13 || total == 12,
+            20
+            | 27
+            | 30..=32
+            | 36
+            | 40
+            | 43
+            | 45..=47
+            | 51..=54
+            | 56..=58
+            | 60..=66
+            | 81
+            | 82
+            | 84
+            | 90
+            | 92..=95
+            | 98 => (9..=14).contains(&total),
+            21..=26
+            | 29
+            | 35
+            | 37
+            | 38
+            | 42
+            | 50
+            | 59
+            | 67..=69
+            | 80
+            | 85
+            | 87
+            | 88
+            | 96
+            | 97
+            | 99 => (10..=15).contains(&total),
+            _ => false,
+        },
+    }
+}
+
+/// Ten digits of the North American plan: no area or exchange begins with 0 or 1 or ends in 11.
+fn is_nanp(digits: &[u8]) -> bool {
+    digits.len() == 10
+        && digits[0] >= 2
+        && digits[1] != 9
+        && digits[3] >= 2
+        && digits[1..3] != [1, 1]
+        && digits[4..6] != [1, 1]
+}
+
+/// Whether `digits`, with the trunk prefix, can be a number of `country`.
+fn is_national(country: Country, digits: &[u8]) -> bool {
+    let total = digits.len();
+    let (first, second) = (digits[0], digits[1]);
+    match country {
+        Country::Us | Country::Ca => {
+            is_nanp(digits) || total == 11 && first == 1 && is_nanp(&digits[1..])
+        }
+        Country::Gb => {
+            first == 0 && matches!(second, 1 | 2 | 3 | 5 | 7 | 8) && matches!(total, 10 | 11)
+        }
+        Country::De => first == 0 && second != 0 && (7..=13).contains(&total),
+        Country::Ch | Country::Fr | Country::Nl => first == 0 && second != 0 && total == 10,
+        Country::Es => matches!(first, 6..=9) && total == 9,
+        Country::It => {
+            first == 3 && (9..=10).contains(&total)
+                || first == 0 && second != 0 && (8..=11).contains(&total)
+        }
+        Country::Pl => (1..=8).contains(&first) && total == 9,
+        Country::Br => {
+            let area = |at: usize| digits[at] != 0 && digits[at + 1] != 0;
+            match total {
+                8 => (2..=5).contains(&first),
+                9 => first == 9,
+                10 => area(0) && (2..=5).contains(&digits[2]),
+                11 if first == 0 => area(1),
+                11 => area(0) && digits[2] == 9,
+                12 => first == 0 && area(1) && digits[3] == 9,
+                _ => false,
+            }
+        }
+        Country::In => {
+            total == 10 && first >= 6
+                || total == 11 && first == 0 && second != 0
+                || total == 12 && digits[..2] == [9, 1] && digits[2] >= 6
+                || total == 10 && matches!(first, 1..=5)
+        }
+        Country::Au => {
+            first == 0 && matches!(second, 2 | 3 | 4 | 7 | 8) && total == 10
+                || total == 10
+                    && digits[0] == 1
+                    && matches!(digits[1], 3 | 8)
+                    && digits[2..4] == [0, 0]
+                || total == 8 && matches!(first, 2..=9)
+        }
+        // Their packs are identity numbers alone.
+        Country::Cl
+        | Country::Cn
+        | Country::Cz
+        | Country::Dk
+        | Country::Fi
+        | Country::Is
+        | Country::Jp
+        | Country::Kr
+        | Country::Mx
+        | Country::No
+        | Country::Se
+        | Country::Sk => false,
+    }
+}
+
+/// Whether the grouping is one that only telephone numbers of a country have.
+fn is_distinct(number: &DigitGroups<'_>, countries: Countries) -> bool {
+    let (digits, lens, paren) = (number.digits, number.lens, number.paren);
+    let has = |country| countries.has(country) && is_national(country, digits);
+    let Some(&first) = number.separators.first() else {
+        return false;
+    };
+    let uniform = number.separator();
+    let spaced = uniform == Some(Separator::Space) && !number.crowded;
+    let dashed = uniform == Some(Separator::Dash);
+    let dotted = uniform == Some(Separator::Dot);
+    let slashed = uniform == Some(Separator::Slash);
+    let closed = paren && first == Separator::Paren;
+    let nanp = has(Country::Us) || has(Country::Ca);
+    match lens {
+        [3, 3, 4] if nanp => closed || dashed || dotted,
+        [1, 3, 3, 4] if nanp => {
+            dashed || dotted || spaced || number.separators.contains(&Separator::Paren)
+        }
+        [2, 2, 2, 2, 2] if has(Country::Fr) => spaced || dotted || dashed,
+        [2, 4 | 5, 4] if closed => has(Country::Br) || has(Country::Au),
+        [2, 5, 4] if has(Country::Br) => {
+            spaced || number.separators == [Separator::Space, Separator::Dash]
+        }
+        [2, 4, 4] if has(Country::Au) => spaced && digits[0] == 0,
+        [3, 2, 2, 2] if has(Country::Es) => spaced,
+        [4, 3, 3] if has(Country::Au) && digits[0] == 1 => spaced || dashed,
+        [4, 3, 3] if has(Country::Au) => (spaced || dashed) && digits[1] == 4,
+        [3, 3, 2, 2] if has(Country::Ch) => spaced || dotted || first == Separator::Slash,
+        [3, 4, 4] if has(Country::Gb) => closed || spaced && digits[1] == 2,
+        [4, 3, 4] if has(Country::Gb) => closed || spaced && matches!(digits[1], 1 | 3 | 8),
+        [5, 6] | [5, 3, 3] if has(Country::Gb) => closed || spaced,
+        [3, 7] | [4, 6] if dashed && has(Country::Nl) => true,
+        [3, 7] if has(Country::It) => (dashed || slashed) && digits[0] == 3,
+        [2, 8] if has(Country::Nl) => dashed && digits[1] == 6,
+        [2..=5, 3..=8] | [2..=5, 2..=4, 2..=4] => {
+            closed
+                && digits[0] == 0
+                && (has(Country::De) || has(Country::Nl) || has(Country::It) || has(Country::Gb))
+        }
+        _ => false,
+    }
+}
+
+/// Three groups that are a day, a month and a year, or eight digits that begin with a year.
+fn looks_like_date(number: &DigitGroups<'_>) -> bool {
+    let year = |value: u32| (1900..=2099).contains(&value);
+    match number.lens {
+        [4, 2, 1 | 2] | [4, 1, 2] => year(number.group(0)) && number.group(1) <= 12,
+        [1 | 2, 1 | 2, 4] => {
+            year(number.group(2)) && number.group(0) <= 31 && number.group(1) <= 31
+        }
+        [8] => {
+            let value = number.group(0);
+            year(value / 10_000)
+                && (1..=12).contains(&(value / 100 % 100))
+                && (1..=31).contains(&(value % 100))
+        }
+        [4, 4] => year(number.group(0)) && year(number.group(1)),
+        // The year and the number of a document.
+        [4, 3 | 5 | 6] => year(number.group(0)) && number.separator() == Some(Separator::Dash),
+        [4, 2, 2, 2, ..] => year(number.group(0)),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_country_has_numbers_that_begin_with_two_zeros() {
+        for total in 7..=15 {
+            for third in 0..100 {
+                let mut digits = vec![third / 10; total];
+                digits[..2].fill(0);
+                digits[3] = third % 10;
+                let of = Country::ALL.into_iter().find(|c| is_national(*c, &digits));
+                assert_eq!(of, None, "{digits:?}");
+            }
+        }
+    }
+}

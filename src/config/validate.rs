@@ -23,7 +23,7 @@ use schema::{Section, TAG, bounds, places, resolve, tag, type_of, words_of};
 
 /// Tables that stay although a text is missing which they need, so that what else is wrong with
 /// them is found as well: whoever resolves them leaves an empty text alone that is not written.
-const CHECKED_ON: [&str; 1] = ["ArgumentRule"];
+const CHECKED_ON: [&str; 1] = ["ArgumentRuleSection"];
 
 /// Reports everything in `node` that `schema` does not allow, and removes it.
 pub(super) fn conform(
@@ -259,7 +259,7 @@ impl<'s> ShapeCheck<'s, '_> {
             self.table(
                 node,
                 Section {
-                    name: "Auth",
+                    name: "AuthSection",
                     schema,
                 },
                 path,

@@ -9,45 +9,45 @@ const LATER_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
 const IN_PLACE_OF: [(&str, &str, &str); 19] = [
-    ("Agent", "key", "write `keys = [\"${...}\"]`"),
-    ("Agent", "profile", "write `profiles = [...]`"),
-    ("Budget", "amount", "write `limit`"),
+    ("AgentSection", "key", "write `keys = [\"${...}\"]`"),
+    ("AgentSection", "profile", "write `profiles = [...]`"),
+    ("BudgetSection", "amount", "write `limit`"),
     (
-        "ItemRules",
+        "ItemRulesSection",
         "price",
         "only tools have prices: write it under `tools`",
     ),
     (
-        "ItemRules",
+        "ItemRulesSection",
         "timeout",
         "only tools have timeouts of their own: write it under `tools`",
     ),
-    ("Rate", "limit", "write `calls`"),
+    ("RateSection", "limit", "write `calls`"),
     ("", "bind", "write `listen = \"127.0.0.1:8080\"`"),
     ("", "host", "write `listen = \"127.0.0.1:8080\"`"),
     ("", "port", "write `listen = \"127.0.0.1:8080\"`"),
-    ("Server", "disabled", "write `enabled = false`"),
+    ("ServerSection", "disabled", "write `enabled = false`"),
     (
-        "Server",
+        "ServerSection",
         "disabledTools",
         "write `tools = { deny = [...] }`",
     ),
-    ("Server", "endpoint", "write `url`"),
+    ("ServerSection", "endpoint", "write `url`"),
     (
-        "Server",
+        "ServerSection",
         "httpUrl",
         "write `url`, and `transport = \"http\"`",
     ),
-    ("Server", "program", "write `command`"),
-    ("Server", "serverUrl", "write `url`"),
+    ("ServerSection", "program", "write `command`"),
+    ("ServerSection", "serverUrl", "write `url`"),
     (
-        "Server",
+        "ServerSection",
         "token",
         "write `auth = { type = \"bearer\", token = \"...\" }`",
     ),
-    ("Server", "toolNamespace", "write `namespace`"),
-    ("Server", "type", "write `transport`"),
-    ("Server", "uri", "write `url`"),
+    ("ServerSection", "toolNamespace", "write `namespace`"),
+    ("ServerSection", "type", "write `transport`"),
+    ("ServerSection", "uri", "write `url`"),
 ];
 
 /// Whether `key` of the section `section` is meant for a later version.

@@ -27,7 +27,7 @@ mod target;
 
 use std::{process::ExitCode, time::Duration};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -63,29 +63,29 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 enum Command {
-    /// List, show, make and change agents
+    /// Manage agents
     Agents(agents::AgentsArgs),
-    /// Look for records of calls, export them, verify them
+    /// Query, export and verify the audit log
     Audit(audit::AuditArgs),
     /// Show, set and reset budgets
     Budget(budget::BudgetArgs),
     /// Call a tool
     Call(call::CallArgs),
-    /// Check the config, and with --connect the servers
+    /// Validate the config, and with --connect the servers
     Check(check::CheckArgs),
-    /// Print the completions of a shell
+    /// Print a shell completion script
     Completions(completions::Completions),
-    /// Make, list and revoke API keys
+    /// Create, list and revoke API keys
     Keys(keys::KeysArgs),
     /// List servers, tools, resources or prompts
     List(list::ListArgs),
-    /// Say what agents may use
+    /// Explain effective policies
     Policy(policy::PolicyArgs),
     /// Print the JSON Schema of the config
     Schema,
-    /// Serve clients over HTTP
+    /// Run the gateway over HTTP
     Serve(serve::Serve),
-    /// Serve one client on stdin and stdout
+    /// Run the gateway for one client on stdin and stdout
     Stdio(stdio::Stdio),
     /// Confine and start a program (run by the gateway itself)
     #[command(hide = true)]
@@ -93,6 +93,11 @@ enum Command {
         /// What it is to do.
         step: Vec<String>,
     },
+}
+
+/// The command line as clap knows it; `docs/src/reference/commands.md` is made of it.
+pub fn command() -> clap::Command {
+    Cli::command()
 }
 
 /// Runs the command line of this process.

@@ -151,13 +151,13 @@ pub struct LogConfig {
     pub format: LogFormat,
 }
 
-/// The shape of a log line.
+/// Format of log lines.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     Human,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -220,23 +220,23 @@ pub struct Naming {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Charset {
-    /// All of them.
+    /// All characters.
     Original,
-    /// Letters, digits and `_`; everything else becomes `_`.
+    /// Letters, digits and `_`, which every client accepts; others become `_`.
     Strict,
 }
 
-/// What happens when the template yields equal names.
+/// What to do when two items get the same name.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Conflict {
-    /// Neither is listed, and `/status` says so.
+    /// List none of them and report the collision in `/status`.
     Error,
-    /// The server that comes first in the config keeps the name; the others' items are not listed.
+    /// The server that comes first in the config keeps the name; the others are hidden.
     First,
-    /// All of them are listed, each ending in `_` and a hash.
+    /// List all of them, each with `_` and a hash appended.
     Namespace,
-    /// The server with the highest `priority` keeps the name (then config order).
+    /// The server with the highest `priority` keeps the name; ties are resolved by config order.
     Priority,
 }
 

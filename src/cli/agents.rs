@@ -26,7 +26,7 @@ use terms::Flags;
 /// The longest name of an agent, characters, as in a config.
 const NAME_CHARS_MAX: usize = 64;
 
-/// List, show, make and change agents
+/// Manage agents
 #[derive(Args, Debug)]
 pub(super) struct AgentsArgs {
     #[command(subcommand)]
@@ -37,17 +37,17 @@ pub(super) struct AgentsArgs {
 enum Command {
     /// List the agents of the config and of the store
     List(Common),
-    /// Show one agent with everything that is written for it
+    /// Show everything that is known of an agent
     Show(One),
-    /// Make an agent in the store
+    /// Add an agent to the store
     Add(ChangeArgs),
     /// Change an agent of the store
     Set(ChangeArgs),
-    /// Let an agent of the store call again
+    /// Enable an agent of the store
     Enable(One),
-    /// Refuse every call of an agent of the store
+    /// Disable an agent of the store: every call is refused
     Disable(One),
-    /// Remove an agent of the store and its keys; what it has spent stays
+    /// Remove an agent of the store and its keys. Its spending is kept
     Remove(One),
 }
 
@@ -62,7 +62,7 @@ struct Common {
 
 #[derive(Args, Debug)]
 struct One {
-    /// The agent's name or id
+    /// Name or id of the agent
     name: String,
     #[command(flatten)]
     common: Common,
@@ -70,7 +70,7 @@ struct One {
 
 #[derive(Args, Debug)]
 struct ChangeArgs {
-    /// The agent's name; an id too, when it exists
+    /// Name of the agent, or the id of an existing one
     name: String,
     #[command(flatten)]
     flags: Flags,

@@ -34,15 +34,15 @@ const QUIET: &str = "error";
 /// Where the config is.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ConfigArgs {
-    /// Config file (TOML, YAML or JSON); several are merged, later ones win. Without it,
-    /// TOLLBRIDGE_CONFIG names one, else `tollbridge.{toml,yaml,json}` is looked for here and in
-    /// your config directory
+    /// Config file (TOML, YAML or JSON). May be repeated: files are merged, later ones win.
+    /// Default: TOLLBRIDGE_CONFIG, else `tollbridge.{toml,yaml,json}` in the working directory or
+    /// the user's config directory
     #[arg(long, short, value_name = "FILE")]
     config: Vec<PathBuf>,
-    /// What is logged, such as `info` or `tollbridge=debug`; `RUST_LOG` comes first
+    /// Log level or filter, such as `info` or `tollbridge=debug`. RUST_LOG wins
     #[arg(long, value_name = "FILTER", global = true, value_parser = log_filter)]
     log_level: Option<String>,
-    /// Shape of log lines: human or json
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", global = true)]
     log_format: Option<LogFormatArg>,
 }

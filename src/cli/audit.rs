@@ -31,7 +31,7 @@ use events::EventsArgs;
 use filter::{FilterArgs, RecordQuery};
 use verify::{PublicKeyArgs, Verify};
 
-/// Look for records of calls, export them, verify them
+/// Query, export and verify the audit log
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct AuditArgs {
@@ -43,15 +43,15 @@ pub(super) struct AuditArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show the latest records, oldest of them first (the default)
+    /// Show the latest records, oldest first (the default command)
     Query(RecordsArgs),
-    /// Show what is not a call, such as changes of agents, keys and budgets
+    /// Show events other than calls, such as changes of agents, keys and budgets
     Events(EventsArgs),
-    /// Write records to stdout for other programs, oldest first
+    /// Write records to stdout, oldest first
     Export(Export),
-    /// Check that nobody has changed a line of the log
+    /// Verify the hash chains and signatures of the audit log
     Verify(Verify),
-    /// Print the key that `verify --key` takes, to keep it elsewhere
+    /// Print the public key of the audit log, for `verify --key`
     PublicKey(PublicKeyArgs),
 }
 
@@ -59,15 +59,15 @@ enum Command {
 struct RecordsArgs {
     #[command(flatten)]
     filter: FilterArgs,
-    /// How many at most
+    /// Maximum number of records
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     limit: usize,
-    /// Then show new records as they are written
+    /// Keep printing new records
     #[arg(long, conflicts_with = "until")]
     follow: bool,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print the lines of the log as a JSON array; with --follow, one a line
+    /// Print a JSON array of records; with --follow one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ struct RecordsArgs {
 struct Export {
     #[command(flatten)]
     filter: FilterArgs,
-    /// `jsonl` has the lines of the log as they are, `csv` is for spreadsheets
+    /// `jsonl`: the lines of the log, unchanged. `csv`: for spreadsheets
     #[arg(long, value_name = "FORMAT", default_value = "jsonl")]
     format: FormatName,
     #[command(flatten)]

@@ -36,15 +36,14 @@ pub(super) struct BudgetArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show limits and what is spent of them
+    /// Show limits and spending
     ///
-    /// SPENT and LEFT add up to LIMIT. HELD is the part of LEFT that running gateways keep: for calls
-    /// under way, and for the next ones, so that they need not ask for each. What they do not use comes
-    /// back within seconds.
+    /// SPENT and LEFT add up to LIMIT. HELD is the part of LEFT that running gateways have reserved
+    /// for current and coming calls. Unused reservations return within seconds.
     Show(Show),
-    /// Set what an agent of the store may spend
+    /// Set the budget of an agent of the store
     Set(SetArgs),
-    /// Begin again at zero; calls under way are paid from what was before
+    /// Reset spending to zero. Running calls still count for the old period
     Reset(ResetArgs),
 }
 
@@ -52,12 +51,12 @@ enum Command {
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 struct BudgetOwner {
-    /// An agent's name or id
+    /// Name or id of an agent
     agent: Option<String>,
     /// A team
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
-    /// A server, for all that call it
+    /// A server: what all agents spend on it
     #[arg(long, value_name = "SERVER")]
     server: Option<String>,
 }
@@ -68,17 +67,17 @@ struct Show {
     whose: BudgetOwner,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print JSON; amounts are exact there, in millionths of a USD too
+    /// Print JSON, with exact amounts in millionths of a USD
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args, Debug)]
 struct SetArgs {
-    /// The agent's name or id
+    /// Name or id of the agent
     agent: String,
-    /// AMOUNT/day, AMOUNT/month or AMOUNT/total (or just AMOUNT) in USD; several all hold; `off`, or
-    /// `default`
+    /// AMOUNT/day, AMOUNT/month or AMOUNT/total (AMOUNT alone is total) in USD. Several limits all
+    /// apply. `off` is unlimited, `default` the budget of the config
     #[arg(value_name = "LIMIT", required = true, num_args = 1.., value_parser = Limit::parse)]
     limits: Vec<Limit>,
     #[command(flatten)]
@@ -92,10 +91,10 @@ struct SetArgs {
 struct ResetArgs {
     #[command(flatten)]
     whose: BudgetOwner,
-    /// Only the budget of this window; without it, every one
+    /// Only the budget of this period. Default: all periods
     #[arg(long, value_name = "WINDOW")]
     window: Option<WindowName>,
-    /// Why, for the audit
+    /// Reason, recorded in the audit log
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]

@@ -33,21 +33,20 @@ const ARGUMENTS_BYTES_MAX: u64 = 64 << 20;
 /// Call a tool
 #[derive(Args, Debug)]
 pub(super) struct CallArgs {
-    /// The tool, as `list` names it
+    /// Name of the tool, as `list` shows it
     tool: String,
-    /// Its arguments as a JSON object; `-` reads it from stdin
+    /// Arguments as a JSON object; `-` reads it from stdin
     #[arg(value_name = "JSON", conflicts_with = "arg")]
     arguments: Option<String>,
-    /// One argument, as JSON or as plain text; may be repeated
+    /// One argument, parsed as JSON if possible, else as text. May be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<String>,
     #[command(flatten)]
     target: TargetArgs,
-    /// How long the servers that may have the tool may take to start and to be listed, such as 30s
+    /// How long to wait for the servers that may have the tool
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// Print the result as JSON, as a client of 2026-07-28 gets it: what the server gave, with
-    /// `resultType` where an older one has none
+    /// Print the result as JSON, as a 2026-07-28 client receives it
     #[arg(long)]
     json: bool,
 }

@@ -30,7 +30,7 @@ use patterns::{ConfigPatterns, ServerItems};
 /// attempt.
 const NEVER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// Check the config, and with --connect the servers
+/// Validate the config, and with --connect the servers
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
     #[command(flatten)]

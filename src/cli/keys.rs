@@ -21,7 +21,7 @@ use crate::{
     store::{KeyId, RefusedRow, StoredKey, StoredRows},
 };
 
-/// Make, list and revoke API keys
+/// Create, list and revoke API keys
 #[derive(Args, Debug)]
 pub(super) struct KeysArgs {
     #[command(subcommand)]
@@ -30,27 +30,27 @@ pub(super) struct KeysArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a key and print it, alone, on stdout; it is never shown again
+    /// Create a key and print it to stdout. It is not shown again
     Create(Create),
-    /// List keys; when they were last used is noted once a minute
+    /// List keys
     ///
-    /// Those that are shut are of a disabled agent of the store that the config hides: they open
-    /// nothing.
+    /// Keys marked `shut` belong to a disabled agent of the store that an agent of the config
+    /// replaces; they are not accepted. LAST USED has a resolution of one minute.
     List(ListKeysArgs),
-    /// Revoke a key: from then on it opens nothing
+    /// Revoke a key
     Revoke(Revoke),
 }
 
 #[derive(Args, Debug)]
 struct Create {
-    /// The agent's name or id; it may be one of the config
+    /// Name or id of the agent, of the config or the store
     agent: String,
-    /// How long the key is good for, such as 90d, or `never`; without it, what `governance.key_lifetime` says
+    /// Lifetime such as 90d, or `never`. Default: `governance.key_lifetime`
     #[arg(long, value_name = "TIME", value_parser = Lifetime::parse)]
     expires: Option<Lifetime>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print the key and what is known of it as one JSON object
+    /// Print the key and its metadata as JSON
     #[arg(long)]
     json: bool,
 }
@@ -68,7 +68,7 @@ struct ListKeysArgs {
 
 #[derive(Args, Debug)]
 struct Revoke {
-    /// The key's id, as `keys list` shows it
+    /// Id of the key, as `keys list` shows it
     id: String,
     #[command(flatten)]
     config: ConfigArgs,

@@ -20,9 +20,9 @@ use crate::{
 
 /// How a script knows what came of it.
 const EXIT_CODES: &str = "\
-Exit code: 0 when everything was listed, 1 when items of a server are missing, since it is not
-connected, does not list them, or since their names collide (of `list servers`:
-when every enabled server failed), 2 for a wrong command line or config.";
+Exit code: 0 when everything was listed; 1 when items are missing because a server is not connected,
+does not list them, or names collide (`list servers`: when every enabled server failed); 2 for a wrong
+command line or config.";
 
 /// List servers, tools, resources or prompts
 #[derive(Args, Debug)]
@@ -33,11 +33,10 @@ pub(super) struct ListArgs {
     what: What,
     #[command(flatten)]
     target: TargetArgs,
-    /// How long servers may take to start and to be listed, such as 30s; those that take longer are
-    /// named on stderr, and their items are missing
+    /// How long to wait for servers. Slower ones are named on stderr and their items are missing
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     wait: Duration,
-    /// Print JSON: the items as servers gave them
+    /// Print JSON: the items as the servers sent them
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +45,7 @@ pub(super) struct ListArgs {
 enum What {
     Servers,
     Tools,
-    /// Templates of resources included
+    /// Including resource templates
     Resources,
     Prompts,
 }

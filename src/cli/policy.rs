@@ -25,10 +25,10 @@ use crate::{
 
 /// How a script knows what came of it.
 const EXIT_CODES: &str = "\
-Exit code: 0 when the agent may use it, 1 when it may not or servers that might have it are missing, \
+Exit code: 0 when the agent may use it, 1 when it may not or a server that may have it is missing, \
 2 for a wrong command line or config.";
 
-/// Say what agents may use
+/// Explain effective policies
 #[derive(Args, Debug)]
 pub(super) struct PolicyArgs {
     #[command(subcommand)]
@@ -37,7 +37,7 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Say whether an agent may use a tool, a prompt, a resource or a method, and why
+    /// Explain whether an agent may use a tool, prompt, resource or method
     Explain(Explain),
 }
 
@@ -48,20 +48,20 @@ enum Command {
     reason = "clap's form of flags, of which one is given at most"
 )]
 struct Explain {
-    /// The agent's name or id
+    /// Name or id of the agent
     agent: String,
-    /// The tool, as clients see it or as `server/tool`
+    /// The tool: exposed name or `server/tool`
     name: String,
     /// NAME is a prompt
     #[arg(long, conflicts_with = "resource")]
     prompt: bool,
-    /// NAME is the URI of a resource
+    /// NAME is a resource URI
     #[arg(long)]
     resource: bool,
-    /// NAME is `server/method`: one that the route of that server has and the protocol does not
+    /// NAME is a vendor method, `server/method`
     #[arg(long, conflicts_with_all = ["prompt", "resource", "profile"])]
     method: bool,
-    /// As seen through this profile
+    /// Through this profile
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     #[command(flatten)]

@@ -18,12 +18,13 @@ use crate::{
 /// 1,024 until somebody asks for more. As many idle connections take some 300 MB.
 const OPEN_FILES: u64 = 16_384;
 
-/// Serve clients over HTTP
+/// Run the gateway over HTTP
 #[derive(Args, Debug)]
 pub(super) struct Serve {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Address or `unix:PATH` to listen on, in place of the configured one; port 0 takes any free one
+    /// Address or `unix:PATH` to listen on, instead of `listen` in the config. Port 0 takes a free
+    /// port
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     listen: Option<Listen>,
 }

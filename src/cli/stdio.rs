@@ -15,18 +15,18 @@ use crate::{
     stdio::StdioEdge,
 };
 
-/// Serve one client on stdin and stdout
+/// Run the gateway for one client on stdin and stdout
 #[derive(Args, Debug)]
 pub(super) struct Stdio {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Serve this server alone, under its own names
+    /// Serve only this server, under its own names
     #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     server: Option<String>,
-    /// Serve what this profile shows
+    /// Serve this profile
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// The agent whose calls these are; needed when the config asks for keys
+    /// Agent of the calls. Required with `governance.auth = "keys"`
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 }

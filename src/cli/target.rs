@@ -43,22 +43,21 @@ const LISTS: u32 = 4;
 pub(super) struct TargetArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Ask the MCP server at this URL, such as that of a running gateway, in place of the config's; `/mcp`
-    /// where it has no path
+    /// URL of an MCP server or a running gateway to ask instead of the configured servers. Default
+    /// path: `/mcp`
     #[arg(long, conflicts_with = "config")]
     url: Option<String>,
-    /// File that holds the bearer token for --url; `-` reads it from stdin. (An argument would
-    /// show it to everyone on this machine)
+    /// File with the bearer token for --url; `-` reads it from stdin
     #[arg(long, value_name = "FILE", requires = "url")]
     key_file: Option<PathBuf>,
-    /// As this agent; needed by `call` when the config asks for keys. `list` without it lists what
-    /// there is
+    /// Act as this agent. Required by `call` with `governance.auth = "keys"`; `list` without it
+    /// shows everything
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
     agent: Option<String>,
-    /// Ask this server alone (enabled or not), under its own names
+    /// Ask only this server (enabled or not), under its own names
     #[arg(long, value_name = "NAME", conflicts_with_all = ["url", "profile"])]
     server: Option<String>,
-    /// Ask what this profile shows, under its names; with --url, the profile of the gateway there
+    /// Ask through this profile, with --url too
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
 }

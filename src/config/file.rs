@@ -34,73 +34,79 @@ pub(super) const OPERATORS_PREFIX: &str = "x-";
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Tollbridge")]
 pub(super) struct ConfigFile {
-    /// Where editors find the schema of this file; ignored otherwise.
+    /// URL or path of the JSON Schema, for editors. Otherwise ignored.
     #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
     pub(super) schema: Option<String>,
-    /// Address and port of the HTTP listener; or `unix:` and the path of a Unix socket, for machines that
-    /// other users share. Addresses beyond this machine need `governance.auth = "keys"`, or
-    /// `danger_listen_without_auth`.
+    /// Address and port of the HTTP listener, or `unix:` and the path of a Unix socket. An address
+    /// other than loopback requires `governance.auth = "keys"` or `danger_listen_without_auth`.
+    /// Relative socket paths start at the directory of the config file.
     pub(super) listen: String,
-    /// Who may connect, where `listen` is a Unix socket.
+    /// Access to the Unix socket, when `listen` is one.
     pub(super) socket: SocketSection,
-    /// Listen beyond this machine although nobody has to authenticate: everyone who reaches the
-    /// port may call every tool.
+    /// Allow a non-loopback `listen` without authentication: everyone who reaches the port can call
+    /// every tool.
     pub(super) danger_listen_without_auth: bool,
-    /// How many following ports are tried when the one of `listen` is taken.
+    /// How many following ports to try when the port of `listen` is in use; `0` tries none.
     pub(super) port_search: u16,
-    /// Where state is kept: agents, budgets, listings, the audit. Relative paths start at the
-    /// directory of the config file; by default it is `tollbridge` in the user's data directory.
+    /// Directory of persistent state: agents, keys, budgets, listings, sessions, audit log.
+    /// Relative paths start at the directory of the config file. Default: `tollbridge` in the
+    /// user's data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) data_dir: Option<String>,
-    /// `Host` names accepted beside loopback names and the listen address.
+    /// `Host` values accepted besides loopback names and the listen address; requests with another
+    /// `Host` get 403 (protection against DNS rebinding). Set it when `listen` is not loopback.
+    /// `/healthz` and `/readyz` accept any `Host`.
     pub(super) allowed_hosts: Vec<String>,
-    /// `Origin` values accepted beside `http:` and `https:` ones of loopback hosts; `*` accepts all.
+    /// `Origin` values accepted besides `http:` and `https:` origins on loopback, such as
+    /// `tauri://localhost`. `*` accepts every origin.
     pub(super) allowed_origins: Vec<String>,
-    /// Worker threads; by default one for every two cores. Programs that it starts have the rest.
+    /// Worker threads of the gateway. Default: half the cores, because server processes use the
+    /// rest. A dedicated machine with remote servers only can use one per core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) workers: Option<usize>,
-    /// Silence on an open stream after which a comment is sent, so that proxies keep it open; and how
-    /// long a request or a batch is waited for before its answer becomes a stream.
+    /// Interval of keep-alive comments on idle event streams. Also how long a request is awaited
+    /// before its response becomes an event stream.
     pub(super) keep_alive: Time,
-    /// How long the first list waits for servers that are still connecting, and lists of the
-    /// first client that servers can ask something for what they list for such clients; `0` never
-    /// waits.
+    /// How long the first list request waits for servers that are still connecting, and for tools
+    /// that servers list only to interactive clients. `/readyz` waits as long. `0` never waits.
     pub(super) first_list_wait: Time,
-    /// How long running calls may take to finish once a stop was asked for.
+    /// How long running calls may finish after a stop is requested; then they are aborted.
     pub(super) drain_timeout: Time,
-    /// How long a client may take to come back with the `requestState` of a server (2026-07-28).
+    /// How long a client may take to return the `requestState` of a 2026-07-28 server. Each state
+    /// is valid for eight requests.
     pub(super) request_state_ttl: Time,
-    /// How long a session of a client may go unused, without a stream that is read and without a
-    /// running call; then it ends.
+    /// How long a client session may be idle (no open stream, no running call) before it ends.
+    /// Survives restarts.
     pub(super) session_idle_timeout: Time,
-    /// Items a page of a list; `0` serves one full page, which some clients need.
+    /// Items per page of a list; `0` returns everything in one page, because some clients read only
+    /// the first page.
     pub(super) list_page_size: usize,
-    /// What is logged, and how.
+    /// Logging.
     pub(super) log: LogSection,
-    /// Certificate and key, when the listener is to speak TLS itself.
+    /// Certificate and key; when set, the listener speaks TLS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<TlsSection>,
-    /// Where this gateway runs, in any words, such as `eu-1`: replicas of servers with the same
-    /// `locality` are preferred.
+    /// Location of this gateway, any string such as `eu-1`. Replicas with the same `locality` are
+    /// preferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) locality: Option<String>,
-    /// Limits on what clients send and hold.
+    /// Limits on client connections and requests.
     pub(super) limits: LimitsSection,
-    /// How names and URIs of servers become the ones that clients see.
+    /// How names and URIs of servers are mapped to the names that clients see.
     pub(super) naming: NamingSection,
-    /// Who may call what, how often, for how much money, with which data. Without this section
-    /// everybody may call everything, and nothing is charged or scanned.
+    /// Authentication, policies, rates, budgets and scanning. Without this section every client may
+    /// call everything, and nothing is charged or scanned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) governance: Option<GovernanceSection>,
-    /// The record of all calls.
+    /// The audit log.
     pub(super) audit: AuditSection,
-    /// The agents by name.
+    /// Agents by name.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) agents: IndexMap<String, AgentSection>,
-    /// Named views of the catalog; names have letters, digits, `_`, `-` and `.`.
+    /// Named views of the catalog, by name (letters, digits, `_`, `-`, `.`).
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) profiles: IndexMap<String, ProfileSection>,
-    /// The servers by name; names have letters, digits, `_`, `-` and `.`.
+    /// Servers by name (letters, digits, `_`, `-`, `.`).
     pub(super) servers: IndexMap<String, ServerSection>,
 }
 
@@ -136,14 +142,14 @@ impl Default for ConfigFile {
     }
 }
 
-/// Who may connect to a Unix socket: the mode of its file says who may reach it, and whoever does must be
-/// root, the user of the gateway, or one of `uids`.
+/// Access to the Unix socket. The file mode decides who can reach it; the peer must also be root,
+/// the user of the gateway, or one of `uids`.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SocketSection {
-    /// The mode of the file, in octal. Who is to connect must be allowed to write to it.
+    /// File mode of the socket, octal. Clients need write permission.
     pub(super) mode: String,
-    /// The ids of further users who may connect.
+    /// User ids that may connect besides root and the user of the gateway.
     pub(super) uids: Vec<u32>,
 }
 
@@ -156,15 +162,14 @@ impl Default for SocketSection {
     }
 }
 
-/// What is logged, and how.
+/// Logging.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LogSection {
-    /// A level (`error`, `warn`, `info`, `debug`, `trace`) of our own lines, those of libraries
-    /// being shown from warnings on, but for `rmcp`, on which the toolbox is built; or a filter such
-    /// as `info,tollbridge=debug`. The variable `RUST_LOG` overrides it.
+    /// A level (`error`, `warn`, `info`, `debug`, `trace`) for the gateway's own lines (libraries
+    /// log from `warn` on), or a filter such as `info,tollbridge=debug`. `RUST_LOG` overrides it.
     pub(super) level: String,
-    /// Lines for people or for machines.
+    /// Format of log lines.
     pub(super) format: LogFormat,
 }
 
@@ -177,8 +182,8 @@ impl Default for LogSection {
     }
 }
 
-/// Certificate and key of a listener that speaks TLS; relative paths start at the directory of
-/// the config file.
+/// Certificate and key of the TLS listener. Relative paths start at the directory of the config
+/// file. Changed files are reloaded.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsSection {
@@ -188,49 +193,50 @@ pub(super) struct TlsSection {
     pub(super) key: String,
 }
 
-/// Limits on what clients send and hold.
+/// Limits on client connections and requests.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct LimitsSection {
-    /// Connections of clients that may be open at once; for a further one that which has rested for
-    /// longest is closed, after a second between requests or a quarter of one without any, else it
-    /// waits until one ends. Without this key as many as the system's limit of open files leaves
-    /// beside 256, or half of it where that is more.
+    /// Maximum open client connections. At the limit, the connection that has been idle longest is
+    /// closed if it has been idle for a second between requests (or for a quarter of a second
+    /// without any request); otherwise the new one waits. Default: the open-file limit minus 256,
+    /// or half of it if that is more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connections: Option<usize>,
-    /// Connections that one address (of IPv6, one network of 64 bits) may have open at once; further ones
-    /// are closed at once. Without this key half of `connections` for addresses on the internet, and any
-    /// number for this machine and private networks, where reverse proxies are.
+    /// Maximum open connections per client address (IPv6: per /64 network); further ones are
+    /// closed. Default: half of `connections` for public addresses, unlimited for loopback and
+    /// private networks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connections_per_address: Option<usize>,
-    /// Bytes of messages that the gateway holds at once, over all connections: bodies of requests, answers
-    /// of servers, and answers that clients have not read. New requests get HTTP 503 from three quarters
-    /// on; bodies of requests get half at most, and one agent with a key a quarter. Without this key a
-    /// quarter of the memory of the machine, or of its control group.
+    /// Maximum bytes of messages held at once: request bodies, server responses, unread answers.
+    /// From three quarters on, new requests get HTTP 503. Request bodies may use half of it, one
+    /// authenticated agent a quarter. Default: a quarter of the memory of the machine or cgroup.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes_in_flight: Option<Size>,
-    /// How long the head of a request may take from its first byte on; over HTTP/1.1 also how long a
-    /// new connection may bring no request.
+    /// Time limit for receiving the headers of a request, and over HTTP/1.1 for the first request
+    /// on a new connection.
     pub(super) headers_timeout: Time,
-    /// How many bytes a second of a request's body have to come, on average, once `body_grace` is over,
-    /// and how many a client has to take of an answer; `0` asks for none. A body has to be there within
-    /// a minute in any case.
+    /// Minimum average rate per second of a request body (else HTTP 408), and of a client that
+    /// reads a response (else the connection is closed), after `body_grace`. `0` disables both. A
+    /// body must be complete within a minute in any case.
     pub(super) body_rate_min: Size,
-    /// How long a body may come more slowly than `body_rate_min`.
+    /// Time during which a body may be slower than `body_rate_min`.
     pub(super) body_grace: Time,
-    /// How much of the body of a request is taken that was refused since its key is missing or wrong, so
-    /// that its client reads the refusal; nothing of it is kept. With more the connection is closed.
+    /// How much body is read and discarded when a request is rejected for its key, so that the
+    /// client can read the response. Longer bodies close the connection.
     pub(super) unauthenticated_body: Size,
-    /// Largest request body.
+    /// Maximum size of a request body; larger ones get 413.
     pub(super) body: Size,
-    /// Largest sum of request headers. Over HTTP/1.1 there may be 100 of them at most.
+    /// Maximum total size of request headers; larger ones get 431. HTTP/1.1 allows 100 headers at
+    /// most.
     pub(super) headers: Size,
-    /// Deepest nesting of a request's JSON.
+    /// Maximum nesting depth of request JSON, 8 to 128.
     pub(super) depth: usize,
-    /// Legacy sessions one agent may hold; beyond it the least recently used idle one ends.
+    /// Maximum legacy sessions per agent. Beyond it the least recently used idle session ends.
     pub(super) sessions_per_agent: usize,
-    /// Calls that one agent may have under way at once, those that wait for a server included; more
-    /// are refused at once. Without this key any number.
+    /// Maximum concurrent calls per agent, including calls that wait for a server; further ones are
+    /// refused (`RATE_LIMITED`). Without authentication all clients are one agent. Default:
+    /// unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) in_flight_per_agent: Option<usize>,
 }
@@ -254,19 +260,21 @@ impl Default for LimitsSection {
     }
 }
 
-/// How names and URIs of servers become the ones that clients see.
+/// How names and URIs of servers are mapped to the names that clients see.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct NamingSection {
-    /// Template of tool and prompt names, with `{tool}` and usually `{server}`.
+    /// Template of tool and prompt names. Contains `{tool}`, and `{server}` unless names are unique
+    /// without it.
     pub(super) template: String,
-    /// Which characters of servers' and tools' names are kept.
+    /// Which characters of server and tool names are kept.
     pub(super) charset: Charset,
-    /// Longest name, characters; longer ones end in a hash.
+    /// Maximum length of exposed names in characters, 16 to 128; longer names end in a hash.
     pub(super) max_length: usize,
-    /// What happens when the template yields equal names.
+    /// What to do when two items get the same name.
     pub(super) conflict: Conflict,
-    /// Whether resource URIs get the server's prefix.
+    /// Add the server's prefix to resource URIs. With `false` only colliding URIs are changed, as
+    /// `conflict` says.
     pub(super) namespace_resources: bool,
 }
 

@@ -1,8 +1,8 @@
 //! `/metrics`: the figures of `/status` for Prometheus, in the text form of OpenMetrics 1.0.
 //!
-//! Everything is counted where it happens and read here when somebody asks, so that a call pays
-//! for no metrics. Labels are the names of servers and replicas, states and codes: their number is
-//! bounded by the config. The README has them in a table.
+//! Everything is counted where it happens and read here on a scrape, so a call pays nothing for
+//! metrics. Labels are names of servers and replicas, states and codes: the config bounds their
+//! number. `docs/src/reference/metrics.md` is generated from this output.
 
 use std::{
     fmt::Error,
@@ -169,7 +169,7 @@ impl Collector for PublicFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let encoder = &mut encoder;
         serving(encoder, self.serving)?;
-        let help = "Servers by the state they are in";
+        let help = "Servers by state";
         let mut family = gauge(encoder, "servers", help)?;
         for state in names() {
             let figure = self.states.iter().filter(|it| **it == state).count();
@@ -180,7 +180,7 @@ impl Collector for PublicFigures {
 }
 
 fn serving(encoder: &mut DescriptorEncoder<'_>, is_serving: bool) -> Result<(), Error> {
-    let help = "1 while calls are taken and served";
+    let help = "1 while the gateway serves calls";
     ConstGauge::new(u64::from(is_serving)).encode(gauge(encoder, "serving", help)?)
 }
 
@@ -205,7 +205,11 @@ impl Figures {
     }
 
     fn servers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let mut family = gauge(encoder, "server_state", "1 for the state a server is in")?;
+        let mut family = gauge(
+            encoder,
+            "server_state",
+            "1 for the current state of the server",
+        )?;
         for ServerFigures { report, .. } in &self.servers {
             for state in names() {
                 let labels = [("server", &*report.name), ("state", state)];
@@ -213,19 +217,19 @@ impl Figures {
                 set(&mut family, &labels, u64::from(is_it))?;
             }
         }
-        let help = "Tools that a server offers";
+        let help = "Tools the server offers";
         self.each(gauge(encoder, "server_tools", help)?, |server| {
             bounded(server.tools)
         })?;
-        let help = "Attempts to connect to a server again";
+        let help = "Reconnection attempts, over all instances and replicas";
         self.each_counted(counter(encoder, "server_restarts", help)?, |server| {
             server.report.restarts
         })?;
-        let help = "Attempts to connect to a server that failed";
+        let help = "Failed connection attempts, over all instances and replicas";
         self.each_counted(counter(encoder, "server_failed_starts", help)?, |server| {
             server.report.failed_starts
         })?;
-        let help = "Instances of a server beside the catalog's by the state they are in";
+        let help = "Instances besides the catalog connection (isolation), by state";
         let mut family = gauge(encoder, "server_instances", help)?;
         for ServerFigures { report, .. } in &self.servers {
             for state in names() {
@@ -235,7 +239,7 @@ impl Figures {
                 set(&mut family, &labels, bounded(figure))?;
             }
         }
-        let help = "Those of server_instances with calls under way or subscriptions";
+        let help = "Instances with running calls or subscriptions";
         self.each(gauge(encoder, "server_instances_busy", help)?, |server| {
             bounded(server.report.instances_busy)
         })
@@ -243,7 +247,7 @@ impl Figures {
 
     /// How the gateway takes care that a server is well and not overrun.
     fn care(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let help = "1 for the state that the breaker of a server is in";
+        let help = "1 for the current state of the server's circuit breaker; with replicas, of the listed one's";
         let mut family = gauge(encoder, "server_breaker_state", help)?;
         for ServerFigures { report, .. } in &self.servers {
             for state in BREAKER_STATES {
@@ -255,11 +259,11 @@ impl Figures {
                 )?;
             }
         }
-        let help = "Times that the breaker of a server opened";
+        let help = "Times the circuit breaker of the server or of a replica opened";
         self.each_counted(counter(encoder, "server_breaker_opened", help)?, |server| {
             server.report.breaker.opened
         })?;
-        let help = "Health checks of a server by what came of them";
+        let help = "Health checks of the catalog connection, by result";
         let mut family = counter(encoder, "server_health_checks", help)?;
         for ServerFigures { report, .. } in &self.servers {
             let checks = &report.health_checks;
@@ -272,16 +276,15 @@ impl Figures {
                 count(&mut family, &labels, figure)?;
             }
         }
-        let help = "Calls that a server works on";
+        let help = "Calls in flight";
         self.each(gauge(encoder, "server_calls_in_flight", help)?, |server| {
             server.report.in_flight
         })?;
-        let help =
-            "Calls that wait for limits.in_flight of a server, or for a connection of its pool";
+        let help = "Calls waiting for limits.in_flight or for a pool connection";
         self.each(gauge(encoder, "server_calls_queued", help)?, |server| {
             bounded(server.report.queued)
         })?;
-        let help = "Calls that found no room in the queue of a server, or waited too long";
+        let help = "Calls rejected because limits.queue was full or the wait too long";
         self.each_counted(counter(encoder, "server_calls_rejected", help)?, |server| {
             server.report.refused
         })
@@ -289,8 +292,8 @@ impl Figures {
 
     /// The replicas of servers that have some.
     fn replicas(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let help = "Replicas of a server that get calls, that get none for a while since they \
-                    failed, and that are down: not connected, or refusing our credential";
+        let help = "Replicas by state: healthy (degraded ones included), ejected after a failure, or \
+                    down (not connected, or refusing the credential)";
         let mut family = gauge(encoder, "server_replicas", help)?;
         for server in self
             .servers
@@ -304,7 +307,7 @@ impl Figures {
                 set(&mut family, &labels, bounded(figure))?;
             }
         }
-        let help = "1 for the state that a replica is in, as server_replicas counts them";
+        let help = "1 for the current state of the replica";
         let mut family = gauge(encoder, "replica_state", help)?;
         for server in &self.servers {
             for replica in &server.report.replicas {
@@ -316,7 +319,7 @@ impl Figures {
                 }
             }
         }
-        let help = "1 for the state that the breaker of a replica is in";
+        let help = "1 for the current state of the replica's circuit breaker";
         let mut family = gauge(encoder, "replica_breaker_state", help)?;
         for server in &self.servers {
             for replica in &server.report.replicas {
@@ -328,7 +331,7 @@ impl Figures {
                 }
             }
         }
-        let help = "Calls that a replica works on";
+        let help = "Calls in flight at the replica";
         let mut family = gauge(encoder, "replica_calls_in_flight", help)?;
         for server in &self.servers {
             for replica in &server.report.replicas {
@@ -364,7 +367,7 @@ impl Figures {
     }
 
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let calls = "Calls that a server answered, or did not answer";
+        let calls = "Finished calls, by outcome";
         let mut family = counter(encoder, "server_calls", calls)?;
         for ServerFigures { report, .. } in &self.servers {
             for (outcome, calls) in [("answered", report.answered), ("failed", report.failed)] {
@@ -381,12 +384,16 @@ impl Collector for Figures {
         let encoder = &mut encoder;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         set(
-            &mut gauge(encoder, "build", "1, with the version of this program")?,
+            &mut gauge(
+                encoder,
+                "build",
+                "Always 1; the label is the version of the program",
+            )?,
             &version,
             1,
         )?;
         let started = ConstGauge::new(self.started.as_secs_f64());
-        let help = "When the gateway started, seconds since 1970";
+        let help = "Start time of the gateway in Unix seconds";
         started.encode(gauge(encoder, "start_time_seconds", help)?)?;
         serving(encoder, self.serving)?;
         self.servers(encoder)?;
@@ -424,7 +431,7 @@ impl Traffic {
     }
 
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let duration = "Time from forwarding a call to its answer, seconds";
+        let duration = "Time from forwarding a call to its response, in seconds";
         let mut family = encoder.encode_descriptor(
             "server_call_duration_seconds",
             duration,
@@ -442,46 +449,54 @@ impl Traffic {
                 .encode_histogram::<[(&str, &str); 0]>(*sum, *count, buckets, None)?;
         }
         self.each(
-            counter(encoder, "server_sent_bytes", "Params sent to a server")?,
+            counter(
+                encoder,
+                "server_sent_bytes",
+                "Bytes of params sent to the server",
+            )?,
             |used| used.bytes_to,
         )?;
-        let received = "Results and errors that a server answered with";
+        let received = "Bytes of results and errors received from the server";
         self.each(
             counter(encoder, "server_received_bytes", received)?,
             |used| used.bytes_from,
         )?;
-        let spent = "Prices of calls that were charged, millionths of a US dollar";
+        let spent = "Charged prices in millionths of a USD";
         self.each(counter(encoder, "spent_micro_dollars", spent)?, |used| {
             used.spent_micros
         })?;
-        let mut refused = counter(encoder, "refused_calls", "Calls that governance refused")?;
+        let mut refused = counter(
+            encoder,
+            "refused_calls",
+            "Calls refused by governance, by `code` (data.code)",
+        )?;
         for (code, calls) in &self.counts.refused {
             count(&mut refused, &[("code", *code)], *calls)?;
         }
-        let help = "Calls that a rule which is only observed would have refused";
+        let help = "Calls that an observed rule would have refused, by kind of `rule`";
         let mut observed = counter(encoder, "observed_calls", help)?;
         for (rule, calls) in &self.counts.observed {
             count(&mut observed, &[("rule", *rule)], *calls)?;
         }
-        let help = "Requests answered 429 since their agent was refused too often";
+        let help = "Requests answered with 429 after too many refusals (governance.refusals)";
         let held_back = counter(encoder, "held_back_requests", help)?;
         ConstCounter::new(self.counts.held_back).encode(held_back)?;
-        let help = "Requests that showed no API key, or none that opens anything";
+        let help = "Requests without a valid API key, by `reason`: missing, unknown, expired, revoked or several";
         let mut strangers = counter(encoder, "unauthenticated_requests", help)?;
         for (reason, requests) in &self.counts.unauthenticated {
             count(&mut strangers, &[("reason", *reason)], *requests)?;
         }
-        let help = "Requests that were refused for their header Host or Origin";
+        let help = "Requests refused for a header, by `reason`: host or origin";
         let mut forbidden = counter(encoder, "forbidden_requests", help)?;
         for (reason, requests) in &self.counts.forbidden {
             count(&mut forbidden, &[("reason", *reason)], *requests)?;
         }
-        let lost = "Records of the audit that could not be written";
+        let lost = "Audit records that could not be written";
         ConstCounter::new(self.audit_lost).encode(counter(encoder, "audit_lost_records", lost)?)?;
         self.audit(encoder)?;
-        let help = "Sessions of legacy clients that are open";
+        let help = "Open sessions of legacy clients";
         ConstGauge::new(bounded(self.sessions)).encode(gauge(encoder, "sessions", help)?)?;
-        let help = "Event streams that clients read";
+        let help = "Open event streams of clients";
         ConstGauge::new(self.streams).encode(gauge(encoder, "streams", help)?)?;
         self.limits.encode(encoder)
     }
@@ -490,19 +505,23 @@ impl Traffic {
     fn audit(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let Room { used, quota, free } = self.audit_room;
         for (name, help, bytes) in [
-            ("audit_used_bytes", "What the audit takes", used),
-            ("audit_quota_bytes", "What the audit may take", quota),
+            ("audit_used_bytes", "Disk usage of the audit log", used),
+            (
+                "audit_quota_bytes",
+                "Maximum disk usage of the audit log (audit.quota)",
+                quota,
+            ),
             (
                 "audit_free_bytes",
-                "What is free on the disk of the audit",
+                "Free space on the disk of the audit log",
                 free,
             ),
         ] {
             ConstGauge::new(bytes).encode(gauge(encoder, name, help)?)?;
         }
+        let help = "Always 1, with `chain`, `seq` and `hash` of the last audit checkpoint";
+        let mut head = gauge(encoder, "audit_head", help)?;
         if let Some(labels) = &self.audit_head {
-            let help = "The last signed line of the audit that the log was told of";
-            let mut head = gauge(encoder, "audit_head", help)?;
             ConstGauge::new(1_u64).encode(head.encode_family(labels)?)?;
         }
         Ok(())
@@ -533,24 +552,20 @@ fn head_of(audit: &AuditLog) -> Option<[(&'static str, String); 3]> {
 impl ProcessUsage {
     fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         for (name, help, figure) in [
-            (
-                "connections",
-                "Connections of clients that are open",
-                self.connections,
-            ),
+            ("connections", "Open client connections", self.connections),
             (
                 "connections_max",
-                "Connections that may be open (limits.connections)",
+                "Maximum open client connections (limits.connections)",
                 self.connections_max,
             ),
             (
                 "in_flight_bytes",
-                "Bytes of messages that are held",
+                "Bytes of messages held at present",
                 self.bytes_in_flight,
             ),
             (
                 "in_flight_max_bytes",
-                "Bytes of messages that may be held (limits.bytes_in_flight)",
+                "Maximum bytes of messages held (limits.bytes_in_flight)",
                 self.bytes_in_flight_max,
             ),
         ] {
@@ -559,12 +574,12 @@ impl ProcessUsage {
         for (name, help, figure) in [
             (
                 "connections_rejected",
-                "Connections closed since their address had as many as it may",
+                "Connections closed for limits.connections_per_address",
                 self.connections_rejected,
             ),
             (
                 "in_flight_rejected",
-                "Requests turned away, and answers given up, for want of memory",
+                "Requests rejected and responses dropped for limits.bytes_in_flight",
                 self.bytes_rejected,
             ),
         ] {

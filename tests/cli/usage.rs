@@ -177,18 +177,18 @@ async fn help_says_what_there_is() {
     Usage: tollbridge <COMMAND>
 
     Commands:
-      agents       List, show, make and change agents
-      audit        Look for records of calls, export them, verify them
+      agents       Manage agents
+      audit        Query, export and verify the audit log
       budget       Show, set and reset budgets
       call         Call a tool
-      check        Check the config, and with --connect the servers
-      completions  Print the completions of a shell
-      keys         Make, list and revoke API keys
+      check        Validate the config, and with --connect the servers
+      completions  Print a shell completion script
+      keys         Create, list and revoke API keys
       list         List servers, tools, resources or prompts
-      policy       Say what agents may use
+      policy       Explain effective policies
       schema       Print the JSON Schema of the config
-      serve        Serve clients over HTTP
-      stdio        Serve one client on stdin and stdout
+      serve        Run the gateway over HTTP
+      stdio        Run the gateway for one client on stdin and stdout
       help         Print this message or the help of the given subcommand(s)
 
     Options:

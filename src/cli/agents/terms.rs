@@ -26,13 +26,13 @@ use data::ScanArg;
 /// What an agent is and may do; what is not given stays as it is.
 #[derive(Args, Debug)]
 pub(super) struct Flags {
-    /// The team whose budget it shares
+    /// Team whose budget it shares
     #[arg(long, value_name = "TEAM", conflicts_with = "no_team")]
     team: Option<String>,
-    /// It is in no team
+    /// Remove it from its team
     #[arg(long)]
     no_team: bool,
-    /// Whether it sees everything in /status
+    /// Show it everything in /status and /metrics
     #[arg(
         long,
         value_name = "BOOL",
@@ -41,50 +41,50 @@ pub(super) struct Flags {
         default_missing_value = "true"
     )]
     admin: Option<bool>,
-    /// What the lists below mean; `default` is what the config says for everybody. Lists without it
-    /// make an allowlist
+    /// What the lists below mean; `default` is the policy of the config. Default with lists:
+    /// allowlist
     #[arg(long, value_name = "MODE")]
     policy: Option<Mode>,
-    /// Tools, by the names that clients see or as `server/tool`; `*` does not match `/`
+    /// Globs over tools: exposed names or `server/tool`. `*` does not match `/`
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     tools: Option<Vec<Glob>>,
-    /// Prompts, in the same way
+    /// Globs over prompts
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     prompts: Option<Vec<Glob>>,
-    /// Resources, by URI
+    /// Globs over resource URIs
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     resources: Option<Vec<Glob>>,
-    /// Methods that only one server knows, on its own route
+    /// Globs over vendor methods, `server/method`
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     methods: Option<Vec<Glob>>,
-    /// Names of any kind that are refused whatever the lists say
+    /// Globs over names of any kind that are refused whatever the lists say
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     deny: Option<Vec<Glob>>,
-    /// How much it may spend in USD: AMOUNT/day, AMOUNT/month or AMOUNT/total (or just AMOUNT);
-    /// several all hold; `off`, or `default`
+    /// Spending limit in USD: AMOUNT/day, AMOUNT/month or AMOUNT/total (AMOUNT alone is total).
+    /// Several limits all apply. `off` is unlimited, `default` the budget of the config
     #[arg(long, value_name = "LIMIT", num_args = 1.., value_parser = Limit::parse)]
     budget: Option<Vec<Limit>>,
-    /// How often it may call, such as 120/1m, or 120/1m/20 for 20 at once; or `default`
+    /// Rate limit over all tools, such as 120/1m, or 120/1m/20 for bursts of 20; or `default`
     #[arg(long, value_name = "RATE", value_parser = RateArg::parse)]
     rate: Option<RateArg>,
-    /// How often it may call one and the same tool, in the same way
+    /// Rate limit on each tool, in the same format
     #[arg(long, value_name = "RATE", value_parser = RateArg::parse)]
     tool_rate: Option<RateArg>,
-    /// What is looked for in data: a table as in a config, such as { results = { api_key = "redact" } };
-    /// `off`, or `default`
+    /// Scanning: a table as in the config, such as { results = { api_key = "redact" } }; `off` or
+    /// `default`
     #[arg(long, value_name = "TABLE", value_parser = ScanArg::parse)]
     scan: Option<ScanArg>,
-    /// Rules about arguments: tables as in a config, such as { name = "small", at = "/limit", max = 9,
-    /// action = "allow" }, which refuses more than 9; none at all takes those away that there are
+    /// Argument rules: tables as in the config, such as { name = "small", at = "/limit", max = 9,
+    /// action = "allow" }. Without a value all rules are removed
     #[arg(long, value_name = "TABLE", num_args = 0.., value_parser = data::table)]
     args: Option<Vec<String>>,
-    /// Kinds of rule that only count what they would have refused: args, budget, policy, rate, scan
+    /// Kinds of rules that only count what they would refuse: args, budget, policy, rate, scan
     #[arg(long, value_name = "RULE", num_args = 0.., value_parser = data::rule)]
     observe: Option<Vec<RuleKind>>,
-    /// Profiles that it may use, and no other route
+    /// Profiles it may use, and no other route
     #[arg(long, value_name = "PROFILE", num_args = 1.., conflicts_with = "all_profiles")]
     profiles: Option<Vec<String>>,
-    /// It may use every route
+    /// Allow every route
     #[arg(long)]
     all_profiles: bool,
 }

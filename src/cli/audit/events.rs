@@ -23,18 +23,18 @@ use crate::{
 
 #[derive(Args, Debug)]
 pub(super) struct EventsArgs {
-    /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or how long ago (2h)
+    /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or an age (2h)
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Before, in the same forms
+    /// Before: a time or an age
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     until: Option<Timestamp>,
-    /// How many at most
+    /// Maximum number of events
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     limit: usize,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print the lines of the log as a JSON array
+    /// Print a JSON array of events
     #[arg(long)]
     json: bool,
 }

@@ -20,26 +20,25 @@ use crate::{
 /// Which records are wanted; everything that is given must hold.
 #[derive(Args, Debug)]
 pub(super) struct FilterArgs {
-    /// Of this agent, by name or id
+    /// Only calls of this agent (name or id)
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// Of this server
+    /// Only calls of this server
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
-    /// Of this tool: the server's name for it, `server/tool`, or the name that clients use
+    /// Only calls of this tool: the server's name, `server/tool`, or the exposed name
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
-    /// With this decision: allowed, failed, interrupted, observed or refused
+    /// Only this decision: allowed, failed, interrupted, observed or refused
     #[arg(long, value_name = "DECISION")]
     decision: Option<RecordedDecision>,
-    /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or how long ago (2h)
+    /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or an age (2h)
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     since: Option<Timestamp>,
-    /// Before, in the same forms
+    /// Before: a time or an age
     #[arg(long, value_name = "WHEN", value_parser = moment)]
     pub(super) until: Option<Timestamp>,
-    /// The call with this id, `inv_...`, as errors and records have it. One that has no record (yet)
-    /// is looked for in the whole log
+    /// Only the call with this id, `inv_...`
     #[arg(long, value_name = "ID", value_parser = invocation)]
     id: Option<InvocationId>,
 }

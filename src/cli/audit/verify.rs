@@ -25,22 +25,21 @@ use crate::{
 
 /// What is right and what is wrong, for scripts.
 const EXIT_CODES: &str = "\
-Exit code: 0 when every line is as it was written, 1 when one is not, is missing or cannot be read. \
-Changes by someone without audit.key are detected up to the last signed line of each chain. That lines \
-at the end, or a whole chain, are missing is detected only as far as the index knows them, and until a \
-gateway has recorded it (audit events: log_shortened), or by --expect: \
-keep the hashes of --json, or those that the gateway logs as `audit checkpoint`, and the public key \
-elsewhere.";
+Exit code: 0 when the log is intact, 1 when a line was changed, is missing or cannot be read, 2 for a \
+wrong command line or config. Changes made without audit.key are detected up to the last signed line of \
+each chain. Truncated or deleted chains are detected only through the index, until a gateway has \
+recorded the loss (event `log_shortened`), or through --expect. For that, keep the public key and hashes \
+(from --json, or from the log lines `audit checkpoint`) on another machine.";
 
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub(super) struct Verify {
     #[command(flatten)]
     config: ConfigArgs,
-    /// A line with this hash must be there; may be given several times
+    /// Require a line with this hash. May be repeated
     #[arg(long, value_name = "HASH")]
     expect: Vec<Hash>,
-    /// Trust this key instead of that of the data directory; may be given several times
+    /// Trust this public key instead of the data directory's. May be repeated
     #[arg(long, value_name = "KEY")]
     key: Vec<PublicKey>,
     /// Print JSON: every chain with its last hash

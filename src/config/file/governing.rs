@@ -14,36 +14,34 @@ use crate::config::{
     units::{Amount, Size, Time},
 };
 
-/// Who may call what, how often, for how much money, with which data. Without this section
-/// everybody may call everything, and nothing is charged or scanned.
+/// Authentication, policies, rates, budgets and scanning. Without this section every client may
+/// call everything, and nothing is charged or scanned.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct GovernanceSection {
-    /// How clients say who they are. Where it was `keys`, a changed config has to say `anonymous` before
-    /// everybody is let in.
+    /// How clients authenticate. A reload that removes `keys` is rejected unless the new config
+    /// says `anonymous`.
     pub(in crate::config) auth: Authentication,
-    /// Form of a refusal.
+    /// Form of refusals.
     pub(in crate::config) errors: ErrorForm,
-    /// Codes of refusals.
+    /// Error codes of refusals.
     pub(in crate::config) error_codes: ErrorCodes,
-    /// Price of a call in US dollars, where neither the tool nor its server has one.
+    /// Price of a call in USD when neither the tool nor its server has one.
     pub(in crate::config) price: Amount,
-    /// Whether a call costs its price although the tool's result says `isError`. Errors of the
-    /// protocol and calls without an answer cost it anyway, once they reached their server, and so
-    /// does each round of a call of 2026-07-28 that is answered with `input_required`.
+    /// Charge calls whose result has `isError`. Protocol errors and unanswered calls that reached
+    /// the server are always charged, and so is each `input_required` round of a 2026-07-28 call.
     pub(in crate::config) charge_errors: bool,
-    /// How long the keys are good for that `keys create` makes without `--expires`; 0: for ever.
+    /// Lifetime of keys made by `keys create` without `--expires`; `0` is unlimited.
     pub(in crate::config) key_lifetime: Time,
-    /// How many calls of one agent from one address (of IPv6, one network of 64 bits) may be refused: by
-    /// policy, rate, budget, for their arguments, or since there is no such tool or method. Beyond it all
-    /// its calls get HTTP 429 (RATE_LIMITED), with no record of their own, until the rate allows one
-    /// refusal more.
+    /// Rate of avoidable refusals per agent and client address (IPv6: /64). Beyond it all requests
+    /// of that agent and address get HTTP 429 (`RATE_LIMITED`) until the rate allows another
+    /// refusal. They are summed in one audit record per minute.
     pub(in crate::config) refusals: RateSection,
-    /// What holds for teams as a whole, by the name of the team.
+    /// Team budgets, by team name.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) teams: IndexMap<String, Team>,
-    /// What holds for agents that say nothing else.
+    /// The terms of agents and profiles that set none.
     #[serde(flatten)]
     pub(in crate::config) terms: TermsSection,
 }
@@ -64,39 +62,39 @@ impl Default for GovernanceSection {
     }
 }
 
-/// A team: the agents that have its name in `team`.
+/// A team: all agents with its name in `team`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct Team {
-    /// How much all its agents together may spend.
+    /// What all its agents together may spend.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) budget: Option<BudgetsSection>,
 }
 
-/// An agent: somebody, or some program, that calls tools.
+/// An agent: a person or program that calls tools.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct AgentSection {
-    /// `agent_` and a UUID; by default the UUIDv5 of the name, so that renaming the agent makes
-    /// another of it.
+    /// `agent_` and a UUID. Default: the UUIDv5 of the name, so a renamed agent is a different one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) id: Option<String>,
-    /// The team whose budget it shares.
+    /// Team whose budget it shares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) team: Option<String>,
-    /// Whether it may do anything at all.
+    /// `false` refuses every call.
     pub(in crate::config) enabled: bool,
-    /// Whether it sees everything in the status.
+    /// `true` shows everything in `/status` and `/metrics`.
     pub(in crate::config) admin: bool,
-    /// Its API keys, of at least 32 characters; usually variables, and never shown.
+    /// API keys of at least 32 characters, usually variables; make one with `openssl rand -hex 32`.
+    /// Never shown. Removing a key ends the sessions of the agent.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) keys: Vec<Secret>,
-    /// Profiles it may use, and nothing beside them: `/mcp` and `/mcp/servers/{server}` refuse it. By
-    /// default every route.
+    /// Profiles it may use, and no other route: `/mcp` and `/mcp/servers/{server}` are refused.
+    /// Default: every route.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) profiles: Option<Vec<String>>,
-    /// What it may do.
+    /// The terms of this agent.
     #[serde(flatten)]
     pub(in crate::config) terms: TermsSection,
 }
@@ -115,119 +113,118 @@ impl Default for AgentSection {
     }
 }
 
-/// A named view of the catalog, with its own URL.
+/// A named view of the catalog at `/mcp/profiles/{name}`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct ProfileSection {
-    /// Which tools it shows: globs over exposed names or `server/tool`; by default all.
+    /// Globs over exposed names or `server/tool`. Default: all tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) tools: Option<Vec<String>>,
-    /// Which prompts it shows; by default all.
+    /// Globs over prompts. Default: all prompts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) prompts: Option<Vec<String>>,
-    /// Which resources it shows, by URI; by default all.
+    /// Globs over resource URIs. Default: all resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) resources: Option<Vec<String>>,
-    /// Only servers with one of these tags; by default all.
+    /// Only servers with one of these tags. Default: all servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) tags: Option<Vec<String>>,
-    /// Exposed name of a tool or prompt -> the name used in its place.
+    /// Exposed name of a tool or prompt -> name shown instead.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) rename: IndexMap<String, String>,
-    /// Exposed name -> the description shown in place of the server's.
+    /// Exposed name -> description shown instead.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) describe: IndexMap<String, String>,
-    /// What may be done through it.
+    /// The terms of calls through this profile.
     #[serde(flatten)]
     pub(in crate::config) terms: TermsSection,
 }
 
-/// What an agent, a profile or everybody may do. Where a key is missing, the next less specific
-/// section is asked: the agent's, the profile's, `[governance]`.
+/// Terms of an agent, a profile or everybody. A missing key is taken from the next section in the
+/// order agent, profile, `[governance]`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 pub(in crate::config) struct TermsSection {
-    /// What may be called. Where no section has a policy, everything may be called, or nothing when
-    /// `auth` is "keys".
+    /// What may be called. Default: everything, or nothing with `auth = "keys"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) policy: Option<PolicySection>,
-    /// How much each agent may spend: one budget, a list of budgets that all hold, or "off". Where
-    /// `[governance]` is written and no section has a budget, it is $10.00 in total.
+    /// What each agent may spend: one budget, a list of budgets that all apply, or `"off"`.
+    /// Default: 10.00 USD in total when there is a `[governance]` section.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) budget: Option<BudgetsSection>,
-    /// How often an agent may call, all tools together; by default without limit.
+    /// Rate limit of an agent over all tools. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) rate: Option<RateSection>,
-    /// How often an agent may call one and the same tool; by default without limit.
+    /// Rate limit of an agent on each tool. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) tool_rate: Option<RateSection>,
-    /// What is looked for in data, and what happens to it; by default nothing.
+    /// Scanning for personal data and secrets. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) scan: Option<ScanSection>,
-    /// Rules about arguments of tools; those of all sections hold together.
+    /// Argument rules. Rules of all sections apply together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) args: Vec<ArgumentRuleSection>,
-    /// Kinds of rule that refuse nothing, and only count and audit what they would have refused;
-    /// those of all sections add up.
+    /// Kinds of rules that only count and audit what they would refuse. Lists of all sections are
+    /// combined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) observe: Vec<RuleKind>,
 }
 
-/// Which tools, prompts, resources and methods may be used. Globs match `server/name`, whose first `/`
-/// parts the two, or exposed names, which are those of the server whose prefix they begin with; `*`
-/// matches any characters within its part, but in URIs none that is a `/` (`**` does).
+/// Which tools, prompts, resources and methods may be used. A glob matches `server/name` (the part
+/// before the first `/` is the server) or an exposed name, which belongs to the server with the
+/// longest matching prefix. In URIs `*` does not match `/`; `**` does.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct PolicySection {
     /// What the lists mean.
     pub(in crate::config) mode: PolicyMode,
-    /// Globs of tools.
+    /// Globs over tools.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) tools: Vec<String>,
-    /// Globs of prompts.
+    /// Globs over prompts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) prompts: Vec<String>,
-    /// Globs of resources, by URI; also of those that vendor methods name by `uri` in their params.
+    /// Globs over resource URIs, including URIs in the params of vendor methods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) resources: Vec<String>,
-    /// Globs of vendor methods of the per-server routes, as `server/method`: `*/tasks/*` for the methods
-    /// `tasks/...` of all servers.
+    /// Globs over vendor methods on per-server routes, `server/method`; `*/tasks/*` matches the
+    /// `tasks/...` methods of every server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) methods: Vec<String>,
-    /// Globs of what is refused whatever the lists say, also by more specific policies. They refuse all
-    /// that their text matches, of whatever server.
+    /// Globs over names of any kind, refused whatever the lists and more specific policies say.
+    /// They apply to everything their text matches, on any server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) deny: Vec<String>,
 }
 
-/// One budget, or several that all hold, or none.
+/// One budget, several budgets that all apply, or none.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(in crate::config) enum BudgetsSection {
     /// One budget.
     One(BudgetSection),
-    /// Several; an empty list is no limit.
+    /// Several budgets; an empty list is unlimited.
     Many(Vec<BudgetSection>),
-    /// No limit.
+    /// Unlimited.
     Off(Off),
 }
 
-/// The word for nothing.
+/// The word `off`.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::config) enum Off {
-    /// No limit.
+    /// Unlimited.
     Off,
 }
 
-/// Money that may be spent in a window.
+/// An amount that may be spent per period.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct BudgetSection {
-    /// How much, in US dollars.
+    /// Amount in USD.
     pub(in crate::config) limit: Amount,
-    /// In which time.
+    /// Period.
     #[serde(default = "BudgetSection::window")]
     pub(in crate::config) window: Window,
 }
@@ -238,16 +235,16 @@ impl BudgetSection {
     }
 }
 
-/// How often something may be done: on average `calls` each `per`.
+/// A rate limit: on average `calls` per `per`.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct RateSection {
-    /// Calls each `per`.
+    /// Calls per period.
     pub(in crate::config) calls: u32,
-    /// The period.
+    /// Period.
     #[serde(default = "RateSection::per")]
     pub(in crate::config) per: Time,
-    /// How many calls may come at once; by default as many as `calls`.
+    /// Calls that may come at once. Default: `calls`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) burst: Option<u32>,
 }
@@ -266,83 +263,81 @@ impl RateSection {
     }
 }
 
-/// What is looked for in data, and what happens to it. The tables map a class (`email`,
-/// `credit_card`, ...), a name under `custom` or `dictionaries`, or `*` for all others, to an
-/// action.
+/// Scanning for personal data and secrets. The tables map a class (`email`, `credit_card`, ...), a
+/// name from `custom` or `dictionaries`, or `*` for all others to an action.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct ScanSection {
-    /// In arguments of tools, and in what clients answer to servers.
+    /// Tool arguments, params of vendor methods, and client answers to server requests.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) arguments: IndexMap<String, ScanAction>,
-    /// In results of tools, and in what servers ask clients.
+    /// Tool results, and server requests to clients.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) results: IndexMap<String, ScanAction>,
-    /// In texts of resources.
+    /// Contents of resources.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) resources: IndexMap<String, ScanAction>,
-    /// In prompts, their arguments and texts.
+    /// Prompts: arguments and contents, and completions.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) prompts: IndexMap<String, ScanAction>,
-    /// In progress and log messages.
+    /// Progress, log messages and other notifications.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) notifications: IndexMap<String, ScanAction>,
-    /// What stands in place of a match that is redacted. What is found in a number is a number
-    /// again: 0 with "type", as many digits (1000...) with "length".
+    /// Replacement of a redacted match. A redacted number stays a number: 0 with `type`, a 1
+    /// followed by zeros with `length`.
     pub(in crate::config) mask: Mask,
-    /// Countries whose national numbers are looked for, as ISO 3166 codes in lower case; by
-    /// default all that are known.
+    /// Countries whose national ids are detected, as lower-case ISO 3166 codes. Default: all
+    /// supported countries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) countries: Vec<String>,
-    /// Classes of one's own: name -> regular expression.
+    /// Additional classes: name -> regular expression.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) custom: IndexMap<String, String>,
-    /// Classes of one's own: name -> words and phrases.
+    /// Additional classes: name -> words and phrases.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) dictionaries: IndexMap<String, Vec<String>>,
-    /// Further kinds of tokens that show by their form, in the shape of the table `detectors.toml` of the
-    /// program.
+    /// Additional token detectors, in the format of `src/scan/detect/detectors.toml`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) detectors: Vec<Detector>,
-    /// Values that are never a match, such as the address of the help desk.
+    /// Values that are never a match, such as a public help-desk address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) allow: Vec<String>,
-    /// MIME types (globs such as `text/*`) whose base64 content is decoded and scanned too.
+    /// MIME types (globs such as `text/*`) whose base64 content is decoded and scanned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) base64: Vec<String>,
 }
 
-/// A rule about one argument of some tools; all conditions that are given must hold.
+/// A rule about one argument of some tools. All given conditions must hold.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct ArgumentRuleSection {
-    /// Named in the audit, and to who called, when the rule refuses.
+    /// Name of the rule, shown to the caller and in the audit.
     pub(in crate::config) name: String,
-    /// Globs of the tools it is about; by default all.
+    /// Globs over tools. Default: all tools.
     #[serde(default = "ArgumentRuleSection::tools")]
     pub(in crate::config) tools: Vec<String>,
-    /// Which argument: a JSON pointer such as `/path` or `/options/0/mode`.
+    /// JSON pointer (RFC 6901) to the argument, such as `/path`. `*` stands for every element or
+    /// member; at the end for everything below.
     pub(in crate::config) at: String,
-    /// It equals this.
+    /// The value equals this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) equals: Option<serde_json::Value>,
-    /// It is one of these.
+    /// The value is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) one_of: Option<Vec<serde_json::Value>>,
-    /// It is a string and matches this regular expression, anywhere unless `^` and `$` say
-    /// otherwise.
+    /// The value is a string that matches this regular expression (not anchored).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) matches: Option<String>,
-    /// It is a number, at least this.
+    /// The value is a number greater than or equal to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) min: Option<f64>,
-    /// It is a number, at most this.
+    /// The value is a number less than or equal to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) max: Option<f64>,
-    /// What follows when the conditions hold.
+    /// Effect of the rule.
     #[serde(default = "ArgumentRuleSection::action")]
     pub(in crate::config) action: ArgumentAction,
-    /// Whether it only counts what it would have refused.
+    /// Only count what the rule would refuse.
     #[serde(default)]
     pub(in crate::config) observe: bool,
 }
@@ -358,24 +353,24 @@ impl ArgumentRuleSection {
     }
 }
 
-/// The record of all calls.
+/// The audit log.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct AuditSection {
-    /// Whether calls are recorded at all.
+    /// `false` disables the audit log.
     pub(in crate::config) enabled: bool,
-    /// When a record counts as kept.
+    /// When a record counts as written.
     pub(in crate::config) durability: Durability,
-    /// Whether arguments are recorded, with PII and secrets redacted.
+    /// Record arguments, with personal data and secrets redacted.
     pub(in crate::config) arguments: bool,
-    /// How long records are kept; `0` keeps them for ever.
+    /// How long records are kept; `0` keeps them forever.
     pub(in crate::config) retention: Time,
-    /// How much of the records is kept: when there is more, the oldest go. Without it, all.
+    /// Maximum size of all records; the oldest are deleted first. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) retention_size: Option<Size>,
-    /// How much of the disk the audit may take; half of it by default. The last eighth, 256 MiB at most, is
-    /// for calls that are allowed: refused ones are only counted then. Once it is used up, calls are
-    /// refused.
+    /// Maximum disk usage of the audit log. The last eighth (at most 256 MiB) is reserved for
+    /// allowed calls; refused calls are then only counted. When it is full, calls are refused.
+    /// Default: half of the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) quota: Option<Size>,
 }

@@ -13,136 +13,136 @@ use crate::config::{
     units::{Amount, Size, Time},
 };
 
-/// One server: a program to run (`command`), a URL (`url`), or the toolbox inside this program
+/// One server: a program (`command`), a URL (`url`), `replicas`, or the built-in toolbox
 /// (`transport = "builtin"`).
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct ServerSection {
-    /// Program name or path; no shell is involved. A name alone is looked for in `PATH`; relative
+    /// Program name or path, started without a shell. A bare name is looked up in `PATH`; relative
     /// paths such as `./server` start at the directory of the config file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) command: Option<String>,
     /// Arguments of the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) args: Vec<String>,
-    /// Variables added to the program's minimal environment; values are never shown.
+    /// Environment variables added to the minimal environment of the program. Values are never
+    /// shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) env: IndexMap<String, Secret>,
-    /// File of more such variables, `NAME=value` a line, as in `.env`; those of `env` win, and nothing
-    /// in a value is expanded. A relative path starts at the directory of the config file. When it
-    /// changes, the config is read again. Its values are never shown.
+    /// File with more variables, `NAME=value` per line, without expansion; `env` wins. Relative
+    /// paths start at the directory of the config file. A change reloads the config. Values are
+    /// never shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) env_file: Option<String>,
-    /// Working directory of the program; relative paths start at the directory of the config
-    /// file. By default it is the directory Tollbridge was started in.
+    /// Working directory of the program. Relative paths start at the directory of the config file.
+    /// Default: the working directory of the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) cwd: Option<String>,
-    /// User that the program runs as, by name or number, with the groups and the HOME of that user: for
-    /// a gateway that runs as root. By default it is the user of the gateway.
+    /// User to run the program as (name or id), with that user's groups and `HOME`. Requires a
+    /// gateway that runs as root. Default: the user of the gateway.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) user: Option<String>,
-    /// Address of a server on the network: `http:`, `https:`, `ws:` or `wss:`. Certificates are
-    /// believed by the authorities of this system, or by those in the PEM file that the variable
-    /// SSL_CERT_FILE names in their place.
+    /// URL of a remote server: `http:`, `https:`, `ws:` or `wss:`. Certificates are verified with
+    /// the system's CAs, or with the PEM file in `SSL_CERT_FILE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) url: Option<String>,
-    /// Headers sent with every request; values are never shown.
+    /// Headers sent with every request. Values are never shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) auth: Option<AuthSection>,
-    /// How the server is reached; by default what `command` or the scheme of `url` says.
+    /// Transport. Default: derived from `command` or from the scheme of `url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) transport: Option<TransportKind>,
-    /// Protocol era the server is spoken to in.
+    /// Protocol era used with the server.
     pub(in crate::config) era: EraPin,
-    /// Whether the server runs at all.
+    /// `false` keeps the server in the config without running it.
     pub(in crate::config) enabled: bool,
-    /// Used in exposed names instead of the server's name.
+    /// Name used in exposed names instead of the server's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) namespace: Option<String>,
-    /// Which kinds of item the merged routes show.
+    /// Kinds of items shown on merged routes.
     pub(in crate::config) expose: Vec<ItemKindSection>,
-    /// Precedence under `conflict = "priority"`; higher wins.
+    /// Precedence under `naming.conflict = "priority"`; the higher value wins.
     pub(in crate::config) priority: i32,
-    /// Free labels, shown in the status.
+    /// Labels, used by profiles and shown in `/status`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) tags: Vec<String>,
-    /// Roots offered to the server; without this key clients are asked for theirs.
+    /// Roots offered to the server. Default: clients are asked for theirs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) roots: Option<Vec<RootSection>>,
-    /// Which tools are shown, as what, for which price and for how long.
+    /// Filters and overrides for tools.
     #[serde(skip_serializing_if = "ToolRules::is_empty")]
     pub(in crate::config) tools: ToolRules,
-    /// Which resources and templates are shown, and as what; names are URIs.
+    /// Filters and overrides for resources and templates; names are URIs.
     #[serde(skip_serializing_if = "ItemRulesSection::is_empty")]
     pub(in crate::config) resources: ItemRulesSection,
-    /// Which prompts are shown, and as what.
+    /// Filters and overrides for prompts.
     #[serde(skip_serializing_if = "ItemRulesSection::is_empty")]
     pub(in crate::config) prompts: ItemRulesSection,
-    /// Which callers share a connection.
+    /// Which callers share a connection to the server.
     pub(in crate::config) isolation: Isolation,
-    /// Most connections kept to the server beside the catalog's own.
+    /// Maximum connections besides the catalog connection. The least recently used idle connection
+    /// is closed to make room; with `isolation = "call"` further calls wait.
     pub(in crate::config) max_instances: usize,
-    /// Most connections under `isolation = "pool"`, each of which serves one call at a time; further
-    /// calls wait for one, first come first served.
+    /// Number of connections under `isolation = "pool"`. Further calls wait, first come first
+    /// served.
     pub(in crate::config) pool_size: usize,
-    /// How long an unused connection beside the catalog's own is kept; by default 10m. Where it is
-    /// written for a program, the catalog's own one is stopped as well, and started again by the
-    /// next call that needs it.
+    /// How long an unused connection besides the catalog connection is kept. Default: 10m. When it
+    /// is set for a program, the catalog connection is stopped too: its items stay listed, and the
+    /// next call starts the program again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) idle_timeout: Option<Time>,
-    /// How long a start may take; package runners download on the first one.
+    /// Time limit for starting and initializing the server. Package runners may download on the
+    /// first start.
     pub(in crate::config) startup_timeout: Time,
-    /// How long a network connection may take to open.
+    /// Time limit for opening a network connection.
     pub(in crate::config) connect_timeout: Time,
-    /// How long one call may take without progress.
+    /// Time limit of a call without progress notifications.
     pub(in crate::config) timeout: Time,
-    /// How long one call may take even with progress; by default 10m, or `timeout` when that is
+    /// Time limit of a call even with progress notifications. Default: 10m, or `timeout` if that is
     /// longer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) max_total_timeout: Option<Time>,
-    /// Delays between attempts to reconnect.
+    /// Reconnect policy.
     pub(in crate::config) retry: RetrySection,
-    /// When calls are answered at once because the server keeps failing. What fails on connections
-    /// that not all share (`isolation`) holds back the calls of that agent alone, with `session` of that
-    /// session. That no connection can be made holds back all, and so does that those of several callers
-    /// fail one after another.
+    /// Circuit breaker. Failures on a dedicated connection (`isolation`) open only that caller's
+    /// breaker. The server's breaker opens when no connection can be made, or when calls of several
+    /// callers fail in a row.
     pub(in crate::config) breaker: BreakerSection,
-    /// How it is found out that the server no longer answers.
+    /// Health checks.
     pub(in crate::config) health: HealthSection,
-    /// How long the items of a server that went away stay listed; 0 lists them no longer.
+    /// How long items of a disconnected server stay listed; `0` removes them at once.
     pub(in crate::config) grace: Time,
-    /// Limits on messages to and from the server.
+    /// Limits on messages, calls and memory.
     pub(in crate::config) limits: ServerLimitsSection,
-    /// Instances of the server that do the same, in the order of preference, in place of `command`
-    /// or `url`.
+    /// Instances of the same server in order of preference, instead of `command` or `url`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) replicas: Vec<ReplicaSection>,
-    /// How calls are spread over replicas.
+    /// How calls are distributed over replicas.
     #[serde(skip_serializing_if = "is_failover")]
     pub(in crate::config) balance: Balance,
-    /// How long a replica that failed gets no calls, as long as others can have them.
+    /// How long a failed replica gets no calls, while others are available.
     #[serde(skip_serializing_if = "EjectionSection::is_default")]
     pub(in crate::config) ejection: EjectionSection,
-    /// Calls that go to certain replicas only: the first rule that holds decides.
+    /// Rules that send calls to certain replicas; the first matching rule applies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) route: Vec<RouteSection>,
-    /// Whether arguments are checked against the `inputSchema` of their tool before they are sent.
+    /// Validation of tool arguments against the tool's input schema.
     pub(in crate::config) validate: Validate,
-    /// Price of a call in US dollars, where the tool has none; by default `governance.price`.
+    /// Price of a call in USD when the tool has none. Default: `governance.price`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) price: Option<Amount>,
-    /// How much all agents together may spend on this server: one budget, a list of budgets that
-    /// all hold, or "off"; by default without limit.
+    /// What all agents together may spend on this server: one budget, a list of budgets that all
+    /// apply, or `"off"`. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) budget: Option<BudgetsSection>,
-    /// How often each agent may call this server; by default without limit.
+    /// Rate limit of each agent on this server. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) rate: Option<RateSection>,
-    /// What is looked for in data to and from this server, and what happens to it, beside what the
-    /// agent's terms say; the stricter wins.
+    /// Scanning of data to and from this server. It applies together with the agent's own rules;
+    /// the stricter action wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) scan: Option<ScanSection>,
 }
@@ -206,116 +206,115 @@ fn is_failover(balance: &Balance) -> bool {
     *balance == Balance::Failover
 }
 
-/// One of several instances of a server: a program to run, or a URL.
+/// One replica: a program or a URL.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct ReplicaSection {
-    /// Its name in `route` and in the status; by default its number, from 1 on.
+    /// Name in `route`, `/status` and metrics. Default: its number, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) name: Option<String>,
-    /// Where it runs, in any words, such as `eu-1`.
+    /// Location, any string such as `eu-1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) locality: Option<String>,
-    /// Program name or path, as of a server.
+    /// Program name or path, as for a server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) command: Option<String>,
     /// Arguments of the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) args: Vec<String>,
-    /// Variables added to the program's minimal environment; values are never shown.
+    /// Environment variables of the program. Values are never shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) env: IndexMap<String, Secret>,
-    /// File of more such variables.
+    /// File with more variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) env_file: Option<String>,
     /// Working directory of the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) cwd: Option<String>,
-    /// User that the program runs as.
+    /// User to run the program as.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) user: Option<String>,
-    /// Address on the network.
+    /// URL of a remote server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) url: Option<String>,
-    /// Headers sent with every request; values are never shown.
+    /// Headers sent with every request. Values are never shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) auth: Option<AuthSection>,
-    /// How it is reached; by default what `command` or the scheme of `url` says.
+    /// Transport. Default: derived from `command` or from the scheme of `url`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) transport: Option<TransportKind>,
 }
 
-/// Calls that go to certain replicas only; all conditions that are given must hold, and without any
-/// the rule is about all calls of its tools.
+/// A rule that sends calls to certain replicas. All given conditions must hold; without conditions
+/// it applies to all calls of its tools.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct RouteSection {
-    /// Globs of the tools it is about, by the server's own names; by default all.
+    /// Globs over the server's own tool names. Default: all tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) tools: Option<Vec<String>>,
-    /// Which argument: a JSON pointer such as `/region` or `/options/0/mode`.
+    /// JSON pointer (RFC 6901) to the argument, such as `/region`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) at: Option<String>,
-    /// It equals this.
+    /// The value equals this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) equals: Option<serde_json::Value>,
-    /// It is one of these.
+    /// The value is one of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) one_of: Option<Vec<serde_json::Value>>,
-    /// It is a string and matches this regular expression, anywhere unless `^` and `$` say
-    /// otherwise.
+    /// The value is a string that matches this regular expression (not anchored).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) matches: Option<String>,
-    /// It is a number, at least this.
+    /// The value is a number greater than or equal to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) min: Option<f64>,
-    /// It is a number, at most this.
+    /// The value is a number less than or equal to this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) max: Option<f64>,
-    /// Name or locality of the replicas that serve the call; no other does.
+    /// Name or locality of the replicas that serve matching calls. No other replica does.
     pub(in crate::config) to: String,
 }
 
-/// Credential towards a server.
+/// Credential for a server.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub(in crate::config) enum AuthSection {
-    /// `Authorization: Bearer`.
+    /// Sent as `Authorization: Bearer`.
     Bearer {
-        /// The token; usually a variable such as `${DOCS_TOKEN}`.
+        /// The token, usually a variable such as `${DOCS_TOKEN}`.
         token: Secret,
     },
-    /// A header of one's own, such as `X-API-Key`.
+    /// Sent in a custom header such as `X-API-Key`.
     Header {
-        /// Name of the header.
+        /// Header name.
         name: String,
-        /// Value of the header; usually a variable.
+        /// Header value, usually a variable.
         value: Secret,
     },
 }
 
-/// How a server is reached.
+/// Transport of a server.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::config) enum TransportKind {
-    /// A URL that is probed: streamable HTTP first, then HTTP+SSE.
+    /// URL: streamable HTTP is tried first, then HTTP+SSE.
     Auto,
-    /// The toolbox inside this program.
+    /// The built-in toolbox.
     Builtin,
     /// Streamable HTTP.
     Http,
-    /// HTTP+SSE of 2024-11-05.
+    /// HTTP+SSE (2024-11-05).
     Sse,
-    /// A child process on stdin and stdout.
+    /// Child process on stdin and stdout.
     Stdio,
     /// WebSocket with the subprotocol `mcp`.
     WebSocket,
 }
 
-/// A kind of item.
+/// Kind of item.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::config) enum ItemKindSection {
@@ -327,13 +326,13 @@ pub(in crate::config) enum ItemKindSection {
     Prompts,
 }
 
-/// A root offered to a server: a `file:` URI, alone or with a name.
+/// A root: a `file:` URI, or a table with a name.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(in crate::config) enum RootSection {
-    /// The URI alone.
+    /// The URI.
     Uri(String),
-    /// The URI with a name.
+    /// The URI and a name.
     Named(NamedRoot),
 }
 
@@ -343,25 +342,25 @@ pub(in crate::config) enum RootSection {
 pub(in crate::config) struct NamedRoot {
     /// A `file:` URI.
     pub(in crate::config) uri: String,
-    /// A name for people.
+    /// Display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::config) name: Option<String>,
 }
 
-/// Which items of a server are shown, and as what. Names are the server's own.
+/// Filters and overrides for the items of a server. Names are the server's own.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct ItemRulesSection {
-    /// Globs; when given, only items that match one are shown (`*` does not match `/`).
+    /// Globs; when set, only matching items are listed. `*` does not match `/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) allow: Option<Vec<String>>,
-    /// Globs; items that match one are left out (`*` matches `/` in names, and not in URIs).
+    /// Globs; matching items are hidden. `*` matches `/` in names, but not in URIs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(in crate::config) deny: Vec<String>,
-    /// Name -> the name used in its place; a resource keeps its URI and is shown under the name.
+    /// Name -> name shown to clients. A resource keeps its URI.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) rename: IndexMap<String, String>,
-    /// Name -> the description shown in place of the server's.
+    /// Name -> description shown instead of the server's.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) describe: IndexMap<String, String>,
 }
@@ -372,18 +371,18 @@ impl ItemRulesSection {
     }
 }
 
-/// Which tools of a server are shown, and as what. Names are the server's own.
+/// Filters and overrides for the tools of a server. Names are the server's own.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct ToolRules {
-    /// What holds of all kinds of item.
+    /// The keys of every kind of item.
     #[serde(flatten)]
     pub(in crate::config) items: ItemRulesSection,
-    /// Name -> the price of a call in US dollars.
+    /// Name -> price of a call in USD.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) price: IndexMap<String, Amount>,
-    /// Name -> how long a call may take without progress, in place of the server's `timeout`.
+    /// Name -> `timeout` of this tool.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) timeout: IndexMap<String, Time>,
 }
@@ -394,26 +393,24 @@ impl ToolRules {
     }
 }
 
-/// Delays between attempts to reconnect: they double from `base` to `max`. A call that comes meanwhile
-/// has the server tried again, two seconds after the last attempt at the earliest.
+/// Reconnect policy: exponential backoff from `base` to `max`, without end. A call that arrives
+/// meanwhile triggers an attempt at once, at most every two seconds.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct RetrySection {
     /// First delay.
     pub(in crate::config) base: Time,
-    /// Longest delay.
+    /// Maximum delay.
     pub(in crate::config) max: Time,
-    /// Random part of each delay, 0.0 to 1.0.
+    /// Random fraction of each delay, 0.0 to 1.0.
     pub(in crate::config) jitter: f64,
-    /// A connection that held for longer lets delays begin at `base` again.
+    /// A connection that lasted this long resets the delay to `base`.
     pub(in crate::config) stable_after: Time,
-    /// Starts within a minute that may come to nothing: fail, or end before `stable_after`. Further
-    /// ones wait, those of connections beside the catalog's included. A caller with connections of its
-    /// own (`isolation`) uses up half of them at most, and so do all whose calls have the server tried,
-    /// and all who are only subscribed.
+    /// Maximum failed starts per minute (failed, or ended before `stable_after`), counted over all
+    /// connections to the server; further starts wait. One dedicated caller (`isolation`), all
+    /// starts triggered by calls, and all starts for subscriptions may each use half.
     pub(in crate::config) starts_per_minute: usize,
-    /// Attempts in a row that come to nothing before a server that is being connected shows as
-    /// `failed`; it is tried for as long as it takes, before and after.
+    /// Consecutive failed attempts after which the server shows as `failed`. Attempts continue.
     pub(in crate::config) failed_after: u32,
 }
 
@@ -430,14 +427,14 @@ impl Default for RetrySection {
     }
 }
 
-/// How long a replica that failed gets no calls: it doubles from `base` to `max` with each failure
-/// in a row.
+/// How long a failed replica gets no calls: doubles from `base` to `max` with each consecutive
+/// failure.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct EjectionSection {
     /// After the first failure.
     pub(in crate::config) base: Time,
-    /// The longest.
+    /// Maximum.
     pub(in crate::config) max: Time,
 }
 
@@ -456,14 +453,14 @@ impl EjectionSection {
     }
 }
 
-/// When calls are answered at once because the server keeps failing.
+/// Circuit breaker.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct BreakerSection {
-    /// Failures in a row (no connection, a lost one, no answer in time, HTTP 5xx) after which calls
-    /// are answered at once; 0 never does.
+    /// Consecutive failures (no connection, lost connection, timeout, HTTP 5xx; not tool errors)
+    /// after which calls fail fast. `0` disables the breaker.
     pub(in crate::config) failures: u32,
-    /// For how long; then one call tries.
+    /// How long calls fail fast; then one call is let through as a test.
     pub(in crate::config) open_for: Time,
 }
 
@@ -476,17 +473,17 @@ impl Default for BreakerSection {
     }
 }
 
-/// How it is found out that a server no longer answers.
+/// Health checks.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct HealthSection {
-    /// Silence after which a server is asked, and pause between further checks.
+    /// Idle time after which the server is checked, and interval of further checks.
     pub(in crate::config) interval: Time,
-    /// How long it may take to answer.
+    /// Time limit of a check. A missed check shows the server as `degraded`.
     pub(in crate::config) timeout: Time,
-    /// Checks missed in a row after which the connection is made anew; one shows `degraded`.
+    /// Consecutive missed checks after which the server is reconnected.
     pub(in crate::config) failures: u32,
-    /// What it is asked.
+    /// Request used for the check.
     pub(in crate::config) probe: Probe,
 }
 
@@ -501,28 +498,28 @@ impl Default for HealthSection {
     }
 }
 
-/// Limits on a server: on messages to and from it, and on calls.
+/// Limits on messages, calls and memory of a server.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(in crate::config) struct ServerLimitsSection {
-    /// Largest message sent to it.
+    /// Maximum size of a message to the server; a larger one fails its call.
     pub(in crate::config) request: Size,
-    /// Largest message accepted from it.
+    /// Maximum size of a message from the server; a larger one fails its call.
     pub(in crate::config) response: Size,
-    /// Calls that may be under way at once; without this key any number.
+    /// Maximum concurrent calls. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) in_flight: Option<usize>,
-    /// Calls beyond `in_flight` that may wait, for their `timeout` at most; the agents that wait
-    /// are served in turn. What comes on top of that is refused at once.
+    /// Calls beyond `in_flight` that may wait, at most for their `timeout`. Waiting agents are
+    /// served in turn. Further calls are refused at once.
     pub(in crate::config) queue: usize,
-    /// Memory that the program and all that it starts may use together; beyond it they are ended,
-    /// and the program is started again. Without this key any amount.
+    /// Maximum memory (resident and swapped) of the program and its process group, checked twice a
+    /// second. Beyond it the program is killed and restarted. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::config) memory: Option<Size>,
-    /// Largest item of its lists, as JSON; larger ones are left out.
+    /// Maximum size of a listed item as JSON. Larger items are hidden and named in `/status`.
     pub(in crate::config) item: Size,
-    /// How many levels of arrays and objects an item of its lists may have, itself included; deeper
-    /// ones are left out, since clients cannot read a list that has one.
+    /// Maximum nesting depth of a listed item. Deeper items are hidden and named in `/status`,
+    /// because clients cannot read a list that contains one.
     pub(in crate::config) item_depth: usize,
 }
 

@@ -71,33 +71,33 @@ impl Default for GovernanceConfig {
     }
 }
 
-/// How clients say who they are.
+/// How clients authenticate.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Authentication {
-    /// Not at all: everybody is the anonymous agent.
+    /// No authentication: every client is the anonymous agent.
     Anonymous,
-    /// By API key, in `Authorization: Bearer` or `X-API-Key`.
+    /// API key in `Authorization: Bearer` or `X-API-Key`.
     Keys,
 }
 
-/// Form of a refusal.
+/// Form of refusals.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorForm {
     /// A JSON-RPC error.
     Jsonrpc,
-    /// A tool result with `isError`, which the model can read; other methods still get errors.
+    /// A tool result with `isError`, which the model can read. Other methods get JSON-RPC errors.
     ToolResult,
 }
 
-/// Codes of refusals.
+/// Error codes of refusals.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ErrorCodes {
     /// -32001 to -32004.
     Contract,
-    /// -31001 to -31004, outside the block that the protocol reserves.
+    /// -31001 to -31004, outside the range that MCP reserves.
     Portable,
 }
 
@@ -132,15 +132,15 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RuleKind {
-    /// Rules about arguments.
+    /// Argument rules.
     Args,
     /// Budgets.
     Budget,
-    /// What may be called.
+    /// Policies.
     Policy,
-    /// How often.
+    /// Rate limits.
     Rate,
-    /// PII and secrets: what would be blocked or redacted is only reported.
+    /// Scanning: what would be blocked or redacted is only reported.
     Scan,
 }
 
@@ -207,13 +207,13 @@ impl Default for Policy {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PolicyMode {
-    /// Everything may be used.
+    /// Everything is allowed.
     All,
-    /// Only what the lists name; a missing list names nothing.
+    /// Only what the lists match is allowed; a missing list matches nothing.
     Allowlist,
-    /// All but what the lists name.
+    /// Everything is allowed except what the lists match.
     Denylist,
-    /// Nothing may be used.
+    /// Nothing is allowed.
     None,
 }
 
@@ -239,7 +239,7 @@ pub struct Budget {
     pub window: Window,
 }
 
-/// The time a budget is for; days and months begin at midnight UTC.
+/// Period of a budget. Days and months begin at midnight UTC.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
@@ -247,7 +247,7 @@ pub enum Window {
     Day,
     /// A calendar month.
     Month,
-    /// For ever.
+    /// No reset.
     Total,
 }
 
@@ -370,46 +370,47 @@ pub struct Scan {
     pub base64: Vec<String>,
 }
 
-/// A kind of token that shows by its form.
+/// A detector for tokens with a recognizable format.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Detector {
-    /// Names it in mistakes: `vendor/kind`.
+    /// Name in error messages, `vendor/kind`.
     pub id: String,
-    /// Regular expression of the whole token: bounded, ASCII, beginning with a letter or digit. Where it
-    /// has a group, the group is the secret.
+    /// Regular expression of the whole token: bounded, ASCII, beginning with a letter or digit. If
+    /// it has a group, the group is the secret.
     pub pattern: String,
-    /// Words, in lower case, one of which has to stand near: for forms that others have too.
+    /// Lower-case words, one of which must occur nearby. For formats that are not specific enough
+    /// alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub near: Vec<String>,
-    /// Shannon entropy at least, bits a character; by default 2.5.
+    /// Minimum Shannon entropy in bits per character. Default: 2.5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entropy: Option<f64>,
-    /// Whether it has letters and digits both.
+    /// Require both letters and digits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mixed: bool,
-    /// Check digits; where they hold, it is a token whatever it looks like.
+    /// Checksum. A token with a valid checksum is reported regardless of `entropy`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckDigits>,
-    /// The class of what is found.
+    /// Class of the matches.
     #[serde(default)]
     pub class: DetectorClass,
 }
 
-/// Check digits of a token.
+/// Checksum of a token.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CheckDigits {
-    /// The last six characters are the CRC-32 of those between them and what all tokens begin with, in
-    /// base 62.
+    /// The last six characters are the base-62 CRC-32 of the characters between them and the
+    /// constant prefix.
     Crc32,
 }
 
-/// The class of what a detector finds.
+/// Class of a detector's matches.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DetectorClass {
-    /// A key or token of a vendor.
+    /// A key or token.
     #[default]
     ApiKey,
     /// Another secret.
@@ -418,19 +419,19 @@ pub enum DetectorClass {
     PrivateKey,
 }
 
-/// What happens to a match.
+/// What to do with a match.
 #[derive(
     Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum ScanAction {
-    /// Nothing: the class is not looked for.
+    /// Do not look for this class.
     Off,
-    /// It is counted and audited.
+    /// Count and audit it.
     Report,
-    /// A mask stands in its place.
+    /// Replace it with a mask.
     Redact,
-    /// The call is refused, or its result withheld.
+    /// Refuse the call, or withhold its result.
     Block,
 }
 
@@ -446,11 +447,11 @@ impl ScanAction {
     }
 }
 
-/// What stands in place of a match.
+/// Replacement of a redacted match.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mask {
-    /// As many `*` as the match has characters.
+    /// `*` for each character.
     Length,
     /// The class in brackets, such as `[EMAIL]`.
     #[default]
@@ -499,13 +500,13 @@ pub struct Condition {
     pub max: Option<f64>,
 }
 
-/// What follows when the condition of an argument rule holds.
+/// Effect of an argument rule.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArgumentAction {
-    /// The call may go on; where the condition does not hold, it is refused.
+    /// Refuse the call unless the conditions hold.
     Allow,
-    /// The call is refused.
+    /// Refuse the call when the conditions hold.
     Refuse,
 }
 
@@ -579,13 +580,15 @@ impl Default for Audit {
     }
 }
 
-/// When a record counts as kept.
+/// When a record counts as written.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
-    /// On disk before the call leaves and before its answer does.
+    /// Synced to disk before the call is forwarded and before its response is sent. Survives a
+    /// power cut.
     Disk,
-    /// With the operating system, which survives a kill -9 of ours; on disk within 100 ms.
+    /// Written to the operating system, which survives `kill -9` of the gateway; synced within 100
+    /// ms.
     Process,
 }
 

@@ -99,15 +99,14 @@ pub struct ReplicaConfig {
     pub transport: Transport,
 }
 
-/// How calls are spread over the replicas of a server. Those of the gateway's locality come first,
-/// sessions stay where they are.
+/// How calls are distributed over replicas. Replicas with the gateway's `locality` come first;
+/// sessions stay on their replica.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Balance {
-    /// To the first that is not out.
+    /// The first available replica, in config order.
     Failover,
-    /// To the one with the fewest calls under way; of equal ones to that with the fewest sessions, else to
-    /// each in turn.
+    /// The replica with the fewest calls in flight, then the fewest sessions, then round robin.
     LeastLoaded,
 }
 
@@ -211,13 +210,13 @@ pub enum Auth {
     None,
 }
 
-/// The era a server is spoken to in.
+/// Protocol era used with a server.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EraPin {
-    /// Probed.
+    /// Detected when connecting.
     Auto,
-    /// `initialize` only.
+    /// `initialize` only (2024-11-05 to 2025-11-25).
     Legacy,
     /// 2026-07-28 and later only.
     Modern,
@@ -260,35 +259,35 @@ pub struct ItemRules {
     pub timeout: IndexMap<String, Duration>,
 }
 
-/// Which callers share a connection.
+/// Which callers share a connection to the server.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isolation {
-    /// One for each agent.
+    /// One connection per agent.
     Agent,
-    /// `shared` for modern servers, `agent` for legacy ones.
+    /// `shared` for modern servers, `agent` for legacy servers.
     Auto,
-    /// A fresh one for each call, ended after it; at most `max_instances` at a time.
+    /// A new connection per call, closed afterwards; at most `max_instances` at a time.
     Call,
-    /// `pool_size` of them, each with one call at a time.
+    /// `pool_size` connections with one call at a time on each.
     Pool,
-    /// One for each client session.
+    /// One connection per client session.
     Session,
-    /// One for all.
+    /// One connection for all callers.
     Shared,
 }
 
-/// Whether arguments are checked against the input schemas of tools.
+/// Validation of tool arguments against the tool's input schema.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validate {
-    /// Those of tools that argument rules are about: they are refused where they do not match.
+    /// `refuse` for tools that have argument rules, `off` for others.
     Auto,
-    /// They are not.
+    /// No validation by the gateway.
     Off,
-    /// A call whose arguments do not match is refused.
+    /// Refuse calls whose arguments do not match.
     Refuse,
-    /// It is logged and counted, and passes.
+    /// Log and count mismatches, but forward the call.
     Report,
 }
 
@@ -341,13 +340,13 @@ pub struct Health {
     pub probe: Probe,
 }
 
-/// What a server is asked to find out whether it answers.
+/// Request used for health checks.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Probe {
-    /// One of its lists; a server without lists is sent a `ping`.
+    /// One of the server's lists; `ping` if it has none.
     List,
-    /// Nothing.
+    /// No health checks.
     Off,
     /// `ping`, or `server/discover` in the modern era.
     Ping,

@@ -74,7 +74,7 @@ pub use counters::RefusalCounts;
 pub use explain::{Explanation, ToldRule};
 pub use policy_set::PolicySet;
 pub use questions::{QuestionEnd, QuestionFacts};
-pub use refusal::Refusal;
+pub use refusal::{REFUSALS, Refusal};
 pub use rules::InvalidTerms;
 pub use scanning::CallScanners;
 pub(crate) use scanning::masked_name;

@@ -420,7 +420,7 @@ fn come_back(mut response: Response<Body>) -> Response<Body> {
 /// What is said of new work for which there is no memory.
 pub(crate) fn overloaded(full: Full) -> RpcError {
     RpcError::new(error::INTERNAL, full.to_string())
-        .with(serde_json::json!({ "reason": "overloaded" }))
+        .with(serde_json::json!({ "reason": error::reason::OVERLOADED }))
         .retry_soon()
 }
 
@@ -436,7 +436,7 @@ fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
         Unopened::Closed => stopping(id),
         Unopened::Full { .. } => {
             let error = RpcError::new(error::INTERNAL, why.to_string())
-                .with(serde_json::json!({ "reason": "sessions_busy" }))
+                .with(serde_json::json!({ "reason": error::reason::SESSIONS_BUSY }))
                 .retry_soon();
             come_back(rpc_error(StatusCode::TOO_MANY_REQUESTS, id, &error))
         }

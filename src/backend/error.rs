@@ -408,20 +408,20 @@ impl BackendError {
             | Self::Tls { .. }
             | Self::Unlisted { .. } => reason::UNAVAILABLE,
             Self::StartsLimited { .. } => reason::STARTS_LIMITED,
-            Self::Disabled => "disabled",
-            Self::InstancesBusy { .. } | Self::NoMemory | Self::Overloaded { .. } => "busy",
+            Self::Disabled => reason::DISABLED,
+            Self::InstancesBusy { .. } | Self::NoMemory | Self::Overloaded { .. } => reason::BUSY,
             Self::Crossing(_)
             | Self::Echo
             | Self::Era { .. }
             | Self::Ourselves
             | Self::Refused { .. }
-            | Self::Revision { .. } => "incompatible",
-            Self::Garbled { .. } | Self::Http { .. } => "bad_answer",
-            Self::Header { .. } | Self::Unauthorized { .. } => "needs_reauth",
+            | Self::Revision { .. } => reason::INCOMPATIBLE,
+            Self::Garbled { .. } | Self::Http { .. } => reason::BAD_ANSWER,
+            Self::Header { .. } | Self::Unauthorized { .. } => reason::NEEDS_REAUTH,
             Self::Lost { .. } | Self::SessionGone => reason::LOST,
-            Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => "too_large",
-            Self::Timeout { .. } | Self::Unread { .. } => "timeout",
-            Self::Unknown => "unknown_server",
+            Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => reason::TOO_LARGE,
+            Self::Timeout { .. } | Self::Unread { .. } => reason::TIMEOUT,
+            Self::Unknown => reason::UNKNOWN_SERVER,
         }
     }
 

@@ -2,22 +2,22 @@
 
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 
-use super::{Cli, output::print};
+use super::{command, output::print};
 
-/// Print the completions of a shell
+/// Print a shell completion script
 #[derive(Args, Debug)]
 pub(super) struct Completions {
-    /// Which shell
+    /// Shell
     shell: Shell,
 }
 
 impl Completions {
     pub(super) fn run(&self) -> ExitCode {
         let mut script = Vec::new();
-        let command = Cli::command();
+        let command = command();
         let name = command.get_name().to_owned();
         // What `help` can be asked about is found out with its siblings as they are then, so these learn
         // their arguments before. A `help` of their own is nothing that it can be asked about.

@@ -91,7 +91,24 @@ pub struct RefusalRow {
     pub message: &'static str,
     /// The rule that can be observed instead of enforced.
     pub rule: Option<RuleKind>,
+    /// What it means and what to do about it, for the documentation.
+    pub meaning: &'static str,
 }
+
+/// The table, in the order of the codes. Causes of one name differ in their messages.
+pub const REFUSALS: [RefusalRow; 11] = [
+    BUDGET,
+    PII,
+    UNAUTHORIZED,
+    RATE,
+    INVALID,
+    INVALID_STATE,
+    UNKNOWN_TASK,
+    UNKNOWN_TOOL,
+    AUDIT_UNAVAILABLE,
+    BUDGET_UNAVAILABLE,
+    TASK_UNAVAILABLE,
+];
 
 impl Refusal {
     /// What the client is told: the one place where causes meet codes.
@@ -106,62 +123,26 @@ impl Refusal {
                 ..UNAUTHORIZED
             },
             Self::Policy { .. } => UNAUTHORIZED,
-            Self::AuditUnavailable => RefusalRow {
-                code: error::INTERNAL,
-                portable: error::INTERNAL,
-                name: "AUDIT_UNAVAILABLE",
-                message: "The call cannot be recorded",
-                rule: None,
-            },
+            Self::AuditUnavailable => AUDIT_UNAVAILABLE,
             Self::Unrecorded => RefusalRow {
                 message: "The call may have been carried out, but cannot be recorded",
-                ..Self::AuditUnavailable.row()
+                ..AUDIT_UNAVAILABLE
             },
-            Self::Budget(_) => RefusalRow {
-                code: -32001,
-                portable: -31001,
-                name: "BUDGET_EXCEEDED",
-                message: "Budget limit exceeded",
-                rule: Some(RuleKind::Budget),
-            },
-            Self::BudgetUnavailable => RefusalRow {
-                code: error::INTERNAL,
-                portable: error::INTERNAL,
-                name: "BUDGET_UNAVAILABLE",
-                message: "The budget cannot be checked",
-                rule: None,
-            },
+            Self::Budget(_) => BUDGET,
+            Self::BudgetUnavailable => BUDGET_UNAVAILABLE,
             // Not a rule of governance, which could be observed, but a bound of the gateway.
             Self::Concurrency(_) => RefusalRow { rule: None, ..RATE },
-            Self::Invalid { .. } => RefusalRow {
-                code: error::INVALID_PARAMS,
-                portable: error::INVALID_PARAMS,
-                name: "INVALID_ARGUMENTS",
-                message: "Arguments do not match the input schema",
-                rule: None,
-            },
+            Self::Invalid { .. } => INVALID,
             Self::PiiInParams { .. } => RefusalRow {
                 message: "PII in tool params",
                 ..PII
             },
             Self::PiiInResult { .. } => PII,
             Self::Rate(_) => RATE,
-            Self::State(_) => RefusalRow {
-                code: error::INVALID_PARAMS,
-                portable: error::INVALID_PARAMS,
-                name: "INVALID_STATE",
-                message: "The requestState cannot be used",
-                rule: None,
-            },
+            Self::State(_) => INVALID_STATE,
             Self::TaskUnavailable => TASK_UNAVAILABLE,
             Self::UnknownTask => UNKNOWN_TASK,
-            Self::UnknownTool { .. } => RefusalRow {
-                code: error::INVALID_PARAMS,
-                portable: error::INVALID_PARAMS,
-                name: "TOOL_NOT_FOUND",
-                message: "Unknown tool",
-                rule: None,
-            },
+            Self::UnknownTool { .. } => UNKNOWN_TOOL,
         }
     }
 
@@ -424,20 +405,53 @@ pub struct RefusedCall {
 /// Where a tool result that refuses carries the data of the error it stands for.
 pub const REFUSAL_KEY: &str = "tollbridge/refusal";
 
-const UNAUTHORIZED: RefusalRow = RefusalRow {
-    code: -32003,
-    portable: -31003,
-    name: "UNAUTHORIZED",
-    message: "Tool not authorized",
-    rule: Some(RuleKind::Policy),
+const AUDIT_UNAVAILABLE: RefusalRow = RefusalRow {
+    code: error::INTERNAL,
+    portable: error::INTERNAL,
+    name: "AUDIT_UNAVAILABLE",
+    message: "The call cannot be recorded",
+    rule: None,
+    meaning: "The audit log cannot be written; `/status` says why. When the message says that \
+              the call may have been carried out, it is not retryable.",
 };
 
-pub(super) const RATE: RefusalRow = RefusalRow {
-    code: -32004,
-    portable: -31004,
-    name: "RATE_LIMITED",
-    message: "Rate limit exceeded",
-    rule: Some(RuleKind::Rate),
+const BUDGET: RefusalRow = RefusalRow {
+    code: -32001,
+    portable: -31001,
+    name: "BUDGET_EXCEEDED",
+    message: "Budget limit exceeded",
+    rule: Some(RuleKind::Budget),
+    meaning: "A budget of the agent, its team or the server does not cover the price. `data` \
+              has the budget, its limit, what is used, and `resets_at`.",
+};
+
+const BUDGET_UNAVAILABLE: RefusalRow = RefusalRow {
+    code: error::INTERNAL,
+    portable: error::INTERNAL,
+    name: "BUDGET_UNAVAILABLE",
+    message: "The budget cannot be checked",
+    rule: None,
+    meaning: "The database cannot be read or written; `/status` says why.",
+};
+
+const INVALID: RefusalRow = RefusalRow {
+    code: error::INVALID_PARAMS,
+    portable: error::INVALID_PARAMS,
+    name: "INVALID_ARGUMENTS",
+    message: "Arguments do not match the input schema",
+    rule: None,
+    meaning: "The arguments do not match the input schema of the tool (`validate`). \
+              `data.faults` lists pointer and reason of each mismatch.",
+};
+
+const INVALID_STATE: RefusalRow = RefusalRow {
+    code: error::INVALID_PARAMS,
+    portable: error::INVALID_PARAMS,
+    name: "INVALID_STATE",
+    message: "The requestState cannot be used",
+    rule: None,
+    meaning: "The `requestState` is unknown, expired, used up, or belongs to another agent or \
+              call. Make the call anew.",
 };
 
 const PII: RefusalRow = RefusalRow {
@@ -446,6 +460,18 @@ const PII: RefusalRow = RefusalRow {
     name: "PII_DETECTED",
     message: "PII in tool result",
     rule: Some(RuleKind::Scan),
+    meaning: "The scan found a class with the action `block` in the params or in the result. \
+              `data.classes` names it.",
+};
+
+pub(super) const RATE: RefusalRow = RefusalRow {
+    code: -32004,
+    portable: -31004,
+    name: "RATE_LIMITED",
+    message: "Rate limit exceeded",
+    rule: Some(RuleKind::Rate),
+    meaning: "A rate limit, `limits.in_flight_per_agent` or `governance.refusals` is exceeded. \
+              `data.limited` names it; retry after `data.retryAfterMs`.",
 };
 
 const TASK_UNAVAILABLE: RefusalRow = RefusalRow {
@@ -454,6 +480,17 @@ const TASK_UNAVAILABLE: RefusalRow = RefusalRow {
     name: "TASK_UNAVAILABLE",
     message: "The task cannot be looked up",
     rule: None,
+    meaning: "The database cannot be read.",
+};
+
+const UNAUTHORIZED: RefusalRow = RefusalRow {
+    code: -32003,
+    portable: -31003,
+    name: "UNAUTHORIZED",
+    message: "Tool not authorized",
+    rule: Some(RuleKind::Policy),
+    meaning: "The policy, an argument rule or the route does not allow the call, or the agent \
+              is disabled. `tollbridge policy explain` says which.",
 };
 
 const UNKNOWN_TASK: RefusalRow = RefusalRow {
@@ -462,6 +499,16 @@ const UNKNOWN_TASK: RefusalRow = RefusalRow {
     name: "TASK_NOT_FOUND",
     message: "Unknown task",
     rule: None,
+    meaning: "The agent has no task with this id.",
+};
+
+const UNKNOWN_TOOL: RefusalRow = RefusalRow {
+    code: error::INVALID_PARAMS,
+    portable: error::INVALID_PARAMS,
+    name: "TOOL_NOT_FOUND",
+    message: "Unknown tool",
+    rule: None,
+    meaning: "The route has no tool with this name.",
 };
 
 /// A budget and how it stands, for people.

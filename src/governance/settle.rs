@@ -50,11 +50,11 @@ impl CallOutcome {
         Self::Failed {
             error: RpcError::new(error::INTERNAL, message).with(json!({
                 "code": "INTERNAL",
-                "reason": "internal",
+                "reason": error::reason::INTERNAL,
                 "retryable": false,
             })),
             delivered: true,
-            reason: "internal",
+            reason: error::reason::INTERNAL,
         }
     }
 }

@@ -180,7 +180,7 @@ fn mistyped(key: &str, name: &str, wanted: Type) -> RpcError {
     let message = format!("`{name}` in {at} is not {}", wanted.name());
     RpcError::new(error::INVALID_PARAMS, message).with(json!({
         "code": "INVALID_PARAMS",
-        "reason": "malformed",
+        "reason": error::reason::MALFORMED,
         "retryable": false,
     }))
 }

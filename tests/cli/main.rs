@@ -3,14 +3,12 @@
 mod call;
 mod check;
 mod confined;
-mod example;
 mod governance;
 mod list;
 mod logs;
 mod mistakes;
 mod permissions;
 mod processes;
-mod readme;
 mod reload;
 mod service;
 mod support;

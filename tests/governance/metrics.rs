@@ -39,7 +39,7 @@ fn check(series: &BTreeMap<String, String>, expect: &[(&str, &str)]) {
 
 /// Each metric has a place in the documentation.
 fn are_documented(series: impl Iterator<Item = String>) {
-    let readme = include_str!("../../README.md");
+    let page = include_str!("../../docs/src/reference/metrics.md");
     for series in series {
         let (name, _) = series.split_once('{').unwrap_or((&series, ""));
         let name = name.strip_prefix("tollbridge_").unwrap();
@@ -47,8 +47,8 @@ fn are_documented(series: impl Iterator<Item = String>) {
         let whole = part.iter().find_map(|part| name.strip_suffix(part));
         let name = whole.unwrap_or(name);
         assert!(
-            readme.contains(&format!("`{name}`")),
-            "{name} is not in the README"
+            page.contains(&format!("`tollbridge_{name}`")),
+            "{name} is not in the reference"
         );
     }
 }

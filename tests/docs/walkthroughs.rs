@@ -1,15 +1,43 @@
-//! `examples/governed`: what its README says is run as it stands.
+//! The quick start and `examples/governed` are run as they stand.
 
 use std::{fs, path::PathBuf};
 
-use crate::support::{Place, bounded};
+use crate::{
+    markdown::{root, split},
+    support::{Place, bounded},
+};
 
 /// Where the README says that the gateway listens.
 const WRITTEN_URL: &str = "http://127.0.0.1:8080";
 
+/// What the quick start does outside of the test: it builds the program, and starts the gateway.
+const DONE_BY_THE_TEST: [&str; 2] = ["cargo install --path .", "tollbridge serve"];
+
+#[tokio::test]
+async fn the_quick_start_works() {
+    let page = fs::read_to_string(root().join("docs/src/quick-start.md")).expect("it is there");
+    let (blocks, _) = split(&page);
+    let config = blocks.iter().find(|block| block.info == "toml");
+    let place = Place::new(&config.expect("it has a config").text);
+    let serving = place.serve().await;
+    let scripts = blocks.iter().filter(|block| block.info == "sh");
+    let lines = scripts.flat_map(|block| block.text.lines());
+    let mut count = 0;
+    for line in lines.filter(|line| !DONE_BY_THE_TEST.contains(line)) {
+        let said = run(
+            &format!("{line} || echo FAILED").replace(WRITTEN_URL, &serving.url),
+            &place,
+        )
+        .await;
+        assert!(!said.contains("FAILED"), "{line}\n---\n{said}");
+        count += 1;
+    }
+    assert!(count > 3, "{count} commands");
+}
+
 #[tokio::test]
 async fn the_governed_example_does_what_its_readme_says() {
-    let example = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/governed");
+    let example = root().join("examples/governed");
     let read = |name: &str| fs::read_to_string(example.join(name)).expect("it is there");
     let place = Place::new(&read("tollbridge.toml"));
     let serving = place.serve().await;
@@ -46,13 +74,11 @@ enum Step {
 /// The blocks of code of `readme`, in order.
 fn steps(readme: &str) -> Vec<Step> {
     let mut steps = Vec::new();
-    let mut blocks = readme.split("```");
-    while let (Some(_), Some(block)) = (blocks.next(), blocks.next()) {
-        let (kind, text) = block.split_once('\n').expect("a block has a first line");
-        match kind {
-            "sh" => steps.push(Step::Run(text.to_owned())),
-            "text" => steps.extend(text.lines().map(|line| Step::Expect(line.to_owned()))),
-            _ => panic!("a block is `sh` or `text`, not `{kind}`"),
+    for block in split(readme).0 {
+        match block.info.as_str() {
+            "sh" => steps.push(Step::Run(block.text)),
+            "text" => steps.extend(block.text.lines().map(|line| Step::Expect(line.to_owned()))),
+            kind => panic!("a block is `sh` or `text`, not `{kind}`"),
         }
     }
     assert!(steps.len() > 10, "the README has steps");

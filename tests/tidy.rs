@@ -250,6 +250,35 @@ fn the_changelog_has_a_head_for_what_is_coming() {
     assert!(changelog.contains("\n## Unreleased\n"));
 }
 
+/// Longest line of a document, characters.
+const LINE_MAX: usize = 120;
+
+/// Documents are read in terminals and in reviews.
+#[test]
+fn documents_have_no_long_lines() {
+    let mut long = Vec::new();
+    let directories = ["docs", "examples", "src", "tests"];
+    let below = directories
+        .map(|it| files_named(&root().join(it), "md"))
+        .concat();
+    let above = fs::read_dir(root())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let above = above.filter(|path| path.extension().is_some_and(|it| it == "md"));
+    for document in above
+        .chain(below)
+        .filter(|it| !it.ends_with("ARCHITECTURE.md"))
+    {
+        let text = fs::read_to_string(&document).unwrap();
+        for (number, line) in (1..).zip(text.lines()) {
+            if line.chars().count() > LINE_MAX {
+                long.push(format!("{}:{number}", document.display()));
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
+}
+
 /// The recipe of the container copies all that the program is built from.
 #[test]
 fn the_container_is_built_from_all_that_is_needed() {
@@ -353,12 +382,17 @@ fn modules() -> BTreeMap<String, Vec<PathBuf>> {
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {
+    files_named(directory, "rs")
+}
+
+/// The files below `directory` whose names end in `.` and `ending`.
+fn files_named(directory: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.extend(files_named(&path, ending));
+        } else if path.extension().is_some_and(|it| it == ending) {
             found.push(path);
         }
     }

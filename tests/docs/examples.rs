@@ -1,6 +1,9 @@
 //! Configs in the documents have no mistakes, commands exist, and entries for clients lead to the gateway.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use clap::error::ErrorKind;
 use serde_json::{Value, json};
@@ -132,7 +135,12 @@ fn commands_exist() {
         for (line, is_whole) in commands(&read(&document)) {
             let words = words(&line);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            match words.as_slice() {
+            let words = match words.as_slice() {
+                // A variable for one command.
+                [variable, rest @ ..] if variable.contains('=') => rest,
+                words => words,
+            };
+            match words {
                 ["tollbridge", args @ ..] | ["cargo", "run", "--release", "--", args @ ..] => {
                     found += 1;
                     parses(args.iter().copied(), is_whole);
@@ -144,6 +152,17 @@ fn commands_exist() {
         }
     }
     assert!(found > 40, "{found} commands");
+}
+
+/// The oldest Rust that the documents promise is that of the manifest.
+#[test]
+fn the_oldest_rust_is_named() {
+    let manifest: toml::Table = toml::from_str(&read(Path::new("Cargo.toml"))).expect("it is TOML");
+    let oldest = manifest["package"]["rust-version"].as_str();
+    let expect = format!("Rust {} or later", oldest.expect("it is there"));
+    for document in ["README.md", "docs/src/quick-start.md"] {
+        assert!(read(Path::new(document)).contains(&expect), "{document}");
+    }
 }
 
 /// `tollbridge` takes these arguments; of a command that is only mentioned some may be missing.

@@ -83,7 +83,10 @@ async fn failures_fail() {
     ");
     // An older server's result has no `resultType`.
     let help = place.run(&["call", "--help"]).await.stdout;
-    assert!(help.contains("as a 2026-07-28 client receives it"), "{help}");
+    assert!(
+        help.contains("as a 2026-07-28 client receives it"),
+        "{help}"
+    );
     assert_snapshot!(place.run(&["call", "mcp_script_fail", "--json"]).await.all(), @r#"
     {"resultType":"complete","content":[{"type":"text","text":"it went wrong"}],"isError":true}
     --- stderr

@@ -123,7 +123,8 @@ async fn each_reason_leaves_a_trace() {
     let figures = ann.get("/metrics", &[]).await.text().await;
     let figure = r#"tollbridge_unauthenticated_requests_total{reason="missing"} 2"#;
     assert!(figures.contains(figure), "{figures}");
-    assert!(include_str!("../../README.md").contains("`unauthenticated_requests_total`"));
+    let documented = include_str!("../../docs/src/reference/metrics.md");
+    assert!(documented.contains("`tollbridge_unauthenticated_requests_total`"));
 
     let expect = [
         from_here("unknown"),

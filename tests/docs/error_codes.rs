@@ -1,10 +1,10 @@
 //! `reference/errors.md`: refusals, failures of servers, and codes of JSON-RPC.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::Path};
 
 use tollbridge::{governance::REFUSALS, mcp::error};
 
-use crate::markdown::wrap;
+use crate::markdown::{read, wrap};
 
 pub(crate) fn page() -> String {
     let mut out = "## Refusals\n\n".to_owned();
@@ -29,4 +29,22 @@ pub(crate) fn page() -> String {
         out.push_str(&wrap(&format!("- `{code}`: "), meaning, 2));
     }
     out
+}
+
+/// Each constant is in its table.
+#[test]
+fn the_tables_have_every_code() {
+    let check = |file: &str, declared: &str, expect: usize| {
+        let code = read(Path::new(file));
+        let lines = code
+            .lines()
+            .filter(|line| line.trim_start().starts_with("pub"));
+        let lines = lines.chain(code.lines().filter(|line| line.starts_with("const")));
+        let found = lines.filter(|line| line.contains(declared)).count();
+        assert_eq!(found, expect, "{declared} in {file}");
+    };
+    check("src/mcp/error.rs", ": &str = ", error::reason::ALL.len());
+    check("src/mcp/error.rs", ": i64 = ", error::CODES.len());
+    let rows = ": RefusalRow = RefusalRow {";
+    check("src/governance/refusal.rs", rows, REFUSALS.len());
 }

@@ -24,7 +24,7 @@ pub mod session;
 
 pub mod audit;
 pub mod auth;
-pub mod builtin;
+mod builtin;
 pub mod config;
 pub mod mcp;
 pub mod store;

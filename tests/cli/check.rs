@@ -306,13 +306,13 @@ async fn what_shares_a_name_is_reported() {
     for (conflict, code, expect) in [
         ("error", 1, "it is not listed"),
         ("first", 0, "one has the name"),
-        ("namespace", 0, "it is exposed as `write_regex_"),
+        ("namespace", 0, "it is exposed as `echo_"),
     ] {
         let place = Place::new(&format!("{ALIKE}conflict = \"{conflict}\"\n"));
         let ran = place.run(&["check", "--connect"]).await;
         assert_eq!(ran.code, Some(code), "{conflict}: {ran:?}");
         let mut warnings = ran.stderr.lines();
-        let line = warnings.find(|line| line.starts_with("warning: two: prompts: `write_regex`"));
+        let line = warnings.find(|line| line.starts_with("warning: two: tools: `echo`"));
         let line = line.unwrap_or_else(|| panic!("{conflict}: {ran:?}"));
         assert!(line.contains(expect), "{conflict}: {line}");
         let found = place.run(&["check", "--connect", "--json"]).await;
@@ -322,7 +322,7 @@ async fn what_shares_a_name_is_reported() {
         let notices = found["notices"].as_array().expect("a list");
         let is_it = |notice: &serde_json::Value| {
             let message = notice["message"].as_str().unwrap_or_default();
-            message.starts_with("two: prompts: `write_regex`") && message.contains(expect)
+            message.starts_with("two: tools: `echo`") && message.contains(expect)
         };
         assert!(notices.iter().any(is_it), "{conflict}: {notices:?}");
     }

@@ -6,7 +6,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use crate::support::{ALIKE, Place, SCRIPT, TOOLBOX, TWO_SERVERS};
+use crate::support::{ALIKE, LIBRARY, Place, SCRIPT, TOOLBOX, TWO_SERVERS};
 
 #[tokio::test]
 async fn tools_are_listed_under_exposed_names() {
@@ -61,17 +61,18 @@ async fn items_are_printed_as_they_came() {
 
 #[tokio::test]
 async fn templates_are_resources() {
-    let place = Place::new(TOOLBOX);
+    let place = Place::new(LIBRARY);
     let ran = place.run(&["list", "resources", "--json"]).await;
     let items = ran.json();
     let items = items.as_array().expect("an array");
+    assert_eq!(items.len(), 2, "{ran:?}");
     assert!(items.iter().any(|item| item["uri"].is_string()), "{ran:?}");
     let rows = place.run(&["list", "resources"]).await.stdout;
     assert_eq!(rows.lines().skip(1).count(), items.len());
     assert!(
         rows.lines()
             .skip(1)
-            .all(|row| row.split('\t').nth(1) == Some("toolbox")),
+            .all(|row| row.split('\t').nth(1) == Some("library")),
         "{rows}"
     );
 }
@@ -82,6 +83,7 @@ async fn what_a_broken_server_has_is_missing() {
         r#"
         [servers.toolbox]
         transport = "builtin"
+        tools = { allow = ["echo"] }
         [servers.missing]
         command = "/nonexistent/server"
         [servers.off]
@@ -89,17 +91,17 @@ async fn what_a_broken_server_has_is_missing() {
         enabled = false
         "#,
     );
-    let ran = place.run(&["list", "prompts"]).await;
+    let ran = place.run(&["list"]).await;
     assert_snapshot!(ran.all(), @"
     NAME→SERVER→DESCRIPTION
-    mcp_toolbox_write_regex→toolbox→Write a regular expression and prove it with regex_test.
+    mcp_toolbox_echo→toolbox→Gives a text back as it came, to try the connection.
     --- stderr
     server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
     --- code 1
     ");
     assert_snapshot!(place.run(&["list", "servers"]).await.all(), @"
     SERVER→STATE→TRANSPORT→REVISION→TOOLS→RESOURCES→PROMPTS→REASON
-    toolbox→connected→builtin→2026-07-28→9→2→1→
+    toolbox→connected→builtin→2026-07-28→1→0→0→
     missing→failed→stdio→→→→→`/nonexistent/server` cannot be started: No such file or directory (os error 2)
     off→disabled→auto→→→→→
     --- stderr
@@ -133,11 +135,13 @@ async fn a_disabled_server_that_is_asked_needs_its_variables() {
 #[tokio::test]
 async fn a_server_that_takes_long_is_missing() {
     let slow = "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 60\"]\n";
-    let place = Place::new(&format!("{TOOLBOX}{slow}"));
-    let ran = place.run(&["list", "prompts", "--wait", "500ms"]).await;
+    let place = Place::new(&format!(
+        "{TOOLBOX}tools = {{ allow = [\"echo\"] }}\n{slow}"
+    ));
+    let ran = place.run(&["list", "--wait", "500ms"]).await;
     assert_snapshot!(ran.all(), @"
     NAME→SERVER→DESCRIPTION
-    mcp_toolbox_write_regex→toolbox→Write a regular expression and prove it with regex_test.
+    mcp_toolbox_echo→toolbox→Gives a text back as it came, to try the connection.
     --- stderr
     not all servers were listed within 500ms (--wait)
     server `slow` is not connected: it has not answered yet
@@ -154,23 +158,23 @@ async fn what_shares_a_name_is_missing() {
         let place = Place::new(&format!("{ALIKE}conflict = \"{conflict}\"\n"));
         place.run(&[&["list"], args].concat()).await
     };
-    assert_snapshot!(listed("error", &["prompts"]).await.all(), @"
+    assert_snapshot!(listed("error", &["tools"]).await.all(), @"
     --- stderr
-    one: prompts: `write_regex` shares the exposed name `write_regex` with two; it is not listed
-    two: prompts: `write_regex` shares the exposed name `write_regex` with one; it is not listed
+    one: tools: `echo` shares the exposed name `echo` with two; it is not listed
+    two: tools: `echo` shares the exposed name `echo` with one; it is not listed
     --- code 1
     ");
-    assert_snapshot!(listed("priority", &["prompts"]).await.all(), @"
+    assert_snapshot!(listed("priority", &["tools"]).await.all(), @"
     NAME→SERVER→DESCRIPTION
-    write_regex→one→Write a regular expression and prove it with regex_test.
+    echo→one→Gives a text back as it came, to try the connection.
     --- stderr
-    two: prompts: `write_regex` shares the exposed name `write_regex` with one; it is not listed, one has the name
+    two: tools: `echo` shares the exposed name `echo` with one; it is not listed, one has the name
     --- code 0
     ");
     // With a hash behind it each has a name.
     for (conflict, args) in [
-        ("namespace", &["prompts"][..]),
-        ("error", &["prompts", "--server", "one"]),
+        ("namespace", &["tools"][..]),
+        ("error", &["tools", "--server", "one"]),
         ("error", &["resources"]),
     ] {
         let ran = listed(conflict, args).await;
@@ -187,15 +191,17 @@ async fn more_that_is_missing_is_counted() {
         (101, 100, Some("... and 1 more")),
         (99, 99, None),
     ] {
-        let section = |at| format!("[servers.s{at}]\ntransport = \"builtin\"\n");
+        let section = |at| {
+            format!("[servers.s{at}]\ntransport = \"builtin\"\ntools = {{ allow = [\"echo\"] }}\n")
+        };
         let sections: String = (0..servers).map(section).collect();
         let alike = "[naming]\ntemplate = \"{tool}\"\nconflict = \"error\"\n";
         let place = Place::new(&format!("{sections}{alike}"));
-        let ran = place.run(&["list", "prompts", "--wait", "60s"]).await;
+        let ran = place.run(&["list", "--wait", "60s"]).await;
         let (lines, others): (Vec<_>, Vec<_>) = ran
             .stderr
             .lines()
-            .partition(|line| line.contains("`write_regex` shares"));
+            .partition(|line| line.contains("`echo` shares"));
         assert_eq!((lines.len(), others.first().copied()), (named, more));
         assert_eq!(ran.code, Some(1), "{servers}");
     }
@@ -251,7 +257,7 @@ async fn a_url_is_asked() {
     assert!(
         servers
             .stdout
-            .contains("\n127.0.0.1\tconnected\thttp\t2026-07-28\t14\t"),
+            .contains("\n127.0.0.1\tconnected\thttp\t2026-07-28\t10\t"),
         "{servers:?}"
     );
 }

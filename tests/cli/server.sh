@@ -1,15 +1,18 @@
 # An MCP server of 2025-11-25 for tests: a line in, a line out.
+# With the argument `library` it has resources as well.
 # It has a child, to see that nothing of it is left behind; pids of both go to `pids`.
 sleep 1000 &
 echo "$$ $!" > pids
 say() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
+resources=
+[ "$1" = library ] && resources='"resources":{},'
 tell() { printf '{"jsonrpc":"2.0","method":"notifications/%s","params":%s}\n' "$1" "$2"; }
 while read -r line; do
     id=${line#*'"id":'}
     id=${id%%,*}
     case $line in
     *'"method":"initialize"'*)
-        say '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"logging":{}},"serverInfo":{"name":"script","version":"1"}}' ;;
+        say '"result":{"protocolVersion":"2025-11-25","capabilities":{'"$resources"'"tools":{},"prompts":{},"logging":{}},"serverInfo":{"name":"script","version":"1"}}' ;;
     *'"method":"tools/list"'*)
         say '"result":{"tools":[
             {"name":"hang","description":"Never answers.","inputSchema":{"type":"object"}},
@@ -21,6 +24,10 @@ while read -r line; do
         echo ;;
     *'"method":"prompts/list"'*)
         say '"result":{"prompts":[{"name":"greet","title":"Greeting"}]}' ;;
+    *'"method":"resources/list"'*)
+        say '"result":{"resources":[{"uri":"file:///shelf/1","name":"first"}]}' ;;
+    *'"method":"resources/templates/list"'*)
+        say '"result":{"resourceTemplates":[{"uriTemplate":"file:///shelf/{number}","name":"any"}]}' ;;
     *'"name":"repeat"'*)
         arguments=${line#*'"arguments":'}
         arguments=${arguments%%',"_meta"'*}

@@ -42,6 +42,12 @@ pub(crate) const SCRIPT: &str = r#"
     command = "sh"
     args = ["server.sh"]
 "#;
+/// The shell's server with a resource and a template of resources.
+pub(crate) const LIBRARY: &str = r#"
+    [servers.library]
+    command = "sh"
+    args = ["server.sh", "library"]
+"#;
 /// The toolbox alone.
 pub(crate) const TOOLBOX: &str = r#"
     listen = "127.0.0.1:0"
@@ -49,14 +55,16 @@ pub(crate) const TOOLBOX: &str = r#"
     transport = "builtin"
 "#;
 
-/// Two servers whose prompts, of which each has one, share a name on merged routes; what becomes of
+/// Two servers whose tools, of which each has one, share a name on merged routes; what becomes of
 /// them is to be added.
 pub(crate) const ALIKE: &str = r#"
     [servers.one]
     transport = "builtin"
     priority = 1
+    tools = { allow = ["echo"] }
     [servers.two]
     transport = "builtin"
+    tools = { allow = ["echo"] }
     [naming]
     template = "{tool}"
 "#;

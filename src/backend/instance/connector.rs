@@ -147,11 +147,8 @@ impl BackendConnector {
                 let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
                 let mux = self.mux(wanted);
                 let stop = mux.closed.clone();
-                wanted.lineage.tasks.spawn("builtin server", async move {
-                    if let Err(error) = crate::builtin::serve(theirs, stop).await {
-                        tracing::debug!(%error, "the builtin server ended");
-                    }
-                });
+                let serving = crate::builtin::serve(theirs, stop);
+                wanted.lineage.tasks.spawn("builtin server", serving);
                 let (reader, writer) = tokio::io::split(ours);
                 let over = mux.closed.clone();
                 let link = pipe::over_lines(reader, writer, &mux, |_, _| {}, over);

@@ -5,11 +5,12 @@ use std::fs;
 use serde_json::json;
 
 use super::{GOVERNED, RESEARCHER, ok};
-use crate::support::{Place, Ran, SCRIPT};
+use crate::support::{LIBRARY, Place, Ran, SCRIPT};
 
 #[tokio::test]
 async fn policies_are_explained() {
-    let place = Place::new(GOVERNED);
+    let prompts_of_script = GOVERNED.replace("prompts = [\"other/*\"]", "prompts = [\"script/*\"]");
+    let place = Place::new(&format!("{prompts_of_script}{SCRIPT}{LIBRARY}"));
     ok(
         &place,
         &[
@@ -60,13 +61,13 @@ async fn policies_are_explained() {
     )
     .await;
     check(
-        "researcher toolbox/write_regex --prompt",
+        "researcher library/greet --prompt",
         1,
         "may not use the prompt",
     )
     .await;
     check(
-        "researcher mcp_other_write_regex --prompt",
+        "researcher mcp_script_greet --prompt",
         0,
         "may use the prompt",
     )
@@ -110,7 +111,7 @@ async fn policies_are_explained() {
 /// Beside its profiles an agent may use nothing, whatever its policy says; what is said of it agrees.
 #[tokio::test]
 async fn the_profiles_of_an_agent_are_all_it_may_use() {
-    let place = Place::new(&format!("{GOVERNED}\n[profiles.writing]\n"));
+    let place = Place::new(&format!("{GOVERNED}{LIBRARY}\n[profiles.writing]\n"));
     let with =
         |name: &'static str, more: &'static [&str]| [&["agents", "add", name], more].concat();
     ok(
@@ -140,7 +141,7 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
         "bare may use the profiles `reading`, `writing` and nothing beside them; see --profile.";
     for item in [
         ["toolbox/hash"].as_slice(),
-        &["toolbox/write_regex", "--prompt"],
+        &["library/greet", "--prompt"],
         &[uri, "--resource"],
     ] {
         for (agent, expect) in [("open", one), ("bare", two)] {
@@ -286,7 +287,7 @@ async fn an_explanation_waits_for_the_servers_of_the_name_only() {
 
 #[tokio::test]
 async fn an_agent_sees_what_it_may_call_and_who_looks_leaves_nothing() {
-    let place = Place::new(GOVERNED);
+    let place = Place::new(&format!("{GOVERNED}{LIBRARY}"));
     let names = |ran: &Ran| -> Vec<String> {
         let rows = ran.stdout.lines().skip(1);
         rows.map(|row| row.split('\t').next().unwrap_or_default().to_owned())

@@ -5,6 +5,7 @@
 //! control traffic. Which connection serves a caller is decided by `selection`; how it lives is
 //! `supervisor`'s business, how it talks `link`'s.
 
+mod call_health;
 mod control;
 mod dispatch;
 mod error;
@@ -14,6 +15,7 @@ mod live_config;
 mod report;
 mod retire;
 mod set;
+mod sharing;
 mod state_machine;
 mod transport;
 
@@ -35,22 +37,20 @@ use arc_swap::Guard;
 pub use control::{
     CatalogConnection, Following, ListChanges, ListConnection, ListOutcome, Listability, ServerList,
 };
-pub use dispatch::breaker::{BreakerReport, CallerBreaker};
 pub use dispatch::replicas::ReplicaReport;
 pub use dispatch::stats::Stats;
 pub use dispatch::{Answer, CallError};
 use dispatch::{
-    breaker::Breaker,
-    fair_limiter::FairLimiter,
-    pool::ConnectionPool,
-    replicas::Replicas,
-    selection::{Sharing, SharingKey},
+    fair_limiter::FairLimiter, pool::ConnectionPool, relist::Relist, replicas::Replicas,
 };
 pub use error::BackendError;
+pub use instance::breaker::{BreakerReport, CallerBreaker};
 pub use instance::handshake::Hello;
 pub use instance::health::HealthChecks;
 pub use instance::shared::ReadingLists;
-use instance::{Instance, InstancePhase, connector::BackendConnector, shared::SharedState};
+use instance::{
+    Instance, InstancePhase, breaker::Breaker, connector::BackendConnector, shared::SharedState,
+};
 pub use link::session_filter::{SessionFilter, SessionView};
 pub use link::updates::{Update, Updates};
 use link::{backlog::Backlog, peer::GatewayPeer, session_filter::UpstreamContext};
@@ -59,6 +59,7 @@ use live_config::LiveConfig;
 pub use report::{InstanceReport, ServerStatusReport};
 use retire::Service;
 pub use set::{BackendRef, Backends, Replaced};
+use sharing::{Sharing, SharingKey};
 use state_machine::ServerEvent;
 pub use state_machine::{HISTORY_MAX, ServerState, Transition};
 pub(crate) use transport::pipe::{LineExcess, Lines, OutputLine, push_line};
@@ -81,6 +82,7 @@ pub struct Backend {
     written: Arc<LiveConfig>,
     service: Service,
     maker: Arc<BackendConnector>,
+    relist: Relist,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
     breaker: Arc<Breaker>,
@@ -139,6 +141,7 @@ impl Backend {
             service: Service::new(),
             written,
             maker,
+            relist: Relist::default(),
             catalog,
             listed_at: Mutex::default(),
             instances: Mutex::default(),

@@ -1,7 +1,6 @@
 //! One call on its way through a server's gate, breaker and connection, and once more where that is
 //! safe.
 
-pub(super) mod breaker;
 mod clients;
 pub(super) mod fair_limiter;
 pub(super) mod pool;
@@ -16,7 +15,11 @@ use tokio::time::Instant;
 
 use super::{
     Backend, BackendError, ServerState,
-    instance::{Connection, Instance, InstancePhase, handshake, identity::InstanceIdentity},
+    call_health::CallHealth,
+    instance::{
+        Connection, Instance, InstancePhase, breaker::Passage, handshake,
+        identity::InstanceIdentity,
+    },
     link::{Caller, Deadlines, Exchange},
     state_machine::ServerEvent,
 };
@@ -28,7 +31,6 @@ use crate::{
     mcp::{Era, Logs, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
 };
-use breaker::{CallHealth, Passage};
 use fair_limiter::CallPermit;
 use pool::ConnectionPool;
 use selection::{ConnectionRequest, RECONNECT_CHECKS, RECONNECT_PAUSE, SelectedConnection};

@@ -5,14 +5,11 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 use http::StatusCode;
 use tokio::time::Instant;
 
-use super::{
-    ServerState,
-    dispatch::breaker::{CallHealth, millis},
-};
+use super::{ServerState, call_health::CallHealth};
 use crate::{
     mcp::{
         Era, Raw, RpcError,
-        error::{self, reason},
+        error::{self, millis, reason},
     },
     names::ServerName,
     session::bridge::Crossing,

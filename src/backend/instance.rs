@@ -1,5 +1,6 @@
 //! One connection as its users know it: a phase they can wait on, and what outlives a reconnect.
 
+pub(super) mod breaker;
 pub(super) mod connector;
 pub(super) mod handshake;
 pub(super) mod health;

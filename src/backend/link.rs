@@ -6,12 +6,13 @@
 
 use std::{
     borrow::Cow,
+    fmt::Debug,
     sync::{Arc, Weak},
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::{
     OwnedSemaphorePermit,
     mpsc::{
@@ -21,14 +22,12 @@ use tokio::sync::{
     oneshot,
 };
 
-use super::{
-    BackendError, dispatch::breaker::CallHealth, instance::handshake, transport::http::HttpLink,
-};
+use super::{BackendError, call_health::CallHealth};
 use crate::{
     catalog::{Tool, UriMap},
     governance::{CallScanners, QuestionEnd},
     mcp::{
-        Id, Logs, Message, Method, Outcome, Raw, Request, RpcError,
+        Id, Logs, Message, Method, Outcome, Raw, Request, Revision, RpcError,
         envelope::{self, Malformed},
         error, json,
         method::notice,
@@ -58,9 +57,41 @@ pub(crate) struct Link {
 
 #[derive(Debug)]
 enum LinkTransport {
-    Http(Arc<HttpLink>),
+    Http(Arc<dyn HttpChannel>),
     /// Messages for the writer of a pipe or socket.
     Pipe(mpsc::Sender<QueuedMessage>),
+}
+
+/// What a link asks of streamable HTTP, where each request is a POST of its own.
+pub(in crate::backend) trait HttpChannel: Debug + Send + Sync {
+    /// Sends a request and reads its answer, whichever form it takes.
+    fn exchange<'a>(
+        &'a self,
+        bytes: Bytes,
+        exchange: &'a Exchange<'_>,
+        pending: PendingExchange,
+    ) -> BoxFuture<'a, Result<Outcome, BackendError>>;
+
+    /// Posts a notification or an answer. It ends soon after the link does.
+    fn post<'a>(&'a self, bytes: Bytes, method: &'a str)
+    -> BoxFuture<'a, Result<(), BackendError>>;
+
+    /// Posts in a task of its own, in the place that the message got until the server has taken it;
+    /// whether it arrives is only logged. Whether it is on its way.
+    fn post_aside(&self, bytes: Bytes, method: &str, place: OwnedSemaphorePermit) -> bool;
+
+    /// Settles the revision; its headers accompany every later message.
+    fn speak(&self, revision: Revision);
+
+    /// Forgets revision and session, before a new handshake.
+    fn forget(&self);
+
+    /// Follows the stream for messages that belong to no call, for as long as the link lives. A
+    /// server that has none answers 405, which is fine. `opened` is told of the first answer.
+    fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) -> BoxFuture<'static, ()>;
+
+    /// Ends the session, when there is one.
+    fn goodbye(&self) -> BoxFuture<'_, ()>;
 }
 
 /// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
@@ -228,7 +259,7 @@ impl Link {
         .await;
     }
 
-    pub(crate) fn http(mux: Arc<PendingRequests>, http: Arc<HttpLink>) -> Self {
+    pub(crate) fn http(mux: Arc<PendingRequests>, http: Arc<dyn HttpChannel>) -> Self {
         Self {
             mux,
             wire: LinkTransport::Http(http),
@@ -236,7 +267,7 @@ impl Link {
     }
 
     /// The HTTP side, when there is one.
-    pub(crate) fn as_http(&self) -> Option<&Arc<HttpLink>> {
+    pub(crate) fn as_http(&self) -> Option<&Arc<dyn HttpChannel>> {
         match &self.wire {
             LinkTransport::Http(http) => Some(http),
             LinkTransport::Pipe(_) => None,
@@ -255,7 +286,7 @@ impl Link {
             // The answer comes to the exchange itself.
             LinkTransport::Http(http) => {
                 let (pending, bytes) = self.begin(exchange, None)?;
-                Box::pin(http.exchange(bytes, exchange, pending)).await
+                http.exchange(bytes, exchange, pending).await
             }
         };
         if answer.is_ok() {
@@ -278,10 +309,10 @@ impl Link {
         }
         let is_bad = |failure| CallHealth::of(failure, false) != CallHealth::None;
         let is_remote = self.as_http().is_some();
-        if is_remote && handshake::casts_doubt(answer) {
+        if is_remote && era::casts_doubt(answer) {
             self.mux.doubt();
             self.mux.suspect();
-        } else if is_remote && !self.mux.speaks_modern() && handshake::may_be_modern(answer) {
+        } else if is_remote && !self.mux.speaks_modern() && era::may_be_modern(answer) {
             // Each agent can bring about such answers: they are no reason to look whether it is there.
             self.mux.doubt();
         } else if answer.as_ref().is_err_and(is_bad) {
@@ -645,6 +676,7 @@ fn with_request_id(said: &Raw, id: u64) -> Raw {
 
 pub(super) mod activity;
 pub(super) mod backlog;
+pub(super) mod era;
 pub(super) mod outbound;
 pub(super) mod peer;
 pub(super) mod pending;

@@ -29,7 +29,7 @@ pub struct ServerStatusReport {
     pub since: String,
     /// Whether it is disconnected because nobody uses it: the next call wakes it. Where only the
     /// catalog's connection sleeps, the state is that of the others.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
     /// Why it is in that state, when it is not connected; while it is being started, what is awaited, or
     /// why the last attempt failed.
@@ -374,9 +374,4 @@ impl Transport {
             Self::WebSocket(_) => "websocket",
         }
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
-pub(super) fn is_false(flag: &bool) -> bool {
-    !flag
 }

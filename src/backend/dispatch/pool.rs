@@ -16,7 +16,8 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::selection::{Predecessor, Sharing, SharingKey};
+use super::selection::Predecessor;
+use crate::backend::sharing::{Sharing, SharingKey};
 use crate::{
     backend::{
         BackendError,

@@ -70,7 +70,7 @@ impl Backend {
         tool: &str,
         connection: &Arc<Connection>,
     ) -> Option<Vec<HeaderParam>> {
-        let relist = &self.maker.shared.relist;
+        let relist = &self.relist;
         // It is never closed.
         let _turn = relist.turn.acquire().await.ok()?;
         let looked = if let Some(looked) = relist.fresh() {

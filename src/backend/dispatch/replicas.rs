@@ -20,9 +20,11 @@ use futures_util::future::select_all;
 use globset::{GlobSet, GlobSetBuilder};
 use tokio::{sync::Notify, time::Instant};
 
-use super::{breaker::CallHealth, is_repeatable};
+use super::is_repeatable;
 use crate::{
-    backend::{Answer, Backend, BackendError, CallError, instance::InstancePhase},
+    backend::{
+        Answer, Backend, BackendError, CallError, call_health::CallHealth, instance::InstancePhase,
+    },
     config::{self, Balance, Condition, Server, ServerLimits, Transport},
     governance::{Admitted, ArgumentTest},
     lock::lock,

@@ -13,19 +13,18 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{
-    breaker::Principal,
-    pool::{ConnectionPool, Loan},
-};
+use super::pool::{ConnectionPool, Loan};
 use crate::{
     backend::{
         Backend, BackendError, ServerState,
         instance::{
             Connection, Instance, InstancePhase,
+            breaker::Principal,
             connector::ConnectSpec,
             identity::{Callers, InstanceIdentity},
             supervisor::ATTEMPTS_AWAITED,
         },
+        sharing::{Sharing, SharingKey},
     },
     config::{EraPin, Isolation},
     lock::lock,
@@ -33,32 +32,6 @@ use crate::{
     names::AgentId,
     session::Client,
 };
-
-/// Which callers share a connection.
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(in crate::backend) struct SharingKey {
-    pub(in crate::backend) owner: Sharing,
-    era: Era,
-    /// The capabilities declared to a legacy server.
-    profile: Arc<str>,
-}
-
-impl SharingKey {
-    pub(in crate::backend) fn new(owner: Sharing, era: Era, profile: Arc<str>) -> Self {
-        Self {
-            owner,
-            era,
-            profile,
-        }
-    }
-}
-
-#[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(in crate::backend) enum Sharing {
-    Agent(AgentId),
-    Session(String),
-    Shared,
-}
 
 /// A connection, and the instance it is one of.
 pub(in crate::backend) struct SelectedConnection {

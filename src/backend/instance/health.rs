@@ -21,7 +21,7 @@ use super::{
 use crate::{
     backend::{
         BackendError, SharedState,
-        link::pending::PendingRequests,
+        link::{era::may_be_modern, pending::PendingRequests},
         live_config::{ConfigUpdates, LiveConfig},
         state_machine::{ServerEvent, ServerState},
     },
@@ -316,7 +316,7 @@ async fn is_another(
 ) -> bool {
     let era = connection.era();
     let is_remote = connection.link.as_http().is_some();
-    if is_remote && era == Era::Legacy && handshake::may_be_modern(answer) {
+    if is_remote && era == Era::Legacy && may_be_modern(answer) {
         let discovered = ask(connection, &Method::Discover, after).await;
         return handshake::has_moved_on(connection.hello.revision, &discovered);
     }

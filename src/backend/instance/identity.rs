@@ -16,9 +16,9 @@ use super::{connector::SLOW_START, reachability::Reachability, start_limiter::St
 use crate::{
     backend::{
         HealthChecks, ServerState,
-        dispatch::selection::Sharing,
         error::display_odd,
         link::pending::LinkTaskOwners,
+        sharing::Sharing,
         state_machine::{Of, StateMachine},
         transport::stdio::child_output::Output,
     },

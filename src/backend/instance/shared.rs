@@ -16,6 +16,7 @@ use tokio::{
 
 use super::{
     Instance,
+    breaker::Breaker,
     identity::InstanceIdentity,
     reachability::Reachability,
     start_limiter::{StartLimiter, StartParty},
@@ -23,11 +24,11 @@ use super::{
 use crate::{
     backend::{
         BackendError, ServerState, Update,
-        dispatch::{breaker::Breaker, relist::Relist, selection::Sharing},
         link::{
             pending::{NotedSignals, PendingRequests},
             updates::Teller,
         },
+        sharing::Sharing,
         state_machine::{ServerEvent, StateMachine},
     },
     config::{Retry, Server},
@@ -60,7 +61,6 @@ pub(crate) struct SharedState {
     /// What belongs to the server it is a replica of.
     joined: OnceLock<Joined>,
     reads: Arc<Reads>,
-    pub(in crate::backend) relist: Relist,
     /// When it was last to be listed since a call was answered after a refusal.
     taken_again: Mutex<TakenAgain>,
     updates: Teller,
@@ -146,7 +146,6 @@ impl SharedState {
             listed: watch::channel(false).0,
             joined: OnceLock::new(),
             reads: Arc::default(),
-            relist: Relist::default(),
             taken_again: Mutex::default(),
             updates: updates.clone(),
         }

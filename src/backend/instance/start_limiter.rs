@@ -6,7 +6,7 @@ use std::{collections::VecDeque, time::Duration};
 use tokio::time::Instant;
 
 use crate::{
-    backend::{BackendError, dispatch::selection::Sharing},
+    backend::{BackendError, sharing::Sharing},
     config::Retry,
 };
 

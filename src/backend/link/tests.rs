@@ -5,6 +5,7 @@ use super::{
     pending::{CANCELLATIONS_MAX, LinkSettings},
     *,
 };
+use crate::backend::instance::handshake;
 use crate::{
     auth::Agent,
     mcp::Revision,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::is_false;
 use crate::{
     backend::{
         Backend, HealthChecks, ServerState, Transition,
@@ -38,7 +37,7 @@ pub struct InstanceReport {
     /// Since when it is in that state, RFC 3339.
     pub since: String,
     /// Whether it was ended since nobody used it: the next call wakes it, or is about to.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
     /// Why it is in that state, when it is not connected.
     #[serde(skip_serializing_if = "Option::is_none")]

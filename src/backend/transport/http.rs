@@ -18,6 +18,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{
     HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
     header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER},
@@ -26,7 +27,7 @@ use http::{
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
     task::unconstrained,
     time::timeout,
 };
@@ -35,7 +36,7 @@ use crate::{
     backend::{
         BackendError,
         link::{
-            Exchange, Link, each_message,
+            Exchange, HttpChannel, Link, each_message,
             pending::{PendingExchange, PendingRequests},
         },
     },
@@ -95,24 +96,71 @@ pub(crate) fn open(
         posts: Semaphore::new(POSTS_MAX),
         shows_path: !remote.is_of_variable,
     });
-    let link = Arc::new(Link::http(mux, Arc::clone(&http)));
+    let link = Arc::new(Link::http(mux, Arc::clone(&http) as Arc<dyn HttpChannel>));
     drop(http.link.set(Arc::downgrade(&link)));
     Ok(link)
 }
 
-impl HttpLink {
-    /// Settles the revision; its headers accompany every later message.
-    pub(crate) fn speak(&self, revision: Revision) {
+impl HttpChannel for HttpLink {
+    fn exchange<'a>(
+        &'a self,
+        bytes: Bytes,
+        exchange: &'a Exchange<'_>,
+        pending: PendingExchange,
+    ) -> BoxFuture<'a, Result<Outcome, BackendError>> {
+        Box::pin(self.converse_until(bytes, exchange, pending))
+    }
+
+    fn post<'a>(
+        &'a self,
+        bytes: Bytes,
+        method: &'a str,
+    ) -> BoxFuture<'a, Result<(), BackendError>> {
+        Box::pin(self.post_in_time(bytes, method))
+    }
+
+    fn post_aside(&self, bytes: Bytes, method: &str, place: OwnedSemaphorePermit) -> bool {
+        let server = self.mux.settings.server.clone();
+        let Some(link) = self.link() else {
+            return false;
+        };
+        let method = method.to_owned();
+        self.mux.tasks.spawn("post", async move {
+            let Some(http) = link.as_http() else { return };
+            if let Err(failure) = http.post(bytes, &method).await {
+                tracing::debug!(%server, %failure, "a message was not taken");
+            }
+            drop(place);
+        });
+        true
+    }
+
+    fn speak(&self, revision: Revision) {
         self.talk().speak(revision);
     }
 
-    /// Forgets revision and session, before a new handshake.
-    pub(crate) fn forget(&self) {
+    fn forget(&self) {
         self.talk().forget();
     }
 
+    fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
+        Box::pin(self.listen_until_closed(opened))
+    }
+
+    fn goodbye(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if !self.talk().has_session() {
+                return;
+            }
+            let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
+            drop(timeout(DELETE_PATIENCE, self.way.send(request)).await);
+        })
+    }
+}
+
+impl HttpLink {
     /// Sends a request and reads its answer, whichever form it takes.
-    pub(crate) async fn exchange(
+    async fn converse_until(
         &self,
         bytes: Bytes,
         exchange: &Exchange<'_>,
@@ -318,7 +366,7 @@ impl HttpLink {
     }
 
     /// Posts a notification or an answer. It ends soon after the link does.
-    pub(crate) async fn post(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
+    async fn post_in_time(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
         let ended = async {
             self.mux.closed.cancelled().await;
             tokio::time::sleep(POST_GRACE).await;
@@ -360,38 +408,6 @@ impl HttpLink {
             return BackendError::SessionGone;
         }
         failure
-    }
-
-    /// Posts in a task of its own, in the place that the message got until the server has taken it;
-    /// whether it arrives is only logged. Whether it is on its way.
-    pub(crate) fn post_aside(
-        &self,
-        bytes: Bytes,
-        method: &str,
-        place: OwnedSemaphorePermit,
-    ) -> bool {
-        let server = self.mux.settings.server.clone();
-        let Some(link) = self.link() else {
-            return false;
-        };
-        let method = method.to_owned();
-        self.mux.tasks.spawn("post", async move {
-            let Some(http) = link.as_http() else { return };
-            if let Err(failure) = http.post(bytes, &method).await {
-                tracing::debug!(%server, %failure, "a message was not taken");
-            }
-            drop(place);
-        });
-        true
-    }
-
-    /// Ends the session, when there is one.
-    pub(crate) async fn goodbye(&self) {
-        if !self.talk().has_session() {
-            return;
-        }
-        let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
-        drop(timeout(DELETE_PATIENCE, self.way.send(request)).await);
     }
 
     /// In a box: futures hold what they are given several times over.

@@ -7,9 +7,7 @@ use tokio::time::Instant;
 
 use super::Replica;
 use crate::{
-    backend::{
-        BreakerReport, ServerState, instance::InstancePhase, report::is_false, state_machine::Stand,
-    },
+    backend::{BreakerReport, ServerState, instance::InstancePhase, state_machine::Stand},
     lock::lock,
 };
 
@@ -27,7 +25,7 @@ pub struct ReplicaReport {
     pub state: ServerState,
     /// Whether it is disconnected because nobody uses it: the next call wakes it. Where only the
     /// catalog's connection sleeps, the state is that of the others.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub asleep: bool,
     /// Whether the catalog's connection sleeps, whatever others do.
     #[serde(skip)]

@@ -13,7 +13,7 @@ use super::*;
 use crate::{
     backend::{
         Backend,
-        dispatch::breaker::CallHealth,
+        call_health::CallHealth,
         instance::{InstancePhase, handshake::Hello},
         link::{
             Link,

@@ -10,9 +10,7 @@ use tokio::{
     time::{Duration, Instant},
 };
 
-use crate::{
-    backend::dispatch::selection::Sharing, lock::lock, mcp::Raw, names::AgentId, session::Session,
-};
+use crate::{backend::sharing::Sharing, lock::lock, mcp::Raw, names::AgentId, session::Session};
 
 /// Updates of resources that may wait for the supervisor, which takes all of them at a time.
 const UPDATES_MAX: usize = 1024;

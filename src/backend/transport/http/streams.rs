@@ -145,7 +145,7 @@ impl HttpLink {
 
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
     /// server that has none answers 405, which is fine. `opened` is told of the first answer.
-    pub(crate) async fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) {
+    pub(super) async fn listen_until_closed(self: Arc<Self>, opened: oneshot::Sender<()>) {
         tokio::select! {
             biased;
             () = self.mux.closed.cancelled() => {}

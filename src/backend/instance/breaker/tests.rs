@@ -283,6 +283,6 @@ async fn a_call_that_is_dropped_lets_the_next_one_try() {
 
 #[test]
 fn waits_are_rounded_up() {
-    assert_eq!(millis(Duration::from_micros(1)), 1);
-    assert_eq!(millis(Duration::from_millis(5)), 5);
+    assert_eq!(crate::mcp::error::millis(Duration::from_micros(1)), 1);
+    assert_eq!(crate::mcp::error::millis(Duration::from_millis(5)), 5);
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{BreakerReport, CallHealth, Change, millis};
+use super::{BreakerReport, Change};
 use crate::config;
+use crate::{backend::call_health::CallHealth, mcp::error::millis};
 
 /// What a caller is told to wait while another call finds out whether the server is well again.
 const TRIAL_WAIT: Duration = Duration::from_secs(1);

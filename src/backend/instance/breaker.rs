@@ -17,10 +17,8 @@ use std::{
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::selection::Sharing;
-pub(in crate::backend) use crate::mcp::error::millis;
 use crate::{
-    backend::BackendError,
+    backend::{BackendError, call_health::CallHealth, sharing::Sharing},
     clock::cached_now,
     config,
     lock::lock,
@@ -36,70 +34,6 @@ mod tests;
 /// Callers whose failures are remembered. For one more, those who are not held back at present are
 /// forgotten; where all are, the failures of one more hold it back no longer.
 const PRINCIPALS_MAX: usize = 4096;
-
-/// What the end of a call says of its server.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum CallHealth {
-    /// There was no connection to be had: the server cannot be reached, or not be started.
-    Away,
-    /// There was no connection to be had: that of the caller has ended.
-    Gone,
-    /// It failed a call that it was connected for.
-    Ill,
-    /// Nothing: the call was given up, refused, or wrong in itself.
-    None,
-    /// It answered.
-    Well,
-}
-
-impl CallHealth {
-    /// What `failure` says; `away` tells whether there was no connection for the call.
-    pub(crate) fn of(failure: &BackendError, away: bool) -> Self {
-        let unless_away = |sign| if away { sign } else { Self::Ill };
-        match failure {
-            // One that is still starting has not failed.
-            BackendError::Absent { cause } if matches!(**cause, BackendError::Timeout { .. }) => {
-                Self::None
-            }
-            BackendError::Absent { cause } => Self::of(cause, true),
-            BackendError::Connect { .. }
-            | BackendError::Directory { .. }
-            | BackendError::Spawn { .. }
-            | BackendError::Startup { .. }
-            | BackendError::Tls { .. } => Self::Away,
-            BackendError::Lost { .. }
-            | BackendError::Timeout { .. }
-            | BackendError::Unread { .. } => unless_away(Self::Gone),
-            BackendError::Http { status, .. } if status.is_server_error() => {
-                unless_away(Self::Away)
-            }
-            // Nobody asked the server.
-            BackendError::BackingOff { .. }
-            | BackendError::BreakerOpen { .. }
-            | BackendError::Cancelled { .. }
-            | BackendError::Crossing(_)
-            | BackendError::Disabled
-            | BackendError::Echo
-            | BackendError::Era { .. }
-            | BackendError::Garbled { .. }
-            | BackendError::Header { .. }
-            | BackendError::Http { .. }
-            | BackendError::InstancesBusy { .. }
-            | BackendError::NoMemory
-            | BackendError::Ourselves
-            | BackendError::Overloaded { .. }
-            | BackendError::Refused { .. }
-            | BackendError::RequestTooLarge { .. }
-            | BackendError::ResponseTooLarge { .. }
-            | BackendError::Revision { .. }
-            | BackendError::SessionGone
-            | BackendError::StartsLimited { .. }
-            | BackendError::Unauthorized { .. }
-            | BackendError::Unknown
-            | BackendError::Unlisted { .. } => Self::None,
-        }
-    }
-}
 
 /// What became of a breaker by how a call ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,0 +1,32 @@
+//! Who shares a connection to a server.
+
+use std::sync::Arc;
+
+use crate::{mcp::Era, names::AgentId};
+
+/// Which callers share a connection.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(in crate::backend) struct SharingKey {
+    pub(in crate::backend) owner: Sharing,
+    pub(super) era: Era,
+    /// The capabilities declared to a legacy server.
+    pub(super) profile: Arc<str>,
+}
+
+impl SharingKey {
+    pub(in crate::backend) fn new(owner: Sharing, era: Era, profile: Arc<str>) -> Self {
+        Self {
+            owner,
+            era,
+            profile,
+        }
+    }
+}
+
+/// Whose a connection is.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(in crate::backend) enum Sharing {
+    Agent(AgentId),
+    Session(String),
+    Shared,
+}

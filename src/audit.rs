@@ -32,6 +32,7 @@ use std::{
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
 
+pub use error::LineFault;
 pub use error::{AuditError, IndexLag};
 pub use files::{ChainId, InvalidChainId};
 pub use read::export::{ExportFormat, export};
@@ -39,10 +40,7 @@ pub use read::latest::latest;
 pub use read::query::{
     FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter,
 };
-pub use read::reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
-pub use read::verify::{
-    ChainReport, FaultAt, LineFault, Trust, VerifyReport, verify, verify_by, verify_with,
-};
+pub use reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
 pub use record::line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditEvent, EventKind, InvalidDecision, LineType, Opened,
     Record, RecordedDecision, TEXT_BYTES_MAX,
@@ -55,6 +53,9 @@ pub use upkeep::index::Indexer;
 pub use upkeep::recover::{Recovered, Total, chains, recover, total};
 pub use upkeep::retire::Retired;
 pub use upkeep::truncation::{Shortened, acknowledge, shortened_chains};
+pub use upkeep::verify::{
+    ChainReport, FaultAt, Trust, VerifyReport, verify, verify_by, verify_with,
+};
 pub use write::queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};
 pub use write::room::Room;
 pub use write::writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX, UNSIGNED_LINES_MAX};
@@ -64,7 +65,8 @@ use files::Owned;
 use seal::ChainPosition;
 use signature::SigningKey;
 use write::{
-    queue::{AuditEntry, SharedQueue, Threads},
+    entry::AuditEntry,
+    queue::{SharedQueue, Threads},
     sink::{SegmentDirectory, SegmentStore},
     writer::Writer,
 };
@@ -398,6 +400,7 @@ impl Drop for OpenLog {
     }
 }
 
+mod reader;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -64,6 +64,7 @@ mod rules;
 pub mod scanning;
 mod settle;
 mod state;
+mod state_field;
 mod tasks;
 pub mod validate;
 mod visibility;
@@ -79,7 +80,9 @@ pub use rules::InvalidTerms;
 pub use scanning::CallScanners;
 pub(crate) use scanning::masked_name;
 pub use settle::{CallOutcome, ServerAnswer};
-pub use state::{InvalidState, STATE_USES_MAX, Seal};
+pub use state::Seal;
+pub use state_field::InvalidState;
+pub use state_field::STATE_USES_MAX;
 pub use visibility::{Blind, Visibility, Visible};
 
 /// What governance keeps its books in.

@@ -17,6 +17,7 @@ mod class;
 mod context;
 mod detect;
 mod engine;
+mod finding;
 mod lexicon;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ mod questions;
 pub mod bridge;
 pub mod calls;
 pub mod cancel;
+pub mod client_info;
 pub mod encoded;
 pub mod events;
 pub mod legacy;
@@ -38,9 +39,10 @@ use crate::{
 };
 
 pub use cancel::Cancel;
+pub use client_info::ClientInfo;
 pub use events::{EventReader, EventSender};
 pub use progress::Progress;
-pub use state::{ClientInfo, Session};
+pub use state::Session;
 
 /// The client behind a call.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use super::{ChainId, read::verify::LineFault};
+use super::ChainId;
 use crate::{key_file::KeyFileError, store::StoreError};
 
 /// Why the log could not be written or read.
@@ -113,4 +113,56 @@ pub enum IndexLag {
     /// The thread that read was ended.
     #[error("reading the log was interrupted")]
     Broken,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum LineFault {
+    /// There is a line after the end of the chain.
+    #[error("it follows the end of the chain")]
+    AfterEnd,
+    /// The line was changed.
+    #[error("`hash` is not the hash of the line")]
+    Hash,
+    /// The segment is not the one that its name says.
+    #[error("the segment is not the one its name says")]
+    Misnamed,
+    /// Segments are missing.
+    #[error("segment {expected} is missing")]
+    MissingSegment {
+        /// The first of them.
+        expected: u32,
+    },
+    /// Not a line of the log, or one of a newer version.
+    #[error("it is not a line of the log")]
+    NoLine,
+    /// The line does not follow the one before it.
+    #[error("`prev` is not the hash of the line before")]
+    Prev,
+    /// Lines are missing or doubled.
+    #[error("`seq` should be {expected}")]
+    Seq {
+        /// What should be there.
+        expected: u64,
+    },
+    /// The line is signed with a key that is not trusted, or not at all as its signature says.
+    #[error(
+        "its signature does not match a trusted key: the line was forged or signed with another key"
+    )]
+    Signature,
+    /// The line is longer than any we write.
+    #[error("it is too long")]
+    TooLong,
+    /// A line without an end that is not the last of a chain that goes on.
+    #[error("its end is missing")]
+    Torn,
+    /// A signature is missing.
+    #[error("signature missing: the lines were forged, or written by a version that did not sign")]
+    Unsigned,
+    /// Lines before it are missing, and no chain that is whole says that they were retired.
+    #[error("segments up to {last} are missing, and no record says they were retired")]
+    Unvouched {
+        /// The last segment that is missing.
+        last: u32,
+    },
 }

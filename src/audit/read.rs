@@ -3,5 +3,3 @@
 pub(super) mod export;
 pub(super) mod latest;
 pub(super) mod query;
-pub(super) mod reader;
-pub(super) mod verify;

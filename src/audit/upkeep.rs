@@ -4,3 +4,4 @@ pub(super) mod index;
 pub(super) mod recover;
 pub(super) mod retire;
 pub(super) mod truncation;
+pub(super) mod verify;

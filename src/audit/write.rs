@@ -1,5 +1,6 @@
 //! Writing of the log: one queue, one thread that writes, one that syncs.
 
+pub(super) mod entry;
 pub(super) mod queue;
 mod ration;
 pub(super) mod room;

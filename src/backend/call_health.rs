@@ -4,7 +4,7 @@ use super::BackendError;
 
 /// What the end of a call says of its server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::backend) enum CallHealth {
+pub(super) enum CallHealth {
     /// There was no connection to be had: the server cannot be reached, or not be started.
     Away,
     /// There was no connection to be had: that of the caller has ended.
@@ -19,7 +19,7 @@ pub(in crate::backend) enum CallHealth {
 
 impl CallHealth {
     /// What `failure` says; `away` tells whether there was no connection for the call.
-    pub(in crate::backend) fn of(failure: &BackendError, away: bool) -> Self {
+    pub(super) fn of(failure: &BackendError, away: bool) -> Self {
         let unless_away = |sign| if away { sign } else { Self::Ill };
         match failure {
             // One that is still starting has not failed.

@@ -4,6 +4,16 @@
 //! server, so two clients may both use `1`; the progress tokens, which are those ids; and the rule
 //! that what a server says goes to the call it belongs to, or nowhere.
 
+pub(super) mod activity;
+pub(super) mod backlog;
+pub(super) mod era;
+pub(super) mod outbound;
+pub(super) mod peer;
+pub(super) mod pending;
+mod recent_calls;
+pub(super) mod session_filter;
+pub(super) mod updates;
+
 use std::{
     borrow::Cow,
     fmt::Debug,
@@ -63,7 +73,7 @@ enum LinkTransport {
 }
 
 /// What a link asks of streamable HTTP, where each request is a POST of its own.
-pub(in crate::backend) trait HttpChannel: Debug + Send + Sync {
+pub(super) trait HttpChannel: Debug + Send + Sync {
     /// Sends a request and reads its answer, whichever form it takes.
     fn exchange<'a>(
         &'a self,
@@ -674,14 +684,5 @@ fn with_request_id(said: &Raw, id: u64) -> Raw {
     patch.finish()
 }
 
-pub(super) mod activity;
-pub(super) mod backlog;
-pub(super) mod era;
-pub(super) mod outbound;
-pub(super) mod peer;
-pub(super) mod pending;
-mod recent_calls;
-pub(super) mod session_filter;
 #[cfg(test)]
 mod tests;
-pub(super) mod updates;

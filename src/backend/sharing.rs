@@ -6,15 +6,15 @@ use crate::{mcp::Era, names::AgentId};
 
 /// Which callers share a connection.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(in crate::backend) struct SharingKey {
-    pub(in crate::backend) owner: Sharing,
+pub(super) struct SharingKey {
+    pub(super) owner: Sharing,
     pub(super) era: Era,
     /// The capabilities declared to a legacy server.
     pub(super) profile: Arc<str>,
 }
 
 impl SharingKey {
-    pub(in crate::backend) fn new(owner: Sharing, era: Era, profile: Arc<str>) -> Self {
+    pub(super) fn new(owner: Sharing, era: Era, profile: Arc<str>) -> Self {
         Self {
             owner,
             era,
@@ -25,7 +25,7 @@ impl SharingKey {
 
 /// Whose a connection is.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(in crate::backend) enum Sharing {
+pub(super) enum Sharing {
     Agent(AgentId),
     Session(String),
     Shared,

@@ -15,7 +15,7 @@ use super::{
     concurrency::ConcurrencyPermit,
     refusal::{Refusal, RefusedCall},
     scanning::{CallScanners, client_name, masked_name},
-    state::StateId,
+    state_field::StateId,
 };
 use crate::{
     audit::{ArgumentsDigest, Opened, Record, RecordedDecision},

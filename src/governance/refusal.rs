@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value, json};
 
 use super::{
-    budget::Exceeded, concurrency::Crowded, rate::Limited, state::InvalidState,
+    budget::Exceeded, concurrency::Crowded, rate::Limited, state_field::InvalidState,
     validate::SchemaMismatch,
 };
 use crate::{

@@ -17,7 +17,7 @@ use futures_util::FutureExt;
 use super::{
     checks::ServerChecks,
     refusal,
-    state::{STATE, asks_for_more},
+    state_field::{STATE, asks_for_more},
 };
 use crate::{
     config::{ErrorCodes, Scan, ScanAction},

@@ -23,7 +23,10 @@ use hmac::{Hmac, Mac as _};
 use jiff::Timestamp;
 use sha2::Sha256;
 
-use super::call_context::CallContext;
+use super::{
+    call_context::CallContext,
+    state_field::{InvalidState, STATE, StateId, asks_for_more},
+};
 use crate::{
     clock,
     mcp::{Era, Method, Outcome, Params, Raw, Revision, json},
@@ -37,33 +40,8 @@ use uses::StateUses;
 mod canonical;
 mod uses;
 
-pub use uses::STATE_USES_MAX;
-pub(super) use uses::StateId;
-
-/// The member of results and of params.
-pub(super) const STATE: &str = "requestState";
-
 /// Begins what is sealed; another form would begin otherwise.
 const FORM: &str = "v3";
-
-/// Why a state is not passed on.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum InvalidState {
-    /// Nobody here gave it away.
-    #[error("it is none that was given out here")]
-    Foreign,
-    /// It belongs elsewhere, or somebody has changed it.
-    #[error("it was given to another agent or for another call")]
-    Other,
-    /// It was brought back more often than answers get lost.
-    #[error(
-        "it was used {STATE_USES_MAX} times, which is as often as it is good for; make the call anew"
-    )]
-    Used,
-    /// It was given away too long ago.
-    #[error("it has expired; make the call anew")]
-    Expired,
-}
 
 /// What states are sealed with, and how often each was brought back.
 #[derive(Clone)]
@@ -146,12 +124,6 @@ fn measured(part: &[u8], mut on: impl FnMut(&[u8])) {
     let length = u64::try_from(part.len()).expect("a length fits into 64 bits");
     on(&length.to_be_bytes());
     on(part);
-}
-
-/// Whether `result` asks its client to come back; no other has a state, whatever it calls so.
-pub(super) fn asks_for_more(result: &Raw) -> bool {
-    let said = result.get("resultType");
-    said.is_some_and(|said| said.as_text().as_deref() == Some("input_required"))
 }
 
 /// Whether a server may take something in `params` for a state or for arguments that is not what is

@@ -6,6 +6,7 @@ mod checksum;
 pub(super) mod credential;
 pub(super) mod date;
 pub(super) mod detectors;
+pub(super) mod digits;
 pub(super) mod internet;
 pub(super) mod mrz;
 pub(super) mod national;

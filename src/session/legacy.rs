@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{ServerInfo, state::ClientInfo};
+use super::{ServerInfo, client_info::ClientInfo};
 use crate::mcp::{Method, Raw, Revision, RpcError, error, types};
 
 /// Bytes of `capabilities` and of `clientInfo` in an `initialize`: a session keeps both, in memory and

@@ -5,12 +5,13 @@ use std::path::Path;
 
 use tokio::task::spawn_blocking;
 
-use super::{
-    query::wanted,
-    reader::{ReadStep, SegmentReader},
-};
+use super::query::wanted;
 use crate::{
-    audit::{AuditError, FoundRecord, IndexLag, RecordFilter, upkeep::index::term},
+    audit::{
+        AuditError, FoundRecord, IndexLag, RecordFilter,
+        reader::{ReadStep, SegmentReader},
+        upkeep::index::term,
+    },
     store::{AuditIndex, IndexFilter, IndexedPlace},
 };
 

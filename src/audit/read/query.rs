@@ -13,11 +13,11 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::reader::{SegmentReader, written_at};
 use crate::{
     audit::{
         AuditError, ChainId, ChainReader, LineType, LogEntry, Position, Record, RecordedDecision,
         files,
+        reader::{SegmentReader, written_at},
     },
     names::InvocationId,
 };

@@ -17,7 +17,7 @@ use crate::{
     audit::{
         AuditError, AuditLog, ChainId, ChainReader, IndexLag, LineType, Position, acknowledge,
         files,
-        read::reader::SegmentReader,
+        reader::SegmentReader,
         record::line::{invocation, time},
         seal::{Hash, claimed_hash},
     },

@@ -7,14 +7,13 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
+use super::verify::FaultAt;
 use crate::{
     audit::{
         AuditError, ChainId, LineType,
+        error::LineFault,
         files::{self, Owned},
-        read::{
-            reader::{ReadStep, SegmentReader},
-            verify::{FaultAt, LineFault},
-        },
+        reader::{ReadStep, SegmentReader},
         record::line::Opened,
         seal::{ChainPosition, SealedLine, unseal},
         signature::{PublicKey, SigningKey},

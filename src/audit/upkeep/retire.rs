@@ -21,11 +21,11 @@ use serde::Deserialize;
 use crate::{
     audit::{
         AuditError, ChainId, EventKind, LineType, OpenLog, files,
-        read::reader::{ReadStep, SegmentReader, written_at},
+        reader::{ReadStep, SegmentReader, written_at},
         record::line::LineWriter,
         seal::{ChainPosition, Hash, unseal},
         signature::PublicKey,
-        write::queue::{AuditEntry, Fallback},
+        write::entry::{AuditEntry, Fallback},
     },
     clock,
 };

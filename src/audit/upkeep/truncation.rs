@@ -17,7 +17,7 @@ use super::retire::{Voucher, all_vouchers};
 use crate::{
     audit::{
         AuditError, AuditEvent, AuditLog, ChainId, EventKind, IndexLag, OpenLog,
-        read::reader::SegmentReader, seal::unseal, signature::PublicKey,
+        reader::SegmentReader, seal::unseal, signature::PublicKey,
     },
     clock,
     store::{AuditIndex, SegmentMark},

@@ -24,20 +24,19 @@ use tokio::{sync::oneshot, task::unconstrained};
 use uuid::Uuid;
 
 use super::{
+    entry::{AuditEntry, EntryKind, Fallback, Reply},
     room::Room,
     sink::SegmentSink,
-    writer::{Writer, WriterHealth},
+    writer::{WriteOutcome, Writer, WriterHealth},
 };
 use crate::{
     audit::{
-        AuditError, QuestionRecord, RefusalSummary,
-        record::line::{AuditEvent, Opened, Record},
+        AuditError,
+        record::line::{Opened, Record},
         seal::ChainPosition,
     },
     config::Durability,
     lock::lock,
-    money::Micros,
-    names::InvocationId,
 };
 
 /// How long a line may wait for its sync to begin with the durability `process`: half of the
@@ -48,130 +47,6 @@ pub const SYNC_DELAY: Duration = Duration::from_millis(50);
 /// events are given up and counted. Records of calls whose opening was taken are always taken: there
 /// are no more of them than calls in flight.
 pub const QUEUE_BYTES_MAX: usize = 16 << 20;
-
-/// A line that is to be written.
-#[derive(Debug)]
-pub(in crate::audit) struct AuditEntry {
-    pub(in crate::audit) at: Timestamp,
-    /// Without its seal.
-    pub(in crate::audit) line: Vec<u8>,
-    pub(in crate::audit) about: EntryKind,
-    pub(in crate::audit) fallback: Fallback,
-    /// Whether whoever waits does so until the disk has it.
-    is_durable: bool,
-    reply: Option<Reply>,
-}
-
-/// What a line means for the sums of its chain.
-#[derive(Debug)]
-pub(in crate::audit) enum EntryKind {
-    /// A call is over.
-    Call {
-        id: InvocationId,
-        price: Micros,
-        accounts: Vec<String>,
-    },
-    /// Nothing.
-    Event,
-    /// A call begins.
-    Opened(InvocationId),
-}
-
-/// What becomes of a line that cannot be written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::audit) enum Fallback {
-    /// It is nowhere, and who waits is told so.
-    Discard,
-    /// It waits in memory until it can be written; while there is no room for that either it is counted,
-    /// unless it is the record of a call that is open.
-    Keep,
-}
-
-type Reply = oneshot::Sender<Result<(), AuditError>>;
-
-impl AuditEntry {
-    pub(in crate::audit) fn new(at: Timestamp, line: Vec<u8>, fallback: Fallback) -> Self {
-        Self {
-            at,
-            line,
-            about: EntryKind::Event,
-            fallback,
-            is_durable: false,
-            reply: None,
-        }
-    }
-
-    pub(in crate::audit) fn event(event: &AuditEvent<'_>) -> Self {
-        Self::new(event.ts, event.line(), Fallback::Keep)
-    }
-
-    pub(in crate::audit) fn refusals(refusals: &RefusalSummary<'_>) -> Self {
-        Self::new(refusals.until, refusals.line(), Fallback::Keep)
-    }
-
-    pub(in crate::audit) fn question(question: &QuestionRecord<'_>) -> Self {
-        Self::new(question.ts, question.line(), Fallback::Keep)
-    }
-
-    pub(in crate::audit) fn opened(opened: &Opened<'_>) -> Self {
-        Self {
-            about: EntryKind::Opened(opened.id),
-            ..Self::new(opened.ts, opened.line(), Fallback::Discard)
-        }
-    }
-
-    pub(in crate::audit) fn record(record: &Record<'_>) -> Self {
-        let accounts = record.accounts.iter();
-        Self {
-            about: EntryKind::Call {
-                id: record.id,
-                price: record.price,
-                accounts: accounts.map(ToString::to_string).collect(),
-            },
-            ..Self::new(record.ts, record.line(), Fallback::Keep)
-        }
-    }
-
-    /// Tells who waits for the line.
-    pub(in crate::audit) fn reply(&mut self, kept: Result<(), AuditError>) {
-        if let Some(reply) = self.reply.take() {
-            // Whoever gave up does not mind.
-            drop(reply.send(kept));
-        }
-    }
-
-    /// The same for somebody who waits until the disk has it.
-    pub(in crate::audit) fn durable(self) -> Self {
-        Self {
-            is_durable: true,
-            ..self
-        }
-    }
-}
-
-/// What became of lines that were written together.
-#[derive(Debug)]
-pub(in crate::audit) struct WriteOutcome {
-    /// How many are with the operating system, from the first on, but for those that are discarded on
-    /// a disk that is not to be trusted.
-    pub(in crate::audit) written: usize,
-    /// What the system said of the first that is not, unless earlier ones were in the way.
-    pub(in crate::audit) refused: Option<Arc<io::Error>>,
-}
-
-impl WriteOutcome {
-    /// What who waits for the line at this place is told.
-    fn of(&self, line: usize, fallback: Fallback, writer: &Writer) -> Result<(), AuditError> {
-        let is_discarded = fallback == Fallback::Discard;
-        let refused = self.refused.clone().filter(|_| is_discarded);
-        match (refused, writer.broken.clone()) {
-            (_, Some(source)) if is_discarded => Err(AuditError::Sync { source }),
-            _ if line < self.written => Ok(()),
-            (Some(source), _) => Err(AuditError::Write { source }),
-            (None, _) => Err(writer.health().pending()),
-        }
-    }
-}
 
 /// What a log and its threads share.
 pub(in crate::audit) struct SharedQueue {

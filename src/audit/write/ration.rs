@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::time::{Duration, Instant};
 
 use super::{
-    queue::{AuditEntry, EntryKind},
+    entry::{AuditEntry, EntryKind},
     room::Room,
     totals::ChainTotals,
 };

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-use super::queue::{AuditEntry, EntryKind};
+use super::entry::{AuditEntry, EntryKind};
 use crate::{
     audit::record::line::{LineType, LineWriter, Opened, Record},
     money::Micros,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
-    queue::{AuditEntry, EntryKind, Fallback, WriteOutcome},
+    entry::{AuditEntry, EntryKind, Fallback},
     ration::RefusalSums,
     room::Room,
     sink::{SegmentSink, SegmentStore},
@@ -52,6 +52,35 @@ pub(in crate::audit) const WRITE_BYTES_MAX: usize = 256 << 10;
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+/// What became of lines that were written together.
+#[derive(Debug)]
+pub(in crate::audit) struct WriteOutcome {
+    /// How many are with the operating system, from the first on, but for those that are discarded on
+    /// a disk that is not to be trusted.
+    pub(in crate::audit) written: usize,
+    /// What the system said of the first that is not, unless earlier ones were in the way.
+    pub(in crate::audit) refused: Option<Arc<io::Error>>,
+}
+
+impl WriteOutcome {
+    /// What who waits for the line at this place is told.
+    pub(in crate::audit) fn of(
+        &self,
+        line: usize,
+        fallback: Fallback,
+        writer: &Writer,
+    ) -> Result<(), AuditError> {
+        let is_discarded = fallback == Fallback::Discard;
+        let refused = self.refused.clone().filter(|_| is_discarded);
+        match (refused, writer.broken.clone()) {
+            (_, Some(source)) if is_discarded => Err(AuditError::Sync { source }),
+            _ if line < self.written => Ok(()),
+            (Some(source), _) => Err(AuditError::Write { source }),
+            (None, _) => Err(writer.health().pending()),
+        }
+    }
+}
 
 /// The one writer of a chain.
 pub(in crate::audit) struct Writer {

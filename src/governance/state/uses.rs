@@ -8,57 +8,19 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    fmt,
     sync::Mutex,
 };
 
 use jiff::Timestamp;
-use uuid::Uuid;
 
-use super::InvalidState;
 use crate::{
+    governance::state_field::{InvalidState, STATE_USES_MAX, StateId},
     lock::lock,
-    names::{AgentId, InvocationId},
+    names::AgentId,
 };
-
-/// Requests with one state that may reach its server: one, and more for answers that were lost on their way.
-/// No setting: no server needs another number.
-pub const STATE_USES_MAX: u8 = 8;
 
 /// States of one agent that are counted at once.
 const COUNTED_MAX: usize = 16_384;
-
-/// Which state it is. Those that end first come first.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(in crate::governance) struct StateId {
-    /// Until when it holds, in seconds since 1970.
-    until: i64,
-    /// The call that it was given in, which makes it unique: a server may give two that are alike.
-    nonce: Uuid,
-}
-
-impl StateId {
-    pub(super) fn new(until: Timestamp, given_in: InvocationId) -> Self {
-        Self {
-            until: until.as_second(),
-            nonce: given_in.0,
-        }
-    }
-
-    pub(super) fn parse(until: &str, nonce: &str) -> Option<Self> {
-        Some(Self {
-            until: until.parse().ok()?,
-            nonce: Uuid::try_parse(nonce).ok()?,
-        })
-    }
-}
-
-/// As it stands in a sealed state.
-impl fmt::Display for StateId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.until, self.nonce.simple())
-    }
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -134,6 +96,8 @@ impl AgentStates {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
 
     fn id(until: i64, nonce: u128) -> StateId {

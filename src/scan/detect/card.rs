@@ -5,9 +5,9 @@ use std::ops::Range;
 use super::{
     boundary,
     checksum::luhn,
-    number::{CARD_DIGITS, DigitGroups, Separator, ends_well},
+    digits::{CARD_DIGITS, DigitGroups, Separator, ends_well},
 };
-use crate::scan::{class::Class, context::Text, engine::search::FoundValue, lexicon::Hints};
+use crate::scan::{class::Class, context::Text, finding::FoundValue, lexicon::Hints};
 
 /// Whether `number` is one of a card.
 pub(in crate::scan) fn is_card(number: &DigitGroups<'_>) -> bool {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::scan::{
     class::Class,
     context::{Text, ending, floor},
-    engine::search::FoundValue,
+    finding::FoundValue,
     lexicon::{self, Hints},
 };
 use name::LabelName;

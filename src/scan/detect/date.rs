@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use super::{
     boundary,
-    number::{DigitGroups, Separator},
+    digits::{DigitGroups, Separator},
 };
 use crate::scan::{
     class::Class,
     context::Text,
-    engine::search::{FoundValue, WantedClasses},
+    finding::{FoundValue, WantedClasses},
     lexicon::Hints,
 };
 

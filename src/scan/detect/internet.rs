@@ -4,12 +4,12 @@ use std::{net::Ipv6Addr, ops::Range};
 
 use super::{
     boundary,
-    number::{DigitGroups, Separator},
+    digits::{DigitGroups, Separator},
 };
 use crate::scan::{
     class::Class,
     context::{Text, is_accent},
-    engine::search::FoundValue,
+    finding::FoundValue,
     lexicon::Hints,
 };
 

@@ -1,7 +1,7 @@
 //! The machine-readable zones of travel documents, ICAO 9303: two lines of 44 (passports) or 36 characters,
 //! or three of 30 (cards), with check digits.
 
-use crate::scan::{class::Class, context::Text, engine::search::FoundValue};
+use crate::scan::{class::Class, context::Text, finding::FoundValue};
 
 /// Lengths of a line.
 const LINES: [usize; 3] = [30, 36, 44];

@@ -11,12 +11,12 @@ use std::ops::Range;
 use super::{
     boundary,
     checksum::{ean13, luhn, mod97, verhoeff},
-    number::{DigitGroups, Separator},
+    digits::{DigitGroups, Separator},
 };
 use crate::scan::{
     class::{Class, Country},
     context::Text,
-    engine::search::{FoundValue, WantedClasses},
+    finding::{FoundValue, WantedClasses},
     lexicon::Hints,
 };
 use abroad::{

@@ -3,130 +3,29 @@
 //! A [`DigitGroups`] is one to eight groups with their separators. Every class looks at its shape and
 //! check digits first; only what passes asks for the surroundings, which is the dear part.
 
-use std::{
-    cell::OnceCell,
-    ops::{Range, RangeInclusive},
-};
+use std::cell::OnceCell;
 
 use super::{
     boundary,
     card::{is_before_code, is_card, is_spread_card, track},
-    date, internet, national, phone,
+    date,
+    digits::{
+        BARE_DIGITS_MIN, CARD_DIGITS, Certainty, DigitGroups, GROUPS_MAX, Separator, ends_well,
+        follows_number, is_thousands,
+    },
+    internet, national, phone,
 };
 use crate::scan::{
     class::{Class, Classes, Country},
-    context::{Around, Text},
-    engine::search::{FoundValue, WantedClasses},
+    context::Text,
+    finding::{FoundValue, WantedClasses},
     lexicon::Hints,
 };
 
-/// Groups of digits that belong together at most.
-pub(in crate::scan) const GROUPS_MAX: usize = 8;
 /// Digits of a number in groups at most: cards have the longest.
 const GROUPED_DIGITS_MAX: usize = 19;
-/// Digits of a number without any separator at least.
-pub(in crate::scan) const BARE_DIGITS_MIN: u8 = 7;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
-/// Digits of a card.
-pub(in crate::scan) const CARD_DIGITS: RangeInclusive<usize> = 13..=19;
-
-/// What stands between two groups.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::scan) enum Separator {
-    Dash,
-    Dot,
-    /// A parenthesis, with or without a space.
-    Paren,
-    /// A space in the query of a URL; only cards are written so.
-    Plus,
-    Slash,
-    Space,
-}
-
-/// Groups of digits, as they stand in a text.
-#[derive(Debug)]
-pub(in crate::scan) struct DigitGroups<'a> {
-    pub(in crate::scan) text: &'a Text<'a>,
-    /// Where it begins and ends, a leading `+` or `(` included.
-    pub(in crate::scan) span: Range<usize>,
-    /// All digits, as values.
-    pub(in crate::scan) digits: &'a [u8],
-    /// How many digits each group has.
-    pub(in crate::scan) lens: &'a [u8],
-    pub(in crate::scan) separators: &'a [Separator],
-    pub(in crate::scan) plus: bool,
-    pub(in crate::scan) paren: bool,
-    /// Whether more numbers stand right beside it, parted by spaces only.
-    pub(in crate::scan) crowded: bool,
-    around: OnceCell<Around>,
-}
-
-#[cfg(test)]
-impl<'a> DigitGroups<'a> {
-    /// A number of `digits` without separators.
-    pub(in crate::scan) fn bare(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
-        Self {
-            text,
-            span: 0..0,
-            digits,
-            lens: &[0],
-            separators: &[],
-            plus: false,
-            paren: false,
-            crowded: false,
-            around: OnceCell::new(),
-        }
-    }
-}
-
-impl DigitGroups<'_> {
-    /// What names the number itself. Beside another number only a key or a column does.
-    pub(in crate::scan) fn strong(&self) -> Hints {
-        if follows_number(self.text, self.span.start) {
-            self.text.named(self.span.start)
-        } else {
-            self.text.ahead(self.span.start).0
-        }
-    }
-
-    /// Whether [`DigitGroups::strong`] may name a telephone: a quick look that spares most numbers the
-    /// slow one.
-    pub(in crate::scan) fn may_be_named_phone(&self) -> bool {
-        let may = self.text.may_name_phone(self.span.start);
-        if !may && !follows_number(self.text, self.span.start) {
-            self.text.pass(self.span.start);
-        }
-        may
-    }
-
-    pub(in crate::scan) fn around(&self) -> Around {
-        *self.around.get_or_init(|| self.text.around(&self.span))
-    }
-
-    /// The one separator between all groups; `None` when they differ or there is one group only.
-    pub(in crate::scan) fn separator(&self) -> Option<Separator> {
-        let first = *self.separators.first()?;
-        self.separators.iter().all(|s| *s == first).then_some(first)
-    }
-
-    pub(in crate::scan) fn is_bare(&self) -> bool {
-        self.lens.len() == 1
-    }
-
-    /// The value of the group at `index`.
-    pub(in crate::scan) fn group(&self, index: usize) -> u32 {
-        let start: usize = self.lens[..index].iter().map(|len| usize::from(*len)).sum();
-        let digits = &self.digits[start..start + usize::from(self.lens[index])];
-        let digits = digits.iter().take(9);
-        digits.fold(0, |value, digit| value * 10 + u32::from(*digit))
-    }
-
-    /// Whether another part of the message says that this very value is of `class`.
-    pub(in crate::scan) fn is_known(&self, class: Class) -> bool {
-        self.text.is_known(&self.span, class)
-    }
-}
 
 /// Groups and separators in memory of the stack.
 struct Groups {
@@ -301,16 +200,6 @@ fn card_of_query(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<Foun
         span: number.span.clone(),
         by_context: false,
     })
-}
-
-/// How sure a detector is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::scan) enum Certainty {
-    /// The value says it by itself.
-    Alone,
-    /// Only its surroundings say it.
-    Named,
-    None,
 }
 
 fn is_ssn(number: &DigitGroups<'_>) -> Certainty {
@@ -572,35 +461,4 @@ impl Beginning {
             classes,
         }
     }
-}
-
-/// Whether the three digits at `at` go on a number written as `1,234`.
-fn is_thousands(text: &Text<'_>, at: usize) -> bool {
-    (at..at + 3).all(|digit| text.byte(digit).is_ascii_digit())
-        && !text.byte(at + 3).is_ascii_digit()
-        && { !matches!(text.byte(at + 3), b'-' | b' ') }
-}
-
-/// Whether what follows lets the number end here.
-pub(in crate::scan) fn ends_well(number: &DigitGroups<'_>) -> bool {
-    let (text, end) = (number.text, number.span.end);
-    let (next, later) = (text.byte(end), text.byte(end + 1));
-    match next {
-        b'_' => boundary::ends_in_underscores(text, end),
-        b'@' | b'%' | b'=' => false,
-        b'-' | b'/' | b'.' | b':' => !later.is_ascii_alphanumeric(),
-        b',' => {
-            !(later.is_ascii_digit()
-                && is_thousands(text, end + 1)
-                && number.is_bare()
-                && number.digits.len() <= 3)
-        }
-        b'x' => later.is_ascii_digit() || later == b' ',
-        _ => !next.is_ascii_alphabetic(),
-    }
-}
-
-/// Whether another group of digits stands before `begin`, parted by one space.
-fn follows_number(text: &Text<'_>, begin: usize) -> bool {
-    text.before(begin) == b' ' && text.before(begin.saturating_sub(1)).is_ascii_digit()
 }

@@ -3,7 +3,7 @@
 //! Formats that nothing else is written in count by themselves; all others need somebody to say
 //! that they are telephones.
 
-use super::number::{Certainty, DigitGroups, Separator};
+use super::digits::{Certainty, DigitGroups, Separator};
 use crate::scan::{
     class::{Class, Countries, Country},
     lexicon::Hints,

@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::scan::{class::Class, context::Text, engine::search::FoundValue};
+use crate::scan::{class::Class, context::Text, finding::FoundValue};
 
 /// Shorter tokens than this have digits or signs.
 pub(in crate::scan) const TOKEN_BYTES_MIN: usize = 20;

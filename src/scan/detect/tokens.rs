@@ -7,7 +7,7 @@ use super::{
     detectors::{DetectorRow, Detectors, RowId, StartOf, UUID_WORD_BYTES},
     secret,
 };
-use crate::scan::{context::Text, engine::search::FoundValue, lexicon::Hints};
+use crate::scan::{context::Text, finding::FoundValue, lexicon::Hints};
 
 /// How far a word of a vendor may stand before a token, bytes.
 const BEFORE_BYTES_MAX: usize = 96;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use regex::{Regex, RegexBuilder};
 
-use super::{search::WantedClasses, sink};
+use super::sink;
 use crate::{
     config::{Mask, Scan, ScanAction},
     scan::{
@@ -13,6 +13,7 @@ use crate::{
         class::{Class, Classes, Countries, Country},
         classes,
         detect::detectors::{Detectors, InvalidDetector},
+        finding::WantedClasses,
     },
 };
 

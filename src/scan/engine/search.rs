@@ -7,33 +7,18 @@
 use std::ops::Range;
 
 use crate::scan::{
-    class::{Class, Classes, Countries},
+    class::{Class, Classes},
     context::Text,
     detect::{
         card, credential, date,
         detectors::Detectors,
-        internet, mrz, national,
-        number::{self, BARE_DIGITS_MIN, CARD_DIGITS},
+        digits::{BARE_DIGITS_MIN, CARD_DIGITS},
+        internet, mrz, national, number,
         secret::{self, TOKEN_BYTES_MIN},
         tokens::Tokens,
     },
+    finding::{FoundValue, WantedClasses},
 };
-
-/// What to look for.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::scan) struct WantedClasses {
-    pub(in crate::scan) classes: Classes,
-    pub(in crate::scan) countries: Countries,
-}
-
-/// One value of a built-in class.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(in crate::scan) struct FoundValue {
-    pub(in crate::scan) class: Class,
-    pub(in crate::scan) span: Range<usize>,
-    /// Whether only the surroundings say what it is: elsewhere it may stand without them.
-    pub(in crate::scan) by_context: bool,
-}
 
 /// What names and sentences give away.
 const SECRETS: Classes = Classes::of(&[Class::ApiKey, Class::Credential]);

@@ -5,7 +5,7 @@ use std::{collections::HashMap, ops::Range};
 use super::{
     decode::DecodedText,
     embedded::EmbeddedText,
-    search::{FoundValue, is_short_word, search},
+    search::{is_short_word, search},
     walk::Edit,
 };
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
             seen_values::{SeenValues, Values},
         },
         detect::credential,
+        finding::FoundValue,
     },
 };
 

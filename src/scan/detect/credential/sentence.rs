@@ -13,7 +13,7 @@ use super::{
 use crate::scan::{
     class::Class,
     context::{Text, floor},
-    engine::search::FoundValue,
+    finding::FoundValue,
     lexicon,
 };
 

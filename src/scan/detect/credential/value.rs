@@ -9,7 +9,7 @@ use super::{
 use crate::scan::{
     class::Class,
     context::{Text, floor},
-    engine::search::FoundValue,
+    finding::FoundValue,
 };
 
 /// Signs of assignment in a value at most; padding of base64 has two.

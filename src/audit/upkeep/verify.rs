@@ -10,20 +10,57 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::reader::{HEAD_BYTES, ReadStep, SegmentReader, written_at};
+use super::{
+    retire::Voucher,
+    truncation::{self, Vouched},
+};
 use crate::{
     audit::{
-        AuditError, ChainId, IndexLag, LineType, Shortened, files,
+        AuditError, ChainId, IndexLag, LineType, Shortened,
+        error::LineFault,
+        files,
+        reader::{HEAD_BYTES, ReadStep, SegmentReader, written_at},
         seal::{ChainPosition, Hash, SealedLine, unseal},
         signature::PublicKey,
-        upkeep::{
-            retire::Voucher,
-            truncation::{self, Vouched},
-        },
         write::writer::UNSIGNED_LINES_MAX,
     },
     store::{AuditIndex, SegmentMark},
 };
+
+impl LineFault {
+    /// Whether `sealed` follows `before`.
+    pub(super) fn between(before: ChainPosition, sealed: &SealedLine<'_>) -> Result<(), Self> {
+        let expected = before.seq + 1;
+        if sealed.link.seq != expected {
+            return Err(Self::Seq { expected });
+        }
+        if sealed.prev != before.hash {
+            return Err(Self::Prev);
+        }
+        Ok(())
+    }
+
+    /// Whether `line` is signed with one of `keys`, where it has to be: of a certain kind, or after so
+    /// many others that are not.
+    pub(super) fn of_signature(
+        line: &[u8],
+        chain: ChainId,
+        sealed: &SealedLine<'_>,
+        keys: &[PublicKey],
+        unsigned: &mut u64,
+    ) -> Result<(), Self> {
+        if let Some(signature) = &sealed.signature {
+            let is_of = |key: &PublicKey| key.has_signed(chain, sealed.link, signature);
+            *unsigned = 0;
+            return keys.iter().any(is_of).then_some(()).ok_or(Self::Signature);
+        }
+        *unsigned += 1;
+        if *unsigned > UNSIGNED_LINES_MAX || LineType::of(line).is_some_and(LineType::is_signed) {
+            return Err(Self::Unsigned);
+        }
+        Ok(())
+    }
+}
 
 /// What is known of the log from elsewhere.
 #[derive(Clone, Debug, Default)]
@@ -118,96 +155,6 @@ impl fmt::Display for FaultAt {
             write!(f, ", seq {seq}")?;
         }
         write!(f, ": {}", self.fault)
-    }
-}
-
-/// What is wrong with a line.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum LineFault {
-    /// There is a line after the end of the chain.
-    #[error("it follows the end of the chain")]
-    AfterEnd,
-    /// The line was changed.
-    #[error("`hash` is not the hash of the line")]
-    Hash,
-    /// The segment is not the one that its name says.
-    #[error("the segment is not the one its name says")]
-    Misnamed,
-    /// Segments are missing.
-    #[error("segment {expected} is missing")]
-    MissingSegment {
-        /// The first of them.
-        expected: u32,
-    },
-    /// Not a line of the log, or one of a newer version.
-    #[error("it is not a line of the log")]
-    NoLine,
-    /// The line does not follow the one before it.
-    #[error("`prev` is not the hash of the line before")]
-    Prev,
-    /// Lines are missing or doubled.
-    #[error("`seq` should be {expected}")]
-    Seq {
-        /// What should be there.
-        expected: u64,
-    },
-    /// The line is signed with a key that is not trusted, or not at all as its signature says.
-    #[error(
-        "its signature does not match a trusted key: the line was forged or signed with another key"
-    )]
-    Signature,
-    /// The line is longer than any we write.
-    #[error("it is too long")]
-    TooLong,
-    /// A line without an end that is not the last of a chain that goes on.
-    #[error("its end is missing")]
-    Torn,
-    /// A signature is missing.
-    #[error("signature missing: the lines were forged, or written by a version that did not sign")]
-    Unsigned,
-    /// Lines before it are missing, and no chain that is whole says that they were retired.
-    #[error("segments up to {last} are missing, and no record says they were retired")]
-    Unvouched {
-        /// The last segment that is missing.
-        last: u32,
-    },
-}
-
-impl LineFault {
-    /// Whether `sealed` follows `before`.
-    pub(in crate::audit) fn between(
-        before: ChainPosition,
-        sealed: &SealedLine<'_>,
-    ) -> Result<(), Self> {
-        let expected = before.seq + 1;
-        if sealed.link.seq != expected {
-            return Err(Self::Seq { expected });
-        }
-        if sealed.prev != before.hash {
-            return Err(Self::Prev);
-        }
-        Ok(())
-    }
-
-    /// Whether `line` is signed with one of `keys`, where it has to be: of a certain kind, or after so
-    /// many others that are not.
-    pub(in crate::audit) fn of_signature(
-        line: &[u8],
-        chain: ChainId,
-        sealed: &SealedLine<'_>,
-        keys: &[PublicKey],
-        unsigned: &mut u64,
-    ) -> Result<(), Self> {
-        if let Some(signature) = &sealed.signature {
-            let is_of = |key: &PublicKey| key.has_signed(chain, sealed.link, signature);
-            *unsigned = 0;
-            return keys.iter().any(is_of).then_some(()).ok_or(Self::Signature);
-        }
-        *unsigned += 1;
-        if *unsigned > UNSIGNED_LINES_MAX || LineType::of(line).is_some_and(LineType::is_signed) {
-            return Err(Self::Unsigned);
-        }
-        Ok(())
     }
 }
 

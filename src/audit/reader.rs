@@ -12,8 +12,7 @@ use std::{
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::verify::LineFault;
-use crate::audit::{AuditError, AuditEvent, ChainId, LineType, Opened, Record, files};
+use super::{AuditError, AuditEvent, ChainId, LineType, Opened, Record, error::LineFault, files};
 
 /// Bytes of the longest line that is read. Only the first line of a segment comes near it, with
 /// hundreds of thousands of accounts.
@@ -126,7 +125,7 @@ impl ChainReader {
     }
 
     /// The same over segments that are known.
-    pub(in crate::audit) fn over_after(
+    pub(super) fn over_after(
         directory: &Path,
         mut segments: Vec<u32>,
         position: &Position,
@@ -142,7 +141,7 @@ impl ChainReader {
     }
 
     /// Reads the segments of a chain, which are given in order, and what will follow them.
-    pub(in crate::audit) fn over(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
+    pub(super) fn over(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
         let next = segments.last().map_or(1, |last| last + 1);
         segments.reverse();
         Self {
@@ -165,7 +164,7 @@ impl ChainReader {
     }
 
     /// Goes to the next line; [`ChainReader::line`] has it then.
-    pub(in crate::audit) fn advance(&mut self) -> Result<Option<Position>, AuditError> {
+    pub(super) fn advance(&mut self) -> Result<Option<Position>, AuditError> {
         loop {
             if let Some(position) = self.read_current()? {
                 return Ok(Some(position));
@@ -186,12 +185,12 @@ impl ChainReader {
     }
 
     /// The line that was read last, without its newline.
-    pub(in crate::audit) fn line(&self) -> &[u8] {
+    pub(super) fn line(&self) -> &[u8] {
         self.current.as_ref().map_or(&[], SegmentReader::line)
     }
 
     /// Whether the segment that is being read is not, or not all of it, where it was read.
-    pub(in crate::audit) fn is_astray(&self) -> bool {
+    pub(super) fn is_astray(&self) -> bool {
         self.current.as_ref().is_some_and(SegmentReader::is_astray)
     }
 
@@ -242,10 +241,10 @@ impl ChainReader {
 
 /// One segment, open for reading.
 #[derive(Debug)]
-pub(in crate::audit) struct SegmentReader {
+pub(super) struct SegmentReader {
     path: PathBuf,
-    pub(in crate::audit) chain: ChainId,
-    pub(in crate::audit) number: u32,
+    pub(super) chain: ChainId,
+    pub(super) number: u32,
     file: BufReader<File>,
     /// Where the next line begins.
     offset: u64,
@@ -254,7 +253,7 @@ pub(in crate::audit) struct SegmentReader {
 
 /// What was found where a line should begin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::audit) enum ReadStep {
+pub(super) enum ReadStep {
     /// Nothing.
     End,
     /// A whole line.
@@ -267,11 +266,7 @@ pub(in crate::audit) enum ReadStep {
 }
 
 impl SegmentReader {
-    pub(in crate::audit) fn open(
-        directory: &Path,
-        chain: ChainId,
-        number: u32,
-    ) -> Result<Self, AuditError> {
+    pub(super) fn open(directory: &Path, chain: ChainId, number: u32) -> Result<Self, AuditError> {
         let path = files::segment(directory, chain, number);
         let file = File::open(&path).map_err(|source| AuditError::File {
             path: path.clone(),
@@ -288,7 +283,7 @@ impl SegmentReader {
     }
 
     /// A segment, unless it is not there.
-    pub(in crate::audit) fn open_existing(
+    pub(super) fn open_existing(
         directory: &Path,
         chain: ChainId,
         number: u32,
@@ -303,7 +298,7 @@ impl SegmentReader {
     }
 
     /// The next line; [`SegmentReader::line`] has it then.
-    pub(in crate::audit) fn read(&mut self) -> Result<ReadStep, AuditError> {
+    pub(super) fn read(&mut self) -> Result<ReadStep, AuditError> {
         self.line.clear();
         let mut limited = (&mut self.file).take(LINE_BYTES_MAX as u64);
         let read = limited.read_until(b'\n', &mut self.line);
@@ -337,16 +332,16 @@ impl SegmentReader {
     }
 
     /// The line that was read last, without its newline.
-    pub(in crate::audit) fn line(&self) -> &[u8] {
+    pub(super) fn line(&self) -> &[u8] {
         &self.line
     }
 
     /// Where the next line begins.
-    pub(in crate::audit) fn offset(&self) -> u64 {
+    pub(super) fn offset(&self) -> u64 {
         self.offset
     }
 
-    pub(in crate::audit) fn go_to(&mut self, offset: u64) -> Result<(), AuditError> {
+    pub(super) fn go_to(&mut self, offset: u64) -> Result<(), AuditError> {
         let gone = self.file.seek(SeekFrom::Start(offset));
         gone.map_err(|source| self.unreadable(source))?;
         self.offset = offset;
@@ -358,7 +353,7 @@ impl SegmentReader {
     }
 
     /// When the first line was written; nothing without a readable first line.
-    pub(in crate::audit) fn begun(&mut self) -> Result<Option<Timestamp>, AuditError> {
+    pub(super) fn begun(&mut self) -> Result<Option<Timestamp>, AuditError> {
         self.go_to(0)?;
         let step = self.read()?;
         self.go_to(0)?;
@@ -367,15 +362,12 @@ impl SegmentReader {
     }
 
     /// The last whole line, found from the end.
-    pub(in crate::audit) fn last_line(&mut self) -> Result<Option<Position>, AuditError> {
+    pub(super) fn last_line(&mut self) -> Result<Option<Position>, AuditError> {
         self.last_line_within(u64::MAX)
     }
 
     /// The last whole line of the first `limit` bytes.
-    pub(in crate::audit) fn last_line_within(
-        &mut self,
-        limit: u64,
-    ) -> Result<Option<Position>, AuditError> {
+    pub(super) fn last_line_within(&mut self, limit: u64) -> Result<Option<Position>, AuditError> {
         let end = self.file.seek(SeekFrom::End(0));
         let end = end.map_err(|source| self.unreadable(source))?.min(limit);
         let mut window = TAIL_BYTES;
@@ -405,14 +397,14 @@ impl SegmentReader {
         }
     }
 
-    pub(in crate::audit) fn entry(&self, position: Position) -> LogEntry {
+    pub(super) fn entry(&self, position: Position) -> LogEntry {
         LogEntry {
             position,
             line: self.line.clone(),
         }
     }
 
-    pub(in crate::audit) fn wrong(&self, offset: u64, fault: LineFault) -> AuditError {
+    pub(super) fn wrong(&self, offset: u64, fault: LineFault) -> AuditError {
         AuditError::Line {
             chain: self.chain,
             segment: self.number,
@@ -421,7 +413,7 @@ impl SegmentReader {
         }
     }
 
-    pub(in crate::audit) fn unreadable(&self, source: io::Error) -> AuditError {
+    pub(super) fn unreadable(&self, source: io::Error) -> AuditError {
         AuditError::File {
             path: self.path.clone(),
             source,
@@ -431,7 +423,7 @@ impl SegmentReader {
 
 /// When a line was written. Every line says so near its beginning, before any text that others
 /// choose.
-pub(in crate::audit) fn written_at(line: &[u8]) -> Option<Timestamp> {
+pub(super) fn written_at(line: &[u8]) -> Option<Timestamp> {
     let head = &line[..line.len().min(HEAD_BYTES)];
     let from = memchr::memmem::find(head, TIME)? + TIME.len();
     let length = memchr::memchr(b'"', &head[from..])?;
@@ -442,7 +434,7 @@ pub(in crate::audit) fn written_at(line: &[u8]) -> Option<Timestamp> {
 const TIME: &[u8] = b",\"ts\":\"";
 
 /// Bytes at the beginning of a line in which its time stands.
-pub(in crate::audit) const HEAD_BYTES: usize = 160;
+pub(super) const HEAD_BYTES: usize = 160;
 
 /// Bytes at the end of a segment in which its last line is looked for first.
 const TAIL_BYTES: u64 = 16 << 10;

@@ -1,0 +1,21 @@
+//! What detectors find, and what is looked for.
+
+use std::ops::Range;
+
+use super::class::{Class, Classes, Countries};
+
+/// What to look for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WantedClasses {
+    pub(super) classes: Classes,
+    pub(super) countries: Countries,
+}
+
+/// One value of a built-in class.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct FoundValue {
+    pub(super) class: Class,
+    pub(super) span: Range<usize>,
+    /// Whether only the surroundings say what it is: elsewhere it may stand without them.
+    pub(super) by_context: bool,
+}

@@ -23,6 +23,10 @@ use crate::names::{ProfileName, ServerName};
 pub(crate) use diagnostics::redact::{hidden_in, parts};
 pub use diagnostics::report::{Mistakes, Notice, Severity};
 pub use display::ShownConfig;
+pub use load::{
+    ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
+    parse, schema,
+};
 pub use model::changed::server_keys;
 pub use model::child_env::child_environment;
 pub use model::fixed::fixed_keys;
@@ -35,24 +39,21 @@ pub use model::governing::{
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{Listen, NotAnAddress, SocketConfig};
 pub use model::server::{
-    Auth, Balance, Breaker, Ejection, EraPin, Expose, ForPeople, Health, Isolation, ItemRules,
-    MemorySize, Probe, Remote, ReplicaConfig, Retry, Root, RouteConfig, Server, ServerLimits,
-    StdioCommand, Transport, Validate,
+    Auth, Balance, BreakerConfig, Ejection, EraPin, Expose, ForPeople, Health, Isolation,
+    ItemRules, MemorySize, Probe, Remote, ReplicaConfig, Retry, Root, RouteConfig, Server,
+    ServerLimits, StdioCommand, Transport, Validate,
 };
 pub(crate) use node::join as key_path;
 pub use resolve::log_filter::NotALogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
 pub(crate) use resolve::with_scheme;
 pub use source::environment::Environment;
-pub use source::load::{
-    ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
-    parse, schema,
-};
 
 mod diagnostics;
 mod display;
 mod file;
 mod import;
+mod load;
 mod model;
 mod node;
 mod resolve;

@@ -5,7 +5,8 @@
 )]
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs,
     path::{Component, Path, PathBuf},
 };
@@ -175,6 +176,56 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("text", &[]),
 ];
 
+/// The same inside of modules that have folders: what each part may import of the others.
+const PARTS: &[(&str, &[(&str, &[&str])])] = &[
+    (
+        "backend",
+        &[
+            ("dispatch", &["control", "instance", "transport", "link"]),
+            ("control", &["instance", "transport", "link"]),
+            ("instance", &["transport", "link"]),
+            ("transport", &["link"]),
+            ("link", &[]),
+        ],
+    ),
+    (
+        "audit",
+        &[
+            ("read", &["upkeep", "write", "record"]),
+            ("upkeep", &["write", "record"]),
+            ("write", &["record"]),
+            ("record", &[]),
+        ],
+    ),
+    (
+        "scan",
+        &[
+            ("engine", &["detect", "context", "lexicon"]),
+            ("detect", &["context", "lexicon"]),
+            ("context", &["lexicon"]),
+            ("lexicon", &[]),
+        ],
+    ),
+    (
+        "config",
+        &[
+            ("import", &["diagnostics"]),
+            ("validate", &["source", "file", "model", "diagnostics"]),
+            ("source", &["diagnostics"]),
+            ("resolve", &["file", "model", "diagnostics"]),
+            ("file", &["model", "diagnostics"]),
+            ("model", &["diagnostics"]),
+            ("diagnostics", &[]),
+        ],
+    ),
+];
+
+/// Files that may import each other in a circle.
+const CIRCLE_MAX: usize = 3;
+
+/// Type names that may be defined more than once: the subcommands of each command.
+const EQUAL_NAMES: &[&str] = &["Command"];
+
 /// Where the typed model of rmcp may be used: never for messages we relay.
 const RMCP: &[&str] = &["builtin"];
 
@@ -201,6 +252,80 @@ fn modules_import_only_what_lies_below_them() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn parts_of_modules_import_only_what_lies_below_them() {
+    let mut wrong = Vec::new();
+    for (file, imported) in file_imports() {
+        let Some((_, parts)) = PARTS.iter().find(|(module, _)| *module == file[0]) else {
+            continue;
+        };
+        let part = |path: &[String]| path.get(1).cloned().unwrap_or_default();
+        let Some((_, allowed)) = parts.iter().find(|(name, _)| *name == part(&file)) else {
+            continue;
+        };
+        let is_part = |name: &str| parts.iter().any(|(part, _)| *part == name);
+        for target in imported.iter().filter(|target| target[0] == file[0]) {
+            let target = part(target);
+            if is_part(&target) && target != part(&file) && !allowed.contains(&target.as_str()) {
+                wrong.push(format!("{} may not import {target}", file.join("::")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn few_files_import_each_other_in_a_circle() {
+    let imports = file_imports();
+    let reached = |start: &Vec<String>| {
+        let mut reached = BTreeSet::new();
+        let mut open = vec![start];
+        while let Some(file) = open.pop() {
+            for next in &imports[file] {
+                // That a file and those in its folder know each other is no circle.
+                let is_family = file.starts_with(next) || next.starts_with(file);
+                if !is_family && reached.insert(next) {
+                    open.push(next);
+                }
+            }
+        }
+        reached
+    };
+    let reached: BTreeMap<_, _> = imports.keys().map(|file| (file, reached(file))).collect();
+    for (file, others) in &reached {
+        let circle = others.iter().filter(|other| reached[*other].contains(file));
+        let circle: Vec<_> = circle.map(|file| file.join("::")).collect();
+        assert!(circle.len() <= CIRCLE_MAX, "a circle: {circle:?}");
+    }
+}
+
+#[test]
+fn no_two_types_have_one_name() {
+    let mut defined: BTreeMap<String, PathBuf> = BTreeMap::new();
+    for file in modules().into_values().flatten() {
+        for line in code(&file).lines() {
+            let Some(name) = defined_type(line) else {
+                continue;
+            };
+            let other = defined.insert(name.clone(), file.clone());
+            if let Some(other) = other.filter(|_| !EQUAL_NAMES.contains(&name.as_str())) {
+                panic!("{} and {} define {name}", other.display(), file.display());
+            }
+        }
+    }
+    assert!(defined.len() > 500, "{} types", defined.len());
+}
+
+/// The type that a line at the root of a file defines.
+fn defined_type(line: &str) -> Option<String> {
+    let mut words = line.split_whitespace().peekable();
+    if line.starts_with("pub") {
+        while !words.next()?.ends_with(|end| end == 'b' || end == ')') {}
+    }
+    let is_type = ["struct", "enum", "trait", "type"].contains(words.peek()?);
+    (is_type && !line.starts_with(' ')).then(|| word(words.nth(1).unwrap_or_default()))
 }
 
 #[test]
@@ -400,13 +525,91 @@ fn files_named(directory: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
+/// Each file of the crate, as the path of its module, with those that its `use` declarations name.
+fn file_imports() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
+    let src = root().join("src");
+    let module = |file: &PathBuf| {
+        let path = file.strip_prefix(&src).unwrap().with_extension("");
+        let parts = path.components().map(|part| part.as_os_str());
+        parts
+            .map(|part| part.to_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let files: Vec<_> = modules().into_values().flatten().collect();
+    let known: BTreeSet<_> = files.iter().map(module).collect();
+    let of_file = |file: &PathBuf| {
+        let own = module(file);
+        let named = used(&code(file)).into_iter().filter_map(|path| {
+            let path = absolute(&own, &path);
+            let lengths = (1..=path.len()).rev();
+            lengths
+                .map(|length| path[..length].to_vec())
+                .find(|path| known.contains(path))
+        });
+        let named = named.filter(|path| *path != own).collect();
+        (own, named)
+    };
+    files.iter().map(of_file).collect()
+}
+
+/// `path` of a `use` in the module `own`, from the root of the crate.
+fn absolute(own: &[String], path: &str) -> Vec<String> {
+    let mut base = own.to_vec();
+    let mut parts = path.split("::").peekable();
+    if parts.next_if_eq(&"crate").is_some() {
+        base.clear();
+    }
+    while let Some(part) = parts.next_if(|part| ["super", "self"].contains(part)) {
+        if part == "super" {
+            base.pop();
+        }
+    }
+    base.extend(parts.map(str::to_owned));
+    base
+}
+
+/// The paths of all `use` declarations at the root of a file, without braces.
+fn used(code: &str) -> Vec<String> {
+    let lines = format!("\n{code}");
+    let declarations = lines.split("\n").enumerate().filter_map(|(at, line)| {
+        let is_use = line.starts_with("use ") || line.starts_with("pub") && line.contains(" use ");
+        is_use.then_some(at)
+    });
+    let all: Vec<_> = lines.split('\n').collect();
+    let text = |at: usize| {
+        let rest = all[at..].join(" ");
+        let (_, rest) = rest.split_once("use ").unwrap();
+        rest.split(';').next().unwrap().replace(' ', "")
+    };
+    declarations
+        .flat_map(|at| without_braces(&text(at)))
+        .collect()
+}
+
+/// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.
+fn without_braces(tree: &str) -> Vec<String> {
+    let Some((before, inner)) = tree.split_once('{') else {
+        return vec![tree.to_owned()];
+    };
+    let inner = inner.strip_suffix('}').unwrap_or(inner);
+    let mut depth = 0_i32;
+    let branches = inner.split(|character| {
+        depth += i32::from(character == '{') - i32::from(character == '}');
+        character == ',' && depth == 0
+    });
+    branches
+        .filter(|branch| !branch.is_empty())
+        .flat_map(without_braces)
+        .map(|branch| format!("{before}{branch}"))
+        .collect()
+}
+
 /// The file without comments and without its inline tests, which may import anything.
 fn code(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
-    if file
-        .file_name()
-        .is_some_and(|name| name == "tests.rs" || name == "testing.rs")
-    {
+    let is_test = |part: &OsStr| part == "tests" || part == "tests.rs" || part == "testing.rs";
+    let in_src = file.strip_prefix(root().join("src")).unwrap_or(file);
+    if in_src.iter().any(is_test) {
         return String::new();
     }
     let product = text

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::{
-    Balance, Breaker, Charset, Conflict, Ejection, EraPin, Expose, Health, Isolation, Probe,
+    Balance, BreakerConfig, Charset, Conflict, Ejection, EraPin, Expose, Health, Isolation, Probe,
     Profile, Retry, Server, ServerLimits, Terms, Transport, Validate,
 };
 
@@ -165,7 +165,7 @@ fn server_config() -> Server {
             starts_per_minute: 1,
             failed_after: 1,
         },
-        breaker: Breaker {
+        breaker: BreakerConfig {
             failures: 0,
             open_for: Duration::ZERO,
         },

@@ -1,9 +1,8 @@
 //! Where a config comes from: files in three formats, the environment, variables.
 
-mod decode;
+pub(super) mod decode;
 pub(super) mod environment;
-mod json;
-pub(super) mod load;
-mod toml;
-mod variables;
-mod yaml;
+pub(super) mod json;
+pub(super) mod toml;
+pub(super) mod variables;
+pub(super) mod yaml;

@@ -37,7 +37,7 @@ const PRINCIPALS_MAX: usize = 4096;
 
 /// What became of a breaker by how a call ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::backend) enum Change {
+pub(in crate::backend) enum BreakerChange {
     Closed,
     Opened,
 }
@@ -124,10 +124,10 @@ pub(crate) struct Breaker(Mutex<Cores>);
 
 #[derive(Debug)]
 struct Cores {
-    settings: config::Breaker,
+    settings: config::BreakerConfig,
     server: BreakerCore,
     /// Of callers that failed and were not answered since.
-    principals: HashMap<Sharing, Own>,
+    principals: HashMap<Sharing, CallerState>,
     /// Who they are that failed since any call was answered: of one caller that concerns nobody else,
     /// and each further one counts once.
     ill: HashSet<Sharing>,
@@ -135,14 +135,14 @@ struct Cores {
 
 /// The core of one caller.
 #[derive(Debug)]
-struct Own {
+struct CallerState {
     core: BreakerCore,
     agent: String,
     session: Option<String>,
 }
 
-impl Own {
-    fn changed(&self, change: Change) -> Changed {
+impl CallerState {
+    fn changed(&self, change: BreakerChange) -> Changed {
         Changed {
             change,
             agent: Some(self.agent.clone()),
@@ -154,13 +154,13 @@ impl Own {
 /// What became of the breaker of a server, or of one of its callers where they are named.
 #[derive(Debug, Eq, PartialEq)]
 pub(in crate::backend) struct Changed {
-    change: Change,
+    change: BreakerChange,
     agent: Option<String>,
     session: Option<String>,
 }
 
 impl Changed {
-    fn of_server(change: Change) -> Self {
+    fn of_server(change: BreakerChange) -> Self {
         Self {
             change,
             agent: None,
@@ -172,11 +172,11 @@ impl Changed {
     pub(in crate::backend) fn log(&self, server: &ServerName, last: Option<&BackendError>) {
         let (agent, session) = (self.agent.as_deref(), self.session.as_deref());
         match self.change {
-            Change::Opened => {
+            BreakerChange::Opened => {
                 let last = last.map(BackendError::to_string);
                 tracing::warn!(%server, agent, session, last, "the breaker opened: calls fail immediately");
             }
-            Change::Closed => {
+            BreakerChange::Closed => {
                 tracing::info!(%server, agent, session, "the breaker is closed again");
             }
         }
@@ -285,7 +285,7 @@ impl Cores {
                 return None;
             }
             let (agent, session) = principal.names();
-            let own = Own {
+            let own = CallerState {
                 core: BreakerCore::new(self.settings),
                 agent: agent.to_owned(),
                 session: session.map(str::to_owned),
@@ -312,7 +312,7 @@ impl Cores {
 }
 
 impl Breaker {
-    pub(crate) fn new(settings: config::Breaker) -> Self {
+    pub(crate) fn new(settings: config::BreakerConfig) -> Self {
         Self(Mutex::new(Cores {
             settings,
             server: BreakerCore::new(settings),
@@ -343,7 +343,7 @@ impl Breaker {
     }
 
     /// Keeps to other settings from now on; what became of it by that.
-    pub(in crate::backend) fn set(&self, settings: config::Breaker) -> Vec<Changed> {
+    pub(in crate::backend) fn set(&self, settings: config::BreakerConfig) -> Vec<Changed> {
         let now = Instant::now();
         let mut cores = self.lock();
         cores.settings = settings;

@@ -58,7 +58,7 @@ pub struct Server {
     /// Delays between attempts to reconnect.
     pub retry: Retry,
     /// When calls are answered at once because it keeps failing.
-    pub breaker: Breaker,
+    pub breaker: BreakerConfig,
     /// How it is found out that it no longer answers.
     pub health: Health,
     /// How long its items stay listed when it went away.
@@ -320,7 +320,7 @@ pub struct Ejection {
 
 /// When calls are answered at once because the server keeps failing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Breaker {
+pub struct BreakerConfig {
     /// Failures in a row that open it; 0 never does.
     pub failures: u32,
     /// How long it stays open.

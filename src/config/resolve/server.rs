@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use super::{CALLS_MAX, DEPTH_MAX, Resolver, governing::budgets, quote};
 use crate::{
     config::{
-        Breaker, Ejection, Expose, Health, MemorySize, Retry, Root, Server, ServerLimits,
+        BreakerConfig, Ejection, Expose, Health, MemorySize, Retry, Root, Server, ServerLimits,
         Transport,
         diagnostics::report::Diagnostic,
         file::{self, ItemKindSection},
@@ -106,7 +106,7 @@ impl Resolver<'_> {
             timeout,
             max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
             retry: self.retry(server.retry, &at.key("retry")),
-            breaker: Breaker {
+            breaker: BreakerConfig {
                 failures: server.breaker.failures,
                 open_for: self.timeout(server.breaker.open_for, &at.key("breaker").key("open_for")),
             },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{BreakerReport, Change};
+use super::{BreakerChange, BreakerReport};
 use crate::config;
 use crate::{backend::call_health::CallHealth, mcp::error::millis};
 
@@ -14,7 +14,7 @@ const TRIAL_WAIT: Duration = Duration::from_secs(1);
 /// The decisions of a breaker; whoever asks says what time it is.
 #[derive(Debug)]
 pub(super) struct BreakerCore {
-    settings: config::Breaker,
+    settings: config::BreakerConfig,
     phase: BreakerPhase,
     /// Counts changes of phase: how a call ends is heard in the phase that it began in.
     epoch: u64,
@@ -51,7 +51,7 @@ impl BreakerPermit {
 }
 
 impl BreakerCore {
-    pub(super) fn new(settings: config::Breaker) -> Self {
+    pub(super) fn new(settings: config::BreakerConfig) -> Self {
         Self {
             settings,
             phase: BreakerPhase::Closed { failures: 0 },
@@ -113,7 +113,7 @@ impl BreakerCore {
         pass: &BreakerPermit,
         sign: CallHealth,
         now: Instant,
-    ) -> Option<Change> {
+    ) -> Option<BreakerChange> {
         if !self.hears(pass) {
             return None;
         }
@@ -142,9 +142,9 @@ impl BreakerCore {
             (BreakerPhase::Closed { .. }, CallHealth::None) | (BreakerPhase::Open { .. }, _) => {}
         }
         if self.opened > opened {
-            return Some(Change::Opened);
+            return Some(BreakerChange::Opened);
         }
-        (self.is_closed() && !was_closed).then_some(Change::Closed)
+        (self.is_closed() && !was_closed).then_some(BreakerChange::Closed)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -174,11 +174,11 @@ impl BreakerCore {
 
     /// The server asked a client something: while it waits for that answer, it is well. The call that
     /// is on trial may take as long as people do.
-    pub(super) fn asks(&mut self) -> Option<Change> {
+    pub(super) fn asks(&mut self) -> Option<BreakerChange> {
         match self.phase {
             BreakerPhase::HalfOpen { on_trial: true, .. } => {
                 self.enter(BreakerPhase::Closed { failures: 0 });
-                Some(Change::Closed)
+                Some(BreakerChange::Closed)
             }
             BreakerPhase::Closed { .. }
             | BreakerPhase::HalfOpen { .. }
@@ -209,12 +209,16 @@ impl BreakerCore {
 
     /// Keeps to other settings from now on: one that is open lets a call through as soon as both
     /// would, one that never opens is closed.
-    pub(super) fn set(&mut self, settings: config::Breaker, now: Instant) -> Option<Change> {
+    pub(super) fn set(
+        &mut self,
+        settings: config::BreakerConfig,
+        now: Instant,
+    ) -> Option<BreakerChange> {
         self.settings = settings;
         if settings.failures == 0 {
             let was_closed = self.is_closed();
             self.enter(BreakerPhase::Closed { failures: 0 });
-            return (!was_closed).then_some(Change::Closed);
+            return (!was_closed).then_some(BreakerChange::Closed);
         }
         if let BreakerPhase::Open { until, .. } = &mut self.phase {
             *until = (*until).min(now + settings.open_for);
@@ -243,7 +247,7 @@ mod tests {
     const OPEN_FOR: Duration = Duration::from_secs(10);
 
     fn core(failures: u32) -> BreakerCore {
-        BreakerCore::new(config::Breaker {
+        BreakerCore::new(config::BreakerConfig {
             failures,
             open_for: OPEN_FOR,
         })
@@ -366,7 +370,7 @@ mod tests {
 
     #[test]
     fn other_settings_hold_at_once() {
-        let settings = |failures, open_for| config::Breaker { failures, open_for };
+        let settings = |failures, open_for| config::BreakerConfig { failures, open_for };
         let start = Instant::now();
         let mut core = core(2);
         let fail = |core: &mut BreakerCore| {
@@ -383,7 +387,10 @@ mod tests {
         let short = Duration::from_secs(1);
         assert_eq!(core.set(settings(3, short), start), None);
         assert_eq!(core.ask(start).unwrap_err(), short);
-        assert_eq!(core.set(settings(0, short), start), Some(Change::Closed));
+        assert_eq!(
+            core.set(settings(0, short), start),
+            Some(BreakerChange::Closed)
+        );
         assert_eq!(core.set(settings(0, short), start), None, "said once");
         assert!(core.ask(start).is_ok(), "it never opens");
     }

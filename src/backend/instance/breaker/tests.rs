@@ -12,7 +12,7 @@ use crate::{
 const OPEN_FOR: Duration = Duration::from_secs(10);
 
 fn breaker(failures: u32) -> Breaker {
-    Breaker::new(config::Breaker {
+    Breaker::new(config::BreakerConfig {
         failures,
         open_for: OPEN_FOR,
     })
@@ -175,7 +175,7 @@ async fn a_trial_on_a_connection_that_is_gone_decides_nothing() {
 #[tokio::test(start_paused = true)]
 async fn whoever_closes_it_says_so_once() {
     let breaker = breaker(1);
-    let closed = || vec![Changed::of_server(Change::Closed)];
+    let closed = || vec![Changed::of_server(BreakerChange::Closed)];
     let open = || {
         breaker
             .enter(None, Instant::now())
@@ -191,7 +191,7 @@ async fn whoever_closes_it_says_so_once() {
     assert_eq!(breaker.asks(&nobody), []);
     assert_eq!(trial.end(CallHealth::Well).count(), 0);
     assert_eq!(open().count(), 1);
-    let never = config::Breaker {
+    let never = config::BreakerConfig {
         failures: 0,
         open_for: OPEN_FOR,
     };

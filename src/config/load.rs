@@ -18,8 +18,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::{decode, environment, json, toml, variables, yaml};
-use crate::config::{
+use super::{
     Config, Environment, Mistakes, Notice, Severity,
     diagnostics::{
         redact::Hidden,
@@ -28,6 +27,7 @@ use crate::config::{
     file, import,
     node::Node,
     resolve::{self, Files, ResolveContext},
+    source::{decode, environment, json, toml, variables, yaml},
     validate,
 };
 
@@ -69,7 +69,7 @@ pub enum LoadScope<'n> {
 
 impl LoadScope<'_> {
     /// Whether the server `name` is used.
-    pub(in crate::config) fn is_of(self, name: &str, is_enabled: bool) -> bool {
+    pub(super) fn is_of(self, name: &str, is_enabled: bool) -> bool {
         match self {
             Self::Also(wanted) => is_enabled || name == wanted,
             Self::Enabled => is_enabled,

@@ -321,7 +321,7 @@ impl Governance {
         }
         let has_rules = of_tool.as_ref().is_some_and(|it| it.holds_arguments);
         if toll.inputs.are_checked(has_rules) {
-            Box::pin(validated(&toll.inputs, &routed, ticket)).await?;
+            Box::pin(validated(&toll.inputs, &routed, has_rules, ticket)).await?;
         }
         let screens = rules.screens(toll, law.style.codes);
         ticket.screens = screens.map(CallScanners::of_call);
@@ -649,9 +649,10 @@ fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
 async fn validated(
     inputs: &Inputs,
     routed: &Routed,
+    has_rules: bool,
     ticket: &mut CallContext,
 ) -> Result<(), Refusal> {
-    match inputs.check(routed).await {
+    match inputs.check(routed, has_rules).await {
         ValidationVerdict::Fits => Ok(()),
         ValidationVerdict::Refused(faults) => Err(Refusal::Invalid { faults }),
         ValidationVerdict::Reported(faults) => {

@@ -1,32 +1,19 @@
 //! JSON Schemas that servers wrote, compiled and asked without trust.
 //!
 //! References make a short schema long: they lead in circles, follow one another by the thousand, or
-//! fan out until thirty of them make a billion. Who asks such a schema runs out of stack, which ends
-//! the process, or out of memory or time. So a schema is read as a [`map`] of where it leads, of which
-//! all is known, and compiled without its names ([`names`]). How far a
-//! question leads is found out first, by a [`walk`] on that map; what leads too far is not asked. What
-//! leads far is asked on a thread with room for it.
+//! fan out until thirty of them make a billion. So a schema is compiled without references: [`expand`]
+//! puts what they refer to in their place, and only a schema that is small enough then is used. A
+//! schema that refers to itself or to another document, by a name or dynamically, is not. How long a
+//! question takes is known from the sizes of the schema and the value.
 //!
-//! Schemas are JSON Schema 2020-12 unless `$schema` names another draft. Nothing is fetched: what
-//! refers to documents elsewhere cannot be used.
+//! Schemas are JSON Schema 2020-12 unless `$schema` names another draft. Nothing is fetched.
 
-mod map;
-mod names;
-mod walk;
-
-use std::{
-    io,
-    panic::resume_unwind,
-    thread::{self, Builder},
-};
+mod expand;
 
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use map::{Map, SchemaPatterns};
-pub(crate) use names::Unfollowed;
-pub(crate) use walk::TooFar;
-use walk::Walked;
+use expand::{Expanded, SchemaPatterns, parts};
 
 /// Bytes of a schema that is compiled.
 pub(crate) const SCHEMA_BYTES_MAX: usize = 1 << 20;
@@ -39,18 +26,22 @@ pub(crate) const KEPT_BYTES_MAX: usize = 256 << 20;
 /// number of values.
 pub(crate) const REASON_BYTES_MAX: usize = 300;
 
-/// Bytes of the faults that a question may have. All are collected before the first can be told, so
-/// one that may have more is answered by yes or no alone.
-pub(crate) const FAULTS_BYTES_MAX: usize = 32 << 20;
+/// Parts of a schema times those of a value up to which one is put to the other: a second or a few.
+const WORK_MAX: usize = 1 << 26;
 
-/// Bytes of a fault beside the paths and values that it keeps.
+/// The same up to which it takes less than ten microseconds, which another thread would cost.
+const QUICK_MAX: usize = 1 << 16;
+
+/// Bytes that the faults of a value may take. All are collected before the first can be told, so of a
+/// value that may have more only whether it is valid is told.
+const FAULTS_BYTES_MAX: usize = 32 << 20;
+
+/// Bytes of a fault beside the value that it keeps a copy of below an alternative.
 const FAULT_BYTES: usize = 512;
 
-/// Levels of subschemas for which a thread has room beside what it does otherwise.
-const LEVELS_AT_HAND: usize = 64;
-
-/// Stack that a level of subschemas takes at most, with a build that is not optimised.
-const LEVEL_BYTES: usize = 16 << 10;
+/// What a part of a schema takes in memory when it is compiled, and a pattern as people write them.
+const PART_BYTES: usize = 256;
+const PROGRAM_BYTES: usize = 128 << 10;
 
 /// Patterns of a schema that is compiled.
 pub(crate) const PATTERNS_MAX: usize = 256;
@@ -59,15 +50,15 @@ pub(crate) const PATTERNS_MAX: usize = 256;
 pub(crate) const PATTERN_TEXT_MAX: usize = 4 << 10;
 const PATTERNS_TEXT_MAX: usize = 32 << 10;
 
-/// Bytes of subschemas that a validator keeps beside what is compiled of them: what is below `not`.
-const COPIES_BYTES_MAX: usize = 8 << 20;
-
 /// Bytes that all patterns of a schema may take, of their programs and of what is kept while they run:
 /// a short pattern may have a long program.
 const PATTERNS_BYTES_MAX: usize = 64 << 20;
 
 /// The same of one of them, where there are few.
 const PATTERN_BYTES_MAX: usize = 10 << 20;
+
+/// Steps back in one text after which a pattern with look-around is given up.
+const BACKTRACK_MAX: usize = 100_000;
 
 /// Whether `format` says anything of a value. By JSON Schema 2020-12 it is an annotation; clients'
 /// SDKs check it in results.
@@ -80,174 +71,149 @@ pub(crate) enum Formats {
 /// A compiled schema.
 #[derive(Debug)]
 pub(crate) struct Schema {
-    map: Map,
-    /// There until it is dropped.
-    validator: Option<jsonschema::Validator>,
+    validator: jsonschema::Validator,
+    size: usize,
+    repeated: usize,
+    alternatives: usize,
+    patterns: usize,
+    is_slow: bool,
 }
 
-/// Why a schema cannot be used; the fault is its server's.
+/// Why a schema is not used; the fault is its server's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SchemaFault {
     #[error("it has {0} bytes, {SCHEMA_BYTES_MAX} are read")]
     Large(usize),
+    #[error(
+        "with its references in place it has more than {} parts",
+        expand::SIZE_MAX
+    )]
+    Expanded,
+    #[error(
+        "with its references in place it is more than {} deep",
+        expand::LEVELS_MAX
+    )]
+    Deep,
+    #[error("its reference `{0}` leads in a circle")]
+    Circle(String),
+    #[error("it has `{0}`, whose meaning depends on the way to it")]
+    Dynamic(String),
+    #[error("it refers to `{0}`, which is no JSON pointer to a part of it")]
+    Elsewhere(String),
+    #[error("it has references and parts with an `$id`, from which they may count")]
+    InnerId,
     #[error("it has {0} patterns, {PATTERNS_MAX} are compiled")]
     Patterns(usize),
     #[error(
         "its patterns have {0} bytes, {PATTERNS_TEXT_MAX} are compiled, {PATTERN_TEXT_MAX} of each"
     )]
     Long(usize),
-    #[error("what it says must not be has more than {COPIES_BYTES_MAX} bytes")]
-    Copies,
     #[error("it is not JSON: {0}")]
     Json(#[from] serde_json::Error),
-    #[error(transparent)]
-    Unfollowed(#[from] Unfollowed),
-    #[error(transparent)]
-    TooFar(#[from] TooFar),
     /// It is no pattern, or a large one.
     #[error("{reason}, or takes more than {bytes} bytes")]
     Pattern { reason: String, bytes: usize },
-    /// It is no schema, or refers to what is not there.
     #[error("{0}")]
     Invalid(String),
-    #[error("there is no thread to compile it: {0}")]
-    Thread(#[from] io::Error),
 }
 
-/// A value that may be put to a schema, since that does not lead too far.
-#[derive(Debug)]
-pub(crate) struct SchemaQuestion<'a> {
-    schema: &'a Schema,
-    value: &'a Value,
-    walked: Walked,
+/// Why the faults of a value are not known.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Unknown {
+    /// It is too large to be put to the schema.
+    Unasked,
+    /// It has some, but too many may have to be collected.
+    Uncollected,
 }
 
 impl Schema {
     /// Compiles `source`.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// When it is not used.
     pub(crate) fn compile(source: &[u8], formats: Formats) -> Result<Self, SchemaFault> {
-        if source.len() > SCHEMA_BYTES_MAX {
-            return Err(SchemaFault::Large(source.len()));
-        }
-        let root = serde_json::from_slice(source)?;
-        on_a_thread(|| {
-            let (map, written) = Map::of(&root)?;
-            map.survey()?;
-            if map.copies > COPIES_BYTES_MAX {
-                return Err(SchemaFault::Copies);
-            }
-            check_patterns(&map.patterns)?;
-            let validator = Some(build(&written, &map.patterns, formats)?);
-            Ok(Self { map, validator })
-        })?
+        let expanded = read(source)?;
+        Ok(Self {
+            validator: build(&expanded.schema, &expanded.patterns, formats)?,
+            size: expanded.size,
+            repeated: expanded.repeated,
+            alternatives: expanded.alternatives,
+            patterns: expanded.patterns.count(),
+            is_slow: expanded.is_slow,
+        })
     }
 
-    /// Finds out how far it leads to ask whether `value` is as the schema says.
+    /// Says whether `source` would compile. Most schemas are plain; to compile the first that is not
+    /// takes 3 MB for good.
     ///
     /// # Errors
-    /// When that is too far.
-    pub(crate) fn question<'a>(&'a self, value: &'a Value) -> Result<SchemaQuestion<'a>, TooFar> {
-        let walk = |levels| self.map.walk(value, levels);
-        let walked = match walk(LEVELS_AT_HAND) {
-            Err(TooFar::Levels) => on_a_thread(|| walk(walk::LEVELS_MAX))
-                .inspect_err(|error| tracing::error!(%error, "there is no thread to ask a schema"))
-                .unwrap_or(Err(TooFar::Levels)),
-            walked => walked,
-        };
-        Ok(SchemaQuestion {
-            schema: self,
-            value,
-            walked: walked?,
-        })
+    /// When it is not used.
+    pub(crate) fn check(source: &[u8]) -> Result<(), SchemaFault> {
+        let expanded = read(source)?;
+        if !is_plain(&expanded.schema) {
+            build(&expanded.schema, &expanded.patterns, Formats::Annotations)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a value of so many bytes is put to it in less time than another thread would take.
+    pub(crate) fn is_quick(&self, bytes: usize) -> bool {
+        !self.is_slow && self.size.saturating_mul(bytes) <= QUICK_MAX
+    }
+
+    /// Whether `value` is as it says; what is too large to be asked is not.
+    pub(crate) fn is_valid(&self, value: &Value) -> bool {
+        self.work(value).is_some() && self.validator.is_valid(value)
+    }
+
+    /// The first `max` faults of `value` that are wanted.
+    ///
+    /// # Errors
+    /// When they are not known.
+    pub(crate) fn faults<'a>(
+        &'a self,
+        value: &'a Value,
+        is_wanted: impl Fn(&ValidationError<'_>) -> bool,
+        max: usize,
+    ) -> Result<Vec<ValidationError<'a>>, Unknown> {
+        self.work(value).ok_or(Unknown::Unasked)?;
+        if self.validator.is_valid(value) {
+            return Ok(Vec::new());
+        }
+        let faults = self.size + self.repeated.saturating_mul(parts(value));
+        let copies = self.alternatives.saturating_mul(expand::bytes(value));
+        if faults.saturating_mul(FAULT_BYTES).saturating_add(copies) > FAULTS_BYTES_MAX {
+            return Err(Unknown::Uncollected);
+        }
+        let faults = self.validator.iter_errors(value);
+        Ok(faults.filter(is_wanted).take(max).collect())
     }
 
     /// What it takes in memory, roughly, in bytes.
     pub(crate) fn weight(&self) -> usize {
-        self.map.weight
+        self.size * PART_BYTES + self.patterns * PROGRAM_BYTES
     }
 
-    fn validator(&self) -> &jsonschema::Validator {
-        self.validator.as_ref().expect("it is there until the drop")
+    /// Parts to be visited to put `value` to it; `None` where they are too many.
+    fn work(&self, value: &Value) -> Option<usize> {
+        let work = self.size.checked_mul(parts(value))?;
+        (work <= WORK_MAX).then_some(work)
     }
 }
 
-impl Drop for Schema {
-    /// What references lead to may own one another: it is dropped where there is stack for all of it.
-    fn drop(&mut self) {
-        if self.map.references <= LEVELS_AT_HAND {
-            return;
-        }
-        let dropped = on_a_thread(|| drop(self.validator.take()));
-        if let Err(error) = dropped {
-            tracing::error!(%error, "there is no thread to drop a schema");
-            std::mem::forget(self.validator.take());
-        }
+fn read(source: &[u8]) -> Result<Expanded, SchemaFault> {
+    if source.len() > SCHEMA_BYTES_MAX {
+        return Err(SchemaFault::Large(source.len()));
     }
-}
-
-impl<'a> SchemaQuestion<'a> {
-    /// Whether the value is as the schema says; what cannot be asked is not.
-    pub(crate) fn is_valid(&self) -> bool {
-        self.ask(|| self.schema.validator().is_valid(self.value))
-            .unwrap_or_else(|error| {
-                tracing::error!(%error, "there is no thread to ask a schema");
-                false
-            })
+    let expanded = Expanded::of(&serde_json::from_slice(source)?)?;
+    let patterns = &expanded.patterns;
+    if patterns.count() > PATTERNS_MAX {
+        return Err(SchemaFault::Patterns(patterns.count()));
     }
-
-    /// The first `max` faults that are wanted; `None` where the value has some, but too many may have
-    /// to be collected.
-    pub(crate) fn faults(
-        &self,
-        is_wanted: impl Fn(&ValidationError<'_>) -> bool + Send,
-        max: usize,
-    ) -> Option<Vec<ValidationError<'a>>> {
-        if self.faults_bytes() > FAULTS_BYTES_MAX {
-            return self.is_valid().then(Vec::new);
-        }
-        let faults = || self.schema.validator().iter_errors(self.value);
-        self.ask(|| faults().filter(is_wanted).take(max).collect())
-            .inspect_err(|error| tracing::error!(%error, "there is no thread to ask a schema"))
-            .ok()
+    if patterns.bytes() > PATTERNS_TEXT_MAX || patterns.longest() > PATTERN_TEXT_MAX {
+        return Err(SchemaFault::Long(patterns.bytes()));
     }
-
-    /// What all faults may take. Each keeps the way through the schema to it and the way into the value,
-    /// and where there are alternatives also what stands there.
-    fn faults_bytes(&self) -> usize {
-        let way = self.walked.levels * self.schema.map.longest;
-        let each = FAULT_BYTES + way + map::bytes(self.value);
-        let all = self.walked.faults.saturating_mul(each);
-        all.saturating_add(self.walked.bytes)
-    }
-
-    fn ask<T: Send>(&self, ask: impl FnOnce() -> T + Send) -> io::Result<T> {
-        if self.walked.levels <= LEVELS_AT_HAND {
-            return Ok(ask());
-        }
-        on_a_thread(ask)
-    }
-}
-
-/// Does `work` where there is stack for all levels that a walk allows.
-fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
-    let builder = Builder::new().name("schema".to_owned());
-    let builder = builder.stack_size(walk::LEVELS_MAX * LEVEL_BYTES);
-    thread::scope(|scope| {
-        let done = builder.spawn_scoped(scope, work)?.join();
-        Ok(done.unwrap_or_else(|panic| resume_unwind(panic)))
-    })
-}
-
-fn check_patterns(patterns: &SchemaPatterns) -> Result<(), SchemaFault> {
-    if patterns.count > PATTERNS_MAX {
-        return Err(SchemaFault::Patterns(patterns.count));
-    }
-    if patterns.bytes > PATTERNS_TEXT_MAX || patterns.bytes_max > PATTERN_TEXT_MAX {
-        return Err(SchemaFault::Long(patterns.bytes));
-    }
-    Ok(())
+    Ok(expanded)
 }
 
 fn build(
@@ -255,8 +221,7 @@ fn build(
     patterns: &SchemaPatterns,
     formats: Formats,
 ) -> Result<jsonschema::Validator, SchemaFault> {
-    let programs = patterns.count.max(1) * (1 + patterns.looks_max);
-    let bytes = (PATTERNS_BYTES_MAX / programs).min(PATTERN_BYTES_MAX);
+    let bytes = (PATTERNS_BYTES_MAX / patterns.programs().max(1)).min(PATTERN_BYTES_MAX);
     let options = || {
         let is_checked = formats == Formats::Checked;
         jsonschema::options().should_validate_formats(is_checked)
@@ -269,6 +234,7 @@ fn build(
     let validator = match options().with_pattern_options(linear).build(schema) {
         Err(error) if is_of_pattern(&error) => {
             let other = PatternOptions::fancy_regex()
+                .backtrack_limit(BACKTRACK_MAX)
                 .size_limit(bytes)
                 .dfa_size_limit(bytes);
             options().with_pattern_options(other).build(schema)
@@ -282,6 +248,38 @@ fn build(
         }
         SchemaFault::Invalid(reason)
     })
+}
+
+/// Whether an expanded `schema` has only the commonest keywords, each with a value of its kind: nothing
+/// can be wrong with it then.
+fn is_plain(schema: &Value) -> bool {
+    const DIALECTS: [&str; 2] = [
+        "http://json-schema.org/draft-07/schema#",
+        "https://json-schema.org/draft/2020-12/schema",
+    ];
+    const TYPES: [&str; 7] = [
+        "array", "boolean", "integer", "null", "number", "object", "string",
+    ];
+    let is_plain_keyword = |(keyword, value): (&String, &Value)| match keyword.as_str() {
+        "$schema" => value.as_str().is_some_and(|name| DIALECTS.contains(&name)),
+        "additionalProperties" | "items" => is_plain(value),
+        "format" => value.is_string(),
+        "maximum" | "minimum" => value.is_number(),
+        "properties" => value
+            .as_object()
+            .is_some_and(|properties| properties.values().all(is_plain)),
+        "required" => value.as_array().is_some_and(|names| {
+            let distinct: Map<_, _> = names
+                .iter()
+                .filter_map(|name| Some((name.as_str()?.to_owned(), Value::Null)))
+                .collect();
+            distinct.len() == names.len()
+        }),
+        "type" => value.as_str().is_some_and(|name| TYPES.contains(&name)),
+        _ => false,
+    };
+    let members = schema.as_object();
+    members.map_or(schema.is_boolean(), |all| all.iter().all(is_plain_keyword))
 }
 
 /// `text` up to [`REASON_BYTES_MAX`].

@@ -4,20 +4,15 @@
 //! `check --connect`, and it changes nothing of what is served. One server at a time has a thread for it, a few tools a turn, and
 //! a schema that stays is compiled once.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::CatalogStore;
 use crate::{
     backend::Backend,
     catalog::{CatalogProblem, Cause, Kind, Listing},
-    json_schema::{Formats, Schema, shortened},
+    json_schema::{Schema, shortened},
     mcp::Raw,
     names::ServerName,
     task::run_blocking,
@@ -133,12 +128,8 @@ impl SchemaCheck {
             return reason.clone();
         }
         let reason = self.before.remove(&schema).unwrap_or_else(|| {
-            // Most schemas are; to compile the first that is not takes 3 MB for good.
-            if schema.read().is_ok_and(|schema| is_plain(&schema)) {
-                return None;
-            }
-            let compiled = Schema::compile(schema.as_bytes(), Formats::Annotations);
-            compiled.err().map(|error| shortened(error.to_string()))
+            let checked = Schema::check(schema.as_bytes());
+            checked.err().map(|error| shortened(error.to_string()))
         });
         self.known.insert(schema, reason.clone());
         reason
@@ -150,89 +141,5 @@ impl SchemaCheck {
             kind: Some(Kind::Tools),
             cause,
         });
-    }
-}
-
-/// Whether `schema` has only the commonest keywords, each with a value of its kind: nothing can be wrong
-/// with it then.
-fn is_plain(schema: &Value) -> bool {
-    const DIALECTS: [&str; 2] = [
-        "http://json-schema.org/draft-07/schema#",
-        "https://json-schema.org/draft/2020-12/schema",
-    ];
-    const TYPES: [&str; 7] = [
-        "array", "boolean", "integer", "null", "number", "object", "string",
-    ];
-    let Value::Object(members) = schema else {
-        return schema.is_boolean();
-    };
-    members
-        .iter()
-        .all(|(keyword, value)| match keyword.as_str() {
-            "$schema" => value.as_str().is_some_and(|name| DIALECTS.contains(&name)),
-            "additionalProperties" | "items" => is_plain(value),
-            "default" => true,
-            "description" | "format" | "title" => value.is_string(),
-            "maximum" | "minimum" => value.is_number(),
-            "properties" => value
-                .as_object()
-                .is_some_and(|properties| properties.values().all(is_plain)),
-            "required" => value.as_array().is_some_and(|names| {
-                let distinct: HashSet<_> = names.iter().filter_map(Value::as_str).collect();
-                distinct.len() == names.len()
-            }),
-            "type" => value.as_str().is_some_and(|name| TYPES.contains(&name)),
-            _ => false,
-        })
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_is_plain_compiles() {
-        let plain = |schema: Value, expect: bool| {
-            assert_eq!(is_plain(&schema), expect, "{schema}");
-            let compiles = Schema::compile(schema.to_string().as_bytes(), Formats::Annotations);
-            assert!(!expect || compiles.is_ok(), "{schema}");
-        };
-        plain(json!({}), true);
-        let seven = "http://json-schema.org/draft-07/schema#";
-        plain(json!({ "$schema": seven, "type": "null" }), true);
-        plain(
-            json!({
-                "$schema": "https://json-schema.org/draft/2020-12/schema",
-                "type": "object",
-                "title": "a",
-                "format": "strange",
-                "description": "b",
-                "properties": {
-                    "type": { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 1.5 }, "default": [] },
-                    "$ref": true
-                },
-                "required": ["type", "x"],
-                "additionalProperties": false
-            }),
-            true,
-        );
-        for odd in [
-            json!({ "type": "strange" }),
-            json!({ "$schema": "http://example.com/", "type": "object" }),
-            json!({ "type": ["string"] }),
-            json!({ "properties": { "a": { "type": 1 } } }),
-            json!({ "properties": [] }),
-            json!({ "required": ["a", "a"] }),
-            json!({ "required": ["a", 1] }),
-            json!({ "items": [{}] }),
-            json!({ "minimum": "1" }),
-            json!({ "description": 1 }),
-            json!({ "$ref": "#/none" }),
-            json!({ "pattern": "(" }),
-        ] {
-            plain(odd, false);
-        }
     }
 }

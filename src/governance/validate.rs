@@ -1,8 +1,9 @@
 //! Arguments against the input schema of their tool, before the call leaves (`validate` of a server).
 //!
-//! Part of step 2. By default it is done for tools that argument rules are about. A schema that refers to
-//! documents elsewhere, that leads too far, or that is none, is reported in `/status` and checks nothing.
-//! Arguments that lead too far or take too long do not match.
+//! Part of step 2. By default it is done for tools that argument rules are about. A schema that is none, too
+//! large, cyclic or dynamic, or that refers to elsewhere, is not used and named in `/status`: calls of its
+//! tool are not checked, and refused where argument rules are about it.
+//! Arguments that are too large or take too long do not match.
 //! What is relayed is never touched: the check reads a copy.
 
 use std::{
@@ -24,7 +25,7 @@ use super::checks::{ServerChecks, Unchecked};
 use crate::{
     catalog::Tool,
     config::Validate,
-    json_schema::{Formats, KEPT_BYTES_MAX, Schema, shortened},
+    json_schema::{Formats, KEPT_BYTES_MAX, Schema, Unknown, shortened},
     lock::lock,
     mcp::{Method, Raw},
     router::Routed,
@@ -37,9 +38,6 @@ pub const FAULTS_MAX: usize = 8;
 pub const SCHEMAS_MAX: usize = 4096;
 /// Memory that arguments may take to be checked.
 pub const VALUE_BYTES_MAX: usize = 256 << 20;
-/// Bytes of a simple schema times those of arguments up to which a check is made at once: another thread
-/// would cost more, about ten microseconds. No key sets it: it changes nothing but where the work is done.
-const WORK_MAX: usize = 1 << 19;
 /// Unusable schemas of one server that `/status` names.
 pub const UNUSABLE_MAX: usize = 64;
 
@@ -67,20 +65,8 @@ struct CompiledSchemas {
 #[derive(Clone, Debug)]
 struct CompiledSchema {
     source: Raw,
-    /// `None` when it cannot be used.
-    schema: Option<Arc<Schema>>,
-    /// Whether it [is simple](is_simple).
-    is_simple: bool,
-}
-
-/// A schema, and its bytes where it [is simple](is_simple).
-type Usable = (Arc<Schema>, Option<usize>);
-
-impl CompiledSchema {
-    fn usable(&self) -> Option<Usable> {
-        let bytes = self.is_simple.then(|| self.source.as_bytes().len());
-        Some((Arc::clone(self.schema.as_ref()?), bytes))
-    }
+    /// Or why it is not used.
+    schema: Result<Arc<Schema>, Arc<str>>,
 }
 
 /// Where arguments do not match the schema of their tool.
@@ -162,7 +148,7 @@ impl Inputs {
         let mut gone = Vec::new();
         kept.known.retain(|tool, known| {
             let is_listed = is_listed(tool, known);
-            gone.extend(known.schema.clone().filter(|_| !is_listed));
+            gone.extend(known.schema.clone().ok().filter(|_| !is_listed));
             is_listed
         });
         if !gone.is_empty() {
@@ -174,7 +160,8 @@ impl Inputs {
     }
 
     /// Checks the arguments of a call, and counts; for where they [are checked](Inputs::are_checked).
-    pub(super) async fn check(&self, routed: &Routed) -> ValidationVerdict {
+    /// Where argument rules are about it, a schema that is not used refuses.
+    pub(super) async fn check(&self, routed: &Routed, has_rules: bool) -> ValidationVerdict {
         let Some(tool) = routed
             .tool
             .as_ref()
@@ -182,7 +169,13 @@ impl Inputs {
         else {
             return ValidationVerdict::Fits;
         };
-        let faults = self.kept.faults(tool, routed.params.as_ref()).await;
+        let arguments = routed.params.as_ref().and_then(|it| it.get("arguments"));
+        let faults = match self.kept.schema(tool).await {
+            Ok(Some(Ok(schema))) => self.kept.faults(schema, arguments).await,
+            Ok(Some(Err(problem))) if has_rules => vec![SchemaMismatch::unusable(&problem)],
+            Ok(None | Some(Err(_))) => Vec::new(),
+            Err(why) => vec![SchemaMismatch::unchecked(why)],
+        };
         let Some(first) = faults.first() else {
             return ValidationVerdict::Fits;
         };
@@ -213,24 +206,14 @@ impl Inputs {
 }
 
 impl CompiledSchemas {
-    async fn faults(
-        self: &Arc<Self>,
-        tool: &Arc<Tool>,
-        params: Option<&Raw>,
-    ) -> Vec<SchemaMismatch> {
-        let (schema, bytes) = match self.schema(tool).await {
-            Ok(Some(schema)) => schema,
-            Ok(None) => return Vec::new(),
-            Err(why) => return vec![SchemaMismatch::unchecked(why)],
-        };
-        let arguments = params.and_then(|params| params.get("arguments"));
-        let of_arguments = arguments.as_ref().map_or(0, |it| it.as_bytes().len());
-        let is_small = bytes.is_some_and(|bytes| bytes.saturating_mul(of_arguments) <= WORK_MAX);
+    async fn faults(&self, schema: Arc<Schema>, arguments: Option<Raw>) -> Vec<SchemaMismatch> {
+        let bytes = arguments.as_ref().map_or(0, |it| it.as_bytes().len());
+        let is_quick = schema.is_quick(bytes);
         let ask = move || match &arguments {
             Some(arguments) => read(&schema, arguments),
             None => faults(&schema, &json!({})),
         };
-        let asked = if is_small {
+        let asked = if is_quick {
             catch_unwind(AssertUnwindSafe(ask)).map_err(|_| Unchecked::Broken)
         } else {
             self.checks.run(ask).await
@@ -238,50 +221,41 @@ impl CompiledSchemas {
         asked.unwrap_or_else(|why| vec![SchemaMismatch::unchecked(why)])
     }
 
-    /// The schema of `tool`, and its bytes where it [is simple](is_simple); `None` where there is none that
-    /// can be used.
-    async fn schema(self: &Arc<Self>, tool: &Arc<Tool>) -> Result<Option<Usable>, Unchecked> {
+    /// The schema of `tool` or why it is not used; `None` where there is none.
+    async fn schema(
+        self: &Arc<Self>,
+        tool: &Arc<Tool>,
+    ) -> Result<Option<Result<Arc<Schema>, Arc<str>>>, Unchecked> {
         let Some(source) = tool.source.get("inputSchema") else {
             return Ok(None);
         };
         let known = self.known.get(&tool.original);
         let known = known.filter(|known| is_same(&known.source, &source));
-        if let Some(known) = known.map(|known| known.usable()) {
-            return Ok(known);
+        if let Some(known) = known.map(|known| known.schema.clone()) {
+            return Ok(Some(known));
         }
         let written = source;
         let (kept, tool) = (Arc::clone(self), Arc::clone(tool));
         // Also where nobody waits for it any more: what takes long is not begun again and again.
         let compiled = self.checks.run(move || {
             let compiled = compile(&written);
-            kept.remember(&tool, written, compiled)
+            kept.remember(&tool, written, compiled.clone());
+            compiled
         });
-        compiled.await
+        compiled.await.map(Some)
     }
 
-    /// Keeps what became of the schema of a tool, and gives it back.
-    fn remember(
-        &self,
-        tool: &Tool,
-        source: Raw,
-        compiled: Result<Arc<Schema>, String>,
-    ) -> Option<Usable> {
-        self.note(tool, compiled.as_ref().err());
+    /// Keeps what became of the schema of a tool.
+    fn remember(&self, tool: &Tool, source: Raw, schema: Result<Arc<Schema>, Arc<str>>) {
+        self.note(tool, schema.as_ref().err());
         self.make_room();
-        let known = CompiledSchema {
-            is_simple: is_simple(source.as_str()),
-            source,
-            schema: compiled.ok(),
-        };
-        let usable = known.usable();
+        let known = CompiledSchema { source, schema };
         self.known.insert(Arc::clone(&tool.original), known);
-        usable
     }
 
     /// Forgets all schemas where one more might be too many.
     fn make_room(&self) {
-        let weight =
-            |known: &CompiledSchema| known.schema.as_ref().map_or(0, |schema| schema.weight());
+        let weight = |known: &CompiledSchema| known.schema.as_ref().map_or(0, |it| it.weight());
         let kept: usize = self.known.iter().map(|known| weight(&known)).sum();
         if self.known.len() >= SCHEMAS_MAX || kept > KEPT_BYTES_MAX {
             self.known.clear();
@@ -289,7 +263,7 @@ impl CompiledSchemas {
     }
 
     /// Notes whether the schema of a tool can be used.
-    fn note(&self, tool: &Tool, problem: Option<&String>) {
+    fn note(&self, tool: &Tool, problem: Option<&Arc<str>>) {
         let mut unusable = self.unusable();
         let Some(problem) = problem else {
             unusable.remove(&*tool.original);
@@ -298,11 +272,11 @@ impl CompiledSchemas {
         tracing::warn!(
             server = %tool.server,
             tool = &*tool.original,
-            problem,
+            %problem,
             "an input schema cannot be used; arguments are not checked against it"
         );
         if unusable.len() < UNUSABLE_MAX {
-            unusable.insert(tool.original.to_string(), problem.clone());
+            unusable.insert(tool.original.to_string(), problem.to_string());
         }
     }
 
@@ -321,6 +295,14 @@ impl SchemaMismatch {
         Self {
             is_for_now: why == Unchecked::Busy,
             ..Self::whole(reason)
+        }
+    }
+
+    fn unusable(problem: &str) -> Self {
+        let reason = format!("the input schema of the tool cannot be used: {problem}");
+        Self {
+            keyword: "inputSchema".to_owned(),
+            ..Self::whole(&reason)
         }
     }
 
@@ -360,24 +342,11 @@ pub(super) fn is_same(known: &Raw, source: &Raw) -> bool {
     std::ptr::eq(known, source) || known == source
 }
 
-/// Whether a check against the schema `source` takes at most as long as its bytes times those of the
-/// arguments: it has no keyword that takes longer, nor one that is escaped.
-fn is_simple(source: &str) -> bool {
-    const OTHERS: [&str; 7] = [
-        "pattern",
-        "$ref",
-        "$dynamicRef",
-        "$recursiveRef",
-        "unevaluated",
-        "uniqueItems",
-        "\\u",
-    ];
-    !OTHERS.iter().any(|other| source.contains(other))
-}
-
-fn compile(source: &Raw) -> Result<Arc<Schema>, String> {
+fn compile(source: &Raw) -> Result<Arc<Schema>, Arc<str>> {
     let schema = Schema::compile(source.as_bytes(), Formats::Annotations);
-    schema.map(Arc::new).map_err(|error| error.to_string())
+    schema
+        .map(Arc::new)
+        .map_err(|error| error.to_string().into())
 }
 
 fn read(schema: &Schema, arguments: &Raw) -> Vec<SchemaMismatch> {
@@ -414,20 +383,12 @@ fn faults(schema: &Schema, arguments: &Value) -> Vec<SchemaMismatch> {
             ValidationErrorKind::BacktrackLimitExceeded { .. }
         )
     };
-    let question = match schema.question(arguments) {
-        Ok(question) => question,
-        Err(far) => {
-            return vec![SchemaMismatch::whole(&format!(
-                "they cannot be checked: {far}"
-            ))];
-        }
+    let reason = match schema.faults(arguments, is_fault, FAULTS_MAX) {
+        Ok(faults) => return faults.iter().map(SchemaMismatch::of).collect(),
+        Err(Unknown::Unasked) => "they cannot be checked: they are too large for their schema",
+        Err(Unknown::Uncollected) => "they do not match, and are too large to say where",
     };
-    match question.faults(is_fault, FAULTS_MAX) {
-        Some(faults) => faults.iter().map(SchemaMismatch::of).collect(),
-        None => vec![SchemaMismatch::whole(
-            "they do not match, and are too large to say where",
-        )],
-    }
+    vec![SchemaMismatch::whole(reason)]
 }
 
 #[cfg(test)]
@@ -539,9 +500,8 @@ mod tests {
         for n in 0..20 {
             kept.make_room();
             let known = CompiledSchema {
-                is_simple: false,
                 source: source.clone(),
-                schema: Some(Arc::clone(&schema)),
+                schema: Ok(Arc::clone(&schema)),
             };
             kept.known.insert(n.to_string().into(), known);
             most = most.max(kept.known.len());
@@ -572,22 +532,5 @@ mod tests {
         assert_eq!(missing.len(), FAULTS_MAX);
         let long = found(json!({ "enum": ["y".repeat(999)] }), json!({}));
         assert_eq!(long[0].reason.len(), REASON_BYTES_MAX + '…'.len_utf8());
-    }
-
-    #[test]
-    fn what_may_take_long_is_not_simple() {
-        assert!(is_simple(
-            r#"{"type":"object","properties":{"a":{"enum":["b\n"]}}}"#
-        ));
-        for other in [
-            r#"{"pattern":"a"}"#,
-            r#"{"patternProperties":{}}"#,
-            r##"{"$ref":"#"}"##,
-            r##"{"\u0024ref":"#"}"##,
-            r#"{"unevaluatedItems":false}"#,
-            r#"{"uniqueItems":true}"#,
-        ] {
-            assert!(!is_simple(other), "{other}");
-        }
     }
 }

@@ -1,36 +1,33 @@
-mod names;
+use std::time::Duration;
 
+use proptest::{collection::vec, prelude::*, sample::select};
 use serde_json::{Map as Members, Value, json};
+use tokio::time::Instant;
 
 use super::{
-    FAULTS_BYTES_MAX, Formats, PATTERNS_MAX, SCHEMA_BYTES_MAX, Schema, SchemaFault, TooFar,
-    walk::LEVELS_MAX,
+    Formats, PATTERNS_MAX, SCHEMA_BYTES_MAX, Schema, SchemaFault, Unknown,
+    expand::{LEVELS_MAX, SIZE_MAX},
+    is_plain,
 };
 
 fn compile(schema: &Value) -> Result<Schema, SchemaFault> {
     Schema::compile(schema.to_string().as_bytes(), Formats::Annotations)
 }
 
-/// How many faults `value` has; `None` where only that there are some is told.
-fn faults(schema: &Schema, value: &Value) -> Option<usize> {
-    let question = schema.question(value).unwrap();
-    let faults = question.faults(|_| true, 8);
+fn faults(schema: &Schema, value: &Value) -> Result<usize, Unknown> {
+    let faults = schema.faults(value, |_| true, 8);
     assert_eq!(
-        question.is_valid(),
-        faults.as_ref().is_some_and(Vec::is_empty)
+        schema.is_valid(value),
+        faults.as_ref().is_ok_and(Vec::is_empty)
     );
     faults.map(|faults| faults.len())
 }
 
-fn is_valid(schema: &Schema, value: &Value) -> bool {
-    schema.question(value).unwrap().is_valid()
-}
-
-fn too_far(schema: &Value) -> TooFar {
-    match compile(schema) {
-        Err(SchemaFault::TooFar(far)) => far,
-        other => panic!("{other:?}"),
-    }
+/// Asks that `schema` is not used, for a reason that has `reason` in it.
+fn check_unused(schema: &Value, reason: &str) {
+    let fault = compile(schema).expect_err(reason).to_string();
+    assert!(fault.contains(reason), "{fault}");
+    assert!(fault.len() < 400, "{fault}");
 }
 
 /// `count` definitions, each of which is what `of` makes of a reference to the next one; the last one
@@ -44,187 +41,203 @@ fn chain(count: usize, of: impl Fn(Value) -> Value, last: &Value) -> Value {
     json!({ "$defs": definitions, "$ref": "#/$defs/d0" })
 }
 
-/// `value` in so many objects.
-fn nested(levels: usize, value: Value) -> Value {
-    (0..levels).fold(value, |inner, _| json!({ "a": inner }))
-}
+const DEEP: &str = "it is more than 64 deep";
+const LARGE: &str = "it has more than 65536 parts";
+const CIRCLE: &str = "leads in a circle";
 
 #[test]
-fn references_are_followed_as_deep_as_there_is_room() {
-    let ways: [fn(Value) -> Value; 6] = [
-        |next| next,
+fn references_are_followed_so_deep_and_no_deeper() {
+    let last = json!({ "required": ["b"] });
+    let ways: [fn(Value) -> Value; 4] = [
         |next| json!({ "allOf": [{}, next] }),
-        |next| json!({ "not": { "not": next } }),
         |next| json!({ "if": {}, "then": next, "else": false }),
         |next| json!({ "dependentSchemas": { "a": next } }),
         |next| json!({ "oneOf": [false, next] }),
     ];
-    let last = json!({ "required": ["b"] });
     for way in ways {
-        // The root refers to the first, each of them takes the same number of levels.
-        let each = compile(&chain(2, way, &last)).unwrap();
-        let each = (each.question(&json!({ "a": 1 })).unwrap().walked.levels - 2) / 2;
-        let most = (LEVELS_MAX - 2) / each;
+        // Each takes a level and its reference another.
+        let most = LEVELS_MAX / 2 - 1;
         let schema = compile(&chain(most, way, &last)).unwrap();
-        assert!(!is_valid(&schema, &json!({ "a": 1 })));
-        assert!(is_valid(&schema, &json!({ "a": 1, "b": 1 })));
-        assert_eq!(too_far(&chain(LEVELS_MAX, way, &last)), TooFar::Levels);
+        assert!(!schema.is_valid(&json!({ "a": 1 })));
+        assert!(schema.is_valid(&json!({ "a": 1, "b": 1 })));
+        check_unused(&chain(most + 1, way, &last), DEEP);
+    }
+    check_unused(&chain(12_000, |next| next, &last), DEEP);
+    let nested = |levels: usize| {
+        let last = json!({ "type": "null" });
+        (0..levels).fold(last, |inner, _| json!({ "items": inner }))
+    };
+    compile(&nested(LEVELS_MAX)).unwrap();
+    check_unused(&nested(LEVELS_MAX + 1), DEEP);
+    compile(&nested(LEVELS_MAX - 1)).unwrap();
+}
+
+/// Also a tree, as generators write types that have themselves in them.
+#[test]
+fn what_leads_in_a_circle_is_not_used() {
+    for schema in [
+        json!({ "anyOf": [{ "$ref": "#" }, {}] }),
+        json!({ "$defs": { "a": { "$ref": "#/$defs/a" } }, "$ref": "#/$defs/a" }),
+        json!({ "$defs": { "n": { "properties": { "n": { "$ref": "#/$defs/n" } } } }, "$ref": "#/$defs/n" }),
+        json!({ "properties": { "a": { "items": { "$ref": "#/properties/a" } } } }),
+        json!({ "$defs": { "a b": { "allOf": [{ "$ref": "#/$defs/a%20b" }] } }, "items": { "$ref": "#/$defs/a b" } }),
+        json!({ "$defs": { "a": { "not": { "$ref": "#/$defs/b" } }, "b": { "not": { "$ref": "#/$defs/a" } } }, "not": { "$ref": "#/$defs/a" } }),
+        json!({ "$schema": "http://json-schema.org/draft-07/schema#", "definitions": { "n": { "items": { "$ref": "#/definitions/n" } } }, "$ref": "#/definitions/n" }),
+    ] {
+        check_unused(&schema, CIRCLE);
     }
 }
 
 #[test]
-fn what_is_not_evaluated_is_found_as_deep() {
-    let last = json!({ "properties": { "b": true } });
-    let of = |count| {
-        let mut schema = chain(count, |next| json!({ "allOf": [next] }), &last);
-        schema["unevaluatedProperties"] = json!(false);
-        schema
-    };
-    let schema = compile(&of(LEVELS_MAX / 2 - 2)).unwrap();
-    assert!(is_valid(&schema, &json!({ "b": 1 })));
-    assert!(!is_valid(&schema, &json!({ "a": 1, "b": 1 })));
-    assert_eq!(too_far(&of(LEVELS_MAX / 2)), TooFar::Levels);
-}
-
-#[test]
-fn a_schema_may_lead_into_a_value_as_deep_as_there_is_room() {
-    let of = |count| {
-        let last = json!({ "type": "object", "properties": { "a": { "$ref": "#/$defs/d0" } } });
-        compile(&chain(count, |next| next, &last)).unwrap()
-    };
-    let schema = of(30);
-    assert!(is_valid(&schema, &nested(120, json!({}))));
-    assert!(!is_valid(&schema, &nested(120, json!(1))));
-    let far = of(60).question(&nested(120, json!({}))).map(|_| ());
-    assert_eq!(far, Err(TooFar::Levels));
-}
-
-#[test]
-fn circles_lead_nowhere() {
-    let anchors = json!({
-        "$defs": { "a": { "$anchor": "one", "$ref": "#two" }, "b": { "$anchor": "two", "$ref": "#one" } },
-        "properties": { "a": { "$ref": "#one" } },
-    });
-    let dynamic = json!({
-        "$defs": { "a": { "$dynamicAnchor": "n", "allOf": [{ "$dynamicRef": "#n" }] } },
-        "properties": { "a": { "$dynamicRef": "#n" } },
-    });
-    let within = json!({
-        "$id": "https://example.com/root",
-        "$defs": {
-            "a": { "$id": "inner", "$defs": { "x": { "$ref": "inner#/$defs/y" }, "y": { "$ref": "#/$defs/x" } } },
-        },
-        "properties": { "a": { "$ref": "inner#/$defs/x" } },
-    });
-    let old = json!({
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "definitions": { "a": { "$id": "#one", "allOf": [{ "$ref": "#one" }] } },
-        "properties": { "a": { "$ref": "#one" } },
-    });
-    let escaped = json!({
-        "$defs": { "a b": { "allOf": [{ "$ref": "#/$defs/a%20b" }] } },
-        "items": { "$ref": "#/$defs/a%20b" },
-    });
-    let recursive = json!({
-        "$schema": "https://json-schema.org/draft/2019-09/schema",
-        "$recursiveAnchor": true,
-        "allOf": [{ "$recursiveRef": "#" }],
-    });
-    let whole = json!({ "anyOf": [{ "$ref": "#" }, {}] });
-    for schema in [anchors, dynamic, within, old, escaped, recursive, whole] {
-        assert_eq!(too_far(&schema), TooFar::Circle, "{schema}");
+fn what_depends_on_the_way_to_it_is_not_used() {
+    let old = "https://json-schema.org/draft/2019-09/schema";
+    for (schema, keyword) in [
+        (
+            json!({ "$defs": { "a": { "$dynamicAnchor": "n" } }, "items": { "$dynamicRef": "#n" } }),
+            "`$dynamicRef`",
+        ),
+        (
+            json!({ "$schema": old, "$recursiveAnchor": true, "items": { "$recursiveRef": "#" } }),
+            "`$recursiveRef`",
+        ),
+    ] {
+        check_unused(&schema, keyword);
     }
 }
 
 #[test]
-fn what_fans_out_is_not_asked() {
+fn what_refers_to_elsewhere_or_by_name_is_not_used() {
+    let meta = "http://json-schema.org/draft-07/schema#";
+    for (schema, reason) in [
+        (json!({ "$ref": "other.json" }), "`other.json`"),
+        (
+            json!({ "items": { "$ref": "https://example.com/a" } }),
+            "`https://example.com/a`",
+        ),
+        (json!({ "items": { "$ref": meta } }), meta),
+        (json!({ "$ref": "#nowhere" }), "`#nowhere`"),
+        (
+            json!({ "$defs": { "a": { "$anchor": "a" } }, "$ref": "#a" }),
+            "`#a`",
+        ),
+        (json!({ "$ref": "#/nowhere" }), "`#/nowhere`"),
+        (json!({ "$ref": "##" }), "`##`"),
+        (
+            json!({ "title": "x", "items": { "$ref": "#/title" } }),
+            "`#/title`",
+        ),
+        (
+            json!({ "allOf": [{}, {}], "items": { "$ref": "#/allOf/+1" } }),
+            "`#/allOf/+1`",
+        ),
+        (
+            json!({ "$ref": "x".repeat(500) }),
+            "which is no JSON pointer",
+        ),
+        (
+            json!({ "$defs": { "n": { "$id": "node", "$ref": "#/$defs/n" } }, "items": { "$ref": "#/$defs/n" } }),
+            "parts with an `$id`",
+        ),
+    ] {
+        check_unused(&schema, reason);
+    }
+}
+
+#[test]
+fn what_fans_out_is_not_used() {
     let twice = |next: Value| json!({ "allOf": [next, next] });
     let last = json!({ "required": ["b"] });
-    assert_eq!(too_far(&chain(30, twice, &last)), TooFar::Visits);
+    check_unused(&chain(30, twice, &last), LARGE);
     let schema = compile(&chain(8, twice, &last)).unwrap();
-    assert_eq!(faults(&schema, &json!({})), Some(8), "of 256");
-    // Past a number of places only whether there are any is told.
-    let schema = compile(&chain(17, twice, &last)).unwrap();
-    assert!(schema.question(&json!({})).unwrap().faults_bytes() > FAULTS_BYTES_MAX);
-    assert_eq!(faults(&schema, &json!({})), None);
-    assert_eq!(faults(&schema, &json!({ "b": 1 })), Some(0));
-
-    let inner = json!({ "properties": { "a": { "$ref": "#" } } });
-    let schema = compile(&json!({ "anyOf": [inner, inner] })).unwrap();
-    assert_eq!(faults(&schema, &nested(9, json!({}))), Some(0));
-    let far = schema.question(&nested(30, json!({}))).map(|_| ());
-    assert_eq!(far, Err(TooFar::Visits));
+    assert_eq!(faults(&schema, &json!({})), Ok(8), "of 256");
+    let inner = |count: usize| json!({ "prefixItems": vec![json!({}); count] });
+    compile(&inner(SIZE_MAX - 1)).unwrap();
+    check_unused(&inner(SIZE_MAX), LARGE);
+    compile(&inner(SIZE_MAX - 2)).unwrap();
 }
 
-/// Visits of a reference, what it leads to, and both parts of that.
-const EACH: usize = 4;
-
+/// What a validator keeps of a schema beside what it says, or asks again.
 #[test]
-fn every_keyword_leads_where_its_subschemas_are_asked() {
-    let visits = |schema: &Value, value: &Value| {
-        let mut schema = schema.clone();
-        schema["$defs"] = json!({ "t": { "allOf": [{}, {}] } });
-        let schema = compile(&schema).unwrap();
-        schema.question(value).unwrap().walked.visits
-    };
-    let t = || json!({ "$ref": "#/$defs/t" });
-    let object = json!({ "a": 1, "b": 2, "c": 3 });
-    let array = json!([1, 2, 3]);
-    for (schema, value, times) in [
-        (json!({ "properties": { "a": t(), "x": t() } }), &object, 1),
-        (json!({ "additionalProperties": t() }), &object, 3),
-        (json!({ "unevaluatedProperties": t() }), &object, 3),
-        (json!({ "propertyNames": t() }), &object, 3),
-        (
-            json!({ "patternProperties": { "a": t(), "b": t() } }),
-            &object,
-            6,
-        ),
-        (json!({ "properties": { "a": t() } }), &array, 0),
-        (json!({ "items": t() }), &array, 3),
-        (json!({ "prefixItems": [t(), t()] }), &array, 2),
-        (json!({ "prefixItems": [t(), t()] }), &object, 0),
-        (json!({ "contains": t() }), &array, 3),
-        (json!({ "unevaluatedItems": t() }), &array, 9),
-        (
-            json!({ "dependentSchemas": { "a": t(), "x": t() } }),
-            &object,
-            2,
-        ),
-        (json!({ "if": t(), "then": t(), "else": t() }), &array, 3),
-        (
-            json!({ "not": t(), "oneOf": [t()], "anyOf": [t()] }),
-            &array,
-            3,
-        ),
-        (
-            json!({ "allOf": [t()], "unevaluatedItems": true }),
-            &json!([]),
-            3,
-        ),
+fn what_takes_memory_to_compile_is_not_used() {
+    let name = "n".repeat(20_000);
+    let inner: Members<_, _> = (0..5_000).map(|n| (n.to_string(), json!({}))).collect();
+    let long = json!({ "properties": { name: { "properties": inner } } });
+    check_unused(&long, LARGE);
+    let large: Vec<_> = (0..10_000).collect();
+    let of = |levels| (0..levels).fold(json!({ "enum": large }), |it, _| json!({ "not": it }));
+    compile(&of(2)).unwrap();
+    check_unused(&of(20), LARGE);
+    let text = json!({ "$defs": { "a": { "const": "x".repeat(100_000) } }, "allOf": vec![json!({ "$ref": "#/$defs/a" }); 100] });
+    check_unused(&text, LARGE);
+    let again =
+        |next: Value| json!({ "properties": {}, "allOf": [next], "unevaluatedProperties": false });
+    check_unused(&chain(12, again, &json!({})), LARGE);
+    let once =
+        json!({ "allOf": [{ "properties": { "b": true } }], "unevaluatedProperties": false });
+    let once = compile(&once).unwrap();
+    assert_eq!(faults(&once, &json!({ "b": 1 })), Ok(0));
+    assert_eq!(faults(&once, &json!({ "a": 1 })), Ok(1));
+}
+
+/// References as generators write them stand for what they refer to.
+#[test]
+fn references_are_followed() {
+    let old = |name: &str| format!("http://json-schema.org/draft-0{name}/schema#");
+    let n = json!({ "type": "integer" });
+    let to = |reference: &str| json!({ "n": { "$ref": reference } });
+    for schema in [
+        json!({ "$defs": { "n": n }, "properties": to("#/$defs/n") }),
+        json!({ "$id": "https://example.com/a b", "$defs": { "n": n }, "properties": to("#/$defs/n") }),
+        json!({ "$schema": old("7"), "definitions": { "n": n }, "properties": to("#/definitions/n") }),
+        json!({ "$schema": old("4"), "id": "x/y", "definitions": { "n": n }, "properties": to("#/definitions/n") }),
+        json!({ "properties": { "m": n, "n": { "$ref": "#/properties/m" } } }),
+        json!({ "$defs": { "List<Foo> %": n }, "properties": to("#/$defs/List<Foo>%20%25") }),
+        json!({ "$defs": { "a/b~c": n }, "properties": to("#/$defs/a~1b~0c") }),
+        json!({ "x-any": [n], "properties": to("#/x-any/0") }),
+        json!({ "components": { "n": n }, "properties": to("#/components/n") }),
+        json!({ "$defs": { "n": n, "m": { "$ref": "#/$defs/n" } }, "properties": to("#/$defs/m") }),
+        json!({ "$defs": { "n": { "$id": "#n", "type": "integer" } }, "properties": to("#/$defs/n") }),
     ] {
-        assert_eq!(visits(&schema, value), 1 + times * EACH, "{schema}");
+        let compiled = compile(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+        assert_eq!(faults(&compiled, &json!({ "n": 1 })), Ok(0), "{schema}");
+        assert_eq!(faults(&compiled, &json!({ "n": "x" })), Ok(1), "{schema}");
     }
 }
 
+/// Up to draft 7 nothing counts beside a reference, later all does.
 #[test]
-fn json_schema_itself_may_be_referred_to() {
-    for itself in [
-        "http://json-schema.org/draft-07/schema#",
-        "https://json-schema.org/draft/2020-12/schema",
+fn what_stands_beside_a_reference_counts_by_draft() {
+    let of = |draft: &str| {
+        let definitions = json!({ "n": { "type": "integer" } });
+        let n = json!({ "$ref": "#/definitions/n", "minimum": 5, "allOf": [{ "maximum": 7 }] });
+        let schema =
+            json!({ "definitions": definitions, "properties": { "n": n }, "$schema": draft });
+        compile(&schema).unwrap()
+    };
+    let old = of("http://json-schema.org/draft-07/schema#");
+    let new = of("https://json-schema.org/draft/2020-12/schema");
+    for (value, in_old, in_new) in [(json!(6), 0, 0), (json!(4), 0, 1), (json!(8.5), 1, 2)] {
+        let value = json!({ "n": value });
+        assert_eq!(faults(&old, &value), Ok(in_old), "{value}");
+        assert_eq!(faults(&new, &value), Ok(in_new), "{value}");
+    }
+}
+
+/// Names that nothing refers to, and what is no schema, are in nobody's way.
+#[test]
+fn what_is_not_asked_is_not_followed() {
+    for schema in [
+        json!({ "$defs": { "a": { "$ref": "#/$defs/a" }, "b": { "$dynamicRef": "#b" } } }),
+        json!({ "examples": [{ "$ref": "#/nowhere" }], "default": { "$ref": "x.json" } }),
+        json!({ "properties": { "$id": { "type": "string" }, "$ref": { "type": "string" } } }),
+        json!({ "properties": { "a": { "$id": "#/properties/a" }, "b": { "$id": "/properties/b" } } }),
+        json!({ "$defs": { "a": { "$id": "A", "$ref": "B" } }, "x-own": { "$ref": "C" } }),
+        json!({ "enum": [{}, { "$id": "a", "$anchor": "b", "$ref": "c" }] }),
+        json!({ "properties": { "a": { "$schema": "http://json-schema.org/draft-07/schema#" } } }),
+        json!({ "title": "a", "description": "b", "$comment": "c", "deprecated": true }),
     ] {
-        let schema = json!({ "$schema": itself, "properties": { "a": { "$ref": itself } } });
-        let schema = compile(&schema).unwrap();
-        let deep = |last: Value| {
-            let inner = (0..120).fold(last, |inner, _| json!({ "not": inner }));
-            json!({ "a": inner })
-        };
-        assert_eq!(faults(&schema, &deep(json!({}))), Some(0));
-        assert_eq!(
-            faults(&schema, &deep(json!({ "type": 5 }))),
-            None,
-            "unknown"
-        );
+        let compiled = compile(&schema).unwrap_or_else(|error| panic!("{schema}: {error}"));
+        assert_eq!(faults(&compiled, &json!({})), Ok(0));
     }
 }
 
@@ -269,73 +282,10 @@ fn patterns_take_so_much_memory_and_no_more() {
     }
     for pattern in ["^.{1,5000}$", r"^\p{L}{1,64}$"] {
         let usual = compile(&json!({ "pattern": pattern })).unwrap();
-        assert_eq!(faults(&usual, &json!("abc")), Some(0));
+        assert_eq!(faults(&usual, &json!("abc")), Ok(0));
     }
     let other = compile(&json!({ "pattern": "^(?!x)a" })).unwrap();
-    assert_eq!(faults(&other, &json!("a")), Some(0));
-}
-
-/// A visit of what goes through a text, or compares with many, is more than one.
-#[test]
-fn what_takes_long_counts_as_more() {
-    let visits = |schema: Value, value: Value| {
-        let schema = compile(&schema).unwrap();
-        schema
-            .question(&value)
-            .map(|question| question.walked.visits)
-    };
-    let password = || json!({ "items": { "pattern": r"(?=.*\d)(?=.*[a-z]).{8,}" } });
-    assert_eq!(visits(password(), json!(["abcdefg1"])), Ok(4));
-    let long = json!(["a".repeat(40_000)]);
-    assert_eq!(visits(password(), long.clone()), Err(TooFar::Visits));
-    assert_eq!(
-        visits(json!({ "items": { "pattern": "a$" } }), long),
-        Ok(2502)
-    );
-    let options: Vec<_> = (0..1000).map(|n| json!({ "n": n })).collect();
-    assert_eq!(visits(json!({ "enum": options }), json!({})), Ok(1001));
-    let unique = json!({ "uniqueItems": true });
-    assert_eq!(visits(unique, json!(vec![0; 160])), Ok(12));
-}
-
-/// What a validator keeps of a schema beside what it says.
-#[test]
-fn what_takes_memory_to_compile_is_refused() {
-    let name = "n".repeat(20_000);
-    let inner: Members<_, _> = (0..5_000).map(|n| (n.to_string(), json!({}))).collect();
-    let long = compile(&json!({ "properties": { name: { "properties": inner } } }));
-    assert!(matches!(long, Err(SchemaFault::Unfollowed(_))), "{long:?}");
-    let large: Vec<_> = (0..20_000).collect();
-    let of = |levels| (0..levels).fold(json!({ "enum": large }), |it, _| json!({ "not": it }));
-    assert!(compile(&of(2)).is_ok());
-    assert!(matches!(compile(&of(20)), Err(SchemaFault::Copies)));
-}
-
-/// A tree of one of many kinds, as generators write what components or filters are: each kind leads
-/// into the same value.
-#[test]
-fn unions_are_asked_as_deep_as_people_nest_them() {
-    let kind = |n: usize| {
-        json!({
-            "type": "object",
-            "required": ["kind"],
-            "properties": {
-                "kind": { "const": format!("k{n}") },
-                "parts": { "type": "array", "items": { "$ref": "#/$defs/any" } },
-            },
-        })
-    };
-    let kinds: Vec<_> = (0..10).map(kind).collect();
-    let schema = json!({ "$defs": { "any": { "anyOf": kinds } }, "$ref": "#/$defs/any" });
-    let schema = compile(&schema).unwrap();
-    let tree = |depth, last: &str| {
-        let leaf = json!({ "kind": last });
-        (0..depth).fold(leaf, |inner, _| json!({ "kind": "k9", "parts": [inner] }))
-    };
-    assert!(is_valid(&schema, &tree(5, "k3")));
-    assert!(!is_valid(&schema, &tree(5, "k10")));
-    let far = schema.question(&tree(20, "k3")).map(|_| ());
-    assert_eq!(far, Err(TooFar::Visits));
+    assert_eq!(faults(&other, &json!("a")), Ok(0));
 }
 
 /// Each fault keeps where it is and what the schema says there; who sends a long name, or asks for
@@ -347,56 +297,205 @@ fn faults_are_collected_where_there_is_memory() {
         json!({ "type": "object", "additionalProperties": { "items": { "required": names } } });
     let schema = compile(&schema).unwrap();
     let of = |name: usize, items: usize| json!({ "x".repeat(name): vec![json!({}); items] });
-    assert_eq!(faults(&schema, &of(10, 10)), Some(8));
-    assert_eq!(faults(&schema, &of(10, 10_000)), None);
-    assert_eq!(faults(&schema, &of(100_000, 10)), None);
+    assert_eq!(faults(&schema, &of(10, 10)), Ok(8));
+    assert_eq!(faults(&schema, &of(10, 10_000)), Err(Unknown::Uncollected));
+    assert_eq!(faults(&schema, &of(100_000, 10)), Err(Unknown::Uncollected));
     // An alternative that fails keeps what it was asked about.
     let alternatives = vec![json!({ "type": "null" }); 50];
     let schema = compile(&json!({ "anyOf": alternatives })).unwrap();
-    assert_eq!(faults(&schema, &json!("x")), Some(1));
-    assert_eq!(faults(&schema, &json!("x".repeat(1 << 20))), None);
-    let options: Vec<_> = (0..20_000).collect();
+    assert_eq!(faults(&schema, &json!("x")), Ok(1));
+    assert_eq!(
+        faults(&schema, &json!("x".repeat(1 << 20))),
+        Err(Unknown::Uncollected)
+    );
+    let options: Vec<_> = (0..1_000).collect();
     let schema = compile(&json!({ "items": { "enum": options } })).unwrap();
-    assert_eq!(faults(&schema, &json!(vec!["a"; 8])), Some(8));
-    assert_eq!(faults(&schema, &json!(vec!["a"; 100])), None);
+    assert_eq!(faults(&schema, &json!(vec!["a"; 8])), Ok(8));
+    assert_eq!(
+        faults(&schema, &json!(vec!["a"; 100])),
+        Err(Unknown::Uncollected)
+    );
     let not = json!({ "not": { "enum": options } });
     let schema = compile(&json!({ "items": { "not": not } })).unwrap();
-    assert_eq!(faults(&schema, &json!(vec!["a"; 100])), None);
+    assert_eq!(
+        faults(&schema, &json!(vec!["a"; 100])),
+        Err(Unknown::Uncollected)
+    );
 }
 
-/// Definitions that own one another, each compiled before the one that refers to it.
+/// Each of them takes a validator longer than anybody waits where it is not known before how long.
 #[test]
-fn a_chain_of_definitions_is_dropped_whole() {
-    const COUNT: usize = 9_000;
-    let definitions: Members<_, _> = (1..=COUNT)
-        .map(|n| {
-            let below = json!({ "$ref": format!("#/$defs/d{}", n - 1) });
-            (format!("d{n}"), json!({ "properties": { "a": below } }))
-        })
-        .chain([("d0".to_owned(), json!({ "type": "null" }))])
+fn what_is_too_large_for_a_schema_is_not_asked() {
+    let start = Instant::now();
+    let options: Vec<_> = (0..60_000).map(|n| json!(n)).collect();
+    let schema = compile(&json!({ "items": { "enum": options } })).unwrap();
+    assert_eq!(
+        faults(&schema, &json!(vec!["a"; 2000])),
+        Err(Unknown::Unasked)
+    );
+    // A branch is asked again by all that look for what nothing has evaluated.
+    let branches: Vec<_> = (0..4_000)
+        .map(|n| json!({ "properties": { format!("m{n}"): true } }))
         .collect();
-    let upwards: Vec<_> = (0..=COUNT)
-        .map(|n| json!({ "$ref": format!("#/$defs/d{n}") }))
-        .collect();
-    let schema = compile(&json!({ "$defs": definitions, "prefixItems": upwards })).unwrap();
-    assert!(is_valid(
-        &schema,
-        &json!([null, { "a": null }, { "a": { "a": null } }])
-    ));
-    drop(schema);
+    let schema = compile(&json!({ "allOf": branches, "unevaluatedProperties": false })).unwrap();
+    let members: Members<_, _> = (0..20_000).map(|n| (format!("m{n}"), json!(1))).collect();
+    assert_eq!(
+        faults(&schema, &Value::Object(members)),
+        Err(Unknown::Unasked)
+    );
+    // A pattern goes back in each text.
+    let schema = compile(&json!({ "items": { "pattern": r"^(?!x)(a*)*\1b$" } })).unwrap();
+    let texts = json!(vec!["a".repeat(40); 300_000]);
+    assert_eq!(faults(&schema, &texts), Err(Unknown::Unasked));
+    assert!(start.elapsed() < Duration::from_secs(30));
 }
 
-/// A validator keeps all that it has to look through for what nothing has evaluated.
+/// A tree of one of many kinds, each of which is the others without it again.
 #[test]
-fn what_is_unevaluated_leads_so_far_and_no_further() {
-    let of = |count: usize| {
-        let twice = |next: Value| json!({ "allOf": [next, next] });
-        let mut schema = chain(count, twice, &json!({ "properties": { "b": true } }));
-        schema["unevaluatedProperties"] = json!(false);
-        schema
+fn unions_within_unions_are_asked_in_time() {
+    let kinds = |n: usize| {
+        let kind = |next: &Value| json!({ "required": ["kind"], "properties": { "parts": { "items": next } } });
+        (0..n).fold(
+            json!({ "type": "null" }),
+            |next, _| json!({ "anyOf": [kind(&next), kind(&next)] }),
+        )
     };
-    let within = compile(&of(12)).unwrap();
-    assert!(is_valid(&within, &json!({ "b": 1 })));
-    assert!(!is_valid(&within, &json!({ "a": 1 })));
-    assert_eq!(too_far(&of(17)), TooFar::Unevaluated);
+    let schema = compile(&kinds(8)).unwrap();
+    let tree = (0..8).fold(
+        json!(1),
+        |inner, _| json!({ "kind": "k", "parts": [inner, inner] }),
+    );
+    let start = Instant::now();
+    assert!(faults(&schema, &tree).is_err());
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn what_is_plain_compiles() {
+    let plain = |schema: Value, expect: bool| {
+        assert_eq!(is_plain(&schema), expect, "{schema}");
+        assert!(!expect || compile(&schema).is_ok(), "{schema}");
+    };
+    plain(json!({}), true);
+    let seven = "http://json-schema.org/draft-07/schema#";
+    plain(json!({ "$schema": seven, "type": "null" }), true);
+    plain(
+        json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "type": "object",
+            "format": "strange",
+            "properties": {
+                "type": { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 1.5 } },
+                "$ref": true
+            },
+            "required": ["type", "x"],
+            "additionalProperties": false
+        }),
+        true,
+    );
+    for odd in [
+        json!({ "type": "strange" }),
+        json!({ "$schema": "http://example.com/", "type": "object" }),
+        json!({ "type": ["string"] }),
+        json!({ "properties": { "a": { "type": 1 } } }),
+        json!({ "properties": [] }),
+        json!({ "required": ["a", "a"] }),
+        json!({ "required": ["a", 1] }),
+        json!({ "items": [{}] }),
+        json!({ "minimum": "1" }),
+        json!({ "$ref": "#/none" }),
+        json!({ "pattern": "(" }),
+    ] {
+        plain(odd, false);
+    }
+}
+
+/// Identifiers, and the documents of references.
+const IDS: [&str; 14] = [
+    "A",
+    "B",
+    "",
+    ".",
+    "a/b",
+    "../A",
+    "%41",
+    "urn:x:A",
+    "https://h/A",
+    "https://H/A",
+    "https://h:443/A",
+    "#a",
+    "A#a",
+    "http://json-schema.org/draft-07/schema",
+];
+const FRAGMENTS: [&str; 12] = [
+    "",
+    "#",
+    "#/",
+    "##",
+    "#a",
+    "#%61",
+    "#/$defs/A",
+    "#/%24defs/B",
+    "#/allOf/0",
+    "#/allOf/+0",
+    "#/$defs/A/$defs/B",
+    "#/examples/c",
+];
+const DRAFTS: [&str; 4] = [
+    "http://json-schema.org/draft-04/schema#",
+    "http://json-schema.org/draft-07/schema#",
+    "https://json-schema.org/draft/2019-09/schema",
+    "https://json-schema.org/draft/2020-12/schema",
+];
+
+/// A keyword with what may stand there, `inner` or a name.
+fn keyword(inner: impl Strategy<Value = Value> + Clone) -> impl Strategy<Value = (String, Value)> {
+    let of = |keywords: &'static [&'static str]| select(keywords).prop_map(str::to_owned);
+    let reference = (select(&IDS), select(&FRAGMENTS), any::<bool>()).prop_map(
+        |(document, fragment, is_here)| {
+            let document = if is_here { "" } else { document };
+            json!(format!("{document}{fragment}"))
+        },
+    );
+    let named = |names: &'static [&'static str]| {
+        let inner = inner.clone();
+        vec((select(names), inner), 1..3).prop_map(|all| all.into_iter().collect::<Value>())
+    };
+    prop_oneof![
+        4 => (of(&["$ref", "$ref", "$dynamicRef", "$recursiveRef"]), reference),
+        2 => (of(&["$id", "$id", "id"]), select(&IDS).prop_map(|id| json!(id))),
+        1 => (of(&["$anchor", "$dynamicAnchor"]), select(&["a", "b", "%61"]).prop_map(|id| json!(id))),
+        1 => (of(&["$recursiveAnchor", "additionalProperties"]), any::<bool>().prop_map(|is| json!(is))),
+        1 => (of(&["$schema"]), select(&DRAFTS).prop_map(|draft| json!(draft))),
+        4 => (
+            of(&["not", "if", "then", "items", "contains", "additionalProperties",
+                "unevaluatedProperties", "unevaluatedItems", "propertyNames"]),
+            inner.clone()
+        ),
+        3 => (of(&["allOf", "anyOf", "oneOf"]), vec(inner.clone(), 1..3).prop_map(|all| json!(all))),
+        3 => (of(&["$defs", "$defs", "definitions"]), named(&["A", "B"])),
+        3 => (of(&["properties", "dependentSchemas", "examples", "default"]), named(&["c", "$id"])),
+    ]
+}
+
+fn any_schema() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![Just(json!(true)), Just(json!({ "type": "object" }))];
+    leaf.prop_recursive(5, 48, 6, |inner| {
+        vec(keyword(inner), 1..6).prop_map(|all| all.into_iter().collect::<Value>())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// What is asked comes to an end: a reference that were left in a circle would end this process.
+    #[test]
+    fn whatever_is_compiled_is_asked_to_an_end(schema in any_schema()) {
+        if let Ok(schema) = compile(&schema) {
+            for value in [json!({ "c": { "c": [1] }, "d": [] }), json!([{ "c": [{}] }]), json!(1)] {
+                let faults = schema.faults(&value, |_| true, 8);
+                prop_assert_eq!(schema.is_valid(&value), faults.is_ok_and(|all| all.is_empty()));
+            }
+        }
+    }
 }

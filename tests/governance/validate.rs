@@ -80,6 +80,48 @@ async fn a_call_that_does_not_match_is_refused() {
     }
 }
 
+/// A tool whose schema is not used is passed on unchecked, but refused where argument rules are about it:
+/// they would speak of arguments that the tool may read otherwise.
+#[tokio::test]
+async fn tools_with_argument_rules_need_a_schema_that_is_used() {
+    let tree =
+        r##"{"type":"object","properties":{"page":{"type":"integer"},"next":{"$ref":"#"}}}"##;
+    let rule = |more: &str| {
+        format!(
+            "args = [{{ name = \"r\", tools = [\"x/echo\"], at = \"/page\", equals = 7{more} }}]\n"
+        )
+    };
+    for (rule, validate, is_refused) in [
+        (rule(""), "", true),
+        (rule(""), "validate = \"refuse\"", true),
+        (rule(""), "validate = \"report\"", false),
+        (rule(""), "validate = \"off\"", false),
+        (rule(", observe = true"), "", false),
+        (String::new(), "validate = \"refuse\"", false),
+    ] {
+        let server = Server::start().await;
+        let tools = format!(r#"[{{"name":"echo","inputSchema":{tree}}}]"#);
+        server.backend.set_list("tools/list", tools);
+        let terms = format!("[governance]\nprice = \"0\"\n{rule}");
+        let stage = Stage::with(server, &terms, validate).await;
+        let answer = stage.call(r#"{"page":8}"#).await;
+        if is_refused {
+            let failure = answer.failure();
+            assert_eq!(failure["data"]["code"], "INVALID_ARGUMENTS");
+            let message = failure["message"].as_str().unwrap();
+            let why =
+                "the input schema of the tool cannot be used: its reference `#` leads in a circle";
+            assert!(message.contains(why), "{message}");
+            assert_eq!(stage.last().rule.as_deref(), Some("validate: inputSchema"));
+        } else {
+            answer.value();
+        }
+        let told = |report: &Value| report["problems"].to_string().contains("leads in a circle");
+        stage.gateway.status_until("x", told).await;
+        stage.stop().await;
+    }
+}
+
 /// Without a word on it, arguments are checked of the tools that argument rules may refuse.
 #[tokio::test]
 async fn tools_with_argument_rules_are_checked_by_default() {
@@ -149,6 +191,8 @@ async fn a_schema_that_cannot_be_used_checks_nothing() {
     for schema in [
         r#"{"type":"object","properties":{"a":{"$ref":"https://example.com/a.json"}}}"#,
         r#"{"type":"objekt"}"#,
+        r##"{"type":"object","properties":{"a":{"$ref":"#"}}}"##,
+        r##"{"type":"object","properties":{"a":{"$dynamicRef":"#b"}}}"##,
     ] {
         let stage = stage(Server::start().await, schema, "refuse").await;
         stage.must(r#"{"a":1}"#).await;
@@ -228,7 +272,7 @@ async fn what_was_counted_and_compiled_outlives_a_reload() {
 /// References to references make a small schema longer than anything: it checks nothing, and ends
 /// nothing.
 #[tokio::test]
-async fn a_schema_that_leads_too_far_checks_nothing() {
+async fn a_schema_that_is_too_large_checks_nothing() {
     let chain = |count: usize, of: fn(&str) -> String| {
         let definitions = (1..=count).map(|level| {
             let below = of(&format!(r##"{{"$ref":"#/$defs/n{}"}}"##, level - 1));
@@ -241,10 +285,10 @@ async fn a_schema_that_leads_too_far_checks_nothing() {
         )
     };
     for (schema, why) in [
-        (chain(12_000, str::to_owned), "more than 4096 deep"),
+        (chain(12_000, str::to_owned), "more than 64 deep"),
         (
             chain(24, |below| format!(r#"{{"allOf":[{below},{below}]}}"#)),
-            "more than 16777216 subschemas",
+            "more than 65536 parts",
         ),
     ] {
         let stage = stage(Server::start().await, &schema, "refuse").await;
@@ -263,15 +307,11 @@ async fn a_schema_that_leads_too_far_checks_nothing() {
     }
 }
 
-/// Arguments that take long all the same do not pass; others are checked as before.
+/// Arguments that are too large for their schema do not pass; others are checked as before.
 #[tokio::test]
-async fn arguments_that_take_too_long_are_given_up() {
+async fn arguments_that_would_take_too_long_do_not_pass() {
     // What nothing has evaluated is looked for member by member in every branch.
-    let (branches, members) = if cfg!(debug_assertions) {
-        (4_000, 5_000)
-    } else {
-        (10_000, 40_000)
-    };
+    let (branches, members) = (4_000, 5_000);
     let list = |count: usize, of: &dyn Fn(usize) -> String| {
         let all: Vec<_> = (0..count).map(of).collect();
         all.join(",")

@@ -74,8 +74,7 @@ impl OutputSchema {
     }
 
     pub(in crate::scan) fn accepts(&self, value: &Value) -> bool {
-        let question = self.compiled().and_then(|it| it.question(value).ok());
-        question.is_some_and(|question| question.is_valid())
+        self.compiled().is_some_and(|schema| schema.is_valid(value))
     }
 }
 
@@ -153,13 +152,12 @@ fn failures(
     value: &Value,
     hints: &mut HashMap<String, Vec<Hint>>,
 ) -> Option<Vec<String>> {
-    let question = schema.compiled()?.question(value).ok()?;
-    let failures = question.faults(|_| true, FAILURES_MAX)?;
+    let failures = schema.compiled()?.faults(value, |_| true, FAILURES_MAX);
     let place = |error: &ValidationError<'_>| {
         learn(error, hints);
         error.instance_path().to_string()
     };
-    Some(failures.iter().map(place).collect())
+    Some(failures.ok()?.iter().map(place).collect())
 }
 
 #[expect(

@@ -13,7 +13,7 @@ use std::{
 
 /// What each module may import of ours. A module stands below those that may import it; `proxy`
 /// and `app` are the only joins.
-const LAYERS: &[(&str, &[&str])] = &[
+const LAYERS: Layers = &[
     ("app", &["*"]),
     ("cli", &["*"]),
     (
@@ -176,8 +176,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("text", &[]),
 ];
 
+/// Modules, or parts of one, with what each may import of the others.
+type Layers = &'static [(&'static str, &'static [&'static str])];
+
 /// The same inside of modules that have folders: what each part may import of the others.
-const PARTS: &[(&str, &[(&str, &[&str])])] = &[
+const PARTS: &[(&str, Layers)] = &[
     (
         "backend",
         &[
@@ -322,7 +325,7 @@ fn no_two_types_have_one_name() {
 fn defined_type(line: &str) -> Option<String> {
     let mut words = line.split_whitespace().peekable();
     if line.starts_with("pub") {
-        while !words.next()?.ends_with(|end| end == 'b' || end == ')') {}
+        while !words.next()?.ends_with(['b', ')']) {}
     }
     let is_type = ["struct", "enum", "trait", "type"].contains(words.peek()?);
     (is_type && !line.starts_with(' ')).then(|| word(words.nth(1).unwrap_or_default()))
@@ -530,7 +533,7 @@ fn file_imports() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     let src = root().join("src");
     let module = |file: &PathBuf| {
         let path = file.strip_prefix(&src).unwrap().with_extension("");
-        let parts = path.components().map(|part| part.as_os_str());
+        let parts = path.components().map(Component::as_os_str);
         parts
             .map(|part| part.to_str().unwrap().to_owned())
             .collect::<Vec<_>>()
@@ -570,20 +573,16 @@ fn absolute(own: &[String], path: &str) -> Vec<String> {
 
 /// The paths of all `use` declarations at the root of a file, without braces.
 fn used(code: &str) -> Vec<String> {
-    let lines = format!("\n{code}");
-    let declarations = lines.split("\n").enumerate().filter_map(|(at, line)| {
-        let is_use = line.starts_with("use ") || line.starts_with("pub") && line.contains(" use ");
-        is_use.then_some(at)
+    let lines: Vec<_> = code.lines().collect();
+    let is_use =
+        |line: &str| line.starts_with("use ") || line.starts_with("pub") && line.contains(" use ");
+    let starts = (0..lines.len()).filter(|at| is_use(lines[*at]));
+    let declarations = starts.filter_map(|at| {
+        let rest = lines[at..].join(" ");
+        let (tree, _) = rest.split_once("use ")?.1.split_once(';')?;
+        Some(without_braces(&tree.replace(' ', "")))
     });
-    let all: Vec<_> = lines.split('\n').collect();
-    let text = |at: usize| {
-        let rest = all[at..].join(" ");
-        let (_, rest) = rest.split_once("use ").unwrap();
-        rest.split(';').next().unwrap().replace(' ', "")
-    };
-    declarations
-        .flat_map(|at| without_braces(&text(at)))
-        .collect()
+    declarations.flatten().collect()
 }
 
 /// `a::{b, c::{d, e}}` as `a::b`, `a::c::d`, `a::c::e`.

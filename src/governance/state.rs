@@ -8,7 +8,7 @@
 //! server receives it byte for byte as it wrote it. The state itself is not hidden: it was meant to be
 //! handed to the client.
 //!
-//! A state is good for [`STATE_USES_MAX`] requests, so that one whose answer was lost can be made again, and
+//! A state is good for [`STATE_USES_MAX`](super::STATE_USES_MAX) requests, so that one whose answer was lost can be made again, and
 //! nobody makes a server go on from one place without end; see [`uses`]. Nothing is kept here while a client
 //! answers: the call that gave the state is settled, and each request that brings it back is governed and paid
 //! for as a call of its own.

@@ -19,14 +19,14 @@ use tokio::task::JoinSet;
 use tollbridge::{
     audit::{AuditLog, Indexer},
     auth::{Agent, AgentDirectory},
-    catalog::{ByKind, Catalog, Listing, Offer},
+    catalog::{ByKind, Catalog, Listing, ServerOffer},
     config::{self, Config, ConfigText, Environment},
     governance::{CallOutcome, Governance, Seal, ServerAnswer, Storage, budget::Budgets},
-    mcp::{Id, Logs, Method, Raw, Request, Revision},
+    mcp::{Id, LogFilter, Method, Raw, Request, Revision},
     names::Scope,
     router,
     session::{Call, Client, ClientInfo, Interest},
-    store::{SameId, Store},
+    store::{Store, TaskIdScope},
 };
 
 /// The gateway's own allocator.
@@ -258,12 +258,12 @@ impl Stage {
             tools: vec![Raw::from_static(tool)],
             ..Listing::default()
         };
-        let offer = Offer {
+        let offer = ServerOffer {
             server: server.clone(),
             config: Arc::new(of_config.clone()),
             listing: Arc::new(listing),
             modern_http: false,
-            gaps: ByKind::default(),
+            listing_gaps: ByKind::default(),
         };
         let opening = ClientInfo {
             revision: Revision::LEGACY,
@@ -275,7 +275,7 @@ impl Stage {
         };
         let client = Client {
             agent: Arc::new(Agent::anonymous()),
-            opening: Arc::new(opening),
+            client_info: Arc::new(opening),
             session: None,
             gateway: None,
         };
@@ -298,7 +298,7 @@ impl Stage {
             params: Some(self.params.clone().into()),
         };
         let wants = Interest {
-            logs: Logs::None,
+            logs: LogFilter::None,
             progress_token: None,
         };
         let (call, events) = Call::new(request, Arc::clone(&self.client), Scope::All, wants);
@@ -310,7 +310,7 @@ impl Stage {
         let ending = CallOutcome::Answered(ServerAnswer {
             outcome: Ok(self.result.clone()),
             revision: Some("2025-11-25"),
-            same_id: SameId::Same,
+            same_task_id: TaskIdScope::Shared,
         });
         let outcome = governance.settle(ticket, ending).await;
         drop((outcome.expect("it is what the server said"), events));

@@ -1,14 +1,14 @@
 //! Builds everything from a `Config`, starts it in order, changes it with the config, and stops it
 //! in order.
 //!
-//! Start: bind, serve, connect. Change: see `reload`, and `watch` for what sets it off. Stop: not
+//! Start: bind, serve, connect. Change: see `reload`, and `config_watch` for what sets it off. Stop: not
 //! ready any more and no new calls, running calls finish until the drain timeout, no new
 //! connections, sessions end, servers are stopped, every task has ended.
 
-mod differences;
+mod config_diff;
+mod config_watch;
 mod reload;
 mod storage;
-mod watch;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -25,12 +25,12 @@ use crate::{
     status::Status,
     task::{Tasks, run_blocking},
 };
-use reload::{Front, Reloader};
+pub use config_watch::{ConfigSource, ReloadPhase};
+use reload::{ListenerHandle, Reloader};
 pub use reload::{ReloadError, Reloaded};
 pub use storage::DataDirError;
-use storage::Keeper;
-pub(crate) use storage::{lost_store, unusable_data_dir};
-pub use watch::{ConfigSource, Moment};
+use storage::StorageKeeper;
+pub(crate) use storage::{data_dir_error, lost_store_warning};
 
 /// What the process around a gateway provides.
 #[derive(Clone, Debug, Default)]
@@ -46,7 +46,7 @@ pub struct GatewayCore {
     pub proxy: Arc<Proxy>,
     /// What `/status` says.
     pub status: Arc<Status>,
-    keeper: Arc<Keeper>,
+    storage: Arc<StorageKeeper>,
     tasks: Tasks,
     /// Cancelled when no call is left to wait for.
     closing: CancellationToken,
@@ -73,41 +73,41 @@ impl GatewayCore {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub async fn start_afresh(
+    pub async fn start_stateless(
         config: &Config,
-        surroundings: ProcessContext,
+        context: ProcessContext,
     ) -> Result<Self, StartError> {
-        Self::build(config, surroundings, false).await
+        Self::build(config, context, false).await
     }
 
     async fn build(
         config: &Config,
-        surroundings: ProcessContext,
+        context: ProcessContext,
         remembers: bool,
     ) -> Result<Self, StartError> {
         warn_if_empty(config);
         let tasks = Tasks::new();
-        tasks.tick();
-        let keeper = Arc::new(Keeper::open(config, remembers).await?);
-        let governance = Governance::new(config, keeper.books.clone())?;
-        let (backends, updates) = Backends::new(config, surroundings.launcher, &tasks);
-        let store = keeper.store().filter(|_| remembers).cloned();
+        tasks.keep_timer_near();
+        let storage = Arc::new(StorageKeeper::open(config, remembers).await?);
+        let governance = Governance::new(config, storage.storage.clone())?;
+        let (backends, updates) = Backends::new(config, context.launcher, &tasks);
+        let store = storage.store().filter(|_| remembers).cloned();
         let proxy = Proxy::new(config, governance, backends, store, &tasks);
         let proxy = Arc::new(proxy);
-        proxy.remember_lists().await;
+        proxy.restore_lists().await;
         let draining = tasks.drain_token().clone();
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining));
-        keeper.start(&tasks);
+        storage.start(&tasks);
         proxy.start(updates);
         if remembers {
-            warn_of_unusable(&proxy, &tasks);
+            warn_invalid_agents(&proxy, &tasks);
         }
-        sweep(&proxy, &tasks);
-        let reloader = Reloader::new(config, &proxy, &status, &keeper, &tasks);
+        spawn_session_sweep(&proxy, &tasks);
+        let reloader = Reloader::new(config, &proxy, &status, &storage, &tasks);
         Ok(Self {
             proxy,
             status,
-            keeper,
+            storage,
             tasks,
             closing: CancellationToken::new(),
             reloader: Arc::new(reloader),
@@ -119,13 +119,13 @@ impl GatewayCore {
     ///
     /// # Errors
     /// Why the config cannot be taken; nothing has changed then.
-    pub fn reload(&self, config: &Config) -> Result<Reloaded, ReloadError> {
-        self.reloader.take(config)
+    pub fn apply_config(&self, config: &Config) -> Result<Reloaded, ReloadError> {
+        self.reloader.reload(config)
     }
 
     /// Follows `source`: its config is taken whenever one of its files changes, and on SIGHUP.
-    pub fn follow(&self, source: ConfigSource) {
-        watch::start(source, &self.reloader, &self.tasks);
+    pub fn follow_config(&self, source: ConfigSource) {
+        config_watch::start(source, &self.reloader, &self.tasks);
     }
 
     /// The tasks of this gateway.
@@ -137,31 +137,34 @@ impl GatewayCore {
     /// task did, and all of it is recorded.
     pub async fn stop(self) -> bool {
         self.tasks.drain();
-        let drained = timeout(self.proxy.settings().drain_timeout, self.idle())
+        let drained = timeout(self.proxy.settings().drain_timeout, self.wait_idle())
             .await
             .is_ok();
         let cut_off = self.proxy.in_flight();
         if !drained {
             tracing::warn!(
                 calls = cut_off,
-                "calls are cut off: `drain_timeout` is over"
+                "drain timed out (`drain_timeout`); aborting running calls"
             );
         }
         self.closing.cancel();
-        self.proxy.keep_all().await;
+        self.proxy.flush().await;
         self.proxy.sessions().close_all();
-        let finished = timeout(STOP_PATIENCE, self.tasks.finish()).await.is_ok();
+        let finished = timeout(STOP_TIMEOUT, self.tasks.finish()).await.is_ok();
         if !finished {
-            tracing::warn!("something did not end within {STOP_PATIENCE:?}; it is left behind");
+            tracing::warn!(
+                "shutdown timed out after {STOP_TIMEOUT:?}; aborting the remaining \
+                tasks"
+            );
         }
-        let is_recorded = self.keeper.close().await;
+        let is_recorded = self.storage.close().await;
         tracing::info!(cut_off, "stopped");
         drained && finished && is_recorded
     }
 
-    async fn idle(&self) {
+    async fn wait_idle(&self) {
         while self.proxy.in_flight() > 0 {
-            tokio::time::sleep(DRAIN_LOOK).await;
+            tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
         }
     }
 }
@@ -170,37 +173,34 @@ impl GatewayCore {
 fn warn_if_empty(config: &Config) {
     if config.servers.is_empty() {
         tracing::warn!(
-            "no servers are configured, so clients find nothing here: add a section \
-             `[servers.NAME]` with `command` or `url`"
+            "no servers are configured; add a section `[servers.NAME]` with `command` or `url`"
         );
     } else if !config.servers.values().any(|server| server.enabled) {
-        tracing::warn!(
-            "every server of the config has `enabled = false`, so clients find nothing here"
-        );
+        tracing::warn!("all configured servers have `enabled = false`");
     }
 }
 
 /// Looks at the terms of the agents of the store beside what is served; those of the config would have
 /// stopped the start, or the reload.
-fn warn_of_unusable(proxy: &Arc<Proxy>, tasks: &Tasks) {
+fn warn_invalid_agents(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let governance = Arc::clone(proxy.governance());
     let mut agents = governance.directory().agents();
     agents.retain(|agent| {
-        agent.id != AgentId::ANONYMOUS && !governance.directory().is_written(agent.id)
+        agent.id != AgentId::ANONYMOUS && !governance.directory().is_in_config(agent.id)
     });
     if agents.is_empty() {
         return;
     }
-    let look = run_blocking(move || governance.warn_of_unusable(&agents));
-    tasks.spawn("terms of stored agents", look);
+    let look = run_blocking(move || governance.warn_invalid_agents(&agents));
+    tasks.spawn("validate stored agents", look);
 }
 
 /// Looks after the sessions of clients that are gone.
-fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
+fn spawn_session_sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
     let (proxy, stop) = (Arc::clone(proxy), tasks.stop_token().clone());
     tasks.spawn("sweep of sessions", async move {
         loop {
-            let pause = SWEEP.min(proxy.sessions().idle_max() / 2);
+            let pause = SWEEP_INTERVAL.min(proxy.sessions().idle_max() / 2);
             tokio::select! {
                 () = tokio::time::sleep(pause) => proxy.sessions().sweep(),
                 () = stop.cancelled() => return,
@@ -211,34 +211,34 @@ fn sweep(proxy: &Arc<Proxy>, tasks: &Tasks) {
 
 /// How often idle sessions, and answers that nobody reads, are looked for; more often where sessions may be
 /// idle for less.
-const SWEEP: Duration = Duration::from_secs(10);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long tasks may take to end once they were told to; longer than a server may take.
-const STOP_PATIENCE: Duration = Duration::from_secs(30);
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause between looks at the calls that are still running.
-const DRAIN_LOOK: Duration = Duration::from_millis(20);
+const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Why a gateway does not start; the operator mends it.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The data directory.
     #[error(transparent)]
-    Books(#[from] DataDirError),
+    DataDir(#[from] DataDirError),
     /// The listener.
     #[error(transparent)]
     Listener(#[from] InvalidListener),
     /// The terms of an agent, a profile or a server.
-    #[error("the config has terms that cannot be used: {0}")]
+    #[error("invalid terms in the config: {0}")]
     Terms(#[from] InvalidTerms),
 }
 
 impl StartError {
     /// Whether another config would do, and nothing else.
-    pub fn is_mistake(&self) -> bool {
+    pub fn is_config_error(&self) -> bool {
         match self {
             Self::Terms(_) | Self::Listener(InvalidListener::Tls(_)) => true,
-            Self::Books(_)
+            Self::DataDir(_)
             | Self::Listener(InvalidListener::Bind { .. } | InvalidListener::Socket { .. }) => {
                 false
             }
@@ -250,7 +250,7 @@ impl StartError {
 ///
 /// # Errors
 /// What is wrong with them; all such errors are mistakes.
-pub fn vet(config: &Config) -> Result<(), StartError> {
+pub fn check_config(config: &Config) -> Result<(), StartError> {
     if let Some(tls) = &config.tls {
         Certificate::read(tls).map_err(InvalidListener::Tls)?;
     }
@@ -290,7 +290,7 @@ pub async fn start(
         Arc::clone(&core.status),
         &core.tasks,
     );
-    core.reloader.set_front(Front {
+    core.reloader.set_listener(ListenerHandle {
         edge: Arc::clone(&edge),
         certificates,
         listen: listen.clone(),

@@ -1,10 +1,10 @@
 //! The audit log: what every call did and cost, kept so that nobody can change it unnoticed.
 //!
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
-//! a JSON object tied to the one before by hashes (see `seal`), written by one thread (see `queue`).
+//! a JSON object tied to the one before by hashes (see `hash_chain`), written by one thread (see `queue`).
 //! Governance writes through [`AuditLog`]: [`AuditLog::opened`] before a call leaves, [`AuditLog::record`] once it is over, whatever became of it.
 //! [`recover()`] closes the chains of processes that died; the command line and the index read
-//! through [`latest()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
+//! through [`latest_records()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
 //! What must stay true: a call that left has its line `opened` on the other side of a `write`;
 //! every invocation has one record; a line once written is never changed; the file ends in a whole
@@ -17,9 +17,9 @@
 
 mod error;
 mod files;
+mod hash_chain;
 mod read;
 mod record;
-mod seal;
 mod signature;
 mod upkeep;
 mod write;
@@ -35,39 +35,39 @@ use jiff::Timestamp;
 pub use error::LineFault;
 pub use error::{AuditError, IndexLag};
 pub use files::{ChainId, InvalidChainId};
+pub use hash_chain::{Hash, InvalidHash};
 pub use read::export::{ExportFormat, export};
-pub use read::latest::latest;
+pub use read::latest_records::latest_records;
 pub use read::query::{
     FOLLOW_BATCH_MAX, FOLLOW_INTERVAL, Follow, FoundRecord, Query, RecordFilter,
 };
 pub use reader::{ChainReader, LINE_BYTES_MAX, LogEntry, Position};
-pub use record::line::{
+pub use record::question_record::QuestionRecord;
+pub use record::record_line::{
     ARGUMENTS_BYTES_MAX, ArgumentsDigest, AuditEvent, EventKind, InvalidDecision, LineType, Opened,
     Record, RecordedDecision, TEXT_BYTES_MAX,
 };
-pub use record::questions::QuestionRecord;
-pub use record::refusals::RefusalSummary;
-pub use seal::{Hash, InvalidHash};
+pub use record::refusal_summary::RefusalSummary;
 pub use signature::{InvalidPublicKey, PublicKey};
 pub use upkeep::index::Indexer;
-pub use upkeep::recover::{Recovered, Total, chains, recover, total};
-pub use upkeep::retire::Retired;
-pub use upkeep::truncation::{Shortened, acknowledge, shortened_chains};
+pub use upkeep::recovery::{ChainTotal, Recovered, chain_total, chains, recover};
+pub use upkeep::retention::Retired;
+pub use upkeep::truncation::{TruncatedSegment, record_truncations, truncated_chains};
 pub use upkeep::verify::{
     ChainReport, FaultAt, Trust, VerifyReport, verify, verify_by, verify_with,
 };
-pub use write::queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};
-pub use write::room::Room;
+pub use write::log_space::LogSpace;
+pub use write::write_queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};
 pub use write::writer::{PENDING_BYTES_MAX, SEGMENT_BYTES_MAX, UNSIGNED_LINES_MAX};
 
 use crate::{config, lock::lock};
-use files::Owned;
-use seal::ChainPosition;
+use files::ChainLock;
+use hash_chain::ChainPosition;
 use signature::SigningKey;
 use write::{
     entry::AuditEntry,
-    queue::{SharedQueue, Threads},
-    sink::{SegmentDirectory, SegmentStore},
+    segment_store::{SegmentDirectory, SegmentStore},
+    write_queue::{SharedQueue, Threads},
     writer::Writer,
 };
 
@@ -94,10 +94,10 @@ struct OpenLog {
     chain: ChainId,
     /// The public half of what its lines are signed with.
     key: PublicKey,
-    shared: Arc<SharedQueue>,
+    queue: Arc<SharedQueue>,
     threads: Mutex<Option<Threads>>,
     /// Holds the chain until it has ended or the log is dropped.
-    owned: Mutex<Option<Arc<Owned>>>,
+    chain_lock: Mutex<Option<Arc<ChainLock>>>,
 }
 
 impl std::fmt::Debug for OpenLog {
@@ -120,8 +120,8 @@ impl AuditLog {
                 config: ArcSwap::from_pointee(config),
             });
         }
-        files::make(directory)?;
-        let key = Arc::new(SigningKey::of(directory)?);
+        files::create_directory(directory)?;
+        let key = Arc::new(SigningKey::load_or_create(directory)?);
         Self::open_with(directory, config, key)
     }
 
@@ -131,24 +131,24 @@ impl AuditLog {
         config: config::Audit,
         key: Arc<SigningKey>,
     ) -> Result<Self, AuditError> {
-        let begun = Owned::begin(directory);
+        let begun = ChainLock::acquire_new(directory);
         let (chain, owned) = begun.map_err(|source| AuditError::Directory {
             path: directory.to_owned(),
             source,
         })?;
-        let owned = Arc::new(owned);
+        let lock = Arc::new(owned);
         let place = SegmentDirectory {
             path: directory.to_owned(),
             chain,
-            owned: Arc::clone(&owned),
+            chain_lock: Arc::clone(&lock),
         };
-        Self::begin(directory, config, (chain, owned), (Box::new(place), key))
+        Self::start_chain(directory, config, (chain, lock), (Box::new(place), key))
     }
 
-    fn begin(
+    fn start_chain(
         directory: &Path,
         config: config::Audit,
-        (chain, owned): (ChainId, Arc<Owned>),
+        (chain, owned): (ChainId, Arc<ChainLock>),
         (place, key): (Box<dyn SegmentStore>, Arc<SigningKey>),
     ) -> Result<Self, AuditError> {
         let cannot = |error| AuditError::Write {
@@ -157,12 +157,12 @@ impl AuditLog {
         let public = key.public();
         let writer = match Writer::begin(chain, place, key) {
             Ok(mut writer) => {
-                writer.room = Room::look(directory, config.quota)?;
+                writer.space = LogSpace::measure(directory, config.quota)?;
                 writer.segment_bytes_max = segment_bytes_max(&config);
                 writer
             }
             Err(source) => {
-                drop(owned.end());
+                drop(owned.release());
                 return Err(cannot(source));
             }
         };
@@ -172,9 +172,9 @@ impl AuditLog {
             directory: directory.to_owned(),
             chain,
             key: public,
-            shared,
+            queue: shared,
             threads: Mutex::new(Some(threads)),
-            owned: Mutex::new(Some(owned)),
+            chain_lock: Mutex::new(Some(owned)),
         };
         Ok(Self {
             open: Some(open),
@@ -184,7 +184,7 @@ impl AuditLog {
 
     /// Takes from `config` what may change while the chain is written: whether arguments are
     /// recorded, and how long and how many records are kept.
-    pub fn rewrite(&self, config: config::Audit) {
+    pub fn update_config(&self, config: config::Audit) {
         let known = **self.config.load();
         self.config.store(Arc::new(config::Audit {
             arguments: config.arguments,
@@ -194,8 +194,7 @@ impl AuditLog {
             ..known
         }));
         if let Some(open) = &self.open {
-            open.shared
-                .set_segment_bytes_max(segment_bytes_max(&config));
+            open.queue.set_segment_bytes_max(segment_bytes_max(&config));
         }
     }
 
@@ -205,7 +204,7 @@ impl AuditLog {
     }
 
     /// Whether arguments are recorded, so that nobody redacts them for nothing.
-    pub fn wants_arguments(&self) -> bool {
+    pub fn records_arguments(&self) -> bool {
         self.open.is_some() && self.config.load().arguments
     }
 
@@ -214,19 +213,17 @@ impl AuditLog {
     /// # Errors
     /// What [`Durable::kept`] of a call that is opened would return.
     pub fn ready(&self) -> Result<(), AuditError> {
-        self.open
-            .as_ref()
-            .map_or(Ok(()), |open| open.shared.ready())
+        self.open.as_ref().map_or(Ok(()), |open| open.queue.ready())
     }
 
     /// Notes that a call is about to reach its server. The call may leave once the returned
     /// [`Durable`] says so, and not at all after an error: then the line cannot be written, or others
     /// wait to be.
-    pub fn opened(&self, opened: &Opened<'_>) -> Durable {
+    pub fn record_opened(&self, opened: &Opened<'_>) -> Durable {
         let Some(open) = &self.open else {
             return Durable::now();
         };
-        open.shared.put(AuditEntry::opened(opened))
+        open.queue.enqueue(AuditEntry::opened(opened))
     }
 
     /// Records a call that is over; exactly once for each invocation, allowed or refused.
@@ -237,7 +234,7 @@ impl AuditLog {
         let Some(open) = &self.open else {
             return Durable::now();
         };
-        open.shared.put(
+        open.queue.enqueue(
             if record.arguments.is_some() && !self.config.load().arguments {
                 let mut record = record.clone();
                 record.arguments = None;
@@ -249,53 +246,51 @@ impl AuditLog {
     }
 
     /// Notes something that is not a call; it waits in memory as a record does.
-    pub fn event(&self, event: &AuditEvent<'_>) -> Durable {
+    pub fn record_event(&self, event: &AuditEvent<'_>) -> Durable {
         let Some(open) = &self.open else {
             return Durable::now();
         };
-        open.shared.put(AuditEntry::event(event))
+        open.queue.enqueue(AuditEntry::event(event))
     }
 
     /// Notes refused calls that have no records of their own; it waits in memory as a record does.
-    pub fn refusals(&self, refusals: &RefusalSummary<'_>) -> Durable {
+    pub fn record_refusals(&self, refusals: &RefusalSummary<'_>) -> Durable {
         let Some(open) = &self.open else {
             return Durable::now();
         };
-        open.shared.put(AuditEntry::refusals(refusals))
+        open.queue.enqueue(AuditEntry::refusals(refusals))
     }
 
     /// Notes what became of what a server asked a client; it waits in memory as a record does.
-    pub fn question(&self, question: &QuestionRecord<'_>) -> Durable {
+    pub fn record_question(&self, question: &QuestionRecord<'_>) -> Durable {
         let Some(open) = &self.open else {
             return Durable::now();
         };
-        open.shared.put(AuditEntry::question(question))
+        open.queue.enqueue(AuditEntry::question(question))
     }
 
     /// Whether everything that was written is on disk by now. With the durability `process` it often
     /// is not yet when an answer leaves; with `disk` it always is for the lines of that call.
     pub fn is_synced(&self) -> bool {
-        self.open
-            .as_ref()
-            .is_none_or(|open| open.shared.is_synced())
+        self.open.as_ref().is_none_or(|open| open.queue.is_synced())
     }
 
     /// Records dropped because too many waited already; 0 unless the disk was full for long.
-    pub fn lost(&self) -> u64 {
-        self.open.as_ref().map_or(0, |open| open.shared.lost())
+    pub fn lost_count(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.queue.lost_count())
     }
 
     /// The last signed line of the chain that the log of the process was told of, which is at most once a
     /// minute: its number and its hash.
     pub fn head(&self) -> Option<(u64, Hash)> {
-        let ChainPosition { seq, hash } = self.open.as_ref()?.shared.head()?;
+        let ChainPosition { seq, hash } = self.open.as_ref()?.queue.head()?;
         Some((seq, hash))
     }
 
     /// What room there is for the log; as much as anybody wants where there is none.
-    pub fn room(&self) -> Room {
+    pub fn space(&self) -> LogSpace {
         let open = self.open.as_ref();
-        open.map_or_else(Room::default, |open| open.shared.room())
+        open.map_or_else(LogSpace::default, |open| open.queue.space())
     }
 
     /// Looks how much room there is: others write to the directory too, and to its disk. It says so when
@@ -305,26 +300,26 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn look_for_room(&self) -> Result<(), AuditError> {
+    pub fn check_space(&self) -> Result<(), AuditError> {
         let Some(open) = &self.open else {
             return Ok(());
         };
-        let room = Room::look(&open.directory, self.config.load().quota)?;
+        let room = LogSpace::measure(&open.directory, self.config.load().quota)?;
         match room.warning() {
-            Some(warning) if !open.shared.room().is_low() => tracing::warn!("{warning}"),
-            None if open.shared.room().is_low() => {
+            Some(warning) if !open.queue.space().is_low() => tracing::warn!("{warning}"),
+            None if open.queue.space().is_low() => {
                 tracing::info!("the audit log has enough space again");
             }
             Some(_) | None => {}
         }
-        open.shared.set_room(room);
+        open.queue.set_space(room);
         Ok(())
     }
 
     /// Whether the log takes more than `audit.retention_size`.
-    pub fn is_too_large(&self) -> bool {
+    pub fn exceeds_retention_size(&self) -> bool {
         let size = self.config.load().retention_size;
-        size.is_some_and(|size| self.room().used > size)
+        size.is_some_and(|size| self.space().used > size)
     }
 
     /// Removes whole segments of this and other chains in which everything is older than
@@ -344,10 +339,10 @@ impl AuditLog {
         let mut retired = Vec::new();
         if let Some(retention) = config.retention {
             let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
-            retired = upkeep::retire::retire(open, oldest)?;
+            retired = upkeep::retention::retire_older(open, oldest)?;
         }
         if let Some(size) = config.retention_size {
-            retired.extend(upkeep::retire::retire_to(open, size)?);
+            retired.extend(upkeep::retention::retire_to_size(open, size)?);
         }
         Ok(retired)
     }
@@ -374,21 +369,21 @@ fn segment_bytes_max(config: &config::Audit) -> u64 {
 
 impl OpenLog {
     fn close(&self) -> Result<(), AuditError> {
-        let owned = lock(&self.owned).take();
+        let owned = lock(&self.chain_lock).take();
         let Some(owned) = owned else { return Ok(()) };
-        self.shared.end(Opened::stopped)?;
-        self.stop();
-        self.shared.trusted()?;
+        self.queue.end_chain(Opened::into_stopped_record)?;
+        self.stop_threads();
+        self.queue.check_disk()?;
         let path = self.directory.clone();
         owned
-            .end()
+            .release()
             .map_err(|source| AuditError::File { path, source })
     }
 
     /// Ends the threads, after they have written and synced once more.
-    fn stop(&self) {
+    fn stop_threads(&self) {
         if let Some(threads) = lock(&self.threads).take() {
-            self.shared.stop(threads);
+            self.queue.stop(threads);
         }
     }
 }
@@ -396,7 +391,7 @@ impl OpenLog {
 /// A log that was not closed leaves its chain without an end, as if the process had died.
 impl Drop for OpenLog {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_threads();
     }
 }
 

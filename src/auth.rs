@@ -6,7 +6,7 @@
 
 pub mod key;
 mod roster;
-mod standing;
+mod validity;
 
 use std::{
     collections::HashSet,
@@ -18,10 +18,10 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub use self::standing::AgentStanding;
+pub use self::validity::AgentValidity;
 use self::{
     key::KeyUses,
-    roster::{AgentSources, Roster, has_passed},
+    roster::{AgentSources, Roster, is_expired},
 };
 use crate::{
     clock,
@@ -57,7 +57,7 @@ pub struct Agent {
     /// How many of its keys have been revoked or have expired; who came before the last time comes in anew.
     pub revocations: u64,
     /// Whether who came in as this agent may stay.
-    pub standing: AgentStanding,
+    pub session_validity: AgentValidity,
 }
 
 impl Agent {
@@ -72,12 +72,12 @@ impl Agent {
             profiles: None,
             terms: Terms::default(),
             revocations: 0,
-            standing: AgentStanding::default(),
+            session_validity: AgentValidity::default(),
         }
     }
 
     /// Who has shown no key where one is needed: nobody, who may do nothing.
-    pub fn stranger() -> Self {
+    pub fn unauthenticated() -> Self {
         Self {
             name: "stranger".to_owned(),
             enabled: false,
@@ -86,7 +86,7 @@ impl Agent {
     }
 
     /// An agent of the config.
-    pub(crate) fn written(agent: &config::AgentConfig) -> Self {
+    pub(crate) fn from_config(agent: &config::AgentConfig) -> Self {
         let id = if agent.name == ANONYMOUS {
             AgentId::ANONYMOUS
         } else {
@@ -101,7 +101,7 @@ impl Agent {
             profiles: agent.profiles.clone(),
             terms: agent.terms.clone(),
             revocations: 0,
-            standing: AgentStanding::default(),
+            session_validity: AgentValidity::default(),
         }
     }
 }
@@ -117,29 +117,29 @@ impl From<StoredAgent> for Agent {
             profiles: stored.profiles,
             terms: stored.terms,
             revocations: 0,
-            standing: AgentStanding::default(),
+            session_validity: AgentValidity::default(),
         }
     }
 }
 
 /// Why a request has no agent.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Unidentified {
+pub enum AuthError {
     /// There is no key where one is needed.
-    #[error("an API key is needed: `Authorization: Bearer KEY` or `X-API-Key: KEY`")]
+    #[error("an API key is required: `Authorization: Bearer KEY` or `X-API-Key: KEY`")]
     Missing,
     /// More than one key, and they differ.
-    #[error("the request has more than one API key")]
-    Several,
+    #[error("the request has several different API keys")]
+    Ambiguous,
     /// The key opens nothing. Whoever presents it is not told which it is: that would say of a found
     /// key that it was one.
-    #[error("the API key is unknown, revoked or expired")]
-    Wrong(Wrong),
+    #[error("the API key is invalid, revoked or expired")]
+    Rejected(KeyRejection),
 }
 
 /// Why a key opens nothing, for the operator.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub enum Wrong {
+pub enum KeyRejection {
     /// Its time has passed; whose it is needs another.
     Expired(KeyId),
     /// It was revoked, and somebody has it still.
@@ -148,13 +148,13 @@ pub enum Wrong {
     Unknown,
 }
 
-impl Unidentified {
+impl AuthError {
     /// What `WWW-Authenticate` says (RFC 6750, 3).
-    pub fn challenge(&self) -> HeaderValue {
+    pub fn www_authenticate(&self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::Missing => r#"Bearer realm="tollbridge""#,
-            Self::Several => r#"Bearer realm="tollbridge", error="invalid_request""#,
-            Self::Wrong(_) => r#"Bearer realm="tollbridge", error="invalid_token""#,
+            Self::Ambiguous => r#"Bearer realm="tollbridge", error="invalid_request""#,
+            Self::Rejected(_) => r#"Bearer realm="tollbridge", error="invalid_token""#,
         })
     }
 
@@ -162,25 +162,25 @@ impl Unidentified {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Missing => "missing",
-            Self::Several => "several",
-            Self::Wrong(Wrong::Expired(_)) => "expired",
-            Self::Wrong(Wrong::Revoked(_)) => "revoked",
-            Self::Wrong(Wrong::Unknown) => "unknown",
+            Self::Ambiguous => "several",
+            Self::Rejected(KeyRejection::Expired(_)) => "expired",
+            Self::Rejected(KeyRejection::Revoked(_)) => "revoked",
+            Self::Rejected(KeyRejection::Unknown) => "unknown",
         }
     }
 
     /// The id of the key that opened something once.
     pub const fn key(&self) -> Option<&KeyId> {
         match self {
-            Self::Wrong(Wrong::Expired(key) | Wrong::Revoked(key)) => Some(key),
-            Self::Missing | Self::Several | Self::Wrong(Wrong::Unknown) => None,
+            Self::Rejected(KeyRejection::Expired(key) | KeyRejection::Revoked(key)) => Some(key),
+            Self::Missing | Self::Ambiguous | Self::Rejected(KeyRejection::Unknown) => None,
         }
     }
 }
 
 /// A key whose time passes soon.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Expiring {
+pub struct ExpiringKey {
     /// The key.
     pub key: KeyId,
     /// The name of its agent.
@@ -207,7 +207,7 @@ impl AgentDirectory {
     ) -> Self {
         let sources = AgentSources {
             authentication,
-            written: agents.collect(),
+            configured: agents.collect(),
             stored: Default::default(),
         };
         Self {
@@ -220,16 +220,16 @@ impl AgentDirectory {
 
     /// Replaces what the config says. Who is not written there any longer, or lost a key, is treated
     /// as one whose key was revoked.
-    pub fn rewrite(&self, authentication: Authentication, agents: Vec<config::AgentConfig>) {
+    pub fn update_config(&self, authentication: Authentication, agents: Vec<config::AgentConfig>) {
         let mut sources = lock(&self.sources);
         sources.authentication = authentication;
-        sources.written = agents;
+        sources.configured = agents;
         self.publish(&sources);
     }
 
     /// Replaces what is known of the store, with the keys that have ended, which let nobody in but
     /// are told apart from unknown ones. Where an agent is in both, the config has it. Nobody is told when nothing has changed.
-    pub fn load(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
+    pub fn update_store(&self, agents: Vec<Agent>, keys: Vec<StoredKey>) {
         let mut sources = lock(&self.sources);
         sources.stored = (agents, keys);
         self.publish(&sources);
@@ -237,12 +237,12 @@ impl AgentDirectory {
 
     /// Forgets keys whose time has passed: whoever came in with one is shown out, as if it had been
     /// revoked.
-    pub fn expire(&self) {
+    pub fn remove_expired(&self) {
         let sources = lock(&self.sources);
         let now = clock::now();
         let roster = self.roster.load();
         let mut credentials = roster.credentials.values();
-        if credentials.any(|credential| has_passed(credential.expires, now)) {
+        if credentials.any(|credential| is_expired(credential.expires, now)) {
             self.publish(&sources);
         }
     }
@@ -255,13 +255,13 @@ impl AgentDirectory {
     }
 
     /// The keys of the store that expire soon, by whose they are.
-    pub fn expiring(&self) -> Vec<Expiring> {
+    pub fn expiring(&self) -> Vec<ExpiringKey> {
         let sources = lock(&self.sources);
         let (roster, now) = (self.roster.load(), clock::now());
         let soon = sources.stored.1.iter().filter(|key| key.expires_soon(now));
-        let mut soon: Vec<Expiring> = soon
+        let mut soon: Vec<ExpiringKey> = soon
             .filter_map(|key| {
-                Some(Expiring {
+                Some(ExpiringKey {
                     key: key.id.clone(),
                     agent: roster.agents.get(&key.agent)?.name.clone(),
                     expires: key.expires?,
@@ -281,17 +281,17 @@ impl AgentDirectory {
         }
         self.roster.store(Arc::new(roster));
         for agent in old.agents.values() {
-            if !self.still_knows(agent) {
-                agent.standing.end();
+            if !self.is_still_authorized(agent) {
+                agent.session_validity.revoke();
             }
         }
         self.changes.send_replace(());
     }
 
     /// Ends what is under way for anybody, as the gateway stops.
-    pub fn dismiss_all(&self) {
+    pub fn revoke_all(&self) {
         for agent in self.roster.load().agents.values() {
-            agent.standing.end();
+            agent.session_validity.revoke();
         }
     }
 
@@ -300,7 +300,7 @@ impl AgentDirectory {
     /// it with each call.
     ///
     /// Nobody stays anonymous once keys are asked for.
-    pub fn still_knows(&self, agent: &Agent) -> bool {
+    pub fn is_still_authorized(&self, agent: &Agent) -> bool {
         let known = self.current(agent.id);
         known.is_some_and(|known| {
             known.enabled >= agent.enabled && known.revocations == agent.revocations
@@ -311,32 +311,32 @@ impl AgentDirectory {
     ///
     /// # Errors
     /// Why there is none; over HTTP the answer is 401.
-    pub fn identify(&self, headers: &HeaderMap) -> Result<Arc<Agent>, Unidentified> {
+    pub fn identify(&self, headers: &HeaderMap) -> Result<Arc<Agent>, AuthError> {
         let roster = self.roster.load();
         match roster.authentication {
             Authentication::Anonymous => {
                 let anonymous = roster.agents.get(&AgentId::ANONYMOUS).map(Arc::clone);
-                anonymous.ok_or(Unidentified::Wrong(Wrong::Unknown))
+                anonymous.ok_or(AuthError::Rejected(KeyRejection::Unknown))
             }
             Authentication::Keys => {
-                let key = key_in(headers)?;
-                self.holder(key, &roster).map_err(Unidentified::Wrong)
+                let key = key_from_headers(headers)?;
+                self.agent_of_key(key, &roster).map_err(AuthError::Rejected)
             }
         }
     }
 
-    fn holder(&self, key: &str, roster: &Roster) -> Result<Arc<Agent>, Wrong> {
+    fn agent_of_key(&self, key: &str, roster: &Roster) -> Result<Arc<Agent>, KeyRejection> {
         let hash = KeyHash::of(key);
         let Some(credential) = roster.credentials.get(&hash) else {
-            let ended = roster.ended.get(&hash);
-            return Err(ended.cloned().unwrap_or(Wrong::Unknown));
+            let ended = roster.rejected.get(&hash);
+            return Err(ended.cloned().unwrap_or(KeyRejection::Unknown));
         };
         let now = clock::now();
         if let Some(key) = &credential.key {
-            if has_passed(credential.expires, now) {
-                return Err(Wrong::Expired(key.clone()));
+            if is_expired(credential.expires, now) {
+                return Err(KeyRejection::Expired(key.clone()));
             }
-            self.uses.note(key, now);
+            self.uses.note_seen(key, now);
         }
         Ok(Arc::clone(&credential.agent))
     }
@@ -354,9 +354,9 @@ impl AgentDirectory {
         }
         // Where the config and the store have the name under different ids, the config has it.
         let sources = lock(&self.sources);
-        let written = sources.written.iter().find(|agent| agent.name == name);
+        let written = sources.configured.iter().find(|agent| agent.name == name);
         if let Some(written) = written {
-            let id = Agent::written(written).id;
+            let id = Agent::from_config(written).id;
             return roster.agents.get(&id).map(Arc::clone);
         }
         let mut stored = roster.agents.values();
@@ -376,16 +376,16 @@ impl AgentDirectory {
     }
 
     /// Whether `id` is written in the config, which then has the last word about it.
-    pub fn is_written(&self, id: AgentId) -> bool {
+    pub fn is_in_config(&self, id: AgentId) -> bool {
         let sources = lock(&self.sources);
-        sources.written.iter().any(|agent| agent.id == id)
+        sources.configured.iter().any(|agent| agent.id == id)
     }
 
     /// The names of the agents of the store that nobody can be, since the config has their ids, and that
     /// are enabled, by name. What keys they have open the agents of the config.
-    pub fn hidden(&self) -> Vec<String> {
+    pub fn shadowed_agents(&self) -> Vec<String> {
         let sources = lock(&self.sources);
-        let hidden = sources.hidden().filter(|agent| agent.enabled);
+        let hidden = sources.shadowed().filter(|agent| agent.enabled);
         let mut names: Vec<String> = hidden.map(|agent| agent.name.clone()).collect();
         names.sort();
         names
@@ -393,8 +393,8 @@ impl AgentDirectory {
 
     /// The agents whose keys in the store open nothing: those there are disabled, and hidden by the ones
     /// of the config.
-    pub fn shut(&self) -> HashSet<AgentId> {
-        lock(&self.sources).shut()
+    pub fn locked_out_agents(&self) -> HashSet<AgentId> {
+        lock(&self.sources).locked_out()
     }
 
     /// Tells when somebody came, went or changed.
@@ -409,7 +409,7 @@ impl AgentDirectory {
 }
 
 /// The one key that the headers carry.
-fn key_in(headers: &HeaderMap) -> Result<&str, Unidentified> {
+fn key_from_headers(headers: &HeaderMap) -> Result<&str, AuthError> {
     let bearer = headers.get_all(AUTHORIZATION).iter().map(|value| {
         let (scheme, key) = value.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
@@ -420,13 +420,13 @@ fn key_in(headers: &HeaderMap) -> Result<&str, Unidentified> {
         .map(|value| value.to_str().ok());
     let mut found = None;
     for key in bearer.chain(own) {
-        let key = key.ok_or(Unidentified::Wrong(Wrong::Unknown))?;
+        let key = key.ok_or(AuthError::Rejected(KeyRejection::Unknown))?;
         if found.is_some_and(|other| other != key) {
-            return Err(Unidentified::Several);
+            return Err(AuthError::Ambiguous);
         }
         found = Some(key);
     }
-    found.ok_or(Unidentified::Missing)
+    found.ok_or(AuthError::Missing)
 }
 
 #[cfg(test)]
@@ -436,13 +436,13 @@ mod tests {
     use super::*;
     use crate::config::Secret;
 
-    const UNKNOWN: Unidentified = Unidentified::Wrong(Wrong::Unknown);
+    const UNKNOWN: AuthError = AuthError::Rejected(KeyRejection::Unknown);
     const KEY: &str = "tbk_0123456789012345678901234567890123456789";
 
     #[test]
     fn a_key_is_found_in_either_header_and_nowhere_else() {
         let directory = directory(Authentication::Keys);
-        let check = |headers: &[(&str, &str)], expect: Result<&str, Unidentified>| {
+        let check = |headers: &[(&str, &str)], expect: Result<&str, AuthError>| {
             let map: HeaderMap = headers
                 .iter()
                 .map(|(name, value)| {
@@ -468,13 +468,13 @@ mod tests {
             &[("x-api-key", KEY), ("authorization", &bearer)],
             Ok("researcher"),
         );
-        check(&[], Err(Unidentified::Missing));
+        check(&[], Err(AuthError::Missing));
         check(&[("authorization", KEY)], Err(UNKNOWN));
         check(&[("authorization", "Basic abc")], Err(UNKNOWN));
         check(&[("x-api-key", "tbk_other")], Err(UNKNOWN));
         check(
             &[("x-api-key", KEY), ("authorization", "Bearer x")],
-            Err(Unidentified::Several),
+            Err(AuthError::Ambiguous),
         );
     }
 
@@ -489,7 +489,7 @@ mod tests {
     fn a_key_ends_with_its_time_and_with_the_store_that_drops_it() {
         let directory = directory(Authentication::Keys);
         let agent = Agent {
-            id: AgentId::of_name("stored"),
+            id: AgentId::from_name("stored"),
             name: "stored".to_owned(),
             ..Agent::anonymous()
         };
@@ -500,37 +500,44 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
         assert_eq!(directory.identify(&headers), Err(UNKNOWN));
-        directory.load(vec![agent.clone()], vec![key(None)]);
+        directory.update_store(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
         assert_eq!(first.name, "stored");
-        directory.load(vec![agent.clone()], vec![key(Some("2999-01-01T00:00:00Z"))]);
+        directory.update_store(vec![agent.clone()], vec![key(Some("2999-01-01T00:00:00Z"))]);
         assert!(Arc::ptr_eq(&first, &directory.identify(&headers).unwrap()));
         let later = "2999-01-01T00:00:00Z".parse().unwrap();
         assert_eq!(directory.next_expiry(), Some(later));
-        directory.expire();
-        assert!(directory.still_knows(&first), "its time has not come");
-        directory.load(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
-        let why = |wrong: fn(KeyId) -> Wrong| Err(Unidentified::Wrong(wrong(KeyId::new("k1"))));
-        assert_eq!(directory.identify(&headers), why(Wrong::Expired));
-        assert!(!directory.still_knows(&first));
-        assert!(first.standing.token().is_cancelled());
+        directory.remove_expired();
+        assert!(
+            directory.is_still_authorized(&first),
+            "its time has not come"
+        );
+        directory.update_store(vec![agent.clone()], vec![key(Some("2001-01-01T00:00:00Z"))]);
+        let why =
+            |wrong: fn(KeyId) -> KeyRejection| Err(AuthError::Rejected(wrong(KeyId::new("k1"))));
+        assert_eq!(directory.identify(&headers), why(KeyRejection::Expired));
+        assert!(!directory.is_still_authorized(&first));
+        assert!(first.session_validity.token().is_cancelled());
         assert_eq!(directory.next_expiry(), None);
-        directory.load(vec![agent.clone()], vec![key(None)]);
+        directory.update_store(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
-        assert!(!first.standing.token().is_cancelled(), "it came in anew");
+        assert!(
+            !first.session_validity.token().is_cancelled(),
+            "it came in anew"
+        );
         let revoked = StoredKey {
             revoked: Some(clock::now()),
             ..key(Some("2001-01-01T00:00:00Z"))
         };
-        directory.load(vec![agent.clone()], vec![revoked]);
-        assert_eq!(directory.identify(&headers), why(Wrong::Revoked));
-        assert!(!directory.still_knows(&first));
-        directory.load(vec![agent.clone()], vec![key(None)]);
+        directory.update_store(vec![agent.clone()], vec![revoked]);
+        assert_eq!(directory.identify(&headers), why(KeyRejection::Revoked));
+        assert!(!directory.is_still_authorized(&first));
+        directory.update_store(vec![agent.clone()], vec![key(None)]);
         let first = directory.identify(&headers).unwrap();
-        directory.load(vec![agent.clone()], Vec::new());
+        directory.update_store(vec![agent.clone()], Vec::new());
         assert_eq!(directory.identify(&headers), Err(UNKNOWN));
-        assert!(!directory.still_knows(&first));
-        directory.load(Vec::new(), Vec::new());
+        assert!(!directory.is_still_authorized(&first));
+        directory.update_store(Vec::new(), Vec::new());
         assert_eq!(directory.current(agent.id), None);
     }
 
@@ -539,19 +546,24 @@ mod tests {
         let directory = directory(Authentication::Keys);
         let load = |enabled| {
             let agent = Agent {
-                id: AgentId::of_name("stored"),
+                id: AgentId::from_name("stored"),
                 name: "stored".to_owned(),
                 enabled,
                 ..Agent::anonymous()
             };
-            directory.load(vec![agent.clone()], vec![key_of(&agent)]);
+            directory.update_store(vec![agent.clone()], vec![key_of(&agent)]);
             directory.current(agent.id).unwrap()
         };
         let (enabled, disabled) = (load(true), load(false));
-        assert!(!directory.still_knows(&enabled));
-        assert!(directory.still_knows(&disabled), "each call says so");
+        assert!(!directory.is_still_authorized(&enabled));
+        assert!(
+            directory.is_still_authorized(&disabled),
+            "each call says so"
+        );
         load(true);
-        assert!(directory.still_knows(&enabled) && directory.still_knows(&disabled));
+        assert!(
+            directory.is_still_authorized(&enabled) && directory.is_still_authorized(&disabled)
+        );
     }
 
     #[test]
@@ -568,15 +580,15 @@ mod tests {
         of_store.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
         let mut of_config = HeaderMap::new();
         of_config.insert(API_KEY_HEADER, HeaderValue::from_static(KEY));
-        directory.load(vec![stored(true)], vec![key.clone()]);
+        directory.update_store(vec![stored(true)], vec![key.clone()]);
         let opened = directory.identify(&of_store).unwrap();
         assert_eq!(opened.name, "researcher", "the config hides the other");
-        directory.load(vec![stored(false)], vec![key.clone()]);
-        let revoked = Unidentified::Wrong(Wrong::Revoked(key.id.clone()));
+        directory.update_store(vec![stored(false)], vec![key.clone()]);
+        let revoked = AuthError::Rejected(KeyRejection::Revoked(key.id.clone()));
         assert_eq!(directory.identify(&of_store), Err(revoked));
-        assert!(!directory.still_knows(&opened), "it is shown out");
+        assert!(!directory.is_still_authorized(&opened), "it is shown out");
         directory.identify(&of_config).unwrap();
-        directory.load(vec![stored(true)], vec![key]);
+        directory.update_store(vec![stored(true)], vec![key]);
         directory.identify(&of_store).unwrap();
     }
 
@@ -588,19 +600,19 @@ mod tests {
         let agent = directory.named("researcher").unwrap();
         let key = key_of(&agent);
         store.keys.add(&key).await.unwrap();
-        directory.load(Vec::new(), vec![key.clone()]);
+        directory.update_store(Vec::new(), vec![key.clone()]);
         let mut headers = HeaderMap::new();
         headers.insert(API_KEY_HEADER, HeaderValue::from_static("secret"));
         directory.identify(&headers).unwrap();
         let mut changes = directory.changes();
-        directory.load(Vec::new(), vec![key]);
+        directory.update_store(Vec::new(), vec![key]);
         assert!(!changes.has_changed().unwrap(), "nothing has changed");
-        directory.load(Vec::new(), Vec::new());
+        directory.update_store(Vec::new(), Vec::new());
         assert!(changes.has_changed().unwrap());
         changes.mark_unchanged();
         directory
             .uses()
-            .write(&*store.keys, clock::now())
+            .write_due(&*store.keys, clock::now())
             .await
             .unwrap();
         let keys = store.keys.keys().await.unwrap().rows;
@@ -624,7 +636,7 @@ mod tests {
 
     fn directory(authentication: Authentication) -> AgentDirectory {
         let agent = config::AgentConfig {
-            id: AgentId::of_name("researcher"),
+            id: AgentId::from_name("researcher"),
             name: "researcher".to_owned(),
             team: None,
             enabled: true,

@@ -6,15 +6,15 @@
 //! `supervisor`'s business, how it talks `link`'s.
 
 mod call_health;
-mod control;
+mod catalog_connection;
 mod dispatch;
 mod error;
 mod instance;
 mod link;
 mod live_config;
+mod registry;
 mod report;
-mod retire;
-mod set;
+mod retirement;
 mod sharing;
 mod state_machine;
 mod transport;
@@ -28,43 +28,46 @@ pub use crate::launcher::Confined;
 use crate::{
     config::Server,
     lock::lock,
-    mcp::{Raw, Revision, gateway::GatewaysBehind, method::notice},
+    mcp::{Raw, Revision, gateway_headers::GatewaysBehind, method::notice},
     names::ServerName,
     session::Session,
     task::Tasks,
 };
 use arc_swap::Guard;
-pub use control::{
-    CatalogConnection, Following, ListChanges, ListConnection, ListOutcome, Listability, ServerList,
+pub use catalog_connection::{
+    CatalogConnection, CatalogWatch, ListChanges, ListConnection, ListOutcome, Listability,
+    ServerList,
 };
 pub use dispatch::replicas::ReplicaReport;
 pub use dispatch::stats::Stats;
 pub use dispatch::{Answer, CallError};
 use dispatch::{
-    fair_limiter::FairLimiter, pool::ConnectionPool, relist::Relist, replicas::Replicas,
+    connection_pool::ConnectionPool, fair_limiter::FairLimiter, replicas::Replicas,
+    tool_headers::ToolHeaderCache,
 };
 pub use error::BackendError;
 pub use instance::breaker::{BreakerReport, CallerBreaker};
 pub use instance::handshake::Hello;
 pub use instance::health::HealthChecks;
-pub use instance::shared::ReadingLists;
+pub use instance::shared_state::ReadingLists;
 use instance::{
-    Instance, InstancePhase, breaker::Breaker, connector::BackendConnector, shared::SharedState,
+    Instance, InstancePhase, breaker::Breaker, connector::BackendConnector,
+    shared_state::SharedState,
 };
+pub use link::resource_updates::{Update, UpdateReceiver};
 pub use link::session_filter::{SessionFilter, SessionView};
-pub use link::updates::{Update, Updates};
-use link::{backlog::Backlog, peer::GatewayPeer, session_filter::UpstreamContext};
+use link::{backlog::Backlog, gateway_peer::GatewayPeer, session_filter::UpstreamContext};
 pub use live_config::ConfigUpdates;
 use live_config::LiveConfig;
+pub use registry::{BackendRef, Backends, Replaced};
 pub use report::{InstanceReport, ServerStatusReport};
-use retire::Service;
-pub use set::{BackendRef, Backends, Replaced};
+use retirement::Service;
 use sharing::{Sharing, SharingKey};
 use state_machine::ServerEvent;
 pub use state_machine::{HISTORY_MAX, ServerState, Transition};
 pub(crate) use transport::pipe::{LineExcess, Lines, OutputLine, push_line};
-pub use transport::stdio::exit_reason::telling;
-use transport::stdio::launch::Launcher;
+pub use transport::stdio::exit_reason::reason_from_stderr;
+use transport::stdio::process_launcher::Launcher;
 
 /// Pages of one list that are read; a server with more is reported.
 pub const PAGES_MAX: usize = 1_000;
@@ -79,10 +82,10 @@ pub struct Backend {
     /// Its name.
     pub name: ServerName,
     /// What the config says of it at present.
-    written: Arc<LiveConfig>,
+    live_config: Arc<LiveConfig>,
     service: Service,
-    maker: Arc<BackendConnector>,
-    relist: Relist,
+    connector: Arc<BackendConnector>,
+    relist: ToolHeaderCache,
     catalog: Arc<Instance>,
     listed_at: Mutex<Option<jiff::Timestamp>>,
     breaker: Arc<Breaker>,
@@ -91,7 +94,7 @@ pub struct Backend {
     pool: Option<ConnectionPool>,
     /// Where the server runs more than once; then it has no connections of its own.
     replicas: Option<Replicas>,
-    gate: Arc<FairLimiter>,
+    limiter: Arc<FairLimiter>,
     /// Notifications of clients that wait for a connection.
     backlog: Backlog,
     /// Calls that ended, and how.
@@ -103,45 +106,48 @@ impl Backend {
         name: &ServerName,
         config: &Server,
         launcher: &Launcher,
-        outlet: &UpstreamContext,
+        context: &UpstreamContext,
         tasks: &Tasks,
     ) -> Self {
-        let written = LiveConfig::new(config);
-        let shared = Arc::new(SharedState::new(name, config, &outlet.updates, tasks));
-        let maker = Arc::new(BackendConnector {
+        let live_config = LiveConfig::new(config);
+        let shared = Arc::new(SharedState::new(name, config, &context.updates, tasks));
+        let connector = Arc::new(BackendConnector {
             server: name.clone(),
-            written: Arc::clone(&written),
+            live_config: Arc::clone(&live_config),
             tasks: tasks.clone(),
             launcher: launcher.clone(),
-            peer: GatewayPeer::new(outlet),
-            views: outlet.views.clone(),
-            bytes: outlet.bytes.clone(),
+            peer: GatewayPeer::new(context),
+            session_filters: context.session_filters.clone(),
+            byte_budget: context.byte_budget.clone(),
             shared,
         });
         let pool = ConnectionPool::of(config);
         let replicas = Replicas::of(config, |called, replica| {
             // Above every level: what it adds to a line is wanted wherever the line is.
             let span = tracing::error_span!("replica", replica = called);
-            let replica = Self::new(name, replica, launcher, outlet, &tasks.within(span));
-            replica.maker.shared.join(&maker.shared);
+            let replica = Self::new(name, replica, launcher, context, &tasks.with_span(span));
+            replica.connector.shared.join_server(&connector.shared);
             replica
         });
-        let catalog = Instance::new(Arc::clone(&maker.shared.lineage));
+        let catalog = Instance::new(Arc::clone(&connector.shared.identity));
         if !config.enabled {
-            catalog.set(InstancePhase::Down {
+            catalog.set_phase(InstancePhase::Down {
                 failure: BackendError::Disabled,
             });
-            maker.shared.life().take(ServerEvent::SwitchedOff, None);
+            connector
+                .shared
+                .state_machine()
+                .apply(ServerEvent::SwitchedOff, None);
         }
         Self {
             name: name.clone(),
-            breaker: Arc::clone(&maker.shared.breaker),
-            gate: FairLimiter::new(config.limits.in_flight, config.limits.queue),
+            breaker: Arc::clone(&connector.shared.breaker),
+            limiter: FairLimiter::new(config.limits.in_flight, config.limits.queue),
             backlog: Backlog::default(),
             service: Service::new(),
-            written,
-            maker,
-            relist: Relist::default(),
+            live_config,
+            connector,
+            relist: ToolHeaderCache::default(),
             catalog,
             listed_at: Mutex::default(),
             instances: Mutex::default(),
@@ -153,17 +159,17 @@ impl Backend {
 
     /// What the config says of it at present, for a look.
     fn config(&self) -> Guard<Arc<Server>> {
-        self.written.now()
+        self.live_config.current()
     }
 
     /// What the config says of it at present.
-    pub fn written(&self) -> Arc<Server> {
-        self.written.load()
+    pub fn load_config(&self) -> Arc<Server> {
+        self.live_config.load()
     }
 
     /// Tells when the config says something else of it from now on, while it goes on.
-    pub fn rewrites(&self) -> ConfigUpdates {
-        self.written.rewrites()
+    pub fn config_updates(&self) -> ConfigUpdates {
+        self.live_config.updates()
     }
 
     /// Whether it is to run at all.
@@ -173,16 +179,17 @@ impl Backend {
 
     /// Takes another config with which it goes on (see [`Server::runs_like`]): what it is asked from
     /// now on keeps to that, and what waits for its turn as well.
-    fn rewrite(&self, server: &Server) {
+    fn update_config(&self, server: &Server) {
         // Whoever wakes looks at what is set here as well.
-        self.written.rewrite(server, || {
-            self.gate.set(server.limits.in_flight, server.limits.queue);
-            for changed in self.breaker.set(server.breaker) {
+        self.live_config.update(server, || {
+            self.limiter
+                .set_limits(server.limits.in_flight, server.limits.queue);
+            for changed in self.breaker.set_config(server.breaker) {
                 changed.log(&self.name, None);
             }
-            self.maker.shared.set_retry(server.retry);
+            self.connector.shared.set_retry(server.retry);
             if let Some(replicas) = &self.replicas {
-                replicas.rewrite(server);
+                replicas.update_config(server);
             }
         });
     }
@@ -196,9 +203,9 @@ impl Backend {
             return replicas.backends().for_each(|replica| replica.start());
         }
         let instance = Arc::clone(&self.catalog);
-        self.maker.tasks.spawn(
+        self.connector.tasks.spawn(
             "catalog connection",
-            Arc::clone(&self.maker).keep_up(instance),
+            Arc::clone(&self.connector).supervise_catalog(instance),
         );
     }
 
@@ -206,42 +213,46 @@ impl Backend {
     /// lists could not be read.
     pub fn note_listed(&self, control: &CatalogConnection, missing: Option<String>) {
         *lock(&self.listed_at) = Some(crate::clock::now());
-        let Some(owner) = self.owner(control) else {
+        let Some(owner) = self.backend_of_connection(control) else {
             return;
         };
-        owner.take_listed(control, missing);
-        owner.maker.shared.note_listed();
+        owner.record_listed(control, missing);
+        owner.connector.shared.note_listed();
         if owner.is_current(control) {
-            owner.breaker.note_back(&Sharing::Shared);
+            owner.breaker.note_reconnected(&Sharing::Shared);
         }
     }
 
     /// Notes that the replica could be listed whose connection `control` is, and whether but for some
     /// lists; it is not what is served.
     pub fn note_listable(&self, control: &CatalogConnection, missing: Option<String>) {
-        if let Some(owner) = self.owner(control) {
-            owner.take_listed(control, missing);
+        if let Some(owner) = self.backend_of_connection(control) {
+            owner.record_listed(control, missing);
         }
     }
 
-    fn take_listed(&self, control: &CatalogConnection, missing: Option<String>) {
+    fn record_listed(&self, control: &CatalogConnection, missing: Option<String>) {
         let event = match missing {
             None => ServerEvent::Listed,
-            Some(_) => ServerEvent::ListedInPart,
+            Some(_) => ServerEvent::ListedPartly,
         };
-        let life = self.maker.shared.life();
-        life.take_if(event, missing, || self.is_current(control));
+        let life = self.connector.shared.state_machine();
+        life.apply_if(event, missing, || self.is_current(control));
     }
 
     /// Notes that the server cannot be listed on the connection of `control`.
     pub fn note_unlisted(&self, control: &CatalogConnection, failure: &BackendError) {
-        let event = ServerEvent::Unlisted.or_refused(failure);
-        let Some(owner) = self.owner(control) else {
+        let event = ServerEvent::Unlistable.or_refused(failure);
+        let Some(owner) = self.backend_of_connection(control) else {
             return;
         };
         let is_current = || owner.is_current(control);
         let reason = Some(failure.to_string());
-        owner.maker.shared.life().take_if(event, reason, is_current);
+        owner
+            .connector
+            .shared
+            .state_machine()
+            .apply_if(event, reason, is_current);
     }
 
     /// Notes that the server stayed away for so long that its items are not listed any more.
@@ -255,61 +266,61 @@ impl Backend {
             InstancePhase::Connecting | InstancePhase::Down { .. } => true,
             InstancePhase::Asleep(_) | InstancePhase::Ready(_) => false,
         };
-        let life = self.maker.shared.life();
-        life.take_if(ServerEvent::Withdrawn, None, is_away);
+        let life = self.connector.shared.state_machine();
+        life.apply_if(ServerEvent::Withdrawn, None, is_away);
     }
 
     /// The gateways behind each of its replicas, or behind it: who it is, where it is one, among them.
-    fn behind(&self) -> impl Iterator<Item = Arc<GatewaysBehind>> {
+    fn gateways_behind(&self) -> impl Iterator<Item = Arc<GatewaysBehind>> {
         let replicas = self.replicas.iter().flat_map(Replicas::backends);
-        let peers = replicas.map(|replica| &replica.maker.peer);
-        std::iter::once(&self.maker.peer)
+        let peers = replicas.map(|replica| &replica.connector.peer);
+        std::iter::once(&self.connector.peer)
             .chain(peers)
-            .map(|peer| peer.behind())
+            .map(|peer| peer.gateways_behind())
     }
 
     /// Where the server stands.
     pub fn state(&self) -> ServerState {
-        let lead = self.lead();
-        if let Some(work) = lead.work_beside() {
+        let lead = self.listing_source();
+        if let Some(work) = lead.instance_transition() {
             return work.state;
         }
         lead.catalog.state()
     }
 
     /// Counts a call that found no connection to be sent on.
-    pub fn note_absence(&self) {
+    pub fn count_unconnected_call(&self) {
         self.stats.failed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Why the server will not be listed soon; `None` while it may be. It is woken where it sleeps, and
     /// tried at once where it is away.
-    pub fn obstacle(&self) -> Option<BackendError> {
-        match self.standing().now() {
+    pub fn listing_obstacle(&self) -> Option<BackendError> {
+        match self.watch_catalog().current() {
             Listability::Asleep => {
-                self.lead().catalog.rouse();
+                self.listing_source().catalog.wake();
                 None
             }
             Listability::Connecting => {
-                self.hurry();
+                self.retry_now();
                 None
             }
             Listability::Down => {
-                let failure = self.failure()?;
-                let is_tried = failure.may_pass() && self.hurry();
+                let failure = self.last_failure()?;
+                let is_tried = failure.is_transient() && self.retry_now();
                 (!is_tried).then_some(failure)
             }
             Listability::Up(_) => {
-                (self.state() == ServerState::Degraded).then(|| BackendError::Unlisted {
-                    why: self.lead().stand().reason,
+                (self.state() == ServerState::Degraded).then(|| BackendError::NotListedYet {
+                    why: self.listing_source().snapshot().reason,
                 })
             }
         }
     }
 
     /// Why it is down, where it is.
-    pub fn failure(&self) -> Option<BackendError> {
-        match self.lead().catalog.phase() {
+    pub fn last_failure(&self) -> Option<BackendError> {
+        match self.listing_source().catalog.phase() {
             InstancePhase::Down { failure } => Some(failure),
             InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Ready(_) => None,
         }
@@ -317,7 +328,7 @@ impl Backend {
 
     /// What the server declared on the catalog's connection, and in which revision.
     pub fn capabilities(&self) -> Option<(Raw, Revision)> {
-        match self.lead().catalog.phase() {
+        match self.listing_source().catalog.phase() {
             InstancePhase::Ready(connection) => Some((
                 connection.hello.capabilities.clone(),
                 connection.hello.revision,
@@ -329,14 +340,16 @@ impl Backend {
 
     /// Says that its lists are being read on the connection of `control` until this is dropped: it
     /// does not fall asleep meanwhile.
-    pub fn reading(&self, control: &CatalogConnection) -> ReadingLists {
-        let owner = self.owner(control).unwrap_or_else(|| self.lead());
-        owner.maker.shared.reading()
+    pub fn begin_reading_lists(&self, control: &CatalogConnection) -> ReadingLists {
+        let owner = self
+            .backend_of_connection(control)
+            .unwrap_or_else(|| self.listing_source());
+        owner.connector.shared.begin_reading_lists()
     }
 
     /// Calls that wait for their turn: at the gate, or for a connection of their own.
     pub fn queued(&self) -> usize {
-        self.gate.queued() + self.waiting_for_connections()
+        self.limiter.queued() + self.waiting_for_connections()
     }
 
     /// Calls under way that do not wait for their turn.
@@ -353,12 +366,12 @@ impl Backend {
     }
 
     /// What is listed: the server itself, or one of its replicas.
-    fn lead(&self) -> &Self {
-        self.replicas.as_ref().map_or(self, Replicas::lead)
+    fn listing_source(&self) -> &Self {
+        self.replicas.as_ref().map_or(self, Replicas::listed)
     }
 
     /// The server itself, or the one of its replicas whose connection `control` is now.
-    fn owner(&self, control: &CatalogConnection) -> Option<&Self> {
+    fn backend_of_connection(&self, control: &CatalogConnection) -> Option<&Self> {
         let Some(replicas) = &self.replicas else {
             return Some(self);
         };
@@ -367,14 +380,14 @@ impl Backend {
         owner.map(|replica| &**replica)
     }
 
-    fn roots_changed(&self, session: &Session) {
+    fn notify_roots_changed(&self, session: &Session) {
         if let Some(replicas) = &self.replicas {
             return replicas
                 .backends()
-                .for_each(|replica| replica.roots_changed(session));
+                .for_each(|replica| replica.notify_roots_changed(session));
         }
         let own =
-            |key: &SharingKey| matches!(&key.owner, Sharing::Session(id) if *id == session.id);
+            |key: &SharingKey| matches!(&key.sharing, Sharing::Session(id) if *id == session.id);
         let instances = self.lock();
         let owned = instances.iter().filter(|(key, _)| own(key));
         let mut owned: Vec<_> = owned.map(|(_, instance)| Arc::clone(instance)).collect();
@@ -383,7 +396,9 @@ impl Backend {
         owned.extend(pooled.into_iter().flatten());
         for instance in owned {
             if let InstancePhase::Ready(connection) = instance.phase() {
-                connection.link.tell(notice::ROOTS_CHANGED, None);
+                connection
+                    .link
+                    .forward_notification(notice::ROOTS_CHANGED, None);
             }
         }
     }

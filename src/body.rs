@@ -5,19 +5,19 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tokio::task::consume_budget;
 
-use crate::limiter::{Full, Reservation};
+use crate::limiter::{ByteBudgetExceeded, Reservation};
 
 /// Why a body was not read to its end.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unread<E: std::error::Error + 'static> {
+pub(crate) enum BodyError<E: std::error::Error + 'static> {
     /// The connection failed before.
-    #[error("it broke off: {0}")]
-    BrokeOff(#[source] E),
+    #[error("the connection failed while reading the body: {0}")]
+    Connection(#[source] E),
     /// The gateway holds as much as it may.
     #[error(transparent)]
-    Full(#[from] Full),
+    OutOfMemory(#[from] ByteBudgetExceeded),
     /// There is more of it than may be.
-    #[error("it is larger than {limit} bytes")]
+    #[error("the body exceeds {limit} bytes")]
     TooLarge {
         /// How much may be.
         limit: usize,
@@ -26,11 +26,11 @@ pub(crate) enum Unread<E: std::error::Error + 'static> {
 
 /// The bytes of `body`, at most `limit`, which `reservation` holds until nobody needs them any more. Most
 /// bodies come in one piece, which is kept as it is.
-pub(crate) async fn read<B>(
+pub(crate) async fn read_to_end<B>(
     body: &mut B,
     limit: usize,
     mut reservation: Reservation,
-) -> Result<Bytes, Unread<B::Error>>
+) -> Result<Bytes, BodyError<B::Error>>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
@@ -43,12 +43,12 @@ where
     {
         // Whoever sends a byte at a time, and always has one, leaves something to others.
         consume_budget().await;
-        let Ok(data) = frame.map_err(Unread::BrokeOff)?.into_data() else {
+        let Ok(data) = frame.map_err(BodyError::Connection)?.into_data() else {
             // Trailers.
             continue;
         };
         if data.len() > limit - first.len().max(all.len()) {
-            return Err(Unread::TooLarge { limit });
+            return Err(BodyError::TooLarge { limit });
         }
         if first.is_empty() && all.is_empty() {
             reservation.grow_to(data.len())?;
@@ -61,7 +61,7 @@ where
         reservation.grow_to(all.capacity())?;
     }
     let whole = if all.is_empty() { first } else { all.freeze() };
-    Ok(reservation.hold(whole))
+    Ok(reservation.attach(whole))
 }
 
 #[cfg(test)]
@@ -80,8 +80,8 @@ mod tests {
             piece => Ok(Frame::data(Bytes::from_static(piece.as_bytes()))),
         });
         let mut body = StreamBody::new(futures_util::stream::iter(pieces));
-        let reservation = ByteBudget::new(usize::MAX).answer();
-        let found = read(&mut body, limit, reservation)
+        let reservation = ByteBudget::new(usize::MAX).reserve_answer();
+        let found = read_to_end(&mut body, limit, reservation)
             .await
             .map_err(|unread| unread.to_string());
         let found = found.as_deref().map_err(String::as_str);
@@ -92,9 +92,9 @@ mod tests {
     async fn bodies_at_past_and_back_under_the_limit() {
         check(&[], 4, Ok("")).await;
         check(&["abcd"], 4, Ok("abcd")).await;
-        check(&["abcde"], 4, Err("it is larger than 4 bytes")).await;
+        check(&["abcde"], 4, Err("the body exceeds 4 bytes")).await;
         check(&["ab", "", "c", "d"], 4, Ok("abcd")).await;
-        check(&["", "ab", "cd", "e"], 4, Err("it is larger than 4 bytes")).await;
+        check(&["", "ab", "cd", "e"], 4, Err("the body exceeds 4 bytes")).await;
         check(&["a", "bc"], 4, Ok("abc")).await;
         check(&["ab", "!"], 4, Err("it broke off: cut")).await;
     }
@@ -103,8 +103,8 @@ mod tests {
     async fn one_piece_is_not_copied() {
         let piece = Bytes::from(vec![b'a'; 64]);
         let mut body = http_body_util::Full::new(piece.clone());
-        let reservation = ByteBudget::new(0).answer();
-        let read = read(&mut body, 64, reservation).await.unwrap();
+        let reservation = ByteBudget::new(0).reserve_answer();
+        let read = read_to_end(&mut body, 64, reservation).await.unwrap();
         assert_eq!(read.as_ptr(), piece.as_ptr());
     }
 
@@ -116,7 +116,7 @@ mod tests {
             let pieces =
                 (0..pieces).map(|_| Ok::<_, io::Error>(Frame::data(vec![0; PIECE].into())));
             let mut body = StreamBody::new(futures_util::stream::iter(pieces));
-            read(&mut body, usize::MAX, budget.answer()).await
+            read_to_end(&mut body, usize::MAX, budget.reserve_answer()).await
         };
         let first = read(1).await.unwrap();
         assert_eq!(budget.used(), PIECE);

@@ -7,22 +7,22 @@
 
 mod candidate;
 pub mod globs;
-mod header;
+mod header_annotations;
 mod instructions;
 mod item;
+mod list_view;
 mod merge;
-mod mirror;
 mod naming;
-mod pattern;
+mod param_headers;
 mod prefixes;
 mod problem;
 mod profile;
 mod repair;
-mod resources;
+mod resource_routes;
 pub mod rewrite;
-pub(crate) mod spelling;
-mod uri;
-mod view;
+mod uri_map;
+mod uri_template;
+pub(crate) mod uri_variants;
 
 use std::{
     collections::HashSet,
@@ -34,76 +34,76 @@ use foldhash::HashMap;
 use serde::{Deserialize, Serialize};
 
 pub use candidate::Candidate;
-pub use header::{HeaderFault, HeaderParam, ParamKind};
+pub use header_annotations::{HeaderFault, HeaderParam, ParamKind};
 use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::ToolHints;
+pub use list_view::{CatalogView, Freshness, ListEntry, PageRange};
 pub use prefixes::{ConfiguredNames, Prefixes};
-pub use problem::{CatalogProblem, Cause, Cost, ItemExcess, NameOutcome};
+pub use problem::{CatalogProblem, ItemExcess, NameOutcome, ProblemCause, ProblemImpact};
 pub use profile::Profiles;
-pub use resources::Lookup;
-pub use uri::UriMap;
-pub use view::{CatalogView, Freshness, ListEntry, PageRange};
+pub use resource_routes::Lookup;
+pub use uri_map::UriMap;
 
 pub use crate::names::Scope;
 
 use crate::config::{self, ItemRules, Naming};
 use crate::mcp::json::Raw;
 use crate::names::{ProfileName, ServerName};
+use list_view::ListCache;
 use profile::ProfileView;
-use resources::Routes;
-use view::ListCache;
+use resource_routes::ResourceRoutes;
 
 /// Everything the servers offer, as each route shows it.
 #[derive(Debug, Default)]
 pub struct Catalog {
-    merged: Tables,
-    servers: HashMap<ServerName, Tables>,
+    merged: RouteTables,
+    servers: HashMap<ServerName, RouteTables>,
     profiles: HashMap<ProfileName, ProfileView>,
-    routes: Routes,
+    routes: ResourceRoutes,
     problems: Vec<CatalogProblem>,
     version: u64,
 }
 
 /// What one route shows.
 #[derive(Debug, Default)]
-struct Tables {
-    shelves: ByKind<ListCache>,
+struct RouteTables {
+    lists: ByKind<ListCache>,
     tools: HashMap<Arc<str>, Arc<Tool>>,
     prompts: HashMap<Arc<str>, Arc<Prompt>>,
     instructions: Instructions,
     /// Position of the server in `routes`, on the route of one server.
-    site: Option<usize>,
+    site_index: Option<usize>,
 }
 
 impl Catalog {
     /// Builds the snapshot of `offers`, which stand in the config's order and have distinct names.
-    pub fn build(naming: &Naming, offers: &[Offer]) -> Self {
+    pub fn build(naming: &Naming, offers: &[ServerOffer]) -> Self {
         let servers = offers.iter().map(|offer| (&offer.server, &*offer.config));
         let prefixes = Arc::new(Prefixes::new(naming, servers));
-        Self::build_with(naming, &Profiles::none(prefixes), offers)
+        Self::build_with(naming, &Profiles::empty(prefixes), offers)
     }
 
     /// The same with the views of `profiles`, of whose config `offers` are.
-    pub fn build_with(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Self {
+    pub fn build_with(naming: &Naming, profiles: &Profiles, offers: &[ServerOffer]) -> Self {
         merge::build(naming, profiles, offers)
     }
 
     /// The servers among those that have listed nothing, whose empty offers `unlisted` are, that may
     /// have the item called `name` on the route of `scope`; the likeliest first.
-    pub fn prospects(
+    pub fn candidates_among(
         naming: &Naming,
         profiles: &Profiles,
-        unlisted: &[Offer],
+        unlisted: &[ServerOffer],
         wanted: (&Scope, Kind, &str),
     ) -> Vec<Candidate> {
-        candidate::find(naming, profiles, unlisted, wanted)
+        candidate::find_candidates(naming, profiles, unlisted, wanted)
     }
 
     /// The list of `kind` on the route of `scope`; empty for a server that is not in the snapshot.
     pub fn list(&self, scope: &Scope, kind: Kind) -> CatalogView<'_> {
         match self.tables(scope) {
-            Some(tables) => CatalogView::new(&tables.shelves[kind]),
+            Some(tables) => CatalogView::new(&tables.lists[kind]),
             None => CatalogView::empty(),
         }
     }
@@ -129,23 +129,28 @@ impl Catalog {
     /// A server may serve more than it lists, so a URI that is found need not exist.
     pub fn resource(&self, scope: &Scope, uri: &str) -> Lookup {
         match scope {
-            Scope::All => self.routes.find(uri, &|_, _| true),
+            Scope::All => self.routes.resolve(uri, &|_, _| true),
             Scope::Profile(name) => self.profiles.get(name).map_or(Lookup::NotFound, |view| {
-                self.routes.find(uri, &|at, original| {
+                self.routes.resolve(uri, &|at, original| {
                     view.shows_resource(&self.routes.sites[at], original)
                 })
             }),
             Scope::Server(_) => self
                 .tables(scope)
-                .and_then(|tables| tables.site)
-                .map_or(Lookup::NotFound, |at| self.routes.sites[at].own(uri)),
+                .and_then(|tables| tables.site_index)
+                .map_or(Lookup::NotFound, |at| {
+                    self.routes.sites[at].lookup_original(uri)
+                }),
         }
     }
 
     /// Whether `server`, which is listed, has no resource that it must not show.
     pub fn shows_every_resource(&self, server: &ServerName) -> bool {
-        let site = self.servers.get(server).and_then(|tables| tables.site);
-        site.is_some_and(|at| !self.routes.sites[at].filter.says_something())
+        let site = self
+            .servers
+            .get(server)
+            .and_then(|tables| tables.site_index);
+        site.is_some_and(|at| !self.routes.sites[at].filter.is_restrictive())
     }
 
     /// How URIs of `server` look on the route of `scope`; the identity for an unknown server.
@@ -155,7 +160,7 @@ impl Catalog {
             Scope::All | Scope::Profile(_) => self
                 .servers
                 .get(server)
-                .and_then(|tables| tables.site)
+                .and_then(|tables| tables.site_index)
                 .map_or(IDENTITY, |at| &self.routes.sites[at].uris),
             Scope::Server(_) => IDENTITY,
         }
@@ -168,7 +173,10 @@ impl Catalog {
         kind: Kind,
         original: &str,
     ) -> ConfiguredNames {
-        let site = self.servers.get(server).and_then(|tables| tables.site);
+        let site = self
+            .servers
+            .get(server)
+            .and_then(|tables| tables.site_index);
         let site = site.map(|at| &self.routes.sites[at]);
         site.map_or_else(
             || ConfiguredNames {
@@ -184,7 +192,10 @@ impl Catalog {
         match scope {
             Scope::All => true,
             Scope::Profile(name) => {
-                let site = self.servers.get(server).and_then(|tables| tables.site);
+                let site = self
+                    .servers
+                    .get(server)
+                    .and_then(|tables| tables.site_index);
                 let (Some(view), Some(at)) = (self.profiles.get(name), site) else {
                     return false;
                 };
@@ -197,20 +208,20 @@ impl Catalog {
     /// Like [`uris`](Self::uris), to be kept; `None` where URIs stay as they are.
     pub fn uri_map(&self, scope: &Scope, server: &ServerName) -> Option<Arc<UriMap>> {
         let site = match scope {
-            Scope::All | Scope::Profile(_) => self.servers.get(server)?.site?,
+            Scope::All | Scope::Profile(_) => self.servers.get(server)?.site_index?,
             Scope::Server(_) => return None,
         };
         Some(Arc::clone(&self.routes.sites[site].uris)).filter(|uris| !uris.is_identity())
     }
 
     /// Instructions for models: a server's own on its route, a section for each on merged ones; those
-    /// of the servers that `sees` says are seen.
+    /// of the servers that `is_visible` says are seen.
     pub fn instructions(
         &self,
         scope: &Scope,
-        sees: impl Fn(&ServerName) -> bool,
+        is_visible: impl Fn(&ServerName) -> bool,
     ) -> Option<String> {
-        self.tables(scope)?.instructions.of(sees)
+        self.tables(scope)?.instructions.visible_to(is_visible)
     }
 
     /// What is odd about the offers, in the config's order for each step of the merge.
@@ -221,7 +232,7 @@ impl Catalog {
     /// How many items of each kind `server` has on its own route.
     pub fn counts(&self, server: &ServerName) -> ByKind<usize> {
         let tables = self.servers.get(server);
-        ByKind::from_fn(|kind| tables.map_or(0, |tables| tables.shelves[kind].len()))
+        ByKind::from_fn(|kind| tables.map_or(0, |tables| tables.lists[kind].len()))
     }
 
     /// A hash of everything that clients can see here; seals cursors. Equal on replicas of the same
@@ -230,7 +241,7 @@ impl Catalog {
         self.version
     }
 
-    fn tables(&self, scope: &Scope) -> Option<&Tables> {
+    fn tables(&self, scope: &Scope) -> Option<&RouteTables> {
         match scope {
             Scope::All => Some(&self.merged),
             Scope::Profile(profile) => self.profiles.get(profile).map(|view| &view.tables),
@@ -244,7 +255,7 @@ impl Catalog {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Audience {
     /// Those that servers can ask something: elicitation, roots or sampling.
-    Able,
+    Interactive,
     /// All others.
     Plain,
 }
@@ -370,7 +381,7 @@ pub struct Listing {
 impl Listing {
     /// The lists of `self` without what `base` has under the same name or URI.
     #[must_use]
-    pub fn beyond(&self, base: &Self) -> Self {
+    pub fn difference(&self, base: &Self) -> Self {
         let mut beyond = self.clone();
         for kind in Kind::ALL {
             let known: HashSet<_> = base
@@ -387,7 +398,7 @@ impl Listing {
 
     /// Adds the items of `more` that are not there yet, with the lists they are on.
     pub fn extend(&mut self, more: &Self) {
-        let more = more.beyond(self);
+        let more = more.difference(self);
         for kind in Kind::ALL {
             if more.items(kind).is_empty() {
                 continue;
@@ -400,13 +411,13 @@ impl Listing {
     }
 
     /// Makes `items` the list of `kind`, with what came with its first page.
-    pub(crate) fn put(&mut self, kind: Kind, items: Vec<Raw>, first: FirstPage) {
+    pub(crate) fn set_list(&mut self, kind: Kind, items: Vec<Raw>, first: FirstPage) {
         *self.items_mut(kind) = items;
         self.pages[kind] = Some(first);
     }
 
     /// Takes the list of `kind` from `other`.
-    pub(crate) fn take_from(&mut self, other: &Self, kind: Kind) {
+    pub(crate) fn copy_list_from(&mut self, other: &Self, kind: Kind) {
         *self.items_mut(kind) = other.items(kind).to_vec();
         self.pages[kind].clone_from(&other.pages[kind]);
     }
@@ -450,7 +461,7 @@ pub struct FirstPage {
 
 /// One server's part in a snapshot.
 #[derive(Clone, Debug)]
-pub struct Offer {
+pub struct ServerOffer {
     /// Its name.
     pub server: ServerName,
     /// Its part of the config.
@@ -461,7 +472,7 @@ pub struct Offer {
     /// the rules must not be served. Elsewhere only the annotation is left out.
     pub modern_http: bool,
     /// The lists that are not what the server has, and why.
-    pub gaps: ByKind<Option<ListingGap>>,
+    pub listing_gaps: ByKind<Option<ListingGap>>,
 }
 
 /// Why a list is not what its server has.
@@ -477,19 +488,19 @@ pub enum ListingGap {
     Unread,
 }
 
-impl Offer {
+impl ServerOffer {
     /// Whether it is known what the server has of `kind`.
-    pub(crate) fn knows(&self, kind: Kind) -> bool {
-        match self.gaps[kind] {
+    pub(crate) fn is_list_known(&self, kind: Kind) -> bool {
+        match self.listing_gaps[kind] {
             None | Some(ListingGap::Circular | ListingGap::NoMethod) => true,
             Some(ListingGap::Awaited | ListingGap::Unread) => false,
         }
     }
 
     /// Whether nothing of it has yet to come.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let mut kinds = Kind::ALL.into_iter();
-        kinds.all(|kind| self.gaps[kind] != Some(ListingGap::Awaited))
+        kinds.all(|kind| self.listing_gaps[kind] != Some(ListingGap::Awaited))
     }
 
     fn rules(&self, kind: Kind) -> &ItemRules {
@@ -500,7 +511,7 @@ impl Offer {
         }
     }
 
-    fn exposes(&self, kind: Kind) -> bool {
+    fn shows_kind(&self, kind: Kind) -> bool {
         match kind {
             Kind::Tools => self.config.expose.tools,
             Kind::Resources | Kind::Templates => self.config.expose.resources,

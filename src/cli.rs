@@ -12,6 +12,7 @@ mod check;
 mod completions;
 mod data_dir;
 mod gateway;
+mod gateway_target;
 mod keys;
 mod list;
 mod output;
@@ -23,7 +24,6 @@ mod service;
 mod stdio;
 mod suggest;
 mod table;
-mod target;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -38,17 +38,17 @@ use crate::{
     app::{ProcessContext, StartError},
     config, launcher,
 };
-use output::{print, say};
+use output::{eprint, print};
 
 /// Wrong usage or config.
 const EXIT_CONFIG: u8 = 2;
 /// A drain that had to be cut short.
-const EXIT_CUT_SHORT: u8 = 3;
+const EXIT_DRAIN_TIMEOUT: u8 = 3;
 /// Ended by Ctrl-C or SIGTERM, in the shell's own way of counting.
 const EXIT_INTERRUPTED: u8 = 130;
 
 /// Signals nearer to each other than this are one.
-const SAME_SIGNAL: Duration = Duration::from_millis(100);
+const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(100);
 
 /// One URL in front of every MCP server.
 #[derive(Debug, Parser)]
@@ -121,32 +121,32 @@ pub fn run() -> ExitCode {
 }
 
 /// Says what is wrong with the command line or the config.
-fn wrong_usage(message: &str) -> ExitCode {
-    say(&format!("{message}\n"));
+fn usage_error(message: &str) -> ExitCode {
+    eprint(&format!("{message}\n"));
     ExitCode::from(EXIT_CONFIG)
 }
 
 /// Says why something failed that was asked for in the right way.
-fn failed(error: &dyn std::error::Error) -> ExitCode {
-    say(&format!("{error}\n"));
+fn report_failure(error: &dyn std::error::Error) -> ExitCode {
+    eprint(&format!("{error}\n"));
     ExitCode::FAILURE
 }
 
 /// Says why no gateway starts.
-fn not_started(error: &StartError) -> ExitCode {
-    if error.is_mistake() {
-        wrong_usage(&error.to_string())
+fn report_start_error(error: &StartError) -> ExitCode {
+    if error.is_config_error() {
+        usage_error(&error.to_string())
     } else {
-        failed(error)
+        report_failure(error)
     }
 }
 
 /// This binary, to be run as the launcher of programs. From here on no other process of our user sees
 /// what we know.
-fn surroundings() -> ProcessContext {
-    launcher::shut_memory();
+fn process_context() -> ProcessContext {
+    launcher::deny_memory_access();
     ProcessContext {
-        launcher: launcher::ourselves().ok(),
+        launcher: launcher::current_binary().ok(),
     }
 }
 
@@ -159,7 +159,7 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
     match runtime {
         Ok(runtime) => {
             let code = runtime.block_on(async {
-                survive_file_limits();
+                ignore_sigxfsz();
                 work.await
             });
             // A thread of the runtime may still wait for input that never comes.
@@ -167,7 +167,7 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
             code
         }
         Err(error) => {
-            say(&format!("no runtime: {error}\n"));
+            eprint(&format!("cannot start the runtime: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -175,25 +175,28 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
 
 /// What the process exits with once `stop` has ended a gateway. When it is interrupted `again` it
 /// ends at once, and launchers see to their programs.
-async fn drained(stop: impl Future<Output = bool>, again: impl Future<Output = ()>) -> ExitCode {
+async fn drain_exit_code(
+    stop: impl Future<Output = bool>,
+    again: impl Future<Output = ()>,
+) -> ExitCode {
     let drained = tokio::select! {
         drained = stop => drained,
         () = again => {
-            tracing::warn!("stopping at once; running calls are cut off");
+            tracing::warn!("stopping immediately; aborting running calls");
             false
         }
     };
     if drained {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(EXIT_CUT_SHORT)
+        ExitCode::from(EXIT_DRAIN_TIMEOUT)
     }
 }
 
 /// Completes on Ctrl-C or SIGTERM; from this call on neither ends the process by itself.
 fn interrupted() -> impl Future<Output = ()> {
-    let interrupt = caught(SignalKind::interrupt());
-    let terminate = caught(SignalKind::terminate());
+    let interrupt = wait_for_signal(SignalKind::interrupt());
+    let terminate = wait_for_signal(SignalKind::terminate());
     async move {
         tokio::select! {
             () = interrupt => {}
@@ -204,29 +207,30 @@ fn interrupted() -> impl Future<Output = ()> {
 
 /// Completes when another signal comes than the one that has just come: `timeout` and service managers
 /// send it to a process and to its group, which makes two.
-async fn interrupted_again() {
+async fn second_interrupt() {
     // Meanwhile they are caught, and mean nothing.
-    sleep(SAME_SIGNAL).await;
+    sleep(SIGNAL_DEBOUNCE).await;
     interrupted().await;
 }
 
 /// From now on a file that would outgrow what the system lets this process write (`ulimit -f`) fails the
 /// write, as a full disk does, where it would end the process.
-fn survive_file_limits() {
+fn ignore_sigxfsz() {
     // Whoever has caught a signal once never gets its usual effect again.
     if let Err(error) = signal(SignalKind::from_raw(Signal::XFSZ.as_raw())) {
-        tracing::warn!(%error, "a limit on the size of files would end this process");
+        tracing::warn!(%error, "cannot handle SIGXFSZ; exceeding the file size limit would \
+            terminate this process");
     }
 }
 
 /// Completes on a signal of `kind`; never when the system does not let us catch it.
-fn caught(kind: SignalKind) -> impl Future<Output = ()> {
+fn wait_for_signal(kind: SignalKind) -> impl Future<Output = ()> {
     let caught = signal(kind);
     async move {
         match caught {
             Ok(mut signals) => signals.recv().await.unwrap_or_default(),
             Err(error) => {
-                tracing::warn!(%error, ?kind, "a signal is not handled");
+                tracing::warn!(%error, ?kind, "cannot install a signal handler");
                 std::future::pending::<()>().await;
             }
         }

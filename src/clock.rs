@@ -1,13 +1,13 @@
 //! Wall-clock time, and one time for a whole turn of a task. Durations are measured with `tokio::time`,
 //! which tests can pause.
 
-mod turn;
+mod poll_clock;
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 
-pub(crate) use turn::{InTurn, cached_now, millis_since};
+pub(crate) use poll_clock::{PollScope, cached_now, millis_since};
 
 /// The current time.
 #[expect(

@@ -1,7 +1,7 @@
 //! `Config`: resolved, typed, total.
 //!
 //! Read at the start, and again when a file changes, from the files, the environment and the
-//! defaults; every value here is ready to use. `fixed` says what a running gateway cannot change.
+//! defaults; every value here is ready to use. `restart_settings` says what a running gateway cannot change.
 //! Nothing else in the crate reads configuration files or environment variables.
 //!
 //! Loading goes: each text into a tree with spans (`toml`, `yaml`, `json`), documents of other
@@ -20,31 +20,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{ProfileName, ServerName};
 
-pub(crate) use diagnostics::redact::{hidden_in, parts};
-pub use diagnostics::report::{Mistakes, Notice, Severity};
+pub(crate) use diagnostics::redact::{hidden_parts, secret_parts};
+pub use diagnostics::report::{ConfigErrors, Notice, Severity};
 pub use display::ShownConfig;
 pub use load::{
     ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
     parse, schema,
 };
-pub use model::changed::server_keys;
 pub use model::child_env::child_environment;
-pub use model::fixed::fixed_keys;
-pub(crate) use model::governing::glob;
-pub use model::governing::{
+pub(crate) use model::governance::glob;
+pub use model::governance::{
     AgentConfig, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, CheckDigits,
     Condition, Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Mask,
     Policy, PolicyMode, Profile, Rate, RuleKind, Scan, ScanAction, Terms, Window,
 };
 pub(crate) use model::listen::listen_address;
-pub use model::listen::{Listen, NotAnAddress, SocketConfig};
+pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
+pub use model::restart_settings::restart_keys;
 pub use model::server::{
-    Auth, Balance, BreakerConfig, Ejection, EraPin, Expose, ForPeople, Health, Isolation,
+    Auth, Balance, BreakerConfig, DisplayOnly, Ejection, EraPin, Expose, Health, Isolation,
     ItemRules, MemorySize, Probe, Remote, ReplicaConfig, Retry, Root, RouteConfig, Server,
     ServerLimits, StdioCommand, Transport, Validate,
 };
-pub(crate) use node::join as key_path;
-pub use resolve::log_filter::NotALogFilter;
+pub use model::server_settings::server_keys;
+pub(crate) use node::join_path as key_path;
+pub use resolve::log_filter::InvalidLogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
 pub(crate) use resolve::with_scheme;
 pub use source::environment::Environment;
@@ -123,7 +123,7 @@ pub struct Config {
 impl Config {
     /// What no program of a server has to read: the config, where secrets may stand, the files of
     /// variables of all programs, the key of the listener, its socket, and all state.
-    pub fn hidden(&self) -> Vec<PathBuf> {
+    pub fn hidden_paths(&self) -> Vec<PathBuf> {
         let certificate = self.tls.as_ref().map(|tls| &tls.cert);
         let named = self.named_files.iter();
         let named = named.filter(|file| Some(*file) != certificate);
@@ -136,7 +136,7 @@ impl Config {
     }
 
     /// Whether `listen` can be reached from other machines and nobody has to authenticate.
-    pub fn is_open_to_strangers(&self) -> bool {
+    pub fn is_open_without_auth(&self) -> bool {
         let address = self.listen.address();
         let is_local = address.is_none_or(|address| address.ip().to_canonical().is_loopback());
         !is_local && self.governance.auth == Authentication::Anonymous

@@ -14,46 +14,46 @@
 
 mod catalog_store;
 mod interactive;
-mod lists;
 mod replica_probe;
-mod schemas;
+mod schema_check;
+mod server_lists;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
-    backend::{Backend, BackendError, CatalogConnection, Following, Listability},
+    backend::{Backend, BackendError, CatalogConnection, CatalogWatch, Listability},
     catalog::Listing,
     task::Tasks,
 };
 
 pub use catalog_store::CatalogStore;
-use lists::{Asking, ServerLists};
+use server_lists::{ListRun, ServerLists};
 
 /// How long changes of one server's lists are gathered before it is asked again.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Pause before a failed listing is tried again on the same connection; it doubles while that fails.
-const RELIST_AFTER: Duration = Duration::from_secs(5);
+const RELIST_DELAY: Duration = Duration::from_secs(5);
 /// The longest such pause.
-const RELIST_AFTER_MAX: Duration = Duration::from_secs(60);
+const RELIST_DELAY_MAX: Duration = Duration::from_secs(60);
 /// How long a replica may take for its lists while another could be listed in its place.
-const OTHERS_AFTER: Duration = Duration::from_secs(3);
+const LIST_FAILOVER_DELAY: Duration = Duration::from_secs(3);
 
 /// Starts to follow a server until it is retired, if it is enabled.
-pub fn start(backend: &Arc<Backend>, board: &Arc<CatalogStore>, tasks: &Tasks) {
+pub fn start(backend: &Arc<Backend>, store: &Arc<CatalogStore>, tasks: &Tasks) {
     if !backend.is_enabled() {
         return;
     }
-    let follow = follow(Arc::clone(backend), Arc::clone(board), tasks.clone());
+    let follow = follow(Arc::clone(backend), Arc::clone(store), tasks.clone());
     tasks.spawn("discovery", follow);
-    let able = interactive::follow(Arc::clone(backend), Arc::clone(board));
-    spawn(backend, "discovery for able clients", able, tasks);
-    let schemas = schemas::follow(Arc::clone(backend), Arc::clone(board));
-    spawn(backend, "discovery of broken schemas", schemas, tasks);
-    if backend.standing().is_of_several() {
+    let able = interactive::follow(Arc::clone(backend), Arc::clone(store));
+    spawn(backend, "discovery for interactive clients", able, tasks);
+    let schemas = schema_check::follow(Arc::clone(backend), Arc::clone(store));
+    spawn(backend, "schema check", schemas, tasks);
+    if backend.watch_catalog().has_replicas() {
         let behind = replica_probe::follow(Arc::clone(backend));
-        spawn(backend, "discovery of other replicas", behind, tasks);
+        spawn(backend, "discovery on other replicas", behind, tasks);
     }
 }
 
@@ -75,16 +75,16 @@ fn spawn(
     });
 }
 
-async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>, tasks: Tasks) {
-    let mut standing = backend.standing();
+async fn follow(backend: Arc<Backend>, store: Arc<CatalogStore>, tasks: Tasks) {
+    let mut standing = backend.watch_catalog();
     let mut lists = backend.list_changes();
-    let mut rewrites = backend.rewrites();
+    let mut rewrites = backend.config_updates();
     let mut gone: Option<Instant> = None;
-    let mut lister = Lister::new(&backend, &board);
+    let mut lister = Lister::new(&backend, &store);
     // What a predecessor listed stays for a while, as after any interruption.
-    let mut listed = board.listing(&backend.name).is_some();
+    let mut listed = store.listing(&backend.name).is_some();
     loop {
-        let now = standing.now();
+        let now = standing.current();
         let mut relist = None;
         match &now {
             Listability::Up(control) => {
@@ -94,29 +94,30 @@ async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>, tasks: Tasks) {
                 relist = tokio::select! {
                     biased;
                     () = backend.retired().cancelled() => return,
-                    relist = lister.refresh(control, &mut standing) => relist,
+                    relist = lister.relist(control, &mut standing) => relist,
                 };
             }
             Listability::Asleep => gone = None,
             Listability::Down => {
-                board.settle(&backend.name);
+                store.mark_ready(&backend.name);
                 gone.get_or_insert_with(Instant::now);
             }
             // What an earlier process listed is served for as long as the first start takes.
-            Listability::Connecting if gone.is_none() && board.stored(&backend.name).is_some() => {}
+            Listability::Connecting
+                if gone.is_none() && store.stored_at(&backend.name).is_some() => {}
             Listability::Connecting => {
                 gone.get_or_insert_with(Instant::now);
             }
         }
-        let grace = backend.written().grace;
+        let grace = backend.load_config().grace;
         let withdraw = gone.map(|since| since + grace).filter(|_| listed);
         tokio::select! {
             () = standing.changed() => {}
-            () = lists.changed_and_quiet(DEBOUNCE), if matches!(now, Listability::Up(_)) => {}
+            () = lists.changed_then_quiet(DEBOUNCE), if matches!(now, Listability::Up(_)) => {}
             () = sleep(relist.unwrap_or_default()), if relist.is_some() => {}
             () = rewrites.changed(), if withdraw.is_some() => {}
             () = sleep_until(withdraw.unwrap_or_else(Instant::now)), if withdraw.is_some() => {
-                board.withdraw(&backend).await;
+                store.withdraw(&backend).await;
                 backend.note_withdrawn();
                 listed = false;
             }
@@ -129,77 +130,80 @@ async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>, tasks: Tasks) {
 /// Lists one server, again and again.
 struct Lister {
     backend: Arc<Backend>,
-    board: Arc<CatalogStore>,
+    catalog_store: Arc<CatalogStore>,
     /// What it listed last.
     last: Option<Arc<Listing>>,
-    retries: Retries<CatalogConnection>,
+    retries: RelistBackoff<CatalogConnection>,
 }
 
 impl Lister {
-    fn new(backend: &Arc<Backend>, board: &Arc<CatalogStore>) -> Self {
+    fn new(backend: &Arc<Backend>, store: &Arc<CatalogStore>) -> Self {
         Self {
             backend: Arc::clone(backend),
-            board: Arc::clone(board),
+            catalog_store: Arc::clone(store),
             last: None,
-            retries: Retries {
-                of: None,
-                pause: RELIST_AFTER,
+            retries: RelistBackoff {
+                connection: None,
+                delay: RELIST_DELAY,
             },
         }
     }
 
     /// Lists the server and publishes what it offers; says how soon to do so again, since that failed
     /// or since the lists are fresh no longer.
-    async fn refresh(
+    async fn relist(
         &mut self,
         control: &CatalogConnection,
-        standing: &mut Following,
+        standing: &mut CatalogWatch,
     ) -> Option<Duration> {
         let backend = &Arc::clone(&self.backend);
-        let _reading = backend.reading(control);
+        let _reading = backend.begin_reading_lists(control);
         // What a predecessor of another program or URL listed is none of it.
-        let before = self.last.clone().or_else(|| self.board.kept(backend));
+        let before = self
+            .last
+            .clone()
+            .or_else(|| self.catalog_store.saved_listing(backend));
         // Another may be listed in its place.
-        let is_shown = !standing.has_other(control);
+        let is_shown = !standing.has_alternative(control);
         let outwaited = async {
             // Of one, the next change is for whoever waits for it.
-            if !standing.is_of_several() {
+            if !standing.has_replicas() {
                 std::future::pending::<()>().await;
             }
-            sleep(OTHERS_AFTER).await;
-            standing.until_other(control).await;
+            sleep(LIST_FAILOVER_DELAY).await;
+            standing.alternative_available(control).await;
         };
         let read = tokio::select! {
-            read = self.read(control, before, is_shown) => read,
-            () = outwaited => Err(BackendError::Timeout { after: OTHERS_AFTER, key: None }),
+            read = self.read_lists(control, before, is_shown) => read,
+            () = outwaited => Err(BackendError::Timeout { after: LIST_FAILOVER_DELAY, key: None }),
         };
         let missing = read.as_ref().ok().and_then(ServerLists::missing);
         let has_failed = read.is_err() || missing.is_some();
-        let retry = has_failed.then(|| self.retries.next(control));
+        let retry = has_failed.then(|| self.retries.next_delay(control));
         match read {
             // The other is to be listed first.
-            Ok(_) if has_failed && standing.has_other(control) => {
+            Ok(_) if has_failed && standing.has_alternative(control) => {
                 backend.note_listable(control, missing);
                 retry
             }
             Ok(lists) => {
                 if !has_failed {
-                    self.retries.of = None;
+                    self.retries.connection = None;
                 }
-                let fresh = control.fresh_for(&lists.listing.pages);
+                let fresh = control.freshness(&lists.listing.pages);
                 let offer = lists.into_offer(backend, control);
                 self.last = Some(Arc::clone(&offer.listing));
                 let listed = (offer, missing);
-                self.board.publish(listed, backend, control).await;
-                backend.follow_lists(control);
+                self.catalog_store.publish(listed, backend, control).await;
+                backend.follow_list_changes(control);
                 retry.or(fresh)
             }
             Err(failure) => {
-                tracing::debug!(server = %backend.name, %failure, "its lists cannot be read");
-                let has_other = standing.has_other(control);
+                tracing::debug!(server = %backend.name, %failure, "cannot list the server");
+                let has_other = standing.has_alternative(control);
                 backend.note_unlisted(control, &failure);
                 if !has_other {
-                    self.board.settle(&backend.name);
+                    self.catalog_store.mark_ready(&backend.name);
                 }
                 retry
             }
@@ -207,7 +211,7 @@ impl Lister {
     }
 
     /// Reads the lists, of which `before` is known; what has come `is_shown` while the rest takes long.
-    async fn read(
+    async fn read_lists(
         &mut self,
         control: &CatalogConnection,
         before: Option<Arc<Listing>>,
@@ -215,13 +219,13 @@ impl Lister {
     ) -> Result<ServerLists, BackendError> {
         let is_known = before.is_some();
         let before = before.unwrap_or_default();
-        let mut asking = Asking::new(&self.backend, control, &before);
-        while let Some(part) = asking.part().await? {
+        let mut asking = ListRun::new(&self.backend, control, &before);
+        while let Some(part) = asking.next_part().await? {
             if is_shown {
                 let offer = part.into_offer(&self.backend, control);
                 self.last = Some(Arc::clone(&offer.listing));
                 let part = (offer, is_known);
-                self.board.publish_part(part, &self.backend).await;
+                self.catalog_store.publish_part(part, &self.backend).await;
             }
         }
         asking.finish()
@@ -229,20 +233,20 @@ impl Lister {
 }
 
 /// The pauses before a listing that failed is tried again on the same connection.
-struct Retries<C> {
-    of: Option<C>,
-    pause: Duration,
+struct RelistBackoff<C> {
+    connection: Option<C>,
+    delay: Duration,
 }
 
-impl<C: Clone + PartialEq> Retries<C> {
-    fn next(&mut self, control: &C) -> Duration {
-        self.pause = if self.of.as_ref() == Some(control) {
-            (self.pause * 2).min(RELIST_AFTER_MAX)
+impl<C: Clone + PartialEq> RelistBackoff<C> {
+    fn next_delay(&mut self, control: &C) -> Duration {
+        self.delay = if self.connection.as_ref() == Some(control) {
+            (self.delay * 2).min(RELIST_DELAY_MAX)
         } else {
-            RELIST_AFTER
+            RELIST_DELAY
         };
-        self.of = Some(control.clone());
-        self.pause
+        self.connection = Some(control.clone());
+        self.delay
     }
 }
 
@@ -252,9 +256,9 @@ mod tests {
 
     #[test]
     fn a_listing_that_fails_is_tried_again_less_and_less_often() {
-        let mut retries = Retries {
-            of: None,
-            pause: RELIST_AFTER,
+        let mut retries = RelistBackoff {
+            connection: None,
+            delay: RELIST_DELAY,
         };
         for (connection, seconds) in [
             (1, 5),
@@ -266,7 +270,10 @@ mod tests {
             (2, 5),
             (2, 10),
         ] {
-            assert_eq!(retries.next(&connection), Duration::from_secs(seconds));
+            assert_eq!(
+                retries.next_delay(&connection),
+                Duration::from_secs(seconds)
+            );
         }
     }
 }

@@ -32,58 +32,58 @@ use crate::{
     store::TaskOwners,
     task::run_blocking_if_large,
 };
+use agent_rules::{AgentRules, ToolDecisions};
 use auth_failures::AuthFailureLog;
 use budget::Budgets;
 use call_context::{CallTarget, RecordedOutcome};
 use concurrency::Concurrency;
 use counters::Counters;
+use input_validation::{InputValidator, Validation, ValidationVerdict, is_same};
 use policy_set::ServerRules;
-use questions::QuestionMeter;
-use rate::{Limiters, RateTarget as Metered};
+use question_audit::QuestionMeter;
+use rate_limits::{Limiters, RateTarget as Metered};
 use refusal_meter::RefusalMeter;
-use rules::{AgentRules, ToolDecisions};
 use scanning::ScanReport;
-use validate::{Inputs, Validation, ValidationVerdict, is_same};
 
+mod agent_rules;
 pub mod arguments;
 mod auth_failures;
 pub mod budget;
 mod call_context;
-mod checks;
 pub mod concurrency;
 mod counters;
+mod decimal;
 mod explain;
-mod number;
+pub mod input_validation;
 pub mod policy;
 mod policy_set;
-mod questions;
-pub mod rate;
+mod question_audit;
+pub mod rate_limits;
 pub mod refusal;
 mod refusal_meter;
-mod rules;
+mod request_state;
 pub mod scanning;
+mod server_checks;
 mod settle;
-mod state;
 mod state_field;
 mod tasks;
-pub mod validate;
 mod visibility;
 
+pub use agent_rules::InvalidTerms;
 pub use arguments::ArgumentTest;
 pub use call_context::CallContext;
 pub use counters::RefusalCounts;
-pub use explain::{Explanation, ToldRule};
+pub use explain::{ExplainedRule, Explanation};
 pub use policy_set::PolicySet;
-pub use questions::{QuestionEnd, QuestionFacts};
+pub use question_audit::{QuestionEnd, QuestionFacts};
 pub use refusal::{REFUSALS, Refusal};
-pub use rules::InvalidTerms;
+pub use request_state::Seal;
 pub use scanning::CallScanners;
-pub(crate) use scanning::masked_name;
+pub(crate) use scanning::redact_name;
 pub use settle::{CallOutcome, ServerAnswer};
-pub use state::Seal;
 pub use state_field::InvalidState;
 pub use state_field::STATE_USES_MAX;
-pub use visibility::{Blind, Visibility, Visible};
+pub use visibility::{HiddenReason, Visibility, VisibleItems};
 
 /// What governance keeps its books in.
 #[derive(Clone, Debug)]
@@ -103,14 +103,14 @@ pub struct Storage {
 /// The rules in force.
 #[derive(Debug)]
 pub struct Governance {
-    books: Storage,
-    law: ArcSwap<PolicySet>,
+    storage: Storage,
+    policy_set: ArcSwap<PolicySet>,
     limiters: Limiters,
     concurrency: Concurrency,
     /// Of tools, by their original names, as far as results had to heed them.
     schemas: DashMap<(ServerName, Arc<str>), OutputSchema>,
-    tally: Counters,
-    strangers: AuthFailureLog,
+    counters: Counters,
+    auth_failures: AuthFailureLog,
     refusals: RefusalMeter,
     questions: QuestionMeter,
 }
@@ -120,7 +120,7 @@ pub struct Governance {
 pub struct Admitted {
     invocation: InvocationId,
     routed: Box<Routed>,
-    screens: Option<CallScanners>,
+    scanners: Option<CallScanners>,
 }
 
 impl Admitted {
@@ -137,8 +137,8 @@ impl Admitted {
     /// What notifications on their way to the client are looked at with. None of a listen stream, which
     /// outlives these rules: whoever holds it looks at each by those of the moment
     /// ([`Governance::screens`]).
-    pub fn screens(&self) -> Option<&CallScanners> {
-        self.screens.as_ref()
+    pub fn scanners(&self) -> Option<&CallScanners> {
+        self.scanners.as_ref()
     }
 }
 
@@ -147,25 +147,25 @@ impl Governance {
     ///
     /// # Errors
     /// Terms of the config that cannot be used.
-    pub fn new(config: &Config, books: Storage) -> Result<Self, InvalidTerms> {
+    pub fn new(config: &Config, storage: Storage) -> Result<Self, InvalidTerms> {
         Ok(Self {
-            law: ArcSwap::from_pointee(PolicySet::new(config)?),
+            policy_set: ArcSwap::from_pointee(PolicySet::new(config)?),
             limiters: Limiters::default(),
             concurrency: Concurrency::default(),
             schemas: DashMap::new(),
-            tally: Counters::default(),
-            strangers: AuthFailureLog::default(),
+            counters: Counters::default(),
+            auth_failures: AuthFailureLog::default(),
             refusals: RefusalMeter::default(),
             questions: QuestionMeter::default(),
-            books,
+            storage,
         })
     }
 
     /// Says which of `agents` have terms that cannot be used, so that they may do nothing. It may take long.
-    pub fn warn_of_unusable(&self, agents: &[Arc<Agent>]) {
-        let law = self.law.load();
+    pub fn warn_invalid_agents(&self, agents: &[Arc<Agent>]) {
+        let policies = self.policy_set.load();
         for agent in agents {
-            if let Err(error) = law.validate(agent) {
+            if let Err(error) = policies.validate(agent) {
                 policy_set::log_invalid(agent, &error);
             }
         }
@@ -173,30 +173,36 @@ impl Governance {
 
     /// Lets other rules hold for every call that is admitted from now on. What was counted and spent
     /// stays so.
-    pub fn enforce(&self, mut law: PolicySet) {
-        law.succeed(&self.law.load());
-        self.law.store(Arc::new(law));
+    pub fn set_policies(&self, mut policies: PolicySet) {
+        policies.inherit_from(&self.policy_set.load());
+        self.policy_set.store(Arc::new(policies));
     }
 
     /// The agents and whose key is whose.
     pub fn directory(&self) -> &Arc<AgentDirectory> {
-        &self.books.directory
+        &self.storage.directory
     }
 
     /// The audit.
     pub fn audit(&self) -> &Arc<AuditLog> {
-        &self.books.audit
+        &self.storage.audit
     }
 
     /// The budgets; `None` without a store.
     pub fn budgets(&self) -> Option<&Budgets> {
-        self.books.budgets.as_deref()
+        self.storage.budgets.as_deref()
     }
 
     /// Records something that is not a call; `actor` is who did it, when somebody did.
-    pub fn note(&self, event: EventKind, subject: &str, actor: Option<&str>, detail: Option<&str>) {
+    pub fn record_event(
+        &self,
+        event: EventKind,
+        subject: &str,
+        actor: Option<&str>,
+        detail: Option<&str>,
+    ) {
         // Kept in order with everything else; nobody waits for it.
-        drop(self.books.audit.event(&AuditEvent {
+        drop(self.storage.audit.record_event(&AuditEvent {
             ts: clock::now(),
             event,
             subject: subject.into(),
@@ -207,22 +213,22 @@ impl Governance {
 
     /// What was refused, and what would have been.
     pub fn counts(&self) -> RefusalCounts {
-        self.tally.counts()
+        self.counters.counts()
     }
 
     /// What the check of arguments of `server` did; `None` where nothing checks them.
     pub fn validation(&self, server: &ServerName) -> Option<Validation> {
-        let law = self.law.load();
-        law.server_rules(server)?.inputs.validation()
+        let policies = self.policy_set.load();
+        policies.server_rules(server)?.inputs.validation()
     }
 
     /// Forgets what was compiled for tools that `catalog` no longer has, or has otherwise, and for agents
     /// that are gone.
     pub fn forget_unlisted(&self, catalog: &Catalog) {
-        let law = self.law.load();
-        law.forget_unlisted(|agent| self.directory().still_knows(agent));
+        let policies = self.policy_set.load();
+        policies.forget_unlisted(|agent| self.directory().is_still_authorized(agent));
         if self.schemas.is_empty()
-            && !law
+            && !policies
                 .all_server_rules()
                 .any(|(_, toll)| toll.inputs.keeps_schemas())
         {
@@ -237,7 +243,7 @@ impl Governance {
             let source = tool.and_then(|tool| tool.source.get("outputSchema"));
             source.is_some_and(|source| is_same(known.source(), &source))
         });
-        for (server, toll) in law.all_server_rules() {
+        for (server, toll) in policies.all_server_rules() {
             let tool = |name: &str| listed.get(&(server, name)).copied();
             toll.inputs.forget_unlisted(tool);
         }
@@ -245,25 +251,29 @@ impl Governance {
 
     /// What calls to `server` were charged since the start, micro-dollars.
     pub fn spent_on(&self, server: &ServerName) -> u64 {
-        self.tally.spent_on(server)
+        self.counters.spent_on(server)
     }
 
     /// Before step 1: how long a request is held back since its agent was refused too often; it is counted,
     /// and becomes no invocation.
-    pub fn held_back(&self, call: &Call) -> Option<Duration> {
-        let rate = self.law.load().refusals;
+    pub fn refusal_backoff(&self, call: &Call) -> Option<Duration> {
+        let rate = self.policy_set.load().refusals;
         let held = self
             .refusals
             .hold_back(&call.client.agent, call.address, rate);
         if held.is_some() {
-            self.tally.held_back();
+            self.counters.count_held_back();
         }
         held
     }
 
     /// What such a request is answered.
-    pub fn holding_back(&self, call: &Call, wait: Duration) -> RpcError {
-        refusal::held_back(self.law.load().style.codes, call.client.agent.id, wait)
+    pub fn held_back_error(&self, call: &Call, wait: Duration) -> RpcError {
+        refusal::held_back_error(
+            self.policy_set.load().refusal_style.codes,
+            call.client.agent.id,
+            wait,
+        )
     }
 
     /// Step 1: names a call.
@@ -278,14 +288,18 @@ impl Governance {
     ///
     /// # Errors
     /// The refusal, with the call's ticket still open.
-    pub fn let_wait(&self, server: &ServerName, ticket: &mut CallContext) -> Result<(), Refusal> {
-        ticket.target = Some(CallTarget {
+    pub fn admit_wait(
+        &self,
+        server: &ServerName,
+        context: &mut CallContext,
+    ) -> Result<(), Refusal> {
+        context.target = Some(CallTarget {
             server: server.clone(),
             original: None,
         });
-        let law = self.law.load_full();
-        self.identify(&law, ticket)?;
-        self.seat(&law, ticket)
+        let policies = self.policy_set.load_full();
+        self.identify(&policies, context)?;
+        self.acquire_concurrency(&policies, context)
     }
 
     /// Steps 2 and 3: decides whether a call may reach its server.
@@ -295,76 +309,86 @@ impl Governance {
     pub async fn admit(
         &self,
         mut routed: Box<Routed>,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<Admitted, Refusal> {
-        ticket.goes_to(&routed);
-        let law = self.law.load_full();
-        let rules = self.identify(&law, ticket)?;
-        let Some(toll) = law.server_rules(&routed.server) else {
+        context.set_target(&routed);
+        let policies = self.policy_set.load_full();
+        let rules = self.identify(&policies, context)?;
+        let Some(toll) = policies.server_rules(&routed.server) else {
             // The config has just lost it: nothing says any more what holds for its calls.
-            let because = "the config no longer has the server".to_owned();
+            let because = "the server was removed from the config".to_owned();
             return Err(Refusal::Policy { because });
         };
-        let of_tool = routed.tool.as_ref().map(|tool| rules.of_tool(tool));
-        self.authorize(&routed, &rules, of_tool.as_deref(), ticket)?;
-        self.seat(&law, ticket)?;
-        self.limit(&routed, toll, &rules, ticket)?;
-        self.check_task(&routed, &law, ticket).await?;
-        if let Some(params) = state::brought(&routed, ticket) {
-            let opened = Box::pin(self.books.seal.opened(params, ticket)).await;
+        let of_tool = routed.tool.as_ref().map(|tool| rules.tool_decisions(tool));
+        self.authorize(&routed, &rules, of_tool.as_deref(), context)?;
+        self.acquire_concurrency(&policies, context)?;
+        self.check_rate(&routed, toll, &rules, context)?;
+        self.check_task(&routed, &policies, context).await?;
+        if let Some(params) = request_state::returned_state_params(&routed, context) {
+            let opened = Box::pin(self.storage.seal.unseal_params(params, context)).await;
             routed.params = opened.map_err(Refusal::State)?.or(routed.params);
         }
         if let Some(of_tool) = of_tool.as_ref().filter(|it| !it.arguments.is_empty()) {
             // In a box: few tools have such rules.
-            let checked = self.check_arguments(&routed, &rules, of_tool, ticket);
+            let checked = self.check_arguments(&routed, &rules, of_tool, context);
             Box::pin(checked).await?;
         }
-        let has_rules = of_tool.as_ref().is_some_and(|it| it.holds_arguments);
-        if toll.inputs.are_checked(has_rules) {
-            Box::pin(validated(&toll.inputs, &routed, has_rules, ticket)).await?;
+        let has_rules = of_tool
+            .as_ref()
+            .is_some_and(|it| it.enforces_argument_rules);
+        if toll.inputs.is_enabled_for(has_rules) {
+            Box::pin(validate_arguments(
+                &toll.inputs,
+                &routed,
+                has_rules,
+                context,
+            ))
+            .await?;
         }
-        let screens = rules.screens(toll, law.style.codes);
-        ticket.screens = screens.map(CallScanners::of_call);
+        let screens = rules.scanners_for(toll, policies.refusal_style.codes);
+        context.scanners = screens.map(CallScanners::for_call);
         let is_stream = routed.call.method == Method::Listen;
-        if is_stream && ticket.screens.is_none() {
+        if is_stream && context.scanners.is_none() {
             // There may be something to note by the rules of later.
-            ticket.screens = Some(CallScanners::idle(law.style.codes).of_call());
+            context.scanners =
+                Some(CallScanners::pass_all(policies.refusal_style.codes).for_call());
         }
-        if let Some(screens) = ticket.screens.clone() {
+        if let Some(screens) = context.scanners.clone() {
             // In a box: most calls are not looked at, and hold no room for it.
-            Box::pin(self.scan_request(&mut routed, &screens, ticket)).await?;
+            Box::pin(self.scan_request(&mut routed, &screens, context)).await?;
         }
         if routed.call.method == Method::ToolsCall {
-            ticket.price = law.price_of(routed.tool.as_deref(), toll);
+            context.price = policies.price_of(routed.tool.as_deref(), toll);
             if let Some(of_tool) = &of_tool {
-                self.reserve(toll, &rules, of_tool, ticket).await?;
+                self.reserve(toll, &rules, of_tool, context).await?;
             }
-            self.open_record(ticket).await?;
+            self.open_record(context).await?;
         }
-        let screens = ticket.screens.clone().filter(|_| !is_stream);
+        let screens = context.scanners.clone().filter(|_| !is_stream);
         Ok(Admitted {
-            invocation: ticket.id,
+            invocation: context.id,
             routed,
-            screens,
+            scanners: screens,
         })
     }
 
     /// Step 2: the agent as it is at present, on a route that it may use.
     fn identify(
         &self,
-        law: &PolicySet,
-        ticket: &mut CallContext,
+        policies: &PolicySet,
+        context: &mut CallContext,
     ) -> Result<Arc<AgentRules>, Refusal> {
-        let known = self.books.directory.current(ticket.client.agent.id);
+        let known = self.storage.directory.current(context.client.agent.id);
         let agent = known
             .filter(|agent| agent.enabled)
             .ok_or(Refusal::AgentDisabled)?;
-        ticket.agent = Some(Arc::clone(&agent));
-        let profile = profile_of(&ticket.scope);
-        if !may_use(&agent, profile) {
+        context.agent = Some(Arc::clone(&agent));
+        let profile = route_profile(&context.scope);
+        if !may_use_route(&agent, profile) {
             return Err(Refusal::Profile);
         }
-        law.rules_of(&agent, profile, &self.limiters)
+        policies
+            .rules_of(&agent, profile, &self.limiters)
             .map_err(|because| Refusal::Policy { because })
     }
 
@@ -374,50 +398,54 @@ impl Governance {
         routed: &Routed,
         rules: &AgentRules,
         of_tool: Option<&ToolDecisions>,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
         if of_tool.is_some_and(|tool| tool.allowed) {
             return Ok(());
         }
-        match rules.policy.objection(routed) {
+        match rules.policy.denial(routed) {
             Some(reason) => {
                 let because = reason.to_string();
-                self.unless_observed(Refusal::Policy { because }, rules, ticket)
+                self.enforce_or_observe(Refusal::Policy { because }, rules, context)
             }
             None => Ok(()),
         }
     }
 
     /// Step 2: how much at once.
-    fn seat(&self, law: &PolicySet, ticket: &mut CallContext) -> Result<(), Refusal> {
+    fn acquire_concurrency(
+        &self,
+        policies: &PolicySet,
+        context: &mut CallContext,
+    ) -> Result<(), Refusal> {
         // Who had to wait has one.
-        if ticket.method != Method::Listen && ticket.seat.is_none() {
-            let limit = law.in_flight_per_agent;
-            let seat = self.concurrency.enter(ticket.agent().id, limit);
-            ticket.seat = seat.map_err(Refusal::Concurrency)?;
+        if context.method != Method::Listen && context.concurrency_permit.is_none() {
+            let limit = policies.in_flight_per_agent;
+            let permit = self.concurrency.acquire(context.agent().id, limit);
+            context.concurrency_permit = permit.map_err(Refusal::Concurrency)?;
         }
         Ok(())
     }
 
     /// Step 2: how often.
-    fn limit(
+    fn check_rate(
         &self,
         routed: &Routed,
-        toll: &ServerRules,
+        server_rules: &ServerRules,
         rules: &AgentRules,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
         if routed.call.method == Method::Listen {
             return Ok(());
         }
         let checked = rules.limits.check(&Metered {
             server: &routed.server,
-            server_rate: toll.rate,
+            server_rate: server_rules.rate,
             tool: routed.tool.as_ref().map(|tool| &tool.original),
         });
         match checked {
             Ok(()) => Ok(()),
-            Err(limited) => self.unless_observed(Refusal::Rate(limited), rules, ticket),
+            Err(limited) => self.enforce_or_observe(Refusal::Rate(limited), rules, context),
         }
     }
 
@@ -427,7 +455,7 @@ impl Governance {
         routed: &Routed,
         rules: &Arc<AgentRules>,
         of_tool: &Arc<ToolDecisions>,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
         if routed.call.method != Method::ToolsCall {
             return Ok(());
@@ -438,11 +466,11 @@ impl Governance {
         let check = move || by.arguments.check(&about.arguments, params.as_ref());
         let findings = run_blocking_if_large(bytes, check).await;
         for rule in findings.observed {
-            self.tally.observed(RuleKind::Args);
-            ticket.observed.push(format!("args: {rule}"));
+            self.counters.count_observed(RuleKind::Args);
+            context.observed.push(format!("args: {rule}"));
         }
         for rule in findings.refused {
-            self.unless_observed(Refusal::Argument { rule }, rules, ticket)?;
+            self.enforce_or_observe(Refusal::Argument { rule }, rules, context)?;
         }
         Ok(())
     }
@@ -451,17 +479,17 @@ impl Governance {
     async fn scan_request(
         &self,
         routed: &mut Routed,
-        screens: &CallScanners,
-        ticket: &mut CallContext,
+        scanners: &CallScanners,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
         let Some(params) = &routed.params else {
             return Ok(());
         };
         let mut masked = Vec::new();
-        for (direction, span) in scanning::of_request(&routed.call.method, params) {
+        for (direction, span) in scanning::request_parts(&routed.call.method, params) {
             let data = params.slice(span.clone());
-            let seen = screens.scan(direction, &data, || None).await;
-            self.put_down(&seen, ticket);
+            let seen = scanners.scan(direction, &data, || None).await;
+            self.record_findings(&seen, context);
             let classes = seen.blocked;
             if !classes.is_empty() {
                 return Err(Refusal::PiiInParams { classes });
@@ -469,7 +497,7 @@ impl Governance {
             masked.extend(seen.redacted.map(|part| (span, part)));
         }
         if !masked.is_empty() {
-            routed.params = Some(scanning::with_parts(params, masked));
+            routed.params = Some(scanning::replace_parts(params, masked));
         }
         Ok(())
     }
@@ -477,91 +505,97 @@ impl Governance {
     /// Step 3: holds the price against every budget that applies.
     async fn reserve(
         &self,
-        toll: &ServerRules,
+        server_rules: &ServerRules,
         rules: &AgentRules,
         of_tool: &ToolDecisions,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
         let Some(budgets) = self
-            .books
+            .storage
             .budgets
             .as_ref()
-            .filter(|_| ticket.price > Micros::ZERO)
+            .filter(|_| context.price > Micros::ZERO)
         else {
             return Ok(());
         };
-        let purses = of_tool
-            .purses
-            .get_or_init(|| budgets.purses(&[&*rules.budgets, &toll.budgets].concat()));
-        let held = budgets.hold_from(purses, ticket.price, clock::now());
+        let accounts = of_tool.accounts.get_or_init(|| {
+            budgets.accounts_for(&[&*rules.budgets, &server_rules.budgets].concat())
+        });
+        let held = budgets.hold_from(accounts, context.price, clock::now());
         match held.await {
             Ok(hold) => {
-                ticket.hold = Some(hold);
+                context.hold = Some(hold);
                 Ok(())
             }
             Err(budget::BudgetRefusal::Exceeded(exceeded)) => {
-                self.unless_observed(Refusal::Budget(exceeded), rules, ticket)
+                self.enforce_or_observe(Refusal::Budget(exceeded), rules, context)
             }
             Err(
                 error @ (budget::BudgetRefusal::Closed
-                | budget::BudgetRefusal::Slow { .. }
+                | budget::BudgetRefusal::StoreTimeout { .. }
                 | budget::BudgetRefusal::Store(_)),
             ) => {
-                tracing::error!(invocation = %ticket.id, %error, "a budget cannot be checked");
+                tracing::error!(invocation = %context.id, %error, "cannot check the budget");
                 Err(Refusal::BudgetUnavailable)
             }
         }
     }
 
     /// Step 3: opens the call in the audit; it may leave once that is kept.
-    async fn open_record(&self, ticket: &CallContext) -> Result<(), Refusal> {
-        if self.books.audit.chain().is_none() {
+    async fn open_record(&self, context: &CallContext) -> Result<(), Refusal> {
+        if self.storage.audit.chain().is_none() {
             return Ok(());
         }
-        let kept = self.books.audit.opened(&ticket.opening());
-        kept.kept().await.map_err(|error| {
+        let kept = self.storage.audit.record_opened(&context.opening_record());
+        kept.durable().await.map_err(|error| {
             // That the log cannot be written is said once; the line of each call says that it was refused
             // for that.
-            tracing::debug!(invocation = %ticket.id, %error, "a call cannot be recorded");
+            tracing::debug!(invocation = %context.id, %error, "cannot record the call");
             Refusal::AuditUnavailable
         })
     }
 
     /// Puts down what a look has found.
-    fn put_down(&self, seen: &ScanReport, ticket: &mut CallContext) {
-        ticket.found.extend(seen.summary());
+    fn record_findings(&self, seen: &ScanReport, context: &mut CallContext) {
+        context.findings.extend(seen.summary());
         if seen.would_block {
-            self.tally.observed(RuleKind::Scan);
-            ticket.observed.push("scan".to_owned());
+            self.counters.count_observed(RuleKind::Scan);
+            context.observed.push("scan".to_owned());
         }
     }
 
     /// A refusal as the client gets it and as the record has it.
-    fn refuse(&self, refusal: &Refusal, ticket: &CallContext) -> (Outcome, RecordedOutcome) {
-        let outcome = refusal.answer(self.law.load().style, &ticket.method, ticket.about());
+    fn refuse(&self, refusal: &Refusal, context: &CallContext) -> (Outcome, RecordedOutcome) {
+        let outcome = refusal.to_outcome(
+            self.policy_set.load().refusal_style,
+            &context.method,
+            context.refused_call(),
+        );
         (
             outcome,
-            RecordedOutcome::refused(refusal, &ticket.agent().name),
+            RecordedOutcome::refused(refusal, &context.agent().name),
         )
     }
 
     /// What is said to who was shown out while a request was under way.
-    pub fn shown_out(&self) -> Raw {
-        Refusal::AgentDisabled.error(self.law.load().style).to_raw()
+    pub fn session_ended_error(&self) -> Raw {
+        Refusal::AgentDisabled
+            .to_error(self.policy_set.load().refusal_style)
+            .to_raw()
     }
 
     /// Nothing, where the rule that refuses is only observed.
-    fn unless_observed(
+    fn enforce_or_observe(
         &self,
         refusal: Refusal,
         rules: &AgentRules,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
-        match refusal.row().rule.filter(|rule| rules.observes(*rule)) {
+        match refusal.details().rule.filter(|rule| rules.observes(*rule)) {
             Some(rule) => {
-                self.tally.observed(rule);
-                let rule = refusal.rule(&ticket.agent().name);
-                ticket.observed.push(rule);
+                self.counters.count_observed(rule);
+                let rule = refusal.audit_rule(&context.agent().name);
+                context.observed.push(rule);
                 Ok(())
             }
             None => Err(refusal),
@@ -569,67 +603,67 @@ impl Governance {
     }
 
     /// What `agent` may see on the route of `scope`.
-    pub fn sight(&self, agent: &Agent, scope: &Scope) -> Visibility {
-        let known = self.books.directory.current(agent.id);
+    pub fn visibility(&self, agent: &Agent, scope: &Scope) -> Visibility {
+        let known = self.storage.directory.current(agent.id);
         let Some(agent) = known.filter(|agent| agent.enabled) else {
-            return Visibility::Nothing(Blind::Disabled);
+            return Visibility::Hidden(HiddenReason::Disabled);
         };
-        let profile = profile_of(scope);
-        let law = self.law.load();
-        if !may_use(&agent, profile) {
+        let profile = route_profile(scope);
+        let policies = self.policy_set.load();
+        if !may_use_route(&agent, profile) {
             let mut profiles = agent.profiles.clone().unwrap_or_default();
-            profiles.retain(|name| law.has_profile(name));
-            return Visibility::Nothing(Blind::Elsewhere(profiles));
+            profiles.retain(|name| policies.has_profile(name));
+            return Visibility::Hidden(HiddenReason::OtherProfiles(profiles));
         }
-        match law.rules_of(&agent, profile, &self.limiters) {
+        match policies.rules_of(&agent, profile, &self.limiters) {
             Ok(rules) if rules.policy.allows_everything() || rules.observes(RuleKind::Policy) => {
-                Visibility::Everything
+                Visibility::All
             }
-            Ok(rules) => Visibility::Some(Visible {
+            Ok(rules) => Visibility::Filtered(VisibleItems {
                 rules: Some(rules),
-                apart: Arc::default(),
+                hidden_servers: Arc::default(),
             }),
-            Err(_) => Visibility::Nothing(Blind::Terms),
+            Err(_) => Visibility::Hidden(HiddenReason::InvalidTerms),
         }
     }
 
     /// What passes outside of any call between `server` and the client of `agent` is looked at with, by
     /// the rules of this moment; `None` where nothing is looked for. Where there are none for the two,
     /// nothing passes.
-    pub fn screens(
+    pub fn scanners_for(
         &self,
         agent: &Agent,
         scope: &Scope,
         server: &ServerName,
     ) -> Option<CallScanners> {
-        let law = self.law.load();
-        let known = self.books.directory.current(agent.id);
-        let profile = profile_of(scope);
-        let known = known.filter(|agent| agent.enabled && may_use(agent, profile));
+        let law = self.policy_set.load();
+        let known = self.storage.directory.current(agent.id);
+        let profile = route_profile(scope);
+        let known = known.filter(|agent| agent.enabled && may_use_route(agent, profile));
         let rules = known.and_then(|agent| law.rules_of(&agent, profile, &self.limiters).ok());
         match (rules, law.server_rules(server)) {
-            (Some(rules), Some(toll)) => rules.screens(toll, law.style.codes),
-            (None, _) | (_, None) => Some(CallScanners::shut(law.style.codes)),
+            (Some(rules), Some(toll)) => rules.scanners_for(toll, law.refusal_style.codes),
+            (None, _) | (_, None) => Some(CallScanners::block_all(law.refusal_style.codes)),
         }
     }
 
     /// The params of what the client of `agent` tells `server` outside of any call, as the server may
     /// see them; `None` when they must not pass.
-    pub fn told(
+    pub fn scan_client_notification(
         &self,
         agent: &Agent,
         scope: &Scope,
         server: &ServerName,
         params: Raw,
     ) -> Option<Raw> {
-        match self.screens(agent, scope, server) {
-            Some(screens) => screens.told(params),
+        match self.scanners_for(agent, scope, server) {
+            Some(screens) => screens.scan_client_notification(params),
             None => Some(params),
         }
     }
 }
 
-fn profile_of(scope: &Scope) -> Option<&ProfileName> {
+fn route_profile(scope: &Scope) -> Option<&ProfileName> {
     match scope {
         Scope::Profile(profile) => Some(profile),
         Scope::All | Scope::Server(_) => None,
@@ -638,7 +672,7 @@ fn profile_of(scope: &Scope) -> Option<&ProfileName> {
 
 /// An agent with profiles of its own may use their routes and no other: what they do not show must
 /// not be had beside them.
-fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
+fn may_use_route(agent: &Agent, profile: Option<&ProfileName>) -> bool {
     let Some(allowed) = &agent.profiles else {
         return true;
     };
@@ -646,18 +680,18 @@ fn may_use(agent: &Agent, profile: Option<&ProfileName>) -> bool {
 }
 
 /// Step 2: the arguments against the input schema of their tool.
-async fn validated(
-    inputs: &Inputs,
+async fn validate_arguments(
+    inputs: &InputValidator,
     routed: &Routed,
     has_rules: bool,
-    ticket: &mut CallContext,
+    context: &mut CallContext,
 ) -> Result<(), Refusal> {
     match inputs.check(routed, has_rules).await {
-        ValidationVerdict::Fits => Ok(()),
+        ValidationVerdict::Valid => Ok(()),
         ValidationVerdict::Refused(faults) => Err(Refusal::Invalid { faults }),
         ValidationVerdict::Reported(faults) => {
-            let rule = Refusal::Invalid { faults }.rule(&ticket.agent().name);
-            ticket.observed.push(rule);
+            let rule = Refusal::Invalid { faults }.audit_rule(&context.agent().name);
+            context.observed.push(rule);
             Ok(())
         }
     }

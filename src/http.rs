@@ -6,18 +6,18 @@
 mod batch;
 mod batch_response;
 mod body;
+mod call_response;
 mod correlation;
 mod cors;
-mod exchange;
+mod legacy_sse;
 mod listener;
-mod media;
-mod messages;
+mod media_types;
 mod origin;
-mod pages;
+mod status_endpoints;
 mod streamable;
 mod timeouts;
 mod tls;
-mod unix;
+mod unix_socket;
 
 use std::sync::Arc;
 
@@ -29,21 +29,21 @@ use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
 use crate::{
-    auth::{Agent, Unidentified},
+    auth::{Agent, AuthError},
     config::Config,
-    limiter::{ConnectionPermit, Full},
-    mcp::{GatewayId, RpcError, envelope, error, gateway::GATEWAY},
+    limiter::{ByteBudgetExceeded, ConnectionPermit},
+    mcp::{GatewayId, RpcError, envelope, error, gateway_headers::GATEWAY_HEADER},
     names::{PeerAddress, ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
-    session::{Client, Session, registry::Unopened},
+    session::{Client, Session, registry::SessionRefused},
     status::Status,
     task::{InFlight, Tasks},
 };
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
-use body::Leftover;
-pub use listener::{Bound, InvalidListener, bind};
-use origin::{Guard, OriginRefusals};
+use body::DrainLimit;
+pub use listener::{BoundListener, InvalidListener, bind};
+use origin::{OriginGuard, OriginRefusals};
 pub use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
@@ -51,10 +51,10 @@ pub use tls::{Certificate, Certificates, InvalidTls};
 pub struct HttpEdge {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
-    guard: ArcSwap<Guard>,
+    guard: ArcSwap<OriginGuard>,
     refusals: OriginRefusals,
     /// Those who read streams of events.
-    readers: InFlight,
+    stream_readers: InFlight,
     tasks: Tasks,
 }
 
@@ -69,9 +69,9 @@ impl HttpEdge {
         Arc::new(Self {
             proxy,
             status,
-            guard: ArcSwap::from_pointee(Guard::new(config)),
+            guard: ArcSwap::from_pointee(OriginGuard::new(config)),
             refusals: OriginRefusals::default(),
-            readers: InFlight::default(),
+            stream_readers: InFlight::default(),
             tasks: tasks.clone(),
         })
     }
@@ -79,7 +79,7 @@ impl HttpEdge {
     /// Takes the hosts and origins of another config; `config.listen` is still the address of the
     /// bound listener.
     pub fn replace(&self, config: &Config) {
-        self.guard.store(Arc::new(Guard::new(config)));
+        self.guard.store(Arc::new(OriginGuard::new(config)));
     }
 
     /// Answers one HTTP request, which came from `peer`.
@@ -89,18 +89,18 @@ impl HttpEdge {
         mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
         let route = Route::parse(request.uri().path());
-        let is_page = !route.as_ref().is_some_and(Route::is_mcp);
+        let is_page = !route.as_ref().is_some_and(Route::requires_agent);
         let mut response = self.respond(route, &peer, &mut request).await;
         if is_page {
-            pages::shield(response.headers_mut());
+            status_endpoints::set_security_headers(response.headers_mut());
         }
-        self.leave(request.into_body(), response.status(), is_page);
+        self.drain_body(request.into_body(), response.status(), is_page);
         response
     }
 
     /// Leaves the body of a request that was answered so. Who has to show a key and is refused before it was
     /// looked at, or for it, may send little of it, and so may who asks for a page.
-    fn leave(&self, body: Incoming, answered: StatusCode, is_page: bool) {
+    fn drain_body(&self, body: Incoming, answered: StatusCode, is_page: bool) {
         let is_early = is_page
             || matches!(
                 answered,
@@ -110,14 +110,14 @@ impl HttpEdge {
                     | StatusCode::METHOD_NOT_ALLOWED
                     | StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE
             );
-        let leftover = if answered == StatusCode::REQUEST_TIMEOUT {
+        let limit = if answered == StatusCode::REQUEST_TIMEOUT {
             return;
         } else if is_early && !self.proxy.governance().directory().is_anonymous() {
-            Leftover::of_stranger(self.proxy.settings().limits.unauthenticated_body)
+            DrainLimit::for_unauthenticated(self.proxy.settings().limits.unauthenticated_body)
         } else {
-            Leftover::of_client()
+            DrainLimit::for_client()
         };
-        body::leave(body, leftover, &self.tasks);
+        body::drain(body, limit, &self.tasks);
     }
 
     async fn respond(
@@ -128,63 +128,69 @@ impl HttpEdge {
     ) -> Response<Body> {
         let form = ErrorFormat::of(route.as_ref(), request.method());
         // Before all that a server may refuse for: the reason is none of those.
-        if route.as_ref().is_some_and(Route::is_mcp) && self.is_of_ourselves(request) {
-            return self.refuse_ourselves(form);
+        if route.as_ref().is_some_and(Route::requires_agent) && self.is_from_self(request) {
+            return self.loop_detected_response(form);
         }
         // Balancers name the address of a pod, which no config knows. Probes tell nothing that a page
         // could use, and do nothing.
         let is_probe = matches!(route, Some(Route::Health | Route::Ready));
         if !is_probe && let Err(unwelcome) = self.guard.load().check(request) {
-            self.proxy.governance().forbid(unwelcome.reason());
-            self.refusals.tell(peer.address, &unwelcome);
+            self.proxy.governance().record_forbidden(unwelcome.reason());
+            self.refusals.log_refusal(peer.address, &unwelcome);
             return form.refuse(StatusCode::FORBIDDEN, unwelcome.message());
         }
         let limit = self.proxy.settings().limits.headers;
-        if bytes_of(request.headers()) > limit {
-            let message = format!("the headers are larger than limits.headers ({limit} bytes)");
+        if header_bytes(request.headers()) > limit {
+            let message = format!("the request headers exceed limits.headers ({limit} bytes)");
             return form.refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
         let Some(route) = route else {
-            return text(StatusCode::NOT_FOUND, &format!("not found; {WAY}"));
+            return text_response(
+                StatusCode::NOT_FOUND,
+                &format!("not found; {MCP_PATH_HINT}"),
+            );
         };
-        if !route.is_mcp() {
+        if !route.requires_agent() {
             return self.answer(route, form, peer, request).await;
         }
-        if let Some(answer) = cors::preflight(request, route.verbs().1) {
+        if let Some(answer) = cors::preflight(request, route.allowed_methods().1) {
             return answer;
         }
-        let page = cors::WebPage::behind(request);
-        let asks_gateway = request.headers().contains_key(GATEWAY);
+        let page = cors::WebPage::from_request(request);
+        let asks_gateway = request.headers().contains_key(GATEWAY_HEADER);
         let mut response = self.answer(route, form, peer, request).await;
         if asks_gateway && response.status().is_success() {
-            self.gateway().sign(response.headers_mut());
-            self.proxy.backends().behind().tell(response.headers_mut());
+            self.gateway().set_header(response.headers_mut());
+            self.proxy
+                .backends()
+                .gateways_behind()
+                .write_header(response.headers_mut());
         }
         if let Some(page) = page {
-            page.may_read(response.headers_mut());
+            page.allow_read(response.headers_mut());
         }
         response
     }
 
     /// Whether who asked may still be answered.
-    fn still_knows(&self, client: &Client) -> bool {
+    fn is_still_authorized(&self, client: &Client) -> bool {
         self.proxy
             .governance()
             .directory()
-            .still_knows(&client.agent)
+            .is_still_authorized(&client.agent)
     }
 
     /// Whether the URL of one of our servers leads here.
-    fn is_of_ourselves(&self, request: &Request<Incoming>) -> bool {
-        self.gateway().has_signed(request.headers())
+    fn is_from_self(&self, request: &Request<Incoming>) -> bool {
+        self.gateway().is_in_header(request.headers())
     }
 
     /// Refuses a request of our own, so that the server it is meant for is known to be ourselves: it would
     /// be listed as a part of itself, again and again.
-    fn refuse_ourselves(&self, form: ErrorFormat) -> Response<Body> {
-        let message = "loop detected: one of the configured servers is this gateway";
+    fn loop_detected_response(&self, form: ErrorFormat) -> Response<Body> {
+        let message = "loop detected: a configured server is this gateway";
         let mut response = form.refuse(StatusCode::LOOP_DETECTED, message);
-        self.gateway().sign(response.headers_mut());
+        self.gateway().set_header(response.headers_mut());
         response
     }
 
@@ -200,52 +206,52 @@ impl HttpEdge {
         request: &mut Request<Incoming>,
     ) -> Response<Body> {
         if let Some(scope) = route.scope()
-            && !self.proxy.has(scope)
+            && !self.proxy.has_route(scope)
         {
             let what = match scope {
-                Scope::All | Scope::Server(_) => "there is no such server",
-                Scope::Profile(_) => "there is no such profile",
+                Scope::All | Scope::Server(_) => "unknown server",
+                Scope::Profile(_) => "unknown profile",
             };
             return form.refuse(StatusCode::NOT_FOUND, what);
         }
-        let (verbs, _) = route.verbs();
+        let (verbs, _) = route.allowed_methods();
         if !verbs.contains(request.method()) {
-            return wrong_verb(&route);
+            return wrong_method(&route);
         }
         let governance = self.proxy.governance();
         let agent = match governance.directory().identify(request.headers()) {
             Ok(agent) => agent,
             Err(stranger) => {
-                let is_refused = route.is_mcp();
+                let is_refused = route.requires_agent();
                 // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
                 // one.
-                if is_refused || stranger != Unidentified::Missing {
-                    governance.turn_away(peer.address, &stranger);
+                if is_refused || stranger != AuthError::Missing {
+                    governance.record_auth_failure(peer.address, &stranger);
                 }
                 if is_refused {
-                    return challenge(&stranger, form);
+                    return unauthorized(&stranger, form);
                 }
-                Arc::new(Agent::stranger())
+                Arc::new(Agent::unauthenticated())
             }
         };
         if form == ErrorFormat::Rpc
             && let Err(full) = self.proxy.limiter().bytes.admit(agent.id)
         {
-            return no_room(full);
+            return overloaded_response(full);
         }
         match route {
             Route::Mcp(scope) => {
-                let visitor = RequestContext::of(agent, scope, (peer, request));
-                streamable::handle(self, &visitor, request).await
+                let context = RequestContext::of(agent, scope, (peer, request));
+                streamable::handle(self, &context, request).await
             }
             Route::Sse(scope) => {
-                messages::open(self, &RequestContext::of(agent, scope, (peer, request)))
+                legacy_sse::open(self, &RequestContext::of(agent, scope, (peer, request)))
             }
-            Route::Messages => Box::pin(messages::post(self, (&agent, peer), request)).await,
-            Route::Status => pages::status(self, &agent, request),
-            Route::Metrics => pages::metrics(self, &agent),
-            Route::Health => text(StatusCode::OK, "ok"),
-            Route::Ready => pages::ready(self),
+            Route::Messages => Box::pin(legacy_sse::post(self, (&agent, peer), request)).await,
+            Route::Status => status_endpoints::status(self, &agent, request),
+            Route::Metrics => status_endpoints::metrics(self, &agent),
+            Route::Health => text_response(StatusCode::OK, "ok"),
+            Route::Ready => status_endpoints::ready(self),
         }
     }
 }
@@ -261,7 +267,8 @@ enum ErrorFormat {
 
 impl ErrorFormat {
     fn of(route: Option<&Route>, verb: &Verb) -> Self {
-        let takes_posts = route.is_some_and(|route| route.verbs().0.contains(&Verb::POST));
+        let takes_posts =
+            route.is_some_and(|route| route.allowed_methods().0.contains(&Verb::POST));
         if takes_posts && verb == Verb::POST {
             Self::Rpc
         } else {
@@ -271,8 +278,8 @@ impl ErrorFormat {
 
     fn refuse(self, status: StatusCode, message: &str) -> Response<Body> {
         match self {
-            Self::Rpc => refused(status, message),
-            Self::Text => text(status, message),
+            Self::Rpc => bad_post(status, message),
+            Self::Text => text_response(status, message),
         }
     }
 }
@@ -302,7 +309,7 @@ impl RequestContext {
         scope: Scope,
         (peer, request): (&RequestPeer, &Request<Incoming>),
     ) -> Self {
-        let gateway = GatewayId::of(request.headers());
+        let gateway = GatewayId::from_headers(request.headers());
         Self {
             agent,
             scope,
@@ -312,7 +319,7 @@ impl RequestContext {
     }
 
     /// Lets `session` know which gateway it is of.
-    fn mark(&self, session: &Session) {
+    fn note_gateway(&self, session: &Session) {
         if let Some(gateway) = &self.gateway {
             session.note_gateway(gateway);
         }
@@ -343,17 +350,17 @@ impl Route {
             "/readyz" => Some(Self::Ready),
             path => {
                 if let Some(part) = path.strip_prefix("/mcp/") {
-                    return part_of_catalog(part).map(Self::Mcp);
+                    return parse_scope(part).map(Self::Mcp);
                 }
                 path.strip_prefix("/sse/")
-                    .and_then(part_of_catalog)
+                    .and_then(parse_scope)
                     .map(Self::Sse)
             }
         }
     }
 
     /// The verbs it takes, and how the header `Allow` lists them.
-    fn verbs(&self) -> (&'static [Verb], &'static str) {
+    fn allowed_methods(&self) -> (&'static [Verb], &'static str) {
         match self {
             Self::Health | Self::Metrics | Self::Ready | Self::Status => {
                 (&[Verb::GET, Verb::HEAD], "GET, HEAD")
@@ -365,7 +372,7 @@ impl Route {
     }
 
     /// Whether clients speak MCP there, which is for agents only.
-    fn is_mcp(&self) -> bool {
+    fn requires_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
             Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
@@ -381,7 +388,7 @@ impl Route {
 }
 
 /// The scope that the end of a path names.
-fn part_of_catalog(path: &str) -> Option<Scope> {
+fn parse_scope(path: &str) -> Option<Scope> {
     if let Some(name) = path.strip_prefix("servers/") {
         return ServerName::parse(name).ok().map(Scope::Server);
     }
@@ -390,7 +397,7 @@ fn part_of_catalog(path: &str) -> Option<Scope> {
 }
 
 /// Bytes of all names and values.
-fn bytes_of(headers: &HeaderMap) -> usize {
+fn header_bytes(headers: &HeaderMap) -> usize {
     let sizes = headers.iter();
     sizes
         .map(|(name, value)| name.as_str().len() + value.len())
@@ -398,8 +405,8 @@ fn bytes_of(headers: &HeaderMap) -> usize {
 }
 
 /// A short answer for people.
-fn text(status: StatusCode, message: &str) -> Response<Body> {
-    let mut response = Response::new(body::full(format!("{message}\n")));
+fn text_response(status: StatusCode, message: &str) -> Response<Body> {
+    let mut response = Response::new(body::full_body(format!("{message}\n")));
     *response.status_mut() = status;
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, plain);
@@ -407,113 +414,121 @@ fn text(status: StatusCode, message: &str) -> Response<Body> {
 }
 
 /// An answer to what may succeed soon.
-fn not_now(status: StatusCode, message: &str) -> Response<Body> {
-    come_back(text(status, message))
+fn retryable_response(status: StatusCode, message: &str) -> Response<Body> {
+    with_retry_after(text_response(status, message))
 }
 
-fn come_back(mut response: Response<Body>) -> Response<Body> {
+fn with_retry_after(mut response: Response<Body>) -> Response<Body> {
     let seconds = HeaderValue::from(error::RETRY_SOON.as_secs());
     response.headers_mut().insert(RETRY_AFTER, seconds);
     response
 }
 
 /// What is said of new work for which there is no memory.
-pub(crate) fn overloaded(full: Full) -> RpcError {
+pub(crate) fn overloaded_error(full: ByteBudgetExceeded) -> RpcError {
     RpcError::new(error::INTERNAL, full.to_string())
-        .with(serde_json::json!({ "reason": error::reason::OVERLOADED }))
+        .with_data(serde_json::json!({ "reason": error::reason::OVERLOADED }))
         .retry_soon()
 }
 
 /// The answer to a request for which there is no memory.
-fn no_room(full: Full) -> Response<Body> {
+fn overloaded_response(full: ByteBudgetExceeded) -> Response<Body> {
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    come_back(rpc_error(status, None, &overloaded(full)))
+    with_retry_after(rpc_error_response(status, None, &overloaded_error(full)))
 }
 
 /// The answer to a client for whom no session opens, to its request with this id.
-fn unopened(why: Unopened, id: Option<&crate::mcp::Id>) -> Response<Body> {
+fn session_not_opened(why: SessionRefused, id: Option<&crate::mcp::Id>) -> Response<Body> {
     match why {
-        Unopened::Closed => stopping(id),
-        Unopened::Full { .. } => {
+        SessionRefused::Closed => shutting_down(id),
+        SessionRefused::Full { .. } => {
             let error = RpcError::new(error::INTERNAL, why.to_string())
-                .with(serde_json::json!({ "reason": error::reason::SESSIONS_BUSY }))
+                .with_data(serde_json::json!({ "reason": error::reason::SESSIONS_BUSY }))
                 .retry_soon();
-            come_back(rpc_error(StatusCode::TOO_MANY_REQUESTS, id, &error))
+            with_retry_after(rpc_error_response(
+                StatusCode::TOO_MANY_REQUESTS,
+                id,
+                &error,
+            ))
         }
     }
 }
 
 /// The answer to a request without an agent.
-fn challenge(stranger: &Unidentified, form: ErrorFormat) -> Response<Body> {
-    let mut response = form.refuse(StatusCode::UNAUTHORIZED, &stranger.to_string());
+fn unauthorized(failure: &AuthError, form: ErrorFormat) -> Response<Body> {
+    let mut response = form.refuse(StatusCode::UNAUTHORIZED, &failure.to_string());
     response
         .headers_mut()
-        .insert(WWW_AUTHENTICATE, stranger.challenge());
+        .insert(WWW_AUTHENTICATE, failure.www_authenticate());
     response
 }
 
 /// The answer to what is not taken because the gateway stops: whatever is in its place by then can
 /// be asked again.
-fn stopping(id: Option<&crate::mcp::Id>) -> Response<Body> {
+fn shutting_down(id: Option<&crate::mcp::Id>) -> Response<Body> {
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    come_back(rpc_error(status, id, &proxy::draining()))
+    with_retry_after(rpc_error_response(status, id, &proxy::draining_error()))
 }
 
 /// A JSON-RPC error as the body of an HTTP status.
-fn rpc_error(status: StatusCode, id: Option<&crate::mcp::Id>, error: &RpcError) -> Response<Body> {
-    json(status, envelope::response(id, &Err(error.to_raw())))
+fn rpc_error_response(
+    status: StatusCode,
+    id: Option<&crate::mcp::Id>,
+    error: &RpcError,
+) -> Response<Body> {
+    json_response(status, envelope::encode_response(id, &Err(error.to_raw())))
 }
 
 /// The refusal of a POST that is no answer to what it asks.
-fn refused(status: StatusCode, message: &str) -> Response<Body> {
+fn bad_post(status: StatusCode, message: &str) -> Response<Body> {
     let error = RpcError::new(error::INVALID_REQUEST, message);
-    rpc_error(status, None, &error)
+    rpc_error_response(status, None, &error)
 }
 
 /// A JSON body.
-fn json(status: StatusCode, bytes: impl Into<bytes::Bytes>) -> Response<Body> {
-    let mut response = Response::new(body::full(bytes));
+fn json_response(status: StatusCode, bytes: impl Into<bytes::Bytes>) -> Response<Body> {
+    let mut response = Response::new(body::full_body(bytes));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.reserve(HEADERS);
+    headers.reserve(HEADERS_TYPICAL);
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 /// Headers that most requests have at most: hyper reads those of the next one into the memory of
 /// those of the answer.
-const HEADERS: usize = 12;
+const HEADERS_TYPICAL: usize = 12;
 
 /// The answer to an accepted notification or response.
 fn accepted() -> Response<Body> {
-    let mut response = Response::new(body::full(""));
+    let mut response = Response::new(body::full_body(""));
     *response.status_mut() = StatusCode::ACCEPTED;
     response
 }
 
-fn wrong_verb(route: &Route) -> Response<Body> {
-    let (_, allowed) = route.verbs();
-    let mut why = format!("this path takes {allowed}");
-    if !route.is_mcp() {
-        why = format!("{why}; {WAY}");
+fn wrong_method(route: &Route) -> Response<Body> {
+    let (_, allowed) = route.allowed_methods();
+    let mut why = format!("allowed methods for this path: {allowed}");
+    if !route.requires_agent() {
+        why = format!("{why}; {MCP_PATH_HINT}");
     }
-    not_allowed(allowed, &why)
+    method_not_allowed(allowed, &why)
 }
 
 /// What is said to who comes to a path where no MCP is spoken: most likely its client was given a URL
 /// without any.
-const WAY: &str = "MCP clients connect to /mcp";
+const MCP_PATH_HINT: &str = "MCP clients connect to /mcp";
 
 /// The refusal of a request that is not possible with its verb, and why.
-fn not_allowed(allowed: &'static str, why: &str) -> Response<Body> {
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, why);
+fn method_not_allowed(allowed: &'static str, why: &str) -> Response<Body> {
+    let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, why);
     response
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(allowed));
     response
 }
 
-fn is(verb: &Verb, request: &Request<Incoming>) -> bool {
+fn is_method(verb: &Verb, request: &Request<Incoming>) -> bool {
     request.method() == verb
 }
 

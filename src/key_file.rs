@@ -16,11 +16,11 @@ use rustix::fs::OFlags;
 use sha2::Sha256;
 
 /// Bytes of a key.
-const LENGTH: usize = 32;
+const KEY_BYTES: usize = 32;
 
 /// A secret key.
 #[derive(Clone, Eq, PartialEq)]
-pub struct FileKey([u8; LENGTH]);
+pub struct FileKey([u8; KEY_BYTES]);
 
 impl FileKey {
     /// The key in `path`; where there is no such file, a new one, which is kept there with mode 0600.
@@ -56,20 +56,20 @@ impl FileKey {
         let known = file.metadata().map_err(failed)?;
         let mode = known.permissions().mode() & 0o777;
         if mode & 0o007 != 0 {
-            return Err(KeyFileError::Open(path.to_owned(), mode));
+            return Err(KeyFileError::UnsafePermissions(path.to_owned(), mode));
         }
         if mode & 0o077 != 0 {
             file.set_permissions(Permissions::from_mode(mode & 0o700))
                 .map_err(failed)?;
         }
-        let mut bytes = Vec::with_capacity(LENGTH + 1);
+        let mut bytes = Vec::with_capacity(KEY_BYTES + 1);
         if known.is_file() {
-            let mut limited = file.take(LENGTH as u64 + 1);
+            let mut limited = file.take(KEY_BYTES as u64 + 1);
             limited.read_to_end(&mut bytes).map_err(failed)?;
         }
-        let key = <[u8; LENGTH]>::try_from(bytes);
+        let key = <[u8; KEY_BYTES]>::try_from(bytes);
         key.map(|key| Some(Self(key)))
-            .map_err(|_| KeyFileError::NoKey(path.to_owned()))
+            .map_err(|_| KeyFileError::NotAKey(path.to_owned()))
     }
 
     /// A key that is kept nowhere.
@@ -77,18 +77,18 @@ impl FileKey {
     /// # Errors
     /// When the operating system has no random numbers.
     pub fn generate() -> Result<Self, getrandom::Error> {
-        let mut key = [0; LENGTH];
+        let mut key = [0; KEY_BYTES];
         getrandom::fill(&mut key)?;
         Ok(Self(key))
     }
 
     /// The bytes themselves, for a signature scheme that takes such.
-    pub fn expose(&self) -> &[u8; LENGTH] {
+    pub fn expose(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
     /// A key of its own for one purpose, from which neither this one nor those of others can be told.
-    pub fn derive(&self, purpose: &str) -> [u8; LENGTH] {
+    pub fn derive(&self, purpose: &str) -> [u8; KEY_BYTES] {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
         mac.update(purpose.as_bytes());
@@ -110,15 +110,15 @@ pub enum KeyFileError {
     Io(PathBuf, io::Error),
     /// What is in it is not what was put there.
     #[error(
-        "the key file {} does not hold 32 bytes; restore it from a backup", .0.display()
+        "the key file {} is not 32 bytes long; restore it from a backup", .0.display()
     )]
-    NoKey(PathBuf),
+    NotAKey(PathBuf),
     /// Everybody on this machine may use it.
     #[error(
-        "the key file {} has mode {:04o}: others can read or replace the key; take their permissions \
-         away (`chmod 600`), and see who may have read it", .0.display(), .1
+        "the key file {} has mode {:04o}: other users can read or replace the key; run `chmod 600` \
+         and treat the key as possibly compromised", .0.display(), .1
     )]
-    Open(PathBuf, u32),
+    UnsafePermissions(PathBuf, u32),
 }
 
 /// Puts a new key into `path`, unless another process was faster. The name appears once all is written.
@@ -149,14 +149,14 @@ mod tests {
     fn processes_that_start_together_have_one_key() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("secret.key");
-        let keys: HashSet<[u8; LENGTH]> = thread::scope(|scope| {
+        let keys: HashSet<[u8; KEY_BYTES]> = thread::scope(|scope| {
             let started: Vec<_> = (0..16)
                 .map(|_| scope.spawn(|| FileKey::read_or_create(&path).unwrap().0))
                 .collect();
             started.into_iter().map(|it| it.join().unwrap()).collect()
         });
         assert_eq!(keys.len(), 1);
-        assert_ne!(keys.into_iter().next().unwrap(), [0; LENGTH]);
+        assert_ne!(keys.into_iter().next().unwrap(), [0; KEY_BYTES]);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         // Nothing is left of those that were slower.

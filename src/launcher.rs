@@ -13,21 +13,21 @@ mod confine;
 mod confine;
 mod exec;
 mod processes;
+mod protocol;
 mod reaper;
-mod wire;
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-pub use processes::{is_launched, signal_descendants};
-pub use reaper::NAME;
-pub use wire::{receive, send};
+pub use processes::{is_descendant_of_launcher, signal_descendants};
+pub use protocol::{receive, send};
+pub use reaper::PROCESS_NAME;
 
 /// The argument that makes this binary a launcher.
-pub const MODE: &str = "launcher";
+pub const LAUNCHER_ARG: &str = "launcher";
 /// The argument after it that makes it become the program.
-const EXEC: &str = "exec";
+const EXEC_ARG: &str = "exec";
 
 /// What the reaper is told: SIGTERM for the program and its group.
 pub const TERMINATE: u8 = b't';
@@ -36,7 +36,7 @@ pub const KILL: u8 = b'k';
 
 /// A program, and what it must not reach.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Spec {
+pub struct LaunchSpec {
     /// A name that is looked for in its `PATH`, or a path.
     pub program: OsString,
     /// Its arguments.
@@ -108,30 +108,31 @@ pub struct Confined {
 
 impl Confined {
     /// What the system cannot do, for its operator.
-    pub fn lacking(&self) -> Vec<&'static str> {
+    pub fn missing_features(&self) -> Vec<&'static str> {
         let hiding = match self.hiding {
             Hiding::Mounts | Hiding::UserNamespace => None,
             Hiding::Landlock => Some(
-                "this system allows no mounts, so the config and the data directory are hidden from \
-                 programs by Landlock: files created later directly in a parent directory of these \
-                 are hidden as well",
+                "mount namespaces are unavailable; the config and the data directory are hidden \
+                 from server programs by Landlock, which also hides files created later in their \
+                 parent directories",
             ),
             Hiding::Nothing => Some(
-                "this system cannot hide the config and the data directory: programs can read them",
+                "the config and the data directory cannot be hidden on this system: server \
+                 programs can read them",
             ),
         };
         let isolation = (!self.is_isolated).then_some(
-            "this system cannot stop programs from reading the memory and environment of the same \
-             user's other processes",
+            "server programs cannot be prevented from reading the memory and environment of other \
+             processes of the same user",
         );
         let signals = (!self.signals_scoped).then_some(
-            "this system cannot stop programs from sending signals, and connecting to abstract \
-             sockets, to the same user's other processes",
+            "server programs cannot be prevented from signalling other processes of the same user \
+             or connecting to their abstract sockets",
         );
         let replacing = self.is_replaceable.then_some(
-            "the config, or another hidden file, lies in a directory that servers use: once an editor \
-             replaces it, programs that run can read it and, as the same user, change it. Keep the config \
-             in a directory of its own, and give each server a `cwd` elsewhere",
+            "the config or another hidden file is in a directory that servers use: once an editor \
+             replaces the file, running programs can read it and, as the same user, change it. \
+             Keep the config in its own directory and give each server a `cwd` elsewhere",
         );
         [hiding, isolation, signals, replacing]
             .into_iter()
@@ -148,12 +149,12 @@ pub enum StartReport {
     /// It runs under this id.
     Running(u32),
     /// It does not.
-    Failed(Failed),
+    Failed(LaunchError),
 }
 
 /// Why a program does not run.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub enum Failed {
+pub enum LaunchError {
     /// This way of hiding is none here.
     Hiding(String),
     /// It cannot run as that user.
@@ -164,11 +165,11 @@ pub enum Failed {
     Program(String),
 }
 
-/// Runs this process as a launcher; `step` are the arguments after [`MODE`].
+/// Runs this process as a launcher; `step` are the arguments after [`LAUNCHER_ARG`].
 pub fn run(step: &[String]) -> ExitCode {
     match step {
         [] => reaper::run(),
-        [step, hiding] if step == EXEC => {
+        [step, hiding] if step == EXEC_ARG => {
             let hiding = Hiding::ALL.into_iter().find(|one| one.name() == hiding);
             hiding.map_or(ExitCode::FAILURE, exec::run)
         }
@@ -180,7 +181,7 @@ pub fn run(step: &[String]) -> ExitCode {
 ///
 /// # Errors
 /// When the system does not say where it is.
-pub fn ourselves() -> std::io::Result<PathBuf> {
+pub fn current_binary() -> std::io::Result<PathBuf> {
     if cfg!(target_os = "linux") {
         return Ok("/proc/self/exe".into());
     }
@@ -188,7 +189,7 @@ pub fn ourselves() -> std::io::Result<PathBuf> {
 }
 
 /// Keeps others of the same user out of the memory and the environment of this process.
-pub fn shut_memory() {
+pub fn deny_memory_access() {
     #[cfg(target_os = "linux")]
     {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};

@@ -6,7 +6,7 @@
 pub mod app;
 pub mod cli;
 
-pub mod control;
+pub mod control_socket;
 pub mod http;
 pub mod status;
 pub mod stdio;
@@ -32,6 +32,8 @@ pub mod telemetry;
 
 mod body;
 pub mod clock;
+mod coalescing_stream;
+mod escape;
 mod json_schema;
 pub mod key_file;
 pub mod launcher;
@@ -39,6 +41,4 @@ pub mod limiter;
 mod lock;
 pub mod money;
 pub mod names;
-mod socket;
 pub mod task;
-mod text;

@@ -5,13 +5,13 @@
 //! `ConnectionLimit` says who may connect, `ByteBudget` how many bytes of messages may be held at
 //! once. Both are asked where something is about to be taken, and give it back when it is dropped.
 
-mod bytes;
+mod byte_budget;
 mod connections;
-mod machine;
+mod memory_limit;
 
 use std::sync::Arc;
 
-pub(crate) use bytes::{ByteBudget, Full, Reservation};
+pub(crate) use byte_budget::{ByteBudget, ByteBudgetExceeded, Reservation};
 pub(crate) use connections::{ConnectionLimit, ConnectionPermit};
 
 use crate::config::Limits;
@@ -30,15 +30,18 @@ impl Limiter {
             connections: Arc::new(ConnectionLimit::new()),
             bytes: ByteBudget::new(0),
         };
-        limiter.replace(limits);
+        limiter.update(limits);
         Arc::new(limiter)
     }
 
     /// Lets other limits hold from now on; who has more than they allow keeps it.
-    pub fn replace(&self, limits: &Limits) {
+    pub fn update(&self, limits: &Limits) {
         self.connections
             .set_max(limits.connections, limits.connections_per_address);
-        self.bytes
-            .set_max(limits.bytes_in_flight.unwrap_or_else(machine::bytes_max));
+        self.bytes.set_max(
+            limits
+                .bytes_in_flight
+                .unwrap_or_else(memory_limit::bytes_max),
+        );
     }
 }

@@ -5,24 +5,24 @@
 
 pub mod envelope;
 pub mod error;
-pub mod gateway;
+pub mod gateway_headers;
 pub mod header;
 pub mod json;
-pub mod level;
+pub mod log_level;
 pub mod meta;
 pub mod method;
+pub mod param_types;
 pub mod params;
 pub mod revision;
 pub mod sse;
 pub mod tasks;
 pub mod trace;
-pub mod types;
 
 pub use envelope::{Id, Message, Notification, Outcome, Request, Response};
 pub use error::RpcError;
-pub use gateway::GatewayId;
+pub use gateway_headers::GatewayId;
 pub use json::Raw;
-pub use level::{Level, Logs};
+pub use log_level::{Level, LogFilter};
 pub use method::Method;
 pub use params::Params;
 pub use revision::{Era, Revision};

@@ -49,7 +49,7 @@ impl Micros {
     }
 
     /// The exact decimal with as many digits as it needs, at least two: `0.015`, `10.00`.
-    pub fn exact(self) -> String {
+    pub fn to_decimal(self) -> String {
         let text = format!("{}.{:06}", self.0 / UNIT, self.0 % UNIT);
         let short = text.trim_end_matches('0').len();
         let two_digits = text.len() - 4;
@@ -77,27 +77,27 @@ impl FromStr for Micros {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let is_digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         if !is_digits(whole) || !is_digits(fraction) {
-            return Err(InvalidAmount::Form);
+            return Err(InvalidAmount::Malformed);
         }
         if fraction.len() > DIGITS {
-            return Err(InvalidAmount::Digits);
+            return Err(InvalidAmount::TooPrecise);
         }
-        let whole = whole.parse::<u64>().map_err(|_| InvalidAmount::Size)?;
+        let whole = whole.parse::<u64>().map_err(|_| InvalidAmount::TooLarge)?;
         let fraction: u64 = format!("{fraction:0<DIGITS$}")
             .parse()
-            .map_err(|_| InvalidAmount::Form)?;
+            .map_err(|_| InvalidAmount::Malformed)?;
         whole
             .checked_mul(UNIT)
             .and_then(|micros| micros.checked_add(fraction))
             .filter(|micros| *micros <= Self::MAX.0)
             .map(Self)
-            .ok_or(InvalidAmount::Size)
+            .ok_or(InvalidAmount::TooLarge)
     }
 }
 
 impl Serialize for Micros {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.exact())
+        serializer.serialize_str(&self.to_decimal())
     }
 }
 
@@ -112,17 +112,17 @@ impl<'de> Deserialize<'de> for Micros {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidAmount {
     /// More digits after the point than a micro-dollar has.
-    #[error("an amount has at most six digits after the point")]
-    Digits,
+    #[error("an amount has at most six decimal places")]
+    TooPrecise,
     /// Not a plain decimal.
-    #[error("an amount is a decimal of US dollars such as \"0.015\"")]
-    Form,
+    #[error("an amount is a decimal number of US dollars, such as \"0.015\"")]
+    Malformed,
     /// Less than nothing.
-    #[error("an amount is never negative")]
+    #[error("an amount cannot be negative")]
     Negative,
     /// Beyond [`Micros::MAX`].
     #[error("the amount is too large")]
-    Size,
+    TooLarge,
 }
 
 /// Micro-dollars in a dollar.
@@ -153,18 +153,18 @@ mod tests {
     #[test]
     fn what_is_no_amount_says_why() {
         for (text, why) in [
-            ("", InvalidAmount::Form),
-            (".5", InvalidAmount::Form),
-            ("-", InvalidAmount::Form),
-            ("--1", InvalidAmount::Form),
+            ("", InvalidAmount::Malformed),
+            (".5", InvalidAmount::Malformed),
+            ("-", InvalidAmount::Malformed),
+            ("--1", InvalidAmount::Malformed),
             ("-0.01", InvalidAmount::Negative),
             ("-0.0000001", InvalidAmount::Negative),
             ("-1", InvalidAmount::Negative),
-            ("1e3", InvalidAmount::Form),
-            ("1.", InvalidAmount::Form),
-            ("0.0000001", InvalidAmount::Digits),
-            ("9223372036854.775808", InvalidAmount::Size),
-            ("99999999999999999999", InvalidAmount::Size),
+            ("1e3", InvalidAmount::Malformed),
+            ("1.", InvalidAmount::Malformed),
+            ("0.0000001", InvalidAmount::TooPrecise),
+            ("9223372036854.775808", InvalidAmount::TooLarge),
+            ("99999999999999999999", InvalidAmount::TooLarge),
         ] {
             assert_eq!(text.parse::<Micros>(), Err(why), "{text}");
         }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(amount.map(Micros::get), micros, "{text}");
         let amount = amount.unwrap();
         assert_eq!(
-            (amount.exact().as_str(), amount.to_string().as_str()),
+            (amount.to_decimal().as_str(), amount.to_string().as_str()),
             (exact, shown)
         );
     }

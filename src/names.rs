@@ -2,7 +2,7 @@
 //!
 //! Each is checked once, where it enters (config, wire), and is infallible afterwards.
 
-mod peer;
+mod peer_address;
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-pub use peer::PeerAddress;
+pub use peer_address::PeerAddress;
 
 /// The name of a configured server, unique among servers; letters, digits, `_`, `-` and `.`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -100,7 +100,7 @@ impl AgentId {
     const PREFIX: &str = "agent_";
 
     /// The id of an agent that is known by its name only: the UUIDv5 of the name.
-    pub fn of_name(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         Self(Uuid::new_v5(&Uuid::NAMESPACE_OID, name.as_bytes()))
     }
 }
@@ -156,13 +156,13 @@ pub struct InvocationId(pub Uuid);
 
 impl InvocationId {
     /// When the call began, to the millisecond; nothing when the id is not of our making.
-    pub fn began(self) -> Option<Timestamp> {
-        made_at(self.0)
+    pub fn started_at(self) -> Option<Timestamp> {
+        uuid_time(self.0)
     }
 }
 
 /// When a UUIDv7 was made, to the millisecond.
-pub(crate) fn made_at(id: Uuid) -> Option<Timestamp> {
+pub(crate) fn uuid_time(id: Uuid) -> Option<Timestamp> {
     let (seconds, nanos) = id.get_timestamp()?.to_unix();
     Timestamp::new(seconds.try_into().ok()?, nanos.try_into().ok()?).ok()
 }
@@ -219,6 +219,6 @@ pub fn uri_prefix(name: &str) -> String {
 }
 
 /// What stands for `c` in names of the strict charset: itself when it is a letter, digit or `_`.
-pub fn strict(c: char) -> char {
+pub fn to_strict_char(c: char) -> char {
     if c.is_ascii_alphanumeric() { c } else { '_' }
 }

@@ -4,16 +4,16 @@
 //! [`Proxy::answer`]. What reaches a server passes `route`, `admit`, `forward` and `settle`, in
 //! that order; lists and introductions are answered from the catalog in memory.
 
-mod journal;
-mod listen;
+mod lifecycle_audit;
+mod listen_streams;
 mod lists;
+mod notifications;
 mod persistence;
 mod response;
 mod routing;
 mod session_filter;
 mod skills_filter;
 mod subscriptions;
-mod told;
 
 use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::{Backend, Backends, Replaced, Updates},
+    backend::{Backend, Backends, Replaced, UpdateReceiver},
     catalog::{Audience, Kind},
     config::{Config, Limits},
     discovery::CatalogStore,
@@ -33,7 +33,7 @@ use crate::{
     mcp::{
         Era, Level, Method, Outcome, Raw, Revision, RpcError,
         error::{self, reason},
-        types,
+        param_types,
     },
     names::{Scope, ServerName},
     router,
@@ -45,23 +45,23 @@ use crate::{
     task::{InFlight, Tasks},
 };
 use persistence::SessionPersistence;
-use session_filter::Outlook;
+use session_filter::ProxySessionFilter;
 use skills_filter::SkillsListing;
-use subscriptions::Review;
+use subscriptions::ReviewScope;
 
 /// Everything a request needs on its way.
 #[derive(Debug)]
 pub struct Proxy {
     governance: Arc<Governance>,
     backends: Backends,
-    board: Arc<CatalogStore>,
+    catalog_store: Arc<CatalogStore>,
     sessions: Sessions,
     limiter: Arc<Limiter>,
     settings: ArcSwap<ProxySettings>,
     /// Requests that are being answered, but for listen streams.
-    running: InFlight,
+    in_flight: InFlight,
     /// What outlives the process, where anything does.
-    memory: Option<SessionPersistence>,
+    persistence: Option<SessionPersistence>,
     tasks: Tasks,
 }
 
@@ -102,14 +102,14 @@ impl Proxy {
     ) -> Self {
         let governance = Arc::new(governance);
         let board = CatalogStore::new(config, &backends, tasks.stop_token().clone());
-        let board = Arc::new(board);
-        backends.show_by(Arc::new(Outlook {
+        let catalog_store = Arc::new(board);
+        backends.set_session_filter(Arc::new(ProxySessionFilter {
             governance: Arc::clone(&governance),
-            board: Arc::clone(&board),
+            catalog_store: Arc::clone(&catalog_store),
         }));
         Self {
             governance,
-            board,
+            catalog_store,
             limiter: Arc::clone(backends.limiter()),
             backends,
             sessions: Sessions::new(
@@ -117,33 +117,37 @@ impl Proxy {
                 config.session_idle_timeout,
             ),
             settings: ArcSwap::from_pointee(ProxySettings::new(config)),
-            running: InFlight::default(),
-            memory: store.map(SessionPersistence::new),
+            in_flight: InFlight::default(),
+            persistence: store.map(SessionPersistence::new),
             tasks: tasks.clone(),
         }
     }
 
     /// Begins to connect to servers and to tell clients what changes.
-    pub fn start(self: &Arc<Self>, updates: Updates) {
-        self.follow_sessions();
-        self.governance.follow_strangers(&self.tasks);
-        self.keep();
+    pub fn start(self: &Arc<Self>, updates: UpdateReceiver) {
+        self.record_session_ends();
+        self.governance.spawn_auth_failure_notices(&self.tasks);
+        self.start_persistence();
         for backend in self.backends.all() {
             self.start_server(&backend);
         }
-        self.tasks
-            .spawn("list changes to clients", Arc::clone(self).tell_changes());
-        self.tasks
-            .spawn("updates to clients", Arc::clone(self).tell_updates(updates));
+        self.tasks.spawn(
+            "list changes to clients",
+            Arc::clone(self).notify_list_changes(),
+        );
+        self.tasks.spawn(
+            "updates to clients",
+            Arc::clone(self).forward_updates(updates),
+        );
         let end = Arc::clone(self).end_subscriptions();
         self.tasks.spawn("subscriptions of ended sessions", end);
     }
 
     fn start_server(self: &Arc<Self>, backend: &Arc<Backend>) {
         backend.start();
-        self.follow_server(backend);
-        self.follow_replicas(backend);
-        crate::discovery::start(backend, &self.board, &self.tasks);
+        self.record_server_events(backend);
+        self.move_displaced_subscriptions(backend);
+        crate::discovery::start(backend, &self.catalog_store, &self.tasks);
     }
 
     /// Takes another config: servers it has alike stay as they are, others start or end, and every
@@ -155,24 +159,24 @@ impl Proxy {
         self.sessions
             .set_per_agent_max(config.limits.sessions_per_agent);
         self.sessions.set_idle_max(config.session_idle_timeout);
-        self.limiter.replace(&config.limits);
+        self.limiter.update(&config.limits);
         let Replaced {
-            fresh,
-            old,
-            settings,
+            added: fresh,
+            retired: old,
+            changed_settings: settings,
         } = self.backends.replace(config);
         let disabled = config.servers.iter().filter(|(_, server)| !server.enabled);
         let disabled = disabled.map(|(name, _)| name.clone()).collect();
         let changes = ServerChanges::of(&fresh, &old, disabled, settings);
         self.backends.retire(old, drain_timeout);
-        self.board.replace(config, &self.backends);
+        self.catalog_store.replace(config, &self.backends);
         for backend in fresh {
             self.start_server(&backend);
             if changes.changed.contains(&backend.name) {
                 self.renew_subscriptions(backend);
             }
         }
-        self.review_subscriptions(Review::Whole);
+        self.review_subscriptions(ReviewScope::All);
         changes
     }
 
@@ -202,13 +206,13 @@ impl Proxy {
     }
 
     /// The current catalog.
-    pub fn board(&self) -> &CatalogStore {
-        &self.board
+    pub fn catalog_store(&self) -> &CatalogStore {
+        &self.catalog_store
     }
 
     /// Requests that have not been answered yet; streams that only tell of changes do not count.
     pub fn in_flight(&self) -> u64 {
-        self.running.now()
+        self.in_flight.count()
     }
 
     /// Whether the gateway is stopping: it answers what it has taken, and takes nothing more.
@@ -217,10 +221,10 @@ impl Proxy {
     }
 
     /// Whether a route for `scope` exists.
-    pub fn has(&self, scope: &Scope) -> bool {
+    pub fn has_route(&self, scope: &Scope) -> bool {
         match scope {
             Scope::All => true,
-            Scope::Profile(profile) => self.board.has_profile(profile),
+            Scope::Profile(profile) => self.catalog_store.has_profile(profile),
             Scope::Server(server) => self.backends.get(server).is_some(),
         }
     }
@@ -228,30 +232,35 @@ impl Proxy {
     /// Answers one request. Who is shown out meanwhile hears nothing but that.
     pub async fn answer(&self, call: Box<Call>) -> Outcome {
         let client = Arc::clone(&call.client);
-        let outcome = self.answer_whoever(call).await;
-        if outcome.is_err() || self.governance.directory().still_knows(&client.agent) {
+        let outcome = self.answer_unchecked(call).await;
+        if outcome.is_err()
+            || self
+                .governance
+                .directory()
+                .is_still_authorized(&client.agent)
+        {
             outcome
         } else {
-            Err(self.governance.shown_out())
+            Err(self.governance.session_ended_error())
         }
     }
 
-    async fn answer_whoever(&self, call: Box<Call>) -> Outcome {
+    async fn answer_unchecked(&self, call: Box<Call>) -> Outcome {
         // Whoever begins to drain looks at the count after it said so: one of both sees the other.
-        let _running = (call.method != Method::Listen).then(|| self.running.enter());
+        let _running = (call.method != Method::Listen).then(|| self.in_flight.enter());
         if self.is_draining() && call.method != Method::Ping {
-            return Box::pin(self.turn_away(call)).await;
+            return Box::pin(self.reject_while_draining(call)).await;
         }
-        if let Some(held_back) = self.held_back(&call).await {
+        if let Some(held_back) = self.refusal_backoff(&call).await {
             return Err(held_back.to_raw());
         }
         // A listen stream would outlive its client, whose leaving cancels nothing in that era.
         if call.client.era() == Era::Legacy && !call.method.is_legacy() {
-            return Err(router::unknown_method(&call.method).to_raw());
+            return Err(router::method_not_found(&call.method).to_raw());
         }
-        let checked = types::check(&call.method, call.params.as_ref());
+        let checked = param_types::check_params(&call.method, call.params.as_ref());
         if let Err(error) = checked {
-            return Box::pin(self.turn_down(&call, error)).await;
+            return Box::pin(self.reject_malformed(&call, error)).await;
         }
         // All but calls are boxed: a future is as large as its largest branch, and is moved with it.
         match &call.method {
@@ -270,12 +279,12 @@ impl Proxy {
             Method::SetLevel => self.set_level(&call),
             Method::Listen => Box::pin(self.listen(call)).await,
             Method::Discover => Ok(modern::discover_result(
-                &self.introduce(call.onlooker(), (call.kind, Era::Modern)),
+                &self.server_info(call.list_viewer(), (call.kind, Era::Modern)),
             )),
             Method::Ping => Ok(Raw::from_static("{}")),
             Method::Initialize => Err(RpcError::new(
                 error::INVALID_REQUEST,
-                "the session is initialized already",
+                "the session is already initialized",
             )
             .to_raw()),
         }
@@ -283,88 +292,92 @@ impl Proxy {
 
     /// The answer to a request that is held back since its agent was refused too often. It takes a moment:
     /// who does not wait before the next would ask as often as it is answered.
-    pub async fn held_back(&self, call: &Call) -> Option<RpcError> {
+    pub async fn refusal_backoff(&self, call: &Call) -> Option<RpcError> {
         if !is_for_servers(&call.method) {
             return None;
         }
-        let wait = self.governance.held_back(call)?;
-        tokio::time::sleep(wait.min(HELD_BACK_MAX)).await;
-        Some(self.governance.holding_back(call, wait))
+        let wait = self.governance.refusal_backoff(call)?;
+        tokio::time::sleep(wait.min(BACKOFF_MAX)).await;
+        Some(self.governance.held_back_error(call, wait))
     }
 
     /// One request that a server answers: opened, attempted, settled.
     async fn call(&self, call: Box<Call>) -> Outcome {
-        let mut ticket = self.governance.open(&call);
-        let session_ended = call.ended.clone();
-        let ending = catch_panic(self.attempt(call, &mut ticket)).await;
+        let mut context = self.governance.open(&call);
+        let session_ended = call.session_ended.clone();
+        let ending = catch_panic(self.route_and_forward(call, &mut context)).await;
         let ending = self.with_shutdown_cause(ending, session_ended.as_ref());
-        self.governance.settle(ticket, ending).await
+        self.governance.settle(context, ending).await
     }
 
     /// Refuses a request of which a server could not read what the specification says how to write.
-    async fn turn_down(&self, call: &Call, error: RpcError) -> Outcome {
+    async fn reject_malformed(&self, call: &Call, error: RpcError) -> Outcome {
         if !is_for_servers(&call.method) {
             return Err(error.to_raw());
         }
-        let ticket = self.governance.open(call);
-        let ending = CallOutcome::Failed {
+        let context = self.governance.open(call);
+        let outcome = CallOutcome::Failed {
             error,
             delivered: false,
             reason: "malformed",
         };
-        self.governance.settle(ticket, ending).await
+        self.governance.settle(context, outcome).await
     }
 
     /// Refuses a request that comes while the gateway stops. One that a server would have answered has
     /// its record, as every other.
-    async fn turn_away(&self, call: Box<Call>) -> Outcome {
+    async fn reject_while_draining(&self, call: Box<Call>) -> Outcome {
         if !is_for_servers(&call.method) {
-            return Err(draining().to_raw());
+            return Err(draining_error().to_raw());
         }
-        let mut ticket = self.governance.open(&call);
+        let mut context = self.governance.open(&call);
         let ending = catch_panic(async {
-            let catalog = self.board.catalog_for(lists::audience(&call.client));
+            let catalog = self
+                .catalog_store
+                .catalog_for(lists::audience(&call.client));
             if let Ok(routed) = self.route_in(&catalog, call) {
-                ticket.goes_to(&routed);
+                context.set_target(&routed);
             }
             CallOutcome::Failed {
-                error: draining(),
+                error: draining_error(),
                 delivered: false,
                 reason: reason::DRAINING,
             }
         });
         let ending = ending.await;
-        self.governance.settle(ticket, ending).await
+        self.governance.settle(context, ending).await
     }
 
     /// The ending in words for whoever still waits: what the stop or the end of its session has cut off
     /// was neither cancelled by them nor lost by its server.
     fn with_shutdown_cause(
         &self,
-        mut ending: CallOutcome,
+        mut outcome: CallOutcome,
         session_ended: Option<&CancellationToken>,
     ) -> CallOutcome {
         let CallOutcome::Failed {
             error,
             reason,
             delivered,
-        } = &mut ending
+        } = &mut outcome
         else {
-            return ending;
+            return outcome;
         };
         let cause = match *reason {
-            reason::CANCELLED => self.cut_off_by(session_ended),
-            reason::LOST | reason::UNAVAILABLE if self.tasks.stop_token().is_cancelled() => {
-                Some(STOPPED)
+            reason::CANCELLED => self.cancellation_cause(session_ended),
+            reason::CONNECTION_LOST | reason::UNAVAILABLE
+                if self.tasks.stop_token().is_cancelled() =>
+            {
+                Some(STOPPED_MESSAGE)
             }
             _ => None,
         };
-        let Some(cause) = cause else { return ending };
+        let Some(cause) = cause else { return outcome };
         error.message = cause.into();
-        if cause == STOPPED && *reason == reason::CANCELLED {
+        if cause == STOPPED_MESSAGE && *reason == reason::CANCELLED {
             // Whether the stop reached the call or its server first is all the same.
             *reason = if *delivered {
-                reason::LOST
+                reason::CONNECTION_LOST
             } else {
                 reason::UNAVAILABLE
             };
@@ -373,35 +386,38 @@ impl Proxy {
             data["reason"] = (*reason).into();
             data["retryable"] = (!*delivered).into();
         }
-        ending
+        outcome
     }
 
     /// What has cancelled a request, where that was not its client.
-    fn cut_off_by(&self, session_ended: Option<&CancellationToken>) -> Option<&'static str> {
+    fn cancellation_cause(
+        &self,
+        session_ended: Option<&CancellationToken>,
+    ) -> Option<&'static str> {
         // Sessions that the stop ends cancel their calls; until then clients do.
         if self.sessions.are_closed() || self.tasks.stop_token().is_cancelled() {
-            return Some(STOPPED);
+            return Some(STOPPED_MESSAGE);
         }
         let has_ended = session_ended.is_some_and(CancellationToken::is_cancelled);
-        has_ended.then_some("the session ended before the server answered")
+        has_ended.then_some("the session ended before the server responded")
     }
 
-    async fn attempt(&self, call: Box<Call>, ticket: &mut CallContext) -> CallOutcome {
-        let routed = match self.route(call, ticket).await {
+    async fn route_and_forward(&self, call: Box<Call>, context: &mut CallContext) -> CallOutcome {
+        let routed = match self.route(call, context).await {
             Ok(routed) => routed,
             Err(ending) => return ending,
         };
-        Self::tell_lost_in(&routed.call, &routed.server);
-        let back = response::ResponseMapper::of(&routed, || self.is_shared());
+        Self::notify_state_lost_in_call(&routed.call, &routed.server);
+        let back = response::ResponseMapper::of(&routed, || self.is_publicly_cacheable());
         let listing = SkillsListing::of(&routed);
-        let admitted = match self.governance.admit(routed, ticket).await {
+        let admitted = match self.governance.admit(routed, context).await {
             Ok(admitted) => admitted,
             Err(refusal) => return CallOutcome::Refused(refusal),
         };
-        let ending = back.ending(Box::pin(self.backends.forward(admitted)).await);
+        let outcome = back.to_outcome(Box::pin(self.backends.forward(admitted)).await);
         match listing {
-            Some(listing) => Box::pin(self.seen_of(listing, ending)).await,
-            None => ending,
+            Some(listing) => Box::pin(self.filter_skills_outcome(listing, outcome)).await,
+            None => outcome,
         }
     }
 
@@ -415,12 +431,12 @@ impl Proxy {
             .and_then(|level| Level::parse(&level));
         let Some(level) = level else {
             let names = Level::ALL.map(Level::as_str).join(", ");
-            let message = format!("`level` is none of {names}");
+            let message = format!("`level` must be one of {names}");
             return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
         };
         if let Some(session) = &call.client.session {
             session.set_level(level);
-            self.backends.level_changed(session);
+            self.backends.update_log_level(session);
         }
         Ok(Raw::from_static("{}"))
     }
@@ -428,16 +444,16 @@ impl Proxy {
     /// Opens `session` as its client asks for in `initialize`; the answer to that.
     pub fn initialize(&self, session: &Session, opening: ClientInfo) -> Raw {
         let revision = opening.revision;
-        session.open(opening);
-        self.greet(session);
-        let introduction = self.introduce(session.onlooker(), (session.kind, Era::Legacy));
+        session.initialize(opening);
+        self.mark_lists_seen(session);
+        let introduction = self.server_info(session.list_viewer(), (session.kind, Era::Legacy));
         legacy::initialize_result(revision, &introduction)
     }
 
     /// How we introduce ourselves on the route of `scope` to `agent`, whose client is connected so and
     /// speaks that era.
-    fn introduce(&self, onlooker: ListViewer<'_>, (kind, era): (SessionKind, Era)) -> ServerInfo {
-        let known = match onlooker.scope {
+    fn server_info(&self, viewer: ListViewer<'_>, (kind, era): (SessionKind, Era)) -> ServerInfo {
+        let known = match viewer.scope {
             Scope::All | Scope::Profile(_) => None,
             Scope::Server(server) => self
                 .backends
@@ -447,29 +463,29 @@ impl Proxy {
         ServerInfo {
             capabilities: capabilities(known.as_ref(), era),
             server_info: server_info(),
-            instructions: self.instructions(onlooker, kind),
+            instructions: self.instructions(viewer, kind),
         }
     }
 
     /// What the servers say for models, of which the agent may use something; where it may use nothing
     /// at all, why, since its empty lists do not tell.
-    fn instructions(&self, onlooker: ListViewer<'_>, kind: SessionKind) -> Option<String> {
-        let ListViewer { agent, scope, .. } = onlooker;
-        let catalog = self.board.catalog();
-        let sight = self.sight(onlooker);
-        match &sight {
-            Visibility::Everything => return catalog.instructions(scope, |_| true),
-            Visibility::Nothing(why) => {
+    fn instructions(&self, viewer: ListViewer<'_>, kind: SessionKind) -> Option<String> {
+        let ListViewer { agent, scope, .. } = viewer;
+        let catalog = self.catalog_store.catalog();
+        let visibility = self.visibility(viewer);
+        match &visibility {
+            Visibility::All => return catalog.instructions(scope, |_| true),
+            Visibility::Hidden(why) => {
                 let agent = &agent.name;
-                tracing::debug!(?scope, "a client is shown nothing here: {agent} {why}");
+                tracing::debug!(?scope, "nothing is visible to this client: {agent} {why}");
                 return Some(why.instructions(kind));
             }
-            Visibility::Some(_) => {}
+            Visibility::Filtered(_) => {}
         }
         let mut seen = HashSet::new();
         for kind in Kind::ALL {
             for entry in catalog.list(scope, kind).entries() {
-                if !seen.contains(&entry.server) && sight.shows(kind, entry) {
+                if !seen.contains(&entry.server) && visibility.shows(kind, entry) {
                     seen.insert(&entry.server);
                 }
             }
@@ -478,13 +494,13 @@ impl Proxy {
     }
 
     /// Remembers what a client that just opened its session has been told of the lists.
-    fn greet(&self, session: &Session) {
+    fn mark_lists_seen(&self, session: &Session) {
         let audience = lists::audience_of(session);
-        if audience == Audience::Able {
-            self.board.expect_able();
+        if audience == Audience::Interactive {
+            self.catalog_store.note_interactive_client();
         }
-        self.note_client(session);
-        session.swap_seen(self.digests(session.onlooker(), audience));
+        self.record_client(session);
+        session.swap_seen_digests(self.list_digests(session.list_viewer(), audience));
     }
 }
 
@@ -492,14 +508,14 @@ impl Proxy {
 /// its record.
 async fn catch_panic(attempt: impl Future<Output = CallOutcome>) -> CallOutcome {
     let attempt = AssertUnwindSafe(attempt).catch_unwind();
-    attempt.await.unwrap_or_else(|_| CallOutcome::broken())
+    attempt.await.unwrap_or_else(|_| CallOutcome::panicked())
 }
 
 /// How long the answer to a request that is held back may take.
-const HELD_BACK_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// What is said of a call that the stop has cut off.
-const STOPPED: &str = "the gateway stopped before the server answered";
+const STOPPED_MESSAGE: &str = "the gateway stopped before the server responded";
 
 /// Whether requests of `method` are answered by servers, and not from what is known here.
 fn is_for_servers(method: &Method) -> bool {
@@ -524,10 +540,10 @@ fn is_for_servers(method: &Method) -> bool {
 }
 
 /// The refusal of a request that comes while the gateway stops.
-pub fn draining() -> RpcError {
-    let message = "the gateway is stopping and takes no new requests; try again in a moment";
+pub fn draining_error() -> RpcError {
+    let message = "the gateway is shutting down and accepts no new requests; try again shortly";
     RpcError::new(error::INTERNAL, message)
-        .with(json!({ "code": "DRAINING", "reason": reason::DRAINING }))
+        .with_data(json!({ "code": "DRAINING", "reason": reason::DRAINING }))
         .retry_soon()
 }
 
@@ -544,7 +560,7 @@ pub struct ServerChanges {
     pub removed: Vec<ServerName>,
     /// The settings in which servers differ that were there before, by the names of their keys; those
     /// that are not in `changed` go on with them.
-    pub settings: IndexMap<ServerName, Vec<&'static str>>,
+    pub changed_settings: IndexMap<ServerName, Vec<&'static str>>,
 }
 
 impl ServerChanges {
@@ -552,7 +568,7 @@ impl ServerChanges {
         fresh: &[Arc<Backend>],
         old: &[Arc<Backend>],
         disabled: Vec<ServerName>,
-        settings: IndexMap<ServerName, Vec<&'static str>>,
+        changed_settings: IndexMap<ServerName, Vec<&'static str>>,
     ) -> Self {
         let names = |all: &[Arc<Backend>]| -> Vec<ServerName> {
             all.iter().map(|backend| backend.name.clone()).collect()
@@ -566,21 +582,21 @@ impl ServerChanges {
             changed,
             disabled,
             removed,
-            settings,
+            changed_settings,
         }
     }
 
     /// What became of `server`, which was there before and differs.
-    pub fn fate(&self, server: &ServerName) -> ServerChange {
-        let settings = self.settings.get(server);
+    pub fn change_of(&self, server: &ServerName) -> ServerChange {
+        let settings = self.changed_settings.get(server);
         let is_switched = settings.is_some_and(|settings| settings.contains(&"enabled"));
         let is_disabled = self.disabled.contains(server);
         match (is_switched, is_disabled) {
             (true, true) => ServerChange::Stopped,
             (true, false) => ServerChange::Started,
             (false, true) => ServerChange::StaysDisabled,
-            (false, false) if self.changed.contains(server) => ServerChange::StartedAnew,
-            (false, false) => ServerChange::GoesOn,
+            (false, false) if self.changed.contains(server) => ServerChange::Restarted,
+            (false, false) => ServerChange::Reconfigured,
         }
     }
 }
@@ -591,11 +607,11 @@ pub enum ServerChange {
     /// It did not run, and does.
     Started,
     /// It runs in place of the one before it.
-    StartedAnew,
+    Restarted,
     /// It ran, and does not.
     Stopped,
     /// It runs as before, with other settings.
-    GoesOn,
+    Reconfigured,
     /// It runs neither before nor after.
     StaysDisabled,
 }
@@ -604,18 +620,18 @@ impl ServerChange {
     /// All of them, in the order in which they are told.
     pub const ALL: [Self; 5] = [
         Self::Started,
-        Self::StartedAnew,
+        Self::Restarted,
         Self::Stopped,
-        Self::GoesOn,
+        Self::Reconfigured,
         Self::StaysDisabled,
     ];
 
     /// The same in words for operators.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::GoesOn => "changed while they run",
+            Self::Reconfigured => "reconfigured without restart",
             Self::Started => "started",
-            Self::StartedAnew => "started anew",
+            Self::Restarted => "restarted",
             Self::StaysDisabled => "changed while disabled",
             Self::Stopped => "stopped",
         }

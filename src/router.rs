@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The member of params that names a resource.
-const URI: &str = "uri";
+const URI_MEMBER: &str = "uri";
 
 /// Members that may be called so in params of methods that only their server knows: each is asked about
 /// in every spelling, before anybody counts how often an agent calls.
@@ -83,7 +83,7 @@ impl ItemSubject {
     }
 
     /// The resource that is called `uri` on the route of `server`; `None` where that does not show it.
-    pub fn shown(server: &ServerName, uri: &str, catalog: &Catalog) -> Option<Self> {
+    pub fn visible_resource(server: &ServerName, uri: &str, catalog: &Catalog) -> Option<Self> {
         match catalog.resource(&Scope::Server(server.clone()), uri) {
             Lookup::Found { server, original } => {
                 let kind = Kind::Resources;
@@ -117,7 +117,7 @@ pub enum NamedResources {
     /// These, of which the server may take any.
     Resources(Vec<ItemSubject>),
     /// What is no text, or too many of them, so that nobody can tell which.
-    Unclear,
+    Ambiguous,
 }
 
 impl NamedResources {
@@ -128,22 +128,28 @@ impl NamedResources {
     ///
     /// # Errors
     /// What keeps them from it.
-    pub fn by(params: &Raw, server: &ServerName, catalog: &Catalog) -> Result<Self, Unnamed> {
+    pub fn from_params(
+        params: &Raw,
+        server: &ServerName,
+        catalog: &Catalog,
+    ) -> Result<Self, NamedResourceError> {
         let json = params.as_bytes();
         let mut resources = Vec::new();
         // Of a doubled member, also one that differs in case alone, a server may take either.
-        for member in json::members(json, 0).filter(|member| member.is_alike(json, URI)) {
+        for member in
+            json::members(json, 0).filter(|member| member.matches_ignoring_case(json, URI_MEMBER))
+        {
             let value = &json[member.value];
-            match json::text(value).filter(|_| resources.len() < URIS_MAX) {
+            match json::decode_string(value).filter(|_| resources.len() < URIS_MAX) {
                 Some(uri) => {
-                    let shown = ItemSubject::shown(server, &uri, catalog);
-                    resources.push(shown.ok_or_else(|| Unnamed::Hidden {
+                    let shown = ItemSubject::visible_resource(server, &uri, catalog);
+                    resources.push(shown.ok_or_else(|| NamedResourceError::Hidden {
                         uri: uri.into_owned(),
                     })?);
                 }
                 None if value == b"null" => {}
-                None if catalog.shows_every_resource(server) => return Ok(Self::Unclear),
-                None => return Err(Unnamed::Unclear),
+                None if catalog.shows_every_resource(server) => return Ok(Self::Ambiguous),
+                None => return Err(NamedResourceError::Ambiguous),
             }
         }
         Ok(Self::Resources(resources))
@@ -152,14 +158,14 @@ impl NamedResources {
 
 /// Why something that a client sends to a server cannot be for it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Unnamed {
+pub enum NamedResourceError {
     /// It names what the server does not show.
     Hidden {
         /// As the client wrote it.
         uri: String,
     },
     /// Nobody can tell what it names, and there is something that the server must not show.
-    Unclear,
+    Ambiguous,
 }
 
 /// Why no server is found for a call.
@@ -193,21 +199,21 @@ pub fn route(
     sees: MaySee<'_>,
 ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
     let found = match &call.method {
-        Method::ToolsCall => tool(&call, catalog),
-        Method::PromptsGet => prompt(&["name"], &call, catalog).map_err(Unroutable::from),
+        Method::ToolsCall => route_tool(&call, catalog),
+        Method::PromptsGet => route_prompt(&["name"], &call, catalog).map_err(Unroutable::from),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-            resource(&call, catalog, sees).map_err(Unroutable::from)
+            route_resource(&call, catalog, sees).map_err(Unroutable::from)
         }
-        Method::Complete => completion(&call, catalog, sees).map_err(Unroutable::from),
-        Method::Other(_) => vendor(&call, catalog).map_err(Unroutable::from),
-        Method::Listen | Method::SetLevel => whole_server(&call).map_err(Unroutable::from),
+        Method::Complete => route_completion(&call, catalog, sees).map_err(Unroutable::from),
+        Method::Other(_) => route_vendor_method(&call, catalog).map_err(Unroutable::from),
+        Method::Listen | Method::SetLevel => route_to_server(&call).map_err(Unroutable::from),
         Method::Discover
         | Method::Initialize
         | Method::Ping
         | Method::PromptsList
         | Method::ResourcesList
         | Method::TemplatesList
-        | Method::ToolsList => Err(unknown_method(&call.method).into()),
+        | Method::ToolsList => Err(method_not_found(&call.method).into()),
     };
     match found {
         Ok(RouteTarget {
@@ -219,7 +225,7 @@ pub fn route(
         }) => {
             let uris = catalog.uri_map(&call.scope, &server);
             let params = match (params, &uris) {
-                (Some(params), Some(uris)) => Some(rewrite::answers(&params, uris)),
+                (Some(params), Some(uris)) => Some(rewrite::rewrite_input_responses(&params, uris)),
                 (params, _) => params,
             };
             Ok(Box::new(Routed {
@@ -237,18 +243,20 @@ pub fn route(
 }
 
 /// What a call names, where that may be an item of a server that is not listed yet.
-pub fn wanted(call: &Call) -> Option<(Kind, String)> {
+pub fn requested_item(call: &Call) -> Option<(Kind, String)> {
     let (kind, path): (_, &[_]) = match &call.method {
         Method::ToolsCall => (Kind::Tools, &["name"]),
         Method::PromptsGet => (Kind::Prompts, &["name"]),
         Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
-            (Kind::Resources, &[URI])
+            (Kind::Resources, &[URI_MEMBER])
         }
         // What it hides is not known before.
-        Method::Other(_) if matches!(call.scope, Scope::Server(_)) => (Kind::Resources, &[URI]),
-        Method::Complete => match completed(call).ok()? {
-            Completed::Prompt => (Kind::Prompts, Completed::PROMPT),
-            Completed::Template => (Kind::Templates, Completed::TEMPLATE),
+        Method::Other(_) if matches!(call.scope, Scope::Server(_)) => {
+            (Kind::Resources, &[URI_MEMBER])
+        }
+        Method::Complete => match completion_target(call).ok()? {
+            CompletionTarget::Prompt => (Kind::Prompts, CompletionTarget::PROMPT),
+            CompletionTarget::Template => (Kind::Templates, CompletionTarget::TEMPLATE),
         },
         Method::Discover
         | Method::Initialize
@@ -261,15 +269,15 @@ pub fn wanted(call: &Call) -> Option<(Kind, String)> {
         | Method::TemplatesList
         | Method::ToolsList => return None,
     };
-    let named = RequestedName::of(call, path).ok()?;
+    let named = RequestedName::at_path(call, path).ok()?;
     Some((kind, named.text.into_owned()))
 }
 
 /// The refusal of a method that this route does not have.
-pub fn unknown_method(method: &Method) -> RpcError {
+pub fn method_not_found(method: &Method) -> RpcError {
     RpcError::new(
         error::METHOD_NOT_FOUND,
-        format!("there is no method `{method}` here"),
+        format!("method `{method}` not found"),
     )
 }
 
@@ -281,18 +289,18 @@ struct RouteTarget {
     params: Option<Raw>,
 }
 
-fn tool(call: &Call, catalog: &Catalog) -> Result<RouteTarget, Unroutable> {
-    let name = RequestedName::of(call, &["name"])?;
+fn route_tool(call: &Call, catalog: &Catalog) -> Result<RouteTarget, Unroutable> {
+    let name = RequestedName::at_path(call, &["name"])?;
     let tool = catalog
         .tool(&call.scope, &name.text)
         .ok_or_else(|| Unroutable::UnknownTool {
             name: name.text.to_string(),
         })?;
-    let params = name.replaced(&tool.original);
+    let params = name.with_name(&tool.original);
     let is_merged = matches!(call.scope, Scope::All | Scope::Profile(_));
-    let params = if is_merged && call.params.as_ref().is_some_and(tasks::may_be_wished) {
+    let params = if is_merged && call.params.as_ref().is_some_and(tasks::may_request_task) {
         // Nobody could ask for the task there.
-        tasks::without(&params).into_owned()
+        tasks::without_task_request(&params).into_owned()
     } else {
         params
     };
@@ -305,15 +313,15 @@ fn tool(call: &Call, catalog: &Catalog) -> Result<RouteTarget, Unroutable> {
     })
 }
 
-fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<RouteTarget, RpcError> {
-    let name = RequestedName::of(call, path)?;
+fn route_prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<RouteTarget, RpcError> {
+    let name = RequestedName::at_path(call, path)?;
     let prompt = catalog.prompt(&call.scope, &name.text).ok_or_else(|| {
         RpcError::new(
             error::INVALID_PARAMS,
             format!("Unknown prompt: {}", name.text),
         )
     })?;
-    let params = Some(name.replaced(&prompt.original));
+    let params = Some(name.with_name(&prompt.original));
     Ok(RouteTarget {
         server: prompt.server.clone(),
         params,
@@ -323,29 +331,37 @@ fn prompt(path: &[&str], call: &Call, catalog: &Catalog) -> Result<RouteTarget, 
     })
 }
 
-fn resource(call: &Call, catalog: &Catalog, sees: MaySee<'_>) -> Result<RouteTarget, RpcError> {
-    let uri = RequestedName::of(call, &[URI])?;
+fn route_resource(
+    call: &Call,
+    catalog: &Catalog,
+    sees: MaySee<'_>,
+) -> Result<RouteTarget, RpcError> {
+    let uri = RequestedName::at_path(call, &[URI_MEMBER])?;
     let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
     let subject = ItemSubject::of_resource(Kind::Resources, &server, &original, catalog);
     Ok(RouteTarget {
         server,
-        params: Some(uri.replaced(&original)),
+        params: Some(uri.with_name(&original)),
         subject: Some(subject),
         named: NamedResources::NOTHING,
         tool: None,
     })
 }
 
-fn completion(call: &Call, catalog: &Catalog, sees: MaySee<'_>) -> Result<RouteTarget, RpcError> {
-    match completed(call)? {
-        Completed::Prompt => prompt(Completed::PROMPT, call, catalog),
-        Completed::Template => {
-            let uri = RequestedName::of(call, Completed::TEMPLATE)?;
+fn route_completion(
+    call: &Call,
+    catalog: &Catalog,
+    sees: MaySee<'_>,
+) -> Result<RouteTarget, RpcError> {
+    match completion_target(call)? {
+        CompletionTarget::Prompt => route_prompt(CompletionTarget::PROMPT, call, catalog),
+        CompletionTarget::Template => {
+            let uri = RequestedName::at_path(call, CompletionTarget::TEMPLATE)?;
             let (server, original) = find_resource(call, catalog, sees, &uri.text)?;
             let subject = ItemSubject::of_resource(Kind::Templates, &server, &original, catalog);
             Ok(RouteTarget {
                 server,
-                params: Some(uri.replaced(&original)),
+                params: Some(uri.with_name(&original)),
                 subject: Some(subject),
                 named: NamedResources::NOTHING,
                 tool: None,
@@ -355,33 +371,33 @@ fn completion(call: &Call, catalog: &Catalog, sees: MaySee<'_>) -> Result<RouteT
 }
 
 /// What a completion is for.
-enum Completed {
+enum CompletionTarget {
     Prompt,
     Template,
 }
 
-impl Completed {
+impl CompletionTarget {
     const PROMPT: &[&str] = &["ref", "name"];
     const TEMPLATE: &[&str] = &["ref", "uri"];
 }
 
 /// What `call` wants completed. A `ref` that names something of the other kind as well is refused:
 /// a server that went by that would complete what was not authorized.
-fn completed(call: &Call) -> Result<Completed, RpcError> {
+fn completion_target(call: &Call) -> Result<CompletionTarget, RpcError> {
     let wrong = |what: &str| RpcError::new(error::INVALID_PARAMS, what);
-    let kind = RequestedName::of(call, &["ref", "type"])?;
+    let kind = RequestedName::at_path(call, &["ref", "type"])?;
     let (completed, other) = match &*kind.text {
-        "ref/prompt" => (Completed::Prompt, Completed::TEMPLATE),
-        "ref/resource" => (Completed::Template, Completed::PROMPT),
+        "ref/prompt" => (CompletionTarget::Prompt, CompletionTarget::TEMPLATE),
+        "ref/resource" => (CompletionTarget::Template, CompletionTarget::PROMPT),
         _ => {
-            return Err(wrong(
-                "`ref.type` is neither `ref/prompt` nor `ref/resource`",
-            ));
+            return Err(wrong("`ref.type` must be `ref/prompt` or `ref/resource`"));
         }
     };
-    match find(kind.params.as_bytes(), other) {
+    match find_member(kind.params.as_bytes(), other) {
         (None, false) => Ok(completed),
-        (_, _) => Err(wrong("`ref` names both a prompt and a resource")),
+        (_, _) => Err(wrong(
+            "`ref` must name either a prompt or a resource, not both",
+        )),
     }
 }
 
@@ -402,33 +418,36 @@ fn find_resource(
         sees(call, server, &resource)
     });
     match servers.as_slice() {
-        [] => Err(not_found(call, uri)),
+        [] => Err(resource_not_found(call, uri)),
         [only] => Ok((only.clone(), uri.to_owned())),
         several => {
             let mut names: Vec<&str> = several.iter().map(ServerName::as_str).collect();
             names.sort_unstable();
             let names = names.join(", ");
-            let message = format!("{uri} could be a resource of {names}; use its listed URI");
-            Err(no_resource(call, uri, message))
+            let message = format!(
+                "{uri} is ambiguous: it may belong to {names}; use the listed \
+                URI"
+            );
+            Err(resource_error(call, uri, message))
         }
     }
 }
 
-fn not_found(call: &Call, uri: &str) -> RpcError {
-    no_resource(call, uri, format!("Resource not found: {uri}"))
+fn resource_not_found(call: &Call, uri: &str) -> RpcError {
+    resource_error(call, uri, format!("Resource not found: {uri}"))
 }
 
 /// The refusal of a `uri` that no one resource is found by.
-fn no_resource(call: &Call, uri: &str, message: String) -> RpcError {
+fn resource_error(call: &Call, uri: &str, message: String) -> RpcError {
     let code = match call.client.era() {
         Era::Legacy => error::RESOURCE_NOT_FOUND,
         Era::Modern => error::INVALID_PARAMS,
     };
-    RpcError::new(code, message).with(json!({ "uri": uri }))
+    RpcError::new(code, message).with_data(json!({ "uri": uri }))
 }
 
 /// Methods without a name to route by belong to the one server of their route.
-fn whole_server(call: &Call) -> Result<RouteTarget, RpcError> {
+fn route_to_server(call: &Call) -> Result<RouteTarget, RpcError> {
     match &call.scope {
         Scope::Server(server) => Ok(RouteTarget {
             server: server.clone(),
@@ -437,22 +456,22 @@ fn whole_server(call: &Call) -> Result<RouteTarget, RpcError> {
             named: NamedResources::NOTHING,
             params: call.params.as_deref().cloned(),
         }),
-        Scope::All | Scope::Profile(_) => Err(unknown_method(&call.method)),
+        Scope::All | Scope::Profile(_) => Err(method_not_found(&call.method)),
     }
 }
 
 /// Methods that only their server knows belong to the one of their route, as all without a name to
 /// route by. What they name by `uri` is for those who may read it, as with methods that we know.
-fn vendor(call: &Call, catalog: &Catalog) -> Result<RouteTarget, RpcError> {
-    let target = whole_server(call)?;
+fn route_vendor_method(call: &Call, catalog: &Catalog) -> Result<RouteTarget, RpcError> {
+    let target = route_to_server(call)?;
     let Some(params) = &call.params else {
         return Ok(target);
     };
-    let named = NamedResources::by(params, &target.server, catalog);
+    let named = NamedResources::from_params(params, &target.server, catalog);
     let named = named.map_err(|unnamed| match unnamed {
-        Unnamed::Hidden { uri } => not_found(call, &uri),
-        Unnamed::Unclear => {
-            let message = format!("{} needs a string `{URI}`", call.method);
+        NamedResourceError::Hidden { uri } => resource_not_found(call, &uri),
+        NamedResourceError::Ambiguous => {
+            let message = format!("{} requires a string `{URI_MEMBER}`", call.method);
             RpcError::new(error::INVALID_PARAMS, message)
         }
     })?;
@@ -469,7 +488,7 @@ struct RequestedName<'a> {
 impl<'a> RequestedName<'a> {
     /// The string at `path`. A doubled member is refused, also one that differs in case alone: who
     /// reads it differently from us would act on another name than the one that was authorized.
-    fn of(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {
+    fn at_path(call: &'a Call, path: &[&str]) -> Result<Self, RpcError> {
         let wrong = |what: &str| {
             let at = path.join(".");
             RpcError::new(
@@ -480,25 +499,25 @@ impl<'a> RequestedName<'a> {
         let params = call
             .params
             .as_ref()
-            .ok_or_else(|| wrong("needs a string"))?;
+            .ok_or_else(|| wrong("requires a string"))?;
         let (span, is_doubled) = match path {
-            ["name"] => (params.member("name"), params.name_is_doubled()),
-            path => find(params.as_bytes(), path),
+            ["name"] => (params.member("name"), params.has_duplicate_name()),
+            path => find_member(params.as_bytes(), path),
         };
         if is_doubled {
-            return Err(wrong("has a doubled member"));
+            return Err(wrong("has a duplicate member"));
         }
         let text = span
             .as_ref()
-            .and_then(|span| json::text(&params.as_bytes()[span.clone()]));
+            .and_then(|span| json::decode_string(&params.as_bytes()[span.clone()]));
         match (span, text) {
             (Some(span), Some(text)) => Ok(Self { params, span, text }),
-            (_, _) => Err(wrong("needs a string")),
+            (_, _) => Err(wrong("requires a string")),
         }
     }
 
     /// The params with `original` in the string's place.
-    fn replaced(&self, original: &str) -> Raw {
+    fn with_name(&self, original: &str) -> Raw {
         if original == self.text {
             return Raw::clone(self.params);
         }
@@ -507,12 +526,13 @@ impl<'a> RequestedName<'a> {
 }
 
 /// The value at `path`; none and `true` where a member on the way is doubled, whatever its case.
-fn find(json: &[u8], path: &[&str]) -> (Option<Range<usize>>, bool) {
+fn find_member(json: &[u8], path: &[&str]) -> (Option<Range<usize>>, bool) {
     let mut span = 0..json.len();
     for key in path {
-        let mut found = json::members(json, span.start).filter(|it| it.is_alike(json, key));
+        let mut found =
+            json::members(json, span.start).filter(|it| it.matches_ignoring_case(json, key));
         match (found.next(), found.next()) {
-            (Some(only), None) if only.is(json, key) => span = only.value,
+            (Some(only), None) if only.matches(json, key) => span = only.value,
             (_, second) => return (None, second.is_some()),
         }
     }

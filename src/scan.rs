@@ -9,7 +9,7 @@
 //!
 //! `search` goes over a text once and calls the detectors (`number`, `phone`, `date`, `national`,
 //! `internet`, `tokens` by the table `detectors`, `secret`, `credential`), which ask `context` what stands around a candidate and
-//! `boundary` what it is glued to; `walk` goes through documents, `sink` decides, `redaction` and
+//! `boundary` what it is glued to; `walk` goes through documents, `sink` decides, `schema_fit` and
 //! `schema` mend. `compiled` is what the config says. Text with `escapes` is searched as it is and as
 //! `decode` reads it.
 
@@ -38,8 +38,8 @@ use class::{Class, Country};
 use context::{Names, seen_values::SeenValues};
 use engine::{
     compiled::{CompiledScan, ScanRules},
-    redaction::{Redaction, SchemaRepair, patched},
-    sink::ScanSink,
+    scan_sink::ScanSink,
+    schema_fit::{Redaction, SchemaFit, apply_redactions},
 };
 
 /// A compiled `scan` section of the config; share it by [`Arc`].
@@ -48,7 +48,7 @@ pub struct Scanner {
     compiled: CompiledScan,
     rules: [ScanRules; Direction::ALL.len()],
     /// What masks whatever an operator's own classes find.
-    own: ScanRules,
+    custom_rules: ScanRules,
 }
 
 /// Where data comes from and goes to.
@@ -150,7 +150,7 @@ impl Scanner {
             Direction::ALL.map(|direction| compiled.rules(direction, scan));
         Ok(Self {
             rules: [arguments?, notifications?, prompts?, resources?, results?],
-            own: compiled.own_rules(),
+            custom_rules: compiled.custom_rules(),
             compiled,
         })
     }
@@ -163,14 +163,14 @@ impl Scanner {
 
     /// `message` without what an operator's own classes find, whatever is to happen to it elsewhere;
     /// `None` where they find nothing.
-    pub fn without_own(&self, message: &Raw) -> Option<Raw> {
-        if self.own.custom.is_empty() {
+    pub fn redact_custom(&self, message: &Raw) -> Option<Raw> {
+        if self.custom_rules.custom.is_empty() {
             return None;
         }
         let text = message.as_str();
-        let mut sink = ScanSink::new(&self.compiled, &self.own, self.compiled.mask);
-        let changes = engine::walk::walk(text, Names::default(), &mut sink, 0);
-        (!changes.edits.is_empty()).then(|| patched(text, &changes))
+        let mut sink = ScanSink::new(&self.compiled, &self.custom_rules, self.compiled.mask);
+        let changes = engine::document_walk::walk_document(text, Names::default(), &mut sink, 0);
+        (!changes.edits.is_empty()).then(|| apply_redactions(text, &changes))
     }
 
     /// Looks through `message`. `schema` is that of the tool whose result it is, or, among
@@ -185,7 +185,8 @@ impl Scanner {
         let rules = &self.rules[direction as usize];
         let text = message.as_str();
         let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask);
-        let mut changes = engine::walk::walk(text, Names::default(), &mut sink, 0);
+        let mut changes =
+            engine::document_walk::walk_document(text, Names::default(), &mut sink, 0);
         if sink.counts.is_empty() {
             return Verdict::CLEAN;
         }
@@ -206,10 +207,11 @@ impl Scanner {
         let too_many = read.as_ref().err().map(|too_many| too_many.class);
         let known = read.unwrap_or_default();
         if twin {
-            sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).knowing(&known);
-            changes = engine::walk::walk(text, Names::default(), &mut sink, 0);
+            sink =
+                ScanSink::new(&self.compiled, rules, self.compiled.mask).with_seen_values(&known);
+            changes = engine::document_walk::walk_document(text, Names::default(), &mut sink, 0);
         }
-        let hits = self.hits(rules, &sink.counts);
+        let hits = self.to_hits(rules, &sink.counts);
         let name = |class: usize| self.compiled.names[class].clone();
         let to_block = hits.iter().find(|hit| hit.action == ScanAction::Block);
         let mut verdict = Verdict {
@@ -230,13 +232,15 @@ impl Scanner {
             };
             let mended = structured
                 .and_then(|span| Some((span, schema()?)))
-                .map_or(SchemaRepair::AsIs, |(span, schema)| {
-                    scan.mended(schema, &span, &changes)
+                .map_or(SchemaFit::Valid, |(span, schema)| {
+                    scan.fit_to_schema(schema, &span, &changes)
                 });
             match mended {
-                SchemaRepair::AsIs => verdict.redacted = Some(patched(text, &changes)),
-                SchemaRepair::Impossible { class } => verdict.blocked = Some(name(class)),
-                SchemaRepair::With(changes) => verdict.redacted = Some(patched(text, &changes)),
+                SchemaFit::Valid => verdict.redacted = Some(apply_redactions(text, &changes)),
+                SchemaFit::Impossible { class } => verdict.blocked = Some(name(class)),
+                SchemaFit::Changed(changes) => {
+                    verdict.redacted = Some(apply_redactions(text, &changes));
+                }
             }
         }
         verdict.hits = hits;
@@ -246,7 +250,7 @@ impl Scanner {
     /// Where values of which classes stand in `text`, which is taken as it is, below the key `key`.
     ///
     /// For tests and measurements; [`Scanner::scan`] is for messages.
-    pub fn spans(
+    pub fn locate_in_text(
         &self,
         direction: Direction,
         key: &str,
@@ -270,15 +274,17 @@ impl Scanner {
     /// Where values of which classes stand in `message`, as it is written.
     ///
     /// For tests and measurements; [`Scanner::scan`] is for messages.
-    pub fn located(&self, direction: Direction, message: &Raw) -> Vec<(Arc<str>, Range<usize>)> {
+    pub fn locate(&self, direction: Direction, message: &Raw) -> Vec<(Arc<str>, Range<usize>)> {
         let rules = &self.rules[direction as usize];
-        let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).marking();
-        let edits = engine::walk::walk(message.as_str(), Names::default(), &mut sink, 0).edits;
-        let marked = edits.into_iter().map(|edit| (edit.with.into(), edit.span));
+        let mut sink = ScanSink::new(&self.compiled, rules, self.compiled.mask).with_marking();
+        let edits =
+            engine::document_walk::walk_document(message.as_str(), Names::default(), &mut sink, 0)
+                .edits;
+        let marked = edits.into_iter().map(|edit| (edit.text.into(), edit.span));
         marked.collect()
     }
 
-    fn hits(&self, rules: &ScanRules, counts: &[u64]) -> Vec<Hit> {
+    fn to_hits(&self, rules: &ScanRules, counts: &[u64]) -> Vec<Hit> {
         let found = counts.iter().enumerate().filter(|(_, count)| **count > 0);
         found
             .map(|(class, count)| Hit {

@@ -2,23 +2,23 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session with its [`calls`], `server_requests`, [`streams`] and
-//! [`subscriptions`], [`progress`] what is heard of one call, [`registry`] the living ones, [`saved`] what of them outlives the process.
+//! of the two eras, [`state`] one legacy session with its [`running_calls`], `server_requests`, [`streams`] and
+//! [`subscriptions`], [`progress`] what is heard of one call, [`registry`] the living ones, [`saved_session`] what of them outlives the process.
 
-mod questions;
+mod client_questions;
 
 pub mod bridge;
-pub mod calls;
-pub mod cancel;
+pub mod cancellation;
 pub mod client_info;
-pub mod encoded;
 pub mod events;
 pub mod legacy;
 pub mod modern;
+pub mod outgoing;
 pub mod progress;
 pub mod registry;
 pub mod replay;
-pub mod saved;
+pub mod running_calls;
+pub mod saved_session;
 pub mod state;
 pub mod streams;
 pub mod subscriptions;
@@ -34,11 +34,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, GatewayId, Id, Logs, Method, Outcome, Params, Raw, Request, Revision},
+    mcp::{Era, GatewayId, Id, LogFilter, Method, Outcome, Params, Raw, Request, Revision},
     names::{PeerAddress, Scope},
 };
 
-pub use cancel::Cancel;
+pub use cancellation::Cancel;
 pub use client_info::ClientInfo;
 pub use events::{EventReader, EventSender};
 pub use progress::Progress;
@@ -50,7 +50,7 @@ pub struct Client {
     /// The identity being governed.
     pub agent: Arc<Agent>,
     /// What it said about itself, be it once or with its request.
-    pub opening: Arc<ClientInfo>,
+    pub client_info: Arc<ClientInfo>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
     /// Which gateway it is, if it is one and says so.
@@ -62,7 +62,7 @@ impl Deref for Client {
     type Target = ClientInfo;
 
     fn deref(&self) -> &ClientInfo {
-        &self.opening
+        &self.client_info
     }
 }
 
@@ -71,7 +71,7 @@ impl Client {
     pub fn of(session: &Arc<Session>) -> Option<Self> {
         Some(Self {
             agent: Arc::clone(&session.agent),
-            opening: session.opening()?,
+            client_info: session.client_info()?,
             session: Some(Arc::clone(session)),
             gateway: session.gateway().cloned(),
         })
@@ -81,7 +81,7 @@ impl Client {
     pub fn stateless(agent: Arc<Agent>, revision: Revision) -> Self {
         Self {
             agent,
-            opening: Arc::new(ClientInfo {
+            client_info: Arc::new(ClientInfo {
                 revision,
                 info: None,
                 display_name: OnceLock::new(),
@@ -95,17 +95,17 @@ impl Client {
 
     /// Which log messages it wants now of a call that began with `wanted`: a session may have changed its
     /// mind since.
-    pub fn logs(&self, wanted: Logs) -> Logs {
+    pub fn logs(&self, wanted: LogFilter) -> LogFilter {
         let session = self.session.as_ref();
         session.map_or(wanted, |session| session.logs())
     }
 
     /// Whether servers can ask it something over a connection of its own: only legacy servers see
     /// what it declares.
-    pub fn can_be_asked(&self) -> bool {
+    pub fn accepts_server_requests(&self) -> bool {
         self.era() == Era::Legacy
             && !self.profile.is_empty()
-            && legacy::declares_answers(&self.capabilities)
+            && legacy::accepts_server_requests(&self.capabilities)
     }
 
     /// The era it speaks.
@@ -141,7 +141,7 @@ pub struct Call {
     /// How it is connected.
     pub kind: state::SessionKind,
     /// Which log messages it wants while this runs.
-    pub logs: Logs,
+    pub log_filter: LogFilter,
     /// What it hears of progress, where it wants to.
     pub progress: Option<Arc<Progress>>,
     /// Where messages that precede the answer go.
@@ -149,7 +149,7 @@ pub struct Call {
     /// Cancelled when the client no longer wants the answer.
     pub cancel: Cancel,
     /// Cancelled when the session that it came in ends, where it came in one.
-    pub ended: Option<CancellationToken>,
+    pub session_ended: Option<CancellationToken>,
     /// How others name it, where its transport says so.
     pub correlation: Option<Box<Correlation>>,
     /// Where it came from, over a network; behind a reverse proxy, the address of that.
@@ -169,14 +169,14 @@ pub struct Correlation {
 #[derive(Clone, Debug)]
 pub struct Interest {
     /// Which log messages.
-    pub logs: Logs,
+    pub logs: LogFilter,
     /// Its token for progress, as it wrote it; without one, no progress.
     pub progress_token: Option<Raw>,
 }
 
 impl Interest {
     /// The token that `request` carries, and `logs`.
-    pub fn of(request: &Request, logs: Logs) -> Self {
+    pub fn of(request: &Request, logs: LogFilter) -> Self {
         let token = request.params.as_ref().and_then(|params| {
             let span = params.meta().progress_token.clone()?;
             Some(params.slice(span))
@@ -190,7 +190,7 @@ impl Interest {
 
 impl Call {
     /// Who looks at a list that it asks for.
-    pub fn onlooker(&self) -> ListViewer<'_> {
+    pub fn list_viewer(&self) -> ListViewer<'_> {
         ListViewer {
             agent: &self.client.agent,
             scope: &self.scope,
@@ -204,9 +204,9 @@ impl Call {
         request: Request,
         client: Arc<Client>,
         scope: Scope,
-        wants: Interest,
+        interest: Interest,
     ) -> (Box<Self>, EventReader) {
-        let (events, reader) = events::events();
+        let (events, reader) = events::event_queue();
         let session = client.session.as_ref();
         // What comes without a session comes over streamable HTTP, or from an edge that says otherwise.
         let kind = session.map_or(state::SessionKind::Streamable, |session| session.kind);
@@ -217,13 +217,13 @@ impl Call {
             client,
             scope,
             kind,
-            logs: wants.logs,
-            progress: wants
+            log_filter: interest.logs,
+            progress: interest
                 .progress_token
                 .map(|token| Arc::new(Progress::new(token))),
             events,
             cancel: Cancel::default(),
-            ended: None,
+            session_ended: None,
             correlation: None,
             address: None,
         });
@@ -232,7 +232,7 @@ impl Call {
 
     /// The same request on the route of `scope`; what precedes its answer goes to `events`.
     #[must_use]
-    pub fn copy_for(&self, scope: Scope, events: EventSender) -> Box<Self> {
+    pub fn for_scope(&self, scope: Scope, events: EventSender) -> Box<Self> {
         Box::new(Self {
             id: self.id.clone(),
             method: self.method.clone(),
@@ -240,11 +240,11 @@ impl Call {
             client: Arc::clone(&self.client),
             scope,
             kind: self.kind,
-            logs: self.logs,
+            log_filter: self.log_filter,
             progress: None,
             events,
             cancel: self.cancel.clone(),
-            ended: self.ended.clone(),
+            session_ended: self.session_ended.clone(),
             correlation: self.correlation.clone(),
             address: self.address,
         })

@@ -26,7 +26,7 @@ pub use page::CONTENT_SECURITY_POLICY;
 #[derive(Debug)]
 pub struct Status {
     proxy: Arc<Proxy>,
-    start: Instant,
+    started: Instant,
     started_at: jiff::Timestamp,
     draining: CancellationToken,
     config: Mutex<ConfigReport>,
@@ -34,7 +34,7 @@ pub struct Status {
 
 /// The whole status.
 #[derive(Clone, Debug, Serialize)]
-pub struct Overview {
+pub struct StatusReport {
     /// Of this program.
     pub version: &'static str,
     /// `serving`, `draining`, `failed` when every enabled server has failed, or `cannot_record` while
@@ -113,15 +113,15 @@ pub struct ConfigError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum StatusAccess {
     /// In which state servers are, and neither which nor how many things they have: for strangers.
-    States,
+    StatesOnly,
     /// The servers with as much detail.
-    Servers(Detail),
+    Servers(StatusDetail),
 }
 
 impl StatusAccess {
-    const fn detail(self) -> Option<Detail> {
+    const fn detail(self) -> Option<StatusDetail> {
         match self {
-            Self::States => None,
+            Self::StatesOnly => None,
             Self::Servers(detail) => Some(detail),
         }
     }
@@ -129,17 +129,17 @@ impl StatusAccess {
 
 /// How much somebody may see of servers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Detail {
+pub enum StatusDetail {
     /// How they do, without what they wrote, their processes and their clients.
-    Part,
+    Summary,
     /// Everything.
-    Whole,
+    Full,
 }
 
 /// The status for strangers.
 #[derive(Clone, Debug, Serialize)]
-pub struct States {
-    /// As in [`Overview`].
+pub struct StatusStates {
+    /// As in [`StatusReport`].
     pub status: &'static str,
     /// Every server, in an order that does not tell which.
     pub servers: Vec<StateReport>,
@@ -156,17 +156,17 @@ pub struct StateReport {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NotReady {
     /// The disk is full or the audit is gone; the operator can mend that.
-    #[error("calls cannot be recorded")]
-    CannotRecord,
+    #[error("the audit log is unavailable")]
+    AuditUnavailable,
     /// It was told to stop.
-    #[error("it is stopping")]
+    #[error("the gateway is shutting down")]
     Draining,
     /// The status says why; the operator can mend that.
-    #[error("every server has failed")]
+    #[error("all servers have failed")]
     Failed,
     /// The start is not over.
-    #[error("its servers have not listed anything yet")]
-    Unlisted,
+    #[error("no server has been listed yet")]
+    NotListedYet,
 }
 
 /// What governance did since the start.
@@ -244,10 +244,10 @@ pub struct ServerReport {
     /// Set while what it offers is what it listed before the gateway was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredReport>,
-    /// What the check of arguments against input schemas did, where `validate` is on; for those who
+    /// What the check of arguments against input schemas did, where `input_validation` is on; for those who
     /// may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation: Option<governance::validate::Validation>,
+    pub validation: Option<governance::input_validation::Validation>,
     /// What is odd about its lists and items.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -332,7 +332,7 @@ impl Status {
         let started_at = clock::now();
         Self {
             proxy,
-            start: Instant::now(),
+            started: Instant::now(),
             started_at,
             draining,
             config: Mutex::new(ConfigReport {
@@ -371,15 +371,15 @@ impl Status {
         });
     }
 
-    fn confinement(&self) -> Option<Confinement> {
+    fn confinement_report(&self) -> Option<Confinement> {
         let confined = self.proxy.backends().confined()?;
         Some(Confinement {
-            lacking: confined.lacking(),
+            lacking: confined.missing_features(),
             confined: (*confined).clone(),
         })
     }
 
-    fn config(&self) -> ConfigReport {
+    fn config_report(&self) -> ConfigReport {
         let ending = self.proxy.backends().retiring_servers();
         ConfigReport {
             ending: ending.iter().map(ToString::to_string).collect(),
@@ -397,29 +397,29 @@ impl Status {
     ///
     /// # Errors
     /// What is in the way.
-    pub fn ready(&self) -> Result<(), NotReady> {
-        self.blocked()?;
+    pub fn check_ready(&self) -> Result<(), NotReady> {
+        self.check_serving()?;
         let patience = self.proxy.settings().first_list_wait;
-        if self.proxy.board().has_lists(patience) {
+        if self.proxy.catalog_store().has_lists(patience) {
             Ok(())
         } else {
-            Err(NotReady::Unlisted)
+            Err(NotReady::NotListedYet)
         }
     }
 
     /// Whether disk space for the audit log is low: calls are still served.
-    pub fn is_low(&self) -> bool {
-        self.proxy.governance().audit().room().is_low()
+    pub fn is_audit_space_low(&self) -> bool {
+        self.proxy.governance().audit().space().is_low()
     }
 
     /// What keeps calls from being served, if anything does.
-    fn blocked(&self) -> Result<(), NotReady> {
+    fn check_serving(&self) -> Result<(), NotReady> {
         if self.draining.is_cancelled() {
             Err(NotReady::Draining)
         } else if self.all_failed() {
             Err(NotReady::Failed)
         } else if self.proxy.governance().audit().ready().is_err() {
-            Err(NotReady::CannotRecord)
+            Err(NotReady::AuditUnavailable)
         } else {
             Ok(())
         }
@@ -447,43 +447,43 @@ impl Status {
     ///
     /// # Errors
     /// Never, unless we made a mistake.
-    pub fn json(&self, insight: StatusAccess) -> serde_json::Result<Vec<u8>> {
-        match insight.detail() {
+    pub fn to_json(&self, access: StatusAccess) -> serde_json::Result<Vec<u8>> {
+        match access.detail() {
             Some(detail) => serde_json::to_vec_pretty(&self.overview(detail)),
             None => serde_json::to_vec_pretty(&self.states()),
         }
     }
 
     /// What strangers may see.
-    fn states(&self) -> States {
+    fn states(&self) -> StatusStates {
         let servers = self.proxy.backends().all();
         let mut states: Vec<ServerState> = servers.map(|backend| backend.state()).collect();
         states.sort_by_key(|state| state.as_str());
         let report = |state| StateReport { state };
-        States {
-            status: self.word(),
+        StatusStates {
+            status: self.status_word(),
             servers: states.into_iter().map(report).collect(),
         }
     }
 
     /// All servers, in this detail.
-    fn overview(&self, detail: Detail) -> Overview {
-        let catalog = self.proxy.board().catalog();
+    fn overview(&self, detail: StatusDetail) -> StatusReport {
+        let catalog = self.proxy.catalog_store().catalog();
         let servers = self.proxy.backends().all().map(|backend| {
             let offers = catalog.counts(&backend.name);
-            let schemas = self.proxy.board().schemas(&backend.name);
+            let schemas = self.proxy.catalog_store().schema_problems(&backend.name);
             let problems = catalog.problems().iter();
             let problems = problems.filter(|problem| problem.server == backend.name);
             let problems = problems.chain(schemas.iter());
-            let problems = problems.filter(|_| detail == Detail::Whole);
+            let problems = problems.filter(|_| detail == StatusDetail::Full);
             ServerReport {
                 report: match detail {
-                    Detail::Part => backend.report().without_details(),
-                    Detail::Whole => backend.report(),
+                    StatusDetail::Summary => backend.report().without_details(),
+                    StatusDetail::Full => backend.report(),
                 },
                 validation: match detail {
-                    Detail::Part => None,
-                    Detail::Whole => self.proxy.governance().validation(&backend.name),
+                    StatusDetail::Summary => None,
+                    StatusDetail::Full => self.proxy.governance().validation(&backend.name),
                 },
                 offers: ItemCounts {
                     tools: offers.tools,
@@ -491,74 +491,75 @@ impl Status {
                     templates: offers.templates,
                     prompts: offers.prompts,
                 },
-                unlisted: self.unlisted(&backend),
+                unlisted: self.unlisted_kinds(&backend),
                 stored: self
                     .proxy
-                    .board()
-                    .stored(&backend.name)
+                    .catalog_store()
+                    .stored_at(&backend.name)
                     .map(StoredReport::new),
                 problems: problems.map(ToString::to_string).collect(),
             }
         });
-        let profiles = self.proxy.board().profiles();
+        let profiles = self.proxy.catalog_store().profiles();
         let profiles = profiles.iter().map(|name| ProfileReport {
             name: name.to_string(),
-            listed: counts(&catalog, &Scope::Profile(name.clone())),
+            listed: item_counts(&catalog, &Scope::Profile(name.clone())),
         });
-        Overview {
+        StatusReport {
             version: env!("CARGO_PKG_VERSION"),
-            status: self.word(),
+            status: self.status_word(),
             started_at: self.started_at.to_string(),
-            uptime_seconds: self.start.elapsed().as_secs(),
+            uptime_seconds: self.started.elapsed().as_secs(),
             config: match detail {
-                Detail::Part => None,
-                Detail::Whole => Some(self.config()),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => Some(self.config_report()),
             },
             confinement: match detail {
-                Detail::Part => None,
-                Detail::Whole => self.confinement(),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => self.confinement_report(),
             },
             sessions_open: match detail {
-                Detail::Part => None,
-                Detail::Whole => Some(self.proxy.sessions().len()),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => Some(self.proxy.sessions().len()),
             },
             sessions: match detail {
-                Detail::Part => None,
-                Detail::Whole => Some(self.sessions()),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => Some(self.session_reports()),
             },
             governance: match detail {
-                Detail::Part => None,
-                Detail::Whole => Some(self.governed()),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => Some(self.governance_report()),
             },
             limits: match detail {
-                Detail::Part => None,
-                Detail::Whole => Some(ProcessUsage::of(self.proxy.limiter())),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => Some(ProcessUsage::of(self.proxy.limiter())),
             },
-            listed: counts(&catalog, &Scope::All),
+            listed: item_counts(&catalog, &Scope::All),
             profiles: profiles.collect(),
             servers: servers.collect(),
         }
     }
 
     /// The kinds of which it is not known what `backend` has, unless it is to have nothing.
-    fn unlisted(&self, backend: &Backend) -> Vec<&'static str> {
-        let board = self.proxy.board();
-        let is_unlisted = |kind: &Kind| backend.is_enabled() && !board.lists(&backend.name, *kind);
+    fn unlisted_kinds(&self, backend: &Backend) -> Vec<&'static str> {
+        let board = self.proxy.catalog_store();
+        let is_unlisted =
+            |kind: &Kind| backend.is_enabled() && !board.has_current_list(&backend.name, *kind);
         let kinds = Kind::ALL.into_iter().filter(is_unlisted);
         kinds.map(ItemCounts::key).collect()
     }
 
     /// What it does, in a word.
-    fn word(&self) -> &'static str {
-        match self.blocked() {
-            Err(NotReady::CannotRecord) => "cannot_record",
+    fn status_word(&self) -> &'static str {
+        match self.check_serving() {
+            Err(NotReady::AuditUnavailable) => "cannot_record",
             Err(NotReady::Draining) => "draining",
             Err(NotReady::Failed) => "failed",
-            Err(NotReady::Unlisted) | Ok(()) => "serving",
+            Err(NotReady::NotListedYet) | Ok(()) => "serving",
         }
     }
 
-    fn governed(&self) -> Governed {
+    fn governance_report(&self) -> Governed {
         let governance = self.proxy.governance();
         let audit = governance.audit();
         let expiring = governance.directory().expiring().into_iter();
@@ -570,23 +571,23 @@ impl Status {
         Governed {
             counts: governance.counts(),
             audit_chain: audit.chain().map(|chain| chain.to_string()),
-            audit_warning: audit.room().warning(),
+            audit_warning: audit.space().warning(),
             audit_error: audit.ready().err().map(|error| error.to_string()),
-            audit_lost: audit.lost(),
-            budget_error: governance.budgets().and_then(Budgets::failure),
+            audit_lost: audit.lost_count(),
+            budget_error: governance.budgets().and_then(Budgets::last_error),
             keys_expiring: expiring.collect(),
         }
     }
 
-    fn sessions(&self) -> Vec<SessionReport> {
+    fn session_reports(&self) -> Vec<SessionReport> {
         let mut reports = Vec::new();
-        self.proxy.sessions().each(|session| {
+        self.proxy.sessions().for_each(|session| {
             if reports.len() == SESSIONS_SHOWN {
                 return;
             }
-            let opening = session.opening();
+            let opening = session.client_info();
             reports.push(SessionReport {
-                session: session.mark.clone(),
+                session: session.log_id.clone(),
                 agent: session.agent.name.clone(),
                 client: opening.as_ref().and_then(|o| o.info.as_ref()?.read().ok()),
                 revision: opening.as_ref().map(|opening| opening.revision.as_str()),
@@ -597,12 +598,12 @@ impl Status {
     }
 
     /// The figures for Prometheus; `streams` are the event streams that clients read.
-    pub fn metrics(&self, insight: StatusAccess, streams: u64) -> String {
-        metrics::render(self, insight, streams)
+    pub fn render_metrics(&self, access: StatusAccess, streams: u64) -> String {
+        metrics::render(self, access, streams)
     }
 }
 
-fn counts(catalog: &Catalog, scope: &Scope) -> ItemCounts {
+fn item_counts(catalog: &Catalog, scope: &Scope) -> ItemCounts {
     let listed = |kind| catalog.list(scope, kind).len();
     ItemCounts {
         tools: listed(Kind::Tools),

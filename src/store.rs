@@ -12,11 +12,11 @@ use futures_util::future::BoxFuture;
 use crate::key_file::KeyFileError;
 
 mod agents;
-mod index;
+mod audit_index;
 mod keys;
 mod leases;
 mod listings;
-mod refused;
+mod refused_rows;
 mod sessions;
 mod sqlite;
 mod tasks;
@@ -25,19 +25,19 @@ mod tasks;
 mod tests;
 
 pub use agents::{AgentStore, StoredAgent};
-pub use index::{
+pub use audit_index::{
     AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
 };
 pub use keys::{KeyHash, KeyId, KeyStore, StoredKey};
 pub use leases::{
-    Account, AccountUsage, Ask, BudgetSubject, Elsewhere, Fund, FundReset, LeaseReply, Leases, Own,
-    SubjectKind, Write,
+    Account, AccountUsage, BudgetSubject, CallerBreakerState, Fund, FundReset, LeaseReply,
+    LeaseRequest, LeaseUpdate, Leases, OtherUsage, SubjectKind,
 };
 pub use listings::{Listings, StoredListing};
-pub use refused::{RefusedRow, RowFault, RowKind, StoredRows};
+pub use refused_rows::{RefusedRow, RowFault, RowKind, StoredRows};
 pub use sessions::{SessionHash, SessionStore, StoredSession};
 pub use sqlite::FILE_NAME;
-pub use tasks::{SameId, StoredTask, TaskClaim, TaskOwners};
+pub use tasks::{StoredTask, TaskClaim, TaskIdScope, TaskOwners};
 
 /// The stores of one data directory.
 #[derive(Clone, Debug)]
@@ -56,7 +56,7 @@ pub struct Store {
     pub sessions: Arc<dyn SessionStore>,
     /// Whose tasks of servers are.
     pub tasks: Arc<dyn TaskOwners>,
-    keeping: Arc<dyn Keeping>,
+    backend: Arc<dyn StoreBackend>,
 }
 
 impl Store {
@@ -66,7 +66,7 @@ impl Store {
     /// # Errors
     /// Says what is in the way and what the operator can do.
     pub async fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        Ok(Self::of(sqlite::Sqlite::open(data_dir).await?))
+        Ok(Self::from_sqlite(sqlite::Sqlite::open(data_dir).await?))
     }
 
     /// Opens the store of `data_dir` where it has the schema of this version, and brings no other to it:
@@ -75,7 +75,9 @@ impl Store {
     /// # Errors
     /// As [`Store::open`], and [`StoreError::OlderVersion`].
     pub async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
-        Ok(Self::of(sqlite::Sqlite::open_unchanged(data_dir).await?))
+        Ok(Self::from_sqlite(
+            sqlite::Sqlite::open_unchanged(data_dir).await?,
+        ))
     }
 
     /// Refuses permissions on `data_dir` that [`Store::open`] would refuse.
@@ -86,7 +88,7 @@ impl Store {
         sqlite::check_data_dir(data_dir)
     }
 
-    fn of(sqlite: sqlite::Sqlite) -> Self {
+    fn from_sqlite(sqlite: sqlite::Sqlite) -> Self {
         let sqlite = Arc::new(sqlite);
         Self {
             agents: sqlite.clone(),
@@ -96,23 +98,23 @@ impl Store {
             listings: sqlite.clone(),
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),
-            keeping: sqlite,
+            backend: sqlite,
         }
     }
 
     /// A key for `purpose` that the gateways of this store have in common, and nobody else knows.
     pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
-        self.keeping.derive_key(purpose)
+        self.backend.derive_key(purpose)
     }
 
     /// Waits for what is under way and closes the files.
     pub async fn close(&self) {
-        self.keeping.close().await;
+        self.backend.close().await;
     }
 }
 
 /// The secret key of an implementation, and the end of its connections.
-trait Keeping: std::fmt::Debug + Send + Sync {
+trait StoreBackend: std::fmt::Debug + Send + Sync {
     fn derive_key(&self, purpose: &str) -> [u8; 32];
 
     fn close(&self) -> BoxFuture<'_, ()>;
@@ -123,8 +125,8 @@ trait Keeping: std::fmt::Debug + Send + Sync {
 pub enum StoreError {
     /// Another process kept the database locked for longer than we wait; trying again may help.
     #[error(
-        "{path} was locked by another process for {seconds} s while {doing}; \
-         look for a process that holds it open, such as a backup, and try again"
+        "{path} was locked by another process for {seconds} s while {doing}; check for a process \
+         that keeps it open, such as a backup, and try again"
     )]
     Busy {
         /// The database.
@@ -136,7 +138,7 @@ pub enum StoreError {
     },
     /// The database is damaged or is none; the operator restores or removes it.
     #[error(
-        "{path} is damaged or no database ({detail}); restore it from a backup, or move it away \
+        "{path} is corrupt or not a database ({detail}); restore it from a backup, or move it away \
          to start with an empty one"
     )]
     Corrupt {
@@ -168,14 +170,14 @@ pub enum StoreError {
     },
     /// The file is a database of another program; the operator chooses another directory.
     #[error(
-        "{path} is a database of another program; set `data_dir` to a directory of Tollbridge's own"
+        "{path} belongs to another program; set `data_dir` to a directory used only by Tollbridge"
     )]
-    Foreign {
+    NotOurDatabase {
         /// The file.
         path: PathBuf,
     },
     /// The disk is full; the operator makes room.
-    #[error("there is no room left on the disk of {path} while {doing}; make room and try again")]
+    #[error("no space left on the disk of {path} while {doing}; free some space and try again")]
     Full {
         /// The database.
         path: PathBuf,
@@ -186,15 +188,15 @@ pub enum StoreError {
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// An agent of this name exists; the caller chooses another.
-    #[error("there is already an agent named `{name}`")]
+    #[error("an agent named `{name}` already exists")]
     NameTaken {
         /// The name.
         name: String,
     },
     /// A newer version has changed the schema; the operator starts that version.
     #[error(
-        "{path} was written by a newer version of Tollbridge (schema {found}, this one knows \
-         {known}); start that version, or set `data_dir` to another directory"
+        "{path} was written by a newer version of Tollbridge (schema {found}, this version \
+         supports {known}); run that version, or set `data_dir` to another directory"
     )]
     NewerVersion {
         /// The database.
@@ -205,15 +207,15 @@ pub enum StoreError {
         known: i64,
     },
     /// A file stands where the data directory should be; the operator moves it or sets another path.
-    #[error("the data directory {path} is a file; move it away, or set `data_dir` to a directory")]
+    #[error("the data directory {path} is a file; move it, or set `data_dir` to a directory")]
     NotADirectory {
         /// The path.
         path: PathBuf,
     },
     /// An older version wrote the schema, and nobody asked to change it; the operator starts this version.
     #[error(
-        "{path} was written by an older version of Tollbridge (schema {found}, this one has {known}), \
-         and is left as it is; the first start of this version brings it up to date"
+        "{path} was written by an older version of Tollbridge (schema {found}, this version has \
+         {known}) and was not changed; it is migrated when this version first starts a gateway"
     )]
     OlderVersion {
         /// The database.
@@ -236,10 +238,9 @@ pub enum StoreError {
     },
     /// Everybody on this machine can write to the data directory; the operator changes that.
     #[error(
-        "other users can write to the data directory {path} (mode {mode:04o}), and replace what is kept \
-         there: take their permission away (`chmod o-w`)"
+        "the data directory {path} is writable by other users (mode {mode:04o}): run `chmod o-w`"
     )]
-    Writable {
+    UnsafePermissions {
         /// The directory.
         path: PathBuf,
         /// Its permissions.
@@ -247,8 +248,8 @@ pub enum StoreError {
     },
     /// A stored value does not mean anything to this version; most likely a newer one wrote it.
     #[error(
-        "{path}: {what} cannot be understood: {detail}; it was most likely written by a newer \
-         version of Tollbridge"
+        "{path}: cannot decode {what}: {detail}; it was probably written by a newer version of \
+         Tollbridge"
     )]
     Undecodable {
         /// The database.

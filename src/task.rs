@@ -17,27 +17,27 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{Instrument, Span};
 
 pub(crate) use blocking::{LARGE_BYTES, run_blocking, run_blocking_if_large};
-pub(crate) use flush_batch::Depart;
+pub(crate) use flush_batch::FlushLater;
 pub(crate) use in_flight::{InFlight, InFlightGuard};
 pub(crate) use self_wake::SelfWake;
 
 /// Nearer than any timeout that is set for each call or connection.
-const TICK: std::time::Duration = std::time::Duration::from_millis(500);
+const TIMER_TICK: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Spawns tasks that belong to this process and waits for them at the end.
 #[derive(Clone, Debug)]
-pub struct Tasks(Arc<Group>);
+pub struct Tasks(Arc<TaskGroup>);
 
 #[derive(Debug)]
-struct Group {
+struct TaskGroup {
     tracker: TaskTracker,
     drain: CancellationToken,
     stop: CancellationToken,
     runtime: Handle,
     /// Requests that are not answered yet.
-    under_way: InFlight,
+    in_flight: InFlight,
     /// What log lines of the tasks are about.
-    around: Span,
+    span: Span,
 }
 
 impl Tasks {
@@ -46,40 +46,40 @@ impl Tasks {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new() -> Self {
-        Self(Arc::new(Group {
+        Self(Arc::new(TaskGroup {
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
             runtime: Handle::current(),
-            under_way: InFlight::default(),
-            around: Span::none(),
+            in_flight: InFlight::default(),
+            span: Span::none(),
         }))
     }
 
     /// The same tasks; what is spawned through these logs within `span`.
     #[must_use]
-    pub fn within(&self, span: Span) -> Self {
-        let Group {
+    pub fn with_span(&self, span: Span) -> Self {
+        let TaskGroup {
             tracker,
             drain,
             stop,
             runtime,
-            under_way,
-            around: _,
+            in_flight: under_way,
+            span: _,
         } = &*self.0;
-        Self(Arc::new(Group {
+        Self(Arc::new(TaskGroup {
             tracker: tracker.clone(),
             drain: drain.clone(),
             stop: stop.clone(),
             runtime: runtime.clone(),
-            under_way: under_way.clone(),
-            around: span,
+            in_flight: under_way.clone(),
+            span,
         }))
     }
 
     /// What log lines of the tasks are about.
-    pub fn around(&self) -> &Span {
-        &self.0.around
+    pub fn span(&self) -> &Span {
+        &self.0.span
     }
 
     /// Starts `future` under `name`. It must end soon after [`Tasks::stop_token`] is cancelled.
@@ -89,10 +89,10 @@ impl Tasks {
     }
 
     fn spawn_boxed(&self, name: &'static str, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let Group {
+        let TaskGroup {
             tracker,
             runtime,
-            around,
+            span: around,
             ..
         } = &*self.0;
         let span = around.in_scope(|| tracing::debug_span!("task", task = name));
@@ -110,10 +110,10 @@ impl Tasks {
     /// The runtime wakes its timer thread whenever a timer is set that is nearer than the one it
     /// sleeps for. Calls set several, none of which ever fires as a rule; with this one those are
     /// always further away, and setting them costs no system call.
-    pub fn tick(&self) {
+    pub fn keep_timer_near(&self) {
         let stop = self.0.stop.clone();
         self.spawn("tick", async move {
-            let mut tick = tokio::time::interval(TICK);
+            let mut tick = tokio::time::interval(TIMER_TICK);
             loop {
                 tokio::select! {
                     _ = tick.tick() => {}

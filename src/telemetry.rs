@@ -14,7 +14,7 @@ pub(crate) use log_throttle::LogThrottle;
 
 use crate::{
     config::{LogConfig, LogFormat},
-    text::escaped,
+    escape::escape_controls,
 };
 
 /// Starts logging to stderr, with colours on a terminal. A level alone is that of our own lines;
@@ -27,7 +27,7 @@ pub fn start(log: &LogConfig) -> Result<(), InvalidLog> {
         level: log.level.clone(),
         reason,
     };
-    let filter = filter(&log.level);
+    let filter = full_filter(&log.level);
     let filter = EnvFilter::try_new(filter).map_err(|error| invalid(error.to_string()))?;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -42,7 +42,7 @@ pub fn start(log: &LogConfig) -> Result<(), InvalidLog> {
             .try_init(),
         LogFormat::Json => builder
             .json()
-            .with_writer(|| Escaped(io::stderr()))
+            .with_writer(|| EscapedJsonWriter(io::stderr()))
             .try_init(),
     };
     started.map_err(|error| invalid(error.to_string()))
@@ -55,7 +55,7 @@ fn write_field(
     field: &tracing::field::Field,
     value: &dyn std::fmt::Debug,
 ) -> std::fmt::Result {
-    let value = escaped(&format!("{value:?}"), &[]);
+    let value = escape_controls(&format!("{value:?}"), &[]);
     let name = field.name();
     match (name, writer.has_ansi_escapes()) {
         ("message", _) => writer.write_str(&value),
@@ -66,13 +66,15 @@ fn write_field(
 
 /// Takes lines of JSON, whose strings may have what steers a terminal, and escapes that in them.
 #[derive(Debug)]
-struct Escaped<W>(W);
+struct EscapedJsonWriter<W>(W);
 
-impl<W: io::Write> io::Write for Escaped<W> {
+impl<W: io::Write> io::Write for EscapedJsonWriter<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let line_end: &[char] = &['\n'];
         match std::str::from_utf8(line) {
-            Ok(text) => self.0.write_all(escaped(text, line_end).as_bytes())?,
+            Ok(text) => self
+                .0
+                .write_all(escape_controls(text, line_end).as_bytes())?,
             Err(_) => self.0.write_all(line)?,
         }
         Ok(line.len())
@@ -84,7 +86,7 @@ impl<W: io::Write> io::Write for Escaped<W> {
 }
 
 /// The filter that `level`, a filter or a level alone, stands for.
-fn filter(level: &str) -> String {
+fn full_filter(level: &str) -> String {
     match level.trim().parse::<LevelFilter>() {
         Ok(own) => {
             let others = own.min(LevelFilter::WARN);
@@ -107,20 +109,20 @@ pub struct InvalidLog {
 
 /// Buckets for each doubling; four keep the error of a percentile under 13 %, and far below that
 /// where a bucket has many.
-const STEPS: u64 = 4;
+const BUCKETS_PER_DOUBLING: u64 = 4;
 /// Buckets in all: up to 2^40 microseconds.
 const BUCKETS: usize = 160;
 
 /// A histogram of durations: lock-free, fixed size, logarithmic.
 #[derive(Debug)]
 pub struct Latency {
-    buckets: Box<[AtomicU64]>,
+    counts: Box<[AtomicU64]>,
     sum_micros: AtomicU64,
 }
 
 /// What a [`Latency`] holds, in coarse buckets whose edges are its own.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Buckets {
+pub struct LatencyBuckets {
     /// Of all durations, seconds.
     pub sum: f64,
     /// How many there are.
@@ -130,12 +132,12 @@ pub struct Buckets {
 }
 
 /// The coarse buckets end at 2^7 microseconds and each doubling up to 2^27, which is 134 s.
-const COARSE: std::ops::RangeInclusive<usize> = 7..=27;
+const COARSE_BUCKETS: std::ops::RangeInclusive<usize> = 7..=27;
 
 impl Default for Latency {
     fn default() -> Self {
         Self {
-            buckets: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
+            counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(),
             sum_micros: AtomicU64::new(0),
         }
     }
@@ -147,27 +149,27 @@ impl Latency {
         let micros = u64::try_from(duration.as_micros())
             .unwrap_or(u64::MAX)
             .max(1);
-        self.buckets[bucket(micros)].fetch_add(1, Ordering::Relaxed);
+        self.counts[bucket_index(micros)].fetch_add(1, Ordering::Relaxed);
         self.sum_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
     /// All of it, for a histogram of somebody else.
-    pub fn buckets(&self) -> Buckets {
-        let steps = usize::try_from(STEPS).unwrap_or(1);
+    pub fn coarse_buckets(&self) -> LatencyBuckets {
+        let steps = usize::try_from(BUCKETS_PER_DOUBLING).unwrap_or(1);
         let mut from = 0;
         let mut coarse = Vec::new();
-        let ends = COARSE.map(|log| log * steps);
+        let ends = COARSE_BUCKETS.map(|log| log * steps);
         for to in ends.chain(std::iter::once(BUCKETS)) {
-            let counts = self.buckets[from..to].iter();
+            let counts = self.counts[from..to].iter();
             let end = if to == BUCKETS {
                 f64::INFINITY
             } else {
-                edge(to) / 1e6
+                bucket_start_micros(to) / 1e6
             };
             coarse.push((end, counts.map(|count| count.load(Ordering::Relaxed)).sum()));
             from = to;
         }
-        Buckets {
+        LatencyBuckets {
             sum: float(self.sum_micros.load(Ordering::Relaxed)) / 1e6,
             count: coarse.iter().map(|(_, count)| count).sum(),
             buckets: coarse,
@@ -178,7 +180,7 @@ impl Latency {
     /// bucket lay at even distances; `None` when nothing was recorded.
     pub fn percentile(&self, part: f64) -> Option<Duration> {
         let counts: Vec<u64> = self
-            .buckets
+            .counts
             .iter()
             .map(|count| count.load(Ordering::Relaxed))
             .collect();
@@ -191,7 +193,7 @@ impl Latency {
         for (index, count) in counts.into_iter().enumerate() {
             if count > 0 && float(before + count) >= rank {
                 let within = (rank - float(before) - 0.5) / float(count);
-                let (start, end) = (edge(index), edge(index + 1));
+                let (start, end) = (bucket_start_micros(index), bucket_start_micros(index + 1));
                 let micros = start + within.clamp(0.0, 1.0) * (end - start);
                 return Some(Duration::from_secs_f64(micros / 1e6));
             }
@@ -210,21 +212,22 @@ fn float(count: u64) -> f64 {
 }
 
 /// The bucket of a duration: its highest bit, and the two bits after it.
-fn bucket(micros: u64) -> usize {
+fn bucket_index(micros: u64) -> usize {
     let log = u64::from(micros.ilog2());
     let step = if log >= 2 {
-        (micros >> (log - 2)) & (STEPS - 1)
+        (micros >> (log - 2)) & (BUCKETS_PER_DOUBLING - 1)
     } else {
-        (micros << (2 - log)) & (STEPS - 1)
+        (micros << (2 - log)) & (BUCKETS_PER_DOUBLING - 1)
     };
-    usize::try_from(log * STEPS + step).map_or(BUCKETS - 1, |index| index.min(BUCKETS - 1))
+    usize::try_from(log * BUCKETS_PER_DOUBLING + step)
+        .map_or(BUCKETS - 1, |index| index.min(BUCKETS - 1))
 }
 
 /// Where a bucket begins, microseconds.
-fn edge(index: usize) -> f64 {
+fn bucket_start_micros(index: usize) -> f64 {
     let index = index as u64;
-    let (log, step) = (index / STEPS, index % STEPS);
-    float((STEPS + step) << log) / float(STEPS)
+    let (log, step) = (index / BUCKETS_PER_DOUBLING, index % BUCKETS_PER_DOUBLING);
+    float((BUCKETS_PER_DOUBLING + step) << log) / float(BUCKETS_PER_DOUBLING)
 }
 
 #[cfg(test)]
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_level_alone_is_that_of_our_own_lines() {
-        let check = |level: &str, expect: &str| assert_eq!(filter(level), expect, "{level}");
+        let check = |level: &str, expect: &str| assert_eq!(full_filter(level), expect, "{level}");
         check("info", "warn,rmcp=off,tollbridge=info");
         check("TRACE", "warn,rmcp=off,tollbridge=trace");
         check("error", "error,rmcp=off,tollbridge=error");
@@ -265,7 +268,7 @@ mod tests {
         for micros in [1, 127, 128, 1_000_000, u64::MAX / 4] {
             latency.record(Duration::from_micros(micros));
         }
-        let Buckets { count, buckets, .. } = latency.buckets();
+        let LatencyBuckets { count, buckets, .. } = latency.coarse_buckets();
         let filled: Vec<_> = buckets
             .into_iter()
             .filter(|(_, count)| *count > 0)

@@ -203,7 +203,7 @@ impl Score {
     fn add(&mut self, document: &Document, scanner: &Scanner) {
         let (message, labels) = message(document);
         let raw = Raw::parse(message.clone()).unwrap();
-        let hits = scanner.located(Direction::Results, &raw);
+        let hits = scanner.locate(Direction::Results, &raw);
         for (class, span) in &labels {
             let found = hits
                 .iter()

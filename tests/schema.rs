@@ -1,6 +1,6 @@
 //! The schema, the types and the example file say the same.
 
-#[path = "settings/commented.rs"]
+#[path = "settings/commented_example.rs"]
 mod commented;
 
 use std::{collections::BTreeSet, path::Path};

@@ -26,7 +26,7 @@ const LAYERS: Layers = &[
             "mcp",
             "names",
             "config",
-            "socket",
+            "coalescing_stream",
             "task",
             "clock",
             "body",
@@ -42,7 +42,7 @@ const LAYERS: Layers = &[
             "limiter",
         ],
     ),
-    ("control", &["launcher", "task"]),
+    ("control_socket", &["launcher", "task"]),
     (
         "status",
         &[
@@ -54,7 +54,7 @@ const LAYERS: Layers = &[
             "names",
             "telemetry",
             "limiter",
-            "text",
+            "escape",
             "clock",
             "lock",
         ],
@@ -107,7 +107,7 @@ const LAYERS: Layers = &[
             "telemetry",
             "launcher",
             "names",
-            "socket",
+            "coalescing_stream",
             "task",
             "clock",
             "lock",
@@ -148,7 +148,7 @@ const LAYERS: Layers = &[
     (
         "audit",
         &[
-            "store", "key_file", "config", "names", "money", "task", "text", "clock", "lock",
+            "store", "key_file", "config", "names", "money", "task", "escape", "clock", "lock",
         ],
     ),
     (
@@ -159,13 +159,13 @@ const LAYERS: Layers = &[
     ("config", &["names", "money"]),
     ("launcher", &[]),
     ("mcp", &["names"]),
-    ("telemetry", &["config", "text"]),
+    ("telemetry", &["config", "escape"]),
     ("body", &["limiter"]),
     (
         "limiter",
         &["config", "telemetry", "names", "clock", "lock"],
     ),
-    ("socket", &["task", "lock"]),
+    ("coalescing_stream", &["task", "lock"]),
     ("task", &["clock", "lock"]),
     ("clock", &[]),
     ("json_schema", &[]),
@@ -173,7 +173,7 @@ const LAYERS: Layers = &[
     ("money", &[]),
     ("lock", &[]),
     ("names", &[]),
-    ("text", &[]),
+    ("escape", &[]),
 ];
 
 /// Modules, or parts of one, with what each may import of the others.
@@ -184,8 +184,11 @@ const PARTS: &[(&str, Layers)] = &[
     (
         "backend",
         &[
-            ("dispatch", &["control", "instance", "transport", "link"]),
-            ("control", &["instance", "transport", "link"]),
+            (
+                "dispatch",
+                &["catalog_connection", "instance", "transport", "link"],
+            ),
+            ("catalog_connection", &["instance", "transport", "link"]),
             ("instance", &["transport", "link"]),
             ("transport", &["link"]),
             ("link", &[]),

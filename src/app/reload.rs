@@ -11,10 +11,10 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use super::{differences::differences, storage::Keeper, warn_if_empty, warn_of_unusable};
+use super::{config_diff::differences, storage::StorageKeeper, warn_if_empty, warn_invalid_agents};
 use crate::{
     audit::EventKind,
-    config::{Authentication, Budget, Config, Listen, Mistakes, Terms},
+    config::{Authentication, Budget, Config, ConfigErrors, Listen, Terms},
     governance::{InvalidTerms, PolicySet},
     http::{Certificate, Certificates, HttpEdge, InvalidTls},
     lock::lock,
@@ -30,14 +30,14 @@ pub(super) struct Reloader {
     running: Mutex<Config>,
     proxy: Arc<Proxy>,
     status: Arc<Status>,
-    keeper: Arc<Keeper>,
+    storage: Arc<StorageKeeper>,
     tasks: Tasks,
-    front: OnceLock<Front>,
+    listener: OnceLock<ListenerHandle>,
 }
 
 /// The listener over HTTP, where there is one.
 #[derive(Debug)]
-pub(super) struct Front {
+pub(super) struct ListenerHandle {
     pub(super) edge: Arc<HttpEdge>,
     pub(super) certificates: Option<Arc<Certificates>>,
     /// Where it listens.
@@ -61,8 +61,8 @@ pub struct Reloaded {
 pub enum ReloadError {
     /// A file that said something is empty.
     #[error(
-        "{file} is empty, as a file is while it is being written; for a config that says nothing, \
-         write a comment into it"
+        "{file} is empty, possibly because it is being written; add a comment if an empty config \
+         is intended"
     )]
     Emptied {
         /// As it was named.
@@ -70,24 +70,24 @@ pub enum ReloadError {
     },
     /// It has mistakes.
     #[error(transparent)]
-    Mistakes(#[from] Mistakes),
+    Config(#[from] ConfigErrors),
     /// It would let everybody in at an address that is bound already.
     #[error(
-        "nobody would have to authenticate, but the listener can be reached from other machines; \
-         `listen` changes with a restart only"
+        "authentication would be off while the listener is reachable from other machines; changing \
+         `listen` requires a restart"
     )]
-    OpenToStrangers,
+    OpenWithoutAuth,
     /// It says no longer that callers have to authenticate, nor that they need not.
     #[error(
-        "nobody would have to authenticate any more: `governance.auth` is gone, as from a file that is \
-         half written; if that is meant, write `auth = \"anonymous\"`"
+        "`governance.auth` was removed, which would turn authentication off; set `auth = \
+         \"anonymous\"` if that is intended"
     )]
-    Unlocked,
+    AuthDisabled,
     /// It keeps budgets or keys, but the gateway was started without a store.
-    #[error("budgets and keys need the data directory, which is opened at the start: restart")]
-    Store,
+    #[error("budgets and keys require the data directory, which is opened at startup: restart")]
+    StoreNotOpen,
     /// The terms of an agent, a profile or a server.
-    #[error("the config has terms that cannot be used: {0}")]
+    #[error("invalid terms in the config: {0}")]
     Terms(#[from] InvalidTerms),
     /// The certificate.
     #[error(transparent)]
@@ -99,12 +99,14 @@ impl ReloadError {
     fn file(&self) -> Option<String> {
         match self {
             Self::Emptied { file } => Some(file.clone()),
-            Self::Mistakes(mistakes) => {
+            Self::Config(mistakes) => {
                 let mut notices = mistakes.notices.iter();
                 notices.find_map(|notice| notice.file.clone())
             }
             Self::Tls(invalid) => Some(invalid.file.clone()),
-            Self::OpenToStrangers | Self::Store | Self::Terms(_) | Self::Unlocked => None,
+            Self::OpenWithoutAuth | Self::StoreNotOpen | Self::Terms(_) | Self::AuthDisabled => {
+                None
+            }
         }
     }
 }
@@ -114,22 +116,22 @@ impl Reloader {
         config: &Config,
         proxy: &Arc<Proxy>,
         status: &Arc<Status>,
-        keeper: &Arc<Keeper>,
+        storage: &Arc<StorageKeeper>,
         tasks: &Tasks,
     ) -> Self {
         Self {
             running: Mutex::new(config.clone()),
             proxy: Arc::clone(proxy),
             status: Arc::clone(status),
-            keeper: Arc::clone(keeper),
+            storage: Arc::clone(storage),
             tasks: tasks.clone(),
-            front: OnceLock::new(),
+            listener: OnceLock::new(),
         }
     }
 
     /// Lets the listener follow too; only the first counts.
-    pub(super) fn set_front(&self, front: Front) {
-        drop(self.front.set(front));
+    pub(super) fn set_listener(&self, listener: ListenerHandle) {
+        drop(self.listener.set(listener));
     }
 
     pub(super) fn status(&self) -> &Status {
@@ -150,19 +152,19 @@ impl Reloader {
     }
 
     /// Takes `config`, and says everywhere what came of it.
-    pub(super) fn take(&self, config: &Config) -> Result<Reloaded, ReloadError> {
+    pub(super) fn reload(&self, config: &Config) -> Result<Reloaded, ReloadError> {
         let taken = self.apply(config.clone());
         match &taken {
-            Ok(reloaded) => self.note(reloaded),
-            Err(refused) => self.refuse(refused),
+            Ok(reloaded) => self.report_reloaded(reloaded),
+            Err(refused) => self.report_refused(refused),
         }
         taken
     }
 
     /// Says everywhere that a changed config is not taken.
-    pub(super) fn refuse(&self, refused: &ReloadError) {
+    pub(super) fn report_refused(&self, refused: &ReloadError) {
         // A report has several lines, and whoever reads the log sees its excerpts below each other.
-        let report = format!("the changed config is refused, the old one holds: {refused}");
+        let report = format!("config reload rejected, keeping the current config: {refused}");
         for line in report.lines().filter(|line| !line.is_empty()) {
             tracing::error!("{line}");
         }
@@ -170,61 +172,61 @@ impl Reloader {
         // What is wrong may be in words of the files; those stay out of the audit.
         let subject = file.as_deref().unwrap_or("config");
         let governance = self.proxy.governance();
-        governance.note(EventKind::ConfigRefused, subject, Some("config"), None);
+        governance.record_event(EventKind::ConfigRefused, subject, Some("config"), None);
         self.status.note_refused(refused.to_string(), file);
     }
 
-    fn note(&self, reloaded: &Reloaded) {
+    fn report_reloaded(&self, reloaded: &Reloaded) {
         let detail = reloaded.detail();
-        tracing::info!("the config was read again: {detail}");
+        tracing::info!("config reloaded: {detail}");
         let governance = self.proxy.governance();
         let actor = Some("config");
-        governance.note(EventKind::ConfigChanged, "config", actor, Some(&detail));
+        governance.record_event(EventKind::ConfigChanged, "config", actor, Some(&detail));
         self.status.note_reload(reloaded.needs_restart.clone());
     }
 
     fn apply(&self, mut config: Config) -> Result<Reloaded, ReloadError> {
         let mut running = lock(&self.running);
-        let needs_restart = config.keep_fixed(&running);
-        if config.is_open_to_strangers() && !config.danger_listen_without_auth {
-            return Err(ReloadError::OpenToStrangers);
+        let needs_restart = config.keep_restart_settings(&running);
+        if config.is_open_without_auth() && !config.danger_listen_without_auth {
+            return Err(ReloadError::OpenWithoutAuth);
         }
         let is_unlocked = running.governance.auth == Authentication::Keys
             && config.governance.auth == Authentication::Anonymous;
         if is_unlocked && !config.governance.is_auth_written {
-            return Err(ReloadError::Unlocked);
+            return Err(ReloadError::AuthDisabled);
         }
-        if !self.keeper.suffices(&config) {
-            return Err(ReloadError::Store);
+        if !self.storage.is_sufficient_for(&config) {
+            return Err(ReloadError::StoreNotOpen);
         }
         let law = PolicySet::new(&config)?;
-        let front = self.front.get();
-        let certificates = front.and_then(|front| front.certificates.as_ref());
+        let listener = self.listener.get();
+        let certificates = listener.and_then(|front| front.certificates.as_ref());
         let shown = match (certificates, &config.tls) {
             (Some(certificates), Some(tls)) => Some((certificates, Certificate::read(tls)?)),
             (Some(_) | None, _) => None,
         };
         // From here on nothing fails.
-        for whose in counted_anew(&running, &config) {
+        for whose in budgets_restarted(&running, &config) {
             tracing::warn!(
-                "the budget of {whose} counts in another window now: at 0.00, unless it counted in \
-                 that one before in this period; `budget show` has what was spent in the old one"
+                "the budget window of {whose} changed: spending starts at 0.00 unless that window \
+                 was used before in this period; see `budget show` for the old window"
             );
         }
         if is_unlocked {
-            tracing::warn!("authentication is now off: `governance.auth` is no longer \"keys\"");
+            tracing::warn!("authentication is off: `governance.auth` is no longer \"keys\"");
         }
         let governance = self.proxy.governance();
-        governance.enforce(law);
+        governance.set_policies(law);
         let agents = config.agents.values().cloned().collect();
         governance
             .directory()
-            .rewrite(config.governance.auth, agents);
-        self.keeper.warn_of_hidden();
+            .update_config(config.governance.auth, agents);
+        self.storage.warn_shadowed_agents();
         // By the new rules, and with agents that the config has hidden until now.
-        warn_of_unusable(&self.proxy, &self.tasks);
-        governance.audit().rewrite(config.audit);
-        if let Some(front) = front {
+        warn_invalid_agents(&self.proxy, &self.tasks);
+        governance.audit().update_config(config.audit);
+        if let Some(front) = listener {
             front.edge.replace(&Config {
                 listen: front.listen.clone(),
                 ..config.clone()
@@ -232,9 +234,9 @@ impl Reloader {
         }
         let mut others = differences(&running, &config);
         if let Some((certificates, certificate)) = shown
-            && certificates.show(certificate)
+            && certificates.replace(certificate)
         {
-            others.push("certificate taken anew: tls".to_owned());
+            others.push("certificate reloaded: tls".to_owned());
         }
         let servers = self.proxy.replace(&config);
         warn_if_empty(&config);
@@ -248,23 +250,24 @@ impl Reloader {
 }
 
 /// Whose budgets `new` counts in none of the windows that `old` counted them in.
-fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
-    fn all(config: &Config) -> impl Iterator<Item = (String, &[Budget])> {
-        fn of_terms(whose: String, terms: &Terms) -> Option<(String, &[Budget])> {
+fn budgets_restarted(old: &Config, new: &Config) -> Vec<String> {
+    fn all_budgets(config: &Config) -> impl Iterator<Item = (String, &[Budget])> {
+        fn budgets_of_terms(whose: String, terms: &Terms) -> Option<(String, &[Budget])> {
             let budget = terms.budget.as_deref();
             budget.map(|budgets| (whose, budgets))
         }
         let governance = &config.governance;
-        let default = of_terms(
-            "agents without one of their own".to_owned(),
+        let default = budgets_of_terms(
+            "agents without their own budget".to_owned(),
             &governance.terms,
         );
         let agents = config.agents.iter();
-        let agents =
-            agents.filter_map(|(name, agent)| of_terms(format!("agent `{name}`"), &agent.terms));
+        let agents = agents
+            .filter_map(|(name, agent)| budgets_of_terms(format!("agent `{name}`"), &agent.terms));
         let profiles = config.profiles.iter();
-        let profiles = profiles
-            .filter_map(|(name, profile)| of_terms(format!("profile `{name}`"), &profile.terms));
+        let profiles = profiles.filter_map(|(name, profile)| {
+            budgets_of_terms(format!("profile `{name}`"), &profile.terms)
+        });
         let teams = governance.teams.iter();
         let teams = teams.map(|(name, budgets)| (format!("team `{name}`"), &**budgets));
         let servers = config.servers.iter();
@@ -276,8 +279,8 @@ fn counted_anew(old: &Config, new: &Config) -> Vec<String> {
             .chain(teams)
             .chain(servers)
     }
-    let before: HashMap<String, &[Budget]> = all(old).collect();
-    let changed = all(new).filter(|(whose, budgets)| {
+    let before: HashMap<String, &[Budget]> = all_budgets(old).collect();
+    let changed = all_budgets(new).filter(|(whose, budgets)| {
         let before = before.get(whose).copied().unwrap_or_default();
         let is_kept = |old: &Budget| budgets.iter().any(|new| new.window == old.window);
         !before.is_empty() && !budgets.is_empty() && !before.iter().any(is_kept)
@@ -291,7 +294,7 @@ impl Reloaded {
         let ServerChanges {
             added,
             removed,
-            settings,
+            changed_settings: settings,
             ..
         } = &self.servers;
         let mut parts = Vec::new();
@@ -305,18 +308,18 @@ impl Reloaded {
         for fate in ServerChange::ALL {
             let alike = settings
                 .iter()
-                .filter(|(name, _)| self.servers.fate(name) == fate);
+                .filter(|(name, _)| self.servers.change_of(name) == fate);
             let named = alike.map(|(name, keys)| format!("{name} ({})", keys.join(", ")));
             tell(fate.as_str(), named.collect());
         }
         tell("removed", all(removed));
         parts.extend(self.others.iter().cloned());
         if parts.is_empty() && self.needs_restart.is_empty() {
-            parts.push("nothing differs".to_owned());
+            parts.push("no changes".to_owned());
         }
         if !self.needs_restart.is_empty() {
             let keys = self.needs_restart.join(", ");
-            parts.push(format!("changed, but needs a restart: {keys}"));
+            parts.push(format!("changed keys that require a restart: {keys}"));
         }
         parts.join("; ")
     }
@@ -358,8 +361,8 @@ mod tests {
             budget = { limit = "1.00", window = "month" }
             "#,
         );
-        let expect = ["agents without one of their own", "agent `alice`"];
-        assert_eq!(counted_anew(&old, &new), expect);
-        assert!(counted_anew(&new, &new).is_empty());
+        let expect = ["agents without their own budget", "agent `alice`"];
+        assert_eq!(budgets_restarted(&old, &new), expect);
+        assert!(budgets_restarted(&new, &new).is_empty());
     }
 }

@@ -18,38 +18,38 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use crate::{
     audit::{self, AuditError, AuditEvent, AuditLog, ChainId, EventKind, Indexer},
-    auth::{Agent, AgentDirectory, Expiring},
+    auth::{Agent, AgentDirectory, ExpiringKey},
     clock,
     config::{Authentication, Budget, Config},
-    control::ControlSocket,
+    control_socket::ControlSocket,
+    escape,
     governance::{self, Seal, budget::Budgets},
     key_file::FileKey,
     lock::lock,
     store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError},
     task::Tasks,
-    text,
 };
 
 /// How often the index follows the audit.
-const FOLLOW: Duration = Duration::from_secs(1);
+const INDEX_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked which uses of keys are to be written down.
-const TOUCH: Duration = Duration::from_secs(5);
+const KEY_USE_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the store is read again although nobody said that it changed.
-const REREAD: Duration = Duration::from_secs(10);
+const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 /// How long at most nobody looks whether the time of a key has passed: the clock may be set, and a
 /// machine may sleep.
-const EXPIRY: Duration = Duration::from_secs(60);
+const EXPIRY_CHECK_MAX: Duration = Duration::from_secs(60);
 /// Rows of the store that are told of one by one when they are found refused.
-const REFUSED_TOLD: usize = 20;
+const REFUSED_ROWS_LOGGED_MAX: usize = 20;
 /// How often it is looked how much room there is for the audit.
-const LOOK: Duration = Duration::from_secs(5);
+const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How often old segments of the audit are looked for.
-const RETIRE: Duration = Duration::from_secs(3600);
+const RETIRE_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// What governance keeps, open.
 #[derive(Debug)]
-pub(super) struct Keeper {
-    pub(super) books: governance::Storage,
+pub(super) struct StorageKeeper {
+    pub(super) storage: governance::Storage,
     store: Option<Store>,
     data_dir: PathBuf,
     /// Rows of the store that count for nothing, of which log and audit have been told.
@@ -64,20 +64,20 @@ pub(super) struct Keeper {
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// The audit.
-    #[error("the audit cannot be kept: {0}; set `data_dir`, or `audit.enabled = false`")]
+    #[error("cannot open the audit log: {0}; set `data_dir`, or `audit.enabled = false`")]
     Audit(#[from] AuditError),
     /// The thread that reads the chains of dead processes ended before it had read them.
-    #[error("the audit of processes that died cannot be read: {0}")]
-    Broken(JoinError),
+    #[error("cannot recover the audit log of crashed processes: {0}")]
+    RecoveryPanicked(JoinError),
     /// The system has no random numbers to make a key of.
-    #[error("no key can be made: {0}")]
-    Random(#[from] getrandom::Error),
+    #[error("cannot generate a key: {0}")]
+    Randomness(#[from] getrandom::Error),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl Keeper {
+impl StorageKeeper {
     /// Opens the data directory, where the config needs one. For sessions and listings alone, which a
     /// gateway that `remembers` keeps there, it is used if it can be.
     pub(super) async fn open(config: &Config, remembers: bool) -> Result<Self, DataDirError> {
@@ -85,7 +85,7 @@ impl Keeper {
         let directory = Arc::new(AgentDirectory::new(config.governance.auth, agents));
         let governs = needs_store(config);
         let log_dir = config.data_dir.join("audit");
-        if let Some(lost) = lost_store(&config.data_dir) {
+        if let Some(lost) = lost_store_warning(&config.data_dir) {
             tracing::warn!("{lost}");
         }
         let store = if governs {
@@ -93,7 +93,7 @@ impl Keeper {
         } else if remembers {
             let opened = Store::open(&config.data_dir).await;
             let forgets = |error: &StoreError| {
-                tracing::warn!(%error, "sessions and lists of servers do not outlive the process");
+                tracing::warn!(%error, "sessions and server lists are not persisted");
             };
             opened.inspect_err(forgets).ok()
         } else {
@@ -104,19 +104,19 @@ impl Keeper {
             Some(store) => {
                 // Without an audit nobody can tell what a process that died had spent of its
                 // leases: they count as spent.
-                let chain = audit.chain().unwrap_or_else(ChainId::begin);
+                let chain = audit.chain().unwrap_or_else(ChainId::generate);
                 let budgets = Budgets::new(Arc::clone(&store.leases), &chain.to_string());
                 forfeit(&budgets, &audit, store).await?;
-                let compared = audit::acknowledge(&audit, &*store.audit).await;
-                warn("the audit was not checked against its index", compared);
+                let compared = audit::record_truncations(&audit, &*store.audit).await;
+                log_failure("the audit log was not compared with its index", compared);
                 reconcile(&budgets, store, log_dir, chain).await?;
                 Some(Arc::new(budgets))
             }
             None => None,
         };
-        let seal = seal(store.as_ref())?;
-        let keeper = Self {
-            books: governance::Storage {
+        let seal = create_seal(store.as_ref())?;
+        let storage = Self {
+            storage: governance::Storage {
                 directory,
                 audit,
                 budgets,
@@ -129,18 +129,18 @@ impl Keeper {
             expiring: Mutex::default(),
             indexer: Mutex::default(),
         };
-        keeper.reread().await?;
-        keeper.warn_of_hidden();
-        Ok(keeper)
+        storage.reread().await?;
+        storage.warn_shadowed_agents();
+        Ok(storage)
     }
 
     /// Says which agents of the store count for nothing, which nobody may have meant.
-    pub(super) fn warn_of_hidden(&self) {
-        for agent in self.books.directory.hidden() {
+    pub(super) fn warn_shadowed_agents(&self) {
+        for agent in self.storage.directory.shadowed_agents() {
             tracing::warn!(
                 agent,
-                "the config has an agent that is in the store too: only what the config says of it \
-                 counts, and its keys of the store open that"
+                "the config overrides an agent of the store; stored keys of that agent \
+                 authenticate the configured one"
             );
         }
     }
@@ -151,8 +151,8 @@ impl Keeper {
     }
 
     /// Whether what is open suffices for another config.
-    pub(super) fn suffices(&self, config: &Config) -> bool {
-        self.books.budgets.is_some() || !needs_store(config)
+    pub(super) fn is_sufficient_for(&self, config: &Config) -> bool {
+        self.storage.budgets.is_some() || !needs_store(config)
     }
 
     /// Reads agents and keys of the store.
@@ -163,18 +163,18 @@ impl Keeper {
         let agents = store.agents.agents().await?;
         let keys = store.keys.keys().await?;
         let refused = agents.refused.into_iter().chain(keys.refused);
-        self.tell_of_refused(refused.collect());
+        self.report_refused_rows(refused.collect());
         let agents = agents.rows.into_iter().map(Agent::from).collect();
-        self.books.directory.load(agents, keys.rows);
-        self.tell_of_expiring();
+        self.storage.directory.update_store(agents, keys.rows);
+        self.log_expiring_keys();
         Ok(())
     }
 
     /// Tells the log of keys that expire soon, once of each.
-    fn tell_of_expiring(&self) {
+    fn log_expiring_keys(&self) {
         let mut told = lock(&self.expiring);
-        for expiring in self.books.directory.expiring() {
-            let Expiring {
+        for expiring in self.storage.directory.expiring() {
+            let ExpiringKey {
                 key,
                 agent,
                 expires,
@@ -183,33 +183,33 @@ impl Keeper {
                 tracing::warn!(
                     %key,
                     agent,
-                    "the key expires at {expires:.0}: `tollbridge keys create` makes another"
+                    "API key expires at {expires:.0}; create another with `tollbridge keys create`"
                 );
             }
         }
     }
 
     /// Tells log and audit of rows that are refused, once of each while it is there.
-    fn tell_of_refused(&self, refused: HashSet<RefusedRow>) {
+    fn report_refused_rows(&self, refused: HashSet<RefusedRow>) {
         let mut told = lock(&self.refused);
         let mut new: Vec<&RefusedRow> = refused.difference(&told).collect();
         new.sort_by_key(|row| row.subject());
-        let more = new.len().saturating_sub(REFUSED_TOLD);
-        for row in new.into_iter().take(REFUSED_TOLD) {
-            tracing::error!("{}", text::escaped(&row.to_string(), &[]));
-            self.note(row.subject(), &row.to_string());
+        let more = new.len().saturating_sub(REFUSED_ROWS_LOGGED_MAX);
+        for row in new.into_iter().take(REFUSED_ROWS_LOGGED_MAX) {
+            tracing::error!("{}", escape::escape_controls(&row.to_string(), &[]));
+            self.record_store_event(row.subject(), &row.to_string());
         }
         if more > 0 {
             let detail = format!("{more} more agent and key rows are ignored");
-            tracing::error!("{detail}: `agents list` and `keys list` show them");
-            self.note(FILE_NAME, &detail);
+            tracing::error!("{detail}: see `agents list` and `keys list`");
+            self.record_store_event(FILE_NAME, &detail);
         }
         *told = refused;
     }
 
-    fn note(&self, subject: &str, detail: &str) {
+    fn record_store_event(&self, subject: &str, detail: &str) {
         // Kept in order with everything else; nobody waits for it.
-        drop(self.books.audit.event(&AuditEvent {
+        drop(self.storage.audit.record_event(&AuditEvent {
             ts: clock::now(),
             event: EventKind::RowRefused,
             subject: subject.into(),
@@ -221,26 +221,26 @@ impl Keeper {
     /// Starts what goes on in the background.
     pub(super) fn start(self: &Arc<Self>, tasks: &Tasks) {
         let (directory, stop) = (
-            Arc::clone(&self.books.directory),
+            Arc::clone(&self.storage.directory),
             tasks.stop_token().clone(),
         );
-        tasks.spawn("calls at the stop", async move {
+        tasks.spawn("calls during shutdown", async move {
             stop.cancelled().await;
-            directory.dismiss_all();
+            directory.revoke_all();
         });
-        if let Some(budgets) = &self.books.budgets {
+        if let Some(budgets) = &self.storage.budgets {
             budgets.start(tasks);
         }
         if self.store.is_some() {
-            self.listen(tasks);
-            tasks.spawn("books", Arc::clone(self).keep(tasks.clone()));
-            let expire = Arc::clone(self).expire(tasks.clone());
+            self.listen_for_changes(tasks);
+            tasks.spawn("books", Arc::clone(self).run_maintenance(tasks.clone()));
+            let expire = Arc::clone(self).run_key_expiry(tasks.clone());
             tasks.spawn("keys that expire", expire);
         }
     }
 
     /// Lets the command line say that the store has changed.
-    fn listen(self: &Arc<Self>, tasks: &Tasks) {
+    fn listen_for_changes(self: &Arc<Self>, tasks: &Tasks) {
         match ControlSocket::bind(&self.data_dir) {
             Ok(socket) => {
                 let (keeper, own) = (Arc::clone(self), tasks.clone());
@@ -251,7 +251,8 @@ impl Keeper {
             }
             Err(error) => tracing::warn!(
                 %error,
-                "no control socket: changes by the command line count within {REREAD:?}"
+                "no control socket: changes made by the command line apply within \
+                 {REREAD_INTERVAL:?}"
             ),
         }
     }
@@ -260,44 +261,47 @@ impl Keeper {
     /// where nothing can be written.
     async fn refresh(&self) -> Result<(), String> {
         let reread = self.reread().await;
-        if let Some(budgets) = &self.books.budgets {
+        if let Some(budgets) = &self.storage.budgets {
             budgets.refresh().await.map_err(|error| error.to_string())?;
         }
         reread.map_err(|error| error.to_string())
     }
 
-    async fn keep(self: Arc<Self>, tasks: Tasks) {
+    async fn run_maintenance(self: Arc<Self>, tasks: Tasks) {
         let mut indexer = self.indexer();
-        let mut follow = tokio::time::interval(FOLLOW);
-        let mut touch = tokio::time::interval(TOUCH);
-        let mut reread = tokio::time::interval(REREAD);
-        let mut look = tokio::time::interval(LOOK);
-        let mut retire = tokio::time::interval(RETIRE);
+        let mut follow = tokio::time::interval(INDEX_INTERVAL);
+        let mut touch = tokio::time::interval(KEY_USE_INTERVAL);
+        let mut reread = tokio::time::interval(REREAD_INTERVAL);
+        let mut look = tokio::time::interval(SPACE_CHECK_INTERVAL);
+        let mut retire = tokio::time::interval(RETIRE_INTERVAL);
         loop {
             tokio::select! {
-                _ = follow.tick() => if follow_log(&mut indexer).await {
+                _ = follow.tick() => if index_some(&mut indexer).await {
                     follow.reset_immediately();
                 },
-                _ = touch.tick() => self.touch().await,
-                _ = reread.tick() => warn("agents cannot be read", self.reread().await),
-                _ = look.tick() => if self.look_for_room().await {
+                _ = touch.tick() => self.record_key_uses().await,
+                _ = reread.tick() => log_failure("cannot read agents from the \
+                    store", self.reread().await),
+                _ = look.tick() => if self.check_audit_space().await {
                     retire.reset_immediately();
                 },
-                _ = retire.tick() => self.retire().await,
+                _ = retire.tick() => self.retire_segments().await,
                 () = tasks.stop_token().cancelled() => break,
             }
         }
-        self.touch().await;
-        follow_log(&mut indexer).await;
+        self.record_key_uses().await;
+        index_some(&mut indexer).await;
         *lock(&self.indexer) = indexer;
     }
 
     /// Shows out whoever came in with a key, at the moment its time passes.
-    async fn expire(self: Arc<Self>, tasks: Tasks) {
-        let directory = &self.books.directory;
+    async fn run_key_expiry(self: Arc<Self>, tasks: Tasks) {
+        let directory = &self.storage.directory;
         let mut changes = directory.changes();
         loop {
-            let left = directory.next_expiry().map(|at| until(at).min(EXPIRY));
+            let left = directory
+                .next_expiry()
+                .map(|at| time_until(at).min(EXPIRY_CHECK_MAX));
             let passed = async {
                 match left {
                     Some(left) => tokio::time::sleep(left).await,
@@ -305,7 +309,7 @@ impl Keeper {
                 }
             };
             tokio::select! {
-                () = passed => directory.expire(),
+                () = passed => directory.remove_expired(),
                 told = changes.changed() => if told.is_err() { return },
                 () = tasks.stop_token().cancelled() => return,
             }
@@ -315,42 +319,42 @@ impl Keeper {
     /// What keeps the index of the audit; nothing where there is no audit.
     fn indexer(&self) -> Option<Indexer> {
         let store = self.store.as_ref()?;
-        self.books.audit.chain()?;
+        self.storage.audit.chain()?;
         let directory = self.data_dir.join("audit");
         let indexer = Indexer::new(&directory, Arc::clone(&store.audit));
-        Some(indexer.recording_in(Arc::clone(&self.books.audit)))
+        Some(indexer.with_log(Arc::clone(&self.storage.audit)))
     }
 
     /// Notes which keys were used.
-    async fn touch(&self) {
+    async fn record_key_uses(&self) {
         if let Some(store) = &self.store {
             let written = self
-                .books
+                .storage
                 .directory
                 .uses()
-                .write(&*store.keys, clock::now());
-            warn("uses of keys are not noted", written.await);
+                .write_due(&*store.keys, clock::now());
+            log_failure("cannot record key usage", written.await);
         }
     }
 
     /// Looks how much room there is for the audit; whether it takes more than it is to keep.
-    async fn look_for_room(&self) -> bool {
-        let audit = Arc::clone(&self.books.audit);
-        let looked = spawn_blocking(move || audit.look_for_room()).await;
+    async fn check_audit_space(&self) -> bool {
+        let audit = Arc::clone(&self.storage.audit);
+        let looked = spawn_blocking(move || audit.check_space()).await;
         if let Ok(looked) = looked {
-            warn("cannot tell how much space the audit log has", looked);
+            log_failure("cannot determine free space for the audit log", looked);
         }
-        self.books.audit.is_too_large()
+        self.storage.audit.exceeds_retention_size()
     }
 
     /// Removes what the audit no longer has to keep.
-    async fn retire(&self) {
-        let audit = Arc::clone(&self.books.audit);
+    async fn retire_segments(&self) {
+        let audit = Arc::clone(&self.storage.audit);
         let retired = spawn_blocking(move || audit.retire(clock::now())).await;
         let retired = match retired {
             Ok(Ok(retired)) => retired,
-            Ok(Err(error)) => return tracing::warn!(%error, "old records cannot be removed"),
-            Err(error) => return tracing::warn!(%error, "old records cannot be removed"),
+            Ok(Err(error)) => return tracing::warn!(%error, "cannot remove old audit records"),
+            Err(error) => return tracing::warn!(%error, "cannot remove old audit records"),
         };
         let Some(store) = &self.store else { return };
         for segment in retired {
@@ -358,42 +362,46 @@ impl Keeper {
                 .audit
                 .remove_segment(&segment.chain.to_string(), u64::from(segment.segment))
                 .await;
-            warn("the index keeps records that are gone", removed);
+            log_failure(
+                "cannot remove deleted records from the audit index",
+                removed,
+            );
         }
     }
 
     /// Closes everything, once no call is left. Whether all that was to be recorded is.
     pub(super) async fn close(&self) -> bool {
-        if let Some(budgets) = &self.books.budgets {
-            warn(
-                "budgets are not settled; the next start does it",
+        if let Some(budgets) = &self.storage.budgets {
+            log_failure(
+                "cannot settle budgets; will be done at the next start",
                 budgets.close().await,
             );
         }
-        let audit = Arc::clone(&self.books.audit);
+        let audit = Arc::clone(&self.storage.audit);
         let closed = spawn_blocking(move || audit.close()).await;
         let is_recorded = match closed {
             Ok(Ok(())) => true,
-            Ok(Err(error)) if error.loses_lines() => {
+            Ok(Err(error)) if error.is_line_loss() => {
                 tracing::error!(
                     %error,
-                    "lines of the audit are lost, or may be; a call whose end is among them is charged, and \
-                     recorded as `interrupted`, by the next start"
+                    "audit lines may have been lost; affected calls are charged and recorded as \
+                     `interrupted` at the next start"
                 );
                 false
             }
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the audit is not closed; the next start does it");
+                tracing::warn!(%error, "the audit log was not closed; will be done at the next \
+                    start");
                 true
             }
             Err(error) => {
-                tracing::error!(%error, "the audit is not closed");
+                tracing::error!(%error, "the audit log was not closed");
                 false
             }
         };
         // Verification misses what the index knows: it is to know the end of the chain, too.
         let mut indexer = lock(&self.indexer).take();
-        follow_log(&mut indexer).await;
+        index_some(&mut indexer).await;
         if let Some(store) = &self.store {
             store.close().await;
         }
@@ -402,7 +410,7 @@ impl Keeper {
 }
 
 /// What people are told of `data_dir` where its store was removed, or emptied, and nothing else was.
-pub(crate) fn lost_store(data_dir: &Path) -> Option<String> {
+pub(crate) fn lost_store_warning(data_dir: &Path) -> Option<String> {
     let store = fs::metadata(data_dir.join(FILE_NAME));
     let is_gone = store.map_or_else(
         |error| error.kind() == io::ErrorKind::NotFound,
@@ -412,19 +420,19 @@ pub(crate) fn lost_store(data_dir: &Path) -> Option<String> {
     let is_lost = is_gone && chains.is_ok_and(|chains| !chains.is_empty());
     is_lost.then(|| {
         format!(
-            "the audit has records, but {FILE_NAME} beside it is gone or empty, and with it the agents, keys \
-             and spending that were kept there"
+            "the audit log has records but {FILE_NAME} is missing or empty: stored agents, keys \
+             and spending are lost"
         )
     })
 }
 
 /// The time until `at`; none when it has passed.
-fn until(at: Timestamp) -> Duration {
+fn time_until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(clock::now())).unwrap_or_default()
 }
 
 /// What the states of servers are sealed with: a key of the store, where there is one.
-fn seal(store: Option<&Store>) -> Result<Seal, getrandom::Error> {
+fn create_seal(store: Option<&Store>) -> Result<Seal, getrandom::Error> {
     let key = match store {
         Some(store) => store.derive_key("states of servers"),
         None => FileKey::generate()?.derive("states of servers"),
@@ -434,7 +442,7 @@ fn seal(store: Option<&Store>) -> Result<Seal, getrandom::Error> {
 
 /// Why a gateway of this user could not use the data directory of `config`, where it needs one. Whether it
 /// may be written to is tried: permissions alone do not tell. Nothing is left of that.
-pub(crate) fn unusable_data_dir(config: &Config) -> Option<StoreError> {
+pub(crate) fn data_dir_error(config: &Config) -> Option<StoreError> {
     if !needs_store(config) {
         return None;
     }
@@ -473,12 +481,13 @@ fn has_budgets(config: &Config) -> bool {
 /// Lets what processes leased count as spent where their audit lost what they spent of it. This comes
 /// before the index forgets what was lost.
 async fn forfeit(budgets: &Budgets, audit: &AuditLog, store: &Store) -> Result<(), DataDirError> {
-    let lost = audit::shortened_chains(audit, &*store.audit).await;
+    let lost = audit::truncated_chains(audit, &*store.audit).await;
     // Where it cannot be compared it is said by who does that next.
     for chain in lost.unwrap_or_default() {
-        let leases = budgets.forfeit(&chain.to_string()).await?;
+        let leases = budgets.forfeit_chain(&chain.to_string()).await?;
         if leases > 0 {
-            tracing::warn!(%chain, leases, "its audit lost something: what it leased of budgets counts as spent");
+            tracing::warn!(%chain, leases, "audit lines of a process were lost: its budget leases \
+                are counted as spent");
         }
     }
     Ok(())
@@ -492,7 +501,7 @@ async fn reconcile(
     own: ChainId,
 ) -> Result<(), DataDirError> {
     let directory = log_dir.clone();
-    for chain in aside(move || audit::recover(&directory)).await?? {
+    for chain in run_on_thread(move || audit::recover(&directory)).await?? {
         match chain {
             Ok(chain) => {
                 tracing::info!(
@@ -500,19 +509,19 @@ async fn reconcile(
                     calls = chain.calls,
                     interrupted = chain.interrupted,
                     torn_bytes = chain.torn_bytes,
-                    "the audit of a process that did not close it is closed"
+                    "recovered audit chain of a crashed process"
                 );
                 if let Some(damage) = &chain.damage {
-                    tracing::error!(chain = %chain.chain, %damage, "the audit is damaged");
+                    tracing::error!(chain = %chain.chain, %damage, "damaged audit chain");
                     // Whoever did it may have taken out what was spent.
-                    budgets.forfeit(&chain.chain.to_string()).await?;
+                    budgets.forfeit_chain(&chain.chain.to_string()).await?;
                     continue;
                 }
                 budgets
                     .reconcile(&chain.chain.to_string(), &chain.charged)
                     .await?;
             }
-            Err(error) => tracing::error!(%error, "a chain of the audit cannot be closed"),
+            Err(error) => tracing::error!(%error, "cannot close an audit chain"),
         }
     }
     // Chains that were closed by a process which died before it came to the leases.
@@ -524,36 +533,38 @@ async fn reconcile(
             continue;
         }
         let directory = log_dir.clone();
-        match aside(move || audit::total(&directory, id)).await? {
+        match run_on_thread(move || audit::chain_total(&directory, id)).await? {
             Ok(Some(total)) if total.ended => {
                 budgets.reconcile(&chain, &total.charged).await?;
             }
             // Somebody still writes it, or it was removed: what it leased counts as spent.
             Ok(_) => {}
-            Err(error) => tracing::error!(%chain, %error, "a chain of the audit cannot be read"),
+            Err(error) => tracing::error!(%chain, %error, "cannot read an audit chain"),
         }
     }
     Ok(())
 }
 
 /// What `work`, which blocks, makes of it on a thread of its own.
-async fn aside<T: Send + 'static>(
+async fn run_on_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, DataDirError> {
-    spawn_blocking(work).await.map_err(DataDirError::Broken)
+    spawn_blocking(work)
+        .await
+        .map_err(DataDirError::RecoveryPanicked)
 }
 
 /// Indexes some of the log; whether there is more.
-async fn follow_log(indexer: &mut Option<Indexer>) -> bool {
+async fn index_some(indexer: &mut Option<Indexer>) -> bool {
     let Some(indexer) = indexer else { return false };
-    let turn = indexer.turn().await;
+    let turn = indexer.index_round().await;
     let is_more = *turn.as_ref().unwrap_or(&false);
-    warn("the index of the audit stays behind", turn.map(drop));
+    log_failure("the audit index is not up to date", turn.map(drop));
     is_more
 }
 
 /// Logs what failed in the background.
-fn warn<E: std::fmt::Display>(what: &str, result: Result<(), E>) {
+fn log_failure<E: std::fmt::Display>(what: &str, result: Result<(), E>) {
     if let Err(error) = result {
         tracing::warn!(%error, "{what}");
     }
@@ -566,8 +577,11 @@ mod tests {
     /// What a thread that panicked would have found is not taken for nothing.
     #[tokio::test]
     async fn a_recovery_that_breaks_off_stops_the_start() {
-        assert_eq!(aside(|| 1).await.unwrap(), 1);
-        let broken = aside(|| -> u32 { panic!("a fault of the test") }).await;
-        assert!(matches!(broken, Err(DataDirError::Broken(_))), "{broken:?}");
+        assert_eq!(run_on_thread(|| 1).await.unwrap(), 1);
+        let broken = run_on_thread(|| -> u32 { panic!("a fault of the test") }).await;
+        assert!(
+            matches!(broken, Err(DataDirError::RecoveryPanicked(_))),
+            "{broken:?}"
+        );
     }
 }

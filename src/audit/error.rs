@@ -13,7 +13,7 @@ pub enum AuditError {
     #[error("the audit log is closed")]
     Closed,
     /// The directory cannot be made or listed. The operator mends the path or its permissions.
-    #[error("the audit directory {} cannot be used: {source}", path.display())]
+    #[error("cannot use the audit directory {}: {source}", path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -21,7 +21,7 @@ pub enum AuditError {
         source: io::Error,
     },
     /// Where an export goes takes no more. Whoever asked for it makes room.
-    #[error("the export cannot be written: {source}")]
+    #[error("cannot write the export: {source}")]
     Export {
         /// What the system said.
         source: io::Error,
@@ -42,7 +42,8 @@ pub enum AuditError {
         fault: LineFault,
     },
     /// Lines are waiting to be written; no call may leave before they are. The operator makes room.
-    #[error("the audit log cannot be written{}; lines waiting: {lines}", because(source.as_deref()))]
+    #[error("cannot write the audit log{}; pending lines: \
+        {lines}", source_suffix(source.as_deref()))]
     Pending {
         /// How many.
         lines: usize,
@@ -67,13 +68,13 @@ pub enum AuditError {
     },
     /// The disk refused to keep what it had taken. What it holds is uncertain, so that no call may
     /// leave until the process is started again. The operator replaces the disk.
-    #[error("the audit log cannot be synced to disk: {source}")]
+    #[error("cannot sync the audit log to disk: {source}")]
     Sync {
         /// What the system said.
         source: Arc<io::Error>,
     },
     /// The line could not be written; the log is as it was before. The operator makes room.
-    #[error("the audit log cannot be written: {source}")]
+    #[error("cannot write the audit log: {source}")]
     Write {
         /// What the system said.
         source: Arc<io::Error>,
@@ -83,7 +84,7 @@ pub enum AuditError {
 impl AuditError {
     /// Whether it says that lines could not be written, which are gone with the process, or that it is not
     /// known whether the disk has them.
-    pub fn loses_lines(&self) -> bool {
+    pub fn is_line_loss(&self) -> bool {
         match self {
             Self::Pending { .. } | Self::Sync { .. } | Self::Write { .. } => true,
             Self::Closed
@@ -97,7 +98,7 @@ impl AuditError {
     }
 }
 
-fn because(source: Option<&io::Error>) -> String {
+fn source_suffix(source: Option<&io::Error>) -> String {
     source.map_or_else(String::new, |source| format!(": {source}"))
 }
 
@@ -112,21 +113,21 @@ pub enum IndexLag {
     Store(#[from] StoreError),
     /// The thread that read was ended.
     #[error("reading the log was interrupted")]
-    Broken,
+    ReaderPanicked,
 }
 
 /// What is wrong with a line.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum LineFault {
     /// There is a line after the end of the chain.
-    #[error("it follows the end of the chain")]
+    #[error("line after the end of the chain")]
     AfterEnd,
     /// The line was changed.
     #[error("`hash` is not the hash of the line")]
     Hash,
     /// The segment is not the one that its name says.
-    #[error("the segment is not the one its name says")]
-    Misnamed,
+    #[error("the segment does not match its file name")]
+    WrongSegmentName,
     /// Segments are missing.
     #[error("segment {expected} is missing")]
     MissingSegment {
@@ -134,13 +135,13 @@ pub enum LineFault {
         expected: u32,
     },
     /// Not a line of the log, or one of a newer version.
-    #[error("it is not a line of the log")]
-    NoLine,
+    #[error("not a log line")]
+    NotALine,
     /// The line does not follow the one before it.
     #[error("`prev` is not the hash of the line before")]
     Prev,
     /// Lines are missing or doubled.
-    #[error("`seq` should be {expected}")]
+    #[error("`seq` is not {expected}")]
     Seq {
         /// What should be there.
         expected: u64,
@@ -151,17 +152,17 @@ pub enum LineFault {
     )]
     Signature,
     /// The line is longer than any we write.
-    #[error("it is too long")]
+    #[error("line too long")]
     TooLong,
     /// A line without an end that is not the last of a chain that goes on.
-    #[error("its end is missing")]
+    #[error("line incomplete")]
     Torn,
     /// A signature is missing.
-    #[error("signature missing: the lines were forged, or written by a version that did not sign")]
+    #[error("missing signature: the lines were forged, or written by a version without signatures")]
     Unsigned,
     /// Lines before it are missing, and no chain that is whole says that they were retired.
     #[error("segments up to {last} are missing, and no record says they were retired")]
-    Unvouched {
+    UnprovenRemoval {
         /// The last segment that is missing.
         last: u32,
     },

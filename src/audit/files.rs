@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::AuditError;
-use crate::{lock::lock, names::made_at};
+use crate::{lock::lock, names::uuid_time};
 
 /// The chain of one process, a UUIDv7: chains sort by when they began.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -27,7 +27,7 @@ pub struct ChainId(Uuid);
 
 impl ChainId {
     /// A new id that no chain has had.
-    pub fn begin() -> Self {
+    pub fn generate() -> Self {
         Self(Uuid::now_v7())
     }
 
@@ -36,8 +36,8 @@ impl ChainId {
     }
 
     /// When the chain was begun, to the millisecond; the epoch when the id does not say.
-    pub fn began(self) -> Timestamp {
-        made_at(self.0).unwrap_or(Timestamp::UNIX_EPOCH)
+    pub fn started_at(self) -> Timestamp {
+        uuid_time(self.0).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 }
 
@@ -63,21 +63,21 @@ impl FromStr for ChainId {
 pub struct InvalidChainId;
 
 /// Times a lock file is looked at again because somebody removed it meanwhile.
-const TRIES_MAX: usize = 8;
+const LOCK_ATTEMPTS_MAX: usize = 8;
 
 /// The right to write to a chain, until it is dropped or the process ends.
 #[derive(Debug)]
-pub(super) struct Owned {
+pub(super) struct ChainLock {
     file: Mutex<File>,
     path: PathBuf,
 }
 
-impl Owned {
+impl ChainLock {
     /// A chain that is nobody else's.
-    pub(super) fn begin(directory: &Path) -> io::Result<(ChainId, Self)> {
-        for _ in 0..TRIES_MAX {
-            let chain = ChainId::begin();
-            if let Some(owned) = Self::take(directory, chain)? {
+    pub(super) fn acquire_new(directory: &Path) -> io::Result<(ChainId, Self)> {
+        for _ in 0..LOCK_ATTEMPTS_MAX {
+            let chain = ChainId::generate();
+            if let Some(owned) = Self::try_acquire(directory, chain)? {
                 return Ok((chain, owned));
             }
         }
@@ -88,47 +88,47 @@ impl Owned {
     ///
     /// Whoever ends a chain removes its lock file while holding the lock. A lock on a file that has
     /// lost its name protects nothing, so the name is looked at again after locking.
-    pub(super) fn take(directory: &Path, chain: ChainId) -> io::Result<Option<Self>> {
+    pub(super) fn try_acquire(directory: &Path, chain: ChainId) -> io::Result<Option<Self>> {
         let path = directory.join(format!("{chain}.lock"));
-        let file = locked(&path)?.map(Mutex::new);
+        let file = try_lock_file(&path)?.map(Mutex::new);
         Ok(file.map(|file| Self { file, path }))
     }
 
     /// What became of the right; `None` while it holds.
-    pub(super) fn lost(&self) -> Option<Loss> {
-        match is_at(&lock(&self.file), &self.path) {
+    pub(super) fn loss(&self) -> Option<FileLoss> {
+        match is_same_file(&lock(&self.file), &self.path) {
             Ok(true) => None,
-            Ok(false) => Some(Loss::Unlocked),
-            Err(error) => Some(Loss::Unreachable(error.kind())),
+            Ok(false) => Some(FileLoss::Unlocked),
+            Err(error) => Some(FileLoss::Unreachable(error.kind())),
         }
     }
 
     /// Takes the chain again where somebody removed its lock file: others would think it dead, and
     /// may have done so by now.
-    pub(super) fn keep(&self) -> io::Result<()> {
+    pub(super) fn reacquire(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
-        if !is_at(&file, &self.path)? {
-            *file = locked(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
+        if !is_same_file(&file, &self.path)? {
+            *file = try_lock_file(&self.path)?.ok_or(io::ErrorKind::WouldBlock)?;
         }
         Ok(())
     }
 
     /// Gives the chain up for good: it has ended.
-    pub(super) fn end(&self) -> io::Result<()> {
+    pub(super) fn release(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
 }
 
 /// The lock file at `path`, locked, unless somebody else holds it.
-fn locked(path: &Path) -> io::Result<Option<File>> {
-    for _ in 0..TRIES_MAX {
-        let file = private().truncate(false).open(path)?;
+fn try_lock_file(path: &Path) -> io::Result<Option<File>> {
+    for _ in 0..LOCK_ATTEMPTS_MAX {
+        let file = private_options().truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),
         }
-        if is_at(&file, path)? {
+        if is_same_file(&file, path)? {
             return Ok(Some(file));
         }
     }
@@ -137,19 +137,19 @@ fn locked(path: &Path) -> io::Result<Option<File>> {
 
 /// Unlocks by name and does not leave it to closing: a child of this process shares the lock
 /// between its fork and its exec, and would keep it for that long.
-impl Drop for Owned {
+impl Drop for ChainLock {
     fn drop(&mut self) {
         if let Err(error) = lock(&self.file).unlock() {
-            tracing::warn!(%error, "the lock of an audit chain cannot be released");
+            tracing::warn!(%error, "cannot release the lock of an audit chain");
         }
     }
 }
 
 /// What became of a file of the log while it was open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Loss {
+pub(super) enum FileLoss {
     /// It was cut off.
-    Cut {
+    Truncated {
         /// Bytes that should be there.
         known: u64,
         /// Bytes that are there.
@@ -165,10 +165,14 @@ pub(super) enum Loss {
     Unreachable(io::ErrorKind),
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for FileLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Cut { known, found } => write!(f, "was cut from {known} to {found} bytes"),
+            Self::Truncated { known, found } => write!(
+                f,
+                "was truncated from {known} to {found} \
+                bytes"
+            ),
             Self::Removed => f.write_str("was removed"),
             Self::Replaced => f.write_str("was replaced by another file"),
             Self::Unlocked => f.write_str("lost its lock: the lock file was removed"),
@@ -179,29 +183,29 @@ impl fmt::Display for Loss {
 
 /// What became of `file`, which was opened at `path` and had so many bytes. Of one that cannot be
 /// looked at nothing is said.
-pub(super) fn loss(file: &File, path: &Path, known: u64) -> Option<Loss> {
+pub(super) fn detect_loss(file: &File, path: &Path, known: u64) -> Option<FileLoss> {
     let named = match fs::metadata(path) {
         Ok(named) => named,
-        Err(error) if is_nowhere(&error) => return Some(Loss::Removed),
+        Err(error) if is_not_found(&error) => return Some(FileLoss::Removed),
         Err(_) => return None,
     };
     let held = file.metadata().ok()?;
     if (named.dev(), named.ino()) != (held.dev(), held.ino()) {
-        return Some(Loss::Replaced);
+        return Some(FileLoss::Replaced);
     }
     let found = named.len();
-    (found < known).then_some(Loss::Cut { known, found })
+    (found < known).then_some(FileLoss::Truncated { known, found })
 }
 
 /// Whether there is nothing of the name that was looked for.
-fn is_nowhere(error: &io::Error) -> bool {
+fn is_not_found(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::NotADirectory | io::ErrorKind::NotFound
     )
 }
 
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+fn is_same_file(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
     match fs::metadata(path) {
         Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
@@ -211,35 +215,35 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 }
 
 /// Makes the directory, for its owner's eyes only.
-pub(super) fn make(directory: &Path) -> Result<(), AuditError> {
+pub(super) fn create_directory(directory: &Path) -> Result<(), AuditError> {
     let made = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(directory);
-    made.map_err(|source| unusable(directory, source))
+    made.map_err(|source| directory_error(directory, source))
 }
 
 /// How files of the log are made: writable, created when missing, for their owner's eyes only.
-pub(super) fn private() -> OpenOptions {
+pub(super) fn private_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
     options
 }
 
 /// Syncs the names in the directory to disk.
-pub(super) fn sync_names(directory: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
 /// Where a segment lies.
-pub(super) fn segment(directory: &Path, chain: ChainId, segment: u32) -> PathBuf {
+pub(super) fn segment_path(directory: &Path, chain: ChainId, segment: u32) -> PathBuf {
     directory.join(format!("{chain}.{segment}.jsonl"))
 }
 
 /// All chains with the numbers of their segments in order.
-pub(super) fn list(directory: &Path) -> Result<BTreeMap<ChainId, Vec<u32>>, AuditError> {
+pub(super) fn list_chains(directory: &Path) -> Result<BTreeMap<ChainId, Vec<u32>>, AuditError> {
     let mut chains: BTreeMap<ChainId, Vec<u32>> = BTreeMap::new();
-    for (chain, segment) in names(directory, parse_name)? {
+    for (chain, segment) in parse_names(directory, parse_name)? {
         chains.entry(chain).or_default().push(segment);
     }
     for segments in chains.values_mut() {
@@ -249,27 +253,30 @@ pub(super) fn list(directory: &Path) -> Result<BTreeMap<ChainId, Vec<u32>>, Audi
 }
 
 /// The segments of one chain in order.
-pub(super) fn segments(directory: &Path, chain: ChainId) -> Result<Vec<u32>, AuditError> {
-    Ok(list(directory)?.remove(&chain).unwrap_or_default())
+pub(super) fn chain_segments(directory: &Path, chain: ChainId) -> Result<Vec<u32>, AuditError> {
+    Ok(list_chains(directory)?.remove(&chain).unwrap_or_default())
 }
 
 /// Chains that have a lock file.
-pub(super) fn locks(directory: &Path) -> Result<Vec<ChainId>, AuditError> {
+pub(super) fn locked_chains(directory: &Path) -> Result<Vec<ChainId>, AuditError> {
     let parse = |name: &str| name.strip_suffix(".lock")?.parse().ok();
-    names(directory, parse)
+    parse_names(directory, parse)
 }
 
 /// What `parse` makes of the names in the directory. No directory is no name; names that mean
 /// nothing are nobody's business.
-fn names<T>(directory: &Path, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, AuditError> {
+fn parse_names<T>(
+    directory: &Path,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, AuditError> {
     let mut found = Vec::new();
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        Err(source) => return Err(unusable(directory, source)),
+        Err(source) => return Err(directory_error(directory, source)),
     };
     for entry in entries {
-        let entry = entry.map_err(|source| unusable(directory, source))?;
+        let entry = entry.map_err(|source| directory_error(directory, source))?;
         found.extend(entry.file_name().to_str().and_then(&parse));
     }
     Ok(found)
@@ -283,7 +290,7 @@ fn parse_name(name: &str) -> Option<(ChainId, u32)> {
 }
 
 /// The error that a directory is.
-pub(super) fn unusable(directory: &Path, source: io::Error) -> AuditError {
+pub(super) fn directory_error(directory: &Path, source: io::Error) -> AuditError {
     AuditError::Directory {
         path: directory.to_owned(),
         source,

@@ -1,5 +1,5 @@
 //! Reading of the log: segments, queries, the latest records, verification, export.
 
 pub(super) mod export;
-pub(super) mod latest;
+pub(super) mod latest_records;
 pub(super) mod query;

@@ -87,7 +87,7 @@ impl LogEntry {
             chain: place.chain,
             segment: place.segment,
             offset: place.offset,
-            fault: LineFault::NoLine,
+            fault: LineFault::NotALine,
         };
         parsed.map(Some).map_err(wrong)
     }
@@ -103,7 +103,7 @@ pub struct ChainReader {
     chain: ChainId,
     current: Option<SegmentReader>,
     /// Segments that are known to follow, last first.
-    ahead: Vec<u32>,
+    following: Vec<u32>,
     /// The segment that is looked for when nothing is known to follow.
     next: u32,
 }
@@ -111,44 +111,44 @@ pub struct ChainReader {
 impl ChainReader {
     /// Reads `chain` from its first line on.
     pub fn new(directory: &Path, chain: ChainId) -> Result<Self, AuditError> {
-        let segments = files::segments(directory, chain)?;
-        Ok(Self::over(directory, chain, segments))
+        let segments = files::chain_segments(directory, chain)?;
+        Ok(Self::over_segments(directory, chain, segments))
     }
 
     /// Reads the chain of `position` from the line after it on, which is where an index goes on.
     ///
     /// # Errors
     /// When the directory or the segment cannot be read.
-    pub fn after(directory: &Path, position: &Position) -> Result<Self, AuditError> {
-        let segments = files::segments(directory, position.chain)?;
-        Self::over_after(directory, segments, position)
+    pub fn resume_after(directory: &Path, position: &Position) -> Result<Self, AuditError> {
+        let segments = files::chain_segments(directory, position.chain)?;
+        Self::resume_over(directory, segments, position)
     }
 
     /// The same over segments that are known.
-    pub(super) fn over_after(
+    pub(super) fn resume_over(
         directory: &Path,
         mut segments: Vec<u32>,
         position: &Position,
     ) -> Result<Self, AuditError> {
         segments.retain(|segment| *segment >= position.segment);
-        let mut reader = Self::over(directory, position.chain, segments);
-        if reader.ahead.last() == Some(&position.segment) && reader.enter()? {
+        let mut reader = Self::over_segments(directory, position.chain, segments);
+        if reader.following.last() == Some(&position.segment) && reader.open_next()? {
             let current = reader.current.as_mut();
-            current.map_or(Ok(()), |segment| segment.go_to(position.end()))?;
+            current.map_or(Ok(()), |segment| segment.seek(position.end()))?;
         }
         reader.next = reader.next.max(position.segment + 1);
         Ok(reader)
     }
 
     /// Reads the segments of a chain, which are given in order, and what will follow them.
-    pub(super) fn over(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
+    pub(super) fn over_segments(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
         let next = segments.last().map_or(1, |last| last + 1);
         segments.reverse();
         Self {
             directory: directory.to_owned(),
             chain,
             current: None,
-            ahead: segments,
+            following: segments,
             next,
         }
     }
@@ -169,7 +169,7 @@ impl ChainReader {
             if let Some(position) = self.read_current()? {
                 return Ok(Some(position));
             }
-            let Some(next) = self.successor()? else {
+            let Some(next) = self.next_segment()? else {
                 return Ok(None);
             };
             // Lines may have been written between our reading and the beginning of the next segment.
@@ -177,8 +177,8 @@ impl ChainReader {
                 return Ok(Some(position));
             }
             self.next = self.next.max(next.number + 1);
-            if self.ahead.last() == Some(&next.number) {
-                self.ahead.pop();
+            if self.following.last() == Some(&next.number) {
+                self.following.pop();
             }
             self.current = Some(next);
         }
@@ -190,13 +190,15 @@ impl ChainReader {
     }
 
     /// Whether the segment that is being read is not, or not all of it, where it was read.
-    pub(super) fn is_astray(&self) -> bool {
-        self.current.as_ref().is_some_and(SegmentReader::is_astray)
+    pub(super) fn is_replaced(&self) -> bool {
+        self.current
+            .as_ref()
+            .is_some_and(SegmentReader::is_replaced)
     }
 
     /// Begins with the first segment that is ahead.
-    fn enter(&mut self) -> Result<bool, AuditError> {
-        let Some(number) = self.ahead.pop() else {
+    fn open_next(&mut self) -> Result<bool, AuditError> {
+        let Some(number) = self.following.pop() else {
             return Ok(false);
         };
         self.current = SegmentReader::open_existing(&self.directory, self.chain, number)?;
@@ -214,9 +216,9 @@ impl ChainReader {
     }
 
     /// The segment after the present one, once it has a whole line: one without may be given up.
-    fn successor(&mut self) -> Result<Option<SegmentReader>, AuditError> {
+    fn next_segment(&mut self) -> Result<Option<SegmentReader>, AuditError> {
         loop {
-            let known = self.ahead.last().copied();
+            let known = self.following.last().copied();
             let number = known.unwrap_or(self.next);
             let Some(mut segment) =
                 SegmentReader::open_existing(&self.directory, self.chain, number)?
@@ -224,13 +226,13 @@ impl ChainReader {
                 if known.is_none() {
                     return Ok(None);
                 }
-                self.ahead.pop();
+                self.following.pop();
                 continue;
             };
             return match segment.read()? {
-                ReadStep::Line(_) => segment.go_to(0).map(|()| Some(segment)),
-                ReadStep::End | ReadStep::Torn { .. } if self.ahead.len() > 1 => {
-                    self.ahead.pop();
+                ReadStep::Line(_) => segment.seek(0).map(|()| Some(segment)),
+                ReadStep::End | ReadStep::Torn { .. } if self.following.len() > 1 => {
+                    self.following.pop();
                     continue;
                 }
                 ReadStep::End | ReadStep::Torn { .. } => Ok(None),
@@ -267,7 +269,7 @@ pub(super) enum ReadStep {
 
 impl SegmentReader {
     pub(super) fn open(directory: &Path, chain: ChainId, number: u32) -> Result<Self, AuditError> {
-        let path = files::segment(directory, chain, number);
+        let path = files::segment_path(directory, chain, number);
         let file = File::open(&path).map_err(|source| AuditError::File {
             path: path.clone(),
             source,
@@ -306,8 +308,8 @@ impl SegmentReader {
             Ok(length) => length as u64,
             // Whoever tries again reads the same line.
             Err(source) => {
-                self.go_to(self.offset)?;
-                return Err(self.unreadable(source));
+                self.seek(self.offset)?;
+                return Err(self.file_error(source));
             }
         };
         if self.line.last() == Some(&b'\n') {
@@ -321,9 +323,9 @@ impl SegmentReader {
             self.offset += length;
             return Ok(ReadStep::Line(position));
         }
-        self.go_to(self.offset)?;
+        self.seek(self.offset)?;
         if length == LINE_BYTES_MAX as u64 {
-            return Err(self.wrong(self.offset, LineFault::TooLong));
+            return Err(self.line_error(self.offset, LineFault::TooLong));
         }
         Ok(match length {
             0 => ReadStep::End,
@@ -341,24 +343,24 @@ impl SegmentReader {
         self.offset
     }
 
-    pub(super) fn go_to(&mut self, offset: u64) -> Result<(), AuditError> {
+    pub(super) fn seek(&mut self, offset: u64) -> Result<(), AuditError> {
         let gone = self.file.seek(SeekFrom::Start(offset));
-        gone.map_err(|source| self.unreadable(source))?;
+        gone.map_err(|source| self.file_error(source))?;
         self.offset = offset;
         Ok(())
     }
 
-    fn is_astray(&self) -> bool {
-        files::loss(self.file.get_ref(), &self.path, self.offset).is_some()
+    fn is_replaced(&self) -> bool {
+        files::detect_loss(self.file.get_ref(), &self.path, self.offset).is_some()
     }
 
     /// When the first line was written; nothing without a readable first line.
-    pub(super) fn begun(&mut self) -> Result<Option<Timestamp>, AuditError> {
-        self.go_to(0)?;
+    pub(super) fn first_line_time(&mut self) -> Result<Option<Timestamp>, AuditError> {
+        self.seek(0)?;
         let step = self.read()?;
-        self.go_to(0)?;
+        self.seek(0)?;
         let is_line = matches!(step, ReadStep::Line(_));
-        Ok(is_line.then(|| written_at(&self.line)).flatten())
+        Ok(is_line.then(|| line_time(&self.line)).flatten())
     }
 
     /// The last whole line, found from the end.
@@ -369,15 +371,15 @@ impl SegmentReader {
     /// The last whole line of the first `limit` bytes.
     pub(super) fn last_line_within(&mut self, limit: u64) -> Result<Option<Position>, AuditError> {
         let end = self.file.seek(SeekFrom::End(0));
-        let end = end.map_err(|source| self.unreadable(source))?.min(limit);
-        let mut window = TAIL_BYTES;
+        let end = end.map_err(|source| self.file_error(source))?.min(limit);
+        let mut window = TAIL_SEARCH_BYTES;
         loop {
             let from = end.saturating_sub(window);
-            self.go_to(from)?;
+            self.seek(from)?;
             let mut tail = Vec::new();
             let mut limited = (&mut self.file).take(end - from);
             let read = limited.read_to_end(&mut tail);
-            read.map_err(|source| self.unreadable(source))?;
+            read.map_err(|source| self.file_error(source))?;
             let newlines = tail.iter().enumerate().filter(|(_, b)| **b == b'\n');
             let mut newlines = newlines.map(|(at, _)| at as u64).rev();
             let begin = match (newlines.next(), newlines.next()) {
@@ -389,7 +391,7 @@ impl SegmentReader {
                     continue;
                 }
             };
-            self.go_to(begin)?;
+            self.seek(begin)?;
             return match self.read()? {
                 ReadStep::Line(position) => Ok(Some(position)),
                 ReadStep::End | ReadStep::Torn { .. } => Ok(None),
@@ -404,7 +406,7 @@ impl SegmentReader {
         }
     }
 
-    pub(super) fn wrong(&self, offset: u64, fault: LineFault) -> AuditError {
+    pub(super) fn line_error(&self, offset: u64, fault: LineFault) -> AuditError {
         AuditError::Line {
             chain: self.chain,
             segment: self.number,
@@ -413,7 +415,7 @@ impl SegmentReader {
         }
     }
 
-    pub(super) fn unreadable(&self, source: io::Error) -> AuditError {
+    pub(super) fn file_error(&self, source: io::Error) -> AuditError {
         AuditError::File {
             path: self.path.clone(),
             source,
@@ -423,18 +425,18 @@ impl SegmentReader {
 
 /// When a line was written. Every line says so near its beginning, before any text that others
 /// choose.
-pub(super) fn written_at(line: &[u8]) -> Option<Timestamp> {
-    let head = &line[..line.len().min(HEAD_BYTES)];
-    let from = memchr::memmem::find(head, TIME)? + TIME.len();
+pub(super) fn line_time(line: &[u8]) -> Option<Timestamp> {
+    let head = &line[..line.len().min(TIME_SEARCH_BYTES)];
+    let from = memchr::memmem::find(head, TIME_PREFIX)? + TIME_PREFIX.len();
     let length = memchr::memchr(b'"', &head[from..])?;
     let text = std::str::from_utf8(&head[from..from + length]).ok()?;
     text.parse().ok()
 }
 
-const TIME: &[u8] = b",\"ts\":\"";
+const TIME_PREFIX: &[u8] = b",\"ts\":\"";
 
 /// Bytes at the beginning of a line in which its time stands.
-pub(super) const HEAD_BYTES: usize = 160;
+pub(super) const TIME_SEARCH_BYTES: usize = 160;
 
 /// Bytes at the end of a segment in which its last line is looked for first.
-const TAIL_BYTES: u64 = 16 << 10;
+const TAIL_SEARCH_BYTES: u64 = 16 << 10;

@@ -1,5 +1,5 @@
 //! What a line of the log says.
 
-pub(super) mod line;
-pub(super) mod questions;
-pub(super) mod refusals;
+pub(super) mod question_record;
+pub(super) mod record_line;
+pub(super) mod refusal_summary;

@@ -15,7 +15,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
     AuditError, ChainId,
-    seal::{ChainPosition, SealedLine, digit, hex, unseal},
+    hash_chain::{ChainPosition, SealedLine, hex, hex_digit, unseal},
 };
 use crate::key_file::FileKey;
 
@@ -23,7 +23,7 @@ use crate::key_file::FileKey;
 pub(super) const SIGNATURE_BYTES: usize = 64;
 
 /// Sets our signatures apart from others that are made with the same key.
-const CONTEXT: &[u8] = b"tollbridge audit v1\0";
+const SIGNATURE_CONTEXT: &[u8] = b"tollbridge audit v1\0";
 
 /// What the lines of this data directory are signed with.
 pub(super) struct SigningKey(Ed25519KeyPair);
@@ -36,7 +36,7 @@ impl fmt::Debug for SigningKey {
 
 impl SigningKey {
     /// The key of the log in `log_dir`, which is made where there is none.
-    pub(super) fn of(log_dir: &Path) -> Result<Self, AuditError> {
+    pub(super) fn load_or_create(log_dir: &Path) -> Result<Self, AuditError> {
         let key = FileKey::read_or_create(&key_file(log_dir))?;
         Ok(Self::new(key.expose()))
     }
@@ -53,9 +53,9 @@ impl SigningKey {
         PublicKey(key)
     }
 
-    pub(super) fn sign(&self, chain: ChainId, link: ChainPosition) -> [u8; SIGNATURE_BYTES] {
+    pub(super) fn sign(&self, chain: ChainId, position: ChainPosition) -> [u8; SIGNATURE_BYTES] {
         let mut signature = [0; SIGNATURE_BYTES];
-        let made = self.0.sign(&message(chain, link));
+        let made = self.0.sign(&signed_message(chain, position));
         signature.copy_from_slice(made.as_ref());
         signature
     }
@@ -70,22 +70,23 @@ impl PublicKey {
     ///
     /// # Errors
     /// When the file of the key cannot be used.
-    pub fn of(log_dir: &Path) -> Result<Option<Self>, AuditError> {
+    pub fn load(log_dir: &Path) -> Result<Option<Self>, AuditError> {
         let key = FileKey::read(&key_file(log_dir))?;
         Ok(key.map(|key| SigningKey::new(key.expose()).public()))
     }
 
     /// A line of `chain` taken apart, if it is as it was when it was signed with this key.
-    pub(super) fn signed<'a>(&self, chain: ChainId, line: &'a [u8]) -> Option<SealedLine<'a>> {
+    pub(super) fn verify_line<'a>(&self, chain: ChainId, line: &'a [u8]) -> Option<SealedLine<'a>> {
         let sealed = unseal(line)?;
         let signature = sealed.signature?;
-        let is_signed = sealed.genuine && self.has_signed(chain, sealed.link, &signature);
+        let is_signed = sealed.is_hash_valid && self.verify(chain, sealed.position, &signature);
         is_signed.then_some(sealed)
     }
 
-    pub(super) fn has_signed(&self, chain: ChainId, link: ChainPosition, signature: &[u8]) -> bool {
+    pub(super) fn verify(&self, chain: ChainId, position: ChainPosition, signature: &[u8]) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.0);
-        key.verify(&message(chain, link), signature).is_ok()
+        key.verify(&signed_message(chain, position), signature)
+            .is_ok()
     }
 }
 
@@ -99,7 +100,7 @@ impl FromStr for PublicKey {
     type Err = InvalidPublicKey;
 
     fn from_str(text: &str) -> Result<Self, InvalidPublicKey> {
-        bytes(text.as_bytes()).map(Self).ok_or(InvalidPublicKey)
+        parse_hex(text.as_bytes()).map(Self).ok_or(InvalidPublicKey)
     }
 }
 
@@ -109,13 +110,13 @@ impl FromStr for PublicKey {
 pub struct InvalidPublicKey;
 
 /// The bytes that hex digits stand for.
-pub(super) fn bytes<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
+pub(super) fn parse_hex<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     if hex.len() != 2 * N {
         return None;
     }
     for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
     }
     Some(bytes)
 }
@@ -125,7 +126,13 @@ fn key_file(log_dir: &Path) -> PathBuf {
     log_dir.with_extension("key")
 }
 
-fn message(chain: ChainId, link: ChainPosition) -> Vec<u8> {
-    let seq = link.seq.to_be_bytes();
-    [CONTEXT, chain.as_bytes(), &seq, link.hash.as_bytes()].concat()
+fn signed_message(chain: ChainId, position: ChainPosition) -> Vec<u8> {
+    let seq = position.seq.to_be_bytes();
+    [
+        SIGNATURE_CONTEXT,
+        chain.as_bytes(),
+        &seq,
+        position.hash.as_bytes(),
+    ]
+    .concat()
 }

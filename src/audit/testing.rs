@@ -17,13 +17,13 @@ use tokio::{sync::watch, time::timeout};
 use uuid::Uuid;
 
 use super::{
-    AuditError, AuditEvent, AuditLog, ChainId, EventKind, Opened, Record, RecordedDecision,
-    Recovered, Total, Trust, VerifyReport,
-    files::{Loss, Owned},
+    AuditError, AuditEvent, AuditLog, ChainId, ChainTotal, EventKind, Opened, Record,
+    RecordedDecision, Recovered, Trust, VerifyReport,
+    files::{ChainLock, FileLoss},
     signature::SigningKey,
-    upkeep::recover::{recover_with, total_by},
+    upkeep::recovery::{chain_total_signed, recover_with},
     verify_by,
-    write::sink::{SegmentDirectory, SegmentSink, SegmentStore},
+    write::segment_store::{SegmentDirectory, SegmentSink, SegmentStore},
 };
 use crate::{
     clock,
@@ -79,7 +79,7 @@ pub(super) fn record(id: InvocationId) -> Record<'static> {
         bytes_in: 17,
         bytes_out: 4711,
         ts: clock::now(),
-        ..opened(id).interrupted()
+        ..opened(id).into_interrupted_record()
     }
 }
 
@@ -184,7 +184,7 @@ pub(super) fn open_log(directory: &Path, config: config::Audit) -> Result<AuditL
     if !config.enabled {
         return AuditLog::open(directory, config);
     }
-    super::files::make(directory)?;
+    super::files::create_directory(directory)?;
     AuditLog::open_with(directory, config, key())
 }
 
@@ -192,8 +192,8 @@ pub(super) fn recover(directory: &Path) -> Result<Vec<Result<Recovered, AuditErr
     recover_with(directory, &key())
 }
 
-pub(super) fn total(directory: &Path, chain: ChainId) -> Result<Option<Total>, AuditError> {
-    total_by(directory, chain, Some(&key().public()))
+pub(super) fn total(directory: &Path, chain: ChainId) -> Result<Option<ChainTotal>, AuditError> {
+    chain_total_signed(directory, chain, Some(&key().public()))
 }
 
 pub(super) fn trust() -> Trust {
@@ -221,14 +221,14 @@ fn log_on(
     config: config::Audit,
     place: impl FnOnce(SegmentDirectory) -> Box<dyn SegmentStore>,
 ) -> Result<AuditLog, AuditError> {
-    let (chain, owned) = Owned::begin(directory).unwrap();
+    let (chain, owned) = ChainLock::acquire_new(directory).unwrap();
     let owned = Arc::new(owned);
     let place = place(SegmentDirectory {
         path: directory.to_owned(),
         chain,
-        owned: Arc::clone(&owned),
+        chain_lock: Arc::clone(&owned),
     });
-    AuditLog::begin(directory, config, (chain, owned), (place, key()))
+    AuditLog::start_chain(directory, config, (chain, owned), (place, key()))
 }
 
 impl SegmentStore for FaultyPlace {
@@ -242,12 +242,12 @@ impl SegmentStore for FaultyPlace {
         self.directory.resume(segment)
     }
 
-    fn lost(&self) -> Option<Loss> {
-        self.directory.lost()
+    fn loss(&self) -> Option<FileLoss> {
+        self.directory.loss()
     }
 
-    fn hold(&self) -> io::Result<()> {
-        self.directory.hold()
+    fn ensure_owned(&self) -> io::Result<()> {
+        self.directory.ensure_owned()
     }
 
     fn remove(&self, segment: u32) -> io::Result<()> {
@@ -272,11 +272,11 @@ impl SegmentSink for FaultySink {
         Ok(written)
     }
 
-    fn cut(&self, length: u64) -> io::Result<()> {
+    fn truncate(&self, length: u64) -> io::Result<()> {
         if self.faults.cut_fails.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::Other.into());
         }
-        self.sink.cut(length)
+        self.sink.truncate(length)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -288,8 +288,8 @@ impl SegmentSink for FaultySink {
         Ok(())
     }
 
-    fn lost(&self, length: u64) -> Option<Loss> {
-        self.sink.lost(length)
+    fn loss(&self, length: u64) -> Option<FileLoss> {
+        self.sink.loss(length)
     }
 }
 
@@ -312,12 +312,12 @@ impl SegmentStore for FullPlace {
         self.directory.resume(segment)
     }
 
-    fn lost(&self) -> Option<Loss> {
-        self.directory.lost()
+    fn loss(&self) -> Option<FileLoss> {
+        self.directory.loss()
     }
 
-    fn hold(&self) -> io::Result<()> {
-        self.directory.hold()
+    fn ensure_owned(&self) -> io::Result<()> {
+        self.directory.ensure_owned()
     }
 
     fn remove(&self, segment: u32) -> io::Result<()> {
@@ -339,16 +339,16 @@ impl SegmentSink for FullSink {
         io::Write::write(&mut full, bytes)
     }
 
-    fn cut(&self, length: u64) -> io::Result<()> {
-        self.0.cut(length)
+    fn truncate(&self, length: u64) -> io::Result<()> {
+        self.0.truncate(length)
     }
 
     fn sync(&self) -> io::Result<()> {
         self.0.sync()
     }
 
-    fn lost(&self, length: u64) -> Option<Loss> {
-        self.0.lost(length)
+    fn loss(&self, length: u64) -> Option<FileLoss> {
+        self.0.loss(length)
     }
 }
 
@@ -376,7 +376,7 @@ pub(super) fn while_stalled<T>(
     let chain = log.chain().unwrap();
     let before = lines(directory, chain).len();
     let held = lock(&faults.writes);
-    drop(log.event(&event("2026-01-01T00:00:00Z")));
+    drop(log.record_event(&event("2026-01-01T00:00:00Z")));
     until(|| lines(directory, chain).len() > before);
     let done = put();
     drop(held);

@@ -7,10 +7,10 @@
 mod batches;
 mod crash;
 mod latest;
-mod lost;
+mod lost_segment;
+mod quota;
 mod reading;
-mod retired;
-mod room;
-mod shortened;
+mod retention_proofs;
 mod signatures;
+mod truncation;
 mod writing;

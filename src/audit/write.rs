@@ -1,9 +1,9 @@
 //! Writing of the log: one queue, one thread that writes, one that syncs.
 
 pub(super) mod entry;
-pub(super) mod queue;
-mod ration;
-pub(super) mod room;
-pub(super) mod sink;
+pub(super) mod log_space;
+mod refusal_sums;
+pub(super) mod segment_store;
 pub(super) mod totals;
+pub(super) mod write_queue;
 pub(super) mod writer;

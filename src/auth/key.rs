@@ -8,9 +8,9 @@ use std::fmt;
 
 use crate::store::{KeyHash, KeyId};
 
-mod uses;
+mod last_used;
 
-pub use uses::KeyUses;
+pub use last_used::KeyUses;
 
 /// The text of a key. It is shown once, when the key is made.
 #[derive(Clone, Eq, PartialEq)]
@@ -30,7 +30,7 @@ impl ApiKey {
     pub fn generate() -> Result<Self, getrandom::Error> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret)?;
-        Ok(Self::of_secret(secret))
+        Ok(Self::from_secret(secret))
     }
 
     /// Reads a key that somebody presents.
@@ -63,11 +63,11 @@ impl ApiKey {
     }
 
     /// What people may see of it: `tbk_` and four characters.
-    pub fn shown(&self) -> &str {
+    pub fn display_prefix(&self) -> &str {
         &self.0[..Self::PREFIX.len() + SHOWN_DIGITS]
     }
 
-    fn of_secret(secret: [u8; 32]) -> Self {
+    fn from_secret(secret: [u8; 32]) -> Self {
         let mut text = format!("{}{}", Self::PREFIX, base62(&secret, SECRET_DIGITS));
         let checksum = checksum_of(&text);
         text.push_str(&checksum);
@@ -78,7 +78,7 @@ impl ApiKey {
 /// Shows what people may see.
 impl fmt::Debug for ApiKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ApiKey({}***)", self.shown())
+        write!(f, "ApiKey({}***)", self.display_prefix())
     }
 }
 
@@ -100,10 +100,10 @@ impl KeyId {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidKey {
     /// Something else than letters and digits.
-    #[error("an API key has only letters and digits after `tbk_`")]
+    #[error("an API key consists of letters and digits after `tbk_`")]
     Character,
     /// The checksum does not fit: a typo.
-    #[error("the API key is mistyped: its checksum does not fit")]
+    #[error("the API key has an invalid checksum (mistyped?)")]
     Checksum,
     /// Cut off, or too long.
     #[error("an API key has 53 characters, this one has {found}")]
@@ -112,7 +112,7 @@ pub enum InvalidKey {
         found: usize,
     },
     /// It does not begin like a key.
-    #[error("an API key begins with `tbk_`")]
+    #[error("an API key starts with `tbk_`")]
     Prefix,
 }
 
@@ -138,25 +138,25 @@ fn base62(bytes: &[u8], digits: usize) -> String {
     let mut number = bytes.to_vec();
     let mut text = vec![b'0'; digits];
     for digit in text.iter_mut().rev() {
-        *digit = ALPHABET[usize::from(divide(&mut number))];
+        *digit = ALPHABET[usize::from(div_rem_62(&mut number))];
     }
     debug_assert!(number.iter().all(|byte| *byte == 0), "too few digits");
     text.into_iter().map(char::from).collect()
 }
 
 /// Divides the big-endian `number` by 62 and returns the remainder.
-fn divide(number: &mut [u8]) -> u8 {
+fn div_rem_62(number: &mut [u8]) -> u8 {
     let mut rest = 0_u16;
     for byte in number {
         let part = rest << 8 | u16::from(*byte);
-        *byte = low(part / 62);
+        *byte = low_byte(part / 62);
         rest = part % 62;
     }
-    low(rest)
+    low_byte(rest)
 }
 
 /// The low byte of a number that has no other.
-fn low(number: u16) -> u8 {
+fn low_byte(number: u16) -> u8 {
     debug_assert!(number <= 0xff, "a quotient or remainder of a byte");
     number.to_le_bytes()[0]
 }
@@ -201,11 +201,14 @@ mod tests {
     #[test]
     fn keys_are_what_they_seem() {
         for secret in [[0; 32], [0xff; 32], [0x5a; 32]] {
-            let key = ApiKey::of_secret(secret);
+            let key = ApiKey::from_secret(secret);
             assert_eq!(key.expose().len(), ApiKey::LENGTH);
             assert_eq!(ApiKey::parse(key.expose()), Ok(key.clone()));
             assert_eq!(key.hash(), KeyHash::of(key.expose()));
-            assert_eq!(format!("{key:?}"), format!("ApiKey({}***)", key.shown()));
+            assert_eq!(
+                format!("{key:?}"),
+                format!("ApiKey({}***)", key.display_prefix())
+            );
         }
         let (one, two) = (ApiKey::generate().unwrap(), ApiKey::generate().unwrap());
         assert_ne!(one, two);
@@ -216,14 +219,14 @@ mod tests {
     #[test]
     fn a_key_keeps_its_text() {
         let zero = format!("tbk_{}", "0".repeat(43));
-        let key = ApiKey::of_secret([0; 32]);
-        assert_eq!(key.shown(), "tbk_0000");
+        let key = ApiKey::from_secret([0; 32]);
+        assert_eq!(key.display_prefix(), "tbk_0000");
         insta::assert_snapshot!(key.expose().strip_prefix(&zero).unwrap(), @"2GtKfd");
     }
 
     #[test]
     fn every_single_typo_is_found() {
-        let key = ApiKey::of_secret([0x5a; 32]);
+        let key = ApiKey::from_secret([0x5a; 32]);
         for at in ApiKey::PREFIX.len()..ApiKey::LENGTH {
             for wrong in ['0', 'A', 'z'] {
                 let mut typo: Vec<char> = key.expose().chars().collect();
@@ -239,7 +242,7 @@ mod tests {
     #[test]
     fn what_is_no_key_says_why() {
         let check = |text: &str, why| assert_eq!(ApiKey::parse(text), Err(why), "{text}");
-        let key = ApiKey::of_secret([7; 32]);
+        let key = ApiKey::from_secret([7; 32]);
         check("", InvalidKey::Prefix);
         check("sk-123", InvalidKey::Prefix);
         check("tbk_", InvalidKey::Length { found: 4 });

@@ -9,7 +9,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Agent, AgentStanding, Wrong};
+use super::{Agent, AgentValidity, KeyRejection};
 use crate::{
     clock,
     config::{self, Authentication},
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct AgentSources {
     pub(super) authentication: Authentication,
-    pub(super) written: Vec<config::AgentConfig>,
+    pub(super) configured: Vec<config::AgentConfig>,
     /// Agents and keys of the store, as they were last read.
     pub(super) stored: (Vec<Agent>, Vec<StoredKey>),
 }
@@ -33,7 +33,7 @@ pub(super) struct Roster {
     pub(super) agents: foldhash::HashMap<AgentId, Arc<Agent>>,
     pub(super) credentials: HashMap<KeyHash, Credential>,
     /// Keys of the store that open nothing any more.
-    pub(super) ended: HashMap<KeyHash, Wrong>,
+    pub(super) rejected: HashMap<KeyHash, KeyRejection>,
 }
 
 /// What a key opens, and for how long.
@@ -60,7 +60,7 @@ impl Roster {
             authentication: Authentication::Anonymous,
             agents: foldhash::HashMap::default(),
             credentials: HashMap::new(),
-            ended: HashMap::new(),
+            rejected: HashMap::new(),
         }
     }
 
@@ -76,7 +76,7 @@ impl Roster {
             .collect();
         let mut roster = Self {
             authentication: sources.authentication,
-            ended,
+            rejected: ended,
             ..Self::empty()
         };
         for (id, mut agent) in sources.agents() {
@@ -84,11 +84,12 @@ impl Roster {
             let before = known.map_or(0, |known| known.revocations);
             agent.revocations = before + u64::from(lost.contains(&id));
             // One that was shown out comes in anew.
-            let known = known.filter(|known| !known.standing.has_ended());
+            let known = known.filter(|known| !known.session_validity.is_revoked());
             let stays = known.filter(|known| {
                 known.revocations == agent.revocations && known.enabled <= agent.enabled
             });
-            agent.standing = stays.map_or_else(AgentStanding::default, |it| it.standing.clone());
+            agent.session_validity =
+                stays.map_or_else(AgentValidity::default, |it| it.session_validity.clone());
             // Whoever keeps something for an agent keeps it while the agent stays the same.
             let agent = match known.filter(|known| ***known == agent) {
                 Some(known) => Arc::clone(known),
@@ -114,15 +115,15 @@ impl AgentSources {
     /// Where an agent is in the config and in the store, the config has it.
     fn agents(&self) -> HashMap<AgentId, Agent> {
         let stored = self.stored.0.iter().cloned();
-        let written = self.written.iter().map(Agent::written);
+        let written = self.configured.iter().map(Agent::from_config);
         let all = [Agent::anonymous()].into_iter().chain(stored);
         all.chain(written).map(|agent| (agent.id, agent)).collect()
     }
 
     /// Every key that opens something, and those of the store that have ended, and how.
-    fn keys(&self) -> (Vec<KnownKey>, HashMap<KeyHash, Wrong>) {
-        let of_config = self.written.iter().flat_map(|agent| {
-            let id = Agent::written(agent).id;
+    fn keys(&self) -> (Vec<KnownKey>, HashMap<KeyHash, KeyRejection>) {
+        let of_config = self.configured.iter().flat_map(|agent| {
+            let id = Agent::from_config(agent).id;
             agent.keys.iter().map(move |key| KnownKey {
                 hash: KeyHash::of(key.expose()),
                 agent: id,
@@ -131,9 +132,9 @@ impl AgentSources {
             })
         });
         let (mut live, mut ended) = (of_config.collect::<Vec<_>>(), HashMap::new());
-        let (now, shut) = (clock::now(), self.shut());
+        let (now, shut) = (clock::now(), self.locked_out());
         for key in &self.stored.1 {
-            if let Some(end) = end_of(key, &shut, now) {
+            if let Some(end) = rejection_of(key, &shut, now) {
                 ended.insert(key.hash, end);
                 continue;
             }
@@ -149,28 +150,28 @@ impl AgentSources {
 
     /// The agents of the config whose keys in the store open nothing: whoever disables an agent of the
     /// store means its keys, also where the config has an agent of that id, which they would open.
-    pub(super) fn shut(&self) -> HashSet<AgentId> {
-        let hidden = self.hidden().filter(|agent| !agent.enabled);
+    pub(super) fn locked_out(&self) -> HashSet<AgentId> {
+        let hidden = self.shadowed().filter(|agent| !agent.enabled);
         hidden.map(|agent| agent.id).collect()
     }
 
     /// The agents of the store that nobody can be, since the config has their ids.
-    pub(super) fn hidden(&self) -> impl Iterator<Item = &Agent> {
-        let written: HashSet<AgentId> = self.written.iter().map(|agent| agent.id).collect();
+    pub(super) fn shadowed(&self) -> impl Iterator<Item = &Agent> {
+        let written: HashSet<AgentId> = self.configured.iter().map(|agent| agent.id).collect();
         let stored = self.stored.0.iter();
         stored.filter(move |agent| written.contains(&agent.id))
     }
 }
 
 /// Why a key of the store opens nothing.
-fn end_of(key: &StoredKey, shut: &HashSet<AgentId>, now: Timestamp) -> Option<Wrong> {
+fn rejection_of(key: &StoredKey, shut: &HashSet<AgentId>, now: Timestamp) -> Option<KeyRejection> {
     if key.revoked.is_some() || shut.contains(&key.agent) {
-        return Some(Wrong::Revoked(key.id.clone()));
+        return Some(KeyRejection::Revoked(key.id.clone()));
     }
-    (!key.is_live(now)).then(|| Wrong::Expired(key.id.clone()))
+    (!key.is_live(now)).then(|| KeyRejection::Expired(key.id.clone()))
 }
 
 /// Whether a time that may never come has come.
-pub(super) fn has_passed(expires: Option<Timestamp>, now: Timestamp) -> bool {
+pub(super) fn is_expired(expires: Option<Timestamp>, now: Timestamp) -> bool {
     expires.is_some_and(|expires| expires <= now)
 }

@@ -6,52 +6,54 @@ use super::BackendError;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CallHealth {
     /// There was no connection to be had: the server cannot be reached, or not be started.
-    Away,
+    Unreachable,
     /// There was no connection to be had: that of the caller has ended.
-    Gone,
+    Disconnected,
     /// It failed a call that it was connected for.
-    Ill,
+    Error,
     /// Nothing: the call was given up, refused, or wrong in itself.
-    None,
+    Neutral,
     /// It answered.
-    Well,
+    Success,
 }
 
 impl CallHealth {
     /// What `failure` says; `away` tells whether there was no connection for the call.
     pub(super) fn of(failure: &BackendError, away: bool) -> Self {
-        let unless_away = |sign| if away { sign } else { Self::Ill };
+        let unless_away = |sign| if away { sign } else { Self::Error };
         match failure {
             // One that is still starting has not failed.
-            BackendError::Absent { cause } if matches!(**cause, BackendError::Timeout { .. }) => {
-                Self::None
+            BackendError::NoConnection { cause }
+                if matches!(**cause, BackendError::Timeout { .. }) =>
+            {
+                Self::Neutral
             }
-            BackendError::Absent { cause } => Self::of(cause, true),
+            BackendError::NoConnection { cause } => Self::of(cause, true),
             BackendError::Connect { .. }
-            | BackendError::Directory { .. }
+            | BackendError::WorkingDirectory { .. }
             | BackendError::Spawn { .. }
             | BackendError::Startup { .. }
-            | BackendError::Tls { .. } => Self::Away,
+            | BackendError::Tls { .. } => Self::Unreachable,
             BackendError::Lost { .. }
             | BackendError::Timeout { .. }
-            | BackendError::Unread { .. } => unless_away(Self::Gone),
+            | BackendError::WriteTimeout { .. } => unless_away(Self::Disconnected),
             BackendError::Http { status, .. } if status.is_server_error() => {
-                unless_away(Self::Away)
+                unless_away(Self::Unreachable)
             }
             // Nobody asked the server.
             BackendError::BackingOff { .. }
             | BackendError::BreakerOpen { .. }
             | BackendError::Cancelled { .. }
-            | BackendError::Crossing(_)
+            | BackendError::UnsupportedInEra(_)
             | BackendError::Disabled
             | BackendError::Echo
             | BackendError::Era { .. }
-            | BackendError::Garbled { .. }
+            | BackendError::ProtocolViolation { .. }
             | BackendError::Header { .. }
             | BackendError::Http { .. }
             | BackendError::InstancesBusy { .. }
             | BackendError::NoMemory
-            | BackendError::Ourselves
+            | BackendError::LoopDetected
             | BackendError::Overloaded { .. }
             | BackendError::Refused { .. }
             | BackendError::RequestTooLarge { .. }
@@ -60,8 +62,8 @@ impl CallHealth {
             | BackendError::SessionGone
             | BackendError::StartsLimited { .. }
             | BackendError::Unauthorized { .. }
-            | BackendError::Unknown
-            | BackendError::Unlisted { .. } => Self::None,
+            | BackendError::UnknownServer
+            | BackendError::NotListedYet { .. } => Self::Neutral,
         }
     }
 }

@@ -1,13 +1,13 @@
 //! One call on its way through a server's gate, breaker and connection, and once more where that is
 //! safe.
 
-mod clients;
+mod client_subscriptions;
+pub(super) mod connection_pool;
 pub(super) mod fair_limiter;
-pub(super) mod pool;
-pub(super) mod relist;
 pub(super) mod replicas;
 pub(super) mod selection;
 pub(super) mod stats;
+pub(super) mod tool_headers;
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     Backend, BackendError, ServerState,
     call_health::CallHealth,
     instance::{
-        Connection, Instance, InstancePhase, breaker::Passage, handshake,
+        Connection, Instance, InstancePhase, breaker::BreakerGuard, handshake,
         identity::InstanceIdentity,
     },
     link::{Caller, Deadlines, Exchange},
@@ -27,12 +27,12 @@ use crate::{
     catalog::HeaderParam,
     clock::cached_now,
     config::{Server, Transport},
-    governance::{Admitted, masked_name},
-    mcp::{Era, Logs, Method, Outcome, Raw, Revision, meta},
+    governance::{Admitted, redact_name},
+    mcp::{Era, LogFilter, Method, Outcome, Raw, Revision, meta},
     session::{Call, Client, Session, bridge},
 };
+use connection_pool::ConnectionPool;
 use fair_limiter::CallPermit;
-use pool::ConnectionPool;
 use selection::{ConnectionRequest, RECONNECT_CHECKS, RECONNECT_PAUSE, SelectedConnection};
 use stats::CountedCall;
 
@@ -44,7 +44,7 @@ pub struct Answer {
     /// The revision it speaks.
     pub revision: Revision,
     /// Whether it knows one agent alone, so that others know other things by the same names.
-    pub is_of_one_agent: bool,
+    pub is_agent_specific: bool,
 }
 
 /// That a server gave no answer.
@@ -57,97 +57,101 @@ pub struct CallError {
     /// Where the caller's own connection stood then, where it has one; else the server.
     pub state: Option<ServerState>,
     /// Whether there was no connection for it.
-    pub(super) away: bool,
+    pub(super) was_unreachable: bool,
 }
 
 impl CallError {
     /// A failure before anything was sent.
-    pub(super) fn before(failure: BackendError) -> Self {
+    pub(super) fn before_send(failure: BackendError) -> Self {
         Self {
-            failure: failure.unsent(),
+            failure: failure.as_not_sent(),
             delivered: false,
             state: None,
-            away: true,
+            was_unreachable: true,
         }
     }
 
     /// A failure of the exchange itself.
-    fn during(failure: BackendError) -> Self {
+    fn during_exchange(failure: BackendError) -> Self {
         Self {
             delivered: failure.may_have_arrived(),
             failure,
             state: None,
-            away: false,
+            was_unreachable: false,
         }
     }
 
     /// That a call failed as `first`, was sent once more, and failed as `second`: what it may have
     /// done, it may have done at either time.
-    pub(super) fn twice(first: BackendError, second: BackendError) -> Self {
+    pub(super) fn after_retry(first: BackendError, second: BackendError) -> Self {
         if !first.may_have_arrived() {
-            return Self::during(second);
+            return Self::during_exchange(second);
         }
         if second.is_retryable() {
             // Nothing came of the second attempt: whoever heard of it alone would make the call again.
-            return Self::during(first);
+            return Self::during_exchange(first);
         }
         Self {
             delivered: true,
             failure: second,
-            away: false,
+            was_unreachable: false,
             state: None,
         }
     }
 
     /// What it says of the server.
-    fn sign(&self) -> CallHealth {
-        CallHealth::of(&self.failure, self.away)
+    fn health(&self) -> CallHealth {
+        CallHealth::of(&self.failure, self.was_unreachable)
     }
 }
 
 impl Backend {
-    /// What a call that ended with `outcome` says of our credential where `lineage` is.
-    fn note_credential<T>(&self, lineage: &InstanceIdentity, outcome: &Result<T, CallError>) {
+    /// What a call that ended with `outcome` says of our credential where `identity` is.
+    fn note_credential_result<T>(
+        &self,
+        identity: &InstanceIdentity,
+        outcome: &Result<T, CallError>,
+    ) {
         match outcome {
-            Ok(_) if lineage.life.state() == ServerState::NeedsReauth => {
-                self.maker.shared.note_taken_again_on(lineage);
+            Ok(_) if identity.state_machine.state() == ServerState::NeedsReauth => {
+                self.connector.shared.note_credential_accepted(identity);
             }
             Err(CallError {
                 failure: refusal @ BackendError::Unauthorized { .. },
                 ..
-            }) => lineage
-                .life
-                .take(ServerEvent::Refused, Some(refusal.to_string())),
+            }) => identity
+                .state_machine
+                .apply(ServerEvent::Refused, Some(refusal.to_string())),
             Ok(_) | Err(_) => {}
         }
     }
 
     pub(super) async fn call(&self, admitted: &Admitted) -> Result<Answer, CallError> {
-        self.call_after(Duration::ZERO, admitted).await
+        self.call_with_waited(Duration::ZERO, admitted).await
     }
 
     /// Takes a call of whose time `waited` is gone.
-    pub(super) async fn call_after(
+    pub(super) async fn call_with_waited(
         &self,
         waited: Duration,
         admitted: &Admitted,
     ) -> Result<Answer, CallError> {
         // A listen stream is no call that a stop should wait for.
         if admitted.routed().call.method == Method::Listen {
-            return self.unguarded(admitted, waited).await;
+            return self.call_without_breaker(admitted, waited).await;
         }
-        let (_seat, waited) = match self.gate.at_hand() {
+        let (_seat, waited) = match self.limiter.try_acquire() {
             Some(seat) => (seat, waited),
-            None => Box::pin(self.seat(admitted)).await?,
+            None => Box::pin(self.acquire_permit(admitted)).await?,
         };
         let start = cached_now();
         let running = CountedCall::start(&self.stats, start);
-        let mut outcome = self.guarded(admitted, waited, start).await;
+        let mut outcome = self.call_with_breaker(admitted, waited, start).await;
         // Of replicas each has its own.
         if self.replicas.is_none() {
-            self.note_credential(&self.maker.shared.lineage, &outcome);
+            self.note_credential_result(&self.connector.shared.identity, &outcome);
             if let Err(unanswered) = &mut outcome {
-                unanswered.state = self.own_state(&admitted.routed().call.client);
+                unanswered.state = self.dedicated_state(&admitted.routed().call.client);
             }
         }
         running.finish(outcome.is_ok());
@@ -155,7 +159,7 @@ impl Backend {
     }
 
     /// Attempts a call where the breaker lets it.
-    async fn guarded(
+    async fn call_with_breaker(
         &self,
         admitted: &Admitted,
         waited: Duration,
@@ -165,13 +169,13 @@ impl Backend {
             // Each of them has a breaker of its own.
             return Box::pin(replicas.call(admitted, waited)).await;
         }
-        let passage = self.passage(&admitted.routed().call.client, start)?;
+        let guard = self.acquire_breaker(&admitted.routed().call.client, start)?;
         let outcome = self.attempt(admitted, waited, start).await;
         let sign = outcome
             .as_ref()
-            .map_or_else(CallError::sign, |_| CallHealth::Well);
-        let sign = self.with_catalogs(sign);
-        for changed in passage.end(sign) {
+            .map_or_else(CallError::health, |_| CallHealth::Success);
+        let sign = self.with_catalog_health(sign);
+        for changed in guard.finish(sign) {
             let last = outcome.as_ref().err();
             changed.log(&self.name, last.map(|unanswered| &unanswered.failure));
         }
@@ -179,39 +183,43 @@ impl Backend {
     }
 
     /// The way past the breaker for a call of `client` that begins at `start`.
-    fn passage<'c>(
+    fn acquire_breaker<'c>(
         &self,
         client: &'c Client,
         start: Instant,
-    ) -> Result<Passage<'_, 'c>, CallError> {
+    ) -> Result<BreakerGuard<'_, 'c>, CallError> {
         self.breaker
-            .enter(self.principal(client), start)
+            .acquire(self.breaker_caller(client), start)
             .map_err(|failure| {
-                if self.breaker.is_away() {
+                if self.breaker.is_unreachable() {
                     // No call finds out whether the server is there again: a check does, or an attempt.
-                    self.maker.shared.reach.suspect();
-                    self.catalog.hurry();
+                    self.connector.shared.reachability.check_catalog();
+                    self.catalog.retry_now();
                 }
-                CallError::before(failure)
+                CallError::before_send(failure)
             })
     }
 
     /// What the end of a call says where that depends on the catalog's connection: that of a caller may
     /// be gone for its own reasons.
-    fn with_catalogs(&self, sign: CallHealth) -> CallHealth {
+    fn with_catalog_health(&self, health: CallHealth) -> CallHealth {
         let is_down = || match self.catalog.phase() {
             InstancePhase::Connecting | InstancePhase::Down { .. } => true,
             InstancePhase::Asleep(_) | InstancePhase::Ready(_) => false,
         };
-        if sign == CallHealth::Gone && is_down() {
-            CallHealth::Away
+        if health == CallHealth::Disconnected && is_down() {
+            CallHealth::Unreachable
         } else {
-            sign
+            health
         }
     }
 
     /// Attempts what no breaker stops.
-    async fn unguarded(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, CallError> {
+    async fn call_without_breaker(
+        &self,
+        admitted: &Admitted,
+        waited: Duration,
+    ) -> Result<Answer, CallError> {
         match &self.replicas {
             None => self.attempt(admitted, waited, cached_now()).await,
             Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
@@ -219,17 +227,20 @@ impl Backend {
     }
 
     /// A seat at the gate, and how long the call waited for it.
-    async fn seat(&self, admitted: &Admitted) -> Result<(CallPermit, Duration), CallError> {
+    async fn acquire_permit(
+        &self,
+        admitted: &Admitted,
+    ) -> Result<(CallPermit, Duration), CallError> {
         // Whom the breaker would not let through does not wait for that.
         let start = Instant::now();
         let call = &admitted.routed().call;
-        drop(self.passage(&call.client, start)?);
-        let patience = self.patience(admitted);
+        drop(self.acquire_breaker(&call.client, start)?);
+        let patience = self.call_idle_timeout(admitted);
         let latency = self.stats.latency();
         let entry = self
-            .gate
-            .enter(call.client.agent.id, patience, &call.cancel, latency);
-        let seat = entry.await.map_err(CallError::before)?;
+            .limiter
+            .acquire(call.client.agent.id, patience, &call.cancel, latency);
+        let seat = entry.await.map_err(CallError::before_send)?;
         Ok((seat, start.elapsed()))
     }
 
@@ -241,88 +252,90 @@ impl Backend {
     ) -> Result<Answer, CallError> {
         let call = &admitted.routed().call;
         let mut limits = self.deadlines(admitted, waited);
-        let (patience, key) = (limits.idle, limits.key);
+        let (patience, key) = (limits.idle, limits.idle_key);
         if call.method == Method::Listen {
             limits = handshake::UNBOUNDED;
         }
-        let wish = ConnectionRequest {
+        let request = ConnectionRequest {
             client: &call.client,
             method: &call.method,
             until: start + patience,
         };
         // What is rare is boxed: a future is as large as its largest branch, and is moved with it.
-        let mut served = if let Some(served) = self.at_hand(&call.client) {
+        let mut served = if let Some(served) = self.try_connection(&call.client) {
             served
         } else {
-            let connection = self.connection(wish);
-            let connection = Box::pin(in_time(call, (patience, key), connection)).await;
-            connection.map_err(CallError::before)?
+            let connection = self.connection(request);
+            let connection = Box::pin(wait_for_connection(call, (patience, key), connection)).await;
+            connection.map_err(CallError::before_send)?
         };
-        may_cross(call, &served.connection).map_err(CallError::before)?;
-        let wanted = call.client.logs(call.logs);
-        if served.connection.lacks_logs(wanted) {
-            Box::pin(ask_for_logs(&served.connection, wanted)).await;
+        check_era_support(call, &served.connection).map_err(CallError::before_send)?;
+        let wanted = call.client.logs(call.log_filter);
+        if served.connection.lacks_log_level(wanted) {
+            Box::pin(request_log_level(&served.connection, wanted)).await;
         }
         served.note_call();
         self.note_use(&call.client);
         let outcome = self.exchange(admitted, &served.connection, limits).await;
         // No connection comes back while the gateway stops.
-        let is_over = || self.maker.tasks.stop_token().is_cancelled();
+        let is_over = || self.connector.tasks.stop_token().is_cancelled();
         let outcome = match outcome {
-            Err(failure) if self.may_repeat(admitted, &failure) && !is_over() => {
-                let left = limits.after(start.elapsed());
-                self.tell_repeated(admitted, &failure);
-                let again = match Box::pin(self.once_more(admitted, served, left)).await {
+            Err(failure) if self.may_retry(admitted, &failure) && !is_over() => {
+                let left = limits.minus_elapsed(start.elapsed());
+                self.log_retry(admitted, &failure);
+                let again = match Box::pin(self.retry_call(admitted, served, left)).await {
                     Ok(again) => again,
                     Err(why) if failure == BackendError::SessionGone => {
-                        return Err(CallError::before(why));
+                        return Err(CallError::before_send(why));
                     }
                     // What was sent may have had its effect: the caller is told of that.
-                    Err(_) => return Err(CallError::during(failure)),
+                    Err(_) => return Err(CallError::during_exchange(failure)),
                 };
                 served = again.0;
-                again.1.map_err(|second| CallError::twice(failure, second))
+                again
+                    .1
+                    .map_err(|second| CallError::after_retry(failure, second))
             }
-            outcome => outcome.map_err(CallError::during),
+            outcome => outcome.map_err(CallError::during_exchange),
         };
         served.instance.touch();
-        if served.instance.lineage.callers.is_some() {
-            self.note_credential(&served.instance.lineage, &outcome);
+        if served.instance.identity.shared_by.is_some() {
+            self.note_credential_result(&served.instance.identity, &outcome);
         }
         let outcome = outcome?;
         served.note_answer();
         note_subscription(admitted, &outcome, &served.instance);
         let revision = served.connection.hello.revision;
-        let outcome = bridge::outcome(&call.method, outcome, &call.client, revision);
+        let outcome = bridge::translate_outcome(&call.method, outcome, &call.client, revision);
         Ok(Answer {
             outcome,
             revision,
-            is_of_one_agent: self.knows_one_agent(&served),
+            is_agent_specific: self.serves_one_agent(&served),
         })
     }
 
     /// Tells the log why a call is sent once more: who reads the server's own finds it there twice. The
     /// fields are those of the line of the call.
-    fn tell_repeated(&self, admitted: &Admitted, failure: &BackendError) {
+    fn log_retry(&self, admitted: &Admitted, failure: &BackendError) {
         let (call, subject) = (&admitted.routed().call, &admitted.routed().subject);
         let tool = subject
             .as_ref()
-            .map(|subject| masked_name(&subject.original));
+            .map(|subject| redact_name(&subject.original));
         tracing::info!(
             invocation = %admitted.invocation(),
             agent = call.client.agent.name,
             server = self.name.as_str(),
-            method = &*masked_name(call.method.as_str()),
+            method = &*redact_name(call.method.as_str()),
             tool = tool.as_deref(),
             failure = &*failure.to_string(),
-            "a call is sent once more"
+            "retrying a call"
         );
     }
 
     /// Whether what answered is a program that serves one agent. A server behind a URL is one and the
     /// same for all, however many connections there are.
-    fn knows_one_agent(&self, served: &SelectedConnection) -> bool {
-        let callers = served.instance.lineage.callers.as_ref();
+    fn serves_one_agent(&self, served: &SelectedConnection) -> bool {
+        let callers = served.instance.identity.shared_by.as_ref();
         let is_of_one = callers.is_some_and(|callers| callers.agent.is_some());
         is_of_one && matches!(self.config().transport, Transport::Stdio(_))
     }
@@ -330,15 +343,15 @@ impl Backend {
     /// Whether a call that failed is sent once more: where the server cannot have begun it, since it
     /// no longer knew the session; or where doing it twice is like doing it once. Of replicas another
     /// takes it, which need not be waited for.
-    fn may_repeat(&self, admitted: &Admitted, failure: &BackendError) -> bool {
+    fn may_retry(&self, admitted: &Admitted, failure: &BackendError) -> bool {
         let is_lost = matches!(failure, BackendError::Lost { .. });
-        let is_alone = !self.maker.shared.is_replica();
-        *failure == BackendError::SessionGone || is_lost && is_alone && is_repeatable(admitted)
+        let is_alone = !self.connector.shared.is_replica();
+        *failure == BackendError::SessionGone || is_lost && is_alone && is_idempotent(admitted)
     }
 
     /// Sends a call once more within what is `left` of its time, on a connection that stands. A server
     /// behind a URL that starts again has one all the time, and is looked for a few times.
-    async fn once_more(
+    async fn retry_call(
         &self,
         admitted: &Admitted,
         mut served: SelectedConnection,
@@ -346,22 +359,26 @@ impl Backend {
     ) -> Result<(SelectedConnection, Result<Outcome, BackendError>), BackendError> {
         let call = &admitted.routed().call;
         let start = Instant::now();
-        let patience = left.idle.min(self.patience(admitted));
+        let patience = left.idle.min(self.call_idle_timeout(admitted));
         let mut looks = 0..RECONNECT_CHECKS;
         let mut is_renewed = false;
         loop {
             if served.connection.closed().is_cancelled() {
-                let wish = ConnectionRequest {
+                let request = ConnectionRequest {
                     client: &call.client,
                     method: &call.method,
                     until: start + patience,
                 };
-                served =
-                    in_time(call, (patience, left.key), self.reconnected(served, wish)).await?;
+                served = wait_for_connection(
+                    call,
+                    (patience, left.idle_key),
+                    self.reconnect(served, request),
+                )
+                .await?;
             }
-            may_cross(call, &served.connection)?;
+            check_era_support(call, &served.connection)?;
             served.note_call();
-            let left = left.after(start.elapsed());
+            let left = left.minus_elapsed(start.elapsed());
             let outcome = self.exchange(admitted, &served.connection, left).await;
             let goes_on = match &outcome {
                 Err(BackendError::Connect { .. }) => looks.next().is_some(),
@@ -378,22 +395,22 @@ impl Backend {
 
     /// Tells legacy servers that are at work for `session` of the log messages it wants from now on,
     /// where they do not send them yet. Others hear of it before the next call.
-    pub(super) fn level_changed(&self, session: &Arc<Session>) {
+    pub(super) fn update_log_level(&self, session: &Arc<Session>) {
         if let Some(replicas) = &self.replicas {
             let replicas = replicas.backends();
-            return replicas.for_each(|replica| replica.level_changed(session));
+            return replicas.for_each(|replica| replica.update_log_level(session));
         }
         let mut instances: Vec<_> = self.lock().values().map(Arc::clone).collect();
         instances.push(Arc::clone(&self.catalog));
         instances.extend(self.pool.iter().flat_map(ConnectionPool::all));
         for instance in instances {
             if let InstancePhase::Ready(connection) = instance.phase()
-                && connection.link.mux.serves(session)
-                && connection.lacks_logs(session.logs())
+                && connection.link.requests.serves(session)
+                && connection.lacks_log_level(session.logs())
             {
                 let wanted = session.logs();
-                let ask = async move { ask_for_logs(&connection, wanted).await };
-                instance.lineage.tasks.spawn("log level", ask);
+                let ask = async move { request_log_level(&connection, wanted).await };
+                instance.identity.tasks.spawn("log level", ask);
             }
         }
     }
@@ -407,24 +424,26 @@ impl Backend {
     ) -> Result<Outcome, BackendError> {
         let start = cached_now();
         let sent = admitted.routed().header_params();
-        let outcome = self.exchange_with(sent, admitted, connection, limits).await;
+        let outcome = self
+            .exchange_with_headers(sent, admitted, connection, limits)
+            .await;
         if !connection.link.refuses_headers(&outcome) {
             return outcome;
         }
-        let left = limits.after(start.elapsed());
-        let wanted = Box::pin(self.other_headers(admitted, connection, left)).await;
-        let left = limits.after(start.elapsed());
+        let left = limits.minus_elapsed(start.elapsed());
+        let wanted = Box::pin(self.refreshed_headers(admitted, connection, left)).await;
+        let left = limits.minus_elapsed(start.elapsed());
         match wanted {
-            Some(wanted) if !left.are_over() => {
+            Some(wanted) if !left.are_expired() => {
                 let tool = admitted.routed().tool.as_ref();
                 tracing::info!(
                     invocation = %admitted.invocation(),
                     agent = admitted.routed().call.client.agent.name,
                     server = self.name.as_str(),
                     tool = tool.map(|tool| &*tool.original),
-                    "a call is sent once more, with other headers"
+                    "retrying a call with updated headers"
                 );
-                let again = self.exchange_with(&wanted, admitted, connection, left);
+                let again = self.exchange_with_headers(&wanted, admitted, connection, left);
                 Box::pin(again).await
             }
             Some(_) | None => outcome,
@@ -433,7 +452,7 @@ impl Backend {
 
     /// The headers that the tool of a call wants, where its server lists others now; waits for that no
     /// longer than the client does.
-    async fn other_headers(
+    async fn refreshed_headers(
         &self,
         admitted: &Admitted,
         connection: &Arc<Connection>,
@@ -443,14 +462,14 @@ impl Backend {
         let tool = routed.tool.as_ref()?;
         let wanted = tokio::select! {
             biased;
-            wanted = self.headers_now(&tool.original, connection) => wanted,
+            wanted = self.current_headers(&tool.original, connection) => wanted,
             () = routed.call.cancel.cancelled() => None,
             () = tokio::time::sleep(limits.idle.min(limits.total)) => None,
         };
         wanted.filter(|wanted| wanted != routed.header_params())
     }
 
-    async fn exchange_with(
+    async fn exchange_with_headers(
         &self,
         headers: &[HeaderParam],
         admitted: &Admitted,
@@ -459,15 +478,16 @@ impl Backend {
     ) -> Result<Outcome, BackendError> {
         let routed = admitted.routed();
         let call = &routed.call;
-        let params = bridge::request(
+        let params = bridge::translate_request(
             routed.params.as_ref(),
             &call.client,
-            call.logs,
+            call.log_filter,
             connection.era(),
         );
         let header_params = match &params {
             Some(params) if connection.era() == Era::Modern => {
-                let value = |param: &HeaderParam| Some((param.header.clone(), param.text(params)?));
+                let value =
+                    |param: &HeaderParam| Some((param.header.clone(), param.header_text(params)?));
                 headers.iter().filter_map(value).collect()
             }
             Some(_) | None => Vec::new(),
@@ -477,15 +497,18 @@ impl Backend {
             invocation: admitted.invocation(),
             client: Arc::clone(&call.client),
             events: call.events.clone(),
-            logs: call.logs,
+            logs: call.log_filter,
             progress: call.progress.clone(),
             uris: routed.uris.clone(),
-            screens: admitted.screens().cloned(),
+            scanners: admitted.scanners().cloned(),
         };
         let exchange = Exchange {
             method: &call.method,
             params,
-            may_name_token: call.params.as_ref().is_some_and(meta::may_name_token),
+            may_name_token: call
+                .params
+                .as_ref()
+                .is_some_and(meta::may_contain_progress_token),
             tool: routed.tool.as_deref(),
             caller: Some(caller),
             header_params,
@@ -504,12 +527,12 @@ impl Backend {
     }
 
     /// How long a call may take without progress: what its tool says, else what the server says.
-    pub(super) fn patience(&self, admitted: &Admitted) -> Duration {
-        patience(admitted, &self.config())
+    pub(super) fn call_idle_timeout(&self, admitted: &Admitted) -> Duration {
+        configured_idle_timeout(admitted, &self.config())
     }
 
     /// How long a call of a tool that may have one of these names may take without progress.
-    pub fn patience_with<'t>(&self, mut tools: impl Iterator<Item = &'t str>) -> Duration {
+    pub fn idle_timeout_of_tools<'t>(&self, mut tools: impl Iterator<Item = &'t str>) -> Duration {
         let config = self.config();
         let timeouts = &config.tools.timeout;
         let known = tools.find_map(|tool| timeouts.get(tool));
@@ -519,11 +542,11 @@ impl Backend {
     /// The deadlines of a call that has `waited` already.
     fn deadlines(&self, admitted: &Admitted, waited: Duration) -> Deadlines {
         let config = self.config();
-        let idle = patience(admitted, &config);
+        let idle = configured_idle_timeout(admitted, &config);
         let total = config.max_total_timeout.max(idle);
         Deadlines {
             idle,
-            key: match patience_of_tool(admitted, &config) {
+            idle_key: match tool_idle_timeout(admitted, &config) {
                 Some(_) => "tools.timeout",
                 None => "timeout",
             },
@@ -533,18 +556,18 @@ impl Backend {
 }
 
 /// How long a call may take without progress by what the config says of its server.
-fn patience(admitted: &Admitted, config: &Server) -> Duration {
-    patience_of_tool(admitted, config).unwrap_or(config.timeout)
+fn configured_idle_timeout(admitted: &Admitted, config: &Server) -> Duration {
+    tool_idle_timeout(admitted, config).unwrap_or(config.timeout)
 }
 
 /// The same where the config says it of the tool.
-fn patience_of_tool(admitted: &Admitted, config: &Server) -> Option<Duration> {
+fn tool_idle_timeout(admitted: &Admitted, config: &Server) -> Option<Duration> {
     let tool = admitted.routed().tool.as_ref()?;
     config.tools.timeout.get(&*tool.original).copied()
 }
 
 /// Whether a call may be made twice, as its method or its tool says.
-pub(super) fn is_repeatable(admitted: &Admitted) -> bool {
+pub(super) fn is_idempotent(admitted: &Admitted) -> bool {
     let routed = admitted.routed();
     match &routed.call.method {
         Method::ToolsCall => routed
@@ -568,10 +591,10 @@ pub(super) fn is_repeatable(admitted: &Admitted) -> bool {
 }
 
 /// How long the first call waits for a server to take its client's log level.
-const LEVEL_PATIENCE: Duration = Duration::from_secs(2);
+const SET_LEVEL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Waits `after` for a connection, as `key` says, while the client does.
-async fn in_time(
+async fn wait_for_connection(
     call: &Call,
     (after, key): (Duration, &'static str),
     connection: impl Future<Output = Result<SelectedConnection, BackendError>>,
@@ -588,25 +611,27 @@ async fn in_time(
 }
 
 /// Whether a server like the one of the connection has what is asked for.
-fn may_cross(call: &Call, connection: &Connection) -> Result<(), BackendError> {
+fn check_era_support(call: &Call, connection: &Connection) -> Result<(), BackendError> {
     let revision = connection.hello.revision;
-    let barrier = bridge::barrier(&call.method, &call.client, revision);
-    barrier.map_or(Ok(()), |crossing| Err(BackendError::Crossing(crossing)))
+    let barrier = bridge::check_supported(&call.method, &call.client, revision);
+    barrier.map_or(Ok(()), |crossing| {
+        Err(BackendError::UnsupportedInEra(crossing))
+    })
 }
 
 /// Asks a legacy server for the log messages that are `wanted`, where nobody did meanwhile. What others did
 /// not ask for is filtered on the way to them.
-async fn ask_for_logs(connection: &Connection, wanted: Logs) {
-    let mux = &connection.link.mux;
+async fn request_log_level(connection: &Connection, wanted: LogFilter) {
+    let requests = &connection.link.requests;
     let ask = async {
-        let _turn = mux.levels.turn().await;
-        let level = mux.levels.raise(wanted)?;
+        let _turn = requests.levels.acquire_turn().await;
+        let level = requests.levels.next_request(wanted)?;
         let params = Raw::from_value(&serde_json::json!({ "level": level.as_str() }));
-        let request = handshake::control(&Method::SetLevel, Some(params));
+        let request = handshake::control_exchange(&Method::SetLevel, Some(params));
         Some(connection.link.request(&request).await)
     };
-    let answer = tokio::time::timeout(LEVEL_PATIENCE, ask).await;
-    tracing::debug!(server = %mux.settings.server, ?answer, "log level set");
+    let answer = tokio::time::timeout(SET_LEVEL_TIMEOUT, ask).await;
+    tracing::debug!(server = %requests.settings.server, ?answer, "log level set");
 }
 
 /// Notes what the server of a legacy connection has been subscribed to, or not any longer.
@@ -621,9 +646,9 @@ fn note_subscription(admitted: &Admitted, outcome: &Outcome, instance: &Instance
         return;
     };
     match (subscribes, outcome) {
-        (true, Ok(_)) => drop(instance.subscribed(&uri)),
+        (true, Ok(_)) => drop(instance.add_subscription(&uri)),
         // One that is refused ends no other: the server may have been asked for somebody else before.
         (true, Err(_)) => {}
-        (false, Ok(_) | Err(_)) => instance.unsubscribed(&uri),
+        (false, Ok(_) | Err(_)) => instance.remove_subscription(&uri),
     }
 }

@@ -12,20 +12,20 @@ use crate::{
         error::{self, millis, reason},
     },
     names::ServerName,
-    session::bridge::Crossing,
+    session::bridge::UnsupportedInEra,
 };
 
 /// What separates, in the reason of [`BackendError::Lost`], our words from what the server wrote of it.
-pub(super) const OWN_WORDS: &str = "; on stderr: ";
+pub(super) const STDERR_SEPARATOR: &str = "; on stderr: ";
 /// The same for lines on stdout that are no messages.
-const ODD_WORDS: &str = "; on stdout, no message: ";
+const STDOUT_SEPARATOR: &str = "; on stdout, not a message: ";
 
 /// Why a server gave no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackendError {
     /// It failed too often in a row; nothing was sent. The operator looks at `/status`.
-    #[error("it keeps failing; the next call is let through in {} ms", millis(*retry_after))]
+    #[error("circuit breaker open; the next call is allowed in {} ms", millis(*retry_after))]
     BreakerOpen {
         /// How long the caller should wait.
         retry_after: Duration,
@@ -44,43 +44,43 @@ pub enum BackendError {
     },
     /// The caller asked for what servers of this revision do not have; nothing was sent.
     #[error(transparent)]
-    Crossing(Crossing),
+    UnsupportedInEra(UnsupportedInEra),
     /// The working directory of the program cannot be used. The operator mends `cwd`.
-    #[error("its working directory `{}` {problem}", path.display())]
-    Directory {
+    #[error("working directory `{}` {problem}", path.display())]
+    WorkingDirectory {
         /// The directory.
         path: PathBuf,
         /// What is wrong with it.
         problem: &'static str,
     },
     /// The server is switched off in the config.
-    #[error("it is disabled in the config")]
+    #[error("disabled in the config")]
     Disabled,
     /// What came back is what was sent. The operator mends `command`.
-    #[error("the program echoes what it reads; it is not an MCP server")]
+    #[error("the program echoes its input; it is not an MCP server")]
     Echo,
     /// The server does not speak the era that is wanted.
-    #[error("it does not speak the {era} era")]
+    #[error("the server does not support the {era} era")]
     Era {
         /// The era that was tried.
         era: Era,
     },
     /// The server broke the protocol.
-    #[error("it broke the protocol: {what}{}", display_body(quoted))]
-    Garbled {
+    #[error("protocol violation: {what}{}", display_body(quoted))]
+    ProtocolViolation {
         /// How, in our words.
         what: String,
         /// What it wrote, where that tells more.
         quoted: String,
     },
     /// A configured header cannot be sent. The operator mends the config.
-    #[error("the configured header `{name}` has an impossible name or value")]
+    #[error("the configured header `{name}` has an invalid name or value")]
     Header {
         /// Its name.
         name: String,
     },
     /// An HTTP status that answers no request.
-    #[error("it answered HTTP {status}{}", display_body(body))]
+    #[error("the server responded with HTTP {status}{}", display_body(body))]
     Http {
         /// The status.
         status: StatusCode,
@@ -90,19 +90,19 @@ pub enum BackendError {
         retry_after: Option<Duration>,
     },
     /// The connection ended before the answer came.
-    #[error("the connection was lost: {reason}")]
+    #[error("connection lost: {reason}")]
     Lost {
         /// Why.
         reason: String,
     },
     /// The handshake was refused.
-    #[error("it refused the handshake: {}", error.as_str())]
+    #[error("handshake refused: {}", error.as_str())]
     Refused {
         /// The error object.
         error: Raw,
     },
     /// The request is larger than `limits.request`.
-    #[error("the request has {bytes} bytes, limits.request allows {limit}")]
+    #[error("the request has {bytes} bytes, which exceeds limits.request ({limit})")]
     RequestTooLarge {
         /// Its size.
         bytes: usize,
@@ -110,22 +110,22 @@ pub enum BackendError {
         limit: usize,
     },
     /// The answer is larger than `limits.response`.
-    #[error("the answer is larger than limits.response ({limit} bytes)")]
+    #[error("the response exceeds limits.response ({limit} bytes)")]
     ResponseTooLarge {
         /// The limit.
         limit: usize,
     },
     /// No revision in common.
-    #[error("it speaks none of our revisions, but {offered}")]
+    #[error("no common protocol revision; the server supports {offered}")]
     Revision {
         /// What it speaks.
         offered: String,
     },
     /// The server no longer knows our session; it had not begun the request.
-    #[error("it no longer knows the session")]
+    #[error("the server no longer knows the session")]
     SessionGone,
     /// The program could not be started. The operator mends `command`.
-    #[error("`{program}` cannot be started: {error}")]
+    #[error("cannot start `{program}`: {error}")]
     Spawn {
         /// The program.
         program: String,
@@ -141,14 +141,14 @@ pub enum BackendError {
         key: &'static str,
     },
     /// Its URL leads back to this gateway. The operator mends `url`.
-    #[error("its URL leads to this gateway itself, which cannot be a server of its own")]
-    Ourselves,
+    #[error("request loop: this gateway is configured as its own upstream")]
+    LoopDetected,
     /// The gateway holds as many bytes of messages as it may, so that the answer could not be read.
-    #[error("the gateway had no memory left to read the answer (limits.bytes_in_flight)")]
+    #[error("out of message memory while reading the response (limits.bytes_in_flight)")]
     NoMemory,
     /// As many calls are under way as `limits.in_flight` allows, and no more may wait, or the call
     /// waited for too long.
-    #[error("it is busy: {}", display_busy((*in_flight, *queue), *waited))]
+    #[error("server busy: {}", display_busy((*in_flight, *queue), *waited))]
     Overloaded {
         /// The calls that may be under way.
         in_flight: usize,
@@ -161,9 +161,8 @@ pub enum BackendError {
     },
     /// It was started too often lately (`retry.starts_per_minute`); nothing was sent.
     #[error(
-        "it was started in vain {starts} times within a minute (retry.starts_per_minute); the next \
-         start is in {} ms",
-        millis(left(*until))
+        "{starts} failed starts within a minute (retry.starts_per_minute); next start in {} ms",
+        millis(remaining(*until))
     )]
     StartsLimited {
         /// The starts that were allowed.
@@ -172,7 +171,7 @@ pub enum BackendError {
         until: Instant,
     },
     /// The start took too long.
-    #[error("it did not start within {after:?} (its `{key}`){}", display_odd(odd))]
+    #[error("start timed out after {after:?} (`{key}`){}", display_stray(odd))]
     Startup {
         /// The limit.
         after: Duration,
@@ -182,7 +181,7 @@ pub enum BackendError {
         odd: Vec<String>,
     },
     /// No answer in time.
-    #[error("no answer within {after:?}{}", set_by(*key))]
+    #[error("no response within {after:?}{}", limit_key(*key))]
     Timeout {
         /// The limit.
         after: Duration,
@@ -190,8 +189,8 @@ pub enum BackendError {
         key: Option<&'static str>,
     },
     /// It did not take the request in time: it reads more slowly than it is written to.
-    #[error("it did not take the request within {after:?}{}", set_by(*key))]
-    Unread {
+    #[error("timed out after {after:?} sending the request{}", limit_key(*key))]
+    WriteTimeout {
         /// The limit.
         after: Duration,
         /// The key that sets it, where one does.
@@ -204,19 +203,19 @@ pub enum BackendError {
         reason: String,
     },
     /// 401 or 403: the operator renews the credential.
-    #[error("it answered HTTP {status}: the credential for it is missing, wrong or expired")]
+    #[error("HTTP {status}: the credential for the server is missing, invalid or expired")]
     Unauthorized {
         /// The status.
         status: StatusCode,
     },
     /// There was no connection that the call could be sent on; nothing was sent.
-    #[error("{}", self.for_client())]
-    Absent {
+    #[error("{}", self.client_message())]
+    NoConnection {
         /// Why, in words for logs.
         cause: Box<BackendError>,
     },
     /// Its connection could not be made or was lost a moment ago, and it is too early for another.
-    #[error("{}", self.for_client())]
+    #[error("{}", self.client_message())]
     BackingOff {
         /// Why, in words for logs.
         cause: Box<BackendError>,
@@ -224,38 +223,38 @@ pub enum BackendError {
         until: Instant,
     },
     /// There is no such server.
-    #[error("there is no such server")]
-    Unknown,
+    #[error("unknown server")]
+    UnknownServer,
     /// It is not known yet what it has; nothing was sent.
-    #[error("its lists have not been read yet{}", because(why.as_ref()))]
-    Unlisted {
+    #[error("the server has not been listed yet{}", reason_suffix(why.as_ref()))]
+    NotListedYet {
         /// Why not, where that is known.
         why: Option<String>,
     },
 }
 
 fn display_busy((in_flight, queue): (usize, usize), waited: Option<Duration>) -> String {
-    let under_way = format!("{in_flight} calls are under way (limits.in_flight)");
+    let under_way = format!("{in_flight} calls in flight (limits.in_flight)");
     match waited {
         Some(waited) => format!(
-            "{under_way}, and its turn had not come after {} ms",
+            "{under_way}, timed out in the queue after {} ms",
             millis(waited)
         ),
-        None => format!("{under_way}, and {queue} may wait (limits.queue)"),
+        None => format!("{under_way}, queue of {queue} full (limits.queue)"),
     }
 }
 
-fn because(why: Option<&String>) -> String {
+fn reason_suffix(why: Option<&String>) -> String {
     why.map(|why| format!(": {why}")).unwrap_or_default()
 }
 
 /// Which key of the server a limit is from.
-fn set_by(key: Option<&str>) -> String {
+fn limit_key(key: Option<&str>) -> String {
     key.map(|key| format!(" (its `{key}`)")).unwrap_or_default()
 }
 
 /// What is left of the time until then.
-fn left(until: Instant) -> Duration {
+fn remaining(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
 
@@ -268,33 +267,33 @@ fn display_body(body: &str) -> String {
 }
 
 /// Lines of a server in place of messages, as the end of a reason.
-pub(super) fn display_odd(lines: &[String]) -> String {
+pub(super) fn display_stray(lines: &[String]) -> String {
     let quoted: Vec<_> = lines.iter().map(|line| format!("`{line}`")).collect();
     if quoted.is_empty() {
         String::new()
     } else {
-        format!("{ODD_WORDS}{}", quoted.join(", "))
+        format!("{STDOUT_SEPARATOR}{}", quoted.join(", "))
     }
 }
 
 impl BackendError {
     /// That what came is no answer to a request.
-    pub(super) fn no_answer(why: impl std::fmt::Display) -> Self {
-        Self::garbled(format!("its answer is none: {why}"))
+    pub(super) fn invalid_response(why: impl std::fmt::Display) -> Self {
+        Self::protocol_violation(format!("invalid response: {why}"))
     }
 
     /// That the server broke the protocol; `what` is told to clients.
-    pub(crate) fn garbled(what: impl Into<String>) -> Self {
-        Self::Garbled {
+    pub(crate) fn protocol_violation(what: impl Into<String>) -> Self {
+        Self::ProtocolViolation {
             what: what.into(),
             quoted: String::new(),
         }
     }
 
     /// Adds what the server wrote to stdout in place of messages before its connection was lost.
-    pub(super) fn with_odd(mut self, lines: &[String]) -> Self {
+    pub(super) fn with_stray_lines(mut self, lines: &[String]) -> Self {
         if let Self::Lost { reason } = &mut self {
-            reason.push_str(&display_odd(lines));
+            reason.push_str(&display_stray(lines));
         }
         self
     }
@@ -311,17 +310,17 @@ impl BackendError {
         if let Some(state) = state {
             data["state"] = state.as_str().into();
         }
-        if let Self::Crossing(crossing) = self {
-            crossing.describe(&mut data);
+        if let Self::UnsupportedInEra(crossing) = self {
+            crossing.add_revisions(&mut data);
         }
         if let Some(wait) = self.retry_after() {
             data["retryAfterMs"] = millis(wait).into();
         }
         RpcError::new(
             error::INTERNAL,
-            format!("server `{server}`: {}", self.for_client()),
+            format!("server `{server}`: {}", self.client_message()),
         )
-        .with(data)
+        .with_data(data)
     }
 
     /// Whether the same call may succeed later although nobody asks the server in another way, and
@@ -329,12 +328,12 @@ impl BackendError {
     pub(super) fn is_retryable(&self) -> bool {
         let is_new = matches!(
             self,
-            Self::Absent { .. } | Self::SessionGone | Self::Unlisted { .. }
+            Self::NoConnection { .. } | Self::SessionGone | Self::NotListedYet { .. }
         );
         // It says so itself.
         let is_turned_away =
             matches!(self, Self::Http { status, .. } if *status == StatusCode::TOO_MANY_REQUESTS);
-        let may_pass = self.retry_after().is_some() || self.may_pass() || is_new;
+        let may_pass = self.retry_after().is_some() || self.is_transient() || is_new;
         is_turned_away || may_pass && !self.may_have_arrived()
     }
 
@@ -347,20 +346,20 @@ impl BackendError {
             Self::Http { retry_after, .. } => *retry_after,
             Self::InstancesBusy { .. } | Self::NoMemory => Some(error::RETRY_SOON),
             Self::BackingOff { until, .. } | Self::StartsLimited { until, .. } => {
-                Some(left(*until))
+                Some(remaining(*until))
             }
-            Self::Absent { .. }
+            Self::NoConnection { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
-            | Self::Crossing(_)
-            | Self::Directory { .. }
+            | Self::UnsupportedInEra(_)
+            | Self::WorkingDirectory { .. }
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
-            | Self::Garbled { .. }
+            | Self::ProtocolViolation { .. }
             | Self::Header { .. }
             | Self::Lost { .. }
-            | Self::Ourselves
+            | Self::LoopDetected
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
@@ -369,16 +368,16 @@ impl BackendError {
             | Self::Spawn { .. }
             | Self::Startup { .. }
             | Self::Timeout { .. }
-            | Self::Unread { .. }
+            | Self::WriteTimeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown
-            | Self::Unlisted { .. } => None,
+            | Self::UnknownServer
+            | Self::NotListedYet { .. } => None,
         }
     }
 
     /// The same when `time` has passed.
-    pub(super) fn after(mut self, time: Duration) -> Self {
+    pub(super) fn with_elapsed(mut self, time: Duration) -> Self {
         if let Self::BreakerOpen { retry_after }
         | Self::Overloaded { retry_after, .. }
         | Self::Http {
@@ -396,38 +395,38 @@ impl BackendError {
         match self {
             Self::BreakerOpen { .. } => reason::BREAKER_OPEN,
             Self::Cancelled { .. } => reason::CANCELLED,
-            Self::Absent { .. }
+            Self::NoConnection { .. }
             | Self::BackingOff { .. }
             | Self::Connect { .. }
-            | Self::Directory { .. }
+            | Self::WorkingDirectory { .. }
             | Self::Spawn { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
-            | Self::Unlisted { .. } => reason::UNAVAILABLE,
+            | Self::NotListedYet { .. } => reason::UNAVAILABLE,
             Self::StartsLimited { .. } => reason::STARTS_LIMITED,
             Self::Disabled => reason::DISABLED,
             Self::InstancesBusy { .. } | Self::NoMemory | Self::Overloaded { .. } => reason::BUSY,
-            Self::Crossing(_)
+            Self::UnsupportedInEra(_)
             | Self::Echo
             | Self::Era { .. }
-            | Self::Ourselves
+            | Self::LoopDetected
             | Self::Refused { .. }
             | Self::Revision { .. } => reason::INCOMPATIBLE,
-            Self::Garbled { .. } | Self::Http { .. } => reason::BAD_ANSWER,
+            Self::ProtocolViolation { .. } | Self::Http { .. } => reason::BAD_ANSWER,
             Self::Header { .. } | Self::Unauthorized { .. } => reason::NEEDS_REAUTH,
-            Self::Lost { .. } | Self::SessionGone => reason::LOST,
+            Self::Lost { .. } | Self::SessionGone => reason::CONNECTION_LOST,
             Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => reason::TOO_LARGE,
-            Self::Timeout { .. } | Self::Unread { .. } => reason::TIMEOUT,
-            Self::Unknown => reason::UNKNOWN_SERVER,
+            Self::Timeout { .. } | Self::WriteTimeout { .. } => reason::TIMEOUT,
+            Self::UnknownServer => reason::UNKNOWN_SERVER,
         }
     }
 
     /// Whether it is about one request alone: the server is there, and does not answer that one as it
     /// should.
-    pub fn is_of_one_request(&self) -> bool {
+    pub fn is_request_specific(&self) -> bool {
         matches!(
             self,
-            Self::Garbled { .. }
+            Self::ProtocolViolation { .. }
                 | Self::Http { .. }
                 | Self::NoMemory
                 | Self::ResponseTooLarge { .. }
@@ -438,47 +437,47 @@ impl BackendError {
 
     /// The same, of a call that was not sent: whatever was on the way, it was not this.
     #[must_use]
-    pub fn unsent(mut self) -> Self {
+    pub fn as_not_sent(mut self) -> Self {
         if let Self::Cancelled { is_sent } = &mut self {
             *is_sent = false;
         }
         if self.may_have_arrived() {
             let cause = Box::new(self);
-            return Self::Absent { cause };
+            return Self::NoConnection { cause };
         }
         self
     }
 
     /// The same, of a request that was given up before its server took it.
-    pub(super) fn untaken(self) -> Self {
+    pub(super) fn into_not_delivered(self) -> Self {
         if let Self::Timeout { after, key } = self {
-            return Self::Unread { after, key };
+            return Self::WriteTimeout { after, key };
         }
-        self.unsent()
+        self.as_not_sent()
     }
 
     /// Whether the request may have reached the server although no answer came.
     pub fn may_have_arrived(&self) -> bool {
         match self {
             Self::Cancelled { is_sent } => *is_sent,
-            Self::Garbled { .. }
+            Self::ProtocolViolation { .. }
             | Self::Http { .. }
             | Self::Lost { .. }
             | Self::NoMemory
             | Self::ResponseTooLarge { .. }
             | Self::Timeout { .. } => true,
-            Self::Absent { .. }
+            Self::NoConnection { .. }
             | Self::BackingOff { .. }
             | Self::BreakerOpen { .. }
             | Self::Connect { .. }
-            | Self::Crossing(_)
-            | Self::Directory { .. }
+            | Self::UnsupportedInEra(_)
+            | Self::WorkingDirectory { .. }
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
-            | Self::Ourselves
+            | Self::LoopDetected
             | Self::Overloaded { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
@@ -489,70 +488,70 @@ impl BackendError {
             | Self::Startup { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown
-            | Self::Unlisted { .. }
-            | Self::Unread { .. } => false,
+            | Self::UnknownServer
+            | Self::NotListedYet { .. }
+            | Self::WriteTimeout { .. } => false,
         }
     }
 
     /// The cause without any words of the server.
-    pub fn for_client(&self) -> Cow<'static, str> {
+    pub fn client_message(&self) -> Cow<'static, str> {
         match self {
-            Self::Absent { cause } => {
+            Self::NoConnection { cause } => {
                 if let Self::Timeout { after, key } = **cause {
-                    let (after, set_by) = (millis(after), set_by(key));
-                    return format!("it was not ready within {after} ms{set_by}").into();
+                    let (after, set_by) = (millis(after), limit_key(key));
+                    return format!("not ready within {after} ms{set_by}").into();
                 }
-                format!("it is not connected: {}", cause.for_client()).into()
+                format!("not connected: {}", cause.client_message()).into()
             }
             Self::BackingOff { cause, until } => format!(
-                "it is not connected: {}; the next attempt may be in {} ms",
-                cause.for_client(),
-                millis(left(*until))
+                "not connected: {}; next attempt in {} ms",
+                cause.client_message(),
+                millis(remaining(*until))
             )
             .into(),
-            Self::Garbled { what, .. } => format!("it broke the protocol: {what}").into(),
-            Self::Http { status, .. } => format!("it answered HTTP {status}").into(),
+            Self::ProtocolViolation { what, .. } => format!("protocol violation: {what}").into(),
+            Self::Http { status, .. } => format!("the server responded with HTTP {status}").into(),
             Self::Lost { reason } => {
-                let ends = [OWN_WORDS, ODD_WORDS].iter();
+                let ends = [STDERR_SEPARATOR, STDOUT_SEPARATOR].iter();
                 let end = ends.filter_map(|words| reason.find(words)).min();
                 let reason = &reason[..end.unwrap_or(reason.len())];
-                format!("the connection was lost: {reason}").into()
+                format!("connection lost: {reason}").into()
             }
-            Self::Refused { .. } => "it refused the handshake".into(),
-            Self::Revision { .. } => "it speaks none of our revisions".into(),
-            Self::Directory { .. } | Self::Spawn { .. } => "its program cannot be started".into(),
+            Self::Refused { .. } => "handshake refused".into(),
+            Self::Revision { .. } => "no common protocol revision".into(),
+            Self::WorkingDirectory { .. } | Self::Spawn { .. } => "cannot start its program".into(),
             Self::Startup { after, key, .. } => {
-                format!("it did not start within {after:?} (its `{key}`)").into()
+                format!("start timed out after {after:?} (`{key}`)").into()
             }
             Self::BreakerOpen { .. }
             | Self::Cancelled { .. }
             | Self::Connect { .. }
-            | Self::Crossing(_)
+            | Self::UnsupportedInEra(_)
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::NoMemory
-            | Self::Ourselves
+            | Self::LoopDetected
             | Self::Overloaded { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone
             | Self::StartsLimited { .. }
             | Self::Timeout { .. }
-            | Self::Unread { .. }
+            | Self::WriteTimeout { .. }
             | Self::Tls { .. }
             | Self::Unauthorized { .. }
-            | Self::Unknown
-            | Self::Unlisted { .. } => self.to_string().into(),
+            | Self::UnknownServer
+            | Self::NotListedYet { .. } => self.to_string().into(),
         }
     }
 
     /// Whether it may pass by itself while a server is started again.
-    pub(super) fn may_pass(&self) -> bool {
-        CallHealth::of(self, true) != CallHealth::None
+    pub(super) fn is_transient(&self) -> bool {
+        CallHealth::of(self, true) != CallHealth::Neutral
     }
 
     /// Whether the server refuses the era itself, rather than being out of order.
@@ -561,17 +560,17 @@ impl BackendError {
             self,
             Self::Era { .. } | Self::Refused { .. } | Self::Revision { .. }
         );
-        is_said || self.is_old_refusal()
+        is_said || self.is_legacy_rejection()
     }
 
     /// A client error without a JSON-RPC body is how old HTTP servers meet unknown requests.
-    pub(super) fn is_old_refusal(&self) -> bool {
+    pub(super) fn is_legacy_rejection(&self) -> bool {
         matches!(self, Self::Http { status, .. }
             if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS)
     }
 
     /// The failure that `status` means, where it means that our credential is refused.
-    pub(super) fn of_credential(status: StatusCode) -> Option<Self> {
+    pub(super) fn from_auth_status(status: StatusCode) -> Option<Self> {
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
         is_refused.then_some(Self::Unauthorized { status })
     }

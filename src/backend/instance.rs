@@ -7,7 +7,7 @@ pub(super) mod health;
 pub(super) mod identity;
 pub(super) mod reachability;
 mod roots;
-pub(super) mod shared;
+pub(super) mod shared_state;
 pub(super) mod start_limiter;
 pub(super) mod supervisor;
 
@@ -32,17 +32,17 @@ use crate::{
     clock::{self, millis_since},
     config::Retry,
     lock::lock,
-    mcp::{Era, Logs},
+    mcp::{Era, LogFilter},
 };
 use handshake::Hello;
 use identity::InstanceIdentity;
 use start_limiter::Backoff;
 
 /// Least time from an attempt that failed to one that calls lead to, however many come.
-const LULL: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL_MIN: Duration = Duration::from_secs(2);
 
 /// How long an instance that is down or asleep is shown while its callers do not come again.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(600);
+pub(super) const ABANDONED_TTL: Duration = Duration::from_secs(600);
 
 static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(1);
 
@@ -54,7 +54,7 @@ pub(crate) struct Connection {
     /// Process id of a child.
     pub(crate) pid: Option<u32>,
     /// Whether its stream of list changes was opened.
-    pub(super) followed: AtomicBool,
+    pub(super) follows_lists: AtomicBool,
 }
 
 impl Connection {
@@ -63,28 +63,28 @@ impl Connection {
     }
 
     pub(crate) fn closed(&self) -> &CancellationToken {
-        &self.link.mux.closed
+        &self.link.requests.closed
     }
 
     /// Whether it is a legacy one whose server has log messages, and does not send all that are `wanted`
     /// yet.
-    pub(super) fn lacks_logs(&self, wanted: Logs) -> bool {
+    pub(super) fn lacks_log_level(&self, wanted: LogFilter) -> bool {
         self.era() == Era::Legacy
-            && self.link.mux.levels.lack(wanted)
+            && self.link.requests.levels.lacks(wanted)
             && self.hello.capabilities.member("logging").is_some()
     }
 
     /// Notes that the stream of list changes is opened; whether it was not before.
-    pub(crate) fn begin_following(&self) -> bool {
-        !self.followed.swap(true, Ordering::Relaxed)
+    pub(crate) fn start_following(&self) -> bool {
+        !self.follows_lists.swap(true, Ordering::Relaxed)
     }
 
     /// Ends the connection, politely where the transport allows it.
     pub(crate) async fn end(&self, reason: &str) {
         if let Some(http) = self.link.as_http() {
-            http.goodbye().await;
+            http.delete_session().await;
         }
-        self.link.mux.close(reason);
+        self.link.requests.close(reason);
     }
 }
 
@@ -104,12 +104,12 @@ pub(crate) enum InstancePhase {
 
 /// The time after a failure in which no other attempt is made.
 #[derive(Clone, Copy, Debug)]
-struct Pause {
+struct BackoffPause {
     since: Instant,
     until: Instant,
 }
 
-impl Pause {
+impl BackoffPause {
     fn of(delay: Duration) -> Self {
         let since = Instant::now();
         let until = since + delay;
@@ -128,17 +128,17 @@ pub(crate) struct Instance {
     /// Whether a call needs it that was not told yet that it is there, or is not.
     is_needed: AtomicBool,
     /// From when on a call has the next attempt made, while its keeper waits with that.
-    hurry_from: Mutex<Option<Instant>>,
+    retry_allowed_at: Mutex<Option<Instant>>,
     used_ms: AtomicU64,
-    born: Instant,
+    created: Instant,
     /// Unique in this process.
     pub(crate) id: u64,
     /// What it goes on with where others were before it.
-    pub(super) lineage: Arc<InstanceIdentity>,
+    pub(super) identity: Arc<InstanceIdentity>,
     /// Since when nobody keeps it any more.
     abandoned: OnceLock<Instant>,
     /// Failures in a row before and with this one, and the pause after that.
-    backoff: Mutex<(Backoff, Option<Pause>)>,
+    backoff: Mutex<(Backoff, Option<BackoffPause>)>,
     /// Resources that clients subscribed to through it, in the server's spelling.
     subscriptions: Mutex<BTreeSet<String>>,
     /// Ends the instance.
@@ -154,11 +154,11 @@ impl Instance {
             since: Mutex::new(clock::now()),
             wake: Notify::new(),
             is_needed: AtomicBool::new(false),
-            hurry_from: Mutex::default(),
+            retry_allowed_at: Mutex::default(),
             used_ms: AtomicU64::new(0),
-            born: Instant::now(),
+            created: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
-            lineage,
+            identity: lineage,
             abandoned: OnceLock::new(),
             backoff: Mutex::default(),
             subscriptions: Mutex::default(),
@@ -207,9 +207,9 @@ impl Instance {
     pub(super) fn state(&self) -> ServerState {
         // In this order: whoever notes the loss takes the connection away after it.
         let is_lost = self.is_lost();
-        let known = self.lineage.life.state();
+        let known = self.identity.state_machine.state();
         if is_lost {
-            known.after(ServerEvent::Lost)
+            known.next(ServerEvent::Lost)
         } else {
             known
         }
@@ -220,31 +220,31 @@ impl Instance {
         let mut woken = std::pin::pin!(self.wake.notified());
         // Before anyone can see that it sleeps.
         woken.as_mut().enable();
-        self.set(InstancePhase::Asleep(hello));
+        self.set_phase(InstancePhase::Asleep(hello));
         woken.await;
     }
 
     /// Wakes it, where it sleeps.
-    pub(super) fn rouse(&self) {
+    pub(super) fn wake(&self) {
         if matches!(self.phase(), InstancePhase::Asleep(_)) {
             self.wake.notify_waiters();
         }
     }
 
     /// Completes when a call needs it, though not just after the last attempt.
-    pub(super) async fn needed(&self) {
-        let from = Instant::now() + LULL;
-        let _waiting = KeeperWait::new(&self.hurry_from, from);
+    pub(super) async fn retry_requested(&self) {
+        let from = Instant::now() + RETRY_INTERVAL_MIN;
+        let _waiting = RetryWindow::new(&self.retry_allowed_at, from);
         sleep_until(from).await;
-        self.wanted().await;
+        self.use_requested().await;
     }
 
     /// Completes when a call needs it.
-    pub(super) async fn wanted(&self) {
+    pub(super) async fn use_requested(&self) {
         loop {
             let mut woken = std::pin::pin!(self.wake.notified());
             woken.as_mut().enable();
-            if self.is_wanted() {
+            if self.is_use_requested() {
                 return;
             }
             woken.await;
@@ -252,34 +252,34 @@ impl Instance {
     }
 
     /// Whether a call needs it, and waits to be told.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn is_use_requested(&self) -> bool {
         self.is_needed.load(Ordering::SeqCst)
     }
 
     /// Has the next attempt made as soon as it may be, since a call needs it; whether that is at once. Of one
     /// that is up there is none: whoever loses it later was not called for.
-    pub(super) fn hurry(&self) -> bool {
+    pub(super) fn retry_now(&self) -> bool {
         let is_up = match &*self.phase.borrow() {
             InstancePhase::Ready(connection) => !connection.closed().is_cancelled(),
             InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Down { .. } => {
                 false
             }
         };
-        !is_up && self.need()
+        !is_up && self.request_retry()
     }
 
     /// The same, of one that is known not to be up.
-    fn need(&self) -> bool {
+    fn request_retry(&self) -> bool {
         self.is_needed.store(true, Ordering::SeqCst);
         self.wake.notify_waiters();
-        let from = *lock(&self.hurry_from);
+        let from = *lock(&self.retry_allowed_at);
         from.is_some_and(|from| Instant::now() >= from)
     }
 
     /// What comes of the next attempt, made at once; `None` where none is about to be.
-    pub(super) async fn at_once(&self) -> Option<Result<Arc<Connection>, BackendError>> {
+    pub(super) async fn retry_result(&self) -> Option<Result<Arc<Connection>, BackendError>> {
         let mut phase = self.phase.subscribe();
-        if !self.hurry() {
+        if !self.retry_now() {
             return None;
         }
         // Whoever keeps it says that an attempt is made, or why not.
@@ -299,54 +299,54 @@ impl Instance {
                     return Ok(Arc::clone(connection));
                 }
                 InstancePhase::Asleep(_) => self.wake.notify_waiters(),
-                InstancePhase::Down { failure } if !self.may_be_tried(failure) => {
+                InstancePhase::Down { failure } if !self.is_retryable_after(failure) => {
                     return Err(failure.clone());
                 }
                 InstancePhase::Connecting
                 | InstancePhase::Down { .. }
-                | InstancePhase::Ready(_) => drop(self.need()),
+                | InstancePhase::Ready(_) => drop(self.request_retry()),
             }
             if phase.changed().await.is_err() {
                 return Err(BackendError::Lost {
-                    reason: "it is being stopped".to_owned(),
+                    reason: "stopping".to_owned(),
                 });
             }
         }
     }
 
     /// Whether it is beside the catalog's, and down after `failure` only until a call wants it.
-    fn may_be_tried(&self, failure: &BackendError) -> bool {
+    fn is_retryable_after(&self, failure: &BackendError) -> bool {
         let now = Instant::now();
         let is_held_back =
             matches!(failure, BackendError::StartsLimited { until, .. } if *until > now);
-        let is_kept = self.lineage.callers.is_some() && !self.is_abandoned();
-        is_kept && !is_held_back && !self.must_wait()
+        let is_kept = self.identity.shared_by.is_some() && !self.is_abandoned();
+        is_kept && !is_held_back && !self.is_backing_off()
     }
 
     /// Counts as used just now.
     pub(crate) fn touch(&self) {
         self.used_ms
-            .store(millis_since(self.born), Ordering::Relaxed);
+            .store(millis_since(self.created), Ordering::Relaxed);
     }
 
     /// Whether another connection in its place has to wait, since this one failed just now.
-    pub(crate) fn must_wait(&self) -> bool {
+    pub(crate) fn is_backing_off(&self) -> bool {
         self.retry_at().is_some()
     }
 
     /// When another attempt may be made, where that is not now.
     fn retry_at(&self) -> Option<Instant> {
-        let Pause { since, until } = lock(&self.backoff).1?;
-        let is_over = Instant::now() >= until || self.lineage.reach.is_back(since);
+        let BackoffPause { since, until } = lock(&self.backoff).1?;
+        let is_over = Instant::now() >= until || self.identity.reachability.is_catalog_back(since);
         (!is_over).then_some(until)
     }
 
     /// What callers are told while another connection in its place has to wait.
-    pub(super) fn backing_off(&self) -> Option<BackendError> {
+    pub(super) fn backoff_error(&self) -> Option<BackendError> {
         let until = self.retry_at()?;
         match self.phase() {
             // What does not pass by itself is said as it is.
-            InstancePhase::Down { failure } if failure.may_pass() => {
+            InstancePhase::Down { failure } if failure.is_transient() => {
                 let cause = Box::new(failure);
                 Some(BackendError::BackingOff { cause, until })
             }
@@ -361,14 +361,14 @@ impl Instance {
     }
 
     pub(super) fn set_failures(&self, failures: u32) {
-        lock(&self.backoff).0 = Backoff::after(failures);
+        lock(&self.backoff).0 = Backoff::after_failures(failures);
     }
 
     /// Is kept no more: there is no connection, and another instance may take its place.
     pub(super) fn abandon(&self, failure: BackendError) {
         // Whoever sees that it is down knows whether to wait for it.
         self.abandoned.set(Instant::now()).ok();
-        self.set(InstancePhase::Down { failure });
+        self.set_phase(InstancePhase::Down { failure });
     }
 
     /// Whether it is kept no more.
@@ -377,7 +377,7 @@ impl Instance {
     }
 
     /// Completes when it is kept no more.
-    pub(super) async fn end(&self) {
+    pub(super) async fn until_abandoned(&self) {
         let mut phase = self.phase.subscribe();
         while !self.is_abandoned() {
             // The sender is at hand: this cannot fail.
@@ -387,19 +387,19 @@ impl Instance {
 
     /// Whether it is nobody's concern any more: its callers are gone, or it was abandoned long ago and
     /// they have not come again.
-    pub(super) fn is_forgotten(&self) -> bool {
+    pub(super) fn is_removable(&self) -> bool {
         let abandoned = self.abandoned.get();
-        let is_old = abandoned.is_some_and(|at| at.elapsed() >= REMEMBERED);
-        is_old || self.lineage.is_orphaned()
+        let is_old = abandoned.is_some_and(|at| at.elapsed() >= ABANDONED_TTL);
+        is_old || self.identity.is_orphaned()
     }
 
     /// Completes when the next attempt may be made.
-    pub(super) async fn retry_time(&self) {
+    pub(super) async fn until_retry_time(&self) {
         let pause = lock(&self.backoff).1;
-        if let Some(Pause { since, until }) = pause {
+        if let Some(BackoffPause { since, until }) = pause {
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
-                () = self.lineage.reach.back(since) => {}
+                () = self.identity.reachability.until_catalog_back(since) => {}
             }
         }
     }
@@ -408,27 +408,27 @@ impl Instance {
     pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
         let (backoff, pause) = &mut *lock(&self.backoff);
         backoff.after_uptime(retry, up);
-        *pause = Some(Pause::of(backoff.next_delay(retry)));
+        *pause = Some(BackoffPause::of(backoff.next_delay(retry)));
     }
 
     /// Notes that the server no longer knew a connection which was `up` for so long. It is there, and may
     /// have started anew: only where that goes on and on is there a pause.
-    pub(super) fn note_forgotten(&self, retry: Retry, up: Duration) {
+    pub(super) fn note_session_lost(&self, retry: Retry, up: Duration) {
         let (backoff, pause) = &mut *lock(&self.backoff);
         backoff.after_uptime(retry, up);
         let is_first = backoff.failures() == 0;
         let delay = backoff.next_delay(retry);
-        *pause = (!is_first).then(|| Pause::of(delay));
+        *pause = (!is_first).then(|| BackoffPause::of(delay));
     }
 
     /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was
     /// none.
-    pub(crate) fn subscribed(&self, uri: &str) -> bool {
+    pub(crate) fn add_subscription(&self, uri: &str) -> bool {
         lock(&self.subscriptions).insert(uri.to_owned())
     }
 
     /// Notes the end of a subscription.
-    pub(crate) fn unsubscribed(&self, uri: &str) {
+    pub(crate) fn remove_subscription(&self, uri: &str) {
         lock(&self.subscriptions).remove(uri);
     }
 
@@ -442,12 +442,12 @@ impl Instance {
     }
 
     /// How long ago it was last used.
-    pub(crate) fn idle(&self) -> Duration {
+    pub(crate) fn idle_for(&self) -> Duration {
         let used = Duration::from_millis(self.used_ms.load(Ordering::Relaxed));
-        self.born.elapsed().saturating_sub(used)
+        self.created.elapsed().saturating_sub(used)
     }
 
-    pub(crate) fn set(&self, phase: InstancePhase) {
+    pub(crate) fn set_phase(&self, phase: InstancePhase) {
         *lock(&self.since) = clock::now();
         self.phase.send_modify(|current| {
             // Who needed it is told now; who comes later sees the new phase first.
@@ -459,12 +459,12 @@ impl Instance {
     }
 
     /// The state in which it is at work, and since when, where it is connected or being connected.
-    pub(super) fn work(&self) -> Option<(ServerState, Timestamp)> {
+    pub(super) fn activity_state(&self) -> Option<(ServerState, Timestamp)> {
         let state = match &*self.phase.borrow() {
             InstancePhase::Asleep(_) | InstancePhase::Down { .. } => return None,
             InstancePhase::Connecting => ServerState::Connecting,
             InstancePhase::Ready(connection) if connection.closed().is_cancelled() => return None,
-            InstancePhase::Ready(_) => self.lineage.life.state(),
+            InstancePhase::Ready(_) => self.identity.state_machine.state(),
         };
         (!self.stop.is_cancelled()).then(|| (state, *lock(&self.since)))
     }
@@ -475,34 +475,34 @@ impl Instance {
             return true;
         }
 
-        matches!(&*self.phase.borrow(), InstancePhase::Ready(connection) if connection.link.mux.in_flight() > 0)
+        matches!(&*self.phase.borrow(), InstancePhase::Ready(connection) if connection.link.requests.in_flight() > 0)
     }
 }
 
 /// A keeper waits until this is dropped.
-struct KeeperWait<'a>(&'a Mutex<Option<Instant>>);
+struct RetryWindow<'a>(&'a Mutex<Option<Instant>>);
 
-impl<'a> KeeperWait<'a> {
+impl<'a> RetryWindow<'a> {
     fn new(hurry_from: &'a Mutex<Option<Instant>>, from: Instant) -> Self {
         *lock(hurry_from) = Some(from);
         Self(hurry_from)
     }
 }
 
-impl Drop for KeeperWait<'_> {
+impl Drop for RetryWindow<'_> {
     fn drop(&mut self) {
         *lock(self.0) = None;
     }
 }
 
 /// Whoever waits for an instance that is no longer kept is told so.
-pub(super) struct DownAtTheEnd<'a>(pub(super) &'a Instance);
+pub(super) struct AbandonGuard<'a>(pub(super) &'a Instance);
 
-impl Drop for DownAtTheEnd<'_> {
+impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         if !self.0.is_abandoned() {
             self.0.abandon(BackendError::Lost {
-                reason: "it is being stopped".to_owned(),
+                reason: "stopping".to_owned(),
             });
         }
     }
@@ -526,18 +526,22 @@ mod tests {
     async fn who_was_told_needs_no_other_attempt() {
         let server = ServerName::parse("x").unwrap();
         let reach = Arc::new(Reachability::new(&Transport::Builtin));
-        let lineage = InstanceIdentity::of_catalog(&server, 1, &reach, &Tasks::new());
+        let lineage = InstanceIdentity::for_catalog(&server, 1, &reach, &Tasks::new());
         let instance = Instance::new(lineage);
-        let is_needed = || async { timeout(2 * LULL, instance.needed()).await.is_ok() };
+        let is_needed = || async {
+            timeout(2 * RETRY_INTERVAL_MIN, instance.retry_requested())
+                .await
+                .is_ok()
+        };
         assert!(!is_needed().await);
-        instance.hurry();
+        instance.retry_now();
         assert!(is_needed().await);
-        instance.set(InstancePhase::Connecting);
+        instance.set_phase(InstancePhase::Connecting);
         assert!(is_needed().await, "they wait on");
         let failure = BackendError::SessionGone;
-        instance.set(InstancePhase::Down { failure });
+        instance.set_phase(InstancePhase::Down { failure });
         assert!(!is_needed().await, "they were told");
-        instance.hurry();
+        instance.retry_now();
         assert!(is_needed().await);
 
         let (writer, _sent) = mpsc::channel(1);
@@ -551,13 +555,13 @@ mod tests {
                 instructions: None,
             },
             pid: None,
-            followed: AtomicBool::new(false),
+            follows_lists: AtomicBool::new(false),
         });
-        instance.set(InstancePhase::Ready(Arc::clone(&connection)));
-        instance.hurry();
+        instance.set_phase(InstancePhase::Ready(Arc::clone(&connection)));
+        instance.retry_now();
         assert!(!is_needed().await, "it is there");
-        connection.link.mux.close("it is lost");
-        instance.hurry();
+        connection.link.requests.close("it is lost");
+        instance.retry_now();
         assert!(is_needed().await, "it is there no more");
     }
 }

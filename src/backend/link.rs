@@ -4,15 +4,15 @@
 //! server, so two clients may both use `1`; the progress tokens, which are those ids; and the rule
 //! that what a server says goes to the call it belongs to, or nowhere.
 
-pub(super) mod activity;
 pub(super) mod backlog;
 pub(super) mod era;
+pub(super) mod exchange_activity;
+pub(super) mod gateway_peer;
 pub(super) mod outbound;
-pub(super) mod peer;
 pub(super) mod pending;
 mod recent_calls;
+pub(super) mod resource_updates;
 pub(super) mod session_filter;
-pub(super) mod updates;
 
 use std::{
     borrow::Cow,
@@ -37,7 +37,7 @@ use crate::{
     catalog::{Tool, UriMap},
     governance::{CallScanners, QuestionEnd},
     mcp::{
-        Id, Logs, Message, Method, Outcome, Raw, Request, Revision, RpcError,
+        Id, LogFilter, Message, Method, Outcome, Raw, Request, Revision, RpcError,
         envelope::{self, Malformed},
         error, json,
         method::notice,
@@ -48,21 +48,21 @@ use crate::{
 };
 use outbound::{QUEUE_MAX, QueuedMessage};
 use pending::{
-    ANSWERS_MAX, PendingExchange, PendingRequests, QuestionProgress, Recording, Roots, Tell,
-    WaitingRequest, asks_for_roots,
+    ANSWERS_MAX, PendingExchange, PendingRequests, QuestionProgress, QuestionRecording, Responder,
+    Roots, WaitingRequest, asks_for_roots,
 };
 
 /// How long a notification or an answer may wait until the server reads what is before it.
-const QUEUE_PATIENCE: Duration = Duration::from_secs(30);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what a client says unasked may: that it cancels a request, which waits there too and is work
 /// in vain, or what nobody would say again.
-const ASIDE_PATIENCE: Duration = Duration::from_secs(600);
+const CLIENT_NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// A live link to a server.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) mux: Arc<PendingRequests>,
-    wire: LinkTransport,
+    pub(crate) requests: Arc<PendingRequests>,
+    transport: LinkTransport,
 }
 
 #[derive(Debug)]
@@ -88,33 +88,33 @@ pub(super) trait HttpChannel: Debug + Send + Sync {
 
     /// Posts in a task of its own, in the place that the message got until the server has taken it;
     /// whether it arrives is only logged. Whether it is on its way.
-    fn post_aside(&self, bytes: Bytes, method: &str, place: OwnedSemaphorePermit) -> bool;
+    fn spawn_post(&self, bytes: Bytes, method: &str, place: OwnedSemaphorePermit) -> bool;
 
     /// Settles the revision; its headers accompany every later message.
-    fn speak(&self, revision: Revision);
+    fn set_revision(&self, revision: Revision);
 
     /// Forgets revision and session, before a new handshake.
-    fn forget(&self);
+    fn reset(&self);
 
     /// Follows the stream for messages that belong to no call, for as long as the link lives. A
     /// server that has none answers 405, which is fine. `opened` is told of the first answer.
     fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) -> BoxFuture<'static, ()>;
 
     /// Ends the session, when there is one.
-    fn goodbye(&self) -> BoxFuture<'_, ()>;
+    fn delete_session(&self) -> BoxFuture<'_, ()>;
 }
 
 /// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
 /// aside where it is large. Until it has been taken, [`PendingRequests::read_out`] waits.
 pub(super) async fn each_message(
-    mux: &PendingRequests,
+    requests: &PendingRequests,
     bytes: &Bytes,
     mut take: impl FnMut(&Bytes, Result<Message, Malformed>),
 ) {
     if bytes.len() <= LARGE_BYTES {
         return Message::parse_each(bytes, take);
     }
-    let _reading = mux.reading();
+    let _reading = requests.begin_large_read();
     let whole = bytes.clone();
     let read = move || {
         let mut all = Vec::new();
@@ -150,14 +150,14 @@ impl Exchange<'_> {
     /// What the server is told of this, which it calls `id`, once it has ended as `failure`: in the
     /// words of the client where that cancelled it in words that may pass, else in ours.
     pub(super) fn cancellation(&self, id: u64, failure: &BackendError) -> Raw {
-        let said = self.cancel.said();
+        let said = self.cancel.params();
         let said = said.filter(|_| matches!(failure, BackendError::Cancelled { .. }));
-        let screens = self
+        let scanners = self
             .caller
             .as_ref()
-            .and_then(|caller| caller.screens.as_ref());
-        let said = said.cloned().and_then(|said| match screens {
-            Some(screens) => screens.told(said),
+            .and_then(|caller| caller.scanners.as_ref());
+        let said = said.cloned().and_then(|said| match scanners {
+            Some(screens) => screens.scan_client_notification(said),
             None => Some(said),
         });
         said.map_or_else(
@@ -177,19 +177,19 @@ pub(crate) struct Caller {
     pub(crate) invocation: InvocationId,
     pub(crate) client: Arc<Client>,
     pub(crate) events: EventSender,
-    pub(crate) logs: Logs,
+    pub(crate) logs: LogFilter,
     /// What it hears of progress, where it wants to.
     pub(crate) progress: Option<Arc<crate::session::Progress>>,
     /// How URIs in what precedes the answer become exposed ones.
     pub(crate) uris: Option<Arc<UriMap>>,
     /// What notifications are looked at with.
-    pub(crate) screens: Option<CallScanners>,
+    pub(crate) scanners: Option<CallScanners>,
 }
 
 impl Caller {
     /// Sends what precedes the answer; whether it went, or must not go.
-    pub(crate) fn tell(&self, event: Event) -> bool {
-        screened(event, self.screens.as_ref()).is_none_or(|event| self.events.send(event))
+    pub(crate) fn send(&self, event: Event) -> bool {
+        scan_event(event, self.scanners.as_ref()).is_none_or(|event| self.events.send(event))
     }
 
     /// The session of its client, if it has one.
@@ -200,8 +200,8 @@ impl Caller {
 }
 
 /// The event as its client may see it; `None` when it may not.
-pub(super) fn screened(event: Event, screens: Option<&CallScanners>) -> Option<Event> {
-    match (event, screens) {
+pub(super) fn scan_event(event: Event, scanners: Option<&CallScanners>) -> Option<Event> {
+    match (event, scanners) {
         (
             Event::Notification {
                 method,
@@ -209,7 +209,7 @@ pub(super) fn screened(event: Event, screens: Option<&CallScanners>) -> Option<E
             },
             Some(screens),
         ) => {
-            let params = Some(screens.notification(&method, params)?);
+            let params = Some(screens.scan_notification(&method, params)?);
             Some(Event::Notification { method, params })
         }
         (event, _) => Some(event),
@@ -222,63 +222,68 @@ pub(crate) struct Deadlines {
     /// Without any sign of progress.
     pub(crate) idle: Duration,
     /// The key that says so.
-    pub(crate) key: &'static str,
+    pub(crate) idle_key: &'static str,
     /// In all.
     pub(crate) total: Duration,
 }
 
 impl Deadlines {
     /// What is left of them after `elapsed`.
-    pub(super) fn after(self, elapsed: Duration) -> Self {
+    pub(super) fn minus_elapsed(self, elapsed: Duration) -> Self {
         Self {
             idle: self.idle.saturating_sub(elapsed),
-            key: self.key,
+            idle_key: self.idle_key,
             total: self.total.saturating_sub(elapsed),
         }
     }
 
     /// Whether no time is left.
-    pub(super) fn are_over(self) -> bool {
+    pub(super) fn are_expired(self) -> bool {
         self.idle.min(self.total).is_zero()
     }
 }
 
 impl Link {
     /// The link of `mux` over a pipe or socket, and what its writer takes.
-    pub(super) fn queued(mux: &Arc<PendingRequests>) -> (Arc<Self>, mpsc::Receiver<QueuedMessage>) {
+    pub(super) fn new_queued(
+        requests: &Arc<PendingRequests>,
+    ) -> (Arc<Self>, mpsc::Receiver<QueuedMessage>) {
         let (send, queue) = mpsc::channel(QUEUE_MAX);
-        (Arc::new(Self::pipe(Arc::clone(mux), send)), queue)
+        (Arc::new(Self::pipe(Arc::clone(requests), send)), queue)
     }
 
-    pub(crate) fn pipe(mux: Arc<PendingRequests>, writer: mpsc::Sender<QueuedMessage>) -> Self {
+    pub(crate) fn pipe(
+        requests: Arc<PendingRequests>,
+        writer: mpsc::Sender<QueuedMessage>,
+    ) -> Self {
         Self {
-            mux,
-            wire: LinkTransport::Pipe(writer),
+            requests,
+            transport: LinkTransport::Pipe(writer),
         }
     }
 
-    /// Takes what came in one event or frame; `odd` is what is logged of what is no message.
-    pub(super) async fn take(self: &Arc<Self>, bytes: &Bytes, odd: &'static str) {
-        each_message(&self.mux, bytes, |_, parsed| match parsed {
-            Ok(message) => self.incoming(message, None),
+    /// Takes what came in one event or frame; `stray` is what is logged of what is no message.
+    pub(super) async fn receive(self: &Arc<Self>, bytes: &Bytes, stray: &'static str) {
+        each_message(&self.requests, bytes, |_, parsed| match parsed {
+            Ok(message) => self.handle_message(message, None),
             Err(malformed) => {
-                self.mux.failed_by(&malformed);
-                tracing::debug!(server = %self.mux.settings.server, %malformed, "{odd}");
+                self.requests.fail_malformed(&malformed);
+                tracing::debug!(server = %self.requests.settings.server, %malformed, "{stray}");
             }
         })
         .await;
     }
 
-    pub(crate) fn http(mux: Arc<PendingRequests>, http: Arc<dyn HttpChannel>) -> Self {
+    pub(crate) fn http(requests: Arc<PendingRequests>, http: Arc<dyn HttpChannel>) -> Self {
         Self {
-            mux,
-            wire: LinkTransport::Http(http),
+            requests,
+            transport: LinkTransport::Http(http),
         }
     }
 
     /// The HTTP side, when there is one.
     pub(crate) fn as_http(&self) -> Option<&Arc<dyn HttpChannel>> {
-        match &self.wire {
+        match &self.transport {
             LinkTransport::Http(http) => Some(http),
             LinkTransport::Pipe(_) => None,
         }
@@ -291,42 +296,42 @@ impl Link {
             return Err(BackendError::Cancelled { is_sent: false });
         }
         // In boxes: a future is as large as its largest branch, and is moved with it.
-        let answer = match &self.wire {
-            LinkTransport::Pipe(writer) => Box::pin(self.over_pipe(writer, exchange)).await,
+        let answer = match &self.transport {
+            LinkTransport::Pipe(writer) => Box::pin(self.request_over_pipe(writer, exchange)).await,
             // The answer comes to the exchange itself.
             LinkTransport::Http(http) => {
-                let (pending, bytes) = self.begin(exchange, None)?;
+                let (pending, bytes) = self.register(exchange, None)?;
                 http.exchange(bytes, exchange, pending).await
             }
         };
         if answer.is_ok() {
-            self.mux.hear();
+            self.requests.note_heard();
         }
         if exchange.caller.is_none() {
             // Who sends them knows what to make of the answer; a `ping` may be answered with anything.
             return answer;
         }
-        let answer = answer.and_then(legal);
+        let answer = answer.and_then(validate_outcome);
         // Our own requests are the checks that a suspicion leads to.
-        self.suspect(&answer);
+        self.note_suspicion(&answer);
         answer
     }
 
     /// Notes where it looks as if the server were gone, or, behind a URL, as if another were there.
-    fn suspect(&self, answer: &Result<Outcome, BackendError>) {
+    fn note_suspicion(&self, answer: &Result<Outcome, BackendError>) {
         if self.refuses_headers(answer) {
-            self.mux.signals.lists_doubted();
+            self.requests.signals.lists_suspected();
         }
-        let is_bad = |failure| CallHealth::of(failure, false) != CallHealth::None;
+        let is_bad = |failure| CallHealth::of(failure, false) != CallHealth::Neutral;
         let is_remote = self.as_http().is_some();
-        if is_remote && era::casts_doubt(answer) {
-            self.mux.doubt();
-            self.mux.suspect();
-        } else if is_remote && !self.mux.speaks_modern() && era::may_be_modern(answer) {
+        if is_remote && era::suggests_other_era(answer) {
+            self.requests.note_identity_doubt();
+            self.requests.note_suspicion();
+        } else if is_remote && !self.requests.speaks_modern() && era::suggests_modern(answer) {
             // Each agent can bring about such answers: they are no reason to look whether it is there.
-            self.mux.doubt();
+            self.requests.note_identity_doubt();
         } else if answer.as_ref().is_err_and(is_bad) {
-            self.mux.suspect();
+            self.requests.note_suspicion();
         }
     }
 
@@ -338,17 +343,17 @@ impl Link {
             .ok()
             .and_then(|outcome| outcome.as_ref().err());
         let is_mismatch = refusal.is_some_and(|it| error::code(it) == Some(error::HEADER_MISMATCH));
-        is_mismatch && self.as_http().is_some() && self.mux.speaks_modern()
+        is_mismatch && self.as_http().is_some() && self.requests.speaks_modern()
     }
 
     /// Registers an exchange, whose answer goes to `tell` where another reads it; with what is to be
     /// sent.
-    fn begin(
+    fn register(
         &self,
         exchange: &Exchange<'_>,
-        tell: Option<Tell>,
+        tell: Option<Responder>,
     ) -> Result<(PendingExchange, Bytes), BackendError> {
-        let mut pending = self.mux.begin(exchange, tell)?;
+        let mut pending = self.requests.register(exchange, tell)?;
         let params = exchange.params.as_deref();
         let params = params.map(|params| {
             if exchange.may_name_token {
@@ -358,46 +363,46 @@ impl Link {
             }
         });
         let id = Id::number(pending.id);
-        let bytes = envelope::request(&id, exchange.method.as_str(), params.as_deref());
-        let limit = self.mux.settings.request_bytes_max;
+        let bytes = envelope::encode_request(&id, exchange.method.as_str(), params.as_deref());
+        let limit = self.requests.settings.request_bytes_max;
         if bytes.len() > limit {
-            pending.never_sent();
+            pending.mark_not_sent();
             let bytes = bytes.len();
             return Err(BackendError::RequestTooLarge { bytes, limit });
         }
         Ok((pending, bytes))
     }
 
-    async fn over_pipe(
+    async fn request_over_pipe(
         &self,
         writer: &mpsc::Sender<QueuedMessage>,
         exchange: &Exchange<'_>,
     ) -> Result<Outcome, BackendError> {
         let (tell, answer) = oneshot::channel();
-        let (mut pending, bytes) = self.begin(exchange, Some(tell))?;
+        let (mut pending, bytes) = self.register(exchange, Some(tell))?;
         let sent = match writer.try_send(QueuedMessage::request(bytes, &pending.activity)) {
             Ok(()) => Ok(()),
-            Err(TrySendError::Closed(_)) => Err(self.gone(exchange)),
+            Err(TrySendError::Closed(_)) => Err(self.link_closed_error(exchange)),
             // The server does not read as fast as it is written to.
             Err(TrySendError::Full(request)) => {
                 Box::pin(self.wait_for_room(writer, request, exchange)).await
             }
         };
         if let Err(failure) = sent {
-            pending.never_sent();
+            pending.mark_not_sent();
             return Err(failure);
         }
-        let closed = &self.mux.closed;
+        let closed = &self.requests.closed;
         let failure = tokio::select! {
             biased;
-            answer = answer => return answer.unwrap_or_else(|_| Err(self.mux.lost())),
-            () = closed.cancelled() => return Err(self.mux.lost()),
+            answer = answer => return answer.unwrap_or_else(|_| Err(self.requests.lost_error())),
+            () = closed.cancelled() => return Err(self.requests.lost_error()),
             () = exchange.cancel.cancelled() => BackendError::Cancelled { is_sent: true },
-            failure = pending.activity.expired(exchange.limits) => failure,
+            failure = pending.activity.deadline_exceeded(exchange.limits) => failure,
         };
-        if pending.activity.leaving.withdraw() {
-            pending.never_sent();
-            return Err(failure.untaken());
+        if pending.activity.send_state.withdraw() {
+            pending.mark_not_sent();
+            return Err(failure.into_not_delivered());
         }
         // Spec: `initialize` is never cancelled.
         if *exchange.method != Method::Initialize {
@@ -417,12 +422,12 @@ impl Link {
         let after = exchange.limits.idle;
         tokio::select! {
             biased;
-            sent = writer.send(request) => sent.map_err(|_| self.gone(exchange)),
-            () = self.mux.closed.cancelled() => Err(self.gone(exchange)),
+            sent = writer.send(request) => sent.map_err(|_| self.link_closed_error(exchange)),
+            () = self.requests.closed.cancelled() => Err(self.link_closed_error(exchange)),
             () = exchange.cancel.cancelled() => Err(BackendError::Cancelled { is_sent: false }),
-            () = tokio::time::sleep(after) => Err(BackendError::Unread {
+            () = tokio::time::sleep(after) => Err(BackendError::WriteTimeout {
                 after,
-                key: Some(exchange.limits.key),
+                key: Some(exchange.limits.idle_key),
             }),
         }
     }
@@ -430,64 +435,64 @@ impl Link {
     /// Tells the server behind a pipe that nobody wants an answer any more: as soon as it reads, where
     /// it does not read as fast as it is written to.
     fn cancel(&self, writer: &mpsc::Sender<QueuedMessage>, params: &Raw) {
-        let bytes = envelope::notification(notice::CANCELLED, Some(params));
+        let bytes = envelope::encode_notification(notice::CANCELLED, Some(params));
         if let Err(TrySendError::Full(told)) = writer.try_send(bytes.into())
-            && let Some(place) = self.mux.place_of_cancellation()
+            && let Some(place) = self.requests.reserve_cancellation()
         {
-            self.put_aside(writer, told, place);
+            self.spawn_enqueue(writer, told, place);
         }
     }
 
     /// Passes on what a client says unasked: as soon as the server reads, where it does not read as fast
     /// as it is written to, and before what follows. Whether it is on its way.
-    pub(crate) fn tell(&self, method: &str, params: Option<&Raw>) -> bool {
-        let bytes = envelope::notification(method, params);
+    pub(crate) fn forward_notification(&self, method: &str, params: Option<&Raw>) -> bool {
+        let bytes = envelope::encode_notification(method, params);
         let length = bytes.len();
-        match &self.wire {
+        match &self.transport {
             LinkTransport::Pipe(writer) => match writer.try_send(bytes.into()) {
                 Ok(()) => true,
                 Err(TrySendError::Full(told)) => {
-                    let place = self.mux.place_of_notification(length);
+                    let place = self.requests.reserve_notification(length);
                     place.is_some_and(|place| {
-                        self.put_aside(writer, told, place);
+                        self.spawn_enqueue(writer, told, place);
                         true
                     })
                 }
                 Err(TrySendError::Closed(_)) => false,
             },
             LinkTransport::Http(http) => {
-                let place = self.mux.place_of_notification(length);
-                place.is_some_and(|place| http.post_aside(bytes, method, place))
+                let place = self.requests.reserve_notification(length);
+                place.is_some_and(|place| http.spawn_post(bytes, method, place))
             }
         }
     }
 
     /// Lets a message wait, in the place it got, until the writer of a pipe has room.
-    fn put_aside(
+    fn spawn_enqueue(
         &self,
         writer: &mpsc::Sender<QueuedMessage>,
         told: QueuedMessage,
         place: OwnedSemaphorePermit,
     ) {
-        let server = self.mux.settings.server.clone();
-        let (mux, writer) = (Arc::clone(&self.mux), writer.clone());
+        let server = self.requests.settings.server.clone();
+        let (mux, writer) = (Arc::clone(&self.requests), writer.clone());
         let mut taken = Box::pin(async move {
-            if let Err(failure) = enqueue(&mux, &writer, told, ASIDE_PATIENCE).await {
-                tracing::debug!(%server, %failure, "a message was not taken");
+            if let Err(failure) = enqueue(&mux, &writer, told, CLIENT_NOTIFICATION_TIMEOUT).await {
+                tracing::debug!(%server, %failure, "cannot deliver a message");
             }
             drop(place);
         });
         // It gets in line now, not when its task has its turn: nothing that follows overtakes it.
         if (&mut taken).now_or_never().is_none() {
-            self.mux.tasks.spawn("message aside", taken);
+            self.requests.tasks.spawn("message aside", taken);
         }
     }
 
     /// That the link ended before the exchange was sent: a call may be sent on another.
-    fn gone(&self, exchange: &Exchange<'_>) -> BackendError {
+    fn link_closed_error(&self, exchange: &Exchange<'_>) -> BackendError {
         match exchange.caller {
             Some(_) => BackendError::SessionGone,
-            None => self.mux.lost(),
+            None => self.requests.lost_error(),
         }
     }
 
@@ -497,53 +502,58 @@ impl Link {
         method: &str,
         params: Option<&Raw>,
     ) -> Result<(), BackendError> {
-        let bytes = envelope::notification(method, params);
-        match &self.wire {
+        let bytes = envelope::encode_notification(method, params);
+        match &self.transport {
             LinkTransport::Pipe(writer) => {
-                enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await
+                enqueue(&self.requests, writer, bytes.into(), QUEUE_TIMEOUT).await
             }
             LinkTransport::Http(http) => http.post(bytes, method).await,
         }
     }
 
     /// Takes a message from the server. `origin` is the exchange on whose own stream it came.
-    pub(crate) fn incoming(self: &Arc<Self>, message: Message, origin: Option<u64>) {
-        self.mux.hear();
+    pub(crate) fn handle_message(self: &Arc<Self>, message: Message, origin: Option<u64>) {
+        self.requests.note_heard();
         match message {
-            Message::Response(response) => self.mux.answered(response),
-            Message::Notification(notification) => self.mux.told(notification, origin),
-            Message::Request(request) => self.asked(request, origin),
+            Message::Response(response) => self.requests.complete(response),
+            Message::Notification(notification) => {
+                self.requests.handle_notification(notification, origin);
+            }
+            Message::Request(request) => self.handle_request(request, origin),
         }
     }
 
     /// A request of the server: answered here, or by the one client it belongs to.
-    fn asked(self: &Arc<Self>, request: Request, origin: Option<u64>) {
+    fn handle_request(self: &Arc<Self>, request: Request, origin: Option<u64>) {
         let Request { id, method, params } = request;
         let params = params.map(Raw::from);
         if let (Method::Discover | Method::Initialize, Some(own)) = (&method, id.as_number()) {
             // No server asks this. Whoever does sends back what it was sent.
-            self.mux.failed(own, BackendError::Echo);
+            self.requests.fail(own, BackendError::Echo);
         }
-        if let Some(outcome) = self.mux.answer_locally(&method) {
+        if let Some(outcome) = self.requests.answer_locally(&method) {
             return self.respond(id, outcome);
         }
         let of_roots = asks_for_roots(&method);
-        if let Some(outcome) = self.mux.answer_for_nobody(&method, params.as_ref()) {
+        if let Some(outcome) = self
+            .requests
+            .answer_without_client(&method, params.as_ref())
+        {
             self.respond(id, outcome);
-            return self.note_roots(of_roots);
+            return self.note_roots_answered(of_roots);
         }
-        match self.mux.relay(&id, method, params, origin) {
+        match self.requests.relay_to_client(&id, method, params, origin) {
             Ok(asked) => self.await_answer(id, asked, of_roots),
             Err(refusal) => {
                 self.respond(id, Err(refusal.to_raw()));
-                self.note_roots(of_roots);
+                self.note_roots_answered(of_roots);
             }
         }
     }
 
-    fn note_roots(&self, are_answered: bool) {
+    fn note_roots_answered(&self, are_answered: bool) {
         if are_answered {
-            self.mux.roots.send_replace(Roots::Answered);
+            self.requests.roots.send_replace(Roots::Answered);
         }
     }
 
@@ -551,95 +561,97 @@ impl Link {
     fn await_answer(
         self: &Arc<Self>,
         id: Id,
-        (waiting, recording): (WaitingRequest, Recording),
+        (waiting, recording): (WaitingRequest, QuestionRecording),
         of_roots: bool,
     ) {
         let link = Arc::clone(self);
-        self.mux.tasks.spawn("server request", async move {
+        self.requests.tasks.spawn("server request", async move {
             let key = waiting.key();
-            let (outcome, end) = link.answer_of(&id, waiting).await;
-            recording.end(end);
-            if link.mux.closed.is_cancelled() {
+            let (outcome, end) = link.client_answer(&id, waiting).await;
+            recording.finish(end);
+            if link.requests.closed.is_cancelled() {
                 return;
             }
-            if link.mux.forget_asked(&id, key) {
+            if link.requests.remove_forwarded(&id, key) {
                 link.send_response(id, outcome).await;
             }
-            link.note_roots(of_roots);
+            link.note_roots_answered(of_roots);
         });
     }
 
     /// What the server gets to hear of its question `id`, unless it withdrew that, or is gone; and what became
     /// of the question.
-    async fn answer_of(&self, id: &Id, mut waiting: WaitingRequest) -> (Outcome, QuestionEnd) {
-        if let Err(refusal) = waiting.ask().await {
+    async fn client_answer(&self, id: &Id, mut waiting: WaitingRequest) -> (Outcome, QuestionEnd) {
+        if let Err(refusal) = waiting.deliver().await {
             return (Err(refusal.to_raw()), QuestionEnd::Refused);
         }
-        let expired = tokio::time::sleep(self.mux.settings.ask_timeout);
+        let expired = tokio::time::sleep(self.requests.settings.ask_timeout);
         tokio::pin!(expired);
         let end = loop {
             tokio::select! {
                 biased;
-                params = QuestionProgress::next(&mut waiting.progress) => self.tell_progress(&params).await,
+                params = QuestionProgress::next(&mut waiting.progress) => self.send_progress(&params).await,
                 answer = &mut waiting.answer => {
                     let Ok(said) = answer else {
                         let is_withdrawn = waiting.withdrawn.is_cancelled();
                         break if is_withdrawn { QuestionEnd::Withdrawn } else { QuestionEnd::ClientGone };
                     };
-                    let (is_result, end) = (said.is_ok(), QuestionEnd::of(&said));
-                    let outcome = waiting.answered(said).await;
+                    let (is_result, end) = (said.is_ok(), QuestionEnd::from_answer(&said));
+                    let outcome = waiting.filter_answer(said).await;
                     let is_refused = is_result && outcome.is_err();
                     return (outcome, if is_refused { QuestionEnd::Refused } else { end });
                 }
                 () = waiting.withdrawn.cancelled() => break QuestionEnd::Withdrawn,
-                () = self.mux.closed.cancelled() => break QuestionEnd::Withdrawn,
+                () = self.requests.closed.cancelled() => break QuestionEnd::Withdrawn,
                 () = &mut expired => {
-                    self.mux.withdraw_unanswered(id, waiting.key());
+                    self.requests.withdraw_unanswered(id, waiting.key());
                     break QuestionEnd::TimedOut;
                 }
             }
         };
-        (Err(nobody_answers()), end)
+        (Err(no_client_error()), end)
     }
 
     /// Tells the server how far a client is with what it was asked, before the answer follows.
-    async fn tell_progress(&self, params: &Raw) {
+    async fn send_progress(&self, params: &Raw) {
         if let Err(failure) = self.notify(notice::PROGRESS, Some(params)).await {
-            tracing::debug!(server = %self.mux.settings.server, %failure, "progress was not taken");
+            tracing::debug!(server = %self.requests.settings.server, %failure, "cannot deliver a \
+                progress notification");
         }
     }
 
     /// Answers in a task of its own. A server that asks on and on and takes no answers is given up.
     pub(super) fn respond(self: &Arc<Self>, id: Id, outcome: Outcome) {
-        let Ok(place) = Arc::clone(&self.mux.answers).try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&self.requests.answers).try_acquire_owned() else {
             let reason =
-                format!("it does not take the answers to its requests: {ANSWERS_MAX} wait");
-            return self.mux.close(reason);
+                format!("the server does not read responses to its requests: {ANSWERS_MAX} queued");
+            return self.requests.close(reason);
         };
         let link = Arc::clone(self);
-        self.mux.tasks.spawn("answer to server", async move {
+        self.requests.tasks.spawn("answer to server", async move {
             link.send_response(id, outcome).await;
             drop(place);
         });
     }
 
     async fn send_response(&self, id: Id, outcome: Outcome) {
-        let bytes = envelope::response(Some(&id), &outcome);
-        let sent = match &self.wire {
+        let bytes = envelope::encode_response(Some(&id), &outcome);
+        let sent = match &self.transport {
             LinkTransport::Pipe(writer) => {
-                enqueue(&self.mux, writer, bytes.into(), QUEUE_PATIENCE).await
+                enqueue(&self.requests, writer, bytes.into(), QUEUE_TIMEOUT).await
             }
             LinkTransport::Http(http) => http.post(bytes, "").await,
         };
         if let Err(failure) = sent {
-            tracing::debug!(server = %self.mux.settings.server, %failure, "an answer was not taken");
+            tracing::debug!(server = %self.requests.settings.server, %failure, "cannot deliver a \
+                response");
         }
     }
 }
 
 /// Gives a message that nothing waits for to the writer of a pipe, which has room `after` at most.
 async fn enqueue(
-    mux: &PendingRequests,
+    requests: &PendingRequests,
     writer: &mpsc::Sender<QueuedMessage>,
     message: QueuedMessage,
     after: Duration,
@@ -647,28 +659,30 @@ async fn enqueue(
     tokio::select! {
         biased;
         sent = writer.send_timeout(message, after) => sent.map_err(|error| match error {
-            SendTimeoutError::Closed(_) => mux.lost(),
+            SendTimeoutError::Closed(_) => requests.lost_error(),
             SendTimeoutError::Timeout(_) => BackendError::Timeout { after, key: None },
         }),
-        () = mux.closed.cancelled() => Err(mux.lost()),
+        () = requests.closed.cancelled() => Err(requests.lost_error()),
     }
 }
 
 /// An answer as a client can read it. Some wait for ever for a result that is no object, or an error
 /// without a code.
-fn legal(outcome: Outcome) -> Result<Outcome, BackendError> {
+fn validate_outcome(outcome: Outcome) -> Result<Outcome, BackendError> {
     let wrong = match &outcome {
-        Ok(result) => (!result.is_object()).then_some("its result is no object"),
-        Err(refusal) => (!error::is_legal(refusal))
-            .then_some("its error has no integer `code`, or no `message` that is a string"),
+        Ok(result) => (!result.is_object()).then_some("the result is not an object"),
+        Err(refusal) => (!error::is_valid(refusal))
+            .then_some("the error lacks an integer `code` or a string `message`"),
     };
-    wrong.map_or(Ok(outcome), |wrong| Err(BackendError::no_answer(wrong)))
+    wrong.map_or(Ok(outcome), |wrong| {
+        Err(BackendError::invalid_response(wrong))
+    })
 }
 
-fn nobody_answers() -> Raw {
+fn no_client_error() -> Raw {
     RpcError::new(
         error::INTERNAL,
-        "the client is gone or did not answer in time",
+        "the client disconnected or did not respond in time",
     )
     .to_raw()
 }
@@ -678,7 +692,9 @@ fn nobody_answers() -> Raw {
 fn with_request_id(said: &Raw, id: u64) -> Raw {
     let json = said.as_bytes();
     let mut patch = json::Patch::new(json);
-    for member in json::members(json, 0).filter(|member| member.is_alike(json, "requestId")) {
+    for member in
+        json::members(json, 0).filter(|member| member.matches_ignoring_case(json, "requestId"))
+    {
         patch.replace(member.value, id.to_string().into_bytes());
     }
     patch.finish()

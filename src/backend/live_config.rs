@@ -14,7 +14,7 @@ use crate::config::Server;
 /// What the config says of a server at present.
 #[derive(Debug)]
 pub(super) struct LiveConfig {
-    now: ArcSwap<Server>,
+    current: ArcSwap<Server>,
     changed: watch::Sender<()>,
 }
 
@@ -34,32 +34,32 @@ impl ConfigUpdates {
 impl LiveConfig {
     pub(super) fn new(server: &Server) -> Arc<Self> {
         Arc::new(Self {
-            now: ArcSwap::from_pointee(server.clone()),
+            current: ArcSwap::from_pointee(server.clone()),
             changed: watch::channel(()).0,
         })
     }
 
     /// For a look at it; who needs it for longer takes [`LiveConfig::load`].
-    pub(super) fn now(&self) -> Guard<Arc<Server>> {
-        self.now.load()
+    pub(super) fn current(&self) -> Guard<Arc<Server>> {
+        self.current.load()
     }
 
     pub(super) fn load(&self) -> Arc<Server> {
-        self.now.load_full()
+        self.current.load_full()
     }
 
     /// Takes another value where it differs, and lets `follow` set what depends on it before anyone
     /// is told.
-    pub(super) fn rewrite(&self, server: &Server, follow: impl FnOnce()) {
-        if **self.now.load() != *server {
-            self.now.store(Arc::new(server.clone()));
+    pub(super) fn update(&self, server: &Server, follow: impl FnOnce()) {
+        if **self.current.load() != *server {
+            self.current.store(Arc::new(server.clone()));
             follow();
             self.changed.send_replace(());
         }
     }
 
     /// Tells of changes from now on.
-    pub(super) fn rewrites(&self) -> ConfigUpdates {
+    pub(super) fn updates(&self) -> ConfigUpdates {
         ConfigUpdates(self.changed.subscribe())
     }
 }
@@ -74,17 +74,20 @@ mod tests {
     fn whoever_is_told_finds_everything_set() {
         let mut server = Server::example();
         let written = LiveConfig::new(&server);
-        let told = written.rewrites().0;
+        let told = written.updates().0;
         let followed = Cell::new(0);
         let follow = |written: &LiveConfig, server: &Server| {
-            assert!(*written.now() == Arc::new(server.clone()), "it is stored");
+            assert!(
+                *written.current() == Arc::new(server.clone()),
+                "it is stored"
+            );
             assert!(!told.has_changed().unwrap(), "nobody is told yet");
             followed.set(followed.get() + 1);
         };
-        written.rewrite(&server, || follow(&written, &server));
+        written.update(&server, || follow(&written, &server));
         assert_eq!(followed.get(), 0, "nothing differs");
         server.max_instances += 1;
-        written.rewrite(&server, || follow(&written, &server));
+        written.update(&server, || follow(&written, &server));
         assert_eq!(followed.get(), 1);
         assert!(told.has_changed().unwrap());
     }

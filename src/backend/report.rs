@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::{
     Backend, BreakerReport, CallerBreaker, ConnectionPool, HISTORY_MAX, HealthChecks, Instance,
     ReplicaReport, Replicas, ServerState, Transition, instance::InstancePhase,
-    state_machine::Stand,
+    state_machine::StateSnapshot,
 };
 use crate::{clock, config::Transport, lock::lock};
 pub use instances::InstanceReport;
@@ -147,11 +147,10 @@ impl ServerStatusReport {
 }
 
 /// The reason, with what keeps the server from being started again.
-fn with_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
+fn with_start_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
     match (reason, until) {
         (Some(reason), Some(until)) => Some(format!(
-            "{reason}; too many starts came to nothing (retry.starts_per_minute), the next one is at \
-             {until}"
+            "{reason}; too many failed starts (retry.starts_per_minute), next start at {until}"
         )),
         (reason, _) => reason,
     }
@@ -160,11 +159,11 @@ fn with_limit(reason: Option<String>, until: Option<&str>) -> Option<String> {
 impl Backend {
     /// How the server does.
     pub fn report(&self) -> ServerStatusReport {
-        let lead = self.lead();
+        let lead = self.listing_source();
         let phase = lead.catalog.phase();
-        let stand = lead.stand();
+        let stand = lead.snapshot();
         let since = stand.since();
-        let Stand {
+        let StateSnapshot {
             state,
             asleep,
             reason,
@@ -176,42 +175,43 @@ impl Backend {
                 None
             }
         };
-        let lineage = &lead.maker.shared.lineage;
-        let odd = lineage.output.odd().clone();
+        let identity = &lead.connector.shared.identity;
+        let stray = identity.output.stray();
         let millis = |part| {
             self.stats
                 .latency()
                 .percentile(part)
                 .map(|latency| (latency.as_secs_f64() * 1e6).round() / 1e3)
         };
-        let info = connection.and_then(|connection| connection.hello.info.clone());
         let held_back_until = lead.held_back_until(&phase);
-        let reason = reason.or_else(|| lineage.being_started());
+        let reason = reason.or_else(|| identity.start_in_progress());
         ServerStatusReport {
             name: self.name.to_string(),
             state,
             asleep,
             since,
-            reason: with_limit(reason, held_back_until.as_deref()),
+            reason: with_start_limit(reason, held_back_until.as_deref()),
             last_error: history.iter().rev().find(|past| past.is_error()).cloned(),
             history,
             breaker: BreakerReport {
                 // What is counted never falls, whichever replica is listed.
-                opened: self.sum(|it| it.breaker.report().opened),
+                opened: self.sum_over_replicas(|it| it.breaker.report().opened),
                 ..lead.breaker.report()
             },
             caller_breakers: self.caller_breakers(),
-            transport: self.transport(),
+            transport: self.transport_name(),
             revision: connection.map(|connection| connection.hello.revision.as_str()),
-            server_info: info.and_then(|info| info.read().ok()),
+            server_info: connection.and_then(|it| it.hello.info.as_ref()?.read().ok()),
             pid: connection.and_then(|connection| connection.pid),
-            tags: self.written().tags.clone(),
-            restarts: self.sum(|it| it.maker.shared.restarts.load(Ordering::Relaxed)),
-            failed_starts: self.sum(|it| it.maker.shared.failed_starts.load(Ordering::Relaxed)),
+            tags: self.load_config().tags.clone(),
+            restarts: self
+                .sum_over_replicas(|it| it.connector.shared.restarts.load(Ordering::Relaxed)),
+            failed_starts: self
+                .sum_over_replicas(|it| it.connector.shared.failed_starts.load(Ordering::Relaxed)),
             held_back_until,
             instances: self.instance_reports(),
-            instances_live: self.sum(Self::live_instances),
-            instances_busy: self.sum(Self::busy_instances),
+            instances_live: self.sum_over_replicas(Self::live_instances),
+            instances_busy: self.sum_over_replicas(Self::busy_instances),
             health_checks: self.checks(),
             replicas: self
                 .replicas
@@ -221,23 +221,23 @@ impl Backend {
             last_listed: lock(&self.listed_at).map(|at| at.to_string()),
             in_flight: self.in_flight(),
             queued: self.queued(),
-            refused: self.gate.refused(),
+            refused: self.limiter.refused(),
             answered: self.stats.answered.load(Ordering::Relaxed),
             failed: self.stats.failed.load(Ordering::Relaxed),
             latency_ms_p50: millis(0.5),
             latency_ms_p99: millis(0.99),
-            odd_lines: odd.count,
-            last_odd_line: odd.last().cloned(),
-            stderr: lineage.output.stderr(),
+            odd_lines: stray.count,
+            last_odd_line: stray.last().cloned(),
+            stderr: identity.output.stderr(),
         }
     }
 
     /// Where it stands, by its own connections.
-    pub(super) fn stand(&self) -> Stand {
-        let work = self.work_beside();
-        let stand = self.maker.shared.life().stand();
+    pub(super) fn snapshot(&self) -> StateSnapshot {
+        let work = self.instance_transition();
+        let stand = self.connector.shared.state_machine().snapshot();
         let Some(work) = work else {
-            return Stand {
+            return StateSnapshot {
                 asleep: matches!(self.catalog.phase(), InstancePhase::Asleep(_)),
                 ..stand
             };
@@ -247,7 +247,7 @@ impl Backend {
             history.remove(0);
         }
         history.push(work.clone());
-        Stand {
+        StateSnapshot {
             state: work.state,
             asleep: false,
             reason: None,
@@ -257,13 +257,13 @@ impl Backend {
 
     /// How far its connections beside the catalog's are while that one sleeps: the one that is
     /// connected for longest counts, else the one that is being connected for longest.
-    pub(super) fn work_beside(&self) -> Option<Transition> {
+    pub(super) fn instance_transition(&self) -> Option<Transition> {
         if !matches!(self.catalog.phase(), InstancePhase::Asleep(_)) {
             return None;
         }
         let mut all: Vec<_> = self.lock().values().cloned().collect();
         all.extend(self.pool.iter().flat_map(ConnectionPool::all));
-        let works = all.iter().filter_map(|instance| instance.work());
+        let works = all.iter().filter_map(|instance| instance.activity_state());
         let (state, at) =
             works.min_by_key(|(state, at)| (*state != ServerState::Connected, *at))?;
         Some(Transition {
@@ -277,7 +277,7 @@ impl Backend {
     fn held_back_until(&self, phase: &InstancePhase) -> Option<String> {
         let wait = match phase {
             InstancePhase::Connecting | InstancePhase::Down { .. } => {
-                self.maker.shared.start_wait(None)
+                self.connector.shared.start_wait(None)
             }
             InstancePhase::Asleep(_) | InstancePhase::Ready(_) => Duration::ZERO,
         };
@@ -287,14 +287,14 @@ impl Backend {
     }
 
     /// How it is reached, in a word; `auto` until it was connected where that is found by probing.
-    pub fn transport(&self) -> &'static str {
-        let lead = self.lead();
-        let found = lead.maker.shared.lineage.transport();
+    pub fn transport_name(&self) -> &'static str {
+        let lead = self.listing_source();
+        let found = lead.connector.shared.identity.transport();
         found.unwrap_or_else(|| lead.config().transport.name())
     }
 
     /// The sum of a figure over all replicas, or the server's own.
-    fn sum<T: std::iter::Sum>(&self, figure: impl Fn(&Self) -> T) -> T {
+    fn sum_over_replicas<T: std::iter::Sum>(&self, figure: impl Fn(&Self) -> T) -> T {
         match &self.replicas {
             None => figure(self),
             Some(replicas) => replicas.backends().map(|replica| figure(replica)).sum(),
@@ -304,10 +304,10 @@ impl Backend {
     /// Those of callers that are not closed, with all replicas.
     fn caller_breakers(&self) -> Vec<CallerBreaker> {
         let Some(replicas) = &self.replicas else {
-            return self.breaker.of_callers();
+            return self.breaker.caller_reports();
         };
         let of_each = replicas.named().flat_map(|(name, replica)| {
-            let of_callers = replica.breaker.of_callers().into_iter();
+            let of_callers = replica.breaker.caller_reports().into_iter();
             of_callers.map(|breaker| CallerBreaker {
                 replica: Some(name.to_owned()),
                 ..breaker
@@ -334,13 +334,13 @@ impl Backend {
     }
 
     fn checks(&self) -> HealthChecks {
-        let own = |backend: &Self| *lock(&backend.maker.shared.lineage.checks);
+        let own = |backend: &Self| *lock(&backend.connector.shared.identity.checks);
         match &self.replicas {
             None => own(self),
             Some(replicas) => replicas
                 .backends()
                 .map(|replica| own(replica))
-                .fold(HealthChecks::default(), HealthChecks::plus),
+                .fold(HealthChecks::default(), HealthChecks::merged),
         }
     }
 }
@@ -356,7 +356,7 @@ impl Transport {
             | Self::Http(remote)
             | Self::Sse(remote)
             | Self::WebSocket(remote) => {
-                let (url, path) = (&remote.url, remote.shown_path());
+                let (url, path) = (&remote.url, remote.displayed_path());
                 let scheme = url.scheme_str().unwrap_or_default();
                 let host = url.authority().map_or("", |authority| authority.as_str());
                 format!("{scheme}://{host}{path}")

@@ -7,18 +7,18 @@ use crate::{mcp::Era, names::AgentId};
 /// Which callers share a connection.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) struct SharingKey {
-    pub(super) owner: Sharing,
+    pub(super) sharing: Sharing,
     pub(super) era: Era,
     /// The capabilities declared to a legacy server.
-    pub(super) profile: Arc<str>,
+    pub(super) capabilities: Arc<str>,
 }
 
 impl SharingKey {
-    pub(super) fn new(owner: Sharing, era: Era, profile: Arc<str>) -> Self {
+    pub(super) fn new(sharing: Sharing, era: Era, capabilities: Arc<str>) -> Self {
         Self {
-            owner,
+            sharing,
             era,
-            profile,
+            capabilities,
         }
     }
 }

@@ -60,7 +60,7 @@ impl ServerState {
     ];
 
     /// Whether it is one that somebody may have to see to.
-    pub fn is_trouble(self) -> bool {
+    pub fn needs_attention(self) -> bool {
         match self {
             Self::Connected | Self::Connecting | Self::Disabled => false,
             Self::Degraded | Self::Disconnected | Self::Failed | Self::NeedsReauth => true,
@@ -81,7 +81,7 @@ impl ServerState {
     }
 
     /// Where `event` leads from here.
-    pub(super) fn after(self, event: ServerEvent) -> Self {
+    pub(super) fn next(self, event: ServerEvent) -> Self {
         match (self, event) {
             (Self::Disabled, _) | (_, ServerEvent::SwitchedOff) => Self::Disabled,
             (_, ServerEvent::Refused) => Self::NeedsReauth,
@@ -90,10 +90,10 @@ impl ServerState {
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 ServerEvent::Listed,
             ) => Self::Connected,
-            (Self::NeedsReauth, ServerEvent::ListedInPart)
+            (Self::NeedsReauth, ServerEvent::ListedPartly)
             | (
                 Self::Connected | Self::Connecting | Self::Degraded,
-                ServerEvent::ListedInPart | ServerEvent::Missed | ServerEvent::Unlisted,
+                ServerEvent::ListedPartly | ServerEvent::CheckMissed | ServerEvent::Unlistable,
             ) => Self::Degraded,
             (_, ServerEvent::FellAsleep)
             | (Self::Connected | Self::Degraded, ServerEvent::Lost | ServerEvent::Unreachable)
@@ -106,23 +106,23 @@ impl ServerState {
                 Self::Connected | Self::Connecting | Self::Degraded | Self::NeedsReauth,
                 ServerEvent::Withdrawn,
             )
-            | (Self::NeedsReauth, ServerEvent::Missed | ServerEvent::Unlisted)
+            | (Self::NeedsReauth, ServerEvent::CheckMissed | ServerEvent::Unlistable)
             | (
                 Self::Disconnected,
                 ServerEvent::Listed
-                | ServerEvent::ListedInPart
+                | ServerEvent::ListedPartly
                 | ServerEvent::Lost
-                | ServerEvent::Missed
-                | ServerEvent::Unlisted
+                | ServerEvent::CheckMissed
+                | ServerEvent::Unlistable
                 | ServerEvent::Unreachable,
             )
             | (
                 Self::Failed,
                 ServerEvent::Listed
-                | ServerEvent::ListedInPart
+                | ServerEvent::ListedPartly
                 | ServerEvent::Lost
-                | ServerEvent::Missed
-                | ServerEvent::Unlisted
+                | ServerEvent::CheckMissed
+                | ServerEvent::Unlistable
                 | ServerEvent::Unreachable
                 | ServerEvent::Withdrawn,
             ) => self,
@@ -140,11 +140,11 @@ pub(super) enum ServerEvent {
     /// Its lists were read.
     Listed,
     /// Some of its lists were read, others could not be.
-    ListedInPart,
+    ListedPartly,
     /// The connection ended.
     Lost,
     /// It did not answer a health check.
-    Missed,
+    CheckMissed,
     /// It refused our credential.
     Refused,
     /// An instance beside the catalog's is being connected, since somebody needs it. The catalog's is
@@ -153,7 +153,7 @@ pub(super) enum ServerEvent {
     /// It is switched off in the config.
     SwitchedOff,
     /// Its lists cannot be read.
-    Unlisted,
+    Unlistable,
     /// No connection could be made.
     Unreachable,
     /// It stayed away for so long that its items are not listed any more.
@@ -162,7 +162,7 @@ pub(super) enum ServerEvent {
 
 impl ServerEvent {
     /// Whether what was asleep, or was not, is afterwards.
-    fn leaves_asleep(self, was: bool) -> bool {
+    fn asleep_after(self, was: bool) -> bool {
         match self {
             Self::FellAsleep => true,
             Self::Greeted
@@ -172,20 +172,20 @@ impl ServerEvent {
             | Self::SwitchedOff
             | Self::Unreachable
             | Self::Withdrawn => false,
-            Self::Listed | Self::ListedInPart | Self::Missed | Self::Unlisted => was,
+            Self::Listed | Self::ListedPartly | Self::CheckMissed | Self::Unlistable => was,
         }
     }
 
     /// What is known afterwards of its lists on the connection of that moment.
-    fn leaves_lists(self, was: ListState) -> ListState {
+    fn lists_after(self, was: ListState) -> ListState {
         match self {
             Self::Greeted | Self::Started => ListState::Untried,
             Self::Listed => ListState::Read,
-            Self::ListedInPart => ListState::ReadInPart,
-            Self::Unlisted => ListState::Unreadable,
+            Self::ListedPartly => ListState::ReadPartly,
+            Self::Unlistable => ListState::Unreadable,
             Self::FellAsleep
             | Self::Lost
-            | Self::Missed
+            | Self::CheckMissed
             | Self::Refused
             | Self::SwitchedOff
             | Self::Unreachable
@@ -209,7 +209,7 @@ pub(super) enum ListState {
     Untried,
     Read,
     /// Not all of them could be read.
-    ReadInPart,
+    ReadPartly,
     Unreadable,
 }
 
@@ -228,13 +228,13 @@ pub struct Transition {
 impl Transition {
     /// Whether something was wrong, and it is said what.
     pub(super) fn is_error(&self) -> bool {
-        self.state.is_trouble() && self.reason.is_some()
+        self.state.needs_attention() && self.reason.is_some()
     }
 }
 
 /// What a life is of.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Of {
+pub(super) enum MachineSubject {
     /// An instance beside the catalog's. They come and go with their callers: of what is usual the
     /// log says little.
     Instance,
@@ -244,10 +244,10 @@ pub(super) enum Of {
 /// Where one server or instance stands, and how it came there.
 #[derive(Debug)]
 pub(crate) struct StateMachine {
-    of: Of,
+    subject: MachineSubject,
     server: ServerName,
     /// What its log lines are within.
-    about: Span,
+    span: Span,
     /// The state once more, to be read without the lock.
     state: AtomicU8,
     inner: Mutex<StateMachineInner>,
@@ -274,7 +274,7 @@ struct StateMachineInner {
 
 impl StateMachineInner {
     /// Where one more attempt that came to nothing leads.
-    fn attempted(&mut self) -> ServerState {
+    fn after_failed_attempt(&mut self) -> ServerState {
         self.attempts = self.attempts.saturating_add(1);
         if self.attempts < self.failed_after {
             ServerState::Connecting
@@ -286,7 +286,7 @@ impl StateMachineInner {
 
 /// Where something stands, to be shown.
 #[derive(Clone, Debug)]
-pub(super) struct Stand {
+pub(super) struct StateSnapshot {
     pub(super) state: ServerState,
     /// Whether the next call wakes it.
     pub(super) asleep: bool,
@@ -295,7 +295,7 @@ pub(super) struct Stand {
     pub(super) history: Vec<Transition>,
 }
 
-impl Stand {
+impl StateSnapshot {
     /// Since when it is in its state.
     pub(super) fn since(&self) -> String {
         let now = self.history.last();
@@ -305,7 +305,7 @@ impl Stand {
 
 impl StateMachine {
     /// Of `server` or an instance of it; log lines are within `about`.
-    pub(super) fn new(of: Of, server: &ServerName, about: &Span) -> Self {
+    pub(super) fn new(subject: MachineSubject, server: &ServerName, about: &Span) -> Self {
         let state = ServerState::Connecting;
         let first = Transition {
             at: clock::now().to_string(),
@@ -313,9 +313,9 @@ impl StateMachine {
             reason: None,
         };
         Self {
-            of,
+            subject,
             server: server.clone(),
-            about: about.clone(),
+            span: about.clone(),
             state: AtomicU8::new(state as u8),
             inner: Mutex::new(StateMachineInner {
                 history: [first].into(),
@@ -351,12 +351,12 @@ impl StateMachine {
     }
 
     /// Takes what was learnt, and why it is so.
-    pub(super) fn take(&self, event: ServerEvent, reason: Option<String>) {
-        self.take_if(event, reason, || true);
+    pub(super) fn apply(&self, event: ServerEvent, reason: Option<String>) {
+        self.apply_if(event, reason, || true);
     }
 
     /// Takes what was learnt where `still_holds`, which is asked while nothing else is taken.
-    pub(super) fn take_if(
+    pub(super) fn apply_if(
         &self,
         event: ServerEvent,
         reason: Option<String>,
@@ -367,15 +367,15 @@ impl StateMachine {
             return;
         }
         let (old, old_lists) = (self.state(), inner.lists);
-        inner.lists = event.leaves_lists(old_lists);
-        self.enter(old.after(event), event, reason, &mut inner);
+        inner.lists = event.lists_after(old_lists);
+        self.transition(old.next(event), event, reason, &mut inner);
         if (self.state(), inner.lists) != (old, old_lists) {
             self.changed.send_replace(());
         }
     }
 
     /// Goes to `new`, where `event` leads.
-    fn enter(
+    fn transition(
         &self,
         mut new: ServerState,
         event: ServerEvent,
@@ -384,7 +384,7 @@ impl StateMachine {
     ) {
         let old = self.state();
         if (old, new) == (ServerState::Connecting, ServerState::Failed) {
-            new = inner.attempted();
+            new = inner.after_failed_attempt();
         }
         // That it stayed away is no cause of its own.
         let kept = || {
@@ -395,7 +395,7 @@ impl StateMachine {
         };
         let reason = reason.or_else(kept);
         let was_asleep = inner.is_asleep;
-        inner.is_asleep = event.leaves_asleep(was_asleep);
+        inner.is_asleep = event.asleep_after(was_asleep);
         if new == ServerState::Connected {
             inner.attempts = 0;
         }
@@ -408,16 +408,17 @@ impl StateMachine {
             }
             return;
         }
-        let _about = self.about.enter();
-        let is_news = self.of == Of::Server || inner.in_trouble && new == ServerState::Connected;
+        let _about = self.span.enter();
+        let is_news = self.subject == MachineSubject::Server
+            || inner.in_trouble && new == ServerState::Connected;
         let to = if inner.is_asleep {
             None
         } else {
             Some((new, is_news))
         };
-        self.log(old, to, reason.as_deref());
+        self.log_transition(old, to, reason.as_deref());
         inner.in_trouble = !inner.is_asleep
-            && (new.is_trouble() || inner.in_trouble && new == ServerState::Connecting);
+            && (new.needs_attention() || inner.in_trouble && new == ServerState::Connecting);
         if inner.history.len() == HISTORY_MAX {
             inner.history.pop_front();
         }
@@ -431,9 +432,9 @@ impl StateMachine {
     }
 
     /// Where it stands. One lock for all: the last transition is the current state.
-    pub(super) fn stand(&self) -> Stand {
+    pub(super) fn snapshot(&self) -> StateSnapshot {
         let inner = self.lock();
-        Stand {
+        StateSnapshot {
             state: self.state(),
             asleep: inner.is_asleep,
             reason: inner.reason.clone(),
@@ -460,17 +461,22 @@ impl StateMachine {
     }
 
     /// Says where it went, louder where that is news; `None` is to sleep.
-    fn log(&self, old: ServerState, to: Option<(ServerState, bool)>, reason: Option<&str>) {
+    fn log_transition(
+        &self,
+        old: ServerState,
+        to: Option<(ServerState, bool)>,
+        reason: Option<&str>,
+    ) {
         let (server, from) = (&self.server, old.as_str());
-        let what = match self.of {
-            Of::Instance => "instance",
-            Of::Server => "server",
+        let what = match self.subject {
+            MachineSubject::Instance => "instance",
+            MachineSubject::Server => "server",
         };
         let Some((new, is_news)) = to else {
             return tracing::debug!(%server, from, reason, "{what} is asleep");
         };
         let to = new.as_str();
-        if new.is_trouble() {
+        if new.needs_attention() {
             tracing::warn!(%server, from, reason, "{what} is {to}");
         } else if is_news {
             tracing::info!(%server, from, reason, "{what} is {to}");
@@ -482,7 +488,7 @@ impl StateMachine {
     /// Says why what is not connected still is not, where that is not what it was.
     fn log_reason(&self, state: ServerState, old: Option<&str>, new: Option<&str>) {
         if old != new {
-            let _about = self.about.enter();
+            let _about = self.span.enter();
             let (server, state) = (&self.server, state.as_str());
             if old.is_none() {
                 tracing::debug!(%server, reason = new, "still {state}");

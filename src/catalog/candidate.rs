@@ -6,7 +6,8 @@
 //! allowed, since whoever has waited is routed by what the server lists.
 
 use super::{
-    ConfiguredNames, Kind, Offer, Profiles, Scope, UriMap, item::ItemFilter, naming::Template,
+    ConfiguredNames, Kind, Profiles, Scope, ServerOffer, UriMap, item::ItemFilter,
+    naming::NameTemplate,
 };
 use crate::config::{Charset, Naming};
 use crate::names::{ServerName, uri_prefix};
@@ -25,28 +26,28 @@ pub struct Candidate {
 
 /// Where the item called `name` on the route of `scope` may come from, of servers that have listed
 /// nothing: `unlisted` are their offers, without items. Those with the longest prefix come first.
-pub(super) fn find(
+pub(super) fn find_candidates(
     naming: &Naming,
     profiles: &Profiles,
-    unlisted: &[Offer],
+    unlisted: &[ServerOffer],
     (scope, kind, name): (&Scope, Kind, &str),
 ) -> Vec<Candidate> {
-    let template = Template::parse(naming);
-    let guess = |offer: &Offer| match scope {
+    let template = NameTemplate::parse(naming);
+    let guess = |offer: &ServerOffer| match scope {
         Scope::Server(server) if *server == offer.server => {
             Some((vec![name.to_owned()], name.len()))
         }
         Scope::Server(_) => None,
-        Scope::All | Scope::Profile(_) if !offer.exposes(kind) => None,
+        Scope::All | Scope::Profile(_) if !offer.shows_kind(kind) => None,
         Scope::All | Scope::Profile(_) if kind.has_uris() => {
-            let uris = uris_of(offer);
+            let uris = uri_map_of(offer);
             let original = uris.original(name).filter(|_| naming.namespace_resources)?;
             let rest = original.len();
             Some((vec![original.into_owned()], rest))
         }
         Scope::All | Scope::Profile(_) => {
-            let item = template.item_of(offer.namespace(), name)?;
-            let originals = originals(item, kind, naming, offer);
+            let item = template.strip_affix(offer.namespace(), name)?;
+            let originals = original_names(item, kind, naming, offer);
             Some((originals, item.len()))
         }
     };
@@ -56,7 +57,9 @@ pub(super) fn find(
         let permitted = originals.into_iter().filter(|it| filter.permits(it));
         let named = permitted.map(|original| {
             let server = (&offer.server, &*offer.config);
-            let names = profiles.prefixes().names(server, (kind, &original));
+            let names = profiles
+                .prefixes()
+                .names_for_item(server, (kind, &original));
             (original, names)
         });
         let shown = named.filter(|(original, names)| {
@@ -66,12 +69,12 @@ pub(super) fn find(
         if originals.is_empty() {
             return None;
         }
-        let prospect = Candidate {
+        let candidate = Candidate {
             server: offer.server.clone(),
             kind,
             originals,
         };
-        Some((rest, prospect))
+        Some((rest, candidate))
     });
     // A shorter rest is a longer prefix.
     let mut prospects: Vec<(usize, Candidate)> = prospects.collect();
@@ -82,12 +85,12 @@ pub(super) fn find(
         .collect()
 }
 
-fn uris_of(offer: &Offer) -> UriMap {
+fn uri_map_of(offer: &ServerOffer) -> UriMap {
     UriMap::prefixed(uri_prefix(offer.namespace()))
 }
 
 /// What the server may call the item that a name of the template calls `item`.
-fn originals(item: &str, kind: Kind, naming: &Naming, offer: &Offer) -> Vec<String> {
+fn original_names(item: &str, kind: Kind, naming: &Naming, offer: &ServerOffer) -> Vec<String> {
     let renames = &offer.rules(kind).rename;
     if let Some((original, _)) = renames.iter().find(|(_, name)| *name == item) {
         return vec![original.clone()];
@@ -123,16 +126,16 @@ mod tests {
         };
         let environment = crate::config::Environment::default();
         let config = crate::config::parse([source], &environment).unwrap().config;
-        let offer = |(name, server): (&ServerName, &crate::config::Server)| Offer {
+        let offer = |(name, server): (&ServerName, &crate::config::Server)| ServerOffer {
             server: name.clone(),
             config: Arc::new(server.clone()),
             listing: Arc::new(Listing::default()),
             modern_http: false,
-            gaps: ByKind::default(),
+            listing_gaps: ByKind::default(),
         };
-        let offers: Vec<Offer> = config.servers.iter().map(offer).collect();
+        let offers: Vec<ServerOffer> = config.servers.iter().map(offer).collect();
         let profiles: &IndexMap<ProfileName, _> = &config.profiles;
-        find(
+        find_candidates(
             &config.naming,
             &Profiles::new(profiles, Arc::new(Prefixes::of(&config))),
             &offers,

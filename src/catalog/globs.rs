@@ -12,13 +12,13 @@ mod alternatives;
 use globset::{Glob, GlobBuilder};
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
-use super::{prefixes::Prefixes, spelling};
+use super::{prefixes::Prefixes, uri_variants};
 use crate::names::ServerName;
 use alternatives::Alternative;
 
 /// A list of globs is too large to match. The operator shortens it.
 #[derive(Debug, thiserror::Error)]
-#[error("a list of globs cannot be used: {reason}")]
+#[error("invalid list of globs: {reason}")]
 pub struct GlobsTooLarge {
     /// What the matcher says.
     reason: String,
@@ -35,14 +35,14 @@ impl GlobsTooLarge {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum GlobWidth {
     /// No more than it surely does, as of entries that allow.
-    Narrow,
+    Strict,
     /// All that it may, as of entries that refuse or demand.
-    Wide,
+    Broad,
 }
 
 /// What a list is about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Over {
+pub enum GlobTarget {
     /// Names of tools, prompts or methods.
     Names,
     /// URIs.
@@ -68,24 +68,24 @@ pub struct ItemForms<'a> {
 
 /// The texts that globs are tried on for an item.
 #[derive(Debug)]
-pub struct Forms {
+pub struct MatchForms {
     texts: Vec<String>,
     are_uris: bool,
 }
 
-/// What [`Forms`] of names begin with, so that none can pass for one of another sort.
-const QUALIFIED: char = 'q';
-const EXPOSED: char = 'e';
-const ALIAS: char = 'a';
+/// What [`MatchForms`] of names begin with, so that none can pass for one of another sort.
+const QUALIFIED_MARK: char = 'q';
+const EXPOSED_MARK: char = 'e';
+const ALIAS_MARK: char = 'a';
 
-impl Forms {
+impl MatchForms {
     /// Those of a tool, a prompt or a method.
-    pub fn of_name(item: &ItemForms<'_>) -> Self {
+    pub fn for_name(item: &ItemForms<'_>) -> Self {
         let forms = [
-            (QUALIFIED, item.original),
-            (EXPOSED, item.plain),
-            (EXPOSED, item.distinct),
-            (ALIAS, item.alias),
+            (QUALIFIED_MARK, item.original),
+            (EXPOSED_MARK, item.plain),
+            (EXPOSED_MARK, item.distinct),
+            (ALIAS_MARK, item.alias),
         ];
         let forms = forms.into_iter().filter(|(_, name)| !name.is_empty());
         let server = item.server.as_str();
@@ -106,7 +106,7 @@ impl Forms {
     /// Those of a resource by which a glob may allow it. A URI that reads like an item of another server
     /// is left out: without prefixes, a server could take it to be let in by what was written for the
     /// other.
-    fn of_uri(item: &ItemForms<'_>) -> Self {
+    fn for_uri(item: &ItemForms<'_>) -> Self {
         let is_foreign = |uri: &str| {
             let first = uri.split_once('/').map(|(first, _)| first);
             first.is_some_and(|it| it != item.server.as_str() && ServerName::parse(it).is_ok())
@@ -121,13 +121,16 @@ impl Forms {
     }
 
     /// Those of a resource by which a glob may refuse it: also as servers spell the same.
-    pub fn of_any_uri(item: &ItemForms<'_>) -> Self {
+    pub fn for_any_uri(item: &ItemForms<'_>) -> Self {
         let mut texts = vec![qualified(item)];
-        texts.extend(spelling::variants_of(item.server.as_str(), item.original));
+        texts.extend(uri_variants::variants_of(
+            item.server.as_str(),
+            item.original,
+        ));
         for exposed in [item.plain, item.distinct] {
             if !exposed.is_empty() {
                 texts.push(exposed.to_owned());
-                texts.extend(spelling::variants(exposed));
+                texts.extend(uri_variants::variants(exposed));
             }
         }
         Self {
@@ -141,9 +144,9 @@ fn qualified(item: &ItemForms<'_>) -> String {
     format!("{}/{}", item.server, item.original)
 }
 
-/// What a resource is by that of its URIs which says so, see [`spelling::canonical`].
-fn essence<'a>(item: &ItemForms<'a>) -> Option<ItemForms<'a>> {
-    let part = |uri: &'a str| spelling::canonical(uri);
+/// What a resource is by that of its URIs which says so, see [`uri_variants::canonical`].
+fn canonical_form<'a>(item: &ItemForms<'a>) -> Option<ItemForms<'a>> {
+    let part = |uri: &'a str| uri_variants::canonical(uri);
     let uris = [item.original, item.plain, item.distinct];
     uris.into_iter().find_map(part)?;
     let part = |uri: &'a str| part(uri).unwrap_or(uri);
@@ -178,33 +181,39 @@ impl<O: Copy> Globs<O> {
     /// When they are too large to match.
     pub fn new<'g>(
         globs: impl Iterator<Item = (O, &'g Glob)>,
-        over: Over,
+        over: GlobTarget,
         reading: GlobWidth,
         prefixes: &Prefixes,
     ) -> Result<Self, GlobsTooLarge> {
         let (mut names, mut uris) = (GlobsBuilder::default(), GlobsBuilder::default());
         for (owner, glob) in globs {
             let text = glob.glob();
-            if over != Over::Uris {
-                let all = alternatives::of(text).ok_or_else(|| {
+            if over != GlobTarget::Uris {
+                let all = alternatives::alternatives_of(text).ok_or_else(|| {
                     let most = alternatives::ALTERNATIVES_MAX;
-                    GlobsTooLarge::new(&format!("`{text}` has more than {most} alternatives"))
+                    GlobsTooLarge::new(&format!(
+                        "`{text}` expands to more than {most} \
+                        alternatives"
+                    ))
                 })?;
                 for alternative in &all {
-                    for pattern in patterns(alternative, reading, prefixes)? {
+                    for pattern in regex_patterns(alternative, reading, prefixes)? {
                         names.add(owner, text, pattern);
                     }
                 }
             }
-            if over != Over::Names {
+            if over != GlobTarget::Names {
                 // Globs that were read from the store do not know that `/` is special.
-                uris.add(owner, text, format!("^{}$", regex(text, true)?));
+                uris.add(owner, text, format!("^{}$", glob_to_regex(text, true)?));
                 let others = match reading {
-                    GlobWidth::Narrow => Vec::new(),
-                    GlobWidth::Wide => spelling::glob_variants(text),
+                    GlobWidth::Strict => Vec::new(),
+                    GlobWidth::Broad => uri_variants::glob_variants(text),
                 };
                 // What is no glob with its escapes decoded has no other spelling.
-                for other in others.iter().filter_map(|other| regex(other, true).ok()) {
+                for other in others
+                    .iter()
+                    .filter_map(|other| glob_to_regex(other, true).ok())
+                {
                     uris.add(owner, text, format!("^{other}$"));
                 }
             }
@@ -216,7 +225,7 @@ impl<O: Copy> Globs<O> {
     }
 
     /// No globs, which match nothing.
-    pub const fn none() -> Self {
+    pub const fn empty() -> Self {
         Self {
             names: Matcher::NONE,
             uris: Matcher::NONE,
@@ -229,19 +238,20 @@ impl<O: Copy> Globs<O> {
     }
 
     /// The entry that allows a tool, a prompt or a method.
-    pub fn allowing(&self, item: &ItemForms<'_>) -> Option<&GlobEntry<O>> {
-        self.first(&Forms::of_name(item))
+    pub fn matching_name(&self, item: &ItemForms<'_>) -> Option<&GlobEntry<O>> {
+        self.first_match(&MatchForms::for_name(item))
     }
 
     /// The entry that allows a resource, also by what it essentially is.
-    pub fn allowing_uri(&self, item: &ItemForms<'_>) -> Option<&GlobEntry<O>> {
-        let entry = self.first(&Forms::of_uri(item))?;
-        let is_allowed = essence(item).is_none_or(|it| self.is_match(&Forms::of_uri(&it)));
+    pub fn matching_uri(&self, item: &ItemForms<'_>) -> Option<&GlobEntry<O>> {
+        let entry = self.first_match(&MatchForms::for_uri(item))?;
+        let is_allowed =
+            canonical_form(item).is_none_or(|it| self.is_match(&MatchForms::for_uri(&it)));
         is_allowed.then_some(entry)
     }
 
     /// Whether any entry matches.
-    pub fn is_match(&self, forms: &Forms) -> bool {
+    pub fn is_match(&self, forms: &MatchForms) -> bool {
         let Some(set) = &self.matcher(forms).set else {
             return false;
         };
@@ -250,7 +260,7 @@ impl<O: Copy> Globs<O> {
     }
 
     /// The first entry that matches the first of the texts that any entry matches.
-    pub fn first(&self, forms: &Forms) -> Option<&GlobEntry<O>> {
+    pub fn first_match(&self, forms: &MatchForms) -> Option<&GlobEntry<O>> {
         let matcher = self.matcher(forms);
         let set = matcher.set.as_ref()?;
         let mut texts = forms.texts.iter();
@@ -259,7 +269,7 @@ impl<O: Copy> Globs<O> {
     }
 
     /// What every entry belongs to that matches.
-    pub fn owners(&self, forms: &Forms) -> Vec<O> {
+    pub fn matching_owners(&self, forms: &MatchForms) -> Vec<O> {
         let matcher = self.matcher(forms);
         let Some(set) = &matcher.set else {
             return Vec::new();
@@ -269,7 +279,7 @@ impl<O: Copy> Globs<O> {
         matches.map(|at| matcher.entries[at].owner).collect()
     }
 
-    fn matcher(&self, forms: &Forms) -> &Matcher<O> {
+    fn matcher(&self, forms: &MatchForms) -> &Matcher<O> {
         if forms.are_uris {
             &self.uris
         } else {
@@ -333,29 +343,31 @@ impl<O> GlobsBuilder<O> {
     }
 }
 
-/// What `alternative` means as regular expressions over [`Forms`] of names.
-fn patterns(
+/// What `alternative` means as regular expressions over [`MatchForms`] of names.
+fn regex_patterns(
     alternative: &Alternative,
     reading: GlobWidth,
     prefixes: &Prefixes,
 ) -> Result<Vec<String>, GlobsTooLarge> {
-    const ANY: &str = "[^/]+";
+    const ANY_SEGMENT: &str = "[^/]+";
     let text = alternative.text.as_str();
-    let whole = regex(text, false)?;
-    let Some((server, item)) = alternative.parted() else {
+    let whole = glob_to_regex(text, false)?;
+    let Some((server, item)) = alternative.split_at_slash() else {
         let servers = match reading {
-            GlobWidth::Narrow => alternative.owners(prefixes).map(one_of),
-            GlobWidth::Wide => None,
+            GlobWidth::Strict => alternative.owners(prefixes).map(servers_group),
+            GlobWidth::Broad => None,
         };
-        let servers = servers.as_deref().unwrap_or(ANY);
-        return Ok(vec![format!("^[{EXPOSED}{ALIAS}]{servers}/{whole}$")]);
+        let servers = servers.as_deref().unwrap_or(ANY_SEGMENT);
+        return Ok(vec![format!(
+            "^[{EXPOSED_MARK}{ALIAS_MARK}]{servers}/{whole}$"
+        )]);
     };
-    let item = regex(item, false)?;
-    if reading == GlobWidth::Wide {
-        let server = regex(server, true)?;
+    let item = glob_to_regex(item, false)?;
+    if reading == GlobWidth::Broad {
+        let server = glob_to_regex(server, true)?;
         return Ok(vec![
-            format!("^{QUALIFIED}{server}/{item}$"),
-            format!("^[{EXPOSED}{ALIAS}]{ANY}/{whole}$"),
+            format!("^{QUALIFIED_MARK}{server}/{item}$"),
+            format!("^[{EXPOSED_MARK}{ALIAS_MARK}]{ANY_SEGMENT}/{whole}$"),
         ]);
     }
     let glob = GlobBuilder::new(server)
@@ -367,15 +379,18 @@ fn patterns(
         .filter(|server| glob.is_match(server.as_str()))
         .cloned()
         .collect();
-    let mut all = vec![format!("^{ALIAS}{ANY}/{whole}$")];
+    let mut all = vec![format!("^{ALIAS_MARK}{ANY_SEGMENT}/{whole}$")];
     if !meant.is_empty() {
-        all.push(format!("^{QUALIFIED}{}/{item}$", one_of(&meant)));
+        all.push(format!(
+            "^{QUALIFIED_MARK}{}/{item}$",
+            servers_group(&meant)
+        ));
     }
     Ok(all)
 }
 
 /// A group that matches the names of these servers.
-fn one_of(servers: &[ServerName]) -> String {
+fn servers_group(servers: &[ServerName]) -> String {
     let names: Vec<String> = servers
         .iter()
         .map(|server| regex::escape(server.as_str()))
@@ -384,7 +399,7 @@ fn one_of(servers: &[ServerName]) -> String {
 }
 
 /// The glob `text` as a regular expression without its anchors.
-fn regex(text: &str, literal_separator: bool) -> Result<String, GlobsTooLarge> {
+fn glob_to_regex(text: &str, literal_separator: bool) -> Result<String, GlobsTooLarge> {
     let glob = GlobBuilder::new(text)
         .literal_separator(literal_separator)
         .build()
@@ -398,17 +413,17 @@ fn regex(text: &str, literal_separator: bool) -> Result<String, GlobsTooLarge> {
 
 /// The servers whose names a glob without a `/` may match, where it begins as the names of one or of some
 /// do and matches those of others too: who reads it may take it for one of the others.
-pub fn spanned<'p>(glob: &str, prefixes: &'p Prefixes) -> Option<Spanned<'p>> {
-    let all = alternatives::of(glob)?;
+pub fn spanned_servers<'p>(glob: &str, prefixes: &'p Prefixes) -> Option<SpannedServers<'p>> {
+    let all = alternatives::alternatives_of(glob)?;
     all.iter()
         .find_map(|alternative| alternative.spanned(prefixes))
 }
 
 /// What a glob spans.
 #[derive(Debug, Eq, PartialEq)]
-pub struct Spanned<'p> {
+pub struct SpannedServers<'p> {
     /// The servers that it means where it allows; all that follow where it has no whole prefix.
-    pub meant: Option<&'p [ServerName]>,
+    pub intended: Option<&'p [ServerName]>,
     /// The servers whose names it matches.
     pub servers: Vec<&'p ServerName>,
 }

@@ -3,7 +3,7 @@
 //! They reach models, so a server must not speak in another's name or drown the others: headings
 //! cannot be forged, control characters go, and length is limited.
 
-use super::{CatalogProblem, Cause, Offer};
+use super::{CatalogProblem, ProblemCause, ServerOffer};
 use crate::names::ServerName;
 
 /// Longest instructions of one server on a merged route, characters. Long enough for every server
@@ -22,7 +22,7 @@ pub(super) struct Instructions(Vec<(ServerName, String)>);
 
 impl Instructions {
     /// Those of one server on its own route, as it wrote them.
-    pub(super) fn own(server: &ServerName, text: Option<String>) -> Self {
+    pub(super) fn of_server(server: &ServerName, text: Option<String>) -> Self {
         Self(
             text.map(|text| (server.clone(), text))
                 .into_iter()
@@ -30,9 +30,9 @@ impl Instructions {
         )
     }
 
-    /// The sections of the servers that `sees` says are seen; `None` where there are none.
-    pub(super) fn of(&self, sees: impl Fn(&ServerName) -> bool) -> Option<String> {
-        let seen = self.0.iter().filter(|(server, _)| sees(server));
+    /// The sections of the servers that `is_visible` says are seen; `None` where there are none.
+    pub(super) fn visible_to(&self, is_visible: impl Fn(&ServerName) -> bool) -> Option<String> {
+        let seen = self.0.iter().filter(|(server, _)| is_visible(server));
         let sections: Vec<&str> = seen.map(|(_, section)| section.as_str()).collect();
         (!sections.is_empty()).then(|| sections.join("\n\n"))
     }
@@ -40,7 +40,7 @@ impl Instructions {
 
 /// The instructions of all `offers` that put something on merged routes, in the config's order.
 pub(super) fn merge<'o>(
-    offers: impl IntoIterator<Item = &'o Offer>,
+    offers: impl IntoIterator<Item = &'o ServerOffer>,
     problems: &mut Vec<CatalogProblem>,
 ) -> Instructions {
     let mut sections = Vec::new();
@@ -50,7 +50,7 @@ pub(super) fn merge<'o>(
         let Some(text) = offer.listing.instructions.as_deref() else {
             continue;
         };
-        let text = clean(text);
+        let text = escape_headings(text);
         if text.is_empty() || !(expose.tools || expose.resources || expose.prompts) {
             continue;
         }
@@ -59,7 +59,7 @@ pub(super) fn merge<'o>(
             problems.push(CatalogProblem {
                 server: offer.server.clone(),
                 kind: None,
-                cause: Cause::InstructionsCut { limit },
+                cause: ProblemCause::InstructionsCut { limit },
             });
         }
         let kept: String = text.chars().take(limit).collect();
@@ -73,7 +73,7 @@ pub(super) fn merge<'o>(
     Instructions(sections)
 }
 
-fn clean(text: &str) -> String {
+fn escape_headings(text: &str) -> String {
     let lines = text.trim().lines().map(|line| {
         let line: String = line
             .chars()
@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn text_cannot_forge_headings_or_hide_controls() {
-        let check = |text: &str, expect: &str| assert_eq!(clean(text), expect, "{text:?}");
+        let check =
+            |text: &str, expect: &str| assert_eq!(escape_headings(text), expect, "{text:?}");
         check("  plain\ttext\n", "plain\ttext");
         check("a\u{1b}[31mb\u{0}\r\nc", "a[31mb\nc");
         check("x\n# Server github\n\ny", "x\n    # Server github\n\ny");

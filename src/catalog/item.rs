@@ -12,11 +12,12 @@ use std::{
 use globset::{Glob, GlobBuilder, GlobMatcher};
 
 use super::{
-    CatalogProblem, Cause, ConfiguredNames, HeaderFault, HeaderParam, ItemExcess, Kind, Offer,
-    header::{self, Headers},
+    CatalogProblem, ConfiguredNames, HeaderFault, HeaderParam, ItemExcess, Kind, ProblemCause,
+    ServerOffer,
+    header_annotations::{self, ToolHeaders},
     rewrite::meta_uris,
-    spelling,
-    uri::UriMap,
+    uri_map::UriMap,
+    uri_variants,
 };
 use crate::config::ItemRules;
 use crate::mcp::json::{self, Member, Patch, Raw};
@@ -46,7 +47,7 @@ pub(super) struct Item<'a> {
     pub(super) headers: Arc<[HeaderParam]>,
     pub(super) hints: ToolHints,
     /// URIs that `_meta` names; servers need not list them.
-    pub(super) linked: Vec<Arc<str>>,
+    pub(super) linked_uris: Vec<Arc<str>>,
     spans: MemberSpans,
     pub(super) label: Option<&'a str>,
     description: Option<&'a str>,
@@ -74,31 +75,33 @@ impl Item<'_> {
         let json = self.source.as_bytes();
         let mut patch = Patch::new(json);
         if *key != *self.original {
-            put(&mut patch, &self.spans.key, key);
+            replace_spans(&mut patch, &self.spans.key, key);
         }
         if let Some(label) = label {
-            put(&mut patch, &self.spans.name, label);
+            replace_spans(&mut patch, &self.spans.name, label);
             if self.spans.name.is_empty() {
-                insert(&mut patch, "name", label);
+                insert_member(&mut patch, "name", label);
             }
         }
         if let Some(description) = self.description {
-            put(&mut patch, &self.spans.description, description);
+            replace_spans(&mut patch, &self.spans.description, description);
             if self.spans.description.is_empty() {
-                insert(&mut patch, "description", description);
+                insert_member(&mut patch, "description", description);
             }
         }
         for span in &self.spans.links {
-            let Some(uri) = json::text(&json[span.clone()]) else {
+            let Some(uri) = json::decode_string(&json[span.clone()]) else {
                 continue;
             };
             let exposed = uris.expose(&uri);
             if exposed != uri {
-                patch.replace(span.clone(), quoted(&exposed));
+                patch.replace(span.clone(), json_string(&exposed));
             }
         }
         for at in &self.faults {
-            patch.remove_members(*at, |member| header::is_annotation(member, json));
+            patch.remove_members(*at, |member| {
+                header_annotations::is_annotation(member, json)
+            });
         }
         if patch.is_empty() {
             return self.source.clone();
@@ -107,17 +110,17 @@ impl Item<'_> {
     }
 }
 
-fn put(patch: &mut Patch<'_>, spans: &[Range<usize>], text: &str) {
+fn replace_spans(patch: &mut Patch<'_>, spans: &[Range<usize>], text: &str) {
     for span in spans {
-        patch.replace(span.clone(), quoted(text));
+        patch.replace(span.clone(), json_string(text));
     }
 }
 
-fn insert(patch: &mut Patch<'_>, key: &str, text: &str) {
+fn insert_member(patch: &mut Patch<'_>, key: &str, text: &str) {
     patch.insert_members(0, &format!("\"{key}\":{}", Raw::string(text).as_str()));
 }
 
-fn quoted(text: &str) -> Vec<u8> {
+fn json_string(text: &str) -> Vec<u8> {
     Raw::string(text).as_bytes().to_vec()
 }
 
@@ -136,12 +139,12 @@ impl ItemFilter {
         let has_uris = kind.has_uris();
         let deny = rules.deny.iter().flat_map(|glob| {
             let others = if has_uris {
-                spelling::glob_variants(glob.glob())
+                uri_variants::glob_variants(glob.glob())
             } else {
                 Vec::new()
             };
             let all = std::iter::once(glob.glob().to_owned()).chain(others);
-            all.filter_map(|text| denying(&text, has_uris))
+            all.filter_map(|text| deny_matcher(&text, has_uris))
         });
         Self {
             allow: rules.allow.as_ref().map(compile),
@@ -155,37 +158,37 @@ impl ItemFilter {
     pub(super) fn permits(&self, original: &str) -> bool {
         let matches =
             |globs: &[GlobMatcher], name: &str| globs.iter().any(|glob| glob.is_match(name));
-        let essence = spelling::canonical(original).filter(|_| self.has_uris);
+        let essence = uri_variants::canonical(original).filter(|_| self.has_uris);
         let is_allowed = self.allow.as_deref().is_none_or(|globs| {
             matches(globs, original) && essence.is_none_or(|part| matches(globs, part))
         });
         if !is_allowed || matches(&self.deny, original) {
             return false;
         }
-        if !self.has_uris || !self.says_something() {
+        if !self.has_uris || !self.is_restrictive() {
             return true;
         }
         let is_denied = |other: String| matches(&self.deny, &other);
-        !spelling::is_ambiguous(original)
-            && !spelling::variants(original).into_iter().any(is_denied)
+        !uri_variants::is_ambiguous(original)
+            && !uri_variants::variants(original).into_iter().any(is_denied)
     }
 
     /// Whether some items may not be used.
-    pub(super) fn says_something(&self) -> bool {
+    pub(super) fn is_restrictive(&self) -> bool {
         self.allow.is_some() || !self.deny.is_empty()
     }
 }
 
 /// The matcher of an entry of `deny` on a server's own names. Each text is a glob, or what is left of one
 /// with its escapes decoded.
-pub(super) fn denying(text: &str, has_uris: bool) -> Option<GlobMatcher> {
+pub(super) fn deny_matcher(text: &str, has_uris: bool) -> Option<GlobMatcher> {
     let glob = GlobBuilder::new(text).literal_separator(has_uris).build();
     glob.ok().map(|glob| glob.compile_matcher())
 }
 
 /// Reads what `offer` has of `kind`, in the server's order.
-pub(super) fn read<'a>(
-    offer: &'a Offer,
+pub(super) fn read_items<'a>(
+    offer: &'a ServerOffer,
     kind: Kind,
     filter: &ItemFilter,
     problems: &mut Vec<CatalogProblem>,
@@ -200,7 +203,7 @@ pub(super) fn read<'a>(
     let rules = offer.rules(kind);
     let (mut items, mut seen) = (Vec::new(), HashSet::new());
     for (index, source) in offer.listing.items(kind).iter().enumerate() {
-        let (original, spans) = match locate(kind, source, index) {
+        let (original, spans) = match locate_members(kind, source, index) {
             Ok(found) => found,
             Err(cause) => {
                 report(cause);
@@ -212,21 +215,21 @@ pub(super) fn read<'a>(
         }
         if let Some(excess) = ItemExcess::of(source, &offer.config.limits) {
             let name = original.chars().take(NAME_CHARS_MAX).collect();
-            report(Cause::Oversized { name, excess });
+            report(ProblemCause::Oversized { name, excess });
             continue;
         }
         if !seen.insert(original.clone()) {
             let name = original.to_string();
-            report(Cause::Duplicate { name });
+            report(ProblemCause::Duplicate { name });
             continue;
         }
         let mut item = Item::new(source, original, spans);
-        item.apply(kind, rules);
-        if kind != Kind::Tools || item.inspect(offer.modern_http, &mut report) {
+        item.apply_rules(kind, rules);
+        if kind != Kind::Tools || item.read_tool_members(offer.modern_http, &mut report) {
             items.push(item);
         }
     }
-    settle_renames(&mut items, report);
+    resolve_rename_conflicts(&mut items, report);
     items
 }
 
@@ -239,7 +242,7 @@ impl<'a> Item<'a> {
             original,
             headers: Arc::default(),
             hints: ToolHints::default(),
-            linked: Vec::new(),
+            linked_uris: Vec::new(),
             spans,
             label: None,
             description: None,
@@ -249,7 +252,7 @@ impl<'a> Item<'a> {
 
     /// Applies `rename` and `describe`. The URI of a resource is its identity, which no rule
     /// changes; there `rename` gives the name that people see.
-    fn apply(&mut self, kind: Kind, rules: &'a ItemRules) {
+    fn apply_rules(&mut self, kind: Kind, rules: &'a ItemRules) {
         self.description = rules.describe.get(&*self.original).map(String::as_str);
         let Some(name) = rules.rename.get(&*self.original) else {
             return;
@@ -265,7 +268,11 @@ impl<'a> Item<'a> {
     /// Over HTTP a client must drop a tool whose annotations break the rules. A server that is
     /// reached otherwise was never bound by them, and clients of ours would drop its tool: there
     /// the annotation goes instead.
-    fn inspect(&mut self, modern_http: bool, report: &mut impl FnMut(Cause)) -> bool {
+    fn read_tool_members(
+        &mut self,
+        modern_http: bool,
+        report: &mut impl FnMut(ProblemCause),
+    ) -> bool {
         let json = self.source.as_bytes();
         if let Some(span) = &self.spans.annotations {
             self.hints = hints(json, span.start);
@@ -274,19 +281,19 @@ impl<'a> Item<'a> {
             .spans
             .links
             .iter()
-            .filter_map(|span| json::text(&json[span.clone()]));
-        self.linked = linked.map(|uri| Arc::from(&*uri)).collect();
-        if !header::may_annotate(json) {
+            .filter_map(|span| json::decode_string(&json[span.clone()]));
+        self.linked_uris = linked.map(|uri| Arc::from(&*uri)).collect();
+        if !header_annotations::may_annotate(json) {
             return true;
         }
         let Some(schema) = &self.spans.schema else {
             return true;
         };
-        let Headers { params, faults } = Headers::read(json, schema.start);
+        let ToolHeaders { params, faults } = ToolHeaders::read(json, schema.start);
         self.headers = params.into();
         let tool = &self.original;
         let mut blame = |fault: HeaderFault| {
-            report(Cause::Header {
+            report(ProblemCause::Header {
                 tool: tool.to_string(),
                 fault,
                 dropped: modern_http,
@@ -301,14 +308,18 @@ impl<'a> Item<'a> {
     }
 }
 
-fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, MemberSpans), Cause> {
+fn locate_members(
+    kind: Kind,
+    source: &Raw,
+    index: usize,
+) -> Result<(Arc<str>, MemberSpans), ProblemCause> {
     if !source.is_object() {
-        return Err(Cause::NotAnObject { index });
+        return Err(ProblemCause::NotAnObject { index });
     }
     let json = source.as_bytes();
     let mut spans = MemberSpans::default();
     for Member { key, value } in json::members(json, 0) {
-        let Some(key) = json::text(&json[key]) else {
+        let Some(key) = json::decode_string(&json[key]) else {
             continue;
         };
         match key.as_ref() {
@@ -324,10 +335,10 @@ fn locate(kind: Kind, source: &Raw, index: usize) -> Result<(Arc<str>, MemberSpa
     let key = spans
         .key
         .last()
-        .and_then(|span| json::text(&json[span.clone()]));
+        .and_then(|span| json::decode_string(&json[span.clone()]));
     match key.filter(|key| !key.is_empty()) {
         Some(key) => Ok((key.into(), spans)),
-        None => Err(Cause::NoName {
+        None => Err(ProblemCause::NoName {
             index,
             member: kind.key(),
         }),
@@ -338,9 +349,9 @@ fn hints(json: &[u8], annotations: usize) -> ToolHints {
     let mut hints = ToolHints::default();
     for member in json::members(json, annotations) {
         let says = &json[member.value.clone()] == b"true";
-        if member.is(json, "readOnlyHint") {
+        if member.matches(json, "readOnlyHint") {
             hints.read_only = says;
-        } else if member.is(json, "idempotentHint") {
+        } else if member.matches(json, "idempotentHint") {
             hints.idempotent = says;
         }
     }
@@ -349,7 +360,7 @@ fn hints(json: &[u8], annotations: usize) -> ToolHints {
 
 /// Leaves out what a rename of the config collides with. The renamed item stays: the operator chose
 /// its name, and a server must not be able to take it by listing another item of that name.
-fn settle_renames(items: &mut Vec<Item<'_>>, mut report: impl FnMut(Cause)) {
+fn resolve_rename_conflicts(items: &mut Vec<Item<'_>>, mut report: impl FnMut(ProblemCause)) {
     let mut owners: HashMap<Arc<str>, Arc<str>> = HashMap::new();
     for item in items.iter().filter(|item| item.name != item.original) {
         let owner = owners
@@ -364,7 +375,7 @@ fn settle_renames(items: &mut Vec<Item<'_>>, mut report: impl FnMut(Cause)) {
     }
     items.retain(|item| match owners.get(&item.name) {
         Some(owner) if *owner != item.original => {
-            report(Cause::RenamedOver {
+            report(ProblemCause::RenamedOver {
                 original: item.original.to_string(),
                 by: owner.to_string(),
                 name: item.name.to_string(),

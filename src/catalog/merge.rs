@@ -7,16 +7,16 @@ use std::{
 };
 
 use super::{
-    ByKind, Catalog, CatalogProblem, Cause, Freshness, ItemExcess, Kind, ListEntry, ListingGap,
-    NameOutcome, Offer, Prefixes, Profiles, Prompt, Tables, Tool,
+    ByKind, Catalog, CatalogProblem, Freshness, ItemExcess, Kind, ListEntry, ListingGap,
+    NameOutcome, Prefixes, ProblemCause, Profiles, Prompt, RouteTables, ServerOffer, Tool,
     instructions::{self, Instructions},
     item::{self, Item, ItemFilter},
-    naming::{self, Claim, ClaimVerdict, Template},
-    pattern::ServerTemplates,
+    list_view::ListCache,
+    naming::{self, Claim, ClaimVerdict, NameTemplate},
     repair,
-    resources::{Routes, Site},
-    uri::UriMap,
-    view::ListCache,
+    resource_routes::{ResourceRoutes, ResourceSite},
+    uri_map::UriMap,
+    uri_template::ServerTemplates,
 };
 use crate::config::Naming;
 use crate::mcp::json::Raw;
@@ -24,7 +24,7 @@ use crate::names::{ServerName, uri_prefix};
 
 /// One offer, read.
 struct OfferPart<'a> {
-    offer: &'a Offer,
+    offer: &'a ServerOffer,
     items: ByKind<Vec<Item<'a>>>,
     /// For resources and templates.
     filter: ItemFilter,
@@ -33,7 +33,7 @@ struct OfferPart<'a> {
 }
 
 /// An item and the name or URI it has on a route.
-struct Placed<'a> {
+struct PlacedItem<'a> {
     part: usize,
     item: &'a Item<'a>,
     exposed: Arc<str>,
@@ -43,27 +43,27 @@ struct Placed<'a> {
     label: Option<&'a str>,
 }
 
-pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> Catalog {
+pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[ServerOffer]) -> Catalog {
     let prefixes = profiles.prefixes();
     let mut problems = Vec::new();
     let mut parts: Vec<OfferPart<'_>> = offers
         .iter()
-        .map(|offer| read(offer, &mut problems))
+        .map(|offer| read_offer(offer, &mut problems))
         .collect();
-    settle_prefixes(&mut parts, &mut problems);
-    name_items(prefixes, &mut parts);
+    resolve_prefix_conflicts(&mut parts, &mut problems);
+    assign_names(prefixes, &mut parts);
     let uri_verdicts = map_uris(naming, &mut parts);
-    let sites: Vec<Site> = parts.iter().map(|part| site(part, prefixes)).collect();
-    problems.extend(sites.iter().filter_map(unmatched));
-    let mut routes = Routes::new(sites, naming.namespace_resources);
-    let mut merged = Tables::default();
+    let sites: Vec<ResourceSite> = parts.iter().map(|part| site(part, prefixes)).collect();
+    problems.extend(sites.iter().filter_map(unmatched_templates_problem));
+    let mut routes = ResourceRoutes::new(sites, naming.namespace_resources);
+    let mut merged = RouteTables::default();
     let mut names = ByKind::from_fn(|_| HashMap::new());
     for kind in Kind::ALL {
         let mut placed = match kind {
             Kind::Tools | Kind::Prompts => place_named(naming, kind, &parts, &mut problems),
             Kind::Resources | Kind::Templates => {
                 let placed = place_uris(kind, &parts, &uri_verdicts[kind], &mut problems);
-                for Placed {
+                for PlacedItem {
                     part,
                     item,
                     exposed,
@@ -77,19 +77,19 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
             }
         };
         placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
-        let mut mended = BTreeMap::new();
+        let mut repaired = BTreeMap::new();
         merged.fill(kind, &placed, &parts, |placed| {
             let part = &parts[placed.part];
-            render(kind, placed, part, mended.entry(placed.part).or_default())
+            render(kind, placed, part, repaired.entry(placed.part).or_default())
         });
-        problems.extend(mended.into_iter().filter_map(|(at, items)| {
+        problems.extend(repaired.into_iter().filter_map(|(at, items)| {
             Some(CatalogProblem {
                 server: parts[at].offer.server.clone(),
                 kind: Some(kind),
-                cause: items.cause()?,
+                cause: items.into_cause()?,
             })
         }));
-        merged.shelves[kind].freshness = merged_freshness(kind, offers);
+        merged.lists[kind].freshness = merged_freshness(kind, offers);
         let known = placed.iter().map(|placed| {
             let key = (placed.part, placed.item.original.clone());
             (key, placed.exposed.clone())
@@ -97,13 +97,13 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
         names[kind] = known.collect();
     }
     merged.instructions = instructions::merge(offers, &mut problems);
-    let own = |at| own_tables(at, &parts, &names);
-    let servers: foldhash::HashMap<ServerName, Tables> = parts
+    let own = |at| server_tables(at, &parts, &names);
+    let servers: foldhash::HashMap<ServerName, RouteTables> = parts
         .iter()
         .enumerate()
         .map(|(at, part)| (part.offer.server.clone(), own(at)))
         .collect();
-    let profiles = profiles.views(&merged, offers, &mut problems);
+    let profiles = profiles.build_views(&merged, offers, &mut problems);
     let mut catalog = Catalog {
         merged,
         servers,
@@ -112,22 +112,22 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[Offer]) -> C
         problems,
         version: 0,
     };
-    catalog.version = version(&catalog);
+    catalog.version = catalog_version(&catalog);
     catalog
 }
 
 /// The merged names of tools and prompts: position of the part, original name -> exposed name.
 type MergedNames = ByKind<HashMap<(usize, Arc<str>), Arc<str>>>;
 
-fn read<'a>(offer: &'a Offer, problems: &mut Vec<CatalogProblem>) -> OfferPart<'a> {
+fn read_offer<'a>(offer: &'a ServerOffer, problems: &mut Vec<CatalogProblem>) -> OfferPart<'a> {
     problems.extend(Kind::ALL.into_iter().filter_map(|kind| {
-        let cause = match offer.gaps[kind]? {
+        let cause = match offer.listing_gaps[kind]? {
             ListingGap::Awaited => return None,
-            ListingGap::Circular => Cause::Circular,
-            ListingGap::NoMethod => Cause::NoMethod {
+            ListingGap::Circular => ProblemCause::CircularPages,
+            ListingGap::NoMethod => ProblemCause::MethodNotFound {
                 method: kind.method(),
             },
-            ListingGap::Unread => Cause::Unread,
+            ListingGap::Unread => ProblemCause::ListUnreadable,
         };
         Some(CatalogProblem {
             server: offer.server.clone(),
@@ -141,13 +141,13 @@ fn read<'a>(offer: &'a Offer, problems: &mut Vec<CatalogProblem>) -> OfferPart<'
         Some(CatalogProblem {
             server: offer.server.clone(),
             kind: Some(kind),
-            cause: Cause::RestLeft { excess },
+            cause: ProblemCause::ListMembersDropped { excess },
         })
     }));
     let mut filters = ByKind::from_fn(|kind| ItemFilter::new(offer.rules(kind), kind));
     OfferPart {
         offer,
-        items: ByKind::from_fn(|kind| item::read(offer, kind, &filters[kind], problems)),
+        items: ByKind::from_fn(|kind| item::read_items(offer, kind, &filters[kind], problems)),
         filter: std::mem::take(&mut filters.resources),
         prefix: uri_prefix(offer.namespace()),
         uris: Arc::new(UriMap::identity()),
@@ -156,7 +156,7 @@ fn read<'a>(offer: &'a Offer, problems: &mut Vec<CatalogProblem>) -> OfferPart<'
 
 /// Makes URI prefixes distinct. The config refuses equal ones; should they come here all the same,
 /// every one of them gets a hash, so that no server reads in another's name.
-fn settle_prefixes(parts: &mut [OfferPart<'_>], problems: &mut Vec<CatalogProblem>) {
+fn resolve_prefix_conflicts(parts: &mut [OfferPart<'_>], problems: &mut Vec<CatalogProblem>) {
     let mut users: HashMap<&str, usize> = HashMap::new();
     for part in parts.iter() {
         *users.entry(&part.prefix).or_default() += 1;
@@ -170,28 +170,28 @@ fn settle_prefixes(parts: &mut [OfferPart<'_>], problems: &mut Vec<CatalogProble
         .iter_mut()
         .filter(|part| shared.contains(&part.prefix))
     {
-        let hash = naming::hash(&part.offer.server, "");
-        let used = format!("{}-{}", part.prefix, &hash[..naming::HASH_DIGITS]);
+        let hash = naming::name_hash(&part.offer.server, "");
+        let used = format!("{}-{}", part.prefix, &hash[..naming::HASH_SUFFIX_DIGITS]);
         let prefix = std::mem::replace(&mut part.prefix, used.clone());
         problems.push(CatalogProblem {
             server: part.offer.server.clone(),
             kind: None,
-            cause: Cause::Prefix { prefix, used },
+            cause: ProblemCause::PrefixConflict { prefix, used },
         });
     }
 }
 
 /// Gives every item the names that rules know it by.
-fn name_items(prefixes: &Prefixes, parts: &mut [OfferPart<'_>]) {
+fn assign_names(prefixes: &Prefixes, parts: &mut [OfferPart<'_>]) {
     for part in parts {
         let prefixed = UriMap::prefixed(part.prefix.clone());
         let server = (&part.offer.server, &*part.offer.config);
         for kind in Kind::ALL {
             for item in &mut part.items[kind] {
                 item.names = if kind.has_uris() {
-                    prefixes.uris(&prefixed, kind, &item.original)
+                    prefixes.names_for_uri(&prefixed, kind, &item.original)
                 } else {
-                    prefixes.names(server, (kind, &item.original))
+                    prefixes.names_for_item(server, (kind, &item.original))
                 };
             }
         }
@@ -211,12 +211,12 @@ fn map_uris(naming: &Naming, parts: &mut [OfferPart<'_>]) -> ByKind<Vec<ClaimVer
         Kind::Tools | Kind::Prompts => Vec::new(),
         Kind::Resources | Kind::Templates => {
             let claims: Vec<Claim<'_>> = visible(kind, parts)
-                .map(|(at, item)| claim((item.original.to_string(), 0), (at, item), parts))
+                .map(|(at, item)| claim_for((item.original.to_string(), 0), (at, item), parts))
                 .collect();
-            let verdicts = naming::judge(naming.conflict, &claims);
+            let verdicts = naming::resolve_claims(naming.conflict, &claims);
             let contested = visible(kind, parts)
                 .zip(&verdicts)
-                .filter(|(_, verdict)| **verdict == ClaimVerdict::Contested)
+                .filter(|(_, verdict)| **verdict == ClaimVerdict::Renamed)
                 .map(|((_, item), _)| item.original.clone());
             shared.extend(contested);
             verdicts
@@ -238,11 +238,11 @@ fn visible<'a>(
     let parts = parts
         .iter()
         .enumerate()
-        .filter(move |(_, part)| part.offer.exposes(kind));
+        .filter(move |(_, part)| part.offer.shows_kind(kind));
     parts.flat_map(move |(at, part)| part.items[kind].iter().map(move |item| (at, item)))
 }
 
-fn claim<'a>(
+fn claim_for<'a>(
     (name, prefix): (String, usize),
     (at, item): (usize, &'a Item<'a>),
     parts: &'a [OfferPart<'a>],
@@ -251,7 +251,7 @@ fn claim<'a>(
     Claim {
         name,
         server: &offer.server,
-        prefix,
+        server_prefix_len: prefix,
         order: at,
         priority: offer.config.priority,
         original: &item.original,
@@ -264,22 +264,22 @@ fn place_named<'a>(
     kind: Kind,
     parts: &'a [OfferPart<'a>],
     problems: &mut Vec<CatalogProblem>,
-) -> Vec<Placed<'a>> {
-    let template = Template::parse(naming);
+) -> Vec<PlacedItem<'a>> {
+    let template = NameTemplate::parse(naming);
     let prefixes = parts
         .iter()
-        .map(|part| template.affix(part.offer.namespace()).len());
+        .map(|part| template.affix_of(part.offer.namespace()).len());
     let prefixes: Vec<usize> = prefixes.collect();
     let items: Vec<(usize, &Item<'_>)> = visible(kind, parts).collect();
     let claims: Vec<Claim<'_>> = items
         .iter()
         .map(|(at, item)| {
             let prefix = prefixes[*at];
-            claim((item.names.plain.to_string(), prefix), (*at, item), parts)
+            claim_for((item.names.plain.to_string(), prefix), (*at, item), parts)
         })
         .collect();
-    let verdicts = naming::judge(naming.conflict, &claims);
-    let names = naming::distinct(&claims, &verdicts, naming.max_length);
+    let verdicts = naming::resolve_claims(naming.conflict, &claims);
+    let names = naming::unique_names(&claims, &verdicts, naming.max_length);
     report_collisions(kind, &claims, &verdicts, &names, problems);
     place(items, names)
 }
@@ -290,35 +290,35 @@ fn place_uris<'a>(
     parts: &'a [OfferPart<'a>],
     verdicts: &[ClaimVerdict],
     problems: &mut Vec<CatalogProblem>,
-) -> Vec<Placed<'a>> {
+) -> Vec<PlacedItem<'a>> {
     let items: Vec<(usize, &Item<'_>)> = visible(kind, parts).collect();
     let names: Vec<Option<String>> = items
         .iter()
         .zip(verdicts)
         .map(|((at, item), verdict)| match verdict {
             ClaimVerdict::Hidden(_) => None,
-            ClaimVerdict::Contested | ClaimVerdict::Kept if kind == Kind::Templates => {
+            ClaimVerdict::Renamed | ClaimVerdict::Kept if kind == Kind::Templates => {
                 Some(parts[*at].uris.expose_template(&item.original).into_owned())
             }
-            ClaimVerdict::Contested | ClaimVerdict::Kept => {
+            ClaimVerdict::Renamed | ClaimVerdict::Kept => {
                 Some(parts[*at].uris.expose(&item.original).into_owned())
             }
         })
         .collect();
     let claims: Vec<Claim<'_>> = items
         .iter()
-        .map(|(at, item)| claim((item.original.to_string(), 0), (*at, item), parts))
+        .map(|(at, item)| claim_for((item.original.to_string(), 0), (*at, item), parts))
         .collect();
     report_collisions(kind, &claims, verdicts, &names, problems);
     place(items, names)
 }
 
-fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> Vec<Placed<'a>> {
+fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> Vec<PlacedItem<'a>> {
     let named = items.into_iter().zip(names);
     let placed = named.filter_map(|((part, item), name)| {
         let exposed: Arc<str> = name?.into();
         let label = item.label;
-        Some(Placed {
+        Some(PlacedItem {
             part,
             item,
             merged: exposed.clone(),
@@ -361,22 +361,22 @@ fn report_collisions(
                 Some(NameOutcome::Exposed(name.clone()))
             }
             (ClaimVerdict::Kept, Some(_)) => None,
-            (ClaimVerdict::Contested, Some(name)) => Some(NameOutcome::Exposed(name.clone())),
+            (ClaimVerdict::Renamed, Some(name)) => Some(NameOutcome::Exposed(name.clone())),
             (ClaimVerdict::Hidden(winner), _) => Some(NameOutcome::Hidden(
                 winner.map(|at| claims[at].server.clone()),
             )),
-            (ClaimVerdict::Contested | ClaimVerdict::Kept, None) => Some(NameOutcome::Hidden(None)),
+            (ClaimVerdict::Renamed | ClaimVerdict::Kept, None) => Some(NameOutcome::Hidden(None)),
         };
         let original = claim.original.to_owned();
         let cause = match outcome {
-            None => Cause::Shortened {
+            None => ProblemCause::NameShortened {
                 original,
                 exposed: name.unwrap_or_default(),
             },
-            Some(outcome) => Cause::Collision {
+            Some(outcome) => ProblemCause::Collision {
                 original,
                 name: claim.name.clone(),
-                with: rivals(index, &claimants, &given, claims),
+                with: competing_servers(index, &claimants, &given, claims),
                 outcome,
             },
         };
@@ -388,7 +388,7 @@ fn report_collisions(
     }
 }
 
-fn rivals(
+fn competing_servers(
     index: usize,
     claimants: &HashMap<&str, Vec<usize>>,
     given: &HashMap<&str, usize>,
@@ -404,18 +404,18 @@ fn rivals(
 }
 
 /// What the route of one server shows, in the server's own order.
-fn own_tables(at: usize, parts: &[OfferPart<'_>], names: &MergedNames) -> Tables {
+fn server_tables(at: usize, parts: &[OfferPart<'_>], names: &MergedNames) -> RouteTables {
     const IDENTITY: &UriMap = &UriMap::identity();
     let part = &parts[at];
     let listing = &part.offer.listing;
-    let mut tables = Tables {
-        instructions: Instructions::own(&part.offer.server, listing.instructions.clone()),
-        site: Some(at),
-        ..Tables::default()
+    let mut tables = RouteTables {
+        instructions: Instructions::of_server(&part.offer.server, listing.instructions.clone()),
+        site_index: Some(at),
+        ..RouteTables::default()
     };
     for kind in Kind::ALL {
         let items = part.items[kind].iter();
-        let placed = items.map(|item| Placed {
+        let placed = items.map(|item| PlacedItem {
             part: at,
             item,
             // Nothing is renamed on the route of one server.
@@ -423,17 +423,17 @@ fn own_tables(at: usize, parts: &[OfferPart<'_>], names: &MergedNames) -> Tables
             merged: merged_name(kind, at, item, part, names),
             label: None,
         });
-        let own = |placed: &Placed<'_>| {
-            let Placed { item, exposed, .. } = placed;
+        let own = |placed: &PlacedItem<'_>| {
+            let PlacedItem { item, exposed, .. } = placed;
             item.render(exposed, None, IDENTITY)
         };
         tables.fill(kind, &placed.collect::<Vec<_>>(), parts, own);
         let page = listing.pages[kind].as_ref();
-        tables.shelves[kind].freshness = freshness(page);
+        tables.lists[kind].freshness = page_freshness(page);
         let limits = &part.offer.config.limits;
         let rest = page.and_then(|page| page.rest.as_ref());
         let rest = rest.filter(|rest| ItemExcess::of(rest, limits).is_none());
-        tables.shelves[kind].rest = rest.cloned();
+        tables.lists[kind].other_members = rest.cloned();
     }
     tables
 }
@@ -466,16 +466,16 @@ struct RepairedItems {
 }
 
 impl RepairedItems {
-    fn note(&mut self, item: &Item<'_>, members: Vec<&'static str>) {
+    fn add(&mut self, item: &Item<'_>, members: Vec<&'static str>) {
         match &self.first {
             None => self.first = Some((item.original.clone(), members)),
             Some(_) => self.more += 1,
         }
     }
 
-    fn cause(self) -> Option<Cause> {
+    fn into_cause(self) -> Option<ProblemCause> {
         let (original, members) = self.first?;
-        Some(Cause::Mended {
+        Some(ProblemCause::Repaired {
             original: original.to_string(),
             members,
             more: self.more,
@@ -486,26 +486,26 @@ impl RepairedItems {
 /// The item as merged routes show it.
 fn render(
     kind: Kind,
-    placed: &Placed<'_>,
+    placed: &PlacedItem<'_>,
     part: &OfferPart<'_>,
-    mended: &mut RepairedItems,
+    repaired: &mut RepairedItems,
 ) -> Raw {
     let item = placed.item;
     let rendered = item.render(&placed.exposed, placed.label, &part.uris);
-    let Some((item_mended, members)) = repair::mend(kind, &rendered) else {
+    let Some((item_mended, members)) = repair::repair(kind, &rendered) else {
         return rendered;
     };
-    mended.note(item, members);
+    repaired.add(item, members);
     item_mended
 }
 
-impl Tables {
+impl RouteTables {
     fn fill(
         &mut self,
         kind: Kind,
-        placed: &[Placed<'_>],
+        placed: &[PlacedItem<'_>],
         parts: &[OfferPart<'_>],
-        mut render: impl FnMut(&Placed<'_>) -> Raw,
+        mut render: impl FnMut(&PlacedItem<'_>) -> Raw,
     ) {
         let entries = placed.iter().map(|placed| ListEntry {
             server: parts[placed.part].offer.server.clone(),
@@ -517,8 +517,8 @@ impl Tables {
             item: render(placed),
             digest: 0,
         });
-        let shelf = ListCache::of(kind, entries.collect());
-        for (entry, Placed { item, .. }) in shelf.entries().iter().zip(placed) {
+        let list = ListCache::of(kind, entries.collect());
+        for (entry, PlacedItem { item, .. }) in list.entries().iter().zip(placed) {
             match kind {
                 Kind::Tools => {
                     self.tools
@@ -531,7 +531,7 @@ impl Tables {
                 Kind::Resources | Kind::Templates => {}
             }
         }
-        self.shelves[kind] = shelf;
+        self.lists[kind] = list;
     }
 }
 
@@ -563,7 +563,7 @@ fn prompt(entry: &ListEntry, item: &Item<'_>) -> Prompt {
     }
 }
 
-fn site(part: &OfferPart<'_>, prefixes: &Arc<Prefixes>) -> Site {
+fn site(part: &OfferPart<'_>, prefixes: &Arc<Prefixes>) -> ResourceSite {
     let listed = part
         .items
         .resources
@@ -573,28 +573,28 @@ fn site(part: &OfferPart<'_>, prefixes: &Arc<Prefixes>) -> Site {
         .items
         .tools
         .iter()
-        .flat_map(|item| item.linked.iter().cloned());
+        .flat_map(|item| item.linked_uris.iter().cloned());
     let templates = part.items.templates.iter();
-    Site {
+    ResourceSite {
         server: part.offer.server.clone(),
         prefix: part.prefix.clone(),
         uris: part.uris.clone(),
         prefixes: Arc::clone(prefixes),
         filter: part.filter.clone(),
-        known: listed.chain(linked).collect(),
+        listed_uris: listed.chain(linked).collect(),
         templates: ServerTemplates::new(templates.map(|item| &*item.original)),
-        visible: part.offer.exposes(Kind::Resources),
+        visible: part.offer.shows_kind(Kind::Resources),
         tags: part.offer.config.tags.clone(),
     }
 }
 
 /// Says that there are templates without a pattern, where merged routes would ask for it.
-fn unmatched(site: &Site) -> Option<CatalogProblem> {
-    let count = site.templates.left();
+fn unmatched_templates_problem(site: &ResourceSite) -> Option<CatalogProblem> {
+    let count = site.templates.unmatchable_count();
     (site.visible && count > 0).then(|| CatalogProblem {
         server: site.server.clone(),
         kind: Some(Kind::Templates),
-        cause: Cause::Unmatched { count },
+        cause: ProblemCause::TemplatesUnmatched { count },
     })
 }
 
@@ -602,29 +602,29 @@ fn unmatched(site: &Site) -> Option<CatalogProblem> {
 /// nothing counts as stale and private.
 pub(super) fn merged_freshness<'o>(
     kind: Kind,
-    offers: impl IntoIterator<Item = &'o Offer>,
+    offers: impl IntoIterator<Item = &'o ServerOffer>,
 ) -> Freshness {
-    let shown = offers.into_iter().filter(|offer| offer.exposes(kind));
+    let shown = offers.into_iter().filter(|offer| offer.shows_kind(kind));
     let listed = shown.filter(|offer| {
         let listing = &offer.listing;
         listing.pages[kind].is_some() || !listing.items(kind).is_empty()
     });
-    let each = listed.map(|offer| freshness(offer.listing.pages[kind].as_ref()));
+    let each = listed.map(|offer| page_freshness(offer.listing.pages[kind].as_ref()));
     let least = each.reduce(|a, b| Freshness {
         ttl_ms: a.ttl_ms.min(b.ttl_ms),
         public: a.public && b.public,
     });
-    least.unwrap_or(freshness(None))
+    least.unwrap_or(page_freshness(None))
 }
 
-fn freshness(page: Option<&super::FirstPage>) -> Freshness {
+fn page_freshness(page: Option<&super::FirstPage>) -> Freshness {
     Freshness {
         ttl_ms: page.and_then(|page| page.ttl_ms).unwrap_or(0),
         public: page.is_some_and(|page| page.public),
     }
 }
 
-fn version(catalog: &Catalog) -> u64 {
+fn catalog_version(catalog: &Catalog) -> u64 {
     let servers = catalog.servers.iter();
     let servers = servers.map(|(name, tables)| ("server", name.as_str(), tables));
     let profiles = catalog.profiles.iter();
@@ -637,7 +637,7 @@ fn version(catalog: &Catalog) -> u64 {
         (route, name).hash(&mut hasher);
         tables.instructions.hash(&mut hasher);
         for kind in Kind::ALL {
-            hasher.write_u64(tables.shelves[kind].digest());
+            hasher.write_u64(tables.lists[kind].digest());
         }
     }
     hasher.finish()

@@ -10,14 +10,14 @@ use sha2::{Digest as _, Sha256};
 
 use super::prefixes::Affix;
 use crate::config::{Charset, Conflict, Naming};
-use crate::names::{ServerName, strict};
+use crate::names::{ServerName, to_strict_char};
 
 /// Hex digits after the last `_` of a distinguished name.
-pub(super) const HASH_DIGITS: usize = 8;
+pub(super) const HASH_SUFFIX_DIGITS: usize = 8;
 
 /// The parsed `naming.template`.
 #[derive(Debug)]
-pub(super) struct Template {
+pub(super) struct NameTemplate {
     parts: Vec<TemplatePart>,
     charset: Charset,
 }
@@ -29,7 +29,7 @@ enum TemplatePart {
     Tool,
 }
 
-impl Template {
+impl NameTemplate {
     pub(super) fn parse(naming: &Naming) -> Self {
         let (mut parts, mut rest) = (Vec::new(), naming.template.as_str());
         while let Some((at, length, part)) = first_placeholder(rest) {
@@ -50,15 +50,15 @@ impl Template {
         for part in &self.parts {
             match part {
                 TemplatePart::Literal(text) => name.push_str(text),
-                TemplatePart::Server => self.push(server, &mut name),
-                TemplatePart::Tool => self.push(tool, &mut name),
+                TemplatePart::Server => self.push_sanitized(server, &mut name),
+                TemplatePart::Tool => self.push_sanitized(tool, &mut name),
             }
         }
         name
     }
 
     /// What stands around the item in the names of `server`.
-    pub(super) fn affix(&self, server: &str) -> Affix {
+    pub(super) fn affix_of(&self, server: &str) -> Affix {
         let mut affix = Affix::default();
         let mut is_behind = false;
         for part in &self.parts {
@@ -69,7 +69,7 @@ impl Template {
             };
             match part {
                 TemplatePart::Literal(literal) => text.push_str(literal),
-                TemplatePart::Server => self.push(server, text),
+                TemplatePart::Server => self.push_sanitized(server, text),
                 TemplatePart::Tool => {
                     affix.after.clear();
                     is_behind = true;
@@ -81,8 +81,8 @@ impl Template {
 
     /// How much text names have before the server, where that precedes the item, and behind it, where
     /// that follows the item.
-    pub(super) fn around_server(&self) -> (Option<usize>, Option<usize>) {
-        fn literal<'p>(parts: impl Iterator<Item = &'p TemplatePart>) -> Option<usize> {
+    pub(super) fn literal_lengths(&self) -> (Option<usize>, Option<usize>) {
+        fn literal_length<'p>(parts: impl Iterator<Item = &'p TemplatePart>) -> Option<usize> {
             let mut length = 0;
             for part in parts {
                 match part {
@@ -93,12 +93,15 @@ impl Template {
             }
             None
         }
-        (literal(self.parts.iter()), literal(self.parts.iter().rev()))
+        (
+            literal_length(self.parts.iter()),
+            literal_length(self.parts.iter().rev()),
+        )
     }
 
     /// What a name that begins as those of `server` do calls the item, where the template tells
     /// servers apart by what precedes it. Only for names that nobody has listed.
-    pub(super) fn item_of<'n>(&self, server: &str, name: &'n str) -> Option<&'n str> {
+    pub(super) fn strip_affix<'n>(&self, server: &str, name: &'n str) -> Option<&'n str> {
         let mut before = String::new();
         let mut is_named = false;
         let mut parts = self.parts.iter();
@@ -106,7 +109,7 @@ impl Template {
             match part {
                 TemplatePart::Literal(text) => before.push_str(text),
                 TemplatePart::Server => {
-                    self.push(server, &mut before);
+                    self.push_sanitized(server, &mut before);
                     is_named = true;
                 }
                 TemplatePart::Tool => break,
@@ -120,10 +123,10 @@ impl Template {
         is_named.then_some(item)
     }
 
-    fn push(&self, text: &str, name: &mut String) {
+    fn push_sanitized(&self, text: &str, name: &mut String) {
         match self.charset {
             Charset::Original => name.push_str(text),
-            Charset::Strict => name.extend(text.chars().map(strict)),
+            Charset::Strict => name.extend(text.chars().map(to_strict_char)),
         }
     }
 }
@@ -149,7 +152,7 @@ pub(super) struct Claim<'a> {
     pub(super) name: String,
     pub(super) server: &'a ServerName,
     /// How much of the name is of the server alone, in bytes.
-    pub(super) prefix: usize,
+    pub(super) server_prefix_len: usize,
     /// Position of the server in the config.
     pub(super) order: usize,
     pub(super) priority: i32,
@@ -160,7 +163,7 @@ pub(super) struct Claim<'a> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum ClaimVerdict {
     /// It is listed under a name of its own, since others claim the same one.
-    Contested,
+    Renamed,
     /// It is not listed; the claim at the index, if any, has the name.
     Hidden(Option<usize>),
     /// It has the name.
@@ -169,14 +172,17 @@ pub(super) enum ClaimVerdict {
 
 /// Applies `conflict` to every name that is claimed more than once. A name is of the servers with the
 /// longest prefix: no other takes it by what it calls its items, whatever `conflict` says.
-pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<ClaimVerdict> {
+pub(super) fn resolve_claims(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<ClaimVerdict> {
     let mut verdicts = vec![ClaimVerdict::Kept; claims.len()];
-    for mut group in groups(claims.iter().map(|claim| claim.name.as_str())) {
-        let longest = group.iter().map(|index| claims[*index].prefix).max();
+    for mut group in duplicate_groups(claims.iter().map(|claim| claim.name.as_str())) {
+        let longest = group
+            .iter()
+            .map(|index| claims[*index].server_prefix_len)
+            .max();
         group.retain(|index| {
-            let is_owner = Some(claims[*index].prefix) == longest;
+            let is_owner = Some(claims[*index].server_prefix_len) == longest;
             if !is_owner {
-                verdicts[*index] = ClaimVerdict::Contested;
+                verdicts[*index] = ClaimVerdict::Renamed;
             }
             is_owner
         });
@@ -185,15 +191,18 @@ pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<ClaimVerdic
         }
         let winner = match conflict {
             Conflict::Error | Conflict::Namespace => None,
-            Conflict::First => group.iter().copied().min_by_key(|i| rank(&claims[*i], 0)),
+            Conflict::First => group
+                .iter()
+                .copied()
+                .min_by_key(|i| claim_rank(&claims[*i], 0)),
             Conflict::Priority => group
                 .iter()
                 .copied()
-                .min_by_key(|i| rank(&claims[*i], claims[*i].priority)),
+                .min_by_key(|i| claim_rank(&claims[*i], claims[*i].priority)),
         };
         for index in group {
             verdicts[index] = match conflict {
-                Conflict::Namespace => ClaimVerdict::Contested,
+                Conflict::Namespace => ClaimVerdict::Renamed,
                 Conflict::Error => ClaimVerdict::Hidden(None),
                 Conflict::First | Conflict::Priority if winner == Some(index) => ClaimVerdict::Kept,
                 Conflict::First | Conflict::Priority => ClaimVerdict::Hidden(winner),
@@ -205,36 +214,36 @@ pub(super) fn judge(conflict: Conflict, claims: &[Claim<'_>]) -> Vec<ClaimVerdic
 
 /// The smallest rank wins. Items of one server fall back to their original names, since the order
 /// in which a server lists them may change from one listing to the next.
-fn rank<'a>(claim: &Claim<'a>, priority: i32) -> (Reverse<i32>, usize, &'a str) {
+fn claim_rank<'a>(claim: &Claim<'a>, priority: i32) -> (Reverse<i32>, usize, &'a str) {
     (Reverse(priority), claim.order, claim.original)
 }
 
 /// The final names: no longer than `length_max` characters and all different.
 ///
-/// Contested and overlong names end in `_` and [`HASH_DIGITS`] digits of [`hash`]. Should that name
+/// Contested and overlong names end in `_` and [`HASH_SUFFIX_DIGITS`] digits of [`name_hash`]. Should that name
 /// be taken as well, those with a shorter prefix give way, a plain name gives way to a hashed one, and
 /// two hashed ones both move on to the next digits; `None` is left for those (none, in practice) that
 /// run out of digits.
-pub(super) fn distinct(
+pub(super) fn unique_names(
     claims: &[Claim<'_>],
     verdicts: &[ClaimVerdict],
     length_max: usize,
 ) -> Vec<Option<String>> {
-    let mut names: Vec<Option<Distinct<'_>>> = claims
+    let mut names: Vec<Option<UniqueName<'_>>> = claims
         .iter()
         .zip(verdicts)
-        .map(|(claim, verdict)| Distinct::start(claim, *verdict, length_max))
+        .map(|(claim, verdict)| UniqueName::first_attempt(claim, *verdict, length_max))
         .collect();
     loop {
         let taken = names
             .iter()
             .map(|name| name.as_ref().map_or("", |name| name.text.as_str()));
-        let collisions: Vec<Vec<usize>> = groups(taken).collect();
+        let collisions: Vec<Vec<usize>> = duplicate_groups(taken).collect();
         let mut moved = false;
         for group in collisions {
             let rank = |i: usize| {
                 let is_hashed = names[i].as_ref().is_some_and(|name| name.window > 0);
-                (claims[i].prefix, is_hashed)
+                (claims[i].server_prefix_len, is_hashed)
             };
             let first = group.iter().map(|i| rank(*i)).max();
             let are_equal = group.iter().all(|i| Some(rank(*i)) == first);
@@ -247,7 +256,7 @@ pub(super) fn distinct(
                     continue;
                 };
                 moved = true;
-                if !name.advance(length_max) {
+                if !name.next_attempt(length_max) {
                     names[index] = None;
                 }
             }
@@ -264,15 +273,19 @@ pub(super) fn distinct(
 
 /// A name on its way to being the only one of its kind.
 #[derive(Debug)]
-struct Distinct<'a> {
+struct UniqueName<'a> {
     text: String,
-    /// 0 without a hash, else which [`HASH_DIGITS`] of it are shown, counted from 1.
+    /// 0 without a hash, else which [`HASH_SUFFIX_DIGITS`] of it are shown, counted from 1.
     window: usize,
     claim: &'a Claim<'a>,
 }
 
-impl<'a> Distinct<'a> {
-    fn start(claim: &'a Claim<'a>, verdict: ClaimVerdict, length_max: usize) -> Option<Self> {
+impl<'a> UniqueName<'a> {
+    fn first_attempt(
+        claim: &'a Claim<'a>,
+        verdict: ClaimVerdict,
+        length_max: usize,
+    ) -> Option<Self> {
         let mut name = Self {
             text: claim.name.clone(),
             window: 0,
@@ -280,47 +293,48 @@ impl<'a> Distinct<'a> {
         };
         let hashed = match verdict {
             ClaimVerdict::Hidden(_) => return None,
-            ClaimVerdict::Contested => true,
+            ClaimVerdict::Renamed => true,
             ClaimVerdict::Kept => claim.name.chars().count() > length_max,
         };
-        (!hashed || name.advance(length_max)).then_some(name)
+        (!hashed || name.next_attempt(length_max)).then_some(name)
     }
 
     /// Takes the next digits of the hash; false when there are none.
-    fn advance(&mut self, length_max: usize) -> bool {
-        let digits = hash(self.claim.server, self.claim.original);
-        let Some(window) = digits.get(self.window * HASH_DIGITS..(self.window + 1) * HASH_DIGITS)
+    fn next_attempt(&mut self, length_max: usize) -> bool {
+        let digits = name_hash(self.claim.server, self.claim.original);
+        let Some(window) =
+            digits.get(self.window * HASH_SUFFIX_DIGITS..(self.window + 1) * HASH_SUFFIX_DIGITS)
         else {
             return false;
         };
-        self.text = ending_in(window, &self.claim.name, length_max);
+        self.text = with_suffix(window, &self.claim.name, length_max);
         self.window += 1;
         true
     }
 }
 
-fn ending_in(window: &str, name: &str, length_max: usize) -> String {
-    let room = length_max.saturating_sub(HASH_DIGITS + 1);
+fn with_suffix(window: &str, name: &str, length_max: usize) -> String {
+    let room = length_max.saturating_sub(HASH_SUFFIX_DIGITS + 1);
     let mut text: String = name.chars().take(room).collect();
     text.push('_');
     text.push_str(window);
     text
 }
 
-/// What [`distinct`] makes of `name`, which the template yields for an item of a server, where it is too
+/// What [`unique_names`] makes of `name`, which the template yields for an item of a server, where it is too
 /// long or another's as well.
 pub(super) fn with_hash(
     name: &str,
     (server, original): (&ServerName, &str),
     length_max: usize,
 ) -> String {
-    let digits = hash(server, original);
-    ending_in(&digits[..HASH_DIGITS], name, length_max)
+    let digits = name_hash(server, original);
+    with_suffix(&digits[..HASH_SUFFIX_DIGITS], name, length_max)
 }
 
 /// SHA-256 in lower-case hex over the server's name, a zero byte (which no server's name holds) and
 /// the item's original name, all in UTF-8; the same on every replica and after every restart.
-pub(super) fn hash(server: &ServerName, original: &str) -> String {
+pub(super) fn name_hash(server: &ServerName, original: &str) -> String {
     let mut hasher = Sha256::new();
     hasher.update(server.as_str());
     hasher.update([0]);
@@ -333,7 +347,7 @@ pub(super) fn hash(server: &ServerName, original: &str) -> String {
 }
 
 /// The indices of equal texts, for every non-empty text that occurs more than once.
-fn groups<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Vec<usize>> {
+fn duplicate_groups<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Vec<usize>> {
     let mut by_text: HashMap<&str, Vec<usize>> = HashMap::new();
     for (index, text) in texts.enumerate().filter(|(_, text)| !text.is_empty()) {
         by_text.entry(text).or_default().push(index);
@@ -345,7 +359,7 @@ fn groups<'a>(texts: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Vec<
 mod tests {
     use super::*;
 
-    /// Names that `distinct` gives to (template's name, server, original, verdict).
+    /// Names that `unique_names` gives to (template's name, server, original, verdict).
     fn settled(
         claims: &[(&str, &str, &str, ClaimVerdict)],
         length_max: usize,
@@ -362,26 +376,26 @@ mod tests {
             .map(|((name, _, original, _), server)| Claim {
                 name: (*name).to_owned(),
                 server,
-                prefix: 0,
+                server_prefix_len: 0,
                 order: 0,
                 priority: 0,
                 original,
             })
             .collect();
-        distinct(&claims, &verdicts, length_max)
+        unique_names(&claims, &verdicts, length_max)
     }
 
     #[test]
     fn the_hash_covers_server_and_original_name() {
         let server = ServerName::parse("a").unwrap();
         // printf 'a\0search' | sha256sum
-        assert!(hash(&server, "search").starts_with("549d551a"));
-        assert_eq!(hash(&server, "search").len(), 64);
+        assert!(name_hash(&server, "search").starts_with("549d551a"));
+        assert_eq!(name_hash(&server, "search").len(), 64);
     }
 
     #[test]
     fn a_plain_name_gives_way_to_a_hashed_one() {
-        let (kept, contested) = (ClaimVerdict::Kept, ClaimVerdict::Contested);
+        let (kept, contested) = (ClaimVerdict::Kept, ClaimVerdict::Renamed);
         // The third server's tool is called what the first one's is exposed as.
         let names = settled(
             &[
@@ -404,15 +418,15 @@ mod tests {
     fn equal_hashes_both_take_their_next_digits() {
         // SHA-256 of `a\0t86253` and of `a\0t95690` begin alike.
         let twins = [
-            ("name", "a", "t86253", ClaimVerdict::Contested),
-            ("name", "a", "t95690", ClaimVerdict::Contested),
+            ("name", "a", "t86253", ClaimVerdict::Renamed),
+            ("name", "a", "t95690", ClaimVerdict::Renamed),
         ];
         let expect = [
             Some("name_b6cededa".to_owned()),
             Some("name_ca0037fb".to_owned()),
         ];
         assert_eq!(settled(&twins, 48), expect);
-        let same = [("name", "a", "x", ClaimVerdict::Contested); 2];
+        let same = [("name", "a", "x", ClaimVerdict::Renamed); 2];
         assert_eq!(
             settled(&same, 48),
             [None, None],
@@ -428,7 +442,7 @@ mod tests {
         let claim = |server, prefix, original: &'static str| Claim {
             name: "mcp_git_hub_x".to_owned(),
             server,
-            prefix,
+            server_prefix_len: prefix,
             order: usize::from(prefix > 8),
             priority: 8 - i32::try_from(prefix).unwrap(),
             original,
@@ -440,17 +454,17 @@ mod tests {
             Conflict::Priority,
         ] {
             let claims = [claim(&short, 8, "hub_x"), claim(&long, 12, "x")];
-            let verdicts = judge(conflict, &claims);
+            let verdicts = resolve_claims(conflict, &claims);
             assert_eq!(
                 verdicts,
-                [ClaimVerdict::Contested, ClaimVerdict::Kept],
+                [ClaimVerdict::Renamed, ClaimVerdict::Kept],
                 "{conflict:?}"
             );
         }
         // Not even by a name that was made to have the same hash.
         let mut claims = [claim(&short, 8, "hub_x"), claim(&long, 12, "x")];
         claims[1].name = with_hash(&claims[0].name, (&short, "hub_x"), 48);
-        let names = distinct(&claims, &[ClaimVerdict::Contested, ClaimVerdict::Kept], 48);
+        let names = unique_names(&claims, &[ClaimVerdict::Renamed, ClaimVerdict::Kept], 48);
         assert_eq!(names[1].as_deref(), Some(&*claims[1].name));
         assert_ne!(names[0], names[1]);
     }

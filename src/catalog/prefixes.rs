@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     Kind,
-    naming::{self, Template},
-    uri::UriMap,
+    naming::{self, NameTemplate},
+    uri_map::UriMap,
 };
 use crate::config::{Config, Naming, Server};
 use crate::names::{ServerName, uri_prefix};
@@ -34,7 +34,7 @@ impl Affix {
     }
 
     /// Whether something is between the two in `name`.
-    fn fits(&self, name: &str) -> bool {
+    fn surrounds(&self, name: &str) -> bool {
         name.len() > self.len() && name.starts_with(&self.before) && name.ends_with(&self.after)
     }
 }
@@ -42,7 +42,7 @@ impl Affix {
 /// The prefixes that a config gives its servers, enabled or not.
 #[derive(Debug)]
 pub struct Prefixes {
-    template: Template,
+    template: NameTemplate,
     length_max: usize,
     namespaces_resources: bool,
     /// Each once, the longest first, with the servers that have it.
@@ -60,10 +60,10 @@ impl Prefixes {
         naming: &Naming,
         servers: impl IntoIterator<Item = (&'c ServerName, &'c Server)>,
     ) -> Self {
-        let template = Template::parse(naming);
+        let template = NameTemplate::parse(naming);
         let mut affixes: BTreeMap<Affix, Vec<ServerName>> = BTreeMap::new();
         for (name, server) in servers {
-            let affix = template.affix(namespace(name, server));
+            let affix = template.affix_of(namespace(name, server));
             affixes.entry(affix).or_default().push(name.clone());
         }
         let mut affixes: Vec<_> = affixes.into_iter().collect();
@@ -83,14 +83,19 @@ impl Prefixes {
 
     /// The servers of which a pattern is that begins with `head`, ends with `tail` and `is_name` if there
     /// is nothing special between: those with the longest prefix. `None` where it may be of all.
-    pub(super) fn owners(&self, head: &str, tail: &str, is_name: bool) -> Option<&[ServerName]> {
+    pub(super) fn matching_servers(
+        &self,
+        head: &str,
+        tail: &str,
+        is_name: bool,
+    ) -> Option<&[ServerName]> {
         if self.affixes.len() < 2 {
             return None;
         }
         let mut affixes = self.affixes.iter();
         let found = affixes.find(|(affix, _)| {
             if is_name {
-                affix.fits(head)
+                affix.surrounds(head)
             } else {
                 head.starts_with(&affix.before) && tail.ends_with(&affix.after)
             }
@@ -99,8 +104,8 @@ impl Prefixes {
     }
 
     /// Whether a pattern that begins with `head` and ends with `tail` says something of the server.
-    pub(super) fn tell_something(&self, head: &str, tail: &str) -> bool {
-        let (before, after) = self.template.around_server();
+    pub(super) fn is_server_specific(&self, head: &str, tail: &str) -> bool {
+        let (before, after) = self.template.literal_lengths();
         before.is_some_and(|before| head.len() > before) || after.is_some_and(|it| tail.len() > it)
     }
 
@@ -111,14 +116,14 @@ impl Prefixes {
     }
 
     /// What the config makes of the item that a server calls `original`.
-    pub fn names(
+    pub fn names_for_item(
         &self,
         (name, server): (&ServerName, &Server),
         (kind, original): (Kind, &str),
     ) -> ConfiguredNames {
         if kind.has_uris() {
             let uris = UriMap::prefixed(uri_prefix(namespace(name, server)));
-            return self.uris(&uris, kind, original);
+            return self.names_for_uri(&uris, kind, original);
         }
         let rules = match kind {
             Kind::Prompts => &server.prompts,
@@ -135,7 +140,12 @@ impl Prefixes {
 
     /// The same for the resource or template that a server whose URIs `prefixed` puts its prefix before
     /// calls `original`.
-    pub(super) fn uris(&self, prefixed: &UriMap, kind: Kind, original: &str) -> ConfiguredNames {
+    pub(super) fn names_for_uri(
+        &self,
+        prefixed: &UriMap,
+        kind: Kind,
+        original: &str,
+    ) -> ConfiguredNames {
         let prefixed = match kind {
             Kind::Templates => prefixed.expose_template(original),
             Kind::Prompts | Kind::Resources | Kind::Tools => prefixed.expose(original),

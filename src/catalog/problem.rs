@@ -17,76 +17,76 @@ pub struct CatalogProblem {
     /// The kind of item, when it is about one.
     pub kind: Option<Kind>,
     /// What is odd, and what was done about it.
-    pub cause: Cause,
+    pub cause: ProblemCause,
 }
 
 /// What a problem costs clients.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Cost {
+pub enum ProblemImpact {
     /// An item that is not served, although nobody said that it should not be.
     Item,
     /// Nothing, but perhaps a name: all that can be served is.
     Nothing,
     /// An item whose name goes to another one, as `naming.conflict` asks for.
-    Yielded,
+    LostName,
 }
 
 impl CatalogProblem {
     /// What it costs clients.
-    pub fn cost(&self) -> Cost {
+    pub fn impact(&self) -> ProblemImpact {
         match &self.cause {
-            Cause::Collision { outcome, .. } => match outcome {
-                NameOutcome::Exposed(_) => Cost::Nothing,
-                NameOutcome::Hidden(Some(_)) => Cost::Yielded,
-                NameOutcome::Hidden(None) => Cost::Item,
+            ProblemCause::Collision { outcome, .. } => match outcome {
+                NameOutcome::Exposed(_) => ProblemImpact::Nothing,
+                NameOutcome::Hidden(Some(_)) => ProblemImpact::LostName,
+                NameOutcome::Hidden(None) => ProblemImpact::Item,
             },
-            Cause::Header { dropped, .. } if *dropped => Cost::Item,
-            Cause::NoName { .. }
-            | Cause::NotAnObject { .. }
-            | Cause::Oversized { .. }
-            | Cause::ProfileRenamedOver { .. }
-            | Cause::RenamedOver { .. }
-            | Cause::Unread => Cost::Item,
-            Cause::Circular
-            | Cause::Duplicate { .. }
-            | Cause::Header { .. }
-            | Cause::InstructionsCut { .. }
-            | Cause::Mended { .. }
-            | Cause::NoMethod { .. }
-            | Cause::Prefix { .. }
-            | Cause::RestLeft { .. }
-            | Cause::Schema { .. }
-            | Cause::SchemasLeft { .. }
-            | Cause::Shortened { .. }
-            | Cause::Unmatched { .. } => Cost::Nothing,
+            ProblemCause::Header { dropped, .. } if *dropped => ProblemImpact::Item,
+            ProblemCause::NoName { .. }
+            | ProblemCause::NotAnObject { .. }
+            | ProblemCause::Oversized { .. }
+            | ProblemCause::ProfileRenamedOver { .. }
+            | ProblemCause::RenamedOver { .. }
+            | ProblemCause::ListUnreadable => ProblemImpact::Item,
+            ProblemCause::CircularPages
+            | ProblemCause::Duplicate { .. }
+            | ProblemCause::Header { .. }
+            | ProblemCause::InstructionsCut { .. }
+            | ProblemCause::Repaired { .. }
+            | ProblemCause::MethodNotFound { .. }
+            | ProblemCause::PrefixConflict { .. }
+            | ProblemCause::ListMembersDropped { .. }
+            | ProblemCause::Schema { .. }
+            | ProblemCause::SchemasUnchecked { .. }
+            | ProblemCause::NameShortened { .. }
+            | ProblemCause::TemplatesUnmatched { .. } => ProblemImpact::Nothing,
         }
     }
 
     /// Whether it is about what the route of `scope` shows.
-    pub fn concerns(&self, scope: &Scope) -> bool {
+    pub fn affects_route(&self, scope: &Scope) -> bool {
         match &self.cause {
             // Servers keep their names on routes of their own, and all else.
-            Cause::Collision { .. }
-            | Cause::InstructionsCut { .. }
-            | Cause::Mended { .. }
-            | Cause::Prefix { .. }
-            | Cause::Shortened { .. }
-            | Cause::Unmatched { .. } => !matches!(scope, Scope::Server(_)),
-            Cause::ProfileRenamedOver { profile, .. } => {
+            ProblemCause::Collision { .. }
+            | ProblemCause::InstructionsCut { .. }
+            | ProblemCause::Repaired { .. }
+            | ProblemCause::PrefixConflict { .. }
+            | ProblemCause::NameShortened { .. }
+            | ProblemCause::TemplatesUnmatched { .. } => !matches!(scope, Scope::Server(_)),
+            ProblemCause::ProfileRenamedOver { profile, .. } => {
                 matches!(scope, Scope::Profile(shown) if shown == profile)
             }
-            Cause::Circular
-            | Cause::Duplicate { .. }
-            | Cause::Header { .. }
-            | Cause::NoMethod { .. }
-            | Cause::NoName { .. }
-            | Cause::NotAnObject { .. }
-            | Cause::Oversized { .. }
-            | Cause::RenamedOver { .. }
-            | Cause::RestLeft { .. }
-            | Cause::Schema { .. }
-            | Cause::SchemasLeft { .. }
-            | Cause::Unread => true,
+            ProblemCause::CircularPages
+            | ProblemCause::Duplicate { .. }
+            | ProblemCause::Header { .. }
+            | ProblemCause::MethodNotFound { .. }
+            | ProblemCause::NoName { .. }
+            | ProblemCause::NotAnObject { .. }
+            | ProblemCause::Oversized { .. }
+            | ProblemCause::RenamedOver { .. }
+            | ProblemCause::ListMembersDropped { .. }
+            | ProblemCause::Schema { .. }
+            | ProblemCause::SchemasUnchecked { .. }
+            | ProblemCause::ListUnreadable => true,
         }
     }
 }
@@ -103,12 +103,15 @@ impl fmt::Display for CatalogProblem {
 
 /// What is odd about an item, and what was done about it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Cause {
+pub enum ProblemCause {
     /// The cursor of a page leads back to a page before it; the server can mend it.
-    #[error("its pages go round: a cursor leads back to a page before; what they list is served")]
-    Circular,
+    #[error(
+        "circular pagination: a cursor points back to an earlier page; the items read so far \
+        are served"
+    )]
+    CircularPages,
     /// Several items claim one exposed name or URI; the operator can rename one of them.
-    #[error("`{original}` shares the exposed name `{name}` with {}; {outcome}", list(.with))]
+    #[error("`{original}` has the same exposed name `{name}` as {}; {outcome}", server_list(.with))]
     Collision {
         /// The server's own name or URI.
         original: String,
@@ -126,7 +129,8 @@ pub enum Cause {
         name: String,
     },
     /// An annotation breaks a rule of its own; the server can mend it.
-    #[error("`{tool}`: {fault}; {}", if *dropped { "the tool is not served" } else { "the annotation is left out" })]
+    #[error("`{tool}`: {fault}; {}", if *dropped { "the tool is not served" } else { "the \
+        annotation is ignored" })]
     Header {
         /// The tool's original name.
         tool: String,
@@ -136,15 +140,16 @@ pub enum Cause {
         dropped: bool,
     },
     /// The server's instructions are longer than merged ones may be.
-    #[error("instructions are cut after {limit} characters on merged routes")]
+    #[error("instructions are truncated to {limit} characters on merged routes")]
     InstructionsCut {
         /// Characters kept.
         limit: usize,
     },
     /// Members of items are of the wrong type, or one that they need is missing; the server can mend
     /// them.
-    #[error("{}: {} missing or of the wrong type; merged routes show it mended", several(original, *more), quoted(.members))]
-    Mended {
+    #[error("{}: {} missing or of the wrong type; repaired on merged \
+        routes", count_phrase(original, *more), quoted_list(.members))]
+    Repaired {
         /// The server's own name or URI of the first of them.
         original: String,
         /// Its members.
@@ -153,13 +158,13 @@ pub enum Cause {
         more: usize,
     },
     /// The server declares a list and answers that it has no such method; the server can mend it.
-    #[error("it declares that it has such a list, and has no method `{method}`; none is served")]
-    NoMethod {
+    #[error("the server declares this list but does not implement `{method}`; the list is empty")]
+    MethodNotFound {
         /// The method.
         method: &'static str,
     },
     /// The item has no name or URI, or one that is not a non-empty string; the server can mend it.
-    #[error("item {index} has no usable `{member}`; it is not served")]
+    #[error("item {index} has no valid `{member}`; skipped")]
     NoName {
         /// Position in the server's listing, from 0.
         index: usize,
@@ -167,23 +172,21 @@ pub enum Cause {
         member: &'static str,
     },
     /// The item is not an object; the server can mend it.
-    #[error("item {index} is not an object; it is not served")]
+    #[error("item {index} is not an object; skipped")]
     NotAnObject {
         /// Position in the server's listing, from 0.
         index: usize,
     },
     /// Another server's name maps to the same URI prefix; the operator can choose a namespace.
-    #[error("the URI prefix `{prefix}` is claimed by another server as well; `{used}` is used")]
-    Prefix {
+    #[error("the URI prefix `{prefix}` is also used by another server; using `{used}` instead")]
+    PrefixConflict {
         /// The prefix both claim.
         prefix: String,
         /// The one in use.
         used: String,
     },
     /// A `rename` of a profile gives the name to another item; the operator can mend it.
-    #[error(
-        "`{original}` is not served in the profile `{profile}`, which renames `{by}` to `{name}`"
-    )]
+    #[error("`{original}` is not served in profile `{profile}`, which renames `{by}` to `{name}`")]
     ProfileRenamedOver {
         /// The profile.
         profile: ProfileName,
@@ -195,7 +198,7 @@ pub enum Cause {
         name: String,
     },
     /// A `rename` of the config gives the name to another item; the operator can mend it.
-    #[error("`{original}` is not served, since the config renames `{by}` to `{name}`")]
+    #[error("`{original}` is not served because the config renames `{by}` to `{name}`")]
     RenamedOver {
         /// The item that is left out.
         original: String,
@@ -215,12 +218,12 @@ pub enum Cause {
     },
     /// What came with a list is larger or nested deeper than an item may be; the server can mend it.
     #[error("extra members of the list were dropped: {excess}")]
-    RestLeft {
+    ListMembersDropped {
         /// What is too much.
         excess: ItemExcess,
     },
     /// The input schema of a tool does not compile; the server can mend it. Calls pass unchecked.
-    #[error("`{tool}`: its `inputSchema` is no schema that can be used: {reason}")]
+    #[error("`{tool}`: invalid `inputSchema`: {reason}")]
     Schema {
         /// The tool's original name.
         tool: String,
@@ -228,14 +231,14 @@ pub enum Cause {
         reason: String,
     },
     /// Looking at the input schemas took too long; the server can make them simpler.
-    #[error("the `inputSchema` of {count} tools was not looked at, since that takes too long")]
-    SchemasLeft {
+    #[error("timed out checking schemas; the `inputSchema` of {count} tools was not checked")]
+    SchemasUnchecked {
         /// How many were left.
         count: usize,
     },
     /// The exposed name would be longer than `naming.max_length`.
-    #[error("`{original}` is exposed as `{exposed}`, since its name is too long")]
-    Shortened {
+    #[error("`{original}` is exposed as `{exposed}` because its name is too long")]
+    NameShortened {
         /// The server's own name.
         original: String,
         /// The exposed name.
@@ -244,28 +247,29 @@ pub enum Cause {
     /// Templates are too long, or too many, for URIs without a prefix to be held against them; the
     /// server can make them simpler.
     #[error(
-        "too long or too many to hold each URI against: {count}; what begins like one counts as its own"
+        "too many or too long templates to match URIs exactly: {count}; URIs are matched by their \
+         literal prefix"
     )]
-    Unmatched {
+    TemplatesUnmatched {
         /// How many of them.
         count: usize,
     },
     /// The list could not be read, which is tried again; the state of the server says why.
-    #[error("the list could not be read; what it had before is served, if it was read before")]
-    Unread,
+    #[error("the list could not be read; the previous list is served, if there is one")]
+    ListUnreadable,
 }
 
 /// What is too much of an item.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ItemExcess {
     /// Its nesting.
-    #[error("it is nested deeper than `limits.item_depth`, {limit} levels")]
+    #[error("nested deeper than `limits.item_depth` ({limit} levels)")]
     Deep {
         /// The levels that it may have.
         limit: usize,
     },
     /// Its size.
-    #[error("it has {size} bytes, more than `limits.item`, {limit}")]
+    #[error("{size} bytes exceed `limits.item` ({limit})")]
     Large {
         /// Its bytes.
         size: usize,
@@ -283,7 +287,7 @@ impl ItemExcess {
             return Some(Self::Large { size, limit });
         }
         let limit = limits.item_depth;
-        json::is_deeper(bytes, limit).then_some(Self::Deep { limit })
+        json::is_nested_deeper(bytes, limit).then_some(Self::Deep { limit })
     }
 }
 
@@ -299,26 +303,26 @@ pub enum NameOutcome {
 impl fmt::Display for NameOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exposed(name) => write!(f, "it is exposed as `{name}`"),
-            Self::Hidden(Some(server)) => write!(f, "it is not listed, {server} has the name"),
-            Self::Hidden(None) => f.write_str("it is not listed"),
+            Self::Exposed(name) => write!(f, "exposed as `{name}`"),
+            Self::Hidden(Some(server)) => write!(f, "not listed; {server} keeps the name"),
+            Self::Hidden(None) => f.write_str("not listed"),
         }
     }
 }
 
-fn several(first: &str, more: usize) -> String {
+fn count_phrase(first: &str, more: usize) -> String {
     match more {
         0 => format!("`{first}`"),
         _ => format!("`{first}`, as the first of {}", more + 1),
     }
 }
 
-fn quoted(members: &[&str]) -> String {
+fn quoted_list(members: &[&str]) -> String {
     let quoted: Vec<String> = members.iter().map(|it| format!("`{it}`")).collect();
     quoted.join(", ")
 }
 
-fn list(servers: &[ServerName]) -> String {
+fn server_list(servers: &[ServerName]) -> String {
     servers
         .iter()
         .map(ServerName::as_str)

@@ -12,13 +12,13 @@ use globset::Glob;
 use indexmap::IndexMap;
 
 use super::{
-    ByKind, CatalogProblem, Cause, ConfiguredNames, Kind, ListCache, ListEntry, Offer, Prefixes,
-    Prompt, Scope, Tables, Tool,
-    globs::{GlobWidth, Globs, GlobsTooLarge, ItemForms, Over},
+    ByKind, CatalogProblem, ConfiguredNames, Kind, ListCache, ListEntry, Prefixes, ProblemCause,
+    Prompt, RouteTables, Scope, ServerOffer, Tool,
+    globs::{GlobTarget, GlobWidth, Globs, GlobsTooLarge, ItemForms},
     instructions::{self, Instructions},
     merge::merged_freshness,
-    resources::Site,
-    spelling,
+    resource_routes::ResourceSite,
+    uri_variants,
 };
 use crate::config;
 use crate::mcp::json::{self, Patch, Raw};
@@ -46,7 +46,7 @@ impl Profiles {
     }
 
     /// None, for servers that have `prefixes`.
-    pub fn none(prefixes: Arc<Prefixes>) -> Self {
+    pub fn empty(prefixes: Arc<Prefixes>) -> Self {
         Self {
             all: Vec::new(),
             prefixes,
@@ -61,7 +61,7 @@ impl Profiles {
         profiles: &IndexMap<ProfileName, config::Profile>,
         prefixes: &Prefixes,
     ) -> Result<(), GlobsTooLarge> {
-        let mut lists = profiles.values().flat_map(lists);
+        let mut lists = profiles.values().flat_map(kind_lists);
         lists.try_for_each(|(_, globs, over)| compile(globs, over, prefixes).map(|_| ()))
     }
 
@@ -81,9 +81,9 @@ impl Profiles {
     }
 
     /// Whether the profile `name` may show items of a server with these tags.
-    pub fn takes(&self, name: &ProfileName, tags: &[String]) -> bool {
+    pub fn selects_tags(&self, name: &ProfileName, tags: &[String]) -> bool {
         self.find(name)
-            .is_some_and(|selection| selection.takes(tags))
+            .is_some_and(|selection| selection.selects_tags(tags))
     }
 
     /// Whether the route of `scope` may show an item of `offer` that has these names.
@@ -91,13 +91,13 @@ impl Profiles {
         &self,
         scope: &Scope,
         kind: Kind,
-        offer: &Offer,
+        offer: &ServerOffer,
         (original, names): (&str, &ConfiguredNames),
     ) -> bool {
         match scope {
             Scope::All | Scope::Server(_) => true,
             Scope::Profile(name) => self.find(name).is_some_and(|selection| {
-                selection.takes(&offer.config.tags)
+                selection.selects_tags(&offer.config.tags)
                     && selection.shows(kind, &offer.server, (original, names))
             }),
         }
@@ -110,21 +110,21 @@ impl Profiles {
     }
 
     /// What each profile shows of `merged`, which was built from `offers`.
-    pub(super) fn views(
+    pub(super) fn build_views(
         &self,
-        merged: &Tables,
-        offers: &[Offer],
+        merged: &RouteTables,
+        offers: &[ServerOffer],
         problems: &mut Vec<CatalogProblem>,
     ) -> foldhash::HashMap<ProfileName, ProfileView> {
         let mut views = foldhash::HashMap::default();
         for (name, selection) in &self.all {
-            let cut = Cut {
+            let cut = ProfileCut {
                 profile: name,
                 selection,
                 prefixes: &self.prefixes,
-                offers: offers
+                selected_offers: offers
                     .iter()
-                    .filter(|offer| selection.takes(&offer.config.tags))
+                    .filter(|offer| selection.selects_tags(&offer.config.tags))
                     .collect(),
             };
             let view = ProfileView {
@@ -140,15 +140,15 @@ impl Profiles {
 /// What one profile shows.
 #[derive(Debug)]
 pub(super) struct ProfileView {
-    pub(super) tables: Tables,
+    pub(super) tables: RouteTables,
     selection: Arc<Selection>,
 }
 
 impl ProfileView {
     /// Whether a resource of `site` may be read, listed or not.
-    pub(super) fn shows_resource(&self, site: &Site, original: &str) -> bool {
+    pub(super) fn shows_resource(&self, site: &ResourceSite, original: &str) -> bool {
         let kind = Kind::Resources;
-        self.selection.takes(&site.tags)
+        self.selection.selects_tags(&site.tags)
             && self
                 .selection
                 .shows(kind, &site.server, (original, &site.names(kind, original)))
@@ -173,14 +173,14 @@ impl Selection {
             rename: profile.rename.clone(),
             describe: profile.describe.clone(),
         };
-        for (kind, globs, over) in lists(profile) {
-            let globs = compile(globs, over, prefixes).unwrap_or(Globs::none());
+        for (kind, globs, over) in kind_lists(profile) {
+            let globs = compile(globs, over, prefixes).unwrap_or(Globs::empty());
             selection.globs[kind] = Some(globs);
         }
         selection
     }
 
-    fn takes(&self, tags: &[String]) -> bool {
+    fn selects_tags(&self, tags: &[String]) -> bool {
         let wanted = self.tags.as_ref();
         wanted.is_none_or(|wanted| tags.iter().any(|tag| wanted.contains(tag)))
     }
@@ -203,9 +203,9 @@ impl Selection {
             alias: "",
         };
         if kind.has_uris() {
-            !spelling::is_ambiguous(original) && globs.allowing_uri(&known).is_some()
+            !uri_variants::is_ambiguous(original) && globs.matching_uri(&known).is_some()
         } else {
-            globs.allowing(&known).is_some()
+            globs.matching_name(&known).is_some()
         }
     }
 
@@ -215,37 +215,42 @@ impl Selection {
 }
 
 /// The lists that `profile` has.
-fn lists(profile: &config::Profile) -> impl Iterator<Item = (Kind, &[Glob], Over)> {
+fn kind_lists(profile: &config::Profile) -> impl Iterator<Item = (Kind, &[Glob], GlobTarget)> {
     let lists = [
-        (Kind::Tools, &profile.tools, Over::Names),
-        (Kind::Resources, &profile.resources, Over::Uris),
-        (Kind::Templates, &profile.resources, Over::Uris),
-        (Kind::Prompts, &profile.prompts, Over::Names),
+        (Kind::Tools, &profile.tools, GlobTarget::Names),
+        (Kind::Resources, &profile.resources, GlobTarget::Uris),
+        (Kind::Templates, &profile.resources, GlobTarget::Uris),
+        (Kind::Prompts, &profile.prompts, GlobTarget::Names),
     ];
     let lists = lists.into_iter();
     lists.filter_map(|(kind, globs, over)| Some((kind, globs.as_deref()?, over)))
 }
 
-fn compile(globs: &[Glob], over: Over, prefixes: &Prefixes) -> Result<Globs<()>, GlobsTooLarge> {
+fn compile(
+    globs: &[Glob],
+    over: GlobTarget,
+    prefixes: &Prefixes,
+) -> Result<Globs<()>, GlobsTooLarge> {
     let globs = globs.iter().map(|glob| ((), glob));
-    Globs::new(globs, over, GlobWidth::Narrow, prefixes)
+    Globs::new(globs, over, GlobWidth::Strict, prefixes)
 }
 
 /// One profile on its way to a view.
-struct Cut<'a> {
+struct ProfileCut<'a> {
     profile: &'a ProfileName,
     selection: &'a Selection,
     prefixes: &'a Prefixes,
     /// Those with a tag of the profile.
-    offers: Vec<&'a Offer>,
+    selected_offers: Vec<&'a ServerOffer>,
 }
 
-impl Cut<'_> {
-    fn tables(&self, merged: &Tables, problems: &mut Vec<CatalogProblem>) -> Tables {
-        let servers: HashSet<&ServerName> = self.offers.iter().map(|o| &o.server).collect();
-        let mut tables = Tables::default();
+impl ProfileCut<'_> {
+    fn tables(&self, merged: &RouteTables, problems: &mut Vec<CatalogProblem>) -> RouteTables {
+        let servers: HashSet<&ServerName> =
+            self.selected_offers.iter().map(|o| &o.server).collect();
+        let mut tables = RouteTables::default();
         for kind in Kind::ALL {
-            let entries = merged.shelves[kind].entries().iter();
+            let entries = merged.lists[kind].entries().iter();
             let shown: Vec<&ListEntry> = entries
                 .filter(|entry| servers.contains(&entry.server))
                 .filter(|entry| {
@@ -253,10 +258,11 @@ impl Cut<'_> {
                     self.selection.shows(kind, &entry.server, names)
                 })
                 .collect();
-            let mut entries = self.rename(kind, &shown, problems);
+            let mut entries = self.apply_renames(kind, &shown, problems);
             entries.sort_by(|a, b| a.exposed.cmp(&b.exposed));
-            tables.take(kind, entries, merged);
-            tables.shelves[kind].freshness = merged_freshness(kind, self.offers.iter().copied());
+            tables.set_entries(kind, entries, merged);
+            tables.lists[kind].freshness =
+                merged_freshness(kind, self.selected_offers.iter().copied());
         }
         tables.instructions = self.instructions(&tables);
         tables
@@ -265,7 +271,7 @@ impl Cut<'_> {
     /// Gives the entries their names here. What a rename collides with is left out: the operator
     /// chose the name, and a server must not be able to take it by listing another item of it. Nor may
     /// it by listing an item that the same rename is about: then neither has the name.
-    fn rename(
+    fn apply_renames(
         &self,
         kind: Kind,
         shown: &[&ListEntry],
@@ -292,7 +298,7 @@ impl Cut<'_> {
                 Some(owner) if owner.exposed != entry.exposed => problems.push(CatalogProblem {
                     server: entry.server.clone(),
                     kind: Some(kind),
-                    cause: Cause::ProfileRenamedOver {
+                    cause: ProblemCause::ProfileRenamedOver {
                         profile: self.profile.clone(),
                         original: entry.exposed.to_string(),
                         by: owner.exposed.to_string(),
@@ -310,20 +316,20 @@ impl Cut<'_> {
     /// The name that the profile gives to a tool or prompt, behind the name that it says so of; the URI of a
     /// resource is its identity.
     fn alias(&self, kind: Kind, entry: &ListEntry) -> Option<(&str, &str)> {
-        let (key, name) = self.written(&self.selection.rename, (kind, entry))?;
+        let (key, name) = self.override_for(&self.selection.rename, (kind, entry))?;
         (!kind.has_uris() && *name != *entry.exposed).then_some((key, name))
     }
 
     /// What `table` says of an entry, by a name that the config gives it: one that begins with the
     /// prefix of another server is of an item there.
-    fn written<'t>(
+    fn override_for<'t>(
         &self,
         table: &'t IndexMap<String, String>,
         (kind, entry): (Kind, &ListEntry),
     ) -> Option<(&'t str, &'t str)> {
         let names = [&entry.names.plain, &entry.names.distinct];
         let mut own = names.into_iter().filter(|name| {
-            let owners = self.prefixes.owners(name, name, true);
+            let owners = self.prefixes.matching_servers(name, name, true);
             kind.has_uris() || owners.is_none_or(|owners| owners.contains(&entry.server))
         });
         let written = own.find_map(|name| table.get_key_value(&**name));
@@ -333,7 +339,7 @@ impl Cut<'_> {
     /// The entry as it is listed here. Rules know it by its alias whether it `is_renamed` or not.
     fn render(&self, item: (Kind, &ListEntry), alias: Option<&str>, is_renamed: bool) -> ListEntry {
         let (_, entry) = item;
-        let description = self.written(&self.selection.describe, item);
+        let description = self.override_for(&self.selection.describe, item);
         let description = description.map(|(_, text)| text);
         let mut shown = entry.clone();
         shown.alias = alias.unwrap_or_default().into();
@@ -348,25 +354,25 @@ impl Cut<'_> {
     }
 
     /// Those of the servers that put something into this view.
-    fn instructions(&self, tables: &Tables) -> Instructions {
+    fn instructions(&self, tables: &RouteTables) -> Instructions {
         let shown: HashSet<&ServerName> = Kind::ALL
             .iter()
-            .flat_map(|kind| tables.shelves[*kind].entries())
+            .flat_map(|kind| tables.lists[*kind].entries())
             .map(|entry| &entry.server)
             .collect();
         let unrestricted = self.selection.is_unrestricted();
-        let offers = self.offers.iter().copied();
+        let offers = self.selected_offers.iter().copied();
         let offers = offers.filter(|offer| unrestricted || shown.contains(&offer.server));
         // What is cut was reported for the merged route.
         instructions::merge(offers, &mut Vec::new())
     }
 }
 
-impl Tables {
+impl RouteTables {
     /// Fills in `entries`, which were cut from `merged`.
-    fn take(&mut self, kind: Kind, entries: Vec<ListEntry>, merged: &Tables) {
-        let shelf = ListCache::of(kind, entries);
-        for entry in shelf.entries() {
+    fn set_entries(&mut self, kind: Kind, entries: Vec<ListEntry>, merged: &RouteTables) {
+        let list = ListCache::of(kind, entries);
+        for entry in list.entries() {
             match kind {
                 Kind::Tools => {
                     if let Some(tool) = merged.tools.get(&entry.merged) {
@@ -393,7 +399,7 @@ impl Tables {
                 Kind::Resources | Kind::Templates => {}
             }
         }
-        self.shelves[kind] = shelf;
+        self.lists[kind] = list;
     }
 }
 
@@ -406,7 +412,7 @@ fn with_members(item: &Raw, name: Option<&str>, description: Option<&str>) -> Ra
         let Some(text) = text else { continue };
         let quoted = Raw::string(text);
         let mut found = false;
-        for member in json::members(json, 0).filter(|member| member.is(json, key)) {
+        for member in json::members(json, 0).filter(|member| member.matches(json, key)) {
             found = true;
             patch.replace(member.value, quoted.as_bytes().to_vec());
         }

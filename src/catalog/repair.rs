@@ -13,9 +13,9 @@ use crate::mcp::json::{self, Member, Patch, Raw};
 
 /// What clients want a value to be.
 #[derive(Clone, Copy)]
-enum Shape {
+enum JsonShape {
     /// Of which each element is this.
-    Array(&'static Shape),
+    Array(&'static JsonShape),
     Bool,
     /// A point in time with its offset.
     DateTime,
@@ -28,13 +28,13 @@ enum Shape {
     Word(&'static [&'static str]),
 }
 
-use Shape::{Array, Bool, DateTime, Fraction, Integer, Object, Text, Word};
+use JsonShape::{Array, Bool, DateTime, Fraction, Integer, Object, Text, Word};
 
-type RepairedMembers = &'static [(&'static str, Shape)];
+type RepairedMembers = &'static [(&'static str, JsonShape)];
 
-const ANY_OBJECT: Shape = Object(&[], &[]);
+const ANY_OBJECT: JsonShape = Object(&[], &[]);
 
-const ICONS: Shape = Array(&Object(
+const ICONS: JsonShape = Array(&Object(
     &[("src", Text)],
     &[
         ("mimeType", Text),
@@ -43,7 +43,7 @@ const ICONS: Shape = Array(&Object(
     ],
 ));
 
-const HINTS: Shape = Object(
+const HINTS: JsonShape = Object(
     &[],
     &[
         ("destructiveHint", Bool),
@@ -54,7 +54,7 @@ const HINTS: Shape = Object(
     ],
 );
 
-const ANNOTATIONS: Shape = Object(
+const ANNOTATIONS: JsonShape = Object(
     &[],
     &[
         ("audience", Array(&Word(&["assistant", "user"]))),
@@ -63,18 +63,18 @@ const ANNOTATIONS: Shape = Object(
     ],
 );
 
-const EXECUTION: Shape = Object(
+const EXECUTION: JsonShape = Object(
     &[],
     &[("taskSupport", Word(&["forbidden", "optional", "required"]))],
 );
 
-const ARGUMENTS: Shape = Array(&Object(
+const ARGUMENTS: JsonShape = Array(&Object(
     &[("name", Text)],
     &[("description", Text), ("required", Bool), ("title", Text)],
 ));
 
 /// Members that an item may have (`schema.ts` of all revisions).
-const fn optional(kind: Kind) -> RepairedMembers {
+const fn optional_members(kind: Kind) -> RepairedMembers {
     match kind {
         Kind::Tools => &[
             ("_meta", ANY_OBJECT),
@@ -105,27 +105,27 @@ const fn optional(kind: Kind) -> RepairedMembers {
 }
 
 /// The input schema of a tool that takes whatever it is given.
-const ANYTHING: &str = r#"{"type":"object"}"#;
+const ANY_OBJECT_SCHEMA: &str = r#"{"type":"object"}"#;
 
 /// `item` as every client can read it, and the members that were changed; `None` where it is such
 /// already.
-pub(super) fn mend(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
+pub(super) fn repair(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
     let json = item.as_bytes();
     let mut patch = Patch::new(json);
     let members: Vec<Member> = json::members(json, 0).collect();
-    let mut changed = mend_members(&mut patch, json, &members, optional(kind));
+    let mut changed = repair_members(&mut patch, json, &members, optional_members(kind));
     match kind {
         Kind::Tools => {
-            if mend_input(&mut patch, json, &members) {
+            if repair_input_schema(&mut patch, json, &members) {
                 changed.push("inputSchema");
             }
-            let output = members.iter().rfind(|it| it.is(json, "outputSchema"));
-            if output.is_some_and(|it| mend_schema(&mut patch, json, it.value.start)) {
+            let output = members.iter().rfind(|it| it.matches(json, "outputSchema"));
+            if output.is_some_and(|it| repair_schema(&mut patch, json, it.value.start)) {
                 changed.push("outputSchema");
             }
         }
         Kind::Resources | Kind::Templates => {
-            if mend_name(&mut patch, json, &members, kind) {
+            if repair_name(&mut patch, json, &members, kind) {
                 changed.push("name");
             }
         }
@@ -137,20 +137,20 @@ pub(super) fn mend(kind: Kind, item: &Raw) -> Option<(Raw, Vec<&'static str>)> {
 
 /// Removes those of the `members` of an object that are not what `optional` says, and such parts of
 /// the others; which these are.
-fn mend_members(
+fn repair_members(
     patch: &mut Patch<'_>,
     json: &[u8],
     members: &[Member],
     optional: RepairedMembers,
 ) -> Vec<&'static str> {
-    let known = |member: &Member| optional.iter().find(|(key, _)| member.is(json, key));
+    let known = |member: &Member| optional.iter().find(|(key, _)| member.matches(json, key));
     let is_odd = |member: &Member| {
-        known(member).is_some_and(|(_, shape)| !shape.may_stay(json, &member.value))
+        known(member).is_some_and(|(_, shape)| !shape.is_acceptable(json, &member.value))
     };
     let mut changed = Vec::new();
     for member in members {
         if let Some((key, shape)) = known(member)
-            && (is_odd(member) || shape.mend_parts(patch, json, member.value.start))
+            && (is_odd(member) || shape.repair_parts(patch, json, member.value.start))
         {
             changed.push(*key);
         }
@@ -163,10 +163,10 @@ fn mend_members(
 
 /// `tool` as clients of legacy revisions can read it, where it is not such already: their output
 /// schemas are of objects.
-pub(super) fn legacy(tool: &Raw) -> Option<Raw> {
+pub(super) fn without_output_schema(tool: &Raw) -> Option<Raw> {
     let json = tool.as_bytes();
     let is_foreign = |member: &Member| {
-        member.is(json, "outputSchema") && !is_of_objects(json, member.value.start)
+        member.matches(json, "outputSchema") && !is_object_schema(json, member.value.start)
     };
     if !json::members(json, 0).any(|member| is_foreign(&member)) {
         return None;
@@ -176,15 +176,15 @@ pub(super) fn legacy(tool: &Raw) -> Option<Raw> {
     Some(patch.finish())
 }
 
-impl Shape {
+impl JsonShape {
     /// Whether a value is this, but for members that it need not have.
-    fn may_stay(self, json: &[u8], value: &Range<usize>) -> bool {
-        let text = || json::text(&json[value.clone()]);
+    fn is_acceptable(self, json: &[u8], value: &Range<usize>) -> bool {
+        let text = || json::decode_string(&json[value.clone()]);
         let written = || std::str::from_utf8(&json[value.clone()]).unwrap_or_default();
         match self {
             Array(shape) => {
                 json[value.start] == b'['
-                    && json::elements(json, value.start).all(|it| shape.may_stay(json, &it))
+                    && json::elements(json, value.start).all(|it| shape.is_acceptable(json, &it))
             }
             Bool => matches!(json[value.start], b't' | b'f'),
             DateTime => text().is_some_and(|text| text.parse::<Timestamp>().is_ok()),
@@ -193,9 +193,9 @@ impl Shape {
                 .parse()
                 .is_ok_and(|number: i64| number.abs() < 1 << 53),
             Object(required, _) => {
-                let has = |(key, shape): &(&str, Shape)| {
-                    let found = json::find(json, value.start, key);
-                    found.is_some_and(|found| shape.may_stay(json, &found))
+                let has = |(key, shape): &(&str, JsonShape)| {
+                    let found = json::find_member(json, value.start, key);
+                    found.is_some_and(|found| shape.is_acceptable(json, &found))
                 };
                 json[value.start] == b'{' && required.iter().all(has)
             }
@@ -205,18 +205,18 @@ impl Shape {
     }
 
     /// Mends what is within a value at `at` that may stay; whether there was something.
-    fn mend_parts(self, patch: &mut Patch<'_>, json: &[u8], at: usize) -> bool {
+    fn repair_parts(self, patch: &mut Patch<'_>, json: &[u8], at: usize) -> bool {
         match self {
             Array(shape) => {
                 let mut is_mended = false;
                 for element in json::elements(json, at) {
-                    is_mended |= shape.mend_parts(patch, json, element.start);
+                    is_mended |= shape.repair_parts(patch, json, element.start);
                 }
                 is_mended
             }
             Object(_, optional) => {
                 let members: Vec<Member> = json::members(json, at).collect();
-                !mend_members(patch, json, &members, optional).is_empty()
+                !repair_members(patch, json, &members, optional).is_empty()
             }
             Bool | DateTime | Fraction | Integer | Text | Word(_) => false,
         }
@@ -224,51 +224,52 @@ impl Shape {
 }
 
 /// Whether the schema at `at` says that it is one of objects.
-fn is_of_objects(json: &[u8], at: usize) -> bool {
-    let said = json::find(json, at, "type").and_then(|said| json::text(&json[said]));
+fn is_object_schema(json: &[u8], at: usize) -> bool {
+    let said =
+        json::find_member(json, at, "type").and_then(|said| json::decode_string(&json[said]));
     said.is_some_and(|said| said == "object")
 }
 
-fn mend_input(patch: &mut Patch<'_>, json: &[u8], members: &[Member]) -> bool {
+fn repair_input_schema(patch: &mut Patch<'_>, json: &[u8], members: &[Member]) -> bool {
     let mut has_one = false;
     let mut is_mended = false;
-    for member in members.iter().filter(|it| it.is(json, "inputSchema")) {
+    for member in members.iter().filter(|it| it.matches(json, "inputSchema")) {
         has_one = true;
         let at = member.value.start;
         if json[at] != b'{' {
-            patch.replace(member.value.clone(), ANYTHING.as_bytes());
+            patch.replace(member.value.clone(), ANY_OBJECT_SCHEMA.as_bytes());
             is_mended = true;
             continue;
         }
-        is_mended |= mend_schema(patch, json, at);
-        if is_of_objects(json, at) {
+        is_mended |= repair_schema(patch, json, at);
+        if is_object_schema(json, at) {
             continue;
         }
-        match json::find(json, at, "type") {
+        match json::find_member(json, at, "type") {
             Some(said) => patch.replace(said, &br#""object""#[..]),
             None => patch.insert_members(at, r#""type":"object""#),
         }
         is_mended = true;
     }
     if !has_one {
-        patch.insert_members(0, &format!(r#""inputSchema":{ANYTHING}"#));
+        patch.insert_members(0, &format!(r#""inputSchema":{ANY_OBJECT_SCHEMA}"#));
     }
     is_mended || !has_one
 }
 
 /// Mends what a schema says of properties. Servers in Go write `null` for a list without items, and
 /// those in Rust `true` for a property that may be anything, which clients take for no schema.
-fn mend_schema(patch: &mut Patch<'_>, json: &[u8], schema: usize) -> bool {
+fn repair_schema(patch: &mut Patch<'_>, json: &[u8], schema: usize) -> bool {
     let mut is_mended = false;
     for member in json::members(json, schema) {
-        if member.is(json, "required") {
-            if !Array(&Text).may_stay(json, &member.value) {
+        if member.matches(json, "required") {
+            if !Array(&Text).is_acceptable(json, &member.value) {
                 patch.replace(member.value, &b"[]"[..]);
                 is_mended = true;
             }
-        } else if member.is(json, "properties") {
+        } else if member.matches(json, "properties") {
             if json[member.value.start] == b'{' {
-                is_mended |= mend_properties(patch, json, member.value.start);
+                is_mended |= repair_properties(patch, json, member.value.start);
             } else {
                 patch.replace(member.value, &b"{}"[..]);
                 is_mended = true;
@@ -278,7 +279,7 @@ fn mend_schema(patch: &mut Patch<'_>, json: &[u8], schema: usize) -> bool {
     is_mended
 }
 
-fn mend_properties(patch: &mut Patch<'_>, json: &[u8], properties: usize) -> bool {
+fn repair_properties(patch: &mut Patch<'_>, json: &[u8], properties: usize) -> bool {
     let mut is_mended = false;
     for property in json::members(json, properties) {
         let schema: &[u8] = match json[property.value.start] {
@@ -293,16 +294,16 @@ fn mend_properties(patch: &mut Patch<'_>, json: &[u8], properties: usize) -> boo
 }
 
 /// Gives a resource its URI for a name where it has none.
-fn mend_name(patch: &mut Patch<'_>, json: &[u8], members: &[Member], kind: Kind) -> bool {
-    let Some(uri) = members.iter().rfind(|it| it.is(json, kind.key())) else {
+fn repair_name(patch: &mut Patch<'_>, json: &[u8], members: &[Member], kind: Kind) -> bool {
+    let Some(uri) = members.iter().rfind(|it| it.matches(json, kind.key())) else {
         return false;
     };
     let uri = &json[uri.value.clone()];
     let mut has_one = false;
     let mut is_mended = false;
-    for member in members.iter().filter(|it| it.is(json, "name")) {
+    for member in members.iter().filter(|it| it.matches(json, "name")) {
         has_one = true;
-        if !Text.may_stay(json, &member.value) {
+        if !Text.is_acceptable(json, &member.value) {
             patch.replace(member.value.clone(), uri.to_vec());
             is_mended = true;
         }
@@ -325,10 +326,10 @@ mod tests {
     #[test]
     fn what_clients_refuse_is_mended_and_told() {
         let check = |kind, item: &str, expect: &str, members: &[&str]| {
-            let (mended, changed) = mend(kind, &raw(item)).expect(item);
+            let (mended, changed) = repair(kind, &raw(item)).expect(item);
             assert_eq!(mended.as_str(), expect, "{item}");
             assert_eq!(changed, members, "{item}");
-            assert!(mend(kind, &mended).is_none(), "{item}");
+            assert!(repair(kind, &mended).is_none(), "{item}");
             let value: serde_json::Value = mended.read().expect(expect);
             assert!(value.is_object());
         };
@@ -389,10 +390,10 @@ mod tests {
                     format!(r#"{{"uri":"a:b","uriTemplate":"a:b","name":"a"{part}}}"#)
                 }
             };
-            let mended = mend(kind, &raw(&whole(with)));
+            let mended = repair(kind, &raw(&whole(with)));
             let (mended, _) = mended.unwrap_or_else(|| panic!("{with} stays"));
             assert_eq!(mended.as_str(), whole(expect));
-            assert!(mend(kind, &mended).is_none(), "{expect}");
+            assert!(repair(kind, &mended).is_none(), "{expect}");
         };
         for (annotations, expect) in [
             (r#"{"readOnlyHint":null,"x":null}"#, r#"{"x":null}"#),
@@ -446,7 +447,7 @@ mod tests {
             (Kind::Resources, resource),
             (Kind::Prompts, r#"{"name":"a"}"#),
         ] {
-            assert!(mend(kind, &raw(item)).is_none(), "{item}");
+            assert!(repair(kind, &raw(item)).is_none(), "{item}");
         }
     }
 
@@ -454,11 +455,11 @@ mod tests {
     fn legacy_tools_give_objects() {
         for odd in ["{\"type\":\"array\"}", "{}", "true", "{\"type\":null}"] {
             let tool = raw(&format!(r#"{{"name":"a","outputSchema":{odd},"x":1}}"#));
-            let legacy = legacy(&tool).expect(odd);
+            let legacy = without_output_schema(&tool).expect(odd);
             assert_eq!(legacy.as_str(), r#"{"name":"a","x":1}"#);
         }
         let kept = r#"{"name":"a","outputSchema":{"type":"object"}}"#;
-        assert!(legacy(&raw(kept)).is_none());
-        assert!(legacy(&raw(r#"{"name":"a"}"#)).is_none());
+        assert!(without_output_schema(&raw(kept)).is_none());
+        assert!(without_output_schema(&raw(r#"{"name":"a"}"#)).is_none());
     }
 }

@@ -9,7 +9,7 @@ use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
 use memchr::{memchr, memmem::Finder};
 
-use super::uri::UriMap;
+use super::uri_map::UriMap;
 use crate::mcp::json::{self, Patch, Raw};
 
 /// How deep tool results inside tool results are followed; the protocol nests them once.
@@ -25,35 +25,50 @@ static ESCAPE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(br"\u00"
 const META_URIS: [&str; 2] = ["openai/outputTemplate", "ui/resourceUri"];
 
 /// Rewrites the result of `method`, on its way from a server to a client.
-pub fn result(method: &str, result: &Raw, uris: &UriMap) -> Raw {
+pub fn rewrite_result(method: &str, result: &Raw, uris: &UriMap) -> Raw {
     outbound(result, uris, |spans| match method {
-        "prompts/get" => spans.members(0, &[UriSpans::ASKED, ("messages", UriSpans::messages)]),
-        "resources/directory/read" => spans.members(0, &[("resources", UriSpans::holders)]),
-        "resources/read" => spans.members(0, &[UriSpans::ASKED, ("contents", UriSpans::holders)]),
+        "prompts/get" => spans.members(
+            0,
+            &[UriSpans::INPUT_REQUESTS, ("messages", UriSpans::messages)],
+        ),
+        "resources/directory/read" => {
+            spans.members(0, &[("resources", UriSpans::objects_with_uri)]);
+        }
+        "resources/read" => spans.members(
+            0,
+            &[
+                UriSpans::INPUT_REQUESTS,
+                ("contents", UriSpans::objects_with_uri),
+            ],
+        ),
         "skills/get" => spans.members(0, &[("skill", UriSpans::skill)]),
         "skills/list" => spans.members(0, &[("skills", UriSpans::skills)]),
         "tasks/get" => spans.task(0),
-        "tasks/result" | "tools/call" => spans.members(0, &[UriSpans::ASKED, UriSpans::CONTENT]),
+        "tasks/result" | "tools/call" => {
+            spans.members(0, &[UriSpans::INPUT_REQUESTS, UriSpans::CONTENT]);
+        }
         _ => {}
     })
 }
 
 /// Rewrites an error object, on its way from a server to a client.
-pub fn error(error: &Raw, uris: &UriMap) -> Raw {
+pub fn rewrite_error(error: &Raw, uris: &UriMap) -> Raw {
     outbound(error, uris, |spans| spans.error(0))
 }
 
 /// Rewrites the params of a server's request to a client.
-pub fn request(method: &str, params: &Raw, uris: &UriMap) -> Raw {
+pub fn rewrite_request(method: &str, params: &Raw, uris: &UriMap) -> Raw {
     outbound(params, uris, |spans| spans.request(method, 0))
 }
 
 /// Rewrites the params of a server's notification.
-pub fn notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
+pub fn rewrite_notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
     match method {
-        "notifications/resources/updated" => outbound(params, uris, |spans| spans.holder(0)),
+        "notifications/resources/updated" => {
+            outbound(params, uris, |spans| spans.object_with_uri(0))
+        }
         "notifications/subscriptions/acknowledged" => {
-            apply(params, &subscriptions(params), |uri| Some(uris.expose(uri)))
+            replace_spans(params, &subscriptions(params), |uri| Some(uris.expose(uri)))
         }
         "notifications/tasks" => outbound(params, uris, |spans| spans.task(0)),
         _ => params.clone(),
@@ -62,14 +77,14 @@ pub fn notification(method: &str, params: &Raw, uris: &UriMap) -> Raw {
 
 /// Rewrites the answers to questions that a client's request carries (2026-07-28), on its way to
 /// the server it was routed to. URIs that are not exposed ones of this server stay as they are.
-pub fn answers(params: &Raw, uris: &UriMap) -> Raw {
+pub fn rewrite_input_responses(params: &Raw, uris: &UriMap) -> Raw {
     inbound(params, uris, |spans| {
-        spans.members(0, &[UriSpans::ANSWERED]);
+        spans.members(0, &[UriSpans::INPUT_RESPONSES]);
     })
 }
 
 /// Rewrites a client's answer to a request of a server.
-pub fn answer(method: &str, result: &Raw, uris: &UriMap) -> Raw {
+pub fn rewrite_client_result(method: &str, result: &Raw, uris: &UriMap) -> Raw {
     inbound(result, uris, |spans| {
         if method == "sampling/createMessage" {
             spans.members(0, &[UriSpans::CONTENT]);
@@ -81,7 +96,7 @@ pub fn answer(method: &str, result: &Raw, uris: &UriMap) -> Raw {
 pub(super) fn meta_uris(json: &[u8], at: usize) -> Vec<Range<usize>> {
     let mut spans = UriSpans::new(json);
     for member in json::members(json, at) {
-        if member.is(json, "ui") {
+        if member.matches(json, "ui") {
             spans.strings(member.value.start, "resourceUri");
         }
     }
@@ -93,7 +108,7 @@ pub(super) fn meta_uris(json: &[u8], at: usize) -> Vec<Range<usize>> {
 
 /// Whether a string of `json` may hold `word`, which is ASCII; wrong only in saying yes. A plain
 /// search finds the word unless one of its characters is escaped.
-pub(super) fn may_contain(json: &[u8], word: &Finder<'_>) -> bool {
+pub(super) fn may_contain_string(json: &[u8], word: &Finder<'_>) -> bool {
     let escaped = |at: usize| {
         let digits = json
             .get(at + 4..at + 6)
@@ -107,11 +122,15 @@ pub(super) fn may_contain(json: &[u8], word: &Finder<'_>) -> bool {
 }
 
 /// Replaces the strings at `spans` by what `map` makes of them.
-fn apply(raw: &Raw, spans: &[Range<usize>], map: impl Fn(&str) -> Option<Cow<'_, str>>) -> Raw {
+fn replace_spans(
+    raw: &Raw,
+    spans: &[Range<usize>],
+    map: impl Fn(&str) -> Option<Cow<'_, str>>,
+) -> Raw {
     let json = raw.as_bytes();
     let mut patch = Patch::new(json);
     for span in spans {
-        let Some(old) = json::text(&json[span.clone()]) else {
+        let Some(old) = json::decode_string(&json[span.clone()]) else {
             continue;
         };
         if let Some(new) = map(&old).filter(|new| *new != old) {
@@ -140,12 +159,12 @@ fn rewrite(
 ) -> Raw {
     let json = raw.as_bytes();
     // Most messages carry no URI at all, and a search costs far less than a walk.
-    if uris.is_identity() || !may_contain(json, &URI_KEY) {
+    if uris.is_identity() || !may_contain_string(json, &URI_KEY) {
         return raw.clone();
     }
     let mut spans = UriSpans::new(json);
     walk(&mut spans);
-    apply(raw, &spans.uris, map)
+    replace_spans(raw, &spans.uris, map)
 }
 
 /// Collects where URIs stand. Each method takes the offset of the value it looks at, and finds
@@ -159,10 +178,10 @@ struct UriSpans<'a> {
 type MemberVisitor<'a> = (&'static str, fn(&mut UriSpans<'a>, usize));
 
 impl<'a> UriSpans<'a> {
-    /// What a client answers to [`ASKED`](Self::ASKED).
-    const ANSWERED: MemberVisitor<'a> = ("inputResponses", Self::answers);
+    /// What a client answers to [`INPUT_REQUESTS`](Self::ASKED).
+    const INPUT_RESPONSES: MemberVisitor<'a> = ("inputResponses", Self::input_responses);
     /// What a server asks of a client before it goes on.
-    const ASKED: MemberVisitor<'a> = ("inputRequests", Self::input_requests);
+    const INPUT_REQUESTS: MemberVisitor<'a> = ("inputRequests", Self::input_requests);
     /// Content blocks of a result or a message.
     const CONTENT: MemberVisitor<'a> = ("content", Self::content);
 
@@ -178,7 +197,7 @@ impl<'a> UriSpans<'a> {
     fn members(&mut self, at: usize, looks: &[MemberVisitor<'a>]) {
         for member in json::members(self.json, at) {
             for (key, look) in looks {
-                if member.is(self.json, key) {
+                if member.matches(self.json, key) {
                     look(self, member.value.start);
                 }
             }
@@ -188,29 +207,29 @@ impl<'a> UriSpans<'a> {
     /// The string members `key` of the object at `at`.
     fn strings(&mut self, at: usize, key: &str) {
         for member in json::members(self.json, at) {
-            if member.is(self.json, key) && self.json[member.value.start] == b'"' {
+            if member.matches(self.json, key) && self.json[member.value.start] == b'"' {
                 self.uris.push(member.value);
             }
         }
     }
 
     /// An object with a member `uri`.
-    fn holder(&mut self, at: usize) {
+    fn object_with_uri(&mut self, at: usize) {
         self.strings(at, "uri");
     }
 
-    fn holders(&mut self, at: usize) {
-        self.each(at, Self::holder);
+    fn objects_with_uri(&mut self, at: usize) {
+        self.each_element(at, Self::object_with_uri);
     }
 
-    fn each(&mut self, at: usize, look: impl Fn(&mut Self, usize)) {
+    fn each_element(&mut self, at: usize, look: impl Fn(&mut Self, usize)) {
         for element in json::elements(self.json, at) {
             look(self, element.start);
         }
     }
 
     fn messages(&mut self, at: usize) {
-        self.each(at, |spans, at| spans.members(at, &[UriSpans::CONTENT]));
+        self.each_element(at, |spans, at| spans.members(at, &[UriSpans::CONTENT]));
     }
 
     /// One content block, or an array of them.
@@ -220,26 +239,26 @@ impl<'a> UriSpans<'a> {
 
     fn blocks(&mut self, at: usize, depth: usize) {
         self.block(at, depth);
-        self.each(at, |spans, at| spans.block(at, depth));
+        self.each_element(at, |spans, at| spans.block(at, depth));
     }
 
     fn block(&mut self, at: usize, depth: usize) {
         let (mut kind, mut uris, mut resources, mut contents) = (None, vec![], vec![], vec![]);
         for member in json::members(self.json, at) {
-            if member.is(self.json, "type") {
-                kind = json::text(&self.json[member.value]);
-            } else if member.is(self.json, "uri") {
+            if member.matches(self.json, "type") {
+                kind = json::decode_string(&self.json[member.value]);
+            } else if member.matches(self.json, "uri") {
                 uris.push(member.value);
-            } else if member.is(self.json, "resource") {
+            } else if member.matches(self.json, "resource") {
                 resources.push(member.value.start);
-            } else if member.is(self.json, "content") {
+            } else if member.matches(self.json, "content") {
                 contents.push(member.value.start);
             }
         }
         match kind.as_deref() {
             Some("resource") => {
                 for at in resources {
-                    self.holder(at);
+                    self.object_with_uri(at);
                 }
             }
             Some("resource_link") => self.uris.append(&mut uris),
@@ -262,21 +281,21 @@ impl<'a> UriSpans<'a> {
     fn input_requests(&mut self, at: usize) {
         for entry in json::members(self.json, at) {
             let at = entry.value.start;
-            let method = json::find(self.json, at, "method");
-            let Some(method) = method.and_then(|span| json::text(&self.json[span])) else {
+            let method = json::find_member(self.json, at, "method");
+            let Some(method) = method.and_then(|span| json::decode_string(&self.json[span])) else {
                 continue;
             };
-            if let Some(params) = json::find(self.json, at, "params") {
+            if let Some(params) = json::find_member(self.json, at, "params") {
                 self.request(&method, params.start);
             }
         }
     }
 
     /// A client's answers to such requests, by key. An elicitation's content is a form, not blocks.
-    fn answers(&mut self, at: usize) {
+    fn input_responses(&mut self, at: usize) {
         for entry in json::members(self.json, at) {
             let at = entry.value.start;
-            if json::find(self.json, at, "action").is_none() {
+            if json::find_member(self.json, at, "action").is_none() {
                 self.members(at, &[UriSpans::CONTENT]);
             }
         }
@@ -287,20 +306,23 @@ impl<'a> UriSpans<'a> {
         let result: MemberVisitor<'a> = ("result", |spans, at| {
             spans.members(at, &[UriSpans::CONTENT]);
         });
-        self.members(at, &[UriSpans::ASKED, ("error", Self::error), result]);
+        self.members(
+            at,
+            &[UriSpans::INPUT_REQUESTS, ("error", Self::error), result],
+        );
     }
 
     fn error(&mut self, at: usize) {
-        self.members(at, &[("data", Self::holder)]);
+        self.members(at, &[("data", Self::object_with_uri)]);
     }
 
     fn skill(&mut self, at: usize) {
-        self.holder(at);
-        self.members(at, &[("resources", Self::holders)]);
+        self.object_with_uri(at);
+        self.members(at, &[("resources", Self::objects_with_uri)]);
     }
 
     fn skills(&mut self, at: usize) {
-        self.each(at, Self::skill);
+        self.each_element(at, Self::skill);
     }
 
     fn subscriptions(&mut self, at: usize) {
@@ -351,7 +373,7 @@ mod tests {
     fn every_place_in_results_is_rewritten() {
         let (check, map) = (check_outbound, map());
         for method in ["tools/call", "tasks/result"] {
-            let call = |raw: &Raw| result(method, raw, &map);
+            let call = |raw: &Raw| rewrite_result(method, raw, &map);
             check(
                 &call,
                 r#"{"content":[{"type":"resource_link","uri":@,"name":"n"}]}"#,
@@ -374,19 +396,19 @@ mod tests {
                     "params":{"messages":[{"role":"user","content":{"type":"resource_link","uri":@}}]}}}}"#,
             );
         }
-        let read = |raw: &Raw| result("resources/read", raw, &map);
+        let read = |raw: &Raw| rewrite_result("resources/read", raw, &map);
         check(
             &read,
             r#"{"contents":[{"uri":@,"text":"x"},{"uri":@,"blob":""}],"ttlMs":5}"#,
         );
         check(&read, r#"{"contents":[{"uri":@,"uri":@}]}"#);
-        let prompt = |raw: &Raw| result("prompts/get", raw, &map);
+        let prompt = |raw: &Raw| rewrite_result("prompts/get", raw, &map);
         check(
             &prompt,
             r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":@}}},
                 {"role":"user","content":[{"type":"resource_link","uri":@}]}]}"#,
         );
-        let task = |raw: &Raw| result("tasks/get", raw, &map);
+        let task = |raw: &Raw| rewrite_result("tasks/get", raw, &map);
         check(
             &task,
             r#"{"taskId":"t","result":{"content":[{"type":"resource_link","uri":@}]},
@@ -395,38 +417,39 @@ mod tests {
         );
         let entry = r#"{"uri":@,"frontmatter":{"uri":"x"},"resources":[{"uri":@,"size":1}]}"#;
         check(
-            &|raw| result("skills/get", raw, &map),
+            &|raw| rewrite_result("skills/get", raw, &map),
             &format!(r#"{{"skill":{entry}}}"#),
         );
         check(
-            &|raw| result("skills/list", raw, &map),
+            &|raw| rewrite_result("skills/list", raw, &map),
             &format!(r#"{{"skills":[{entry}]}}"#),
         );
-        let directory = |raw: &Raw| result("resources/directory/read", raw, &map);
+        let directory = |raw: &Raw| rewrite_result("resources/directory/read", raw, &map);
         check(&directory, r#"{"resources":[{"uri":@,"name":"n"}]}"#);
     }
 
     #[test]
     fn every_place_in_other_messages_is_rewritten() {
         let (check, map) = (check_outbound, map());
-        let told = |raw: &Raw| notification("notifications/tasks", raw, &map);
+        let told = |raw: &Raw| rewrite_notification("notifications/tasks", raw, &map);
         check(
             &told,
             r#"{"result":{"content":[{"type":"resource_link","uri":@}]}}"#,
         );
-        let updated = |raw: &Raw| notification("notifications/resources/updated", raw, &map);
+        let updated =
+            |raw: &Raw| rewrite_notification("notifications/resources/updated", raw, &map);
         check(&updated, r#"{"_meta":{},"uri":@}"#);
         let acknowledged =
-            |raw: &Raw| notification("notifications/subscriptions/acknowledged", raw, &map);
+            |raw: &Raw| rewrite_notification("notifications/subscriptions/acknowledged", raw, &map);
         check(
             &acknowledged,
             r#"{"notifications":{"resourceSubscriptions":[@,@]}}"#,
         );
         check(
-            &|raw| error(raw, &map),
+            &|raw| rewrite_error(raw, &map),
             r#"{"code":-32002,"message":"m","data":{"uri":@}}"#,
         );
-        let sampling = |raw: &Raw| request("sampling/createMessage", raw, &map);
+        let sampling = |raw: &Raw| rewrite_request("sampling/createMessage", raw, &map);
         check(
             &sampling,
             r#"{"messages":[{"content":{"type":"tool_result","content":[{"type":"resource_link","uri":@},
@@ -444,9 +467,12 @@ mod tests {
         let map = map();
         let sampled =
             r#"{"role":"assistant","content":[{"type":"resource","resource":{"uri":@}}]}"#;
-        check(&|raw| answer("sampling/createMessage", raw, &map), sampled);
+        check(
+            &|raw| rewrite_client_result("sampling/createMessage", raw, &map),
+            sampled,
+        );
         let text = format!(r#"{{"name":"t","inputResponses":{{"k":{sampled}}}}}"#);
-        check(&|raw| answers(raw, &map), &text);
+        check(&|raw| rewrite_input_responses(raw, &map), &text);
     }
 
     fn check_untouched(rewrite: &dyn Fn(&Raw) -> Raw, text: &str) {
@@ -463,7 +489,7 @@ mod tests {
     #[test]
     fn other_places_of_a_call_stay_as_they_are() {
         let (check, map) = (check_untouched, map());
-        let call = |raw: &Raw| result("tools/call", raw, &map);
+        let call = |raw: &Raw| rewrite_result("tools/call", raw, &map);
         check(
             &call,
             r#"{"content":[{"type":"text","text":"see file:///a","uri":"file:///a"}]}"#,
@@ -515,24 +541,24 @@ mod tests {
     #[test]
     fn other_places_of_other_messages_stay_as_they_are() {
         let (check, map) = (check_untouched, map());
-        let read = |raw: &Raw| result("resources/read", raw, &map);
+        let read = |raw: &Raw| rewrite_result("resources/read", raw, &map);
         check(
             &read,
             r#"{"contents":[{"text":"{\"uri\":\"file:///a\"}","_meta":{"uri":"file:///a"}}]}"#,
         );
-        let vendor = |raw: &Raw| result("vendor/x", raw, &map);
+        let vendor = |raw: &Raw| rewrite_result("vendor/x", raw, &map);
         check(&vendor, r#"{"contents":[{"uri":"file:///a"}]}"#);
-        let complete = |raw: &Raw| result("completion/complete", raw, &map);
+        let complete = |raw: &Raw| rewrite_result("completion/complete", raw, &map);
         check(
             &complete,
             r#"{"completion":{"values":["file:///a"]},"uri":"file:///a"}"#,
         );
-        let elicit = |raw: &Raw| request("elicitation/create", raw, &map);
+        let elicit = |raw: &Raw| rewrite_request("elicitation/create", raw, &map);
         check(
             &elicit,
             r#"{"mode":"url","url":"https://a","uri":"file:///a"}"#,
         );
-        let answered = |raw: &Raw| answers(raw, &map);
+        let answered = |raw: &Raw| rewrite_input_responses(raw, &map);
         check(
             &answered,
             r#"{"name":"t","arguments":{"uri":"gh+file:///a"}}"#,
@@ -541,9 +567,9 @@ mod tests {
         check(&answered, form);
         let foreign = r#"{"inputResponses":{"k":{"role":"user","content":{"type":"resource_link","uri":"other+file:///a"}}}}"#;
         check(&answered, foreign);
-        let roots = |raw: &Raw| answer("roots/list", raw, &map);
+        let roots = |raw: &Raw| rewrite_client_result("roots/list", raw, &map);
         check(&roots, r#"{"roots":[{"uri":"gh+file:///a"}]}"#);
-        let identity = |raw: &Raw| result("resources/read", raw, &UriMap::identity());
+        let identity = |raw: &Raw| rewrite_result("resources/read", raw, &UriMap::identity());
         check(&identity, r#"{"contents":[{"uri":"file:///a"}]}"#);
     }
 
@@ -556,7 +582,7 @@ mod tests {
             });
             raw(&format!(r#"{{"messages":[{{"content":{block}}}]}}"#))
         };
-        let sample = |raw: &Raw| request("sampling/createMessage", raw, &map());
+        let sample = |raw: &Raw| rewrite_request("sampling/createMessage", raw, &map());
         let limit = NESTED_RESULTS_MAX;
         assert_eq!(sample(&nested(limit, "a:b")), nested(limit, "gh+a:b"));
         assert_eq!(sample(&nested(limit + 1, "a:b")), nested(limit + 1, "a:b"));
@@ -605,7 +631,7 @@ mod tests {
             };
             let before = render(&|uri| uri.to_owned());
             let after = render(&|uri| map.expose(uri).into_owned());
-            prop_assert_eq!(result("tools/call", &before, &map), after.clone());
+            prop_assert_eq!(rewrite_result("tools/call", &before, &map), after.clone());
             let back = inbound(&after, &map, |spans| spans.members(0, &[UriSpans::CONTENT]));
             prop_assert_eq!(back, before);
         }

@@ -24,7 +24,7 @@ mod order;
 
 mod profiles;
 
-fn files() -> Offer {
+fn files() -> ServerOffer {
     let listing = Listing {
         templates: vec![raw(r#"{"uriTemplate":"file:///{name}","name":"n"}"#)],
         ..resources(["file:///a", "file.txt"])
@@ -32,7 +32,7 @@ fn files() -> Offer {
     listed("fs", listing)
 }
 
-fn database() -> Offer {
+fn database() -> ServerOffer {
     let listing = Listing {
         templates: vec![raw(r#"{"uriTemplate":"postgres://db/{table}","name":"n"}"#)],
         ..resources(["postgres://db/users"])
@@ -89,7 +89,7 @@ fn naming() -> Naming {
     }
 }
 
-fn offer(server: &str, tools: &[&str]) -> Offer {
+fn offer(server: &str, tools: &[&str]) -> ServerOffer {
     let tools = tools.iter().map(|name| tool(name)).collect();
     listed(
         server,
@@ -108,17 +108,17 @@ fn tool(name: &str) -> Raw {
     ))
 }
 
-fn listed(server: &str, listing: Listing) -> Offer {
-    Offer {
+fn listed(server: &str, listing: Listing) -> ServerOffer {
+    ServerOffer {
         server: name(server),
         config: Arc::new(server_config()),
         listing: Arc::new(listing),
         modern_http: false,
-        gaps: ByKind::default(),
+        listing_gaps: ByKind::default(),
     }
 }
 
-fn config(offer: &mut Offer) -> &mut Server {
+fn config(offer: &mut ServerOffer) -> &mut Server {
     Arc::make_mut(&mut offer.config)
 }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{
     args::ConfigArgs,
-    data_dir::{self, AgentOrigin, CommandError, DataDir, Intent, Note, ended},
-    output::{OutputFormat, harmless, print, print_json, say, time},
+    data_dir::{self, AgentOrigin, AuditNote, CommandError, DataDir, Intent, exit_code},
+    output::{OutputFormat, eprint, escape_terminal, format_time, print, print_json},
     table::TextTable,
 };
 use crate::{
@@ -81,13 +81,13 @@ struct ChangeArgs {
 impl AgentsArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::List(common) => data_dir::with(
+            Command::List(common) => data_dir::with_data_dir(
                 &common.config,
-                OutputFormat::of(common.json),
-                Intent::Look,
+                OutputFormat::from_flag(common.json),
+                Intent::Read,
                 async |books| Ok(list(books, common.json)),
             ),
-            Command::Show(one) => one.with(Intent::Look, async |books| {
+            Command::Show(one) => one.with(Intent::Read, async |books| {
                 let agent = books.agent(&one.name)?;
                 Ok(show(&agent, books, one.common.json))
             }),
@@ -111,50 +111,57 @@ impl One {
         work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
     ) -> ExitCode {
         let common = &self.common;
-        data_dir::with(&common.config, OutputFormat::of(common.json), intent, work)
+        data_dir::with_data_dir(
+            &common.config,
+            OutputFormat::from_flag(common.json),
+            intent,
+            work,
+        )
     }
 
-    async fn enable(&self, enabled: bool, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let mut agent = books.stored(&self.name)?;
+    async fn enable(&self, enabled: bool, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let mut agent = data_dir.stored_agent(&self.name)?;
         agent.enabled = enabled;
         let word = if enabled { "enabled" } else { "disabled" };
-        update(agent, word, self.common.json, books).await
+        update(agent, word, self.common.json, data_dir).await
     }
 
-    async fn remove(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let stored = books.stored(&self.name).map(|it| (it.id, it.name));
+    async fn remove(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let stored = data_dir.stored_agent(&self.name).map(|it| (it.id, it.name));
         // A row that Tollbridge did not write is not taken for one that it did.
-        let (id, name) = stored.or_else(|why| books.refused_agent(&self.name).ok_or(why))?;
-        let remove = async { books.store.agents.remove(id).await.map(drop) };
-        let told = books.change(&[note(&name, "removed")], remove).await?;
+        let (id, name) = stored.or_else(|why| data_dir.refused_agent(&self.name).ok_or(why))?;
+        let remove = async { data_dir.store.agents.remove(id).await.map(drop) };
+        let told = data_dir
+            .apply_change(&[audit_note(&name, "removed")], remove)
+            .await?;
         let code = if self.common.json {
             print_json(&json!({ "name": name, "id": id, "removed": true }))
         } else {
-            print(&harmless(&format!(
-                "agent `{name}` and its keys are removed\n"
+            print(&escape_terminal(&format!(
+                "removed agent `{name}` and its keys\n"
             )))
         };
-        Ok(ended(code, told))
+        Ok(exit_code(code, told))
     }
 }
 
 impl ChangeArgs {
     fn with(&self, work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>) -> ExitCode {
         let common = &self.common;
-        data_dir::with(
+        data_dir::with_data_dir(
             &common.config,
-            OutputFormat::of(common.json),
+            OutputFormat::from_flag(common.json),
             Intent::Change,
             work,
         )
     }
 
-    async fn add(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
+    async fn add(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         check_name(&self.name)?;
-        books.refuse_taken(&self.name)?;
+        data_dir.check_name_free(&self.name)?;
         let mut agent = StoredAgent {
             // As in a config, so that an agent that moves there stays the same.
-            id: AgentId::of_name(&self.name),
+            id: AgentId::from_name(&self.name),
             name: self.name.clone(),
             team: None,
             enabled: true,
@@ -163,31 +170,33 @@ impl ChangeArgs {
             terms: Terms::default(),
             created: clock::now(),
         };
-        let done = self.flags.apply(&mut agent, books)?;
+        let done = self.flags.apply(&mut agent, data_dir)?;
         let detail = [vec!["added".to_owned()], done].concat().join("; ");
-        let add = books.store.agents.add(&agent);
-        let told = books.change(&[note(&agent.name, &detail)], add).await?;
-        if let Some(hint) = terms::allowed(&agent, books) {
-            say(&hint);
+        let add = data_dir.store.agents.add(&agent);
+        let told = data_dir
+            .apply_change(&[audit_note(&agent.name, &detail)], add)
+            .await?;
+        if let Some(hint) = terms::default_access_note(&agent, data_dir) {
+            eprint(&hint);
         }
-        if !books.asks_for_keys() {
-            say(
-                "nobody can call as this agent over HTTP until `auth = \"keys\"` is written in \
+        if !data_dir.requires_keys() {
+            eprint(
+                "this agent cannot be used over HTTP until `auth = \"keys\"` is set in \
                  `[governance]`\n",
             );
         }
-        Ok(ended(report(agent, &detail, self.common.json), told))
+        Ok(exit_code(report(agent, &detail, self.common.json), told))
     }
 
-    async fn set(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let mut agent = books.stored(&self.name)?;
-        let done = self.flags.apply(&mut agent, books)?;
+    async fn set(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let mut agent = data_dir.stored_agent(&self.name)?;
+        let done = self.flags.apply(&mut agent, data_dir)?;
         if done.is_empty() {
             return Err(CommandError::usage(
-                "nothing to change; `agents set --help` has the flags",
+                "nothing to change; see `agents set --help`",
             ));
         }
-        update(agent, &done.join("; "), self.common.json, books).await
+        update(agent, &done.join("; "), self.common.json, data_dir).await
     }
 }
 
@@ -195,26 +204,28 @@ async fn update(
     agent: StoredAgent,
     detail: &str,
     json: bool,
-    books: &DataDir,
+    data_dir: &DataDir,
 ) -> Result<ExitCode, CommandError> {
-    let update = async { books.store.agents.update(&agent).await.map(drop) };
-    let told = books.change(&[note(&agent.name, detail)], update).await?;
-    Ok(ended(report(agent, detail, json), told))
+    let update = async { data_dir.store.agents.update(&agent).await.map(drop) };
+    let told = data_dir
+        .apply_change(&[audit_note(&agent.name, detail)], update)
+        .await?;
+    Ok(exit_code(report(agent, detail, json), told))
 }
 
 fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {
     if json {
         let created = agent.created;
         let mut shown = to_json(&Agent::from(agent), AgentOrigin::Store);
-        shown["created"] = json!(time(created));
+        shown["created"] = json!(format_time(created));
         print_json(&shown)
     } else {
         print(&format!("agent `{}`: {detail}\n", agent.name))
     }
 }
 
-fn note(name: &str, detail: &str) -> Note {
-    Note {
+fn audit_note(name: &str, detail: &str) -> AuditNote {
+    AuditNote {
         event: EventKind::AgentChanged,
         subject: name.to_owned(),
         detail: detail.to_owned(),
@@ -224,70 +235,69 @@ fn note(name: &str, detail: &str) -> Note {
 /// The rules of a config, and no name that reads like an id.
 fn check_name(name: &str) -> Result<(), CommandError> {
     let problem = if name.trim().is_empty() || name.trim() != name {
-        "it must be words without space around them"
+        "it must not be empty or have leading or trailing whitespace"
     } else if name.contains(char::is_control) {
-        "it has a control character"
+        "it contains a control character"
     } else if name.chars().count() > NAME_CHARS_MAX {
         "it is longer than 64 characters"
     } else if name == ANONYMOUS {
-        "that is the agent of callers without a key"
+        "reserved for callers without a key"
     } else if name.parse::<AgentId>().is_ok() {
         "that is an id"
     } else {
         return Ok(());
     };
     Err(CommandError::usage(format!(
-        "`{}` cannot be the name of an agent: {problem}",
-        harmless(name)
+        "invalid agent name `{}`: {problem}",
+        escape_terminal(name)
     )))
 }
 
-fn list(books: &DataDir, json: bool) -> ExitCode {
-    for hidden in books.hidden() {
+fn list(data_dir: &DataDir, json: bool) -> ExitCode {
+    for hidden in data_dir.shadowed() {
         let keys = if hidden.enabled {
-            "its keys open that one"
+            "its keys authenticate the configured agent"
         } else {
-            "its keys open nothing while it is disabled"
+            "its keys are not accepted while it is disabled"
         };
-        say(&harmless(&format!(
-            "the agent `{}` of the store is hidden by the one of the config, and {keys} (see \
-             `keys list {}`)\n",
+        eprint(&escape_terminal(&format!(
+            "the stored agent `{}` is overridden by the config, and {keys} (see `keys list {}`)\n",
             hidden.name, hidden.id
         )));
     }
-    for refused in books.refused() {
-        say(&harmless(&format!("{refused}\n")));
+    for refused in data_dir.refused() {
+        eprint(&escape_terminal(&format!("{refused}\n")));
     }
-    let agents = books.agents();
+    let agents = data_dir.agents();
     if json {
-        let shown = agents.iter().map(|agent| complete(agent, books));
-        let refused = books.refused().iter().map(refused_to_json);
+        let shown = agents.iter().map(|agent| full_json(agent, data_dir));
+        let refused = data_dir.refused().iter().map(refused_to_json);
         return print_json(&shown.chain(refused).collect::<Vec<_>>());
     }
     let mut table = TextTable::new([
         "NAME", "ORIGIN", "STATE", "TEAM", "BUDGET", "RATE", "POLICY",
     ])
-    .fitting();
+    .fit_to_terminal();
     for agent in &agents {
         table.add([
             agent.name.clone(),
-            books.origin(agent.id).as_str().to_owned(),
+            data_dir.origin(agent.id).as_str().to_owned(),
             state(agent).to_owned(),
             agent.team.clone().unwrap_or_default(),
-            terms::budget_shown(&agent.terms),
-            terms::rate_shown(agent.terms.rate),
-            terms::policy_shown(&agent.terms),
+            terms::display_budgets(&agent.terms),
+            terms::display_rate(agent.terms.rate),
+            terms::display_policy(&agent.terms),
         ]);
     }
-    for refused in books.refused() {
-        let cells = [&refused.name, "store", REFUSED, "", "", "", ""];
-        table.add(cells.map(harmless));
+    for refused in data_dir.refused() {
+        let cells = [&refused.name, "store", REFUSED_STATE, "", "", "", ""];
+        table.add(cells.map(escape_terminal));
     }
     table.print()
 }
 
 /// The state of an agent or a key of the store that counts for nothing.
-pub(super) const REFUSED: &str = "refused";
+pub(super) const REFUSED_STATE: &str = "refused";
 
 fn refused_to_json(refused: &RefusedRow) -> Value {
     json!({
@@ -299,9 +309,9 @@ fn refused_to_json(refused: &RefusedRow) -> Value {
     })
 }
 
-fn show(agent: &Agent, books: &DataDir, json: bool) -> ExitCode {
+fn show(agent: &Agent, data_dir: &DataDir, json: bool) -> ExitCode {
     if json {
-        return print_json(&complete(agent, books));
+        return print_json(&full_json(agent, data_dir));
     }
     let profiles = agent.profiles.as_ref().map_or_else(
         || "all".to_owned(),
@@ -310,23 +320,23 @@ fn show(agent: &Agent, books: &DataDir, json: bool) -> ExitCode {
             names.join(" ")
         },
     );
-    let created = books.created(agent.id);
+    let created = data_dir.created(agent.id);
     let mut table = TextTable::new(["FIELD", "VALUE"]);
     let rows = [
         ("name", agent.name.clone()),
         ("id", agent.id.to_string()),
-        ("origin", books.origin(agent.id).as_str().to_owned()),
+        ("origin", data_dir.origin(agent.id).as_str().to_owned()),
         ("state", state(agent).to_owned()),
         ("team", agent.team.clone().unwrap_or_default()),
         ("admin", agent.admin.to_string()),
         ("profiles", profiles),
-        ("policy", terms::policy_shown(&agent.terms)),
-        ("budget", terms::budget_shown(&agent.terms)),
-        ("rate", terms::rate_shown(agent.terms.rate)),
-        ("tool rate", terms::rate_shown(agent.terms.tool_rate)),
-        ("scan", terms::data::scan_shown(&agent.terms)),
-        ("args", terms::data::args_shown(&agent.terms)),
-        ("observe", terms::data::observe_shown(&agent.terms)),
+        ("policy", terms::display_policy(&agent.terms)),
+        ("budget", terms::display_budgets(&agent.terms)),
+        ("rate", terms::display_rate(agent.terms.rate)),
+        ("tool rate", terms::display_rate(agent.terms.tool_rate)),
+        ("scan", terms::data::display_scan(&agent.terms)),
+        ("args", terms::data::display_argument_rules(&agent.terms)),
+        ("observe", terms::data::display_observed(&agent.terms)),
         (
             "created",
             created.map_or_else(String::new, |at| at.to_string()),
@@ -344,9 +354,9 @@ const fn state(agent: &Agent) -> &'static str {
     if agent.enabled { "enabled" } else { "disabled" }
 }
 
-fn complete(agent: &Agent, books: &DataDir) -> Value {
-    let mut shown = to_json(agent, books.origin(agent.id));
-    shown["created"] = json!(books.created(agent.id).map(time));
+fn full_json(agent: &Agent, data_dir: &DataDir) -> Value {
+    let mut shown = to_json(agent, data_dir.origin(agent.id));
+    shown["created"] = json!(data_dir.created(agent.id).map(format_time));
     shown
 }
 

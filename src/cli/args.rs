@@ -12,14 +12,16 @@ use serde_json::{Value, json};
 
 use super::{
     EXIT_CONFIG,
-    output::{OutputFormat, harmless, print_json, say},
+    output::{OutputFormat, eprint, escape_terminal, print_json},
     suggest::did_you_mean,
-    wrong_usage,
+    usage_error,
 };
 use crate::{
     app::{ConfigSource, StartError},
     auth::{Agent, AgentDirectory},
-    config::{self, Config, Environment, LoadScope, LoadedConfig, Mistakes, NotALogFilter, Notice},
+    config::{
+        self, Config, ConfigErrors, Environment, InvalidLogFilter, LoadScope, LoadedConfig, Notice,
+    },
     names::{AgentId, ProfileName, ServerName},
     telemetry,
 };
@@ -29,7 +31,7 @@ const CONFIG_VARIABLE: &str = "TOLLBRIDGE_CONFIG";
 /// The variable that says what is logged.
 const FILTER_VARIABLE: &str = "RUST_LOG";
 /// What commands log that end by themselves: they say on their own what a person must know.
-const QUIET: &str = "error";
+const QUIET_FILTER: &str = "error";
 
 /// Where the config is.
 #[derive(Args, Clone, Debug)]
@@ -40,7 +42,7 @@ pub(super) struct ConfigArgs {
     #[arg(long, short, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// Log level or filter, such as `info` or `tollbridge=debug`. RUST_LOG wins
-    #[arg(long, value_name = "FILTER", global = true, value_parser = log_filter)]
+    #[arg(long, value_name = "FILTER", global = true, value_parser = parse_log_filter)]
     log_level: Option<String>,
     /// Format of log lines
     #[arg(long, value_name = "FORMAT", global = true)]
@@ -58,9 +60,9 @@ enum LogFormatArg {
 pub(super) enum NoConfig {
     /// It has mistakes. The operator mends them.
     #[error(transparent)]
-    Mistakes(#[from] Mistakes),
+    Mistakes(#[from] ConfigErrors),
     /// None was named and none found. The operator names one.
-    #[error("no config: give one with --config FILE, or put tollbridge.toml here")]
+    #[error("no config found: use --config FILE, or create tollbridge.toml here")]
     Missing,
     /// No gateway starts with it. The operator mends it.
     #[error(transparent)]
@@ -75,13 +77,13 @@ impl NoConfig {
                 print_json(&json!({ "ok": false, "notices": self.to_json() }));
                 ExitCode::from(EXIT_CONFIG)
             }
-            OutputFormat::Text => self.say(),
+            OutputFormat::Text => self.report_on_stderr(),
         }
     }
 
-    fn say(&self) -> ExitCode {
-        wrong_usage(&match self {
-            Self::Mistakes(mistakes) if has_colours() => mistakes.styled(),
+    fn report_on_stderr(&self) -> ExitCode {
+        usage_error(&match self {
+            Self::Mistakes(mistakes) if uses_color() => mistakes.styled(),
             Self::Mistakes(_) | Self::Missing | Self::Start(_) => self.to_string(),
         })
     }
@@ -91,15 +93,15 @@ impl NoConfig {
         match self {
             Self::Mistakes(mistakes) => json!(mistakes.notices),
             Self::Missing => json!([{
-                "severity": "mistake",
+                "severity": "error",
                 "message": "no config",
                 "label": null,
-                "suggestion": "give one with --config FILE, or put tollbridge.toml here",
+                "suggestion": "use --config FILE, or create tollbridge.toml here",
                 "file": null,
                 "line": null,
                 "column": null,
             }]),
-            Self::Start(error) => json!([Notice::mistake(error.to_string())]),
+            Self::Start(error) => json!([Notice::error(error.to_string())]),
         }
     }
 }
@@ -110,7 +112,7 @@ impl ConfigArgs {
         if !self.config.is_empty() {
             return self.config.clone();
         }
-        let environment = Environment::of_process();
+        let environment = Environment::from_process();
         // Who empties a variable wants nothing of it.
         let named = environment.get(CONFIG_VARIABLE);
         let named = named.filter(|name| !name.is_empty()).map(PathBuf::from);
@@ -119,7 +121,7 @@ impl ConfigArgs {
 
     /// Reads the config for what it is `used` for.
     pub(super) fn read(&self, used: LoadScope<'_>) -> Result<LoadedConfig, NoConfig> {
-        let environment = Environment::of_process();
+        let environment = Environment::from_process();
         let files = self.files();
         if files.is_empty() {
             return Err(NoConfig::Missing);
@@ -129,20 +131,20 @@ impl ConfigArgs {
 
     /// Reads the config of a gateway and starts its log; what is wrong goes to stderr.
     pub(super) fn load(&self) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(LoadScope::Enabled, OutputFormat::Text)?;
+        let mut config = self.load_scope(LoadScope::Enabled, OutputFormat::Text)?;
         self.start_log(&mut config)?;
         Ok(config)
     }
 
     /// Where a running gateway reads the config again, with what the arguments and `adjust` say over
     /// it; to be made before the config is read for the first time.
-    pub(super) fn source(
+    pub(super) fn config_source(
         &self,
         adjust: impl Fn(&mut Config) + Send + Sync + 'static,
     ) -> ConfigSource {
         let (files, args) = (self.files(), self.clone());
         ConfigSource::new(files.clone(), move || {
-            let mut loaded = config::load(&files, &Environment::of_process())?;
+            let mut loaded = config::load(&files, &Environment::from_process())?;
             args.adjust_log(&mut loaded.config);
             adjust(&mut loaded.config);
             Ok(loaded)
@@ -151,46 +153,46 @@ impl ConfigArgs {
 
     /// Reads the config of a command that ends by itself, and starts a log for errors only; what
     /// is wrong is said in `form`.
-    pub(super) fn load_quietly(&self, form: OutputFormat) -> Result<Config, ExitCode> {
-        self.load_quietly_for(LoadScope::Enabled, form)
+    pub(super) fn load_with_quiet_log(&self, form: OutputFormat) -> Result<Config, ExitCode> {
+        self.load_scope_with_quiet_log(LoadScope::Enabled, form)
     }
 
     /// Like [`Self::load_quietly`], for what it is `used` for.
-    pub(super) fn load_quietly_for(
+    pub(super) fn load_scope_with_quiet_log(
         &self,
         used: LoadScope<'_>,
         form: OutputFormat,
     ) -> Result<Config, ExitCode> {
-        let mut config = self.load_silently(used, form)?;
-        self.quieten(&mut config)?;
+        let mut config = self.load_scope(used, form)?;
+        self.start_quiet_log(&mut config)?;
         Ok(config)
     }
 
     /// Starts a log for errors only, unless more was asked for.
-    pub(super) fn quieten(&self, config: &mut Config) -> Result<(), ExitCode> {
-        QUIET.clone_into(&mut config.log.level);
+    pub(super) fn start_quiet_log(&self, config: &mut Config) -> Result<(), ExitCode> {
+        QUIET_FILTER.clone_into(&mut config.log.level);
         self.start_log(config)
     }
 
-    fn load_silently(&self, used: LoadScope<'_>, form: OutputFormat) -> Result<Config, ExitCode> {
+    fn load_scope(&self, used: LoadScope<'_>, form: OutputFormat) -> Result<Config, ExitCode> {
         let read = self.read(used);
         let loaded = read.map_err(|unusable| unusable.report(form))?;
-        warn(&loaded.warnings);
+        print_warnings(&loaded.warnings);
         Ok(loaded.config)
     }
 
     fn start_log(&self, config: &mut Config) -> Result<(), ExitCode> {
-        if let Err(fault) = filter_of_environment(&Environment::of_process()) {
-            say(&format!("warning: {fault}\n"));
+        if let Err(fault) = environment_filter(&Environment::from_process()) {
+            eprint(&format!("warning: {fault}\n"));
         }
         self.adjust_log(config);
-        telemetry::start(&config.log).map_err(|invalid| wrong_usage(&invalid.to_string()))
+        telemetry::start(&config.log).map_err(|invalid| usage_error(&invalid.to_string()))
     }
 
     fn adjust_log(&self, config: &mut Config) {
-        let environment = Environment::of_process();
+        let environment = Environment::from_process();
         // What is wrong with it was said when the log was started.
-        let first = filter_of_environment(&environment).unwrap_or_default();
+        let first = environment_filter(&environment).unwrap_or_default();
         if let Some(level) = first.or(self.log_level.as_deref()) {
             level.clone_into(&mut config.log.level);
         }
@@ -203,7 +205,7 @@ impl ConfigArgs {
 }
 
 /// The filter that comes before that of arguments and config, where it is one.
-fn filter_of_environment(environment: &Environment) -> Result<Option<&str>, IgnoredFilter> {
+fn environment_filter(environment: &Environment) -> Result<Option<&str>, IgnoredFilter> {
     let Some(filter) = environment.get(FILTER_VARIABLE) else {
         return Ok(None);
     };
@@ -222,64 +224,67 @@ fn filter_of_environment(environment: &Environment) -> Result<Option<&str>, Igno
 
 /// The variable holds no filter; whoever set it mends it.
 #[derive(Debug, thiserror::Error)]
-#[error("{FILTER_VARIABLE} is ignored: `{}` is {fault}", harmless(filter))]
+#[error(
+    "{FILTER_VARIABLE} is ignored: `{}` is {fault}",
+    escape_terminal(filter)
+)]
 struct IgnoredFilter {
     /// What it holds.
     filter: String,
     /// What is wrong with it.
-    fault: NotALogFilter,
+    fault: InvalidLogFilter,
 }
 
 /// Reads `--log-level`.
-fn log_filter(text: &str) -> Result<String, NotALogFilter> {
+fn parse_log_filter(text: &str) -> Result<String, InvalidLogFilter> {
     config::check_log_filter(text).map(|()| text.to_owned())
 }
 
 /// Says on stderr what an operator should know of a config that may run.
-pub(super) fn warn(warnings: &[Notice]) {
-    let colours = has_colours();
+pub(super) fn print_warnings(warnings: &[Notice]) {
+    let colours = uses_color();
     for warning in warnings {
         let text = if colours {
             warning.styled()
         } else {
             warning.to_string()
         };
-        say(&format!("{text}\n"));
+        eprint(&format!("{text}\n"));
     }
 }
 
 /// The server called `name` in `config`; what is wrong goes to stderr.
-pub(super) fn server(name: &str, config: &Config) -> Result<ServerName, ExitCode> {
+pub(super) fn find_server(name: &str, config: &Config) -> Result<ServerName, ExitCode> {
     let known = config.servers.keys();
     if let Some(server) = known.clone().find(|server| server.as_str() == name) {
         return Ok(server.clone());
     }
     let names: Vec<&str> = known.map(ServerName::as_str).collect();
-    Err(unknown("server", name, &names))
+    Err(unknown_name("server", name, &names))
 }
 
 /// The profile called `name` in `config`; what is wrong goes to stderr.
-pub(super) fn profile(name: &str, config: &Config) -> Result<ProfileName, ExitCode> {
+pub(super) fn find_profile(name: &str, config: &Config) -> Result<ProfileName, ExitCode> {
     let known = config.profiles.keys();
     if let Some(profile) = known.clone().find(|profile| profile.as_str() == name) {
         return Ok(profile.clone());
     }
     let names: Vec<&str> = known.map(ProfileName::as_str).collect();
-    Err(unknown("profile", name, &names))
+    Err(unknown_name("profile", name, &names))
 }
 
-fn unknown(what: &str, name: &str, names: &[&str]) -> ExitCode {
+fn unknown_name(what: &str, name: &str, names: &[&str]) -> ExitCode {
     let ending = match did_you_mean(name, names.iter().map(|name| [*name])) {
         near if !near.is_empty() => near,
         _ if names.is_empty() => "; the config has none".to_owned(),
         _ => format!("; these are: {}", names.join(", ")),
     };
-    say(&format!("there is no {what} `{name}`{ending}\n"));
+    eprint(&format!("unknown {what} `{name}`{ending}\n"));
     ExitCode::from(EXIT_CONFIG)
 }
 
-fn has_colours() -> bool {
-    let refused = Environment::of_process()
+fn uses_color() -> bool {
+    let refused = Environment::from_process()
         .get("NO_COLOR")
         .is_some_and(|value| !value.is_empty());
     io::stderr().is_terminal() && !refused
@@ -287,7 +292,7 @@ fn has_colours() -> bool {
 
 /// The agent that `name` names; what is wrong goes to stderr. Without a name it is the anonymous
 /// agent, where that is allowed.
-pub(super) fn agent(
+pub(super) fn find_agent(
     name: Option<&str>,
     directory: &AgentDirectory,
 ) -> Result<Arc<Agent>, ExitCode> {
@@ -295,14 +300,14 @@ pub(super) fn agent(
         if directory.is_anonymous() {
             return Ok(Arc::new(Agent::anonymous()));
         }
-        return Err(wrong_usage(
-            "the config asks for keys (governance.auth): say whose calls these are with --agent NAME",
+        return Err(usage_error(
+            "the config requires keys (governance.auth): choose an agent with --agent NAME",
         ));
     };
     directory.named(name).ok_or_else(|| {
         let known = directory.agents();
         let known = known.iter().filter(|agent| agent.id != AgentId::ANONYMOUS);
         let ending = did_you_mean(name, known.map(|agent| [agent.name.as_str()]));
-        wrong_usage(&format!("there is no agent `{name}`{ending}"))
+        usage_error(&format!("unknown agent `{name}`{ending}"))
     })
 }

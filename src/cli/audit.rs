@@ -16,14 +16,14 @@ use clap::{Args, Subcommand, ValueEnum};
 use super::{
     args::ConfigArgs,
     data_dir::{self, CommandError, KnownAgents, blocking},
-    gateway::patiently,
-    output::{OutputFormat, print_raw_json, say},
+    gateway::with_progress,
+    output::{OutputFormat, eprint, print_raw_json},
     table::TextTable,
 };
 use crate::{
     audit::{
         AuditError, ExportFormat, Follow, FoundRecord, IndexLag, Indexer, LogEntry, Query, Record,
-        RecordFilter, export, latest,
+        RecordFilter, export, latest_records,
     },
     store::Store,
 };
@@ -110,26 +110,27 @@ impl RecordsArgs {
     fn run(&self) -> ExitCode {
         data_dir::with_audit(
             &self.config,
-            OutputFormat::of(self.json),
-            async |roll, store| self.look(roll, store).await,
+            OutputFormat::from_flag(self.json),
+            async |roll, store| self.run_query(roll, store).await,
         )
     }
 
-    async fn look(
+    async fn run_query(
         &self,
-        roll: &KnownAgents,
+        agents: &KnownAgents,
         store: Option<&Store>,
     ) -> Result<ExitCode, CommandError> {
-        let wanted = self.filter.resolve(roll)?;
+        let wanted = self.filter.resolve(agents)?;
         let follow = self
             .follow
-            .then(|| Follow::new(&roll.log_dir(), wanted.filter.clone()));
+            .then(|| Follow::new(&agents.log_dir(), wanted.filter.clone()));
         let follow = follow.transpose()?;
-        let mut found = self.find(&wanted, roll, store).await?;
+        let mut found = self.find_records(&wanted, agents, store).await?;
         if found.is_empty() {
-            self.filter.nothing_found(wanted.unknown_agent, roll)?;
+            self.filter
+                .report_nothing_found(wanted.unknown_agent, agents)?;
         }
-        only_latest(&mut found, self.limit);
+        truncate_to_latest(&mut found, self.limit);
         match follow {
             None => Ok(self.print(&found)),
             Some(follow) => self.follow(&found, follow).await,
@@ -138,50 +139,50 @@ impl RecordsArgs {
 
     /// The latest records, one more than the limit when there are more. Without an index the whole log is
     /// read for them, as where that cannot be brought up to it: on a disk that is full, or read only.
-    async fn find(
+    async fn find_records(
         &self,
         wanted: &RecordQuery,
-        roll: &KnownAgents,
+        agents: &KnownAgents,
         store: Option<&Store>,
     ) -> Result<Vec<FoundRecord>, CommandError> {
-        let log_dir = roll.log_dir();
+        let log_dir = agents.log_dir();
         if let Some(store) = store {
-            match self.find_indexed(wanted, &log_dir, store).await {
-                Err(CommandError::Index(IndexLag::Store(error))) => say(&format!(
-                    "the index of the audit cannot be used, and the whole log is read: {error}\n"
+            match self.find_with_index(wanted, &log_dir, store).await {
+                Err(CommandError::Index(IndexLag::Store(error))) => eprint(&format!(
+                    "the audit index is unavailable; reading the whole log: {error}\n"
                 )),
                 found => return found,
             }
         }
         let (filter, count) = (wanted.filter.clone(), self.limit.saturating_add(1));
-        let found = blocking(move || latest_of_all(&log_dir, filter, count));
-        Ok(patiently(found, || "reading the audit".to_owned()).await??)
+        let found = blocking(move || scan_latest(&log_dir, filter, count));
+        Ok(with_progress(found, || "reading the audit".to_owned()).await??)
     }
 
-    async fn find_indexed(
+    async fn find_with_index(
         &self,
         wanted: &RecordQuery,
         log_dir: &Path,
         store: &Store,
     ) -> Result<Vec<FoundRecord>, CommandError> {
         let mut indexer = Indexer::new(log_dir, store.audit.clone());
-        let news = patiently(indexer.catch_up(), || {
-            "reading what is new in the audit".to_owned()
-        });
+        let news = with_progress(indexer.catch_up(), || "following the audit log".to_owned());
         match news.await {
             Err(IndexLag::Log(error)) => {
-                say(&format!("some of the audit is not searched: {error}\n"));
+                eprint(&format!(
+                    "part of the audit log was not searched: {error}\n"
+                ));
             }
             other => other?,
         }
         let count = self.limit.saturating_add(1);
-        let found = latest(log_dir, &*store.audit, &wanted.filter, count);
-        Ok(patiently(found, || "reading the audit".to_owned()).await?)
+        let found = latest_records(log_dir, &*store.audit, &wanted.filter, count);
+        Ok(with_progress(found, || "reading the audit".to_owned()).await?)
     }
 
     fn print(&self, found: &[FoundRecord]) -> ExitCode {
         if !self.json {
-            return table(found).print();
+            return records_table(found).print();
         }
         print_lines(found.iter().map(|found| &found.entry))
     }
@@ -193,10 +194,10 @@ impl RecordsArgs {
     ) -> Result<ExitCode, CommandError> {
         let shown: HashSet<_> = found.iter().map(|found| found.record.id).collect();
         let mut printed = if self.json {
-            let lines = found.iter().map(|found| line(&found.entry) + "\n");
+            let lines = found.iter().map(|found| line_text(&found.entry) + "\n");
             print_raw_json(&lines.collect::<String>())
         } else {
-            table(found).print()
+            records_table(found).print()
         };
         while printed == ExitCode::SUCCESS {
             let next = follow.next().await?;
@@ -204,9 +205,9 @@ impl RecordsArgs {
                 continue;
             }
             printed = if self.json {
-                print_raw_json(&(line(&next.entry) + "\n"))
+                print_raw_json(&(line_text(&next.entry) + "\n"))
             } else {
-                table(&[next]).without_headings().print()
+                records_table(&[next]).without_headings().print()
             };
         }
         Ok(printed)
@@ -214,7 +215,7 @@ impl RecordsArgs {
 }
 
 /// The latest `count` records of the log that `filter` wants, oldest of them first.
-fn latest_of_all(
+fn scan_latest(
     log_dir: &Path,
     filter: RecordFilter,
     count: usize,
@@ -230,10 +231,10 @@ fn latest_of_all(
 }
 
 /// Drops the oldest beyond `limit`, and says that there were more.
-fn only_latest<T>(found: &mut Vec<T>, limit: usize) {
+fn truncate_to_latest<T>(found: &mut Vec<T>, limit: usize) {
     if found.len() > limit && limit > 0 {
         let are = if limit == 1 { "is" } else { "are" };
-        say(&format!(
+        eprint(&format!(
             "only the latest {limit} {are} shown; --limit shows more\n"
         ));
     }
@@ -242,31 +243,33 @@ fn only_latest<T>(found: &mut Vec<T>, limit: usize) {
 
 /// Prints lines of the log as they are, as one array.
 fn print_lines<'e>(entries: impl Iterator<Item = &'e LogEntry>) -> ExitCode {
-    let lines: Vec<String> = entries.map(|entry| format!("\n{}", line(entry))).collect();
+    let lines: Vec<String> = entries
+        .map(|entry| format!("\n{}", line_text(entry)))
+        .collect();
     print_raw_json(&match lines.as_slice() {
         [] => "[]\n".to_owned(),
         lines => format!("[{}\n]\n", lines.join(",")),
     })
 }
 
-fn line(entry: &LogEntry) -> String {
+fn line_text(entry: &LogEntry) -> String {
     String::from_utf8_lossy(&entry.line).into_owned()
 }
 
-fn table(found: &[FoundRecord]) -> TextTable<9> {
+fn records_table(found: &[FoundRecord]) -> TextTable<9> {
     let mut table = TextTable::new([
         "TIME", "AGENT", "SERVER", "TOOL", "DECISION", "PRICE", "MS", "ID", "WHY",
     ])
-    .fitting();
+    .fit_to_terminal();
     for FoundRecord { record, .. } in found {
         let why = record.rule.as_deref().or(record.code.as_deref());
-        table.add_whole([
+        table.add_verbatim([
             format!("{:.3}", record.ts),
             record.agent_name.to_string(),
             record.server.as_deref().unwrap_or_default().to_owned(),
-            subject(record).to_owned(),
+            record_subject(record).to_owned(),
             record.decision.to_string(),
-            record.price.exact(),
+            record.price.to_decimal(),
             record.execution_time.as_millis().to_string(),
             record.id.to_string(),
             why.unwrap_or_default().to_owned(),
@@ -276,15 +279,15 @@ fn table(found: &[FoundRecord]) -> TextTable<9> {
 }
 
 /// The tool; what was asked for where there is none.
-fn subject<'r>(record: &'r Record<'_>) -> &'r str {
+fn record_subject<'r>(record: &'r Record<'_>) -> &'r str {
     let tool = record.tool.as_deref().or(record.exposed.as_deref());
     tool.unwrap_or(&record.method)
 }
 
 impl Export {
-    async fn export(&self, roll: &KnownAgents) -> Result<ExitCode, CommandError> {
-        let wanted = self.filter.resolve(roll)?;
-        let log_dir = roll.log_dir();
+    async fn export(&self, agents: &KnownAgents) -> Result<ExitCode, CommandError> {
+        let wanted = self.filter.resolve(agents)?;
+        let log_dir = agents.log_dir();
         let format = match self.format {
             FormatName::Jsonl => ExportFormat::JsonLines,
             FormatName::Csv => ExportFormat::Csv,
@@ -293,10 +296,10 @@ impl Export {
             let records = Query::new(&log_dir, wanted.filter)?;
             export(records, format, &mut BufWriter::new(io::stdout().lock()))
         });
-        match patiently(write, || "writing records".to_owned()).await? {
+        match with_progress(write, || "writing records".to_owned()).await? {
             Ok(0) => {
                 let unknown = wanted.unknown_agent;
-                self.filter.nothing_found(unknown, roll)?;
+                self.filter.report_nothing_found(unknown, agents)?;
                 Ok(ExitCode::SUCCESS)
             }
             Ok(_) => Ok(ExitCode::SUCCESS),

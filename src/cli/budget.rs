@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    agents::terms::{Limit, budget_shown},
+    agents::terms::{BudgetArg, display_budgets},
     args::ConfigArgs,
-    data_dir::{self, CommandError, DataDir, Intent, Note, ended, unknown},
-    output::{OutputFormat, print, print_json, say, time},
+    data_dir::{self, AuditNote, CommandError, DataDir, Intent, exit_code, unknown_name},
+    output::{OutputFormat, eprint, format_time, print, print_json},
     table::TextTable,
 };
 use crate::{
@@ -18,14 +18,14 @@ use crate::{
     auth::Agent,
     clock,
     config::{Budget as Written, GovernanceConfig, Window},
-    governance::budget::{Applied, BudgetStatus, Budgets},
+    governance::budget::{AppliedBudget, BudgetStatus, Budgets},
     money::Micros,
     names::ServerName,
     store::{Account, BudgetSubject, SubjectKind},
 };
 
 /// The chain under which this process looks at accounts: it never holds a lease.
-const CHAIN: &str = "cli";
+const CLI_CHAIN: &str = "cli";
 
 /// Show, set and reset budgets
 #[derive(Args, Debug)]
@@ -78,8 +78,8 @@ struct SetArgs {
     agent: String,
     /// AMOUNT/day, AMOUNT/month or AMOUNT/total (AMOUNT alone is total) in USD. Several limits all
     /// apply. `off` is unlimited, `default` the budget of the config
-    #[arg(value_name = "LIMIT", required = true, num_args = 1.., value_parser = Limit::parse)]
-    limits: Vec<Limit>,
+    #[arg(value_name = "LIMIT", required = true, num_args = 1.., value_parser = BudgetArg::parse)]
+    limits: Vec<BudgetArg>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Print JSON
@@ -136,21 +136,21 @@ struct BudgetLine {
 impl BudgetArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Show(show) => data_dir::with_servers(
+            Command::Show(show) => data_dir::with_data_dir_and_servers(
                 &show.config,
-                OutputFormat::of(show.json),
-                Intent::Look,
+                OutputFormat::from_flag(show.json),
+                Intent::Read,
                 async |books| show.show(books).await,
             ),
-            Command::Set(set) => data_dir::with_servers(
+            Command::Set(set) => data_dir::with_data_dir_and_servers(
                 &set.config,
-                OutputFormat::of(set.json),
+                OutputFormat::from_flag(set.json),
                 Intent::Change,
                 async |books| set.set(books).await,
             ),
-            Command::Reset(reset) => data_dir::with_servers(
+            Command::Reset(reset) => data_dir::with_data_dir_and_servers(
                 &reset.config,
-                OutputFormat::of(reset.json),
+                OutputFormat::from_flag(reset.json),
                 Intent::Change,
                 async |books| reset.reset(books).await,
             ),
@@ -160,33 +160,33 @@ impl BudgetArgs {
 
 impl BudgetOwner {
     /// The budgets meant; all there are when nobody is named.
-    fn lines(&self, books: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
+    fn budget_lines(&self, data_dir: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
         if let Some(name) = &self.agent {
-            return Ok(of_agent(&*books.agent(name)?, books));
+            return Ok(agent_lines(&*data_dir.agent(name)?, data_dir));
         }
         if let Some(name) = &self.team {
-            return team(name, books);
+            return find_team_lines(name, data_dir);
         }
         if let Some(name) = &self.server {
-            return server(name, books);
+            return find_server_lines(name, data_dir);
         }
-        let agents = books.agents();
-        let agents = agents.iter().flat_map(|agent| of_agent(agent, books));
-        let teams = books.config.governance.teams.iter();
-        let teams = teams.flat_map(|(name, budgets)| of_team(name, budgets));
-        let servers = books.config.servers.iter();
-        let servers = servers.flat_map(|(name, server)| of_server(name, &server.budget));
+        let agents = data_dir.agents();
+        let agents = agents.iter().flat_map(|agent| agent_lines(agent, data_dir));
+        let teams = data_dir.config.governance.teams.iter();
+        let teams = teams.flat_map(|(name, budgets)| team_lines(name, budgets));
+        let servers = data_dir.config.servers.iter();
+        let servers = servers.flat_map(|(name, server)| server_lines(name, &server.budget));
         Ok(agents.chain(teams).chain(servers).collect())
     }
 
     /// What was spent where no budget of `limited` holds any more: its limit was taken away, or counts
     /// in another window now.
-    async fn unlimited(
+    async fn spent_without_limit(
         &self,
         limited: &[BudgetLine],
-        books: &DataDir,
+        data_dir: &DataDir,
     ) -> Result<Vec<BudgetLine>, CommandError> {
-        let agent = self.agent.as_deref().map(|name| books.agent(name));
+        let agent = self.agent.as_deref().map(|name| data_dir.agent(name));
         let agent = agent
             .transpose()?
             .map(|agent| BudgetSubject::agent(agent.id));
@@ -196,17 +196,17 @@ impl BudgetOwner {
             SubjectKind::Server => self.server.as_deref() == Some(subject.id()),
             SubjectKind::Team => self.team.as_deref() == Some(subject.id()),
         };
-        let agents = books.agents();
-        let accounts = books.store.leases.spenders(clock::now()).await?;
-        let mut whose: Vec<_> = accounts.iter().filter_map(Account::of_whom).collect();
-        whose.sort_by_key(|(subject, window)| (subject.clone(), window.as_str()));
-        whose.dedup();
-        whose.retain(|(subject, window)| {
+        let agents = data_dir.agents();
+        let accounts = data_dir.store.leases.spent_accounts(clock::now()).await?;
+        let mut owner: Vec<_> = accounts.iter().filter_map(Account::subject).collect();
+        owner.sort_by_key(|(subject, window)| (subject.clone(), window.as_str()));
+        owner.dedup();
+        owner.retain(|(subject, window)| {
             let mut others = limited.iter();
             let holds = others.any(|it| it.subject == *subject && it.budget.window == *window);
             is_meant(subject) && !holds
         });
-        let lines = whose.into_iter().map(|(subject, window)| {
+        let lines = owner.into_iter().map(|(subject, window)| {
             let mut named = agents.iter();
             let agent = named.find(|agent| BudgetSubject::agent(agent.id) == subject);
             BudgetLine {
@@ -229,13 +229,13 @@ impl BudgetOwner {
     }
 
     /// Complains that nobody's budget is meant, or that there is none.
-    fn nothing(&self) -> CommandError {
+    fn no_budget_error(&self) -> CommandError {
         let who = match (&self.agent, &self.team, &self.server) {
             (Some(agent), _, _) => format!("the agent `{agent}`"),
             (_, Some(team), _) => format!("the team `{team}`"),
             (_, _, Some(server)) => format!("the server `{server}`"),
             (None, None, None) => {
-                return CommandError::usage("whose budget? Name an agent, --team or --server");
+                return CommandError::usage("specify an agent, --team or --server");
             }
         };
         CommandError::usage(format!("{who} has no such budget"))
@@ -243,7 +243,7 @@ impl BudgetOwner {
 }
 
 /// The budgets of an agent: its own, or else those of profiles and of everybody.
-fn of_agent(agent: &Agent, books: &DataDir) -> Vec<BudgetLine> {
+fn agent_lines(agent: &Agent, data_dir: &DataDir) -> Vec<BudgetLine> {
     let line = |source: String| {
         move |budget: &Written| BudgetLine {
             kind: "agent",
@@ -257,9 +257,9 @@ fn of_agent(agent: &Agent, books: &DataDir) -> Vec<BudgetLine> {
     if let Some(own) = &agent.terms.budget {
         return own.iter().map(line("agent".to_owned())).collect();
     }
-    let default = books.config.governance.terms.budget.iter().flatten();
+    let default = data_dir.config.governance.terms.budget.iter().flatten();
     let mut lines: Vec<BudgetLine> = default.map(line("default".to_owned())).collect();
-    for (name, profile) in &books.config.profiles {
+    for (name, profile) in &data_dir.config.profiles {
         let may_use = agent.profiles.as_ref().is_none_or(|may| may.contains(name));
         let budgets = profile.terms.budget.iter().flatten();
         lines.extend(
@@ -271,7 +271,7 @@ fn of_agent(agent: &Agent, books: &DataDir) -> Vec<BudgetLine> {
     lines
 }
 
-fn of_team(name: &str, budgets: &[Written]) -> Vec<BudgetLine> {
+fn team_lines(name: &str, budgets: &[Written]) -> Vec<BudgetLine> {
     let line = |budget: &Written| BudgetLine {
         kind: "team",
         name: name.to_owned(),
@@ -283,7 +283,7 @@ fn of_team(name: &str, budgets: &[Written]) -> Vec<BudgetLine> {
     budgets.iter().map(line).collect()
 }
 
-fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<BudgetLine> {
+fn server_lines(name: &ServerName, budgets: &[Written]) -> Vec<BudgetLine> {
     let line = |budget: &Written| BudgetLine {
         kind: "server",
         name: name.to_string(),
@@ -295,50 +295,52 @@ fn of_server(name: &ServerName, budgets: &[Written]) -> Vec<BudgetLine> {
     budgets.iter().map(line).collect()
 }
 
-fn team(name: &str, books: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
-    let teams = &books.config.governance.teams;
+fn find_team_lines(name: &str, data_dir: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
+    let teams = &data_dir.config.governance.teams;
     if let Some(budgets) = teams.get(name) {
-        return Ok(of_team(name, budgets));
+        return Ok(team_lines(name, budgets));
     }
     let known: Vec<&str> = teams.keys().map(String::as_str).collect();
-    let otherwise = "their budgets are written in `[governance.teams]`";
-    Err(unknown("budget of a team", name, &known, otherwise))
+    let otherwise = "team budgets are set in `[governance.teams]`";
+    Err(unknown_name("budget of a team", name, &known, otherwise))
 }
 
-fn server(name: &str, books: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
-    let servers = &books.config.servers;
+fn find_server_lines(name: &str, data_dir: &DataDir) -> Result<Vec<BudgetLine>, CommandError> {
+    let servers = &data_dir.config.servers;
     let found = servers.iter().find(|(server, _)| server.as_str() == name);
     if let Some((name, server)) = found {
-        return Ok(of_server(name, &server.budget));
+        return Ok(server_lines(name, &server.budget));
     }
     let known: Vec<&str> = servers.keys().map(ServerName::as_str).collect();
-    Err(unknown(
+    Err(unknown_name(
         "server",
         name,
         &known,
-        "servers are written in the config",
+        "servers are set in the config",
     ))
 }
 
 impl Show {
-    async fn show(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let lines = self.whose.lines(books)?;
+    async fn show(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let lines = self.whose.budget_lines(data_dir)?;
         if lines.is_empty() {
-            let why = if books.config.governance == GovernanceConfig::default() {
+            let why = if data_dir.config.governance == GovernanceConfig::default() {
                 "the config has no `[governance]`"
             } else {
-                "it is `off`, or none is written"
+                "budgets are `off` or not set"
             };
-            say(&format!("no budget limits what may be spent: {why}\n"));
+            eprint(&format!("spending is not limited: {why}\n"));
         }
         // Gateways say what they have spent every now and then; being asked, they say it at once.
-        let told = books.tell("what it has spent is missing").await;
-        let budgets = Budgets::new(books.store.leases.clone(), CHAIN);
+        let told = data_dir
+            .notify_gateways("spending without a limit is not shown")
+            .await;
+        let budgets = Budgets::new(data_dir.store.leases.clone(), CLI_CHAIN);
         let mut found = Vec::new();
-        let unlimited = self.whose.unlimited(&lines, books).await?;
+        let unlimited = self.whose.spent_without_limit(&lines, data_dir).await?;
         for line in lines.into_iter().chain(unlimited) {
-            let applied = Applied::new(line.subject.clone(), line.budget);
-            let standing = budgets.show(&applied, clock::now()).await?;
+            let applied = AppliedBudget::new(line.subject.clone(), line.budget);
+            let standing = budgets.status(&applied, clock::now()).await?;
             // What was spent before a reset is nobody's concern any more.
             if line.limited || standing.spent > Micros::ZERO {
                 found.push((line, standing));
@@ -350,22 +352,22 @@ impl Show {
         } else {
             if found
                 .iter()
-                .any(|(_, standing)| held(standing) > Micros::ZERO)
+                .any(|(_, standing)| unspent_reserve(standing) > Micros::ZERO)
             {
-                say("HELD is the part of LEFT that gateways keep for calls\n");
+                eprint("HELD is the part of LEFT reserved by gateways\n");
             }
-            table(&found).print()
+            budgets_table(&found).print()
         };
-        Ok(ended(code, told))
+        Ok(exit_code(code, told))
     }
 }
 
 /// What calls under way, and processes for the next ones, may still spend.
-fn held(standing: &BudgetStatus) -> Micros {
+fn unspent_reserve(standing: &BudgetStatus) -> Micros {
     standing.held.saturating_add(standing.elsewhere)
 }
 
-fn table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
+fn budgets_table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
     let mut table = TextTable::new([
         "OF", "NAME", "WINDOW", "LIMIT", "SPENT", "LEFT", "HELD", "ENDS", "FROM",
     ]);
@@ -373,7 +375,7 @@ fn table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
         let ends = standing.ends.map(|at| format!("{at:.0}"));
         let (limit, left) = if line.limited {
             let left = standing.limit.saturating_sub(standing.spent);
-            (standing.limit.exact(), left.exact())
+            (standing.limit.to_decimal(), left.to_decimal())
         } else {
             ("none".to_owned(), String::new())
         };
@@ -382,9 +384,9 @@ fn table(found: &[(BudgetLine, BudgetStatus)]) -> TextTable<9> {
             line.name.clone(),
             line.budget.window.as_str().to_owned(),
             limit,
-            standing.spent.exact(),
+            standing.spent.to_decimal(),
             left,
-            held(standing).exact(),
+            unspent_reserve(standing).to_decimal(),
             ends.unwrap_or_default(),
             line.source.clone(),
         ]);
@@ -409,22 +411,22 @@ fn to_json(line: &BudgetLine, standing: &BudgetStatus) -> Value {
         "elsewhere_micros": standing.elsewhere.get(),
         "left": left.map(|left| left.to_string()),
         "left_micros": left.map(Micros::get),
-        "ends": standing.ends.map(time),
+        "ends": standing.ends.map(format_time),
     })
 }
 
 impl SetArgs {
-    async fn set(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let mut agent = books.stored(&self.agent)?;
-        agent.terms.budget = Limit::all(&self.limits)?;
-        let shown = budget_shown(&agent.terms);
-        let note = Note {
+    async fn set(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let mut agent = data_dir.stored_agent(&self.agent)?;
+        agent.terms.budget = BudgetArg::to_budgets(&self.limits)?;
+        let shown = display_budgets(&agent.terms);
+        let note = AuditNote {
             event: EventKind::BudgetChanged,
             subject: agent.name.clone(),
             detail: format!("set to {shown}"),
         };
-        let update = async { books.store.agents.update(&agent).await.map(drop) };
-        let told = books.change(&[note], update).await?;
+        let update = async { data_dir.store.agents.update(&agent).await.map(drop) };
+        let told = data_dir.apply_change(&[note], update).await?;
         let code = if self.json {
             print_json(&json!({
                 "name": agent.name,
@@ -434,16 +436,14 @@ impl SetArgs {
         } else {
             print(&format!("agent `{}`: budget {shown}\n", agent.name))
         };
-        Ok(ended(code, told))
+        Ok(exit_code(code, told))
     }
 }
 
 impl ResetArgs {
-    async fn reset(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
+    async fn reset(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         if self.reason.trim().is_empty() {
-            return Err(CommandError::usage(
-                "--reason is empty: the audit wants to know why",
-            ));
+            return Err(CommandError::usage("--reason must not be empty"));
         }
         let wanted = self.window.map(WindowName::window);
         let is_nobody =
@@ -451,20 +451,20 @@ impl ResetArgs {
         let mut lines = if is_nobody {
             Vec::new()
         } else {
-            self.whose.lines(books)?
+            self.whose.budget_lines(data_dir)?
         };
         lines.retain(|line| wanted.is_none_or(|window| window == line.budget.window));
         // Several budgets of one window share an account.
         lines.sort_by_key(|line| line.budget.window.as_str());
         lines.dedup_by_key(|line| line.budget.window);
         if lines.is_empty() {
-            return Err(self.whose.nothing());
+            return Err(self.whose.no_budget_error());
         }
-        let notes: Vec<Note> = lines.iter().map(|line| self.note(line)).collect();
+        let notes: Vec<AuditNote> = lines.iter().map(|line| self.audit_note(line)).collect();
         let now = clock::now();
         let mut accounts = Vec::new();
         let reset = async {
-            let budgets = Budgets::new(books.store.leases.clone(), CHAIN);
+            let budgets = Budgets::new(data_dir.store.leases.clone(), CLI_CHAIN);
             for line in &lines {
                 let window = line.budget.window;
                 let account = budgets.reset(&line.subject, window, &self.reason, now);
@@ -472,12 +472,12 @@ impl ResetArgs {
             }
             Ok(())
         };
-        let told = books.change(&notes, reset).await?;
-        Ok(ended(self.report(&lines, &accounts, now), told))
+        let told = data_dir.apply_change(&notes, reset).await?;
+        Ok(exit_code(self.report(&lines, &accounts, now), told))
     }
 
-    fn note(&self, line: &BudgetLine) -> Note {
-        Note {
+    fn audit_note(&self, line: &BudgetLine) -> AuditNote {
+        AuditNote {
             event: EventKind::BudgetChanged,
             subject: match line.kind {
                 "agent" => line.name.clone(),
@@ -496,7 +496,7 @@ impl ResetArgs {
                     "name": line.name,
                     "window": line.budget.window.as_str(),
                     "account": account.as_str(),
-                    "reset": time(now),
+                    "reset": format_time(now),
                     "reason": self.reason,
                 })
             });
@@ -504,7 +504,7 @@ impl ResetArgs {
         }
         let lines = both.map(|(line, _)| {
             let (of, name, window) = (line.kind, &line.name, line.budget.window.as_str());
-            format!("{of} `{name}`: the budget for `{window}` begins again at 0.00\n")
+            format!("{of} `{name}`: reset the budget for `{window}` to 0.00\n")
         });
         print(&lines.collect::<Vec<_>>().concat())
     }

@@ -13,12 +13,15 @@ use serde_json::Value;
 
 use super::{
     block_on,
-    gateway::{self, Gateway, patiently},
-    list::say_too_late,
-    output::{OutputFormat, harmless, is_shown, print, print_raw_json, refused, say},
+    gateway::{self, Gateway, with_progress},
+    gateway_target::TargetArgs,
+    list::report_timeout,
+    output::{
+        OutputFormat, eprint, error_text, escape_terminal, is_stdout_terminal, print,
+        print_raw_json,
+    },
     suggest::did_you_mean,
-    target::TargetArgs,
-    wrong_usage,
+    usage_error,
 };
 use crate::{
     catalog::{Kind, Tool},
@@ -53,70 +56,75 @@ pub(super) struct CallArgs {
 
 impl CallArgs {
     pub(super) fn run(&self) -> ExitCode {
-        let given = match self.given() {
+        let given = match self.given_arguments() {
             Ok(given) => given,
-            Err(invalid) => return wrong_usage(&invalid.to_string()),
+            Err(invalid) => return usage_error(&invalid.to_string()),
         };
-        let target = match self.target.resolve(OutputFormat::of(self.json)) {
-            Ok(target) => target.within(self.wait),
+        let target = match self.target.resolve(OutputFormat::from_flag(self.json)) {
+            Ok(target) => target.with_list_timeout(self.wait),
             Err(code) => return code,
         };
         let work = async |gateway: &Gateway| self.call(&given, gateway).await;
-        block_on(1, gateway::with(target, OutputFormat::of(self.json), work))
+        block_on(
+            1,
+            gateway::with(target, OutputFormat::from_flag(self.json), work),
+        )
     }
 
-    fn given(&self) -> Result<GivenArgument, arguments::Invalid> {
+    fn given_arguments(&self) -> Result<GivenArgument, arguments::InvalidArguments> {
         match self.arguments.as_deref() {
-            None => GivenArgument::pairs(&self.arg),
-            Some("-") if self.target.takes_stdin() => Err(arguments::Invalid::Stdin),
+            None => GivenArgument::from_pairs(&self.arg),
+            Some("-") if self.target.reads_key_from_stdin() => {
+                Err(arguments::InvalidArguments::Stdin)
+            }
             Some("-") => {
                 let mut text = String::new();
                 let stdin = io::stdin().lock();
                 stdin.take(ARGUMENTS_BYTES_MAX).read_to_string(&mut text)?;
-                GivenArgument::object(text)
+                GivenArgument::from_object(text)
             }
-            Some(text) => GivenArgument::object(text.to_owned()),
+            Some(text) => GivenArgument::from_object(text.to_owned()),
         }
     }
 
     async fn call(&self, given: &GivenArgument, gateway: &Gateway) -> ExitCode {
-        let (tool, candidates) = gateway.tool(&self.tool).await;
-        gateway.complain_of_route();
+        let (tool, candidates) = gateway.find_tool(&self.tool).await;
+        gateway.report_hidden_route();
         let Some(tool) = tool else {
-            return self.unknown(&candidates, gateway);
+            return self.unknown_tool(&candidates, gateway);
         };
         let members = format!(
             r#""name":{},"arguments":{}"#,
             Raw::string(&self.tool).as_str(),
-            given.for_tool(&tool.item).as_str()
+            given.to_arguments(&tool.item).as_str()
         );
-        let answer = gateway.ask(Method::ToolsCall, &members, hear);
-        let outcome = patiently(answer, || format!("waiting for {}", tool.server)).await;
+        let answer = gateway.request(Method::ToolsCall, &members, print_notification);
+        let outcome = with_progress(answer, || format!("waiting for {}", tool.server)).await;
         if self.json {
             print_raw(&outcome)
         } else {
-            print_plainly(&outcome, &tool)
+            print_text(&outcome, &tool)
         }
     }
 
     /// Without all servers that may have it, it is not known whether the name is wrong.
-    fn unknown(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
-        let board = gateway.proxy().board();
+    fn unknown_tool(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
+        let board = gateway.proxy().catalog_store();
         let catalog = board.catalog();
         let tools = catalog.list(&gateway.scope, Kind::Tools).entries();
         let names = tools.iter().map(|tool| [&*tool.exposed, &*tool.original]);
         let ending = did_you_mean(&self.tool, names);
-        if !gateway.connecting(candidates).is_empty() {
-            say_too_late(self.wait);
+        if !gateway.still_connecting(candidates).is_empty() {
+            report_timeout(self.wait);
         }
-        if gateway.complain_of(&[Kind::Tools], |server| candidates.contains(server)) {
-            return wrong_usage(&format!("there is no tool `{}`{ending}", self.tool));
+        if gateway.report_unhealthy_where(&[Kind::Tools], |server| candidates.contains(server)) {
+            return usage_error(&format!("unknown tool `{}`{ending}", self.tool));
         }
         // What is missing was said; where the name is of that server, nothing else is known of it.
-        let is_theirs = !board.candidates(Kind::Tools, &self.tool).is_empty();
+        let is_theirs = !board.possible_servers(Kind::Tools, &self.tool).is_empty();
         if !is_theirs && !tools.is_empty() {
-            say(&format!(
-                "no server that is connected has a tool `{}`{ending}\n",
+            eprint(&format!(
+                "no connected server has a tool `{}`{ending}\n",
                 self.tool
             ));
         }
@@ -125,19 +133,19 @@ impl CallArgs {
 }
 
 /// Shows progress and log messages on stderr.
-fn hear(method: &str, params: Option<Raw>) {
+fn print_notification(method: &str, params: Option<Raw>) {
     let params: Value = params
         .and_then(|params| params.read().ok())
         .unwrap_or_default();
     let line = match method {
-        notice::PROGRESS => progress(&params),
-        notice::MESSAGE => log_message(&params),
+        notice::PROGRESS => progress_text(&params),
+        notice::MESSAGE => log_text(&params),
         _ => return,
     };
-    say(&format!("{}\n", harmless(&line)));
+    eprint(&format!("{}\n", escape_terminal(&line)));
 }
 
-fn progress(params: &Value) -> String {
+fn progress_text(params: &Value) -> String {
     let total = params.get("total").map(|total| format!("/{total}"));
     let message = params.get("message").and_then(Value::as_str);
     format!(
@@ -148,7 +156,7 @@ fn progress(params: &Value) -> String {
     )
 }
 
-fn log_message(params: &Value) -> String {
+fn log_text(params: &Value) -> String {
     let text = |key: &str| params.get(key).and_then(Value::as_str);
     let logger = text("logger").map(|logger| format!(" {logger}"));
     let data = match params.get("data") {
@@ -165,7 +173,7 @@ fn print_raw(outcome: &Outcome) -> ExitCode {
     match outcome {
         Ok(result) => {
             let printed = print_raw_json(&format!("{}\n", result.as_str()));
-            match standing(result) {
+            match call_status(result) {
                 CallStatus::Done => printed,
                 CallStatus::Failed | CallStatus::Unfinished { .. } => ExitCode::FAILURE,
             }
@@ -177,29 +185,33 @@ fn print_raw(outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn print_plainly(outcome: &Outcome, tool: &Tool) -> ExitCode {
+fn print_text(outcome: &Outcome, tool: &Tool) -> ExitCode {
     let result = match outcome {
         Ok(result) => result,
         Err(refusal) => {
-            say(&format!("{}\n", refused(refusal)));
+            eprint(&format!("{}\n", error_text(refusal)));
             return ExitCode::FAILURE;
         }
     };
-    let text = plain(result);
-    let printed = print(&if is_shown() { harmless(&text) } else { text });
-    match standing(result) {
+    let text = result_text(result);
+    let printed = print(&if is_stdout_terminal() {
+        escape_terminal(&text)
+    } else {
+        text
+    });
+    match call_status(result) {
         CallStatus::Done => printed,
         CallStatus::Failed => ExitCode::FAILURE,
         CallStatus::Unfinished { kind } if kind == "input_required" => {
             let server = &tool.server;
-            say(&format!(
-                "server `{server}` asks for input, which `call` cannot give\n"
+            eprint(&format!(
+                "server `{server}` requires input, which `call` does not support\n"
             ));
             ExitCode::FAILURE
         }
         CallStatus::Unfinished { kind } => {
-            say(&harmless(&format!(
-                "the result is unfinished ({kind}); see --json\n"
+            eprint(&escape_terminal(&format!(
+                "incomplete result ({kind}); see --json\n"
             )));
             ExitCode::FAILURE
         }
@@ -217,7 +229,7 @@ enum CallStatus {
     },
 }
 
-fn standing(result: &Raw) -> CallStatus {
+fn call_status(result: &Raw) -> CallStatus {
     let kind = result.get("resultType");
     match kind.as_ref().and_then(Raw::as_text).as_deref() {
         None | Some("complete") => {}
@@ -234,14 +246,14 @@ fn standing(result: &Raw) -> CallStatus {
 
 /// The content for people: texts as they are, a line for what is none. Structured content is shown
 /// where there is no other, as it was written.
-fn plain(result: &Raw) -> String {
+fn result_text(result: &Raw) -> String {
     let content = result.get("content");
     let blocks: Vec<Value> = content
         .and_then(|content| content.read().ok())
         .unwrap_or_default();
     let mut out = String::new();
     for block in &blocks {
-        out.push_str(&plain_block(block));
+        out.push_str(&block_text(block));
         if !out.ends_with('\n') {
             out.push('\n');
         }
@@ -252,7 +264,7 @@ fn plain(result: &Raw) -> String {
     }
 }
 
-fn plain_block(block: &Value) -> String {
+fn block_text(block: &Value) -> String {
     let text = |pointer: &str| block.pointer(pointer).and_then(Value::as_str);
     let kind = text("/type").unwrap_or("content");
     let known = text("/text").or_else(|| text("/resource/text"));
@@ -272,7 +284,7 @@ mod tests {
     #[test]
     fn content_is_shown_plainly() {
         let check = |result: &'static str, expect: &str| {
-            assert_eq!(plain(&Raw::from_static(result)), expect, "{result}");
+            assert_eq!(result_text(&Raw::from_static(result)), expect, "{result}");
         };
         check(r#"{"content":[{"type":"text","text":"a\nb"}]}"#, "a\nb\n");
         check(

@@ -8,19 +8,19 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    args::{ConfigArgs, warn},
+    args::{ConfigArgs, print_warnings},
     block_on,
     gateway::{self, Gateway},
-    output::{OutputFormat, harmless, print, print_json, say},
+    gateway_target::GatewayTarget,
+    output::{OutputFormat, eprint, escape_terminal, print, print_json},
     server_summary::FoundServer,
     table::TextTable,
-    target::GatewayTarget,
 };
 use crate::{
     app,
     backend::ServerState,
-    catalog::{Cost, Kind},
-    config::{Authentication, Config, LoadScope, LoadedConfig, Mistakes, Notice},
+    catalog::{Kind, ProblemImpact},
+    config::{Authentication, Config, ConfigErrors, LoadScope, LoadedConfig, Notice},
     names::{Scope, ServerName},
     store::{FILE_NAME, Store, StoreError, StoredAgent},
 };
@@ -28,7 +28,7 @@ use patterns::{ConfigPatterns, ServerItems};
 
 /// Pause before a server that failed is tried again: longer than any check, which shows the first
 /// attempt.
-const NEVER: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
+const RETRY_DISABLED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// Validate the config, and with --connect the servers
 #[derive(Args, Debug)]
@@ -52,13 +52,13 @@ impl CheckArgs {
         let server = self.connect.as_ref().and_then(Option::as_deref);
         let read = self
             .config
-            .read(server.map_or(LoadScope::Enabled, LoadScope::Also));
-        let loaded = match read.and_then(|loaded| Ok(vetted(loaded)?)) {
+            .read(server.map_or(LoadScope::Enabled, LoadScope::EnabledAnd));
+        let loaded = match read.and_then(|loaded| Ok(check_startable(loaded)?)) {
             Ok(loaded) => loaded,
-            Err(unusable) => return unusable.report(OutputFormat::of(self.json)),
+            Err(unusable) => return unusable.report(OutputFormat::from_flag(self.json)),
         };
         if !self.json {
-            warn(&loaded.warnings);
+            print_warnings(&loaded.warnings);
         }
         match &self.connect {
             Some(server) => self.connect(loaded, server.as_deref()),
@@ -69,13 +69,13 @@ impl CheckArgs {
     /// Prints what would run.
     async fn show(&self, loaded: &LoadedConfig) -> ExitCode {
         let shown = loaded.config.to_display();
-        let mut odd = Vec::from_iter(unusable_data_dir(&loaded.config));
+        let mut odd = Vec::from_iter(data_dir_warning(&loaded.config));
         let (stored, refused, unread) = stored_agents(&loaded.config).await;
         odd.extend(refused);
-        let patterns = ConfigPatterns::of(&loaded.config).and_of(&stored);
-        odd.extend(patterns.spanning(&loaded.config));
-        if no_caller(&loaded.config, &[]).is_some() {
-            odd.extend(unread.or_else(|| no_caller(&loaded.config, &stored)));
+        let patterns = ConfigPatterns::of(&loaded.config).with_stored_agents(&stored);
+        odd.extend(patterns.spanning_warnings(&loaded.config));
+        if no_caller_warning(&loaded.config, &[]).is_some() {
+            odd.extend(unread.or_else(|| no_caller_warning(&loaded.config, &stored)));
         }
         if self.json {
             let notices: Vec<_> = loaded.warnings.iter().chain(&odd).collect();
@@ -85,9 +85,9 @@ impl CheckArgs {
                 "config": shown.to_json(),
             }))
         } else {
-            warn(&odd);
+            print_warnings(&odd);
             let printed = print(&shown.to_string());
-            say(&format!("{}\n", summary(&loaded.config)));
+            eprint(&format!("{}\n", summary(&loaded.config)));
             printed
         }
     }
@@ -99,18 +99,18 @@ impl CheckArgs {
             warnings,
             blank: _,
         } = loaded;
-        if let Err(code) = self.config.quieten(&mut config) {
+        if let Err(code) = self.config.start_quiet_log(&mut config) {
             return code;
         }
         for server in config.servers.values_mut() {
-            server.retry.base = NEVER;
-            server.retry.max = NEVER;
+            server.retry.base = RETRY_DISABLED;
+            server.retry.max = RETRY_DISABLED;
         }
         // What governs is forgotten by whoever only looks.
         let mut written = config.clone();
         let target = match server {
-            None => GatewayTarget::all(config),
-            Some(name) => match GatewayTarget::one(config, name) {
+            None => GatewayTarget::all_servers(config),
+            Some(name) => match GatewayTarget::single_server(config, name) {
                 Ok(target) => target,
                 Err(code) => return code,
             },
@@ -119,7 +119,7 @@ impl CheckArgs {
         let work = async |gateway: &Gateway| self.report(warnings, &written, gateway).await;
         block_on(
             1,
-            gateway::with(target.only_looking(), OutputFormat::of(self.json), work),
+            gateway::with(target.read_only(), OutputFormat::from_flag(self.json), work),
         )
     }
 
@@ -129,30 +129,32 @@ impl CheckArgs {
         config: &Config,
         gateway: &Gateway,
     ) -> ExitCode {
-        let mut found = gateway.survey_replicas().await;
+        let mut found = gateway.wait_for_replicas().await;
         found.retain(|server| server.state != ServerState::Disabled);
-        let catalog = gateway.proxy().board().catalog();
+        let catalog = gateway.proxy().catalog_store().catalog();
         let problems = catalog.problems();
-        let is_whole = problems.iter().all(|problem| problem.cost() != Cost::Item);
+        let is_whole = problems
+            .iter()
+            .all(|problem| problem.impact() != ProblemImpact::Item);
         let ok = is_whole && found.iter().all(FoundServer::is_connected);
         let (schemas, unseen) = gateway.schemas(&found).await;
         let problems = problems.iter().chain(schemas.iter().flat_map(|it| &**it));
-        let odd = found.iter().flat_map(FoundServer::odd_replicas);
+        let odd = found.iter().flat_map(FoundServer::unhealthy_replicas);
         let odd = odd.chain(problems.map(ToString::to_string));
-        let odd = odd.chain(unseen.iter().map(unseen_schemas));
-        let odd = odd.map(|message| Notice::warning(harmless(&message), None));
+        let odd = odd.chain(unseen.iter().map(unchecked_schemas_note));
+        let odd = odd.map(|message| Notice::warning(escape_terminal(&message), None));
         let mut odd: Vec<Notice> = odd.collect();
         let (stored, refused, unread) = stored_agents(config).await;
-        odd.extend(unusable_data_dir(config));
+        odd.extend(data_dir_warning(config));
         odd.extend(refused);
-        odd.extend(unread.or_else(|| no_caller(config, &stored)));
-        odd.extend(unmatched(config, &stored, gateway));
+        odd.extend(unread.or_else(|| no_caller_warning(config, &stored)));
+        odd.extend(unmatched_patterns(config, &stored, gateway));
         let printed = if self.json {
             notices.extend(odd);
             print_json(&json!({ "ok": ok, "notices": notices, "servers": found }))
         } else {
-            let printed = table(&found).print();
-            warn(&odd);
+            let printed = servers_table(&found).print();
+            print_warnings(&odd);
             printed
         };
         if ok { printed } else { ExitCode::FAILURE }
@@ -160,13 +162,13 @@ impl CheckArgs {
 }
 
 /// `loaded`, where a gateway would start with it.
-fn vetted(loaded: LoadedConfig) -> Result<LoadedConfig, Mistakes> {
-    match app::vet(&loaded.config) {
+fn check_startable(loaded: LoadedConfig) -> Result<LoadedConfig, ConfigErrors> {
+    match app::check_config(&loaded.config) {
         Ok(()) => Ok(loaded),
         Err(error) => {
             let mut notices = loaded.warnings;
-            notices.push(Notice::mistake(error.to_string()));
-            Err(Mistakes {
+            notices.push(Notice::error(error.to_string()));
+            Err(ConfigErrors {
                 notices,
                 named_files: loaded.config.named_files,
             })
@@ -176,21 +178,21 @@ fn vetted(loaded: LoadedConfig) -> Result<LoadedConfig, Mistakes> {
 
 /// Warns of a data directory with which a gateway would not start. That is no mistake of the config: who
 /// checks it need not be the user who runs it, nor be on the same machine.
-fn unusable_data_dir(config: &Config) -> Option<Notice> {
-    let error = app::unusable_data_dir(config)?;
-    let message = format!("a gateway of this user would not start: {error}");
+fn data_dir_warning(config: &Config) -> Option<Notice> {
+    let error = app::data_dir_error(config)?;
+    let message = format!("a gateway run by this user would not start: {error}");
     Some(Notice::warning(message, None))
 }
 
 /// Warns of a config with which nobody could call, where the store has the agents `stored`.
-fn no_caller(config: &Config, stored: &[StoredAgent]) -> Option<Notice> {
+fn no_caller_warning(config: &Config, stored: &[StoredAgent]) -> Option<Notice> {
     let needs_key = config.governance.auth == Authentication::Keys;
     if !needs_key || !config.agents.is_empty() || !stored.is_empty() {
         return None;
     }
-    let message = "nobody could call: `governance.auth` is \"keys\", and there is no agent, neither in \
-                   the config nor in the store";
-    let help = "write a section `[agents.NAME]` with `keys`, or use `agents add` and `keys create`";
+    let message = "no caller could authenticate: `governance.auth` is \"keys\", but neither the \
+        config nor the store has agents";
+    let help = "add a section `[agents.NAME]` with `keys`, or use `agents add` and `keys create`";
     Some(Notice::warning(message.to_owned(), Some(help.to_owned())))
 }
 
@@ -200,23 +202,22 @@ fn summary(config: &Config) -> String {
     let disabled = config.servers.values().filter(|it| !it.enabled).count();
     let servers = match (all, disabled) {
         (0, _) => {
-            return "no mistakes, but no servers: clients would be offered nothing".to_owned();
+            return "valid config, but no servers".to_owned();
         }
         (1, 0) => "1 server".to_owned(),
         (_, 0) => format!("{all} servers"),
         (_, _) if all == disabled => {
-            return "no mistakes, but all servers are disabled: clients would be offered nothing"
-                .to_owned();
+            return "valid config, but all servers are disabled".to_owned();
         }
         (_, _) => format!("{all} servers, {disabled} of them disabled"),
     };
-    format!("no mistakes: {servers}; not connected to, see --connect")
+    format!("valid config: {servers}; use --connect to test the connections")
 }
 
 /// Says that nobody knows what is wrong with the schemas that `server` lists.
-fn unseen_schemas(server: &ServerName) -> String {
-    let wait = humantime::format_duration(gateway::SCHEMAS_WAIT);
-    format!("{server}: tools: not every `inputSchema` was looked at within {wait}")
+fn unchecked_schemas_note(server: &ServerName) -> String {
+    let wait = humantime::format_duration(gateway::SCHEMAS_TIMEOUT);
+    format!("{server}: tools: not every `inputSchema` was checked within {wait}")
 }
 
 /// The agents of the store that those of `config` do not hide, what is said of rows there that count for
@@ -238,7 +239,8 @@ async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Vec<Notice>, Optio
             let written: Vec<_> = config.agents.values().map(|agent| agent.id).collect();
             stored.rows.retain(|agent| !written.contains(&agent.id));
             let refused = stored.refused.iter().chain(&keys);
-            let refused = refused.map(|row| Notice::warning(harmless(&row.to_string()), None));
+            let refused =
+                refused.map(|row| Notice::warning(escape_terminal(&row.to_string()), None));
             (stored.rows, refused.collect(), None)
         }
         Err(error) => {
@@ -250,19 +252,19 @@ async fn stored_agents(config: &Config) -> (Vec<StoredAgent>, Vec<Notice>, Optio
 
 /// Warns of patterns of `config` and of agents of the store that match nothing; where one server is tried,
 /// of those about it.
-fn unmatched(config: &Config, stored: &[StoredAgent], gateway: &Gateway) -> Vec<Notice> {
+fn unmatched_patterns(config: &Config, stored: &[StoredAgent], gateway: &Gateway) -> Vec<Notice> {
     let only = match &gateway.scope {
         Scope::Server(server) => Some(server),
         Scope::All | Scope::Profile(_) => None,
     };
-    let names = ServerItems::of(config, &gateway.proxy().board().offers());
-    let patterns = ConfigPatterns::of(config).and_of(stored);
-    let mut warnings = patterns.spanning(config);
+    let names = ServerItems::of(config, &gateway.proxy().catalog_store().offers());
+    let patterns = ConfigPatterns::of(config).with_stored_agents(stored);
+    let mut warnings = patterns.spanning_warnings(config);
     warnings.extend(patterns.warnings(&names, only));
     warnings
 }
 
-fn table(found: &[FoundServer]) -> TextTable<8> {
+fn servers_table(found: &[FoundServer]) -> TextTable<8> {
     let mut table = TextTable::new([
         "SERVER",
         "STATE",

@@ -4,7 +4,7 @@
 //! audit, in a chain of this process; and once a command has succeeded, every running gateway has
 //! read the store again.
 
-mod roll;
+mod known_agents;
 
 use std::{
     ops::Deref,
@@ -26,43 +26,44 @@ use tokio::{
 use super::{
     EXIT_INTERRUPTED,
     args::ConfigArgs,
-    block_on, failed, interrupted, interrupted_again,
-    output::{OutputFormat, say},
+    block_on, interrupted,
+    output::{OutputFormat, eprint},
+    report_failure, second_interrupt,
     suggest::did_you_mean,
-    wrong_usage,
+    usage_error,
 };
 use crate::{
-    app::lost_store,
+    app::lost_store_warning,
     audit::{AuditError, AuditEvent, AuditLog, EventKind, IndexLag},
     clock,
     config::{Config, LoadScope},
-    control::{self, NotifyOutcome},
+    control_socket::{self, NotifyOutcome},
     governance::InvalidTerms,
     store::{FILE_NAME, Store, StoreError, StoredRows},
 };
-pub(super) use roll::{AgentOrigin, KnownAgents};
+pub(super) use known_agents::{AgentOrigin, KnownAgents};
 
 /// Who makes the changes, as the audit names them.
-const ACTOR: &str = "cli";
+const AUDIT_ACTOR: &str = "cli";
 
 /// What follows when a gateway is not told of a change.
-const NOT_IN_FORCE: &str = "the change, which is written, may not be in force there";
+const NOT_APPLIED_NOTE: &str = "the change was saved but may not be in effect there";
 
 /// How far the change of a command has come.
 #[derive(Debug, Default)]
-struct Change {
+struct PendingChange {
     /// Held while something is changed and recorded.
-    under_way: Mutex<()>,
+    lock: Mutex<()>,
     /// Whether there is a change of which running gateways may not have heard yet.
-    is_untold: AtomicBool,
+    is_unnotified: AtomicBool,
 }
 
 /// The store and the agents, open.
 #[derive(Debug)]
 pub(super) struct DataDir {
-    roll: KnownAgents,
+    agents: KnownAgents,
     pub(super) store: Store,
-    change: Arc<Change>,
+    change: Arc<PendingChange>,
     /// What stands in for the data directory while nothing is kept there.
     _empty: Option<TempDir>,
 }
@@ -71,7 +72,7 @@ impl Deref for DataDir {
     type Target = KnownAgents;
 
     fn deref(&self) -> &KnownAgents {
-        &self.roll
+        &self.agents
     }
 }
 
@@ -85,17 +86,17 @@ pub(super) enum CommandError {
     #[error("the index of the audit: {0}")]
     Index(#[from] IndexLag),
     /// A thread that read or wrote files was ended.
-    #[error("reading or writing files was broken off")]
-    Broken,
+    #[error("reading or writing files was interrupted")]
+    ThreadPanicked,
     /// There is no place for a store that is empty. The operator mends the system.
-    #[error("no directory for temporary files can be made: {0}")]
-    Place(std::io::Error),
+    #[error("cannot create a temporary directory: {0}")]
+    TempDir(std::io::Error),
     /// There is no key to be made. The operator mends the system.
-    #[error("the system has no random numbers: {0}")]
-    Random(#[from] getrandom::Error),
+    #[error("cannot get random numbers: {0}")]
+    Randomness(#[from] getrandom::Error),
     /// A key that was shown could not be stored. The operator mends the store.
-    #[error("the key that was shown opens nothing, since it could not be stored: {source}")]
-    Stillborn {
+    #[error("the key shown is not valid because it could not be stored: {source}")]
+    KeyNotStored {
         /// What was in the way.
         source: StoreError,
     },
@@ -103,11 +104,11 @@ pub(super) enum CommandError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// An agent's terms cannot be used. Who wrote them mends them.
-    #[error("the agent's terms cannot be used: {0}")]
+    #[error("invalid terms of the agent: {0}")]
     Terms(#[from] InvalidTerms),
     /// A key could not be written to stdout. Whoever reads that mends it.
-    #[error("the key could not be written to stdout, so that nobody has seen it: it opens nothing")]
-    Unseen,
+    #[error("cannot write the key to stdout; the key was not activated")]
+    KeyNotShown,
     /// What was asked for does not exist or cannot be. Who asked mends it.
     #[error("{0}")]
     Usage(String),
@@ -119,19 +120,19 @@ impl CommandError {
     }
 
     /// Says what is wrong.
-    pub(super) fn say(&self) -> ExitCode {
+    pub(super) fn report(&self) -> ExitCode {
         match self {
             Self::Usage(_) | Self::Terms(_) | Self::Store(StoreError::NameTaken { .. }) => {
-                wrong_usage(&self.to_string())
+                usage_error(&self.to_string())
             }
             Self::Audit(_)
             | Self::Index(_)
-            | Self::Broken
-            | Self::Place(_)
-            | Self::Random(_)
-            | Self::Stillborn { .. }
+            | Self::ThreadPanicked
+            | Self::TempDir(_)
+            | Self::Randomness(_)
+            | Self::KeyNotStored { .. }
             | Self::Store(_)
-            | Self::Unseen => failed(self),
+            | Self::KeyNotShown => report_failure(self),
         }
     }
 }
@@ -143,19 +144,19 @@ pub(super) enum Intent {
     Change,
     /// It reads it: where there is none, none is made, which might be of the wrong user or in the wrong
     /// place.
-    Look,
+    Read,
 }
 
 /// Reads the config, opens the store and does `work`, to which servers and keys of the config are
 /// nothing but names; what goes wrong is said.
-pub(super) fn with(
+pub(super) fn with_data_dir(
     args: &ConfigArgs,
     form: OutputFormat,
     intent: Intent,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
     with_config(
-        args.load_quietly_for(LoadScope::Books, form),
+        args.load_scope_with_quiet_log(LoadScope::DataDir, form),
         args,
         intent,
         work,
@@ -163,13 +164,13 @@ pub(super) fn with(
 }
 
 /// The same for `work` that needs all that is written of servers.
-pub(super) fn with_servers(
+pub(super) fn with_data_dir_and_servers(
     args: &ConfigArgs,
     form: OutputFormat,
     intent: Intent,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
-    with_config(args.load_quietly(form), args, intent, work)
+    with_config(args.load_with_quiet_log(form), args, intent, work)
 }
 
 fn with_config(
@@ -183,11 +184,11 @@ fn with_config(
         Err(code) => return code,
     };
     let files = args.files();
-    let change = Arc::<Change>::default();
-    run_unless_interrupted(&change, async {
-        let books = DataDir::open(config, files, intent, &change).await?;
-        let done = work(&books).await;
-        books.store.close().await;
+    let change = Arc::<PendingChange>::default();
+    run_change(&change, async {
+        let data_dir = DataDir::open(config, files, intent, &change).await?;
+        let done = work(&data_dir).await;
+        data_dir.store.close().await;
         done
     })
 }
@@ -199,19 +200,19 @@ pub(super) fn with_audit(
     form: OutputFormat,
     work: impl AsyncFnOnce(&KnownAgents, Option<&Store>) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
-    let config = match args.load_quietly_for(LoadScope::Books, form) {
+    let config = match args.load_scope_with_quiet_log(LoadScope::DataDir, form) {
         Ok(config) => config,
         Err(code) => return code,
     };
     let files = args.files();
-    run(async {
-        say_if_lost(&config);
-        let store = open_index(&config, say_unknown).await;
+    run_interruptible(async {
+        warn_if_store_lost(&config);
+        let store = open_index(&config, warn_agents_unknown).await;
         let stored = match &store {
             Some(store) => store.agents.agents().await,
             None => Ok(StoredRows::default()),
         };
-        let stored = stored.inspect_err(say_unknown).unwrap_or_default();
+        let stored = stored.inspect_err(warn_agents_unknown).unwrap_or_default();
         let done = work(&KnownAgents::new(config, files, stored), store.as_ref()).await;
         if let Some(store) = &store {
             store.close().await;
@@ -221,9 +222,9 @@ pub(super) fn with_audit(
 }
 
 /// Says that agents of the store are names like any other.
-fn say_unknown(error: &StoreError) {
-    say(&format!(
-        "the store, with its agents and the index of the audit, is left aside: {error}\n"
+fn warn_agents_unknown(error: &StoreError) {
+    eprint(&format!(
+        "continuing without the store (agents and audit index): {error}\n"
     ));
 }
 
@@ -236,53 +237,55 @@ pub(super) async fn open_index(config: &Config, otherwise: fn(&StoreError)) -> O
     opened.inspect_err(otherwise).ok()
 }
 
-fn say_if_lost(config: &Config) {
-    if let Some(lost) = lost_store(&config.data_dir) {
-        say(&format!("{lost}\n"));
+fn warn_if_store_lost(config: &Config) {
+    if let Some(lost) = lost_store_warning(&config.data_dir) {
+        eprint(&format!("{lost}\n"));
     }
 }
 
 /// Does `work`, which changes nothing, until it ends or somebody interrupts it; what goes wrong is said.
-pub(super) fn run(work: impl Future<Output = Result<ExitCode, CommandError>>) -> ExitCode {
-    run_unless_interrupted(&Change::default(), work)
+pub(super) fn run_interruptible(
+    work: impl Future<Output = Result<ExitCode, CommandError>>,
+) -> ExitCode {
+    run_change(&PendingChange::default(), work)
 }
 
 /// The same for `work` that makes `change`. Who interrupts it once waits until that is recorded: the
 /// audit must not lack a change, nor have one that never was.
-fn run_unless_interrupted(
-    change: &Change,
+fn run_change(
+    change: &PendingChange,
     work: impl Future<Output = Result<ExitCode, CommandError>>,
 ) -> ExitCode {
     block_on(1, async {
         let mut work = pin!(work);
         tokio::select! {
-            done = &mut work => return done.unwrap_or_else(|failure| failure.say()),
+            done = &mut work => return done.unwrap_or_else(|failure| failure.report()),
             () = interrupted() => {}
         }
-        let is_changing = change.under_way.try_lock().is_err();
+        let is_changing = change.lock.try_lock().is_err();
         if is_changing {
-            say("interrupted: what has begun is recorded first; a second time ends it at once\n");
+            eprint("interrupted: finishing the record; interrupt again to stop immediately\n");
         }
-        let mut again = pin!(interrupted_again());
+        let mut again = pin!(second_interrupt());
         let cut_off = ExitCode::from(EXIT_INTERRUPTED);
         let ended = tokio::select! {
             biased;
-            _ = change.under_way.lock() => None,
+            _ = change.lock.lock() => None,
             () = &mut again => Some(cut_off),
-            done = &mut work => Some(done.unwrap_or_else(|failure| failure.say())),
+            done = &mut work => Some(done.unwrap_or_else(|failure| failure.report())),
         };
         if let Some(code) = ended {
             return code;
         }
-        if change.is_untold.load(Relaxed) {
-            say(&format!(
-                "interrupted before a gateway was told: {NOT_IN_FORCE}\n"
+        if change.is_unnotified.load(Relaxed) {
+            eprint(&format!(
+                "interrupted before a gateway was notified: {NOT_APPLIED_NOTE}\n"
             ));
         } else if is_changing {
             // It failed, and why is on its way.
             return tokio::select! {
                 () = again => cut_off,
-                done = work => done.unwrap_or_else(|failure| failure.say()),
+                done = work => done.unwrap_or_else(|failure| failure.report()),
             };
         }
         cut_off
@@ -294,17 +297,17 @@ impl DataDir {
         config: Config,
         files: Vec<PathBuf>,
         intent: Intent,
-        change: &Arc<Change>,
+        change: &Arc<PendingChange>,
     ) -> Result<Self, CommandError> {
-        say_if_lost(&config);
+        warn_if_store_lost(&config);
         let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
-        let empty = (intent == Intent::Look && is_missing).then(TempDir::new);
-        let empty = empty.transpose().map_err(CommandError::Place)?;
+        let empty = (intent == Intent::Read && is_missing).then(TempDir::new);
+        let empty = empty.transpose().map_err(CommandError::TempDir)?;
         let place = empty.as_ref().map_or(&*config.data_dir, TempDir::path);
         let store = Store::open(place).await?;
         let stored = store.agents.agents().await?;
         Ok(Self {
-            roll: KnownAgents::new(config, files, stored),
+            agents: KnownAgents::new(config, files, stored),
             store,
             change: Arc::clone(change),
             _empty: empty,
@@ -314,43 +317,43 @@ impl DataDir {
     /// Makes a change and records it, then tells every running gateway; whether all of them know.
     ///
     /// The chain of this process is begun first, so that nothing is changed that cannot be recorded.
-    pub(super) async fn change(
+    pub(super) async fn apply_change(
         &self,
-        notes: &[Note],
+        notes: &[AuditNote],
         work: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<bool, CommandError> {
-        let held = self.change.under_way.lock().await;
-        let log = self.begin_chain().await?;
+        let held = self.change.lock.lock().await;
+        let log = self.start_audit_chain().await?;
         let changed = match work.await {
-            Ok(()) => record(&log, notes).await.map_err(CommandError::from),
+            Ok(()) => record_notes(&log, notes).await.map_err(CommandError::from),
             Err(error) => Err(error.into()),
         };
-        self.end_change(held, log, changed).await
+        self.finish_change(held, log, changed).await
     }
 
     /// The same for what must not be there without its record: that is kept before the `work`, and where
     /// this fails, what is `otherwise` true is recorded too.
-    pub(super) async fn change_once_recorded(
+    pub(super) async fn record_then_change(
         &self,
-        note: Note,
+        note: AuditNote,
         work: impl Future<Output = Result<(), CommandError>>,
-        otherwise: Note,
+        otherwise: AuditNote,
     ) -> Result<bool, CommandError> {
-        let held = self.change.under_way.lock().await;
-        let log = self.begin_chain().await?;
-        let changed = match record(&log, &[note]).await {
+        let held = self.change.lock.lock().await;
+        let log = self.start_audit_chain().await?;
+        let changed = match record_notes(&log, &[note]).await {
             Ok(()) => work.await,
             Err(error) => Err(error.into()),
         };
         if changed.is_err() {
             // What failed first is what people are told.
-            drop(record(&log, &[otherwise]).await);
+            drop(record_notes(&log, &[otherwise]).await);
         }
-        self.end_change(held, log, changed).await
+        self.finish_change(held, log, changed).await
     }
 
     /// Ends the chain of a change that is recorded, or failed; one that is made is told.
-    async fn end_change(
+    async fn finish_change(
         &self,
         held: MutexGuard<'_, ()>,
         log: Arc<AuditLog>,
@@ -359,14 +362,14 @@ impl DataDir {
         let closed = blocking(move || log.close()).await?;
         changed?;
         closed?;
-        self.change.is_untold.store(true, Relaxed);
+        self.change.is_unnotified.store(true, Relaxed);
         drop(held);
         // Whoever has interrupted the command ends it here.
         yield_now().await;
-        Ok(self.tell_of_change().await)
+        Ok(self.notify_change().await)
     }
 
-    async fn begin_chain(&self) -> Result<Arc<AuditLog>, CommandError> {
+    async fn start_audit_chain(&self) -> Result<Arc<AuditLog>, CommandError> {
         let (log_dir, audit) = (self.log_dir(), self.config.audit);
         let log = blocking(move || AuditLog::open(&log_dir, audit)).await??;
         Ok(Arc::new(log))
@@ -374,13 +377,13 @@ impl DataDir {
 
     /// Tells every running gateway of a change, as [`Self::tell`] does, and people where there is
     /// none: the one that they see running may use another directory.
-    pub(super) async fn tell_of_change(&self) -> bool {
-        let told = self.tell_all(NOT_IN_FORCE).await;
-        self.change.is_untold.store(false, Relaxed);
+    pub(super) async fn notify_change(&self) -> bool {
+        let told = self.notify_all(NOT_APPLIED_NOTE).await;
+        self.change.is_unnotified.store(false, Relaxed);
         if told == NotifyOutcome::default() {
             let dir = self.config.data_dir.display();
-            say(&format!(
-                "no running gateway uses {dir}: the change counts once one starts with it\n"
+            eprint(&format!(
+                "no gateway is running on {dir}: the change applies at the next start\n"
             ));
         }
         told.failures.is_empty()
@@ -388,15 +391,15 @@ impl DataDir {
 
     /// Tells every running gateway to read the store again, and to say there what it has spent;
     /// whether all of them have. Where one has not, people are told what follows.
-    pub(super) async fn tell(&self, otherwise: &str) -> bool {
-        self.tell_all(otherwise).await.failures.is_empty()
+    pub(super) async fn notify_gateways(&self, otherwise: &str) -> bool {
+        self.notify_all(otherwise).await.failures.is_empty()
     }
 
-    async fn tell_all(&self, otherwise: &str) -> NotifyOutcome {
-        let told = control::tell_all(&self.config.data_dir).await;
+    async fn notify_all(&self, otherwise: &str) -> NotifyOutcome {
+        let told = control_socket::notify_all(&self.config.data_dir).await;
         for failure in &told.failures {
-            say(&format!(
-                "a running gateway does not answer, so that {otherwise}: {failure}\n"
+            eprint(&format!(
+                "a running gateway does not respond; {otherwise}: {failure}\n"
             ));
         }
         told
@@ -405,22 +408,22 @@ impl DataDir {
 
 /// What the audit says of a change.
 #[derive(Clone, Debug)]
-pub(super) struct Note {
+pub(super) struct AuditNote {
     pub(super) event: EventKind,
     pub(super) subject: String,
     pub(super) detail: String,
 }
 
-async fn record(log: &AuditLog, notes: &[Note]) -> Result<(), AuditError> {
+async fn record_notes(log: &AuditLog, notes: &[AuditNote]) -> Result<(), AuditError> {
     for note in notes {
         let event = AuditEvent {
             ts: clock::now(),
             event: note.event,
             subject: note.subject.as_str().into(),
-            actor: Some(ACTOR.into()),
+            actor: Some(AUDIT_ACTOR.into()),
             detail: Some(note.detail.as_str().into()),
         };
-        log.event(&event).kept().await?;
+        log.record_event(&event).durable().await?;
     }
     Ok(())
 }
@@ -429,20 +432,27 @@ async fn record(log: &AuditLog, notes: &[Note]) -> Result<(), AuditError> {
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, CommandError> {
-    spawn_blocking(work).await.map_err(|_| CommandError::Broken)
+    spawn_blocking(work)
+        .await
+        .map_err(|_| CommandError::ThreadPanicked)
 }
 
 /// Complains about a name that nothing has; `otherwise` helps where there are none.
-pub(super) fn unknown(what: &str, name: &str, known: &[&str], otherwise: &str) -> CommandError {
+pub(super) fn unknown_name(
+    what: &str,
+    name: &str,
+    known: &[&str],
+    otherwise: &str,
+) -> CommandError {
     let ending = match did_you_mean(name, known.iter().map(|name| [*name])) {
         near if !near.is_empty() => near,
-        _ if known.is_empty() => format!("; there are none: {otherwise}"),
+        _ if known.is_empty() => format!("; none exist: {otherwise}"),
         _ => format!("; these are: {}", known.join(", ")),
     };
-    CommandError::usage(format!("there is no {what} `{name}`{ending}"))
+    CommandError::usage(format!("unknown {what} `{name}`{ending}"))
 }
 
 /// `code`, unless a running gateway does not know of the change.
-pub(super) fn ended(code: ExitCode, told: bool) -> ExitCode {
+pub(super) fn exit_code(code: ExitCode, told: bool) -> ExitCode {
     if told { code } else { ExitCode::FAILURE }
 }

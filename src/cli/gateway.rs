@@ -17,34 +17,34 @@ use tokio::time::{Instant, interval_at, timeout_at};
 use super::{
     EXIT_INTERRUPTED,
     args::{self, NoConfig},
-    failed, interrupted, interrupted_again,
-    output::{OutputFormat, harmless, one_line, say},
+    gateway_target::GatewayTarget,
+    interrupted,
+    output::{OutputFormat, eprint, escape_terminal, to_single_line},
+    process_context, report_failure, second_interrupt,
     server_summary::FoundServer,
-    surroundings,
-    target::GatewayTarget,
 };
 use crate::{
     app::GatewayCore,
     auth::Agent,
     backend::{Backend, ServerState},
-    catalog::{ByKind, CatalogProblem, Cost, Kind, Tool},
-    governance::{Blind, Visibility},
-    mcp::{Id, Level, Logs, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
+    catalog::{ByKind, CatalogProblem, Kind, ProblemImpact, Tool},
+    governance::{HiddenReason, Visibility},
+    mcp::{Id, Level, LogFilter, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
     names::{Scope, ServerName},
     proxy::Proxy,
-    session::{Call, Event, EventReader, modern::Envelope, server_info},
+    session::{Call, Event, EventReader, modern::RequestEnvelope, server_info},
 };
 
 /// How long people wait before they are told for what, and how often they are told again.
-const SILENCE: Duration = Duration::from_secs(1);
-const REMINDER: Duration = Duration::from_secs(10);
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 /// When a line says it where no person reads, such as in the log of a job; once.
-const SILENCE_OF_JOBS: Duration = Duration::from_secs(2);
+const PROGRESS_DELAY_NO_TTY: Duration = Duration::from_secs(2);
 /// How long it may take to look at the schemas of all servers: those of one take 30 s at most, and few are
 /// worth more than a moment.
-pub(super) const SCHEMAS_WAIT: Duration = Duration::from_secs(60);
+pub(super) const SCHEMAS_TIMEOUT: Duration = Duration::from_secs(60);
 /// Items that are missing and named; of more their number says enough.
-const MISSING_MAX: usize = 100;
+const MISSING_LISTED_MAX: usize = 100;
 /// The least severe log message that is shown.
 const LOG_LEVEL: Level = Level::Info;
 
@@ -57,7 +57,7 @@ pub(super) struct Gateway {
     pub(super) scope: Scope,
     start: Instant,
     /// How long servers may take to be listed.
-    patience: Duration,
+    list_timeout: Duration,
 }
 
 /// Runs `work` with a gateway that asks `target`, and stops it whatever happens. What is wrong with the
@@ -67,13 +67,13 @@ pub(super) async fn with(
     form: OutputFormat,
     work: impl AsyncFnOnce(&Gateway) -> ExitCode,
 ) -> ExitCode {
-    let core = match GatewayCore::start_afresh(&target.config, surroundings()).await {
+    let core = match GatewayCore::start_stateless(&target.config, process_context()).await {
         Ok(core) => core,
-        Err(error) if error.is_mistake() => return NoConfig::from(error).report(form),
-        Err(error) => return failed(&error),
+        Err(error) if error.is_config_error() => return NoConfig::from(error).report(form),
+        Err(error) => return report_failure(&error),
     };
     let directory = core.proxy.governance().directory();
-    let agent = match args::agent(target.agent.as_deref(), directory) {
+    let agent = match args::find_agent(target.agent.as_deref(), directory) {
         Ok(agent) => agent,
         Err(code) => {
             core.stop().await;
@@ -85,7 +85,7 @@ pub(super) async fn with(
         agent,
         scope: target.scope,
         start: Instant::now(),
-        patience: target.config.first_list_wait,
+        list_timeout: target.config.first_list_wait,
     };
     let cut_short = ExitCode::from(EXIT_INTERRUPTED);
     let done = tokio::select! {
@@ -96,7 +96,7 @@ pub(super) async fn with(
     let again = async {
         match done {
             Some(_) => interrupted().await,
-            None => interrupted_again().await,
+            None => second_interrupt().await,
         }
     };
     tokio::select! {
@@ -116,46 +116,46 @@ impl Gateway {
     }
 
     /// Waits until every server that matters here has been listed or has failed, and says how each does.
-    pub(super) async fn survey(&self) -> Vec<FoundServer> {
-        let backends = self.asked();
-        let all = join_all(backends.iter().map(|backend| self.find(backend)));
-        patiently(all, || self.waiting()).await
+    pub(super) async fn wait_for_servers(&self) -> Vec<FoundServer> {
+        let backends = self.relevant_backends();
+        let all = join_all(backends.iter().map(|backend| self.server_summary(backend)));
+        with_progress(all, || self.progress_text()).await
     }
 
     /// The servers of which something may be shown here.
-    fn asked(&self) -> Vec<Arc<Backend>> {
-        let board = self.proxy().board();
+    fn relevant_backends(&self) -> Vec<Arc<Backend>> {
+        let board = self.proxy().catalog_store();
         let mut backends: Vec<_> = self.proxy().backends().all().collect();
         backends.retain(|backend| board.may_show(&self.scope, &backend.name));
         backends
     }
 
-    async fn find(&self, backend: &Backend) -> FoundServer {
-        let board = self.proxy().board();
+    async fn server_summary(&self, backend: &Backend) -> FoundServer {
+        let board = self.proxy().catalog_store();
         let scope = Scope::Server(backend.name.clone());
-        board.settled(&scope, self.patience).await;
+        board.wait_ready(&scope, self.list_timeout).await;
         let latency = self.start.elapsed();
-        let known = ByKind::from_fn(|kind| board.lists(&backend.name, kind));
-        let offers = self.counts(&backend.name);
-        FoundServer::new(backend.report(), offers, latency).of_which(known)
+        let known = ByKind::from_fn(|kind| board.has_current_list(&backend.name, kind));
+        let offers = self.item_counts(&backend.name);
+        FoundServer::new(backend.report(), offers, latency).with_known(known)
     }
 
     /// The same, once that is so of every replica.
-    pub(super) async fn survey_replicas(&self) -> Vec<FoundServer> {
-        let mut found = self.survey().await;
-        let end = self.start + self.patience;
-        let backends = self.asked();
+    pub(super) async fn wait_for_replicas(&self) -> Vec<FoundServer> {
+        let mut found = self.wait_for_servers().await;
+        let end = self.start + self.list_timeout;
+        let backends = self.relevant_backends();
         let tried = join_all(backends.iter().map(async |backend| {
-            let mut standing = backend.standing();
+            let mut standing = backend.watch_catalog();
             let is_tried = async {
                 while backend.report().has_untried_replica() {
-                    standing.stirred().await;
+                    standing.any_changed().await;
                 }
             };
             drop(timeout_at(end, is_tried).await);
             backend.report().replicas
         }));
-        let tried = patiently(tried, || "waiting for replicas".to_owned()).await;
+        let tried = with_progress(tried, || "waiting for replicas".to_owned()).await;
         for (found, replicas) in found.iter_mut().zip(tried) {
             found.replicas = replicas;
         }
@@ -168,26 +168,26 @@ impl Gateway {
         &self,
         servers: &[FoundServer],
     ) -> (Vec<Arc<[CatalogProblem]>>, Vec<ServerName>) {
-        let mut backends = self.asked();
+        let mut backends = self.relevant_backends();
         backends.retain(|backend| servers.iter().any(|it| it.server == backend.name.as_str()));
-        let board = self.proxy().board();
+        let board = self.proxy().catalog_store();
         let looks = join_all(backends.iter().map(async |backend| {
-            let is_done = board.has_schemas(&backend.name, SCHEMAS_WAIT).await;
+            let is_done = board.has_schemas(&backend.name, SCHEMAS_TIMEOUT).await;
             (backend.name.clone(), is_done)
         }));
-        let looks = patiently(looks, || {
-            "waiting for a look at the schemas of tools".to_owned()
-        });
+        let looks = with_progress(looks, || "waiting for the schema check".to_owned());
         let looks = looks.await;
-        let problems = looks.iter().map(|(server, _)| board.schemas(server));
+        let problems = looks
+            .iter()
+            .map(|(server, _)| board.schema_problems(server));
         let problems = problems.collect();
         let left = looks.into_iter().filter(|(_, is_done)| !is_done);
         (problems, left.map(|(server, _)| server).collect())
     }
 
     /// How many items are shown of `server`.
-    fn counts(&self, server: &ServerName) -> ByKind<usize> {
-        let catalog = self.proxy().board().catalog();
+    fn item_counts(&self, server: &ServerName) -> ByKind<usize> {
+        let catalog = self.proxy().catalog_store().catalog();
         match &self.scope {
             Scope::All | Scope::Server(_) => catalog.counts(server),
             Scope::Profile(_) => ByKind::from_fn(|kind| {
@@ -200,7 +200,7 @@ impl Gateway {
     /// What `find` finds in the catalog, as soon as it is certain; `None` once the servers that may have the
     /// item of `kind` called `name` have been listed or have failed. Also says which those are. The
     /// name may be `server/item`.
-    pub(super) async fn seek<T>(
+    pub(super) async fn wait_for_item<T>(
         &self,
         kind: Kind,
         name: &str,
@@ -218,9 +218,9 @@ impl Gateway {
     }
 
     /// The same of the tool that clients see as `name`.
-    pub(super) async fn tool(&self, name: &str) -> (Option<Arc<Tool>>, Vec<ServerName>) {
+    pub(super) async fn find_tool(&self, name: &str) -> (Option<Arc<Tool>>, Vec<ServerName>) {
         let candidates = self.candidates(Kind::Tools, name);
-        let board = self.proxy().board();
+        let board = self.proxy().catalog_store();
         let find = || board.catalog().tool(&self.scope, name).map(Arc::clone);
         (self.find_among(&candidates, find).await, candidates)
     }
@@ -232,12 +232,12 @@ impl Gateway {
         candidates: &[ServerName],
         find: impl Fn() -> Option<T>,
     ) -> Option<T> {
-        let board = self.proxy().board();
+        let board = self.proxy().catalog_store();
         let look = async {
             let mut changes = board.changes();
             let settled = join_all(candidates.iter().map(async |server| {
                 board
-                    .settled(&Scope::Server(server.clone()), self.patience)
+                    .wait_ready(&Scope::Server(server.clone()), self.list_timeout)
                     .await;
             }));
             let mut settled = pin!(settled);
@@ -252,60 +252,62 @@ impl Gateway {
                 }
             }
         };
-        patiently(look, || waiting_for(&self.connecting(candidates))).await
+        with_progress(look, || waiting_text(&self.still_connecting(candidates))).await
     }
 
     /// The enabled servers that may have the item called `name`: all, where the name does not say.
     fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
         let named = match &self.scope {
-            Scope::All | Scope::Server(_) => self.proxy().board().candidates(kind, name),
+            Scope::All | Scope::Server(_) => {
+                self.proxy().catalog_store().possible_servers(kind, name)
+            }
             // It may have given the name to anything.
             Scope::Profile(_) => Vec::new(),
         };
         if !named.is_empty() {
             return named;
         }
-        let backends = self.asked().into_iter();
+        let backends = self.relevant_backends().into_iter();
         let enabled = backends.filter(|backend| backend.is_enabled());
         enabled.map(|backend| backend.name.clone()).collect()
     }
 
     /// Asks with a request whose params have `members` (`"key":value,...`); `hear` takes what comes
     /// before the answer.
-    pub(super) async fn ask(
+    pub(super) async fn request(
         &self,
         method: Method,
         members: &str,
         mut hear: impl FnMut(&str, Option<Raw>),
     ) -> Outcome {
-        let (call, mut receiver) = self.call(method, members);
+        let (call, mut receiver) = self.new_call(method, members);
         let mut answer = pin!(self.proxy().answer(call));
         let outcome = loop {
             tokio::select! {
                 biased;
-                event = receiver.next() => take(event, &mut hear),
+                event = receiver.next() => handle_event(event, &mut hear),
                 outcome = &mut answer => break outcome,
             }
         };
-        while let Some(event) = receiver.take() {
-            take(event, &mut hear);
+        while let Some(event) = receiver.try_next() {
+            handle_event(event, &mut hear);
         }
         outcome
     }
 
-    fn call(&self, method: Method, members: &str) -> (Box<Call>, EventReader) {
-        let envelope = Envelope {
+    fn new_call(&self, method: Method, members: &str) -> (Box<Call>, EventReader) {
+        let envelope = RequestEnvelope {
             revision: Revision::MODERN,
             info: Some(Raw::from_value(&server_info())),
             // No capability is declared: nobody is here to answer a server.
             capabilities: Raw::from_static("{}"),
-            logs: Logs::From(LOG_LEVEL),
+            logs: LogFilter::From(LOG_LEVEL),
             progress_token: Some(Raw::from_static("1")),
         };
-        let Envelope {
+        let RequestEnvelope {
             info, capabilities, ..
         } = &envelope;
-        let written = meta::envelope(info.as_ref(), capabilities, Some(LOG_LEVEL.as_str()));
+        let written = meta::modern_members(info.as_ref(), capabilities, Some(LOG_LEVEL.as_str()));
         let comma = if members.is_empty() { "" } else { "," };
         let params = format!(r#"{{{members}{comma}"_meta":{{{written},"progressToken":1}}}}"#);
         let request = Request {
@@ -319,19 +321,19 @@ impl Gateway {
 
     /// Says on stderr which servers that matter here are not well, and why; whether it is known of all
     /// of them what they have of `kinds`.
-    pub(super) fn complain(&self, kinds: &[Kind]) -> bool {
-        self.complain_of(kinds, |_| true)
+    pub(super) fn report_unhealthy(&self, kinds: &[Kind]) -> bool {
+        self.report_unhealthy_where(kinds, |_| true)
     }
 
     /// The same of some of them.
-    pub(super) fn complain_of(
+    pub(super) fn report_unhealthy_where(
         &self,
         kinds: &[Kind],
         matters: impl Fn(&ServerName) -> bool,
     ) -> bool {
-        let board = self.proxy().board();
+        let board = self.proxy().catalog_store();
         let mut complete = true;
-        let backends = self.asked().into_iter();
+        let backends = self.relevant_backends().into_iter();
         for backend in backends.filter(|backend| matters(&backend.name)) {
             let found = FoundServer::new(backend.report(), ByKind::default(), Duration::ZERO);
             let state = match found.state {
@@ -339,7 +341,7 @@ impl Gateway {
                 // It is there: what it has of other kinds is missed by nobody.
                 ServerState::Degraded => {
                     let mut kinds = kinds.iter();
-                    complete &= kinds.all(|kind| board.lists(&backend.name, *kind));
+                    complete &= kinds.all(|kind| board.has_current_list(&backend.name, *kind));
                     found.state()
                 }
                 ServerState::Connecting
@@ -352,66 +354,66 @@ impl Gateway {
             };
             let reason = found.explanation();
             let line = format!("server `{}` is {state}: {reason}", found.server);
-            say(&format!("{}\n", harmless(&line)));
+            eprint(&format!("{}\n", escape_terminal(&line)));
         }
         complete
     }
 
     /// Says on stderr why its agent may use nothing of what is asked, where that is so; a gateway behind
     /// a URL that lists nothing may say that itself.
-    pub(super) fn complain_of_route(&self) {
+    pub(super) fn report_hidden_route(&self) {
         let agent = &self.agent;
-        if let Visibility::Nothing(why) = self.proxy().governance().sight(agent, &self.scope) {
-            return say(&format!("{}\n", blindness(agent, &why, &self.scope)));
+        if let Visibility::Hidden(why) = self.proxy().governance().visibility(agent, &self.scope) {
+            return eprint(&format!("{}\n", hidden_reason(agent, &why, &self.scope)));
         }
-        let catalog = self.proxy().board().catalog();
+        let catalog = self.proxy().catalog_store().catalog();
         let lists = |kind: Kind| !catalog.list(&self.scope, kind).entries().is_empty();
         if let Scope::Server(server) = &self.scope
             && !Kind::ALL.into_iter().any(lists)
             && let Some(said) = catalog.instructions(&self.scope, |_| true)
         {
-            let said = one_line(&said);
-            say(&format!(
-                "server `{server}` lists nothing and says: {said}\n"
+            let said = to_single_line(&said);
+            eprint(&format!(
+                "server `{server}` lists nothing; its instructions: {said}\n"
             ));
         }
     }
 
     /// Says on stderr which items of `kinds` are not listed although their servers have them, and why;
     /// whether that is as the config asks for.
-    pub(super) fn complain_of_items(&self, kinds: &[Kind]) -> bool {
+    pub(super) fn report_missing_items(&self, kinds: &[Kind]) -> bool {
         let mut complete = true;
         let mut missing = 0;
-        for problem in self.proxy().board().catalog().problems() {
-            let matters = problem.concerns(&self.scope);
-            let cost = problem.cost();
+        for problem in self.proxy().catalog_store().catalog().problems() {
+            let matters = problem.affects_route(&self.scope);
+            let cost = problem.impact();
             let is_asked = problem.kind.is_some_and(|kind| kinds.contains(&kind));
-            if !matters || !is_asked || cost == Cost::Nothing {
+            if !matters || !is_asked || cost == ProblemImpact::Nothing {
                 continue;
             }
-            complete &= cost == Cost::Yielded;
+            complete &= cost == ProblemImpact::LostName;
             missing += 1;
-            if missing <= MISSING_MAX {
-                say(&format!("{}\n", harmless(&problem.to_string())));
+            if missing <= MISSING_LISTED_MAX {
+                eprint(&format!("{}\n", escape_terminal(&problem.to_string())));
             }
         }
-        if missing > MISSING_MAX {
-            say(&format!("... and {} more\n", missing - MISSING_MAX));
+        if missing > MISSING_LISTED_MAX {
+            eprint(&format!("... and {} more\n", missing - MISSING_LISTED_MAX));
         }
         complete
     }
 
-    fn waiting(&self) -> String {
-        let backends = self.asked();
+    fn progress_text(&self) -> String {
+        let backends = self.relevant_backends();
         let all: Vec<_> = backends
             .iter()
             .map(|backend| backend.name.clone())
             .collect();
-        waiting_for(&self.connecting(&all))
+        waiting_text(&self.still_connecting(&all))
     }
 
     /// Those of `servers` of which it is not known yet what becomes of them.
-    pub(super) fn connecting(&self, servers: &[ServerName]) -> Vec<ServerName> {
+    pub(super) fn still_connecting(&self, servers: &[ServerName]) -> Vec<ServerName> {
         let backends = self.proxy().backends();
         let state = |server| backends.get(server).map(|backend| backend.state());
         let servers = servers.iter();
@@ -421,25 +423,27 @@ impl Gateway {
 }
 
 /// Why `agent` is shown nothing on the route of `scope`, and which flag shows more.
-pub(super) fn blindness(agent: &Agent, why: &Blind, scope: &Scope) -> String {
+pub(super) fn hidden_reason(agent: &Agent, why: &HiddenReason, scope: &Scope) -> String {
     let is_given = matches!(scope, Scope::Profile(_));
     let ending = match why {
-        Blind::Elsewhere(profiles) if !profiles.is_empty() && !is_given => "; see --profile",
-        Blind::Disabled | Blind::Elsewhere(_) | Blind::Terms => "",
+        HiddenReason::OtherProfiles(profiles) if !profiles.is_empty() && !is_given => {
+            "; see --profile"
+        }
+        HiddenReason::Disabled | HiddenReason::OtherProfiles(_) | HiddenReason::InvalidTerms => "",
     };
     format!("{} {why}{ending}", agent.name)
 }
 
-fn waiting_for(servers: &[ServerName]) -> String {
+fn waiting_text(servers: &[ServerName]) -> String {
     let names: Vec<&str> = servers.iter().map(ServerName::as_str).collect();
     format!("waiting for {}", names.join(", "))
 }
 
-fn take(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {
+fn handle_event(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {
     match event {
         Event::Notification { method, params } => hear(&method, params),
         Event::Request(request) => {
-            let message = "nobody is here to answer";
+            let message = "no user to respond";
             let refusal = RpcError::new(error::METHOD_NOT_FOUND, message).to_raw();
             drop(request.answer.send(Err(refusal)));
         }
@@ -448,18 +452,22 @@ fn take(event: Event, hear: &mut impl FnMut(&str, Option<Raw>)) {
 }
 
 /// Does `work`; when it takes long, people are told what for.
-pub(super) async fn patiently<F: Future>(work: F, what_for: impl Fn() -> String) -> F::Output {
+pub(super) async fn with_progress<F: Future>(work: F, what_for: impl Fn() -> String) -> F::Output {
     let is_read = io::stderr().is_terminal();
-    let silence = if is_read { SILENCE } else { SILENCE_OF_JOBS };
+    let silence = if is_read {
+        PROGRESS_DELAY
+    } else {
+        PROGRESS_DELAY_NO_TTY
+    };
     let mut work = pin!(work);
-    let mut remind = interval_at(Instant::now() + silence, REMINDER);
+    let mut remind = interval_at(Instant::now() + silence, PROGRESS_INTERVAL);
     let mut is_told = false;
     loop {
         tokio::select! {
             output = &mut work => return output,
             _ = remind.tick(), if is_read || !is_told => {
                 is_told = true;
-                say(&format!("{} ...\n", what_for()));
+                eprint(&format!("{} ...\n", what_for()));
             }
         }
     }

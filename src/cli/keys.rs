@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    agents::REFUSED,
+    agents::REFUSED_STATE,
     args::ConfigArgs,
-    data_dir::{self, CommandError, DataDir, Intent, Note, ended, unknown},
-    output::{OutputFormat, harmless, print, print_json, say, time},
+    data_dir::{self, AuditNote, CommandError, DataDir, Intent, exit_code, unknown_name},
+    output::{OutputFormat, eprint, escape_terminal, format_time, print, print_json},
     table::TextTable,
 };
 use crate::{
@@ -91,28 +91,28 @@ impl Lifetime {
         }
         let time = humantime::parse_duration(text);
         time.map(Self::Time)
-            .map_err(|error| format!("{error}; write a time such as 90d, or `never`"))
+            .map_err(|error| format!("{error}; use a duration such as 90d, or `never`"))
     }
 }
 
 impl KeysArgs {
     pub(super) fn run(&self) -> ExitCode {
         match &self.command {
-            Command::Create(create) => data_dir::with(
+            Command::Create(create) => data_dir::with_data_dir(
                 &create.config,
-                OutputFormat::of(create.json),
+                OutputFormat::from_flag(create.json),
                 Intent::Change,
                 async |books| create.create(books).await,
             ),
-            Command::List(list) => data_dir::with(
+            Command::List(list) => data_dir::with_data_dir(
                 &list.config,
-                OutputFormat::of(list.json),
-                Intent::Look,
+                OutputFormat::from_flag(list.json),
+                Intent::Read,
                 async |books| list.list(books).await,
             ),
-            Command::Revoke(revoke) => data_dir::with(
+            Command::Revoke(revoke) => data_dir::with_data_dir(
                 &revoke.config,
-                OutputFormat::of(revoke.json),
+                OutputFormat::from_flag(revoke.json),
                 Intent::Change,
                 async |books| revoke.revoke(books).await,
             ),
@@ -121,37 +121,38 @@ impl KeysArgs {
 }
 
 impl Create {
-    async fn create(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let agent = books.agent(&self.agent)?;
-        if !books.asks_for_keys() {
+    async fn create(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let agent = data_dir.agent(&self.agent)?;
+        if !data_dir.requires_keys() {
             return Err(CommandError::usage(
-                "the config asks for no keys, so that one would open nothing: write `auth = \
-                 \"keys\"` in `[governance]` first",
+                "the config does not require keys: set `auth = \"keys\"` in `[governance]` first",
             ));
         }
         if agent.id == AgentId::ANONYMOUS {
-            return Err(CommandError::usage("callers without a key have none"));
+            return Err(CommandError::usage("the anonymous agent has no keys"));
         }
         let created = clock::now();
         let lifetime = match self.expires {
             Some(Lifetime::Never) => None,
             Some(Lifetime::Time(time)) => Some(time),
-            None => books.config.governance.key_lifetime,
+            None => data_dir.config.governance.key_lifetime,
         };
-        let expires = lifetime.map(|time| expiry(created, time)).transpose()?;
+        let expires = lifetime
+            .map(|time| expiry_time(created, time))
+            .transpose()?;
         let key = ApiKey::generate()?;
         let stored = StoredKey {
             id: KeyId::generate()?,
             agent: agent.id,
             hash: key.hash(),
-            prefix: key.shown().to_owned(),
+            prefix: key.display_prefix().to_owned(),
             created,
             expires,
             revoked: None,
             last_used: None,
         };
         let until = expires.map_or_else(|| "never".to_owned(), |at| format!("{at:.0}"));
-        let note = |event, detail| Note {
+        let note = |event, detail| AuditNote {
             event,
             subject: stored.id.to_string(),
             detail,
@@ -162,69 +163,67 @@ impl Create {
         );
         let unmade = note(
             EventKind::KeyRevoked,
-            format!("of {}; it never opened anything", agent.name),
+            format!("of {}; it was never activated", agent.name),
         );
-        let work = self.show_and_add(&key, &stored, books);
-        let told = books.change_once_recorded(made, work, unmade).await?;
+        let work = self.print_and_store(&key, &stored, data_dir);
+        let told = data_dir.record_then_change(made, work, unmade).await?;
         if !self.json {
-            say(&format!(
+            eprint(&format!(
                 "key {} for agent `{}`, expires {until}; it is not shown again\n",
                 stored.id, agent.name
             ));
         }
-        Ok(ended(ExitCode::SUCCESS, told))
+        Ok(exit_code(ExitCode::SUCCESS, told))
     }
 
     /// Shows `key`, and lets it open what `stored` says: in this order, since whatever breaks off between
     /// the two must leave no key behind that opens something and was seen by nobody.
-    async fn show_and_add(
+    async fn print_and_store(
         &self,
         key: &ApiKey,
         stored: &StoredKey,
-        books: &DataDir,
+        data_dir: &DataDir,
     ) -> Result<(), CommandError> {
         let printed = if self.json {
-            let mut shown = to_json(stored, books);
+            let mut shown = to_json(stored, data_dir);
             shown["key"] = json!(key.expose());
             print_json(&shown)
         } else {
             print(&format!("{}\n", key.expose()))
         };
         if printed != ExitCode::SUCCESS {
-            return Err(CommandError::Unseen);
+            return Err(CommandError::KeyNotShown);
         }
-        let added = books.store.keys.add(stored).await;
-        added.map_err(|source| CommandError::Stillborn { source })
+        let added = data_dir.store.keys.add(stored).await;
+        added.map_err(|source| CommandError::KeyNotStored { source })
     }
 }
 
-fn expiry(now: Timestamp, time: Duration) -> Result<Timestamp, CommandError> {
+fn expiry_time(now: Timestamp, time: Duration) -> Result<Timestamp, CommandError> {
     if time.is_zero() {
-        return Err(CommandError::usage(
-            "--expires 0: such a key would open nothing",
-        ));
+        return Err(CommandError::usage("--expires must be greater than 0"));
     }
     now.checked_add(time)
-        .map_err(|_| CommandError::usage("--expires is too far away; write `never`"))
+        .map_err(|_| CommandError::usage("--expires is too large; use `never`"))
 }
 
 impl ListKeysArgs {
-    async fn list(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
-        let agent = self.agent.as_deref().map(|name| books.agent(name));
+    async fn list(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
+        let agent = self.agent.as_deref().map(|name| data_dir.agent(name));
         let agent = agent.transpose()?;
         let StoredRows {
             rows: mut keys,
             mut refused,
-        } = books.store.keys.keys().await?;
+        } = data_dir.store.keys.keys().await?;
         if let Some(agent) = &agent {
             keys.retain(|key| agent.id == key.agent);
             refused.retain(|key| agent.id.to_string() == key.name);
         }
         for key in &refused {
-            say(&harmless(&format!("{key}\n")));
+            eprint(&escape_terminal(&format!("{key}\n")));
         }
         if self.json {
-            let shown = keys.iter().map(|key| to_json(key, books));
+            let shown = keys.iter().map(|key| to_json(key, data_dir));
             let refused = refused.iter().map(refused_to_json);
             return Ok(print_json(&shown.chain(refused).collect::<Vec<_>>()));
         }
@@ -241,35 +240,35 @@ impl ListKeysArgs {
         for key in &keys {
             table.add([
                 key.id.to_string(),
-                books.name_of(key.agent),
+                data_dir.name_of(key.agent),
                 key.prefix.clone(),
-                state(key, books).to_owned(),
+                state(key, data_dir).to_owned(),
                 seconds(Some(key.created)),
                 seconds(key.expires),
                 seconds(key.last_used),
             ]);
         }
         for key in &refused {
-            let cells = [&key.id, &key.name, "", REFUSED, "", "", ""];
-            table.add(cells.map(harmless));
+            let cells = [&key.id, &key.name, "", REFUSED_STATE, "", "", ""];
+            table.add(cells.map(escape_terminal));
         }
         let code = table.print();
         let now = clock::now();
         for key in keys.iter().filter(|key| key.expires_soon(now)) {
-            let (id, agent) = (&key.id, books.name_of(key.agent));
-            say(&harmless(&format!(
-                "the key {id} expires soon: `tollbridge keys create {agent}` makes another\n"
+            let (id, agent) = (&key.id, data_dir.name_of(key.agent));
+            eprint(&escape_terminal(&format!(
+                "key {id} expires soon: create another with `tollbridge keys create {agent}`\n"
             )));
         }
-        let written = books.config.agents.values().filter(|written| {
+        let written = data_dir.config.agents.values().filter(|written| {
             let wanted = agent.as_ref().is_none_or(|agent| agent.id == written.id);
             wanted && !written.keys.is_empty()
         });
         let written: Vec<&str> = written.map(|agent| agent.name.as_str()).collect();
         if !written.is_empty() {
             let names = written.join(", ");
-            say(&format!(
-                "keys that are written in the config are not listed; these have some: {names}\n"
+            eprint(&format!(
+                "keys in the config are not listed; agents with configured keys: {names}\n"
             ));
         }
         Ok(code)
@@ -286,13 +285,13 @@ impl Revoke {
             return self.revoke_refused(books).await;
         }
         let Some(key) = keys.iter().find(|key| key.id.as_str() == self.id) else {
-            return Err(no_such_key(&self.id, &keys));
+            return Err(unknown_key(&self.id, &keys));
         };
         let mut key = key.clone();
         let revoked_before = key.revoked.is_some();
         let told = if revoked_before {
             // Whoever says it twice may have heard that a gateway was not told.
-            books.tell_of_change().await
+            books.notify_change().await
         } else {
             let detail = format!("of {}", books.name_of(key.agent));
             let (revoked, told) = revoke(&key.id, detail, books).await?;
@@ -304,27 +303,27 @@ impl Revoke {
         } else {
             let before = if revoked_before { " already" } else { "" };
             print(&format!(
-                "key {} of agent `{}` is revoked{before}\n",
+                "revoked key {} of agent `{}`{before}\n",
                 key.id,
                 books.name_of(key.agent)
             ))
         };
-        Ok(ended(code, told))
+        Ok(exit_code(code, told))
     }
 }
 
 impl Revoke {
     /// Revokes a key that opens nothing as it stands, so that it is known as one that was revoked.
-    async fn revoke_refused(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
+    async fn revoke_refused(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         let id = KeyId::new(&self.id);
         let detail = "already refused: invalid MAC".to_owned();
-        let (_, told) = revoke(&id, detail, books).await?;
+        let (_, told) = revoke(&id, detail, data_dir).await?;
         let code = if self.json {
             print_json(&json!({ "id": id.as_str(), "state": "revoked" }))
         } else {
-            print(&harmless(&format!("key {id} is revoked\n")))
+            print(&escape_terminal(&format!("revoked key {id}\n")))
         };
-        Ok(ended(code, told))
+        Ok(exit_code(code, told))
     }
 }
 
@@ -335,13 +334,13 @@ async fn revoke(
     books: &DataDir,
 ) -> Result<(Timestamp, bool), CommandError> {
     let now = clock::now();
-    let note = Note {
+    let note = AuditNote {
         event: EventKind::KeyRevoked,
         subject: id.to_string(),
         detail,
     };
     let revoke = async { books.store.keys.revoke(id, now).await.map(drop) };
-    let told = books.change(&[note], revoke).await?;
+    let told = books.apply_change(&[note], revoke).await?;
     Ok((now, told))
 }
 
@@ -349,41 +348,46 @@ fn refused_to_json(refused: &RefusedRow) -> Value {
     json!({
         "id": refused.id,
         "agent_id": refused.name,
-        "state": REFUSED,
+        "state": REFUSED_STATE,
         "refused": refused.why.to_string(),
     })
 }
 
-fn no_such_key(id: &str, keys: &[StoredKey]) -> CommandError {
+fn unknown_key(id: &str, keys: &[StoredKey]) -> CommandError {
     if id.starts_with(ApiKey::PREFIX) {
         return CommandError::usage(
-            "that is a key, or its beginning: keys are revoked by their ids, which `keys list` shows",
+            "that is a key or its prefix: use the key id shown by `keys list`",
         );
     }
     let known: Vec<&str> = keys.iter().map(|key| key.id.as_str()).collect();
-    unknown("key", id, &known, "`tollbridge keys create` makes one")
+    unknown_name(
+        "key",
+        id,
+        &known,
+        "create one with `tollbridge keys create`",
+    )
 }
 
-fn state(key: &StoredKey, books: &DataDir) -> &'static str {
+fn state(key: &StoredKey, data_dir: &DataDir) -> &'static str {
     match key.revoked {
         Some(_) => "revoked",
-        None if books.is_shut(key.agent) => "shut",
+        None if data_dir.is_locked_out(key.agent) => "shut",
         None if key.is_live(clock::now()) => "live",
         None => "expired",
     }
 }
 
-fn to_json(key: &StoredKey, books: &DataDir) -> Value {
+fn to_json(key: &StoredKey, data_dir: &DataDir) -> Value {
     json!({
         "id": key.id.as_str(),
-        "agent": books.name_of(key.agent),
+        "agent": data_dir.name_of(key.agent),
         "agent_id": key.agent,
         "prefix": key.prefix,
-        "state": state(key, books),
-        "created": time(key.created),
-        "expires": key.expires.map(time),
+        "state": state(key, data_dir),
+        "created": format_time(key.created),
+        "expires": key.expires.map(format_time),
         "expires_soon": key.expires_soon(clock::now()),
-        "revoked": key.revoked.map(time),
-        "last_used": key.last_used.map(time),
+        "revoked": key.revoked.map(format_time),
+        "last_used": key.last_used.map(format_time),
     })
 }

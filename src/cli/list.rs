@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use super::{
     block_on,
     gateway::{self, Gateway},
-    output::{OutputFormat, print_json, print_raw_json, refused, say},
+    gateway_target::TargetArgs,
+    output::{OutputFormat, eprint, error_text, print_json, print_raw_json},
     server_summary::FoundServer,
     table::TextTable,
-    target::TargetArgs,
 };
 use crate::{
     backend::ServerState,
@@ -52,53 +52,55 @@ enum What {
 
 impl ListArgs {
     pub(super) fn run(&self) -> ExitCode {
-        let target = match self.target.resolve(OutputFormat::of(self.json)) {
-            Ok(target) => target.only_looking().within(self.wait),
+        let target = match self.target.resolve(OutputFormat::from_flag(self.json)) {
+            Ok(target) => target.read_only().with_list_timeout(self.wait),
             Err(code) => return code,
         };
         block_on(
             1,
-            gateway::with(target, OutputFormat::of(self.json), async |gateway| {
-                self.list(gateway).await
-            }),
+            gateway::with(
+                target,
+                OutputFormat::from_flag(self.json),
+                async |gateway| self.list(gateway).await,
+            ),
         )
     }
 
     async fn list(&self, gateway: &Gateway) -> ExitCode {
-        let found = gateway.survey().await;
+        let found = gateway.wait_for_servers().await;
         if found
             .iter()
             .any(|server| server.state == ServerState::Connecting)
         {
-            say_too_late(self.wait);
+            report_timeout(self.wait);
         }
         match self.what {
-            What::Servers => servers(&found, self.json),
-            What::Tools => self.items(&[Kind::Tools], gateway).await,
+            What::Servers => print_servers(&found, self.json),
+            What::Tools => self.print_items(&[Kind::Tools], gateway).await,
             What::Resources => {
-                self.items(&[Kind::Resources, Kind::Templates], gateway)
+                self.print_items(&[Kind::Resources, Kind::Templates], gateway)
                     .await
             }
-            What::Prompts => self.items(&[Kind::Prompts], gateway).await,
+            What::Prompts => self.print_items(&[Kind::Prompts], gateway).await,
         }
     }
 
     /// Prints the items of `kinds`; it counts as failed when a server's are missing.
-    async fn items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
-        let complete = gateway.complain(kinds) & gateway.complain_of_items(kinds);
-        gateway.complain_of_route();
+    async fn print_items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
+        let complete = gateway.report_unhealthy(kinds) & gateway.report_missing_items(kinds);
+        gateway.report_hidden_route();
         let mut items = Vec::new();
         for kind in kinds {
             match fetch(*kind, gateway).await {
                 Ok(listed) => items.extend(listed.into_iter().map(|item| (*kind, item))),
                 Err(refusal) => {
-                    say(&format!("{}: {}\n", kind.method(), refused(&refusal)));
+                    eprint(&format!("{}: {}\n", kind.method(), error_text(&refusal)));
                     return ExitCode::FAILURE;
                 }
             }
         }
         let printed = if self.json {
-            print_raw_json(&array(&items))
+            print_raw_json(&json_array(&items))
         } else if items.is_empty() && !complete {
             // What is missing was said; the head of a table would say that there is nothing.
             ExitCode::FAILURE
@@ -110,16 +112,16 @@ impl ListArgs {
 }
 
 /// Says that servers took longer than `wait`.
-pub(super) fn say_too_late(wait: Duration) {
+pub(super) fn report_timeout(wait: Duration) {
     let wait = humantime::format_duration(wait);
-    say(&format!(
+    eprint(&format!(
         "not all servers were listed within {wait} (--wait)\n"
     ));
 }
 
 async fn fetch(kind: Kind, gateway: &Gateway) -> Result<Vec<Raw>, Raw> {
     let method = Method::parse(kind.method());
-    let result = gateway.ask(method, "", |_, _| {}).await?;
+    let result = gateway.request(method, "", |_, _| {}).await?;
     let array = result.member(kind.member()).map(|span| span.start);
     let items = array.map(|at| json::elements(result.as_bytes(), at));
     Ok(items
@@ -130,7 +132,7 @@ async fn fetch(kind: Kind, gateway: &Gateway) -> Result<Vec<Raw>, Raw> {
 }
 
 /// One item a line, byte for byte as listed.
-fn array(items: &[(Kind, Raw)]) -> String {
+fn json_array(items: &[(Kind, Raw)]) -> String {
     let lines: Vec<String> = items
         .iter()
         .map(|(_, item)| format!("\n{}", item.as_str()))
@@ -143,7 +145,7 @@ fn array(items: &[(Kind, Raw)]) -> String {
 }
 
 fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> TextTable<3> {
-    let mut table = TextTable::new(["NAME", "SERVER", "DESCRIPTION"]).fitting();
+    let mut table = TextTable::new(["NAME", "SERVER", "DESCRIPTION"]).fit_to_terminal();
     for (kind, item) in items {
         let member = |key: &str| {
             let value = item.get(key);
@@ -160,7 +162,7 @@ fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> TextTable<3> {
 
 /// The server that has the item called `name`.
 fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
-    let catalog = gateway.proxy().board().catalog();
+    let catalog = gateway.proxy().catalog_store().catalog();
     let scope = &gateway.scope;
     let server = match kind {
         Kind::Tools => catalog.tool(scope, name)?.server.clone(),
@@ -174,7 +176,7 @@ fn server_of(kind: Kind, name: &str, gateway: &Gateway) -> Option<String> {
 }
 
 /// Prints how servers do; it counts as failed when none of those that are enabled is there.
-fn servers(found: &[FoundServer], json: bool) -> ExitCode {
+fn print_servers(found: &[FoundServer], json: bool) -> ExitCode {
     let printed = if json {
         print_json(&found)
     } else {
@@ -184,7 +186,7 @@ fn servers(found: &[FoundServer], json: bool) -> ExitCode {
         .iter()
         .filter(|server| server.state != ServerState::Disabled)
         .peekable();
-    if enabled.peek().is_some() && !enabled.any(FoundServer::is_there) {
+    if enabled.peek().is_some() && !enabled.any(FoundServer::is_up) {
         return ExitCode::FAILURE;
     }
     printed

@@ -11,11 +11,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
+    escape::escape_controls,
     mcp::{
         Raw,
         error::{self, reason},
     },
-    text::escaped,
 };
 
 /// How a command says on stdout what it was asked for.
@@ -29,7 +29,7 @@ pub(super) enum OutputFormat {
 
 impl OutputFormat {
     /// What the flag `--json` asks for.
-    pub(super) const fn of(json: bool) -> Self {
+    pub(super) const fn from_flag(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
     }
 }
@@ -43,7 +43,7 @@ pub(super) fn print(text: &str) -> ExitCode {
     match written {
         Ok(()) => return ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => say(&format!("the output cannot be written: {error}\n")),
+        Err(error) => eprint(&format!("cannot write the output: {error}\n")),
     }
     ExitCode::FAILURE
 }
@@ -54,32 +54,32 @@ pub(super) fn print_json(value: &impl Serialize) -> ExitCode {
     print_raw_json(&format!("{text}\n"))
 }
 
-/// Writes JSON to stdout byte for byte, unless a person reads it: see [`harmless_json`].
+/// Writes JSON to stdout byte for byte, unless a person reads it: see [`escape_terminal_json`].
 pub(super) fn print_raw_json(json: &str) -> ExitCode {
-    if is_shown() {
-        print(&harmless_json(json))
+    if is_stdout_terminal() {
+        print(&escape_terminal_json(json))
     } else {
         print(json)
     }
 }
 
 /// A time for JSON: ISO 8601, UTC, to the millisecond.
-pub(super) fn time(at: Timestamp) -> String {
+pub(super) fn format_time(at: Timestamp) -> String {
     format!("{at:.3}")
 }
 
 /// Writes to stderr.
-pub(super) fn say(text: &str) {
+pub(super) fn eprint(text: &str) {
     drop(io::stderr().lock().write_all(text.as_bytes()));
 }
 
 /// Whether a person reads stdout.
-pub(super) fn is_shown() -> bool {
+pub(super) fn is_stdout_terminal() -> bool {
     io::stdout().is_terminal()
 }
 
 /// What becomes of calls whose errors say themselves when to come back (`data.reason`).
-const SAY_WHEN: [&str; 4] = [
+const REASONS_WITH_RETRY: [&str; 4] = [
     reason::BREAKER_OPEN,
     reason::DRAINING,
     reason::STARTS_LIMITED,
@@ -87,7 +87,7 @@ const SAY_WHEN: [&str; 4] = [
 ];
 
 /// What an error object says, for people, and when to come back where it does not say that itself.
-pub(super) fn refused(refusal: &Raw) -> String {
+pub(super) fn error_text(refusal: &Raw) -> String {
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
@@ -95,7 +95,7 @@ pub(super) fn refused(refusal: &Raw) -> String {
     let data = data.filter(|data| {
         let is_told = data["reason"]
             .as_str()
-            .is_some_and(|it| SAY_WHEN.contains(&it));
+            .is_some_and(|it| REASONS_WITH_RETRY.contains(&it));
         data["retryable"] == true && !is_told
     });
     let wait = data.and_then(|data| data["retryAfterMs"].as_u64());
@@ -103,26 +103,26 @@ pub(super) fn refused(refusal: &Raw) -> String {
     let wait = wait.map_or_else(String::new, |wait| {
         format!("; try again in {}", humantime::format_duration(wait))
     });
-    harmless(&format!("{message}{code}{wait}"))
+    escape_terminal(&format!("{message}{code}{wait}"))
 }
 
 /// `text` without what would steer a terminal: a server must not move the cursor or hide text.
 /// Line ends and tabs stay.
-pub(super) fn harmless(text: &str) -> String {
-    escaped(text, &['\n', '\t'])
+pub(super) fn escape_terminal(text: &str) -> String {
+    escape_controls(text, &['\n', '\t'])
 }
 
 /// The same JSON without what would steer a terminal, most of which JSON allows in strings. What it
 /// does not is between its tokens: a return, which is a space there.
-pub(super) fn harmless_json(json: &str) -> String {
-    harmless(&json.replace('\r', " "))
+pub(super) fn escape_terminal_json(json: &str) -> String {
+    escape_terminal(&json.replace('\r', " "))
 }
 
 /// The first line of `text` that says anything, as one cell of a table: without tabs and controls.
-pub(super) fn one_line(text: &str) -> String {
+pub(super) fn to_single_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
     let words: Vec<&str> = line.unwrap_or_default().split_whitespace().collect();
-    harmless(&words.join(" "))
+    escape_terminal(&words.join(" "))
 }
 
 #[cfg(test)]
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn a_refusal_says_when_to_come_back() {
         let check = |refusal: &'static str, expect: &str| {
-            assert_eq!(refused(&Raw::from_static(refusal)), expect, "{refusal}");
+            assert_eq!(error_text(&Raw::from_static(refusal)), expect, "{refusal}");
         };
         check(r#"{"code":-32004,"message":"no"}"#, "no (-32004)");
         check(
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn harmless_json_is_the_same_json() {
         let json = "{\r\n\t\"\u{9b}\\\\\u{7f}\\n\":\r[\"\u{200e}\u{202e}\u{2066}é\", 1e2]}\n";
-        let harmless = harmless_json(json);
+        let harmless = escape_terminal_json(json);
         assert_eq!(
             harmless,
             "{ \n\t\"\\u009b\\\\\\u007f\\n\": [\"\\u200e\\u202e\\u2066é\", 1e2]}\n"
@@ -170,8 +170,8 @@ mod tests {
     #[test]
     fn servers_cannot_steer_a_terminal() {
         let check = |given: &str, whole: &str, line: &str| {
-            assert_eq!(harmless(given), whole, "{given:?}");
-            assert_eq!(one_line(given), line, "{given:?}");
+            assert_eq!(escape_terminal(given), whole, "{given:?}");
+            assert_eq!(to_single_line(given), line, "{given:?}");
         };
         check("plain", "plain", "plain");
         check("\n \n a\tb \nc", "\n \n a\tb \nc", "a b");

@@ -7,18 +7,19 @@ use serde_json::json;
 
 use super::{
     args::{self, ConfigArgs},
-    block_on, failed,
-    gateway::{self, Gateway, blindness},
-    output::{OutputFormat, print, print_json, say},
+    block_on,
+    gateway::{self, Gateway, hidden_reason},
+    gateway_target::GatewayTarget,
+    output::{OutputFormat, eprint, print, print_json},
+    report_failure,
     suggest::did_you_mean,
-    target::GatewayTarget,
-    wrong_usage,
+    usage_error,
 };
 use crate::{
     auth::Agent,
     catalog::{ConfiguredNames, Kind, ListEntry, Lookup},
     config::{Config, RuleKind},
-    governance::{Explanation, ToldRule, Visibility, policy::PolicyItem},
+    governance::{ExplainedRule, Explanation, Visibility, policy::PolicyItem},
     mcp::Method,
     names::{ProfileName, Scope, ServerName},
 };
@@ -81,50 +82,61 @@ impl PolicyArgs {
 
 impl Explain {
     fn run(&self) -> ExitCode {
-        let config = match self.config.load_quietly(OutputFormat::of(self.json)) {
+        let config = match self
+            .config
+            .load_with_quiet_log(OutputFormat::from_flag(self.json))
+        {
             Ok(config) => config,
             Err(code) => return code,
         };
         if self.method {
-            return match self.method_in(&config) {
+            return match self.resolve_method(&config) {
                 Ok((server, method)) => self.explain_method(server, method, config),
                 Err(code) => code,
             };
         }
         let profile = self.profile.as_ref();
-        let profile = match profile.map(|name| args::profile(name, &config)).transpose() {
+        let profile = match profile
+            .map(|name| args::find_profile(name, &config))
+            .transpose()
+        {
             Ok(profile) => profile,
             Err(code) => return code,
         };
-        let observed = |agent: &Agent| observes(agent, profile.as_ref(), &config);
-        let target = GatewayTarget::all(config.clone())
-            .asked_by(Some(&self.agent))
-            .only_looking();
+        let observed = |agent: &Agent| is_policy_observed(agent, profile.as_ref(), &config);
+        let target = GatewayTarget::all_servers(config.clone())
+            .with_agent(Some(&self.agent))
+            .read_only();
         let work = async |gateway: &Gateway| {
             let scope = profile.clone().map_or(Scope::All, Scope::Profile);
             let find = || self.find(&scope, gateway);
-            let (found, candidates) = gateway.seek(self.kinds()[0], &self.name, find).await;
+            let (found, candidates) = gateway
+                .wait_for_item(self.kinds()[0], &self.name, find)
+                .await;
             let Some(found) = found else {
-                return self.unfound(profile.as_ref(), &candidates, gateway);
+                return self.not_found(profile.as_ref(), &candidates, gateway);
             };
             let observed = observed(gateway.agent());
             self.explain(&found, &scope, observed, gateway)
         };
-        block_on(1, gateway::with(target, OutputFormat::of(self.json), work))
+        block_on(
+            1,
+            gateway::with(target, OutputFormat::from_flag(self.json), work),
+        )
     }
 
     /// The server and the method that are meant; what is wrong goes to stderr.
-    fn method_in(&self, config: &Config) -> Result<(ServerName, String), ExitCode> {
+    fn resolve_method(&self, config: &Config) -> Result<(ServerName, String), ExitCode> {
         let name = &self.name;
         let Some((server, method)) = name.split_once('/') else {
-            let why = format!("--method: `{name}` is no `server/method`");
-            return Err(wrong_usage(&why));
+            let why = format!("--method: `{name}` is not `server/method`");
+            return Err(usage_error(&why));
         };
-        let server = args::server(server, config)?;
+        let server = args::find_server(server, config)?;
         if !matches!(Method::parse(method), Method::Other(_)) {
-            return Err(wrong_usage(&format!(
-                "--method: `{method}` is of the protocol, and no policy is about it; ask about the \
-                 tool, prompt or resource that it is used for"
+            return Err(usage_error(&format!(
+                "--method: policies do not apply to the protocol method `{method}`; use the tool, \
+                 prompt or resource instead"
             )));
         }
         Ok((server, method.to_owned()))
@@ -135,17 +147,20 @@ impl Explain {
         for server in config.servers.values_mut() {
             server.enabled = false;
         }
-        let observed = |agent: &Agent| observes(agent, None, &config);
-        let target = GatewayTarget::all(config.clone())
-            .asked_by(Some(&self.agent))
-            .only_looking();
+        let observed = |agent: &Agent| is_policy_observed(agent, None, &config);
+        let target = GatewayTarget::all_servers(config.clone())
+            .with_agent(Some(&self.agent))
+            .read_only();
         let scope = Scope::Server(server.clone());
         let found = PolicySubject::Method { server, method };
         let work = async |gateway: &Gateway| {
             let observed = observed(gateway.agent());
             self.explain(&found, &scope, observed, gateway)
         };
-        block_on(1, gateway::with(target, OutputFormat::of(self.json), work))
+        block_on(
+            1,
+            gateway::with(target, OutputFormat::from_flag(self.json), work),
+        )
     }
 
     fn explain(
@@ -163,35 +178,34 @@ impl Explain {
             Scope::All | Scope::Server(_) => None,
         };
         let Explanation {
-            mut because,
+            reason: mut because,
             mut argument_rules,
         } = match governance.explain(agent, profile, &item) {
             Ok(explanation) => explanation,
-            Err(error) => return failed(&error),
+            Err(error) => return report_failure(&error),
         };
-        let sight = governance.sight(agent, scope);
-        let allowed = match &sight {
-            Visibility::Nothing(_) => false,
-            Visibility::Everything | Visibility::Some(_) => found.is_shown(&sight),
+        let visibility = governance.visibility(agent, scope);
+        let allowed = match &visibility {
+            Visibility::Hidden(_) => false,
+            Visibility::All | Visibility::Filtered(_) => found.is_shown(&visibility),
         };
         if !agent.enabled {
-            because = format!("{} is disabled: it may call nothing.", agent.name);
-        } else if let Visibility::Nothing(why) = sight {
+            because = format!("{} is disabled.", agent.name);
+        } else if let Visibility::Hidden(why) = visibility {
             // `--method` goes without a profile.
             because = match scope {
                 Scope::Server(_) => format!("{} {why}.", agent.name),
-                Scope::All | Scope::Profile(_) => format!("{}.", blindness(agent, &why, scope)),
+                Scope::All | Scope::Profile(_) => format!("{}.", hidden_reason(agent, &why, scope)),
             };
         } else if observed {
-            because
-                .push_str(" The policy is only observed: what it refuses is counted, and goes on.");
+            because.push_str(" The policy is only observed: refusals are counted, not enforced.");
         }
         if !allowed {
             argument_rules.clear();
         }
-        because.push_str(&about_arguments(&argument_rules));
+        because.push_str(&argument_rules_text(&argument_rules));
         let explanation = Explanation {
-            because,
+            reason: because,
             argument_rules,
         };
         self.report(allowed, &explanation, &item, gateway)
@@ -204,7 +218,7 @@ impl Explain {
         item: &PolicyItem<'_>,
         gateway: &Gateway,
     ) -> ExitCode {
-        let because = &explanation.because;
+        let because = &explanation.reason;
         let rules = explanation.argument_rules.iter();
         let rules = rules.map(|rule| json!({ "name": rule.name, "observed": rule.observed }));
         let printed = if self.json {
@@ -249,10 +263,10 @@ impl Explain {
 
     /// The item meant, by any of its names on the route.
     fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<PolicySubject> {
-        let catalog = gateway.proxy().board().catalog();
+        let catalog = gateway.proxy().catalog_store().catalog();
         for kind in self.kinds() {
             let entries = catalog.list(scope, *kind).entries();
-            if let Some(entry) = entries.iter().find(|entry| self.names(entry)) {
+            if let Some(entry) = entries.iter().find(|entry| self.matches_name(entry)) {
                 return Some(PolicySubject::Listed(*kind, entry.clone()));
             }
         }
@@ -269,7 +283,7 @@ impl Explain {
         }
     }
 
-    fn names(&self, entry: &ListEntry) -> bool {
+    fn matches_name(&self, entry: &ListEntry) -> bool {
         let qualified = self.name.strip_prefix(entry.server.as_str());
         let qualified = qualified.and_then(|rest| rest.strip_prefix('/'));
         [&*entry.exposed, &*entry.merged].contains(&self.name.as_str())
@@ -277,7 +291,7 @@ impl Explain {
     }
 
     /// Without all servers that may have it, it is not known whether the name is wrong.
-    fn unfound(
+    fn not_found(
         &self,
         profile: Option<&ProfileName>,
         candidates: &[ServerName],
@@ -288,10 +302,10 @@ impl Explain {
             && self.find(&Scope::All, gateway).is_some()
         {
             let why = format!("the profile `{profile}` does not show the {noun} `{name}`");
-            say(&format!("{why}\n"));
+            eprint(&format!("{why}\n"));
             return ExitCode::FAILURE;
         }
-        let catalog = gateway.proxy().board().catalog();
+        let catalog = gateway.proxy().catalog_store().catalog();
         let lists = self
             .kinds()
             .iter()
@@ -299,8 +313,9 @@ impl Explain {
         let entries = lists.flat_map(|list| list.entries());
         let names = entries.map(|entry| [&*entry.exposed, &*entry.original]);
         let ending = did_you_mean(name, names);
-        let complete = gateway.complain_of(self.kinds(), |server| candidates.contains(server));
-        let code = wrong_usage(&format!("there is no {noun} `{name}`{ending}"));
+        let complete =
+            gateway.report_unhealthy_where(self.kinds(), |server| candidates.contains(server));
+        let code = usage_error(&format!("unknown {noun} `{name}`{ending}"));
         if complete { code } else { ExitCode::FAILURE }
     }
 }
@@ -332,22 +347,22 @@ impl PolicySubject {
         }
     }
 
-    fn is_shown(&self, sight: &Visibility) -> bool {
+    fn is_shown(&self, visibility: &Visibility) -> bool {
         match self {
-            Self::Listed(kind, entry) => sight.shows(*kind, entry),
+            Self::Listed(kind, entry) => visibility.shows(*kind, entry),
             Self::Resource {
                 server,
                 names,
                 original,
-            } => sight.shows_resource(server, names, original),
-            Self::Method { server, method } => sight.shows_method(server, method),
+            } => visibility.shows_resource(server, names, original),
+            Self::Method { server, method } => visibility.shows_method(server, method),
         }
     }
 }
 
 /// What the arguments of a call are held to beside the policy; nothing where that is nothing.
-fn about_arguments(rules: &[ToldRule]) -> String {
-    let named = |rule: &ToldRule| {
+fn argument_rules_text(rules: &[ExplainedRule]) -> String {
+    let named = |rule: &ExplainedRule| {
         let only = if rule.observed {
             " (only observed)"
         } else {
@@ -357,16 +372,16 @@ fn about_arguments(rules: &[ToldRule]) -> String {
     };
     match rules {
         [] => String::new(),
-        [rule] => format!(" Its arguments are held to the rule {}.", named(rule)),
+        [rule] => format!(" Argument rule: {}.", named(rule)),
         rules => {
             let rules: Vec<String> = rules.iter().map(named).collect();
-            format!(" Its arguments are held to the rules {}.", rules.join(", "))
+            format!(" Argument rules: {}.", rules.join(", "))
         }
     }
 }
 
 /// Whether the policy refuses nothing and only counts.
-fn observes(agent: &Agent, profile: Option<&ProfileName>, config: &Config) -> bool {
+fn is_policy_observed(agent: &Agent, profile: Option<&ProfileName>, config: &Config) -> bool {
     let profile = profile.and_then(|name| config.profiles.get(name));
     let profile = profile.map(|profile| &profile.terms);
     [Some(&agent.terms), profile, Some(&config.governance.terms)]

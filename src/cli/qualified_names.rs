@@ -7,13 +7,13 @@ use crate::config::{Charset, Config, Naming};
 
 /// Which names of items may have a `/` in a config.
 #[derive(Debug)]
-pub(super) struct Slashes {
+pub(super) struct QualifiedNames {
     naming: Naming,
     /// What stands before the `/` of names that profiles give.
     aliases: HashSet<String>,
 }
 
-impl Slashes {
+impl QualifiedNames {
     pub(super) fn of(config: &Config) -> Self {
         let renames = config.profiles.values().flat_map(|it| it.rename.values());
         let before = renames.filter_map(|name| name.split_once('/'));
@@ -24,12 +24,12 @@ impl Slashes {
     }
 
     /// Whether a profile gives tools or prompts a name that begins with `first` and a `/`.
-    pub(super) fn begin_alias(&self, first: &str) -> bool {
+    pub(super) fn may_start_alias(&self, first: &str) -> bool {
         self.aliases.contains(first)
     }
 
     /// Whether merged routes may give them one.
-    pub(super) fn begin_name(&self, first: &str) -> bool {
+    pub(super) fn may_start_name(&self, first: &str) -> bool {
         let Naming {
             template, charset, ..
         } = &self.naming;
@@ -42,7 +42,7 @@ impl Slashes {
     }
 
     /// Whether URIs are exposed as servers have them.
-    pub(super) fn begin_uris(&self) -> bool {
+    pub(super) fn exposes_original_uris(&self) -> bool {
         !self.naming.namespace_resources
     }
 }

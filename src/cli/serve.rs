@@ -6,17 +6,17 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    args::ConfigArgs, block_on, drained, interrupted, interrupted_again, not_started,
-    output::print, service, surroundings, wrong_usage,
+    args::ConfigArgs, block_on, drain_exit_code, interrupted, output::print, process_context,
+    report_start_error, second_interrupt, service, usage_error,
 };
 use crate::{
     app::{self, ConfigSource},
-    config::{Config, Listen, NotAnAddress, listen_address},
+    config::{Config, InvalidListenAddress, Listen, listen_address},
 };
 
 /// Open files that are asked for where the system begins with fewer: shells and service managers allow
 /// 1,024 until somebody asks for more. As many idle connections take some 300 MB.
-const OPEN_FILES: u64 = 16_384;
+const OPEN_FILES_WANTED: u64 = 16_384;
 
 /// Run the gateway over HTTP
 #[derive(Args, Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Serve {
     config: ConfigArgs,
     /// Address or `unix:PATH` to listen on, instead of `listen` in the config. Port 0 takes a free
     /// port
-    #[arg(long, value_name = "ADDR", value_parser = listen)]
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     listen: Option<Listen>,
 }
 
@@ -37,38 +37,40 @@ impl Serve {
                 config.listen.clone_from(listen);
             }
         };
-        let source = self.config.source(adjust.clone());
+        let source = self.config.config_source(adjust.clone());
         let mut config = match self.config.load() {
             Ok(config) => config,
             Err(code) => return code,
         };
         adjust(&mut config);
-        if config.is_open_to_strangers() && !config.danger_listen_without_auth {
-            return wrong_usage(
+        if config.is_open_without_auth() && !config.danger_listen_without_auth {
+            return usage_error(
                 "refusing to listen beyond this machine without authentication; see \
                  `governance.auth` and `danger_listen_without_auth`",
             );
         }
         if config.listen.socket().is_some() && config.tls.is_some() {
-            return wrong_usage("--listen: `tls` of the config does not go with a Unix socket");
+            return usage_error("--listen: `tls` cannot be combined with a Unix socket");
         }
-        raise_open_files();
+        raise_open_file_limit();
         block_on(config.workers, serve(&config, source))
     }
 }
 
 /// Reads where to listen; a relative path starts where the command is run.
-fn listen(written: &str) -> Result<Listen, NotAnAddress> {
+fn parse_listen(written: &str) -> Result<Listen, InvalidListenAddress> {
     Ok(match listen_address(written)? {
         Listen::Unix(path) => Listen::Unix(std::path::absolute(&path).unwrap_or(path)),
         address @ Listen::Address(_) => address,
     })
 }
 
-/// Asks for [`OPEN_FILES`], or as many as there may be.
-fn raise_open_files() {
+/// Asks for [`OPEN_FILES_WANTED`], or as many as there may be.
+fn raise_open_file_limit() {
     let limit = getrlimit(Resource::Nofile);
-    let files = limit.maximum.map_or(OPEN_FILES, |max| max.min(OPEN_FILES));
+    let files = limit
+        .maximum
+        .map_or(OPEN_FILES_WANTED, |max| max.min(OPEN_FILES_WANTED));
     if limit.current.is_none_or(|current| current >= files) {
         return;
     }
@@ -77,41 +79,41 @@ fn raise_open_files() {
         ..limit
     };
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, files, "the limit of open files cannot be raised");
+        tracing::warn!(%error, files, "cannot raise the open file limit");
     }
 }
 
 async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
-    let running = match app::start(config, surroundings()).await {
+    let running = match app::start(config, process_context()).await {
         Ok(running) => running,
-        Err(error) => return not_started(&error),
+        Err(error) => return report_start_error(&error),
     };
     // Who reads the next line may send a signal at once.
     let interruption = interrupted();
     running
         .core()
-        .follow(source.announced_to(service::reloading));
+        .follow_config(source.with_announce(service::notify_reloading));
     let url = &running.url;
     print(&format!("listening on {url}\n"));
-    service::ready(running.core().tasks());
+    service::notify_ready(running.core().tasks());
     let servers = config.servers.len();
     if running.listen.socket().is_some() {
         tracing::info!(
             servers,
-            "clients connect to /mcp through {url}, people to /status"
+            "listening on {url}: clients connect to /mcp, the status page is /status"
         );
     } else {
         tracing::info!(
             servers,
-            "clients connect to {url}/mcp, people to {url}/status"
+            "clients connect to {url}/mcp; status page: {url}/status"
         );
     }
     interruption.await;
-    let again = interrupted_again();
-    service::stopping();
+    let again = second_interrupt();
+    service::notify_stopping();
     tracing::info!(
-        "stopping; running calls may finish within {:?}",
+        "stopping; waiting up to {:?} for running calls",
         running.core().proxy.settings().drain_timeout
     );
-    drained(running.stop(), again).await
+    drain_exit_code(running.stop(), again).await
 }

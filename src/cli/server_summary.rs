@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::{
-    backend::{ReplicaReport, ServerState, ServerStatusReport, telling},
+    backend::{ReplicaReport, ServerState, ServerStatusReport, reason_from_stderr},
     catalog::{ByKind, Kind},
 };
 
@@ -63,7 +63,7 @@ impl FoundServer {
             transport: report.transport,
             revision: report.revision,
             server_info: report.server_info,
-            latency_ms: connected.then(|| rounded_ms(latency)),
+            latency_ms: connected.then(|| round_ms(latency)),
             tools: offers.tools,
             resources: offers.resources,
             templates: offers.templates,
@@ -76,19 +76,19 @@ impl FoundServer {
     }
 
     /// The same where it is `known` or not how many it has.
-    pub(super) fn of_which(self, known: ByKind<bool>) -> Self {
+    pub(super) fn with_known(self, known: ByKind<bool>) -> Self {
         Self { known, ..self }
     }
 
     /// What is wrong with single replicas of a server that is there all the same.
-    pub(super) fn odd_replicas(&self) -> impl Iterator<Item = String> {
-        let replicas = self.replicas.iter().filter(|_| self.is_there());
+    pub(super) fn unhealthy_replicas(&self) -> impl Iterator<Item = String> {
+        let replicas = self.replicas.iter().filter(|_| self.is_up());
         let odd = replicas.filter(|replica| replica.state != ServerState::Connected);
         odd.map(|replica| {
             let (server, name, state) = (&self.server, &replica.name, replica.state.as_str());
             let reason = replica.reason.as_ref().map(|reason| format!(": {reason}"));
             let reason = reason.unwrap_or_default();
-            format!("{server}: its replica `{name}` is {state}{reason}")
+            format!("{server}: replica `{name}` is {state}{reason}")
         })
     }
 
@@ -97,7 +97,7 @@ impl FoundServer {
     }
 
     /// Whether it is connected, however well.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn is_up(&self) -> bool {
         match self.state {
             ServerState::Connected | ServerState::Degraded => true,
             ServerState::Connecting
@@ -116,7 +116,7 @@ impl FoundServer {
     /// How many items of `kinds` it has, for people; nothing where that is not known.
     pub(super) fn count(&self, kinds: &[Kind]) -> String {
         let is_known = kinds.iter().all(|kind| self.known[*kind]);
-        if !self.is_there() || !is_known {
+        if !self.is_up() || !is_known {
             return String::new();
         }
         let counts = kinds.iter().map(|kind| match kind {
@@ -132,7 +132,7 @@ impl FoundServer {
     pub(super) fn explanation(&self) -> String {
         let reason = self.reason.clone().unwrap_or_default();
         let lines: Vec<_> = self.stderr.iter().map(String::as_str).collect();
-        match telling(&lines).filter(|_| !self.is_there()) {
+        match reason_from_stderr(&lines).filter(|_| !self.is_up()) {
             Some(words) if !reason.contains(&*words) => format!("{reason}; on stderr: {words}"),
             Some(_) | None => reason,
         }
@@ -140,6 +140,6 @@ impl FoundServer {
 }
 
 /// Milliseconds with one decimal.
-fn rounded_ms(duration: Duration) -> f64 {
+fn round_ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e4).round() / 10.0
 }

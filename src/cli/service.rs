@@ -3,12 +3,12 @@
 
 use sd_notify::NotifyState;
 
-use crate::{app::Moment, task::Tasks};
+use crate::{app::ReloadPhase, task::Tasks};
 
 /// Says that clients can connect, and from now on that the runtime still runs, as often as the service
 /// manager wants to hear it.
-pub(super) fn ready(tasks: &Tasks) {
-    tell(&[NotifyState::Ready]);
+pub(super) fn notify_ready(tasks: &Tasks) {
+    notify(&[NotifyState::Ready]);
     let Some(patience) = sd_notify::watchdog_enabled() else {
         return;
     };
@@ -19,7 +19,7 @@ pub(super) fn ready(tasks: &Tasks) {
         loop {
             tokio::select! {
                 // Only a runtime whose timers fire and whose tasks are polled comes to this.
-                _ = tick.tick() => tell(&[NotifyState::Watchdog]),
+                _ = tick.tick() => notify(&[NotifyState::Watchdog]),
                 () = stop.cancelled() => return,
             }
         }
@@ -27,24 +27,24 @@ pub(super) fn ready(tasks: &Tasks) {
 }
 
 /// Says that we are about to end.
-pub(super) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+pub(super) fn notify_stopping() {
+    notify(&[NotifyState::Stopping]);
 }
 
 /// Says that the config is read again, and that we serve as before once that is over.
-pub(super) fn reloading(moment: Moment) {
+pub(super) fn notify_reloading(moment: ReloadPhase) {
     match moment {
         // The time tells which of several reloads that were asked for this is.
-        Moment::Begins => match NotifyState::monotonic_usec_now() {
-            Ok(now) => tell(&[NotifyState::Reloading, now]),
-            Err(error) => tracing::warn!(%error, "the service manager is not told of a reload"),
+        ReloadPhase::Started => match NotifyState::monotonic_usec_now() {
+            Ok(now) => notify(&[NotifyState::Reloading, now]),
+            Err(error) => tracing::warn!(%error, "cannot notify the service manager of a reload"),
         },
-        Moment::Over => tell(&[NotifyState::Ready]),
+        ReloadPhase::Finished => notify(&[NotifyState::Ready]),
     }
 }
 
-fn tell(states: &[NotifyState<'_>]) {
+fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!(%error, "the service manager is not told");
+        tracing::warn!(%error, "cannot notify the service manager");
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     args::{self, ConfigArgs},
-    block_on, drained, interrupted, interrupted_again, not_started, surroundings,
+    block_on, drain_exit_code, interrupted, process_context, report_start_error, second_interrupt,
 };
 use crate::{
     app::{ConfigSource, GatewayCore},
@@ -39,7 +39,7 @@ impl Stdio {
                 config.servers.retain(|name, _| name.as_str() == server);
             }
         };
-        let source = self.config.source(adjust.clone());
+        let source = self.config.config_source(adjust.clone());
         let mut config = match self.config.load() {
             Ok(config) => config,
             Err(code) => return code,
@@ -55,10 +55,10 @@ impl Stdio {
 
     fn scope(&self, config: &Config) -> Result<Scope, ExitCode> {
         if let Some(name) = &self.server {
-            return args::server(name, config).map(Scope::Server);
+            return args::find_server(name, config).map(Scope::Server);
         }
         match &self.profile {
-            Some(name) => args::profile(name, config).map(Scope::Profile),
+            Some(name) => args::find_profile(name, config).map(Scope::Profile),
             None => Ok(Scope::All),
         }
     }
@@ -69,18 +69,18 @@ async fn serve(
     source: ConfigSource,
     (scope, agent): (Scope, Option<&str>),
 ) -> ExitCode {
-    let core = match GatewayCore::start(config, surroundings()).await {
+    let core = match GatewayCore::start(config, process_context()).await {
         Ok(core) => core,
-        Err(error) => return not_started(&error),
+        Err(error) => return report_start_error(&error),
     };
-    let agent = match args::agent(agent, core.proxy.governance().directory()) {
+    let agent = match args::find_agent(agent, core.proxy.governance().directory()) {
         Ok(agent) => agent,
         Err(code) => {
             core.stop().await;
             return code;
         }
     };
-    core.follow(source);
+    core.follow_config(source);
     let edge = StdioEdge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
@@ -94,15 +94,15 @@ async fn serve(
         // word of it again.
         let once_more = async {
             interrupted().await;
-            interrupted_again().await;
+            second_interrupt().await;
         };
         let stop = async { core.stop().await && is_whole };
-        return drained(stop, once_more).await;
+        return drain_exit_code(stop, once_more).await;
     }
     // The answers of running calls are still to be written.
     let stop = async {
         let (drained, is_whole) = tokio::join!(core.stop(), serving);
         drained && is_whole
     };
-    drained(stop, interrupted_again()).await
+    drain_exit_code(stop, second_interrupt()).await
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::output::harmless;
+use super::output::escape_terminal;
 
 /// Suggestions made at most.
 const SHOWN_MAX: usize = 3;
@@ -18,7 +18,10 @@ pub(super) fn did_you_mean<'k, const N: usize>(
     let mut near: Vec<(usize, &str)> = known
         .into_iter()
         .filter_map(|ways| {
-            let distance = ways.iter().filter_map(|way| distance(written, way)).min()?;
+            let distance = ways
+                .iter()
+                .filter_map(|way| edit_distance(written, way))
+                .min()?;
             Some((distance, *ways.first()?))
         })
         .collect();
@@ -27,7 +30,7 @@ pub(super) fn did_you_mean<'k, const N: usize>(
     let mut ending = String::new();
     for (index, (_, name)) in near.iter().take(SHOWN_MAX).enumerate() {
         let before = if index == 0 { "; did you mean" } else { " or" };
-        write!(ending, "{before} `{}`", harmless(name)).expect("a String takes all");
+        write!(ending, "{before} `{}`", escape_terminal(name)).expect("a String takes all");
     }
     if !ending.is_empty() {
         ending.push('?');
@@ -38,7 +41,7 @@ pub(super) fn did_you_mean<'k, const N: usize>(
 /// How far two names are apart; `None` when nobody would take one for the other. A third of the
 /// letters may be wrong, in short names one; a part of a name counts as near it. A gateway puts a
 /// prefix before names that may not be known here, so the ends of `known` count like the whole.
-fn distance(written: &str, known: &str) -> Option<usize> {
+fn edit_distance(written: &str, known: &str) -> Option<usize> {
     let (written, known) = (written.to_lowercase(), known.to_lowercase());
     let length = written.chars().count();
     let wrong_max = (length / 3).max(1);
@@ -48,12 +51,12 @@ fn distance(written: &str, known: &str) -> Option<usize> {
     };
     let is_part = || length >= PART_CHARS_MIN && known.contains(&written);
     near(&known)
-        .or_else(|| ends(&known).filter_map(near).min())
+        .or_else(|| name_suffixes(&known).filter_map(near).min())
         .or_else(|| is_part().then_some(length))
 }
 
 /// What is left of `name` behind each of its separators, where it is long enough to be one.
-fn ends(name: &str) -> impl Iterator<Item = &str> {
+fn name_suffixes(name: &str) -> impl Iterator<Item = &str> {
     name.char_indices()
         .filter(|(_, c)| matches!(c, '_' | '-' | '.' | '/'))
         .map(|(at, _)| &name[at + 1..])

@@ -2,8 +2,8 @@
 
 use std::{io, process::ExitCode};
 
-use super::output::{is_shown, one_line, print};
-use crate::text::escaped;
+use super::output::{is_stdout_terminal, print, to_single_line};
+use crate::escape::escape_controls;
 
 /// Narrowest last column, characters; on narrower terminals lines wrap.
 const LAST_CHARS_MIN: usize = 20;
@@ -37,32 +37,32 @@ impl<const N: usize> TextTable<N> {
     }
 
     /// Cuts lines where the terminal ends, for a last column of which the beginning will do.
-    pub(super) fn fitting(self) -> Self {
+    pub(super) fn fit_to_terminal(self) -> Self {
         Self { fits: true, ..self }
     }
 
     pub(super) fn add(&mut self, row: [String; N]) {
-        self.rows.push(row.map(|cell| one_line(&cell)));
+        self.rows.push(row.map(|cell| to_single_line(&cell)));
     }
 
     /// Adds cells of which every character counts: what a client made up must not pass for something
     /// else, so that line ends and tabs are escaped too, and spaces that could part columns.
-    pub(super) fn add_whole(&mut self, row: [String; N]) {
+    pub(super) fn add_verbatim(&mut self, row: [String; N]) {
         self.rows
-            .push(row.map(|cell| without_gaps(&escaped(&cell, &[]))));
+            .push(row.map(|cell| escape_spaces(&escape_controls(&cell, &[]))));
     }
 
     /// Writes it to stdout.
     pub(super) fn print(&self) -> ExitCode {
-        if is_shown() {
-            print(&self.aligned(terminal_columns().filter(|_| self.fits)))
+        if is_stdout_terminal() {
+            print(&self.to_aligned(terminal_columns().filter(|_| self.fits)))
         } else {
-            print(&self.separated())
+            print(&self.to_tsv())
         }
     }
 
     /// One line a row and one for the headings, cells separated by tabs.
-    fn separated(&self) -> String {
+    fn to_tsv(&self) -> String {
         let rows = self.rows.iter().map(|row| row.join("\t"));
         let headings = self.has_headings.then(|| self.headings.join("\t"));
         headings
@@ -73,7 +73,7 @@ impl<const N: usize> TextTable<N> {
     }
 
     /// Columns under headings, without those that have nothing; the last is cut at `columns`.
-    fn aligned(&self, columns: Option<usize>) -> String {
+    fn to_aligned(&self, columns: Option<usize>) -> String {
         let is_used =
             |at: &usize| self.rows.is_empty() || self.rows.iter().any(|row| !row[*at].is_empty());
         let used: Vec<usize> = (0..N).filter(is_used).collect();
@@ -99,7 +99,10 @@ impl<const N: usize> TextTable<N> {
                 .map(|(at, width)| format!("{:width$}", row[*at]))
                 .collect();
             let line = line.join("  ");
-            out.push_str(&cut(line.trim_end(), last_max.map(|max| before_last + max)));
+            out.push_str(&truncate(
+                line.trim_end(),
+                last_max.map(|max| before_last + max),
+            ));
             out.push('\n');
         }
         out
@@ -107,7 +110,7 @@ impl<const N: usize> TextTable<N> {
 }
 
 /// At most `max` characters of `line`.
-fn cut(line: &str, max: Option<usize>) -> String {
+fn truncate(line: &str, max: Option<usize>) -> String {
     match max {
         Some(max) if line.chars().count() > max => {
             line.chars().take(max - 1).chain(['…']).collect()
@@ -123,7 +126,7 @@ fn terminal_columns() -> Option<usize> {
 }
 
 /// `cell` with every space escaped that follows another, or an end.
-fn without_gaps(cell: &str) -> String {
+fn escape_spaces(cell: &str) -> String {
     let mut out = String::with_capacity(cell.len());
     let mut rest = cell.chars().peekable();
     let mut before = ' ';
@@ -147,28 +150,28 @@ mod tests {
         let mut table = TextTable::new(["NAME", "EMPTY", "DESCRIPTION"]);
         table.add(["a".into(), String::new(), "x".repeat(40)]);
         table.add(["longer".into(), String::new(), "é\tb\nc".into()]);
-        insta::assert_snapshot!(table.aligned(Some(30)), @r"
+        insta::assert_snapshot!(table.to_aligned(Some(30)), @r"
         NAME    DESCRIPTION
         a       xxxxxxxxxxxxxxxxxxxxx…
         longer  é b
         ");
         assert_eq!(
-            table.separated(),
+            table.to_tsv(),
             format!(
                 "NAME\tEMPTY\tDESCRIPTION\na\t\t{}\nlonger\t\té b\n",
                 "x".repeat(40)
             )
         );
-        assert!(table.aligned(None).contains(&"x".repeat(40)));
+        assert!(table.to_aligned(None).contains(&"x".repeat(40)));
         let empty = TextTable::new(["NAME", "DESCRIPTION"]);
-        assert_eq!(empty.aligned(Some(30)), "NAME  DESCRIPTION\n");
-        assert_eq!(empty.separated(), "NAME\tDESCRIPTION\n");
+        assert_eq!(empty.to_aligned(Some(30)), "NAME  DESCRIPTION\n");
+        assert_eq!(empty.to_tsv(), "NAME\tDESCRIPTION\n");
         let mut bare = empty.without_headings();
         bare.add(["a".into(), "b".into()]);
-        assert_eq!(bare.aligned(None), "a  b\n");
-        assert_eq!(bare.separated(), "a\tb\n");
-        bare.add_whole([" \n a   b ".into(), "c\r\td\u{202e}".into()]);
+        assert_eq!(bare.to_aligned(None), "a  b\n");
+        assert_eq!(bare.to_tsv(), "a\tb\n");
+        bare.add_verbatim([" \n a   b ".into(), "c\r\td\u{202e}".into()]);
         let cells = r"\u0020\n a \u0020\u0020b\u0020	c\r\td\u202e";
-        assert_eq!(bare.separated(), format!("a\tb\n{cells}\n"));
+        assert_eq!(bare.to_tsv(), format!("a\tb\n{cells}\n"));
     }
 }

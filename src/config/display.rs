@@ -14,7 +14,7 @@ use super::{
     units::{Amount, Size, Time},
 };
 
-mod governing;
+mod governance;
 
 /// A config as text (`Display`: TOML) or as JSON; secrets are `***`.
 #[derive(Clone, Debug)]
@@ -72,10 +72,10 @@ fn file(config: &Config) -> ConfigFile {
         locality: config.locality.clone(),
         limits: limits(&config.limits),
         naming: naming(&config.naming),
-        governance: governing::governance(&config.governance),
-        audit: governing::audit(&config.audit),
-        agents: governing::agents(&config.agents),
-        profiles: governing::profiles(&config.profiles),
+        governance: governance::governance(&config.governance),
+        audit: governance::audit(&config.audit),
+        agents: governance::agents(&config.agents),
+        profiles: governance::profiles(&config.profiles),
         servers: servers.collect(),
     }
 }
@@ -181,13 +181,13 @@ fn server(server: &Server) -> file::ServerSection {
         route: server.route.iter().map(route).collect(),
         validate: server.validate,
         price: server.price.map(Amount),
-        budget: (!server.budget.is_empty()).then(|| governing::budgets(&server.budget)),
+        budget: (!server.budget.is_empty()).then(|| governance::budgets(&server.budget)),
         rate: server.rate.map(file::RateSection::of),
-        scan: server.scan.as_ref().map(governing::scan),
+        scan: server.scan.as_ref().map(governance::scan),
         ..file::ServerSection::default()
     };
     if server.replicas.is_empty() {
-        reach(&server.transport, &mut shown);
+        show_transport(&server.transport, &mut shown);
     }
     shown.replicas = server.replicas.iter().map(replica).collect();
     shown
@@ -195,7 +195,7 @@ fn server(server: &Server) -> file::ServerSection {
 
 fn replica(replica: &super::ReplicaConfig) -> file::ReplicaSection {
     let mut reached = file::ServerSection::default();
-    reach(&replica.transport, &mut reached);
+    show_transport(&replica.transport, &mut reached);
     file::ReplicaSection {
         name: Some(replica.name.clone()),
         locality: replica.locality.clone(),
@@ -226,7 +226,7 @@ fn route(route: &super::RouteConfig) -> file::RouteSection {
     }
 }
 
-fn reach(transport: &Transport, shown: &mut file::ServerSection) {
+fn show_transport(transport: &Transport, shown: &mut file::ServerSection) {
     let kind = match transport {
         Transport::Auto(remote) => show_remote(remote, TransportKind::Auto, shown),
         Transport::Builtin => TransportKind::Builtin,
@@ -255,9 +255,9 @@ fn show_remote(
     let url = &remote.url;
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let scheme = url.scheme_str().unwrap_or_default();
-    let place = redact::without_secrets(&format!("{scheme}://{authority}"));
+    let place = redact::redact_urls(&format!("{scheme}://{authority}"));
     let query = url.query().map_or("", |_| "?***");
-    shown.url = Some(format!("{place}{}{query}", remote.shown_path()));
+    shown.url = Some(format!("{place}{}{query}", remote.displayed_path()));
     shown.headers.clone_from(&remote.headers);
     shown.auth = match &remote.auth {
         Auth::Bearer { token } => Some(file::AuthSection::Bearer {

@@ -12,7 +12,7 @@ use super::{
     Charset, Conflict, LogFormat,
     units::{Size, Time},
 };
-pub(super) use governing::{
+pub(super) use governance::{
     AgentSection, ArgumentRuleSection, AuditSection, BudgetSection, BudgetsSection,
     GovernanceSection, Off, PolicySection, ProfileSection, RateSection, ScanSection, Team,
     TermsSection,
@@ -23,11 +23,11 @@ pub(super) use server::{
     ServerSection, ToolRules, TransportKind,
 };
 
-mod governing;
+mod governance;
 mod server;
 
 /// Keys at the top that begin with this are the operator's: places for YAML anchors, and ignored.
-pub(super) const OPERATORS_PREFIX: &str = "x-";
+pub(super) const EXTENSION_PREFIX: &str = "x-";
 
 /// Configuration of Tollbridge.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -294,28 +294,28 @@ impl Default for NamingSection {
 ///
 /// It is [`schema`] written down, which a test holds it to: making it of the types at each start
 /// takes as long as all other work on the config, and more memory.
-pub(super) fn written_schema() -> serde_json::Result<serde_json::Value> {
+pub(super) fn editor_schema() -> serde_json::Result<serde_json::Value> {
     serde_json::from_str(include_str!("../../schemas/config.schema.json"))
 }
 
 /// The JSON Schema of [`ConfigFile`], of the types.
 ///
 /// An absent key and a null mean the same in a config, so that the schema does not mention null.
-pub(super) fn schema() -> serde_json::Value {
+pub(super) fn type_schema() -> serde_json::Value {
     let mut schema: serde_json::Value = schemars::schema_for!(ConfigFile).into();
-    drop_null(&mut schema);
-    schema["patternProperties"] = serde_json::json!({ format!("^{OPERATORS_PREFIX}"): {} });
+    remove_null_types(&mut schema);
+    schema["patternProperties"] = serde_json::json!({ format!("^{EXTENSION_PREFIX}"): {} });
     schema
 }
 
-fn drop_null(schema: &mut serde_json::Value) {
+fn remove_null_types(schema: &mut serde_json::Value) {
     if let Some(items) = schema.as_array_mut() {
-        items.iter_mut().for_each(drop_null);
+        items.iter_mut().for_each(remove_null_types);
     }
     let Some(keywords) = schema.as_object_mut() else {
         return;
     };
-    keywords.values_mut().for_each(drop_null);
+    keywords.values_mut().for_each(remove_null_types);
     keywords.retain(|keyword, value| !(keyword == "default" && value.is_null()));
     if let Some(types) = keywords.get_mut("type")
         && let Some(names) = types.as_array_mut()

@@ -21,18 +21,18 @@ const VS_CODE_KEYS: [&str; 4] = ["$schema", "inputs", "sandbox", "servers"];
 const VS_CODE_SERVER_KEYS: [&str; 5] = ["dev", "envFile", "gallery", "sandboxEnabled", "type"];
 
 /// Brings `node`, the tree of the source `source`, into our shape.
-pub(super) fn translate(
+pub(super) fn import_document(
     node: &mut Node,
     source: usize,
     format: ConfigFormat,
     sources: &mut ConfigTexts,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     let Some(table) = node.as_table_mut() else {
         return;
     };
-    let is_of_vs_code = format == ConfigFormat::Json && sources.get(source).is_of_vs_code();
-    let Some(dialect) = Dialect::of(table, format, is_of_vs_code) else {
+    let is_of_vs_code = format == ConfigFormat::Json && sources.get(source).is_vs_code_file();
+    let Some(dialect) = ForeignDialect::detect(table, format, is_of_vs_code) else {
         return;
     };
     sources.mark_foreign(source);
@@ -42,12 +42,12 @@ pub(super) fn translate(
             .as_list()
             .into_iter()
             .flatten()
-            .filter_map(input)
+            .filter_map(parse_input)
         {
             sources.add_input(source, id, default);
         }
     }
-    let section = if dialect == Dialect::VsCode {
+    let section = if dialect == ForeignDialect::VsCode {
         "servers"
     } else {
         "mcpServers"
@@ -55,8 +55,8 @@ pub(super) fn translate(
     let Some(theirs) = table.shift_remove(section) else {
         return;
     };
-    let is_of_project = sources.get(source).is_of_project();
-    let servers = servers::translate(theirs.node, dialect, is_of_project, findings);
+    let is_of_project = sources.get(source).is_project_file();
+    let servers = servers::import_servers(theirs.node, dialect, is_of_project, diagnostics);
     let bridge = table.shift_remove("bridge");
     let ours = table.shift_remove("servers");
     let mut servers = TableEntry {
@@ -64,17 +64,17 @@ pub(super) fn translate(
         node: servers,
     };
     if let Some(bridge) = bridge {
-        bridge::translate(bridge, &mut servers.node, table, findings);
+        bridge::import_bridge_section(bridge, &mut servers.node, table, diagnostics);
     }
     if let Some(ours) = ours {
-        add_servers(&mut servers, ours, findings);
+        add_servers(&mut servers, ours, diagnostics);
     }
     table.insert("servers".to_owned(), servers);
 }
 
 /// Whose config it is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Dialect {
+enum ForeignDialect {
     /// `mcpServers`, with keys of the older gateway.
     Bridge,
     /// `mcpServers`.
@@ -83,10 +83,10 @@ enum Dialect {
     VsCode,
 }
 
-impl Dialect {
+impl ForeignDialect {
     /// `None` for a config of our own, which one of VS Code is not, however little it says
     /// (`is_of_vs_code`).
-    fn of(table: &ConfigTable, format: ConfigFormat, is_of_vs_code: bool) -> Option<Self> {
+    fn detect(table: &ConfigTable, format: ConfigFormat, is_of_vs_code: bool) -> Option<Self> {
         if let Some(servers) = table.get("mcpServers") {
             let has_bridge_keys = table.contains_key("bridge")
                 || servers.node.children().any(|entry| {
@@ -114,17 +114,17 @@ impl Dialect {
 }
 
 /// Id and default of one of the `inputs` of VS Code.
-fn input(node: &Node) -> Option<(String, Option<String>)> {
+fn parse_input(node: &Node) -> Option<(String, Option<String>)> {
     let text = |key: &str| node.get(key).and_then(|entry| entry.node.as_text());
     Some((text("id")?.to_owned(), text("default").map(str::to_owned)))
 }
 
 /// Adds the servers that the document has in our own section.
-fn add_servers(servers: &mut TableEntry, ours: TableEntry, findings: &mut Diagnostics) {
+fn add_servers(servers: &mut TableEntry, ours: TableEntry, diagnostics: &mut Diagnostics) {
     match (servers.node.as_table_mut(), ours.node.value) {
         (Some(table), ConfigValue::Table(ours)) => {
             for (name, entry) in ours {
-                findings.insert_key(table, name, entry);
+                diagnostics.insert_key(table, name, entry);
             }
         }
         // `validate` says what is wrong with it.
@@ -133,7 +133,7 @@ fn add_servers(servers: &mut TableEntry, ours: TableEntry, findings: &mut Diagno
 }
 
 /// An entry that `key` of theirs gives us.
-fn entry(key: Span, span: Span, value: ConfigValue) -> TableEntry {
+fn moved_entry(key: Span, span: Span, value: ConfigValue) -> TableEntry {
     TableEntry {
         key,
         node: Node::new(span, value),
@@ -141,6 +141,6 @@ fn entry(key: Span, span: Span, value: ConfigValue) -> TableEntry {
 }
 
 /// Warns that `key` of another program is not read.
-fn no_equivalent(key: &str, span: Span, why: &str) -> Diagnostic {
+fn no_equivalent_warning(key: &str, span: Span, why: &str) -> Diagnostic {
     Diagnostic::warning(format!("`{key}` has no equivalent here")).at(Some(span), why)
 }

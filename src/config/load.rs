@@ -19,14 +19,14 @@ use rustix::{
 };
 
 use super::{
-    Config, Environment, Mistakes, Notice, Severity,
+    Config, ConfigErrors, Environment, Notice, Severity,
     diagnostics::{
-        redact::Hidden,
+        redact::HiddenRanges,
         report::{ConfigTexts, Diagnostic, Diagnostics},
     },
     file, import,
     node::Node,
-    resolve::{self, Files, ResolveContext},
+    resolve::{self, FileAccess, ResolveContext},
     source::{decode, environment, json, toml, variables, yaml},
     validate,
 };
@@ -35,7 +35,7 @@ use super::{
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// How long a pipe may say nothing: what writes a config does so at once.
-const PIPE_WAIT: Duration = Duration::from_secs(5);
+const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The names a config file has where it is not named, best first.
 const DEFAULT_NAMES: [&str; 4] = [
@@ -60,20 +60,20 @@ pub struct LoadedConfig {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LoadScope<'n> {
     /// To use this server, and those that are enabled.
-    Also(&'n str),
+    EnabledAnd(&'n str),
     /// To use the servers that are enabled.
     Enabled,
     /// To look into the data directory: no server is used, and nobody calls with a key.
-    Books,
+    DataDir,
 }
 
 impl LoadScope<'_> {
     /// Whether the server `name` is used.
-    pub(super) fn is_of(self, name: &str, is_enabled: bool) -> bool {
+    pub(super) fn includes_server(self, name: &str, is_enabled: bool) -> bool {
         match self {
-            Self::Also(wanted) => is_enabled || name == wanted,
+            Self::EnabledAnd(wanted) => is_enabled || name == wanted,
             Self::Enabled => is_enabled,
-            Self::Books => false,
+            Self::DataDir => false,
         }
     }
 }
@@ -104,7 +104,7 @@ pub enum ConfigFormat {
 
 impl ConfigFormat {
     /// The format of files that end like `path`.
-    pub fn of(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()?.to_lowercase().as_str() {
             "json" | "jsonc" => Some(Self::Json),
             "toml" => Some(Self::Toml),
@@ -118,7 +118,7 @@ impl ConfigFormat {
 ///
 /// # Errors
 /// Everything that is wrong with them.
-pub fn load(files: &[PathBuf], environment: &Environment) -> Result<LoadedConfig, Mistakes> {
+pub fn load(files: &[PathBuf], environment: &Environment) -> Result<LoadedConfig, ConfigErrors> {
     load_with(files, LoadScope::Enabled, environment)
 }
 
@@ -131,13 +131,13 @@ pub fn load_with(
     files: &[PathBuf],
     used: LoadScope<'_>,
     environment: &Environment,
-) -> Result<LoadedConfig, Mistakes> {
-    let mut loading = Loading::default();
+) -> Result<LoadedConfig, ConfigErrors> {
+    let mut loading = ConfigLoader::default();
     let mut sources = Vec::new();
     for file in files {
-        match source(file) {
+        match read_source(file) {
             Ok(source) => {
-                if others_may_read(file) {
+                if is_world_readable(file) {
                     loading.readable.insert(source.name.clone());
                 }
                 sources.push(source);
@@ -152,7 +152,7 @@ pub fn load_with(
         .iter()
         .filter_map(|file| std::path::absolute(file).ok());
     loading.files = absolute.collect();
-    loading.run(sources, used, environment, Files::REAL)
+    loading.run(sources, used, environment, FileAccess::FILESYSTEM)
 }
 
 /// Like [`load`], from texts instead of files: no file is opened, and every file that a config
@@ -163,18 +163,23 @@ pub fn load_with(
 pub fn parse(
     sources: impl IntoIterator<Item = ConfigText>,
     environment: &Environment,
-) -> Result<LoadedConfig, Mistakes> {
-    Loading::default().run(sources, LoadScope::Enabled, environment, Files::ASSUMED)
+) -> Result<LoadedConfig, ConfigErrors> {
+    ConfigLoader::default().run(
+        sources,
+        LoadScope::Enabled,
+        environment,
+        FileAccess::ASSUME_PRESENT,
+    )
 }
 
 /// Whether a file with this `text` says nothing, not even in a comment.
 pub fn is_blank(text: &str) -> bool {
-    without_mark(text).trim().is_empty()
+    strip_bom(text).trim().is_empty()
 }
 
 /// `text` without the byte order mark with which some editors begin a file; no format has a use for
 /// it.
-fn without_mark(text: &str) -> &str {
+fn strip_bom(text: &str) -> &str {
     text.strip_prefix('\u{feff}').unwrap_or(text)
 }
 
@@ -208,19 +213,19 @@ fn find_in(directory: &Path) -> Option<PathBuf> {
 
 /// The JSON Schema of a config file.
 pub fn schema() -> serde_json::Value {
-    file::schema()
+    file::type_schema()
 }
 
-fn source(file: &Path) -> Result<ConfigText, Diagnostic> {
+fn read_source(file: &Path) -> Result<ConfigText, Diagnostic> {
     let name = file.display().to_string();
     let cannot = |error: &dyn std::fmt::Display| {
-        Diagnostic::mistake(format!("cannot read the config: {error}")).in_file(&name)
+        Diagnostic::error(format!("cannot read the config: {error}")).in_file(&name)
     };
-    let Some(format) = ConfigFormat::of(file) else {
+    let Some(format) = ConfigFormat::from_path(file) else {
         return Err(
-            Diagnostic::mistake("cannot tell the format from the file name")
+            Diagnostic::error("cannot tell the config format from the file name")
                 .in_file(&name)
-                .help("call it `.toml`, `.yaml` or `.json`"),
+                .help("use the extension `.toml`, `.yaml` or `.json`"),
         );
     };
     let text = read(file).map_err(|error| cannot(&error))?;
@@ -235,13 +240,13 @@ fn source(file: &Path) -> Result<ConfigText, Diagnostic> {
 }
 
 /// Whether everybody on this machine may read the regular file `path`.
-fn others_may_read(path: &Path) -> bool {
+fn is_world_readable(path: &Path) -> bool {
     let known = fs::metadata(path);
     known.is_ok_and(|known| known.is_file() && known.permissions().mode() & 0o004 != 0)
 }
 
 /// Whether everybody on this machine may write to what is open; to a terminal only who is asked may.
-fn others_may_write(about: &fs::Metadata) -> bool {
+fn is_world_writable(about: &fs::Metadata) -> bool {
     let kind = about.file_type();
     !kind.is_dir() && !kind.is_char_device() && about.permissions().mode() & 0o002 != 0
 }
@@ -252,13 +257,13 @@ fn read(file: &Path) -> io::Result<String> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let mut file = File::from(rustix::fs::open(file, flags, Mode::empty())?);
     let about = file.metadata()?;
-    if others_may_write(&about) {
-        let why = "other users can change this file, and with it which programs run as this user: take their \
-                   permission away (`chmod o-w`)";
+    if is_world_writable(&about) {
+        let why = "the file is writable by other users, who could run programs as this user: run \
+            `chmod o-w`";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
     }
     if about.len() > FILE_BYTES_MAX {
-        return Err(too_large(about.len()));
+        return Err(too_large_error(about.len()));
     }
     let mut bytes = Vec::new();
     if about.is_file() || about.is_dir() {
@@ -268,21 +273,21 @@ fn read(file: &Path) -> io::Result<String> {
     }
     let size = bytes.len() as u64;
     if size > FILE_BYTES_MAX {
-        return Err(too_large(size));
+        return Err(too_large_error(size));
     }
-    String::from_utf8(bytes).map_err(|error| not_text(error.as_bytes(), error.utf8_error()))
+    String::from_utf8(bytes).map_err(|error| not_utf8_error(error.as_bytes(), error.utf8_error()))
 }
 
 /// Reads what a pipe or a device has to say, to its end or until it is more than a config.
 fn read_pipe(pipe: &mut File, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let wait = Timespec::try_from(PIPE_WAIT).map_err(io::Error::other)?;
+    let wait = Timespec::try_from(PIPE_TIMEOUT).map_err(io::Error::other)?;
     let mut part = vec![0; 64 * 1024];
     while bytes.len() as u64 <= FILE_BYTES_MAX {
         let mut waited = [PollFd::new(pipe, PollFlags::IN)];
         match poll(&mut waited, Some(&wait)) {
             Ok(0) => {
-                let seconds = PIPE_WAIT.as_secs();
-                let why = format!("it is no regular file, and nobody wrote to it for {seconds} s");
+                let seconds = PIPE_TIMEOUT.as_secs();
+                let why = format!("not a regular file, and no data arrived within {seconds} s");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
             Ok(_) => {}
@@ -301,25 +306,25 @@ fn read_pipe(pipe: &mut File, bytes: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// Says where `bytes` are no text: `error` is why.
-fn not_text(bytes: &[u8], error: Utf8Error) -> io::Error {
+fn not_utf8_error(bytes: &[u8], error: Utf8Error) -> io::Error {
     let end = error.valid_up_to();
     let why = if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
-        "it is UTF-16: save it as UTF-8".to_owned()
+        "the file is UTF-16: save it as UTF-8".to_owned()
     } else {
         let line = bytes[..end].split(|byte| *byte == b'\n').count();
         let byte = bytes[end];
-        format!("byte 0x{byte:02x} in line {line} is not UTF-8: save it as UTF-8")
+        format!("invalid UTF-8 (byte 0x{byte:02x} in line {line}): save the file as UTF-8")
     };
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-fn too_large(size: u64) -> io::Error {
-    let why = format!("{size} bytes are more than {FILE_BYTES_MAX}");
+fn too_large_error(size: u64) -> io::Error {
+    let why = format!("{size} bytes exceed the maximum of {FILE_BYTES_MAX}");
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
 #[derive(Debug, Default)]
-struct Loading {
+struct ConfigLoader {
     sources: ConfigTexts,
     findings: Diagnostics,
     /// Whether a file could not be read: nothing is said to be missing then, since it may stand in
@@ -333,35 +338,35 @@ struct Loading {
     files: Vec<PathBuf>,
 }
 
-impl Files {
+impl FileAccess {
     /// Those of this machine.
-    const REAL: Self = Self {
+    const FILESYSTEM: Self = Self {
         is_file: Path::is_file,
         read,
     };
     /// None is opened.
-    const ASSUMED: Self = Self {
+    const ASSUME_PRESENT: Self = Self {
         is_file: |_| true,
         read: |_| Ok(String::new()),
     };
 }
 
-impl Loading {
+impl ConfigLoader {
     fn run(
         mut self,
         sources: impl IntoIterator<Item = ConfigText>,
         used: LoadScope<'_>,
         environment: &Environment,
-        files: Files,
-    ) -> Result<LoadedConfig, Mistakes> {
+        files: FileAccess,
+    ) -> Result<LoadedConfig, ConfigErrors> {
         let mut tree = Node::empty();
         for source in sources {
-            match self.read(source) {
-                Some(node) => tree.merge(node),
+            match self.read_tree(source) {
+                Some(node) => tree.merge_over(node),
                 None => self.is_incomplete = true,
             }
         }
-        let names = variables::names(&tree);
+        let names = variables::variable_names(&tree);
         let Self {
             sources,
             findings,
@@ -373,14 +378,14 @@ impl Loading {
         if !*is_incomplete {
             environment::override_keys(&mut tree, environment, &names, sources, findings);
         }
-        variables::expand(&mut tree, used, environment, sources, findings);
-        let config = self.config(&mut tree, used, files);
+        variables::expand_variables(&mut tree, used, environment, sources, findings);
+        let config = self.resolve_tree(&mut tree, used, files);
         self.finish(config)
     }
 
     /// One source as a tree in our shape.
-    fn read(&mut self, source: ConfigText) -> Option<Node> {
-        let text = without_mark(&source.text).to_owned();
+    fn read_tree(&mut self, source: ConfigText) -> Option<Node> {
+        let text = strip_bom(&source.text).to_owned();
         if is_blank(&text) {
             self.blank.push(source.name.clone());
         }
@@ -395,73 +400,76 @@ impl Loading {
             Some(node) => self
                 .sources
                 .hide(number, |hidden, text| hidden.add_secrets(node, text)),
-            None => self.sources.hide(number, Hidden::add_unparsed),
+            None => self.sources.hide(number, HiddenRanges::add_unparsed),
         }
         if read.is_some() {
-            self.warn_of_readers(number);
+            self.warn_if_world_readable(number);
         }
-        for node in self.findings.take_dropped() {
+        for node in self.findings.take_duplicate_values() {
             self.sources.hide_values(&node);
         }
         let mut node = read?;
         let Self {
             sources, findings, ..
         } = self;
-        import::translate(&mut node, number, source.format, sources, findings);
+        import::import_document(&mut node, number, source.format, sources, findings);
         Some(node)
     }
 
     /// Warns of a file with secrets, written out, that everybody on this machine may read.
-    fn warn_of_readers(&mut self, source: usize) {
+    fn warn_if_world_readable(&mut self, source: usize) {
         let name = &self.sources.get(source).name;
         if self.sources.hides_anything(source) && self.readable.contains(name) {
-            let warning = Diagnostic::warning("other users can read the secrets in this file");
-            let help = "take their permission away (`chmod 600`), or write `${VARIABLE}` instead";
+            let warning = Diagnostic::warning(
+                "the file contains secrets and is readable by other \
+                users",
+            );
+            let help = "run `chmod 600`, or use `${VARIABLE}` instead";
             self.findings.add(warning.in_file(name).help(help));
         }
     }
 
-    fn config(&mut self, tree: &mut Node, used: LoadScope<'_>, files: Files) -> Option<Config> {
+    fn resolve_tree(
+        &mut self,
+        tree: &mut Node,
+        used: LoadScope<'_>,
+        files: FileAccess,
+    ) -> Option<Config> {
         let mut conforming = tree.clone();
-        let read = file::written_schema().map_err(|error| error.to_string());
+        let read = file::editor_schema().map_err(|error| error.to_string());
         let decoded = read.and_then(|schema| {
-            validate::conform(
+            validate::remove_invalid(
                 &mut conforming,
                 &schema,
                 &mut self.sources,
                 &mut self.findings,
             );
-            tree.note_left_out(&conforming);
+            tree.mark_removed_items(&conforming);
             decode::decode(&conforming).map_err(|error| error.to_string())
         });
         match decoded {
             Ok(file) => {
                 let data_dir = default_data_dir();
-                let surroundings = ResolveContext {
+                let context = ResolveContext {
                     sources: &self.sources,
-                    own: &self.files,
+                    config_files: &self.files,
                     files,
-                    used,
+                    scope: used,
                     data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,
                 };
-                Some(resolve::config(
-                    file,
-                    tree,
-                    surroundings,
-                    &mut self.findings,
-                ))
+                Some(resolve::config(file, tree, context, &mut self.findings))
             }
             Err(error) => {
-                self.findings.add(Diagnostic::mistake(format!(
-                    "the config cannot be read: {error}"
+                self.findings.add(Diagnostic::error(format!(
+                    "cannot read the config: {error}"
                 )));
                 None
             }
         }
     }
 
-    fn finish(self, config: Option<Config>) -> Result<LoadedConfig, Mistakes> {
+    fn finish(self, config: Option<Config>) -> Result<LoadedConfig, ConfigErrors> {
         let named_files = config.as_ref().map(|config| config.named_files.clone());
         let notices = self.findings.into_notices(&self.sources);
         let is_right = notices
@@ -473,7 +481,7 @@ impl Loading {
                 warnings: notices,
                 blank: self.blank,
             }),
-            _ => Err(Mistakes {
+            _ => Err(ConfigErrors {
                 notices,
                 named_files: named_files.unwrap_or_default(),
             }),
@@ -508,7 +516,7 @@ mod tests {
             ("a.ini", None),
         ];
         for (name, format) in rows {
-            assert_eq!(ConfigFormat::of(Path::new(name)), format, "{name}");
+            assert_eq!(ConfigFormat::from_path(Path::new(name)), format, "{name}");
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The config as the rest of the program uses it.
 
-pub(super) mod changed;
 pub(super) mod child_env;
-pub(super) mod fixed;
-pub(super) mod governing;
+pub(super) mod governance;
 pub(super) mod listen;
+pub(super) mod restart_settings;
 pub(super) mod server;
+pub(super) mod server_settings;

@@ -49,7 +49,7 @@ pub(super) struct Node {
 pub(super) enum ValueOrigin {
     /// A variable in it has no value, or it is an item of a list that cannot be there; reported
     /// already, so that the value is left out silently.
-    Broken,
+    Invalid,
     /// The value of an environment variable that overrides a key: text, whatever the key's type.
     Environment,
     /// A string that holds the value of a variable; it is text too, and never quoted in messages.
@@ -180,7 +180,7 @@ impl Node {
     /// so that [`ValuePath::item`] finds the others by their places there.
     ///
     /// The text of a variable becomes the list or table that it turned out to be.
-    pub(super) fn note_left_out(&mut self, conforming: &Self) {
+    pub(super) fn mark_removed_items(&mut self, conforming: &Self) {
         let is_text = self.origin == ValueOrigin::Environment && self.as_text().is_some();
         if is_text && conforming.as_text().is_none() {
             *self = conforming.clone();
@@ -191,15 +191,15 @@ impl Node {
                 let mut kept = kept.iter().peekable();
                 for item in items {
                     match kept.next_if(|kept| kept.span == item.span) {
-                        Some(kept) => item.note_left_out(kept),
-                        None => item.origin = ValueOrigin::Broken,
+                        Some(kept) => item.mark_removed_items(kept),
+                        None => item.origin = ValueOrigin::Invalid,
                     }
                 }
             }
             (ConfigValue::Table(entries), ConfigValue::Table(kept)) => {
                 for (key, entry) in entries {
                     if let Some(kept) = kept.get(key) {
-                        entry.node.note_left_out(&kept.node);
+                        entry.node.mark_removed_items(&kept.node);
                     }
                 }
             }
@@ -209,7 +209,7 @@ impl Node {
 
     /// Whether this is an `auth` of its own, and no `type` alone from a variable, which stands beside
     /// the variables of its other keys.
-    fn is_whole_auth(&self) -> bool {
+    fn is_complete_auth(&self) -> bool {
         let is_alone = self.as_table().is_some_and(|table| table.len() == 1);
         self.get("type")
             .is_some_and(|kind| !is_alone || kind.node.origin != ValueOrigin::Environment)
@@ -219,7 +219,7 @@ impl Node {
     ///
     /// A null removes the key, so that the default holds again. An `auth` that says with `type` what
     /// it is replaces the other, whose keys need not be its own.
-    pub(super) fn merge(&mut self, other: Self) {
+    pub(super) fn merge_over(&mut self, other: Self) {
         match (&mut self.value, other.value) {
             (ConfigValue::Table(below), ConfigValue::Table(above)) => merge_tables(below, above),
             (below, above) => {
@@ -238,14 +238,14 @@ fn merge_tables(below: &mut ConfigTable, above: ConfigTable) {
             below.shift_remove(&name);
             continue;
         }
-        let replaces = name == "auth" && entry.node.is_whole_auth();
+        let replaces = name == "auth" && entry.node.is_complete_auth();
         match below.get_mut(&name) {
             Some(old) if !replaces => {
                 // A section stays where it was begun.
                 if old.node.as_table().is_none() || entry.node.as_table().is_none() {
                     old.key = entry.key;
                 }
-                old.node.merge(entry.node);
+                old.node.merge_over(entry.node);
             }
             _ => {
                 below.insert(name, entry);
@@ -272,22 +272,22 @@ impl<'t> ValuePath<'t> {
     }
 
     /// The place of `key` in this table, whether it is written or not.
-    pub(super) fn key(&self, key: &str) -> ValuePath<'t> {
+    pub(super) fn child(&self, key: &str) -> ValuePath<'t> {
         let entry = self.node.and_then(|node| node.get(key));
         ValuePath {
             node: entry.map(|entry| &entry.node),
             key: entry.map(|entry| entry.key).or(self.key),
-            path: join(&self.path, key),
+            path: join_path(&self.path, key),
         }
     }
 
     /// The place of the item `index` of this list, not counting those that were left out of it; its
     /// path does.
-    pub(super) fn item(&self, index: usize) -> ValuePath<'t> {
+    pub(super) fn item_at(&self, index: usize) -> ValuePath<'t> {
         let items = self.node.and_then(Node::as_list).into_iter().flatten();
         let mut kept = items
             .enumerate()
-            .filter(|(_, item)| item.origin != ValueOrigin::Broken);
+            .filter(|(_, item)| item.origin != ValueOrigin::Invalid);
         let (written, node) = kept.nth(index).unzip();
         ValuePath {
             node,
@@ -317,18 +317,18 @@ impl<'t> ValuePath<'t> {
     }
 
     /// Whether the value stands in a file as it is.
-    pub(super) fn is_of_file(&self) -> bool {
+    pub(super) fn is_literal(&self) -> bool {
         self.node
             .is_none_or(|node| node.origin == ValueOrigin::Written)
     }
 
     /// The text as anybody may see it, but for what looks secret in it; nothing when an environment
     /// variable that overrides the key gave it.
-    pub(super) fn shown(&self) -> Option<&'t str> {
+    pub(super) fn displayed(&self) -> Option<&'t str> {
         let node = self.node?;
         match node.origin {
             ValueOrigin::Environment => None,
-            ValueOrigin::Broken | ValueOrigin::Variable | ValueOrigin::Written => {
+            ValueOrigin::Invalid | ValueOrigin::Variable | ValueOrigin::Written => {
                 node.shown.as_deref().or(node.as_text())
             }
         }
@@ -340,7 +340,7 @@ impl<'t> ValuePath<'t> {
     }
 
     /// All of the value, also of a table.
-    pub(super) fn whole_span(&self) -> Option<Span> {
+    pub(super) fn full_span(&self) -> Option<Span> {
         self.node.map(|node| node.span).or(self.key)
     }
 
@@ -373,7 +373,7 @@ impl<'t> ValuePath<'t> {
 }
 
 /// `path.key`, with quotes around a key that needs them.
-pub(crate) fn join(path: &str, key: &str) -> String {
+pub(crate) fn join_path(path: &str, key: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let key = if !key.is_empty() && key.chars().all(bare) {
         key.to_owned()

@@ -14,7 +14,7 @@ use std::{
 };
 
 use super::{
-    Config, Limits, Listen, LoadScope, LogConfig, Naming, NotALogFilter, SocketConfig, Tls,
+    Config, InvalidLogFilter, Limits, Listen, LoadScope, LogConfig, Naming, SocketConfig, Tls,
     check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file, listen_address,
@@ -23,20 +23,20 @@ use super::{
 };
 
 mod env_file;
-mod governing;
-mod hidden;
+mod governance;
+mod hidden_paths;
 mod items;
 mod key_strength;
 pub(super) mod log_filter;
-mod methods;
-mod prefix;
-mod reach;
+mod namespaces;
+mod policy_methods;
 mod replicas;
 mod server;
-mod unchecked;
+mod transport;
+mod unvalidated_arguments;
 
-pub(crate) use reach::with_scheme;
 pub(super) use server::IDLE_TIMEOUT;
+pub(crate) use transport::with_scheme;
 
 /// The longest time a key may name: what is longer is a slip of the unit.
 const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
@@ -61,7 +61,7 @@ const NAME_LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 
 /// The files that a config names; a test or a dry run has its own answers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Files {
+pub(super) struct FileAccess {
     /// Whether one is there.
     pub(super) is_file: fn(&Path) -> bool,
     /// The text of one.
@@ -73,10 +73,10 @@ pub(super) struct Files {
 pub(super) struct ResolveContext<'s> {
     pub(super) sources: &'s ConfigTexts,
     /// The files that the config is read from.
-    pub(super) own: &'s [PathBuf],
-    pub(super) files: Files,
+    pub(super) config_files: &'s [PathBuf],
+    pub(super) files: FileAccess,
     /// Which servers need all that they name.
-    pub(super) used: LoadScope<'s>,
+    pub(super) scope: LoadScope<'s>,
     /// Where state is kept unless the config says; `None` when the user has no home.
     pub(super) data_dir: Option<&'s Path>,
     /// Whether a file could not be read, so that what is missing may stand there.
@@ -87,80 +87,75 @@ pub(super) struct ResolveContext<'s> {
 pub(super) fn config(
     file: file::ConfigFile,
     tree: &Node,
-    surroundings: ResolveContext<'_>,
-    findings: &mut Diagnostics,
+    context: ResolveContext<'_>,
+    diagnostics: &mut Diagnostics,
 ) -> Config {
     let root = ValuePath::root(tree);
+    let at = |key| root.child(key);
     let mut resolver = Resolver {
-        surroundings,
-        findings,
+        context,
+        findings: diagnostics,
         named_files: Vec::new(),
     };
-    let is_anonymous = governing::is_anonymous(&file, &root) && !surroundings.is_incomplete;
+    let is_anonymous = governance::is_anonymous(&file, &root) && !context.is_incomplete;
     if is_anonymous {
-        resolver.unknowable_agents(&root);
+        resolver.warn_of_unreachable_agents(&root);
     }
     let names: Vec<String> = file.profiles.keys().cloned().collect();
-    let servers = file.servers.values();
-    let tags: Vec<String> = servers.flat_map(|server| &server.tags).cloned().collect();
+    let tags: Vec<String> = file
+        .servers
+        .values()
+        .flat_map(|it| it.tags.clone())
+        .collect();
     let config = Config {
         listen: resolver.listen(&file, is_anonymous, &root),
-        socket: resolver.socket(file.socket, &root.key("socket")),
+        socket: resolver.socket(file.socket, &at("socket")),
         danger_listen_without_auth: file.danger_listen_without_auth,
         port_search: file.port_search,
-        allowed_hosts: resolver.allowed_hosts(file.allowed_hosts, &root.key("allowed_hosts")),
-        allowed_origins: resolver
-            .allowed_origins(file.allowed_origins, &root.key("allowed_origins")),
-        workers: resolver.workers(file.workers, &root.key("workers")),
-        log: resolver.log(file.log, &root.key("log")),
-        tls: file.tls.map(|tls| resolver.tls(&tls, &root.key("tls"))),
-        limits: resolver.limits(&file.limits, &root.key("limits")),
+        allowed_hosts: resolver.allowed_hosts(file.allowed_hosts, &at("allowed_hosts")),
+        allowed_origins: resolver.allowed_origins(file.allowed_origins, &at("allowed_origins")),
+        workers: resolver.workers(file.workers, &at("workers")),
+        log: resolver.log(file.log, &at("log")),
+        tls: file.tls.map(|tls| resolver.tls(&tls, &at("tls"))),
+        limits: resolver.limits(&file.limits, &at("limits")),
         locality: file.locality.clone(),
-        keep_alive: resolver.time(
-            file.keep_alive,
-            Duration::from_secs(1),
-            &root.key("keep_alive"),
-        ),
+        keep_alive: resolver.time(file.keep_alive, Duration::from_secs(1), &at("keep_alive")),
         first_list_wait: resolver.time(
             file.first_list_wait,
             Duration::ZERO,
-            &root.key("first_list_wait"),
+            &at("first_list_wait"),
         ),
-        drain_timeout: resolver.time(
-            file.drain_timeout,
-            Duration::ZERO,
-            &root.key("drain_timeout"),
-        ),
+        drain_timeout: resolver.time(file.drain_timeout, Duration::ZERO, &at("drain_timeout")),
         request_state_ttl: resolver.time(
             file.request_state_ttl,
             Duration::from_secs(1),
-            &root.key("request_state_ttl"),
+            &at("request_state_ttl"),
         ),
         session_idle_timeout: resolver.time(
             file.session_idle_timeout,
             Duration::from_secs(1),
-            &root.key("session_idle_timeout"),
+            &at("session_idle_timeout"),
         ),
         list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
-        naming: resolver.naming(&file.naming, &root.key("naming")),
-        data_dir: resolver.data_dir(file.data_dir.as_deref(), &root.key("data_dir")),
+        naming: resolver.naming(&file.naming, &at("naming")),
+        data_dir: resolver.data_dir(file.data_dir.as_deref(), &at("data_dir")),
         governance: resolver.governance(file.governance, &file.agents, &root),
-        audit: resolver.audit(file.audit, &root.key("audit")),
-        agents: resolver.agents(file.agents, &names, &root.key("agents")),
-        profiles: resolver.profiles(file.profiles, &tags, &root.key("profiles")),
-        servers: resolver.servers(file.servers, file.locality.as_deref(), &root.key("servers")),
-        files: surroundings.own.to_vec(),
+        audit: resolver.audit(file.audit, &at("audit")),
+        agents: resolver.agents(file.agents, &names, &at("agents")),
+        profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
+        servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
+        files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };
-    prefix::check(&config, &root, resolver.findings);
-    unchecked::check(&config, &root, resolver.findings);
-    methods::check(&config, &root, resolver.findings);
-    hidden::check(&config, &root, resolver.findings);
+    namespaces::check(&config, &root, resolver.findings);
+    unvalidated_arguments::check(&config, &root, resolver.findings);
+    policy_methods::check(&config, &root, resolver.findings);
+    hidden_paths::check(&config, &root, resolver.findings);
     config
 }
 
 struct Resolver<'r> {
-    surroundings: ResolveContext<'r>,
+    context: ResolveContext<'r>,
     findings: &'r mut Diagnostics,
     /// Those that were looked for.
     named_files: Vec<PathBuf>,
@@ -173,25 +168,28 @@ impl Resolver<'_> {
         is_anonymous: bool,
         root: &ValuePath<'_>,
     ) -> Listen {
-        let at = root.key("listen");
+        let at = root.child("listen");
         let address = match listen_address(&file.listen) {
             Ok(Listen::Address(address)) => address,
             Ok(Listen::Unix(path)) => {
                 if file.tls.is_some() {
-                    let what = "`tls` does not go with a Unix socket";
+                    let what = "`tls` cannot be combined with a Unix socket";
                     self.findings.add(
-                        Diagnostic::mistake(what)
-                            .at(at.span(), "what goes over it does not leave the machine")
-                            .help("leave `tls` out, or listen on an address"),
+                        Diagnostic::error(what)
+                            .at(
+                                at.span(),
+                                "traffic on a Unix socket does not leave the machine",
+                            )
+                            .help("remove `tls`, or listen on an address"),
                     );
                 }
                 return Listen::Unix(self.path(&path.to_string_lossy(), &at));
             }
             Err(unusable) => {
-                let written = quote(&file.listen, &at);
+                let written = quoted_or_hidden(&file.listen, &at);
                 self.findings.add(
-                    Diagnostic::mistake(format!("{written} is not an address with a port"))
-                        .at(at.span(), unusable.needed())
+                    Diagnostic::error(format!("{written} is not an address and port"))
+                        .at(at.span(), unusable.expected())
                         .help(format!("write \"{}\"", unusable.suggestion)),
                 );
                 return unusable.suggestion;
@@ -200,17 +198,17 @@ impl Resolver<'_> {
         let is_open = !address.ip().to_canonical().is_loopback() && is_anonymous;
         if is_open && !file.danger_listen_without_auth {
             self.findings.add(
-                Diagnostic::mistake(format!("{address} can be reached from other machines"))
-                    .at(at.span(), "and nobody would have to authenticate")
+                Diagnostic::error(format!("{address} is reachable from other machines"))
+                    .at(at.span(), "without authentication")
                     .help(
-                        "listen on 127.0.0.1, write `auth = \"keys\"` in `[governance]`, or set \
+                        "listen on 127.0.0.1, set `auth = \"keys\"` in `[governance]`, or set \
                          `danger_listen_without_auth = true`",
                     ),
             );
         }
         if address.port().checked_add(file.port_search).is_none() {
-            let at = root.key("port_search");
-            self.wrong(&at, "goes beyond port 65535");
+            let at = root.child("port_search");
+            self.report_invalid(&at, "exceeds port 65535");
         }
         Listen::Address(address)
     }
@@ -219,8 +217,8 @@ impl Resolver<'_> {
         let mode = u32::from_str_radix(&socket.mode, 8).ok();
         let mode = mode.filter(|mode| *mode <= 0o777 && mode & 0o200 != 0);
         if mode.is_none() {
-            let why = "a mode in octal that lets its owner write is needed, such as \"0600\"";
-            self.wrong(&at.key("mode"), why);
+            let why = "expected an octal mode with owner write permission, such as \"0600\"";
+            self.report_invalid(&at.child("mode"), why);
         }
         SocketConfig {
             mode: mode.unwrap_or(0o600),
@@ -234,9 +232,12 @@ impl Resolver<'_> {
                 host.parse::<http::uri::Authority>().is_ok() && !host.contains(['@', '*', '/']);
             if !is_name {
                 self.findings.add(
-                    Diagnostic::mistake(format!("`{}` must be a host name", at.item(index).path()))
-                        .at(at.item(index).span(), "not a host name")
-                        .help("write `gateway.example.com`: no scheme, no path, no `*`"),
+                    Diagnostic::error(format!(
+                        "`{}` must be a host name",
+                        at.item_at(index).path()
+                    ))
+                    .at(at.item_at(index).span(), "not a host name")
+                    .help("use a form such as `gateway.example.com`: no scheme, path or `*`"),
                 );
             }
         }
@@ -247,9 +248,12 @@ impl Resolver<'_> {
         for (index, origin) in origins.iter().enumerate() {
             if !is_origin(origin) {
                 self.findings.add(
-                    Diagnostic::mistake(format!("`{}` must be an origin", at.item(index).path()))
-                        .at(at.item(index).span(), "not an origin")
-                        .help("write `https://app.example.com`: scheme and host, no path; or `*`"),
+                    Diagnostic::error(format!("`{}` must be an origin", at.item_at(index).path()))
+                        .at(at.item_at(index).span(), "not an origin")
+                        .help(
+                            "use a scheme and host without a path, such as \
+                            `https://app.example.com`, or `*`",
+                        ),
                 );
             }
         }
@@ -258,7 +262,7 @@ impl Resolver<'_> {
 
     fn workers(&mut self, workers: Option<usize>, at: &ValuePath<'_>) -> usize {
         match workers {
-            Some(workers) => self.within(workers, 1, WORKERS_MAX, at),
+            Some(workers) => self.check_range(workers, 1, WORKERS_MAX, at),
             // Programs that it starts, the store and the audit run beside it; and calls that meet on
             // one worker cost less than calls that are spread over more.
             None => available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
@@ -266,20 +270,20 @@ impl Resolver<'_> {
     }
 
     fn log(&mut self, log: file::LogSection, at: &ValuePath<'_>) -> LogConfig {
-        let at = at.key("level");
-        if let Err(NotALogFilter { close }) = check_log_filter(&log.level) {
+        let at = at.child("level");
+        if let Err(InvalidLogFilter { suggestion: close }) = check_log_filter(&log.level) {
             self.findings.add(
-                Diagnostic::mistake(format!(
+                Diagnostic::error(format!(
                     "{} is not a log level or filter",
-                    quote(&log.level, &at)
+                    quoted_or_hidden(&log.level, &at)
                 ))
                 .at(
                     at.span(),
-                    close.map_or("not understood".to_owned(), |close| {
+                    close.map_or("not supported".to_owned(), |close| {
                         format!("did you mean \"{close}\"?")
                     }),
                 )
-                .help(log_filter::HELP),
+                .help(log_filter::LOG_FILTER_HELP),
             );
         }
         LogConfig {
@@ -290,21 +294,21 @@ impl Resolver<'_> {
 
     fn tls(&mut self, tls: &file::TlsSection, at: &ValuePath<'_>) -> Tls {
         Tls {
-            cert: self.existing_file(&tls.cert, &at.key("cert")),
-            key: self.existing_file(&tls.key, &at.key("key")),
+            cert: self.existing_file(&tls.cert, &at.child("cert")),
+            key: self.existing_file(&tls.key, &at.child("key")),
         }
     }
 
     fn existing_file(&mut self, written: &str, at: &ValuePath<'_>) -> PathBuf {
         let path = self.path(written, at);
         self.named_files.push(path.clone());
-        if !(self.surroundings.files.is_file)(&path) {
+        if !(self.context.files.is_file)(&path) {
             self.findings.add(
-                Diagnostic::mistake(format!("the file of `{}` does not exist", at.path()))
+                Diagnostic::error(format!("the file of `{}` does not exist", at.path()))
                     .at(at.span(), "no such file")
                     .help_if(
                         at.is_quotable()
-                            .then(|| format!("looked for {}", path.display())),
+                            .then(|| format!("searched for {}", path.display())),
                     ),
             );
         }
@@ -315,37 +319,37 @@ impl Resolver<'_> {
     fn path(&mut self, written: &str, at: &ValuePath<'_>) -> PathBuf {
         if written.starts_with('~') {
             self.findings.add(
-                Diagnostic::mistake(format!("`{}` begins with `~`", at.path()))
-                    .at(at.span(), "no shell expands this")
-                    .help_if(at.is_quotable().then(|| {
-                        format!("write \"${{HOME}}{}\"", written.trim_start_matches('~'))
-                    })),
+                Diagnostic::error(format!("`{}` begins with `~`", at.path()))
+                    .at(at.span(), "not expanded: no shell is involved")
+                    .help_if(
+                        at.is_quotable().then(|| {
+                            format!("use \"${{HOME}}{}\"", written.trim_start_matches('~'))
+                        }),
+                    ),
             );
         }
-        let source = at
-            .span()
-            .map(|span| self.surroundings.sources.get(span.source));
-        let path = source.map_or_else(|| written.into(), |source| source.folder().join(written));
+        let source = at.span().map(|span| self.context.sources.get(span.source));
+        let path = source.map_or_else(|| written.into(), |source| source.base_dir().join(written));
         // Only where the directory of the process is gone does it stay relative.
         std::path::absolute(&path).unwrap_or(path)
     }
 
     fn data_dir(&mut self, written: Option<&str>, at: &ValuePath<'_>) -> PathBuf {
-        match (written, self.surroundings.data_dir) {
+        match (written, self.context.data_dir) {
             (Some(""), _) => {
                 self.findings.add(
-                    Diagnostic::mistake(format!("`{}` is empty", at.path()))
-                        .at(at.span(), "write a directory, or leave it out"),
+                    Diagnostic::error(format!("`{}` is empty", at.path()))
+                        .at(at.span(), "set a directory, or remove the key"),
                 );
                 PathBuf::new()
             }
             (Some(written), _) => self.path(written, at),
             (None, Some(default)) => default.to_owned(),
             (None, None) => {
-                if !at.is_written() && !self.surroundings.is_incomplete {
+                if !at.is_written() && !self.context.is_incomplete {
                     self.findings.add(
-                        Diagnostic::mistake("there is no directory for data")
-                            .help("write `data_dir`: this user has no home directory"),
+                        Diagnostic::error("no default data directory")
+                            .help("set `data_dir`: this user has no home directory"),
                     );
                 }
                 PathBuf::new()
@@ -355,49 +359,55 @@ impl Resolver<'_> {
 
     fn limits(&mut self, limits: &file::LimitsSection, at: &ValuePath<'_>) -> Limits {
         Limits {
-            connections: self.at_once(limits.connections, &at.key("connections")),
-            connections_per_address: self.at_once(
+            connections: self.concurrency_limit(limits.connections, &at.child("connections")),
+            connections_per_address: self.concurrency_limit(
                 limits.connections_per_address,
-                &at.key("connections_per_address"),
+                &at.child("connections_per_address"),
             ),
             bytes_in_flight: limits
                 .bytes_in_flight
-                .map(|size| self.bytes_of_memory(size, &at.key("bytes_in_flight"))),
+                .map(|size| self.memory_bytes(size, &at.child("bytes_in_flight"))),
             headers_timeout: self.time(
                 limits.headers_timeout,
                 Duration::from_millis(100),
-                &at.key("headers_timeout"),
+                &at.child("headers_timeout"),
             ),
-            body_rate_min: self.any_size(limits.body_rate_min, &at.key("body_rate_min")),
-            body_grace: self.time(limits.body_grace, Duration::ZERO, &at.key("body_grace")),
-            unauthenticated_body: self
-                .any_size(limits.unauthenticated_body, &at.key("unauthenticated_body")),
-            body: self.size(limits.body, &at.key("body")),
-            headers: self.size(limits.headers, &at.key("headers")),
-            depth: self.within(limits.depth, 8, DEPTH_MAX, &at.key("depth")),
-            sessions_per_agent: self.within(
+            body_rate_min: self.size_or_zero(limits.body_rate_min, &at.child("body_rate_min")),
+            body_grace: self.time(limits.body_grace, Duration::ZERO, &at.child("body_grace")),
+            unauthenticated_body: self.size_or_zero(
+                limits.unauthenticated_body,
+                &at.child("unauthenticated_body"),
+            ),
+            body: self.size(limits.body, &at.child("body")),
+            headers: self.size(limits.headers, &at.child("headers")),
+            depth: self.check_range(limits.depth, 8, DEPTH_MAX, &at.child("depth")),
+            sessions_per_agent: self.check_range(
                 limits.sessions_per_agent,
                 1,
                 usize::MAX,
-                &at.key("sessions_per_agent"),
+                &at.child("sessions_per_agent"),
             ),
             in_flight_per_agent: self
-                .at_once(limits.in_flight_per_agent, &at.key("in_flight_per_agent")),
+                .concurrency_limit(limits.in_flight_per_agent, &at.child("in_flight_per_agent")),
         }
     }
 
     /// A number of what may be under way at once.
-    fn at_once(&mut self, written: Option<usize>, at: &ValuePath<'_>) -> Option<NonZeroUsize> {
-        NonZeroUsize::new(self.within(written?, 1, CALLS_MAX, at))
+    fn concurrency_limit(
+        &mut self,
+        written: Option<usize>,
+        at: &ValuePath<'_>,
+    ) -> Option<NonZeroUsize> {
+        NonZeroUsize::new(self.check_range(written?, 1, CALLS_MAX, at))
     }
 
     fn naming(&mut self, naming: &file::NamingSection, at: &ValuePath<'_>) -> Naming {
-        self.template(&naming.template, &at.key("template"));
+        self.template(&naming.template, &at.child("template"));
         let (min, max) = NAME_LENGTHS.into_inner();
         Naming {
             template: naming.template.clone(),
             charset: naming.charset,
-            max_length: self.within(naming.max_length, min, max, &at.key("max_length")),
+            max_length: self.check_range(naming.max_length, min, max, &at.child("max_length")),
             conflict: naming.conflict,
             namespace_resources: naming.namespace_resources,
         }
@@ -407,23 +417,23 @@ impl Resolver<'_> {
         let literal = template.replace("{server}", "").replace("{tool}", "");
         let stray = literal.chars().find(|c| !is_name_char(*c));
         let label = if template.matches("{tool}").count() != 1 {
-            "`{tool}` must be in it, once".to_owned()
+            "`{tool}` must occur exactly once".to_owned()
         } else if template.matches("{server}").count() > 1 {
-            "`{server}` may be in it once".to_owned()
+            "`{server}` may occur at most once".to_owned()
         } else if literal.contains(['{', '}']) {
-            "only `{server}` and `{tool}` stand for something".to_owned()
+            "only the placeholders `{server}` and `{tool}` are supported".to_owned()
         } else if let Some(stray) = stray {
             format!("names cannot have `{}`", stray.escape_default())
         } else {
             return;
         };
         self.findings.add(
-            Diagnostic::mistake(format!(
-                "{} is not a template of names",
-                quote(template, at)
+            Diagnostic::error(format!(
+                "{} is not a valid name template",
+                quoted_or_hidden(template, at)
             ))
             .at(at.span(), label)
-            .help("write for example \"mcp_{server}_{tool}\", \"{server}.{tool}\" or \"{tool}\""),
+            .help("for example \"mcp_{server}_{tool}\", \"{server}.{tool}\" or \"{tool}\""),
         );
     }
 
@@ -435,30 +445,30 @@ impl Resolver<'_> {
                 Time(min),
                 humantime::format_duration(TIME_MAX)
             );
-            self.wrong(at, &label);
+            self.report_invalid(at, &label);
         }
         time.0
     }
 
     fn size(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
-        self.within(size, Size(Size::KIB), Size(SIZE_MAX), at);
+        self.check_range(size, Size(Size::KIB), Size(SIZE_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 
     /// A part of the memory of a machine.
-    fn bytes_of_memory(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
-        self.within(size, Size(Size::KIB), Size(MEMORY_MAX), at);
+    fn memory_bytes(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
+        self.check_range(size, Size(Size::KIB), Size(MEMORY_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 
     /// A size that may be zero.
-    fn any_size(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
-        self.within(size, Size(0), Size(SIZE_MAX), at);
+    fn size_or_zero(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
+        self.check_range(size, Size(0), Size(SIZE_MAX), at);
         usize::try_from(size.0).unwrap_or(usize::MAX)
     }
 
     /// `value`, which is reported unless it is between `min` and `max`.
-    fn within<T: Copy + Display + PartialOrd>(
+    fn check_range<T: Copy + Display + PartialOrd>(
         &mut self,
         value: T,
         min: T,
@@ -466,17 +476,17 @@ impl Resolver<'_> {
         at: &ValuePath<'_>,
     ) -> T {
         if value < min {
-            self.wrong(at, &format!("must be at least {min}"));
+            self.report_invalid(at, &format!("must be at least {min}"));
         } else if !(min..=max).contains(&value) {
-            self.wrong(at, &format!("must be at most {max}"));
+            self.report_invalid(at, &format!("must be at most {max}"));
         }
         value
     }
 
     /// Reports a value that its key does not allow.
-    fn wrong(&mut self, at: &ValuePath<'_>, label: &str) {
-        let finding = Diagnostic::mistake(format!("`{}` is out of range", at.path()));
-        self.findings.add(finding.at(at.span(), label));
+    fn report_invalid(&mut self, at: &ValuePath<'_>, label: &str) {
+        let diagnostic = Diagnostic::error(format!("`{}` is out of range", at.path()));
+        self.findings.add(diagnostic.at(at.span(), label));
     }
 }
 
@@ -502,7 +512,7 @@ fn is_name_char(c: char) -> bool {
 }
 
 /// `` `text` ``, or words in its place where it may not be shown.
-fn quote(text: &str, at: &ValuePath<'_>) -> String {
+fn quoted_or_hidden(text: &str, at: &ValuePath<'_>) -> String {
     if at.is_quotable() {
         format!("`{text}`")
     } else {

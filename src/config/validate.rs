@@ -14,30 +14,30 @@ use super::{
         suggest,
     },
     file,
-    node::{ConfigValue, Node, TableEntry, ValueOrigin, join},
+    node::{ConfigValue, Node, TableEntry, ValueOrigin, join_path},
     source::environment,
     units::{Amount, Size, Time, UNIT_KEYWORD},
 };
 use crate::money::{InvalidAmount, Micros};
-use schema::{Section, TAG, bounds, places, resolve, tag, type_of, words_of};
+use schema::{Section, TAG, enum_words, integer_bounds, key_tables, resolve, tag_value, type_of};
 
 /// Tables that stay although a text is missing which they need, so that what else is wrong with
 /// them is found as well: whoever resolves them leaves an empty text alone that is not written.
-const CHECKED_ON: [&str; 1] = ["ArgumentRuleSection"];
+const INCOMPLETE_ALLOWED: [&str; 1] = ["ArgumentRuleSection"];
 
 /// Reports everything in `node` that `schema` does not allow, and removes it.
-pub(super) fn conform(
+pub(super) fn remove_invalid(
     node: &mut Node,
     schema: &Json,
     sources: &mut ConfigTexts,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     let mut check = ShapeCheck {
         root: schema,
         sources,
-        findings,
+        findings: diagnostics,
     };
-    if !check.value(node, schema, "") {
+    if !check.check_value(node, schema, "") {
         *node = Node::empty();
     }
 }
@@ -50,42 +50,42 @@ struct ShapeCheck<'s, 'f> {
 
 impl<'s> ShapeCheck<'s, '_> {
     /// Whether `node`, once cleaned, may stay.
-    fn value(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
-        if node.origin == ValueOrigin::Broken {
+    fn check_value(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
+        if node.origin == ValueOrigin::Invalid {
             return false;
         }
         let (name, schema) = resolve(self.root, schema);
         match schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
-            Some(Amount::KEYWORD) => return self.money(node, path),
-            Some(unit) => return self.quantity(node, unit, path),
+            Some(Amount::KEYWORD) => return self.check_money(node, path),
+            Some(unit) => return self.check_quantity(node, unit, path),
             None => {}
         }
         let options = schema.get("oneOf").or_else(|| schema.get("anyOf"));
         if let Some(options) = options.and_then(Json::as_array) {
-            return self.one_of(node, options, path);
+            return self.check_one_of(node, options, path);
         }
         if let Some(words) = schema.get("enum").and_then(Json::as_array) {
             let words: Vec<&str> = words.iter().filter_map(Json::as_str).collect();
-            return self.word(node, &words, path);
+            return self.check_word(node, &words, path);
         }
         match schema.get("type").and_then(Json::as_str) {
-            Some("object") => self.table(node, Section { name, schema }, path),
-            Some("array") => self.list(node, schema, path),
-            Some("string") => self.text(node, path),
-            Some("boolean") => self.boolean(node, path),
-            Some("integer") => self.integer(node, schema, path),
-            Some("number") => self.number(node, path),
+            Some("object") => self.check_table(node, Section { name, schema }, path),
+            Some("array") => self.check_list(node, schema, path),
+            Some("string") => self.check_text(node, path),
+            Some("boolean") => self.check_boolean(node, path),
+            Some("integer") => self.check_integer(node, schema, path),
+            Some("number") => self.check_number(node, path),
             _ => true,
         }
     }
 
-    fn table(&mut self, node: &mut Node, section: Section<'s>, path: &str) -> bool {
-        environment::unfold(node);
+    fn check_table(&mut self, node: &mut Node, section: Section<'s>, path: &str) -> bool {
+        environment::parse_compound(node);
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
             let keys = section.keys();
             let help =
-                (!keys.is_empty()).then(|| format!("its keys are {}", suggest::listed(&keys)));
+                (!keys.is_empty()).then(|| format!("its keys are {}", suggest::list_and(&keys)));
             self.report_type(node, "a table", help, path);
             return false;
         };
@@ -98,37 +98,37 @@ impl<'s> ShapeCheck<'s, '_> {
                 continue;
             }
             missing.retain(|name| *name != key);
-            if path.is_empty() && key.starts_with(file::OPERATORS_PREFIX) {
+            if path.is_empty() && key.starts_with(file::EXTENSION_PREFIX) {
                 continue;
             }
             let Some(schema) = section.key(&key) else {
                 self.unknown_key(&key, &entry, section, path);
                 continue;
             };
-            if self.value(&mut entry.node, schema, &join(path, &key)) {
+            if self.check_value(&mut entry.node, schema, &join_path(path, &key)) {
                 table.insert(key, entry);
             } else {
                 complete &= !required.contains(&key.as_str());
             }
         }
         for name in &missing {
-            let finding = Diagnostic::mistake(format!("`{path}` needs `{name}`"));
+            let finding = Diagnostic::error(format!("`{path}` requires `{name}`"));
             let finding = finding.at(Some(span), format!("`{name}` is missing"));
             let words = section
                 .key(name)
-                .map(|schema| words_of(resolve(self.root, schema).1))
+                .map(|schema| enum_words(resolve(self.root, schema).1))
                 .unwrap_or_default();
             let help = if words.is_empty() {
-                format!("write {name} = {}", example(section.key(name)))
+                format!("add {name} = {}", example_value(section.key(name)))
             } else {
                 format!(
-                    "write {name} = {}",
-                    suggest::joined(&quoted(&words, ""), "or")
+                    "add {name} = {}",
+                    suggest::join_words(&quoted_words(&words, ""), "or")
                 )
             };
             self.findings.add(finding.help(help));
         }
-        if CHECKED_ON.contains(&section.name) {
+        if INCOMPLETE_ALLOWED.contains(&section.name) {
             for name in required {
                 let empty = || TableEntry {
                     key: span,
@@ -143,45 +143,47 @@ impl<'s> ShapeCheck<'s, '_> {
 
     fn unknown_key(&mut self, key: &str, entry: &TableEntry, section: Section<'_>, path: &str) {
         self.sources.hide_values(&entry.node);
-        let message = format!("unknown key `{}`", join(path, key));
-        if renamed_keys::is_later(section.name, key) {
+        let message = format!("unknown key `{}`", join_path(path, key));
+        if renamed_keys::is_planned_key(section.name, key) {
             // A key that promises protection must not be ignored, whoever's document it stands in.
-            let finding = Diagnostic::mistake(message);
+            let finding = Diagnostic::error(message);
             let finding = finding.at(Some(entry.key), "not supported by this version");
             self.findings.add(finding.help("remove it"));
             return;
         }
         let keys = section.keys();
         let close = suggest::closest(key, keys.iter().copied());
-        let meant = renamed_keys::in_place_of(section.name, key).map(str::to_owned);
+        let meant = renamed_keys::equivalent_of(section.name, key).map(str::to_owned);
         let meant = meant.or_else(|| close.map(|close| format!("did you mean `{close}`?")));
-        let finding = if self.sources.get(entry.key.source).foreign {
+        let finding = if self.sources.get(entry.key.source).is_foreign {
             Diagnostic::warning(message)
                 .at(Some(entry.key), "ignored")
                 .help_if(meant)
         } else {
-            let all = || format!("the keys here are {}", suggest::listed(&keys));
-            let finding = Diagnostic::mistake(message).at(Some(entry.key), "no such key");
-            let meant = meant.or_else(|| places::told(self.root, key));
+            let all = || format!("valid keys are {}", suggest::list_and(&keys));
+            let finding = Diagnostic::error(message).at(Some(entry.key), "no such key");
+            let meant = meant.or_else(|| key_tables::describe_places(self.root, key));
             finding.help(meant.unwrap_or_else(all))
         };
         self.findings.add(finding);
     }
 
-    fn list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
-        environment::unfold(node);
+    fn check_list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
+        environment::parse_compound(node);
         let ConfigValue::List(items) = &mut node.value else {
             let (_, items) = resolve(self.root, &schema["items"]);
-            let written = self.quotable(node).filter(|_| type_of(items) == "string");
-            let help = as_list(written.unwrap_or_default(), path);
+            let written = self
+                .displayable_text(node)
+                .filter(|_| type_of(items) == "string");
+            let help = list_suggestion(written.unwrap_or_default(), path);
             self.report_type(node, "a list", Some(help), path);
             return false;
         };
         let mut kept = Vec::new();
         for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
-            let stays = schema
-                .get("items")
-                .is_none_or(|schema| self.value(&mut item, schema, &format!("{path}[{index}]")));
+            let stays = schema.get("items").is_none_or(|schema| {
+                self.check_value(&mut item, schema, &format!("{path}[{index}]"))
+            });
             if stays {
                 kept.push(item);
             }
@@ -191,18 +193,18 @@ impl<'s> ShapeCheck<'s, '_> {
     }
 
     /// One of several shapes: a word, a table told by its `type`, or whatever has the right type.
-    fn one_of(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
+    fn check_one_of(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
         let words: Vec<&str> = options
             .iter()
             .filter_map(|option| option.get("const").and_then(Json::as_str))
             .collect();
         if words.len() == options.len() {
-            return self.word(node, &words, path);
+            return self.check_word(node, &words, path);
         }
-        if options.iter().all(|option| tag(option).is_some()) {
-            return self.tagged(node, options, path);
+        if options.iter().all(|option| tag_value(option).is_some()) {
+            return self.check_tagged(node, options, path);
         }
-        environment::unfold(node);
+        environment::parse_compound(node);
         let wanted = match node.value {
             ConfigValue::List(_) => "array",
             ConfigValue::Table(_) => "object",
@@ -216,47 +218,50 @@ impl<'s> ShapeCheck<'s, '_> {
             .iter()
             .find(|option| type_of(resolve(self.root, option).1) == wanted);
         if let Some(option) = fitting {
-            let words = words_of(resolve(self.root, option).1);
+            let words = enum_words(resolve(self.root, option).1);
             if words.is_empty() || node.as_text().is_some_and(|text| words.contains(&text)) {
-                return self.value(node, option, path);
+                return self.check_value(node, option, path);
             }
         }
         // One of the words says little to who meant another shape.
         let shapes = || options.iter().map(|option| resolve(self.root, option).1);
-        let wanted: Vec<String> = shapes().flat_map(forms).collect();
+        let wanted: Vec<String> = shapes().flat_map(describe_types).collect();
         let tables = shapes().filter(|shape| type_of(shape) == "object");
-        let help = tables.map(table_example).next();
-        let help = help.map(|example| format!("write {example}"));
-        self.report_type(node, &suggest::joined(&wanted, "or"), help, path);
+        let help = tables.map(example_table).next();
+        let help = help.map(|example| format!("use {example}"));
+        self.report_type(node, &suggest::join_words(&wanted, "or"), help, path);
         false
     }
 
-    fn tagged(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
-        let tags: Vec<&str> = options.iter().filter_map(tag).collect();
-        environment::unfold(node);
+    fn check_tagged(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {
+        let tags: Vec<&str> = options.iter().filter_map(tag_value).collect();
+        environment::parse_compound(node);
         let span = node.span;
         let Some(table) = node.as_table_mut() else {
-            let examples: Vec<String> = options.iter().map(table_example).collect();
-            let help = format!("write {}", suggest::joined(&examples, "or"));
+            let examples: Vec<String> = options.iter().map(example_table).collect();
+            let help = format!("write {}", suggest::join_words(&examples, "or"));
             self.report_type(node, "a table", Some(help), path);
             return false;
         };
         let Some(entry) = table.get_mut(TAG) else {
-            let finding = Diagnostic::mistake(format!("`{path}` needs `{TAG}`"));
-            let help = format!("write {}", suggest::joined(&quoted(&tags, "type = "), "or"));
+            let diagnostic = Diagnostic::error(format!("`{path}` requires `{TAG}`"));
+            let help = format!(
+                "write {}",
+                suggest::join_words(&quoted_words(&tags, "type = "), "or")
+            );
             self.findings
-                .add(finding.at(Some(span), "`type` is missing").help(help));
+                .add(diagnostic.at(Some(span), "`type` is missing").help(help));
             return false;
         };
-        if !self.word(&mut entry.node, &tags, &join(path, TAG)) {
+        if !self.check_word(&mut entry.node, &tags, &join_path(path, TAG)) {
             return false;
         }
         let written = entry.node.as_text().map(str::to_owned);
         let option = options
             .iter()
-            .find(|option| tag(option) == written.as_deref());
+            .find(|option| tag_value(option) == written.as_deref());
         option.is_none_or(|schema| {
-            self.table(
+            self.check_table(
                 node,
                 Section {
                     name: "AuthSection",
@@ -267,11 +272,11 @@ impl<'s> ShapeCheck<'s, '_> {
         })
     }
 
-    fn word(&mut self, node: &mut Node, words: &[&str], path: &str) -> bool {
+    fn check_word(&mut self, node: &mut Node, words: &[&str], path: &str) -> bool {
         let Some(written) = node.as_text() else {
             let help = format!(
-                "the legal values are {}",
-                suggest::joined(&quoted(words, ""), "and")
+                "valid values are {}",
+                suggest::join_words(&quoted_words(words, ""), "and")
             );
             self.report_type(node, "a string", Some(help), path);
             return false;
@@ -279,48 +284,50 @@ impl<'s> ShapeCheck<'s, '_> {
         if words.contains(&written) {
             return true;
         }
-        let message = match self.quotable(node) {
-            Some(written) => format!("`{written}` is not a legal value of `{path}`"),
-            None => format!("this is not a legal value of `{path}`"),
+        let message = match self.displayable_text(node) {
+            Some(written) => format!("`{written}` is not a valid value for `{path}`"),
+            None => format!("invalid value for `{path}`"),
         };
-        let label = if renamed_keys::is_later_word(path, written) {
+        let label = if renamed_keys::is_planned_word(path, written) {
             "not supported by this version".to_owned()
         } else if let Some(close) = suggest::closest(written, words.iter().copied()) {
             format!("did you mean \"{close}\"?")
         } else {
-            "no such value".to_owned()
+            "not allowed".to_owned()
         };
         let help = format!(
-            "the legal values are {}",
-            suggest::joined(&quoted(words, ""), "and")
+            "valid values are {}",
+            suggest::join_words(&quoted_words(words, ""), "and")
         );
         self.findings.add(
-            Diagnostic::mistake(message)
+            Diagnostic::error(message)
                 .at(Some(node.span), label)
                 .help(help),
         );
         false
     }
 
-    fn text(&mut self, node: &mut Node, path: &str) -> bool {
+    fn check_text(&mut self, node: &mut Node, path: &str) -> bool {
         match node.value {
             ConfigValue::Text(_) => true,
             // Other programs take these for strings.
             ConfigValue::Bool(_) | ConfigValue::Float(_) | ConfigValue::Integer(_)
-                if self.sources.get(node.span.source).foreign =>
+                if self.sources.get(node.span.source).is_foreign =>
             {
-                node.value = ConfigValue::Text(self.sources.written(node.span).to_owned());
+                node.value = ConfigValue::Text(self.sources.source_text(node.span).to_owned());
                 true
             }
             ConfigValue::Bool(_) | ConfigValue::Float(_) | ConfigValue::Integer(_) => {
-                self.report_type(node, "a string", Some("put it in quotes".to_owned()), path);
+                self.report_type(node, "a string", Some("add quotes".to_owned()), path);
                 false
             }
             ConfigValue::List(_) if path.rsplit('.').next() == Some("command") => {
                 self.report_type(
                     node,
                     "a string",
-                    words(node).as_deref().map(suggest::command),
+                    command_words(node)
+                        .as_deref()
+                        .map(suggest::command_suggestion),
                     path,
                 );
                 false
@@ -331,7 +338,7 @@ impl<'s> ShapeCheck<'s, '_> {
         }
     }
 
-    fn boolean(&mut self, node: &mut Node, path: &str) -> bool {
+    fn check_boolean(&mut self, node: &mut Node, path: &str) -> bool {
         if node.origin.is_untyped()
             && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
         {
@@ -342,15 +349,15 @@ impl<'s> ShapeCheck<'s, '_> {
         }
         // YAML 1.1 took these for booleans, or they stand in quotes.
         let help = match node.as_text().map(str::to_lowercase).as_deref() {
-            Some("on" | "true" | "y" | "yes") => Some("write `true`".to_owned()),
-            Some("false" | "n" | "no" | "off") => Some("write `false`".to_owned()),
+            Some("on" | "true" | "y" | "yes") => Some("use `true`".to_owned()),
+            Some("false" | "n" | "no" | "off") => Some("use `false`".to_owned()),
             _ => None,
         };
         self.report_type(node, "`true` or `false`", help, path);
         false
     }
 
-    fn number(&mut self, node: &mut Node, path: &str) -> bool {
+    fn check_number(&mut self, node: &mut Node, path: &str) -> bool {
         if node.origin.is_untyped()
             && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
         {
@@ -362,7 +369,7 @@ impl<'s> ShapeCheck<'s, '_> {
         self.wrong_type(node, "a number", path)
     }
 
-    fn integer(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
+    fn check_integer(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
         if node.origin.is_untyped()
             && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
         {
@@ -370,35 +377,35 @@ impl<'s> ShapeCheck<'s, '_> {
         }
         let ConfigValue::Integer(value) = node.value else {
             let help = match node.value {
-                ConfigValue::Float(_) => "write it without a fraction",
+                ConfigValue::Float(_) => "remove the fraction",
                 ConfigValue::Text(_) if node.origin.is_untyped() => {
-                    "its variable must hold digits alone"
+                    "the variable must contain only digits"
                 }
                 ConfigValue::Bool(_)
                 | ConfigValue::Integer(_)
                 | ConfigValue::List(_)
                 | ConfigValue::Null
                 | ConfigValue::Table(_)
-                | ConfigValue::Text(_) => "write digits, without quotes",
+                | ConfigValue::Text(_) => "use a number without quotes",
             };
             self.report_type(node, "a whole number", Some(help.to_owned()), path);
             return false;
         };
-        let (min, max) = bounds(schema);
+        let (min, max) = integer_bounds(schema);
         if (min..=max).contains(&value) {
             return true;
         }
-        let finding = Diagnostic::mistake(format!("`{path}` is out of range"));
+        let diagnostic = Diagnostic::error(format!("`{path}` is out of range"));
         let label = if value < min {
             format!("must be at least {min}")
         } else {
             format!("must be at most {max}")
         };
-        self.findings.add(finding.at(Some(node.span), label));
+        self.findings.add(diagnostic.at(Some(node.span), label));
         false
     }
 
-    fn quantity(&mut self, node: &mut Node, unit: &str, path: &str) -> bool {
+    fn check_quantity(&mut self, node: &mut Node, unit: &str, path: &str) -> bool {
         let is_time = unit == Time::KEYWORD;
         if is_time && matches!(node.value, ConfigValue::Integer(0)) {
             node.value = ConfigValue::Text("0s".to_owned());
@@ -426,31 +433,30 @@ impl<'s> ShapeCheck<'s, '_> {
             | ConfigValue::Null
             | ConfigValue::Table(_) => false,
         };
-        let written = self.sources.written(node.span).trim_matches(['"', '\'']);
-        let (label, help) = if bare && self.quotable(node).is_some() {
+        let written = self
+            .sources
+            .source_text(node.span)
+            .trim_matches(['"', '\'']);
+        let (label, help) = if bare && self.displayable_text(node).is_some() {
             let [small, large] = units.map(|unit| format!("\"{written}{unit}\""));
-            ("the unit is missing", format!("write {small} or {large}"))
+            ("missing unit", format!("use {small} or {large}"))
         } else {
             (
-                if bare {
-                    "the unit is missing"
-                } else {
-                    "not understood"
-                },
-                format!("write for example {examples}"),
+                if bare { "missing unit" } else { "not valid" },
+                format!("for example {examples}"),
             )
         };
-        let finding = Diagnostic::mistake(format!("`{path}` must be {noun} with a unit"));
+        let diagnostic = Diagnostic::error(format!("`{path}` must be {noun} with a unit"));
         self.findings
-            .add(finding.at(Some(node.span), label).help(help));
+            .add(diagnostic.at(Some(node.span), label).help(help));
         false
     }
 
     /// An amount of money, which is a string: a number would be a float, and those are not exact.
-    fn money(&mut self, node: &Node, path: &str) -> bool {
+    fn check_money(&mut self, node: &Node, path: &str) -> bool {
         let written = match node.value {
             ConfigValue::Text(_) => node.as_text().unwrap_or_default(),
-            ConfigValue::Float(_) | ConfigValue::Integer(_) => self.sources.written(node.span),
+            ConfigValue::Float(_) | ConfigValue::Integer(_) => self.sources.source_text(node.span),
             ConfigValue::Bool(_)
             | ConfigValue::List(_)
             | ConfigValue::Null
@@ -463,27 +469,28 @@ impl<'s> ShapeCheck<'s, '_> {
             _ => format!("this is {}", node.kind()),
         };
         let meant = written.trim().trim_start_matches(['$', '+']).trim_start();
-        let is_shown = self.quotable(node).is_some();
+        let is_shown = self.displayable_text(node).is_some();
         let help = match meant.parse::<Micros>() {
-            Ok(_) if is_shown => format!("write \"{meant}\""),
-            Err(InvalidAmount::Digits) => {
+            Ok(_) if is_shown => format!("use \"{meant}\""),
+            Err(InvalidAmount::TooPrecise) => {
                 "the smallest amount is \"0.000001\", a micro-dollar".to_owned()
             }
-            Ok(_) | Err(InvalidAmount::Form | InvalidAmount::Negative | InvalidAmount::Size) => {
-                "write for example \"0.015\"".to_owned()
+            Ok(_)
+            | Err(InvalidAmount::Malformed | InvalidAmount::Negative | InvalidAmount::TooLarge) => {
+                "for example \"0.015\"".to_owned()
             }
         };
-        let finding = Diagnostic::mistake(match node.value {
-            ConfigValue::Text(_) => format!("`{path}` is not an amount of USD"),
+        let diagnostic = Diagnostic::error(match node.value {
+            ConfigValue::Text(_) => format!("`{path}` is not a valid USD amount"),
             ConfigValue::Bool(_)
             | ConfigValue::Float(_)
             | ConfigValue::Integer(_)
             | ConfigValue::List(_)
             | ConfigValue::Null
-            | ConfigValue::Table(_) => format!("`{path}` must be an amount in quotes"),
+            | ConfigValue::Table(_) => format!("`{path}` must be a quoted amount"),
         });
         self.findings
-            .add(finding.at(Some(node.span), label).help(help));
+            .add(diagnostic.at(Some(node.span), label).help(help));
         false
     }
 
@@ -494,18 +501,18 @@ impl<'s> ShapeCheck<'s, '_> {
     }
 
     fn report_type(&mut self, node: &Node, wanted: &str, help: Option<String>, path: &str) {
-        let finding = if path.is_empty() {
-            Diagnostic::mistake(format!("a config is {wanted}"))
+        let diagnostic = if path.is_empty() {
+            Diagnostic::error(format!("a config is {wanted}"))
         } else {
-            Diagnostic::mistake(format!("`{path}` must be {wanted}"))
+            Diagnostic::error(format!("`{path}` must be {wanted}"))
         };
         let label = format!("this is {}", node.kind());
         self.findings
-            .add(finding.at(Some(node.span), label).help_if(help));
+            .add(diagnostic.at(Some(node.span), label).help_if(help));
     }
 
     /// The text of `node`, when it may be shown.
-    fn quotable<'n>(&self, node: &'n Node) -> Option<&'n str> {
+    fn displayable_text<'n>(&self, node: &'n Node) -> Option<&'n str> {
         let hidden = &self.sources.get(node.span.source).hidden;
         let shown = node.origin != ValueOrigin::Variable && !hidden.hides(&node.span.range());
         shown.then(|| node.as_text().unwrap_or_default())
@@ -513,9 +520,9 @@ impl<'s> ShapeCheck<'s, '_> {
 }
 
 /// How what is `written` as one text in place of the list at `path` is written as one.
-fn as_list(written: &str, path: &str) -> String {
+fn list_suggestion(written: &str, path: &str) -> String {
     // Words are arguments; in lists of anything else they stand between commas.
-    let shown = redact::shown_line(written);
+    let shown = redact::redact_command_line(written);
     let items: Vec<&str> = if path.rsplit('.').next() == Some("args") {
         shown.split_whitespace().collect()
     } else {
@@ -533,40 +540,40 @@ fn as_list(written: &str, path: &str) -> String {
 
 /// The words of a command that is a list, as other programs have it, without what is secret in them;
 /// `None` where some are no words, or from a variable.
-fn words(node: &Node) -> Option<Vec<String>> {
+fn command_words(node: &Node) -> Option<Vec<String>> {
     let items = node.as_list().into_iter().flatten();
     let words = items.map(|item| {
         item.as_text()
             .filter(|_| item.origin == ValueOrigin::Written)
     });
     let words: Vec<&str> = words.collect::<Option<_>>()?;
-    Some(redact::shown_words(&words))
+    Some(redact::redact_words(&words))
 }
 
 /// What `schema` describes, for people.
-fn forms(schema: &Json) -> Vec<String> {
-    let words = words_of(schema);
+fn describe_types(schema: &Json) -> Vec<String> {
+    let words = enum_words(schema);
     match type_of(schema) {
         "array" => vec!["a list".to_owned()],
         "object" => vec!["a table".to_owned()],
         _ if words.is_empty() => vec!["a string".to_owned()],
-        _ => quoted(&words, ""),
+        _ => quoted_words(&words, ""),
     }
 }
 
 /// A stand-in for a table that `schema` describes, with the keys that it needs.
-fn table_example(schema: &Json) -> String {
+fn example_table(schema: &Json) -> String {
     let section = Section { name: "", schema };
     let required = section.required();
     let keys: Vec<String> = required
         .iter()
-        .map(|key| format!("{key} = {}", example(section.key(key))))
+        .map(|key| format!("{key} = {}", example_value(section.key(key))))
         .collect();
     format!("{{ {} }}", keys.join(", "))
 }
 
 /// A stand-in for a value that `schema` describes.
-fn example(schema: Option<&Json>) -> String {
+fn example_value(schema: Option<&Json>) -> String {
     if let Some(word) = schema.and_then(|schema| schema.get("const")) {
         return word.to_string();
     }
@@ -579,7 +586,7 @@ fn example(schema: Option<&Json>) -> String {
 }
 
 /// `"a"`, `"b"`, each behind `prefix`.
-fn quoted(words: &[&str], prefix: &str) -> Vec<String> {
+fn quoted_words(words: &[&str], prefix: &str) -> Vec<String> {
     words
         .iter()
         .map(|word| format!("{prefix}\"{word}\""))

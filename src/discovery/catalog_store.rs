@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::Backends,
     catalog::{
-        Audience, ByKind, Candidate, Catalog, CatalogProblem, Kind, Listing, Offer, Prefixes,
-        Profiles,
+        Audience, ByKind, Candidate, Catalog, CatalogProblem, Kind, Listing, Prefixes, Profiles,
+        ServerOffer,
     },
     config::{self, Config, Naming},
     lock::lock,
@@ -34,7 +34,7 @@ use stored::StoredServer;
 
 /// Servers that are asked at a time what they list for clients that they can ask something: of a
 /// program that takes a second process for a moment.
-const ASKED_MAX: usize = 2;
+const CONCURRENT_INTERACTIVE_LISTINGS: usize = 2;
 
 /// The current catalog, and who is told when it changes.
 ///
@@ -45,28 +45,28 @@ pub struct CatalogStore {
     current: ArcSwap<CatalogState>,
     /// Held while the next state is made, which may take long: never on a worker of the runtime but
     /// at the start.
-    making: Mutex<()>,
+    publish_lock: Mutex<()>,
     /// Who may have a thread that makes it: the others wait without one.
-    makers: Arc<Semaphore>,
+    publisher_permits: Arc<Semaphore>,
     changed: watch::Sender<u64>,
     /// Servers of which it is not known yet what they offer.
-    awaited: watch::Sender<HashSet<ServerName>>,
+    pending: watch::Sender<HashSet<ServerName>>,
     /// When the first client came that servers can ask something.
-    able_came: watch::Sender<Option<Instant>>,
+    interactive_client_seen: watch::Sender<Option<Instant>>,
     /// Servers of which it is not known yet what they offer to such clients.
-    able_awaited: watch::Sender<HashSet<ServerName>>,
+    pending_interactive: watch::Sender<HashSet<ServerName>>,
     /// Servers whose listing is not kept yet.
-    unkept: Mutex<HashSet<ServerName>>,
+    unsaved: Mutex<HashSet<ServerName>>,
     /// What the store has of each server, as far as this process read or wrote it.
-    kept: Mutex<HashMap<ServerName, StoredServer>>,
+    saved: Mutex<HashMap<ServerName, StoredServer>>,
     /// Tells of every new listing.
     listed: Notify,
     /// Who may ask a server what it lists for such clients.
-    turns: Semaphore,
+    listing_permits: Semaphore,
     /// What is known of the schemas that servers list, as far as they were looked at.
-    schemas: watch::Sender<HashMap<ServerName, Schemas>>,
+    schema_reports: watch::Sender<HashMap<ServerName, SchemaReport>>,
     /// Who may look at schemas.
-    schema_turns: Semaphore,
+    schema_permits: Semaphore,
     start: Instant,
     /// Nothing is shown any more once this is cancelled.
     stop: CancellationToken,
@@ -74,7 +74,7 @@ pub struct CatalogStore {
 
 /// What is known of the schemas of a server.
 #[derive(Debug)]
-struct Schemas {
+struct SchemaReport {
     /// What was looked at.
     listing: Option<Arc<Listing>>,
     problems: Arc<[CatalogProblem]>,
@@ -83,24 +83,24 @@ struct Schemas {
 /// All that is known at a moment, and what is shown of it.
 #[derive(Clone, Debug)]
 struct CatalogState {
-    plan: Arc<Plan>,
-    offers: Offers,
-    shown: Snapshots,
+    plan: Arc<CatalogPlan>,
+    offers: ServerCatalogs,
+    snapshots: Snapshots,
 }
 
 /// What the config says of the catalog.
 #[derive(Debug)]
-struct Plan {
+struct CatalogPlan {
     naming: Naming,
     profiles: Profiles,
     /// The servers in the config's order.
     servers: Vec<(ServerName, Arc<config::Server>)>,
 }
 
-impl Plan {
+impl CatalogPlan {
     fn new(config: &Config, backends: &Backends) -> Self {
         let servers = backends.all();
-        let servers = servers.map(|backend| (backend.name.clone(), backend.written()));
+        let servers = servers.map(|backend| (backend.name.clone(), backend.load_config()));
         Self {
             naming: config.naming.clone(),
             profiles: Profiles::new(&config.profiles, Arc::new(Prefixes::of(config))),
@@ -110,24 +110,25 @@ impl Plan {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Offers {
-    plain: HashMap<ServerName, Offer>,
+struct ServerCatalogs {
+    plain: HashMap<ServerName, ServerOffer>,
     /// What a server lists beyond that for clients that can be asked something, once it is known.
-    able: HashMap<ServerName, Arc<Listing>>,
+    interactive: HashMap<ServerName, Arc<Listing>>,
     /// Servers that an earlier process listed, and when.
     stored: HashMap<ServerName, jiff::Timestamp>,
 }
 
-impl Offers {
+impl ServerCatalogs {
     /// What `server` listed to this process, where it did.
-    fn of(&self, server: &ServerName) -> Option<&Offer> {
+    fn get(&self, server: &ServerName) -> Option<&ServerOffer> {
         let offer = self.plain.get(server);
         offer.filter(|_| !self.stored.contains_key(server))
     }
 
     /// Whether this process knows what `server` has of `kind`.
-    fn know(&self, server: &ServerName, kind: Kind) -> bool {
-        self.of(server).is_some_and(|offer| offer.knows(kind))
+    fn has_listed(&self, server: &ServerName, kind: Kind) -> bool {
+        self.get(server)
+            .is_some_and(|offer| offer.is_list_known(kind))
     }
 }
 
@@ -135,7 +136,7 @@ impl Offers {
 #[derive(Clone, Debug)]
 struct Snapshots {
     plain: Arc<Catalog>,
-    able: Arc<Catalog>,
+    interactive: Arc<Catalog>,
 }
 
 impl CatalogStore {
@@ -143,27 +144,27 @@ impl CatalogStore {
     pub fn new(config: &Config, backends: &Backends, stop: CancellationToken) -> Self {
         let enabled = backends.all().filter(|backend| backend.is_enabled());
         let awaited: HashSet<_> = enabled.map(|backend| backend.name.clone()).collect();
-        let plan = Plan::new(config, backends);
-        let offers = Offers::default();
+        let plan = CatalogPlan::new(config, backends);
+        let offers = ServerCatalogs::default();
         let state = CatalogState {
-            shown: Snapshots::build(&plan, &offers),
+            snapshots: Snapshots::build(&plan, &offers),
             plan: Arc::new(plan),
             offers,
         };
         Self {
             current: ArcSwap::from_pointee(state),
-            making: Mutex::default(),
-            makers: Arc::new(Semaphore::new(1)),
+            publish_lock: Mutex::default(),
+            publisher_permits: Arc::new(Semaphore::new(1)),
             changed: watch::channel(0).0,
-            able_came: watch::channel(None).0,
-            able_awaited: watch::channel(awaited.clone()).0,
-            awaited: watch::channel(awaited).0,
-            unkept: Mutex::default(),
-            kept: Mutex::default(),
+            interactive_client_seen: watch::channel(None).0,
+            pending_interactive: watch::channel(awaited.clone()).0,
+            pending: watch::channel(awaited).0,
+            unsaved: Mutex::default(),
+            saved: Mutex::default(),
             listed: Notify::new(),
-            turns: Semaphore::new(ASKED_MAX),
-            schemas: watch::Sender::default(),
-            schema_turns: Semaphore::new(1),
+            listing_permits: Semaphore::new(CONCURRENT_INTERACTIVE_LISTINGS),
+            schema_reports: watch::Sender::default(),
+            schema_permits: Semaphore::new(1),
             start: Instant::now(),
             stop,
         }
@@ -176,17 +177,17 @@ impl CatalogStore {
 
     /// The current snapshot for `audience`.
     pub fn catalog_for(&self, audience: Audience) -> Arc<Catalog> {
-        let shown = &self.current.load().shown;
+        let shown = &self.current.load().snapshots;
         Arc::clone(match audience {
-            Audience::Able => &shown.able,
+            Audience::Interactive => &shown.interactive,
             Audience::Plain => &shown.plain,
         })
     }
 
     /// Notes that a client is here that servers can ask something: from now on it is found out
     /// what they list for such clients.
-    pub fn expect_able(&self) {
-        self.able_came.send_if_modified(|came| {
+    pub fn note_interactive_client(&self) {
+        self.interactive_client_seen.send_if_modified(|came| {
             let is_first = came.is_none();
             came.get_or_insert_with(Instant::now);
             is_first
@@ -194,18 +195,21 @@ impl CatalogStore {
     }
 
     /// Whether such a client has come, and when.
-    pub(super) fn able_came(&self) -> watch::Receiver<Option<Instant>> {
-        self.able_came.subscribe()
+    pub(super) fn interactive_client_seen(&self) -> watch::Receiver<Option<Instant>> {
+        self.interactive_client_seen.subscribe()
     }
 
     /// Waits until a server may be asked what it lists for such clients.
-    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
-        self.turns.acquire().await.expect("it is never closed")
+    pub(super) async fn listing_permit(&self) -> SemaphorePermit<'_> {
+        self.listing_permits
+            .acquire()
+            .await
+            .expect("it is never closed")
     }
 
     /// Waits until the schemas of a server may be looked at.
-    pub(super) async fn schema_turn(&self) -> SemaphorePermit<'_> {
-        let turn = self.schema_turns.acquire().await;
+    pub(super) async fn schema_permit(&self) -> SemaphorePermit<'_> {
+        let turn = self.schema_permits.acquire().await;
         turn.expect("it is never closed")
     }
 
@@ -216,17 +220,17 @@ impl CatalogStore {
         listing: Option<Arc<Listing>>,
         problems: Vec<CatalogProblem>,
     ) {
-        let known = Schemas {
+        let known = SchemaReport {
             listing,
             problems: problems.into(),
         };
-        self.schemas
+        self.schema_reports
             .send_modify(|schemas| drop(schemas.insert(server.clone(), known)));
     }
 
     /// What is wrong with the schemas that `server` lists, as far as they were looked at.
-    pub fn schemas(&self, server: &ServerName) -> Arc<[CatalogProblem]> {
-        let schemas = self.schemas.borrow();
+    pub fn schema_problems(&self, server: &ServerName) -> Arc<[CatalogProblem]> {
+        let schemas = self.schema_reports.borrow();
         let known = schemas.get(server);
         known.map_or_else(Arc::default, |known| Arc::clone(&known.problems))
     }
@@ -234,14 +238,15 @@ impl CatalogStore {
     /// Waits until the schemas were looked at that `server` lists, but no longer than `patience`; whether
     /// they were.
     pub async fn has_schemas(&self, server: &ServerName, patience: Duration) -> bool {
-        let is_looked_at = |schemas: &HashMap<ServerName, Schemas>| match self.listing(server) {
+        let is_looked_at = |schemas: &HashMap<ServerName, SchemaReport>| match self.listing(server)
+        {
             None => true,
             Some(listing) => {
                 let known = schemas.get(server).and_then(|known| known.listing.as_ref());
                 known.is_some_and(|known| Arc::ptr_eq(known, &listing))
             }
         };
-        let mut schemas = self.schemas.subscribe();
+        let mut schemas = self.schema_reports.subscribe();
         let looked_at = timeout(patience, schemas.wait_for(is_looked_at)).await;
         looked_at.is_ok_and(|told| told.is_ok())
     }
@@ -259,15 +264,19 @@ impl CatalogStore {
     /// Takes another config, whose servers `backends` has already. What is known of servers that
     /// are still there stays listed until they are listed anew.
     pub fn replace(&self, config: &Config, backends: &Backends) {
-        let plan = Plan::new(config, backends);
+        let plan = CatalogPlan::new(config, backends);
         let enabled = |(_, server): &&(ServerName, Arc<config::Server>)| server.enabled;
         let present = plan.servers.iter().filter(enabled);
         let present: HashMap<_, _> = present.cloned().collect();
-        let Some(mut next) = self.next() else { return };
-        let offers = &mut next.state.offers;
-        offers.able.retain(|name, _| present.contains_key(name));
-        offers.stored.retain(|name, _| present.contains_key(name));
-        offers.plain.retain(|name, offer| {
+        let Some(mut next) = self.begin_draft() else {
+            return;
+        };
+        let catalogs = &mut next.state.offers;
+        catalogs
+            .interactive
+            .retain(|name, _| present.contains_key(name));
+        catalogs.stored.retain(|name, _| present.contains_key(name));
+        catalogs.plain.retain(|name, offer| {
             let server = present.get(name);
             if let Some(server) = server {
                 offer.config = Arc::clone(server);
@@ -276,12 +285,12 @@ impl CatalogStore {
         });
         next.state.plan = Arc::new(plan);
         next.merge();
-        next.show();
-        lock(&self.kept).retain(|name, _| present.contains_key(name));
-        self.schemas
+        next.publish();
+        lock(&self.saved).retain(|name, _| present.contains_key(name));
+        self.schema_reports
             .send_modify(|schemas| schemas.retain(|name, _| present.contains_key(name)));
         // Nobody waits for servers that come with a change: lists are told of them.
-        for awaited in [&self.awaited, &self.able_awaited] {
+        for awaited in [&self.pending, &self.pending_interactive] {
             awaited.send_if_modified(|awaited| {
                 let before = awaited.len();
                 awaited.retain(|name| present.contains_key(name));
@@ -291,7 +300,7 @@ impl CatalogStore {
     }
 
     /// Tells those who wait for a new snapshot to look once more at the one there is.
-    pub fn tell(&self) {
+    pub fn notify_changed(&self) {
         self.changed.send_modify(|_| {});
     }
 
@@ -302,23 +311,23 @@ impl CatalogStore {
 
     /// Waits until all servers of `scope` have listed or failed, but no longer than `patience`
     /// after the start.
-    pub async fn settled(&self, scope: &Scope, patience: Duration) {
-        self.heard_of(&self.awaited, scope, self.start + patience)
+    pub async fn wait_ready(&self, scope: &Scope, patience: Duration) {
+        self.wait_until_listed(&self.pending, scope, self.start + patience)
             .await;
     }
 
     /// Waits until it is known what the servers of `scope` list for clients that can be asked
     /// something, but no longer than `patience` after the first of those came.
-    pub async fn settled_for_able(&self, scope: &Scope, patience: Duration) {
-        let came = *self.able_came.borrow();
+    pub async fn wait_ready_interactive(&self, scope: &Scope, patience: Duration) {
+        let came = *self.interactive_client_seen.borrow();
         if let Some(came) = came {
-            self.heard_of(&self.able_awaited, scope, came + patience)
+            self.wait_until_listed(&self.pending_interactive, scope, came + patience)
                 .await;
         }
     }
 
     /// Waits until no server of `scope` is `awaited` any more, but not beyond `end`.
-    async fn heard_of(
+    async fn wait_until_listed(
         &self,
         awaited: &watch::Sender<HashSet<ServerName>>,
         scope: &Scope,
@@ -326,7 +335,7 @@ impl CatalogStore {
     ) {
         let settled = |awaited: &HashSet<ServerName>| match scope {
             Scope::All => awaited.is_empty(),
-            Scope::Profile(profile) => awaited.is_empty() || !self.awaits(awaited, profile),
+            Scope::Profile(profile) => awaited.is_empty() || !self.is_waiting_for(awaited, profile),
             Scope::Server(server) => !awaited.contains(server),
         };
         if settled(&awaited.borrow()) {
@@ -337,10 +346,10 @@ impl CatalogStore {
         drop(timeout_at(end, wait).await);
     }
 
-    fn awaits(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
+    fn is_waiting_for(&self, awaited: &HashSet<ServerName>, profile: &ProfileName) -> bool {
         let plan = &self.current.load().plan;
         plan.servers.iter().any(|(name, config)| {
-            awaited.contains(name) && plan.profiles.takes(profile, &config.tags)
+            awaited.contains(name) && plan.profiles.selects_tags(profile, &config.tags)
         })
     }
 
@@ -352,71 +361,71 @@ impl CatalogStore {
             name == server
                 && match scope {
                     Scope::All => true,
-                    Scope::Profile(profile) => plan.profiles.takes(profile, &config.tags),
+                    Scope::Profile(profile) => plan.profiles.selects_tags(profile, &config.tags),
                     Scope::Server(only) => only == server,
                 }
         })
     }
 
     /// Whether every enabled server has listed or failed.
-    pub fn is_settled(&self) -> bool {
-        self.awaited.borrow().is_empty()
+    pub fn is_ready(&self) -> bool {
+        self.pending.borrow().is_empty()
     }
 
     /// Whether there are lists for clients: every enabled server has listed or failed, or `patience`
     /// after the start, when no first list waits any longer, some server has something to list.
     pub fn has_lists(&self, patience: Duration) -> bool {
         let is_over = Instant::now() >= self.start + patience;
-        self.is_settled() || is_over && !self.current.load().offers.plain.is_empty()
+        self.is_ready() || is_over && !self.current.load().offers.plain.is_empty()
     }
 
     /// Whether it is known of every enabled server what it offers to `audience` beyond the rest.
-    pub fn is_settled_for(&self, audience: Audience) -> bool {
+    pub fn is_ready_for(&self, audience: Audience) -> bool {
         match audience {
-            Audience::Able => self.able_awaited.borrow().is_empty(),
+            Audience::Interactive => self.pending_interactive.borrow().is_empty(),
             Audience::Plain => true,
         }
     }
 
     /// The enabled servers that may have the item called `name` on the route of `scope`, among those
     /// that are not listed: not yet, or not any longer. The likeliest comes first.
-    pub fn prospects(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Candidate> {
+    pub fn unlisted_candidates(&self, scope: &Scope, kind: Kind, name: &str) -> Vec<Candidate> {
         let CatalogState { plan, offers, .. } = &**self.current.load();
         let unlisted = plan
             .servers
             .iter()
-            .filter(|(server, config)| config.enabled && !offers.know(server, kind));
-        let unlisted: Vec<Offer> = unlisted
-            .map(|(server, config)| self::unlisted(server, config))
+            .filter(|(server, config)| config.enabled && !offers.has_listed(server, kind));
+        let unlisted: Vec<ServerOffer> = unlisted
+            .map(|(server, config)| self::empty_offer(server, config))
             .collect();
-        Catalog::prospects(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
+        Catalog::candidates_among(&plan.naming, &plan.profiles, &unlisted, (scope, kind, name))
     }
 
     /// The enabled servers that may have the item called `name` on the merged route, whatever they
     /// have listed.
-    pub fn candidates(&self, kind: Kind, name: &str) -> Vec<ServerName> {
+    pub fn possible_servers(&self, kind: Kind, name: &str) -> Vec<ServerName> {
         let plan = &self.current.load().plan;
         let enabled = plan.servers.iter().filter(|(_, config)| config.enabled);
         let may_have = enabled.filter(|(server, config)| {
-            let offer = unlisted(server, config);
+            let offer = empty_offer(server, config);
             let wanted = (&Scope::All, kind, name);
-            !Catalog::prospects(&plan.naming, &plan.profiles, &[offer], wanted).is_empty()
+            !Catalog::candidates_among(&plan.naming, &plan.profiles, &[offer], wanted).is_empty()
         });
         may_have.map(|(server, _)| server.clone()).collect()
     }
 
     /// Whether it is known what `server` has of `kind`, not only what it listed to an earlier process.
-    pub fn lists(&self, server: &ServerName, kind: Kind) -> bool {
-        self.current.load().offers.know(server, kind)
+    pub fn has_current_list(&self, server: &ServerName, kind: Kind) -> bool {
+        self.current.load().offers.has_listed(server, kind)
     }
 
     /// What servers listed to this process for every client, in the config's order; without those of
     /// which a list could not be read.
-    pub fn offers(&self) -> Vec<Offer> {
+    pub fn offers(&self) -> Vec<ServerOffer> {
         let CatalogState { plan, offers, .. } = &**self.current.load();
         let servers = plan.servers.iter();
-        let listed = servers.filter_map(|(server, _)| offers.of(server));
-        let whole = listed.filter(|offer| Kind::ALL.iter().all(|kind| offer.knows(*kind)));
+        let listed = servers.filter_map(|(server, _)| offers.get(server));
+        let whole = listed.filter(|offer| Kind::ALL.iter().all(|kind| offer.is_list_known(*kind)));
         whole.cloned().collect()
     }
 
@@ -428,72 +437,72 @@ impl CatalogStore {
     }
 
     /// The same, once all of it has come.
-    pub(super) fn whole_listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
+    pub(super) fn complete_listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
         let current = self.current.load();
         let offer = current.offers.plain.get(server);
-        let whole = offer.filter(|offer| offer.is_whole());
+        let whole = offer.filter(|offer| offer.is_complete());
         whole.map(|offer| Arc::clone(&offer.listing))
     }
 
     /// What `server` lists beyond that for clients that can be asked something, if that is known.
-    pub(super) fn able_listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
-        self.current.load().offers.able.get(server).cloned()
+    pub(super) fn interactive_listing(&self, server: &ServerName) -> Option<Arc<Listing>> {
+        self.current.load().offers.interactive.get(server).cloned()
     }
 
     /// Whether it is known that `server` lists nothing more for clients that can be asked something.
-    pub(super) fn has_nothing_more(&self, server: &ServerName) -> bool {
+    pub(super) fn has_no_interactive_extras(&self, server: &ServerName) -> bool {
         let current = self.current.load();
-        let more = current.offers.able.get(server);
+        let more = current.offers.interactive.get(server);
         more.is_some_and(|more| more.is_empty())
     }
 
-    pub(super) fn settle(&self, server: &ServerName) {
-        self.awaited
+    pub(super) fn mark_ready(&self, server: &ServerName) {
+        self.pending
             .send_if_modified(|awaited| awaited.remove(server));
     }
 
     /// Nobody waits any longer for what `server` lists for clients that can be asked something.
-    pub(super) fn settle_for_able(&self, server: &ServerName) {
-        self.able_awaited
+    pub(super) fn mark_interactive_ready(&self, server: &ServerName) {
+        self.pending_interactive
             .send_if_modified(|awaited| awaited.remove(server));
     }
 }
 
 /// The offer of a server that has listed nothing.
-fn unlisted(server: &ServerName, config: &Arc<config::Server>) -> Offer {
-    Offer {
+fn empty_offer(server: &ServerName, config: &Arc<config::Server>) -> ServerOffer {
+    ServerOffer {
         server: server.clone(),
         config: Arc::clone(config),
         listing: Arc::default(),
         modern_http: false,
-        gaps: ByKind::default(),
+        listing_gaps: ByKind::default(),
     }
 }
 
 impl Snapshots {
-    fn build(plan: &Plan, offers: &Offers) -> Self {
-        let build = |offers: &[Offer]| {
+    fn build(plan: &CatalogPlan, catalogs: &ServerCatalogs) -> Self {
+        let build = |offers: &[ServerOffer]| {
             let catalog = Catalog::build_with(&plan.naming, &plan.profiles, offers);
             Arc::new(catalog)
         };
         let servers = plan.servers.iter();
-        let ordered = servers.filter_map(|(server, _)| offers.plain.get(server).cloned());
-        let mut ordered: Vec<Offer> = ordered.collect();
+        let ordered = servers.filter_map(|(server, _)| catalogs.plain.get(server).cloned());
+        let mut ordered: Vec<ServerOffer> = ordered.collect();
         let plain = build(&ordered);
         let mut has_more = false;
         for offer in &mut ordered {
-            let more = offers.able.get(&offer.server);
+            let more = catalogs.interactive.get(&offer.server);
             if let Some(more) = more.filter(|more| !more.is_empty()) {
                 has_more = true;
                 Arc::make_mut(&mut offer.listing).extend(more);
             }
         }
-        let able = if has_more {
+        let interactive = if has_more {
             build(&ordered)
         } else {
             Arc::clone(&plain)
         };
-        Self { plain, able }
+        Self { plain, interactive }
     }
 }
 

@@ -15,24 +15,24 @@ use crate::{
 };
 
 /// Publishes what `backend` lists for clients that can be asked something, for ever.
-pub(super) async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>) {
-    let mut came = board.able_came();
+pub(super) async fn follow(backend: Arc<Backend>, store: Arc<CatalogStore>) {
+    let mut came = store.interactive_client_seen();
     if came.wait_for(Option::is_some).await.is_err() {
         return;
     }
-    let mut standing = backend.standing();
-    let mut changes = board.changes();
+    let mut standing = backend.watch_catalog();
+    let mut changes = store.changes();
     let mut compared: Option<Arc<Listing>> = None;
     let mut asked: Option<CatalogConnection> = None;
     loop {
         changes.mark_unchanged();
-        let plain = board.whole_listing(&backend.name);
-        let is_awaited = match (standing.now(), plain) {
+        let plain = store.complete_listing(&backend.name);
+        let is_awaited = match (standing.current(), plain) {
             (Listability::Up(control), Some(plain)) if control.is_legacy() => {
                 let is_asked = asked.as_ref() == Some(&control);
                 if !is_asked && compared.as_ref() != Some(&plain) {
                     asked = Some(control);
-                    if compare(&backend, Arc::clone(&plain), &board).await {
+                    if list_interactive_extras(&backend, Arc::clone(&plain), &store).await {
                         compared = Some(plain);
                     }
                 }
@@ -40,10 +40,10 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>) {
             }
             (Listability::Up(control), _) if !control.is_legacy() => {
                 // Its predecessor may have been of the legacy era.
-                if !board.has_nothing_more(&backend.name) {
+                if !store.has_no_interactive_extras(&backend.name) {
                     let nothing = Arc::<Listing>::default();
                     let beyond = Arc::clone(&nothing);
-                    board.publish_able(nothing, beyond, &backend).await;
+                    store.publish_interactive(nothing, beyond, &backend).await;
                 }
                 false
             }
@@ -59,7 +59,7 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>) {
             }
         };
         if !is_awaited {
-            board.settle_for_able(&backend.name);
+            store.mark_interactive_ready(&backend.name);
         }
         tokio::select! {
             () = standing.changed() => {}
@@ -69,25 +69,33 @@ pub(super) async fn follow(backend: Arc<Backend>, board: Arc<CatalogStore>) {
 }
 
 /// Whether it could be found out what the server lists beyond `plain`, for all of its lists.
-async fn compare(backend: &Arc<Backend>, plain: Arc<Listing>, board: &Arc<CatalogStore>) -> bool {
-    let _turn = board.turn().await;
-    let before = board.able_listing(&backend.name).unwrap_or_default();
-    match lists(backend, &before).await {
+async fn list_interactive_extras(
+    backend: &Arc<Backend>,
+    plain: Arc<Listing>,
+    store: &Arc<CatalogStore>,
+) -> bool {
+    let _turn = store.listing_permit().await;
+    let before = store.interactive_listing(&backend.name).unwrap_or_default();
+    match interactive_lists(backend, &before).await {
         Ok(lists) => {
             let is_whole = lists.missing().is_none();
             let listing = Arc::new(lists.listing);
-            board.publish_able(listing, plain, backend).await;
+            store.publish_interactive(listing, plain, backend).await;
             is_whole
         }
         Err(failure) => {
-            tracing::debug!(server = %backend.name, %failure, "no lists for able clients");
+            tracing::debug!(server = %backend.name, %failure, "cannot list the server for \
+                interactive clients");
             false
         }
     }
 }
 
-async fn lists(backend: &Backend, before: &Listing) -> Result<ServerLists, BackendError> {
-    let visit = backend.connect_as_able().await?;
+async fn interactive_lists(
+    backend: &Backend,
+    before: &Listing,
+) -> Result<ServerLists, BackendError> {
+    let visit = backend.connect_interactive().await?;
     let lists = ServerLists::read(backend, visit.control(), before).await;
     visit.end().await;
     lists

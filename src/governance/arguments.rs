@@ -2,7 +2,7 @@
 //!
 //! What a rule reads must be what the server will read, and servers on common SDKs convert: text that is
 //! JSON to what it says, text to numbers and truth values, one name of a member to another. So a rule that
-//! refuses looks at all that a server may make of a value (`Readings`), and one that allows holds only
+//! refuses looks at all that a server may make of a value (`ValueReadings`), and one that allows holds only
 //! where it holds of all. What cannot be judged is refused: a doubled member on the way to a value or
 //! inside it, text that cannot be decoded. Other parts of the arguments are never looked at.
 
@@ -10,13 +10,13 @@ use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
 use super::{
-    number::{self, Decimal},
+    decimal::{self, Decimal},
     policy::PolicyItem,
 };
 use crate::{
     catalog::{
         Prefixes,
-        globs::{GlobWidth, Globs, Over},
+        globs::{GlobTarget, GlobWidth, Globs},
     },
     config::{ArgumentAction, ArgumentRule, Condition},
     mcp::{
@@ -25,13 +25,13 @@ use crate::{
     },
 };
 
+use coercion::ValueReadings;
+use json_types::JsonTypes;
 use pointer::{Decoded, Pointer, PointerTarget, sole_element};
-use readings::Readings;
-use types::Types;
 
+mod coercion;
+mod json_types;
 mod pointer;
-mod readings;
-mod types;
 
 /// Bytes that a compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1 << 20;
@@ -46,7 +46,7 @@ pub struct ArgumentRules {
 
 /// Which of the [`ArgumentRules`] that made it are about a tool, in the order they were given.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct ApplicableRules(Vec<(usize, Types)>);
+pub struct ApplicableRules(Vec<(usize, JsonTypes)>);
 
 impl ApplicableRules {
     /// Whether none is.
@@ -59,7 +59,7 @@ impl ApplicableRules {
 struct CompiledRule {
     name: String,
     observe: bool,
-    check: ArgumentCheck,
+    condition: ArgumentCheck,
 }
 
 /// What is asked of one argument.
@@ -86,8 +86,8 @@ impl ArgumentTest {
 
     /// Whether it holds of `params`, the params of `tools/call`, as a rule that refuses reads them:
     /// where readings differ, one for which it holds is enough.
-    pub fn holds(&self, params: Option<&Raw>) -> bool {
-        self.0.refuses(arguments(params), Types::ANY)
+    pub fn matches(&self, params: Option<&Raw>) -> bool {
+        self.0.refuses(arguments_of(params), JsonTypes::ANY)
     }
 }
 
@@ -124,7 +124,12 @@ impl ArgumentRules {
             globs.extend(rule.tools.iter().map(|glob| (at, glob)));
             compiled.push(CompiledRule::new(rule)?);
         }
-        let globs = Globs::new(globs.into_iter(), Over::Names, GlobWidth::Wide, prefixes);
+        let globs = Globs::new(
+            globs.into_iter(),
+            GlobTarget::Names,
+            GlobWidth::Broad,
+            prefixes,
+        );
         let globs = globs.map_err(|error| InvalidRule {
             rule: compiled
                 .first()
@@ -138,14 +143,14 @@ impl ArgumentRules {
     }
 
     /// The rules about `tool`, whatever it is called with; `schema` is its input schema.
-    pub fn about(&self, tool: &PolicyItem<'_>, schema: Option<&Raw>) -> ApplicableRules {
-        let mut about = self.globs.owners(&tool.forms());
+    pub fn applicable_to(&self, tool: &PolicyItem<'_>, schema: Option<&Raw>) -> ApplicableRules {
+        let mut about = self.globs.matching_owners(&tool.glob_forms());
         about.sort_unstable();
         about.dedup();
         let about = about.into_iter();
         ApplicableRules(
             about
-                .map(|at| (at, self.rules[at].check.types(schema)))
+                .map(|at| (at, self.rules[at].condition.expected_types(schema)))
                 .collect(),
         )
     }
@@ -156,7 +161,7 @@ impl ArgumentRules {
     }
 
     /// The names of `about`, the rules about a tool, each with whether it only counts.
-    pub fn named(&self, about: &ApplicableRules) -> impl Iterator<Item = (&str, bool)> {
+    pub fn rule_names(&self, about: &ApplicableRules) -> impl Iterator<Item = (&str, bool)> {
         let rules = about.0.iter().map(|(at, _)| &self.rules[*at]);
         rules.map(|rule| (rule.name.as_str(), rule.observe))
     }
@@ -168,10 +173,10 @@ impl ArgumentRules {
         if about.0.is_empty() {
             return findings;
         }
-        let arguments = arguments(params);
+        let arguments = arguments_of(params);
         for (at, types) in &about.0 {
             let rule = &self.rules[*at];
-            if !rule.check.refuses(arguments, *types) {
+            if !rule.condition.refuses(arguments, *types) {
                 continue;
             }
             if rule.observe {
@@ -190,7 +195,7 @@ impl CompiledRule {
         Ok(Self {
             name: rule.name.clone(),
             observe: rule.observe,
-            check: check.map_err(|cause| InvalidRule {
+            condition: check.map_err(|cause| InvalidRule {
                 rule: rule.name.clone(),
                 cause,
             })?,
@@ -218,7 +223,7 @@ impl ArgumentCheck {
             (condition.max, Test::Max),
         ] {
             if let Some(limit) = limit {
-                tests.push(test(Decimal::of_f64(limit).ok_or(RuleFault::Number)?));
+                tests.push(test(Decimal::from_f64(limit).ok_or(RuleFault::Number)?));
             }
         }
         Ok(Self {
@@ -229,86 +234,90 @@ impl ArgumentCheck {
     }
 
     /// What the schema of a tool wants at its place.
-    fn types(&self, schema: Option<&Raw>) -> Types {
-        Types::at(self.at.tokens(), schema)
+    fn expected_types(&self, schema: Option<&Raw>) -> JsonTypes {
+        JsonTypes::expected_at(self.at.tokens(), schema)
     }
 
     /// Whether a call with `arguments` is refused, of which the schema wants `types` there.
-    fn refuses(&self, arguments: PointerTarget<'_>, types: Types) -> bool {
+    fn refuses(&self, arguments: PointerTarget<'_>, types: JsonTypes) -> bool {
         let is_lax = self.action == ArgumentAction::Refuse;
         let mut refuses = |place: PointerTarget<'_>| match (place, self.action) {
-            (PointerTarget::Unclear, _) | (PointerTarget::Missing, ArgumentAction::Allow) => true,
+            (PointerTarget::Ambiguous, _) | (PointerTarget::Missing, ArgumentAction::Allow) => true,
             (PointerTarget::Missing, ArgumentAction::Refuse) => false,
-            (PointerTarget::Value(json), _) if is_doubled_within(json) || is_unclear(json) => true,
-            (PointerTarget::Value(json), ArgumentAction::Allow) => !self.must_hold(json, types),
-            (PointerTarget::Value(json), ArgumentAction::Refuse) => self.may_hold(json, types),
+            (PointerTarget::Value(json), _) if has_duplicate_keys(json) || is_ambiguous(json) => {
+                true
+            }
+            (PointerTarget::Value(json), ArgumentAction::Allow) => !self.must_match(json, types),
+            (PointerTarget::Value(json), ArgumentAction::Refuse) => self.may_match(json, types),
         };
         match arguments {
-            PointerTarget::Value(json) => self.at.any(json, is_lax, &mut refuses),
-            other @ (PointerTarget::Missing | PointerTarget::Unclear) => refuses(other),
+            PointerTarget::Value(json) => self.at.any_target(json, is_lax, &mut refuses),
+            other @ (PointerTarget::Missing | PointerTarget::Ambiguous) => refuses(other),
         }
     }
 
     /// Whether the condition holds of the value `json`, or of anything that a server may take it for.
-    fn may_hold(&self, json: &[u8], types: Types) -> bool {
-        let readings = Readings::lax(json, types);
-        let is_of_structures = || self.tests.iter().any(Test::is_of_structures);
-        self.tests.iter().all(|test| test.holds(&readings))
-            || sole_element(json).is_some_and(|element| self.may_hold(element, types))
+    fn may_match(&self, json: &[u8], types: JsonTypes) -> bool {
+        let readings = ValueReadings::lax(json, types);
+        let is_of_structures = || self.tests.iter().any(Test::compares_structures);
+        self.tests.iter().all(|test| test.matches(&readings))
+            || sole_element(json).is_some_and(|element| self.may_match(element, types))
             || match Decoded::of(json) {
-                Decoded::Json(inner) => self.may_hold(inner.as_bytes(), types),
+                Decoded::Json(inner) => self.may_match(inner.as_bytes(), types),
                 Decoded::TooDeep => true,
                 // Some read what is not quite JSON.
-                Decoded::Broken => is_of_structures(),
+                Decoded::Malformed => is_of_structures(),
                 Decoded::Plain => false,
             }
     }
 
     /// Whether the condition holds of the value `json`, and of all that a server may take it for.
-    fn must_hold(&self, json: &[u8], types: Types) -> bool {
-        let holds = |readings: &Readings<'_>| self.tests.iter().all(|test| test.holds(readings));
+    fn must_match(&self, json: &[u8], types: JsonTypes) -> bool {
+        let holds =
+            |readings: &ValueReadings<'_>| self.tests.iter().all(|test| test.matches(readings));
         // What is listed letter by letter is meant, whatever the server makes of it.
         let is_listed = self.tests.iter().any(|test| matches!(test, Test::OneOf(_)));
-        let is_all = is_listed || self.tests.is_empty() || types.are_only(Types::STRING);
-        Readings::exact(json).iter().all(holds)
+        let is_all = is_listed || self.tests.is_empty() || types.is_subset_of(JsonTypes::STRING);
+        ValueReadings::exact(json).iter().all(holds)
             && (is_all
                 || match Decoded::of(json) {
-                    Decoded::Json(inner) => self.must_hold(inner.as_bytes(), types),
+                    Decoded::Json(inner) => self.must_match(inner.as_bytes(), types),
                     Decoded::TooDeep => false,
-                    Decoded::Broken | Decoded::Plain => true,
+                    Decoded::Malformed | Decoded::Plain => true,
                 })
     }
 }
 
 /// The arguments in the params of a call; what is no object has no values.
-fn arguments(params: Option<&Raw>) -> PointerTarget<'_> {
+fn arguments_of(params: Option<&Raw>) -> PointerTarget<'_> {
     let Some(params) = params else {
         return PointerTarget::Missing;
     };
     let json = params.as_bytes();
-    let mut found = json::members(json, 0).filter(|member| member.is_alike(json, "arguments"));
+    let mut found =
+        json::members(json, 0).filter(|member| member.matches_ignoring_case(json, "arguments"));
     match (found.next(), found.next()) {
         (None, _) => PointerTarget::Missing,
-        (Some(member), None) if member.is(json, "arguments") => match &json[member.value] {
+        (Some(member), None) if member.matches(json, "arguments") => match &json[member.value] {
             value if value.first() == Some(&b'{') => PointerTarget::Value(value),
             _ => PointerTarget::Missing,
         },
-        (Some(_), _) => PointerTarget::Unclear,
+        (Some(_), _) => PointerTarget::Ambiguous,
     }
 }
 
 /// Whether any object in `json` has a key twice, in whatever case.
-fn is_doubled_within(json: &[u8]) -> bool {
+fn has_duplicate_keys(json: &[u8]) -> bool {
     let mut within: Vec<Vec<Option<String>>> = Vec::new();
     for step in json::steps(json) {
         match step {
             JsonStep::Object | JsonStep::Array => within.push(Vec::new()),
             JsonStep::Key(span) => {
                 if let Some(keys) = within.last_mut() {
-                    keys.push(json::text(&json[span]).map(|key| json::without_case(&key)));
+                    keys.push(json::decode_string(&json[span]).map(|key| json::case_folded(&key)));
                 }
             }
-            JsonStep::Plain(_) => {}
+            JsonStep::Scalar(_) => {}
             JsonStep::End => {
                 let mut keys = within.pop().unwrap_or_default();
                 keys.sort_unstable();
@@ -322,13 +331,13 @@ fn is_doubled_within(json: &[u8]) -> bool {
 }
 
 /// Whether it is a string that has no one meaning: a lone surrogate, which servers read as they like.
-fn is_unclear(json: &[u8]) -> bool {
-    json.first() == Some(&b'"') && json::text(json).is_none()
+fn is_ambiguous(json: &[u8]) -> bool {
+    json.first() == Some(&b'"') && json::decode_string(json).is_none()
 }
 
 /// A rule that cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("the argument rule `{rule}` cannot be used: {cause}")]
+#[error("invalid argument rule `{rule}`: {cause}")]
 pub struct InvalidRule {
     /// Its name.
     pub rule: String,
@@ -343,13 +352,13 @@ pub enum RuleFault {
     #[error("{0}")]
     Globs(String),
     /// `min` or `max` is not finite.
-    #[error("a limit is not a number")]
+    #[error("`min` or `max` is not a finite number")]
     Number,
     /// `at` is not a JSON pointer.
     #[error("`at` is not a JSON pointer (RFC 6901), such as `/amount`")]
     Pointer,
     /// `matches` is not a regular expression, or too large a one.
-    #[error("`matches` is not a usable regular expression: {0}")]
+    #[error("`matches` is not a valid regular expression: {0}")]
     Regex(#[from] Box<regex::Error>),
 }
 

@@ -2,7 +2,7 @@
 //! hear of them so seldom that a flood fills no disk and slows nobody.
 //!
 //! What comes first from a network with a reason is told at once; what comes like it within
-//! [`EVERY`] is counted, and told in one with that count. A task looks after this, so that the count
+//! [`NOTICE_INTERVAL`] is counted, and told in one with that count. A task looks after this, so that the count
 //! is told also when nobody comes any more.
 
 use std::{
@@ -15,25 +15,25 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::{Governance, refusal, refusal_meter::SummedRefusals};
 use crate::{
-    audit::EventKind, auth::Unidentified, lock::lock, names::PeerAddress, store::KeyId, task::Tasks,
+    audit::EventKind, auth::AuthError, lock::lock, names::PeerAddress, store::KeyId, task::Tasks,
 };
 
 /// Between two events of one network with one reason.
-const EVERY: Duration = Duration::from_secs(60);
+const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Between two looks whether something has waited so long.
-const LOOK: Duration = Duration::from_secs(15);
+const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Networks that are told apart for each reason. More at a time are an attack, of which single
 /// addresses say little: the rest are told together. So strangers, who can choose between two
-/// reasons, cause 66 events in [`EVERY`] at most, which is some 25 MB of the audit a day.
+/// reasons, cause 66 events in [`NOTICE_INTERVAL`] at most, which is some 25 MB of the audit a day.
 const SOURCES_MAX: usize = 32;
 
 /// Whom the audit and the log have heard of lately.
 #[derive(Debug, Default)]
 pub(super) struct AuthFailureLog {
     /// By reason, so that many who have one hide nobody who has another.
-    lately: Mutex<HashMap<&'static str, HashMap<FailureGroup, NoticeWindow>>>,
+    windows: Mutex<HashMap<&'static str, HashMap<FailureGroup, NoticeWindow>>>,
 }
 
 /// What is told in one.
@@ -56,7 +56,7 @@ enum FailureSource {
 struct NoticeWindow {
     since: Instant,
     /// How many came since.
-    held: u64,
+    suppressed: u64,
     /// Where the last one came from.
     last: PeerAddress,
 }
@@ -69,124 +69,124 @@ struct FailureNotice {
     reason: &'static str,
     key: Option<KeyId>,
     /// How many are told in one, beside the one that was told before.
-    more: u64,
+    suppressed: u64,
 }
 
 impl Governance {
     /// Counts that a request from `source` has no agent; the audit and the log are told, if they have
     /// not just been. Behind a reverse proxy, `source` is its address.
-    pub fn turn_away(&self, source: PeerAddress, why: &Unidentified) {
-        self.tally.unauthenticated(why.reason());
-        if let Some(told) = self.strangers.meet(source, why, Instant::now()) {
-            self.tell(&told);
+    pub fn record_auth_failure(&self, source: PeerAddress, why: &AuthError) {
+        self.counters.count_unauthenticated(why.reason());
+        if let Some(told) = self.auth_failures.record(source, why, Instant::now()) {
+            self.record_notice(&told);
         }
     }
 
     /// Counts that a request was refused for a header: `reason` is `host` or `origin`.
-    pub fn forbid(&self, reason: &'static str) {
-        self.tally.forbidden(reason);
+    pub fn record_forbidden(&self, reason: &'static str) {
+        self.counters.count_forbidden(reason);
     }
 
     /// Begins to tell of those of whom only the number is left to tell.
-    pub fn follow_strangers(self: &Arc<Self>, tasks: &Tasks) {
+    pub fn spawn_auth_failure_notices(self: &Arc<Self>, tasks: &Tasks) {
         let governance = Arc::clone(self);
         let stop = tasks.stop_token().clone();
         tasks.spawn("strangers", async move {
-            let mut look = interval(LOOK);
+            let mut look = interval(CHECK_INTERVAL);
             look.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 tokio::select! {
                     _ = look.tick() => {}
                     () = stop.cancelled() => break,
                 }
-                governance.tell_all(&governance.strangers.due(Instant::now()));
-                governance.sum_up(&governance.refusals.due());
-                governance.note_questions(&governance.questions.due());
+                governance.record_notices(&governance.auth_failures.due_notices(Instant::now()));
+                governance.record_summed_refusals(&governance.refusals.due_sums());
+                governance.note_question_sums(&governance.questions.due_sums());
             }
-            governance.tell_all(&governance.strangers.rest());
-            governance.sum_up(&governance.refusals.rest());
-            governance.note_questions(&governance.questions.rest());
+            governance.record_notices(&governance.auth_failures.remaining_notices());
+            governance.record_summed_refusals(&governance.refusals.remaining_sums());
+            governance.note_question_sums(&governance.questions.remaining_sums());
         });
     }
 
     /// Records how many requests were held back.
-    fn sum_up(&self, all: &[SummedRefusals]) {
+    fn record_summed_refusals(&self, all: &[SummedRefusals]) {
         for summed in all {
-            let refusals = summed.refusals(refusal::RATE.name);
+            let refusals = summed.summary(refusal::RATE_LIMITED.name);
             let (agent, count) = (refusals.agent_name, refusals.count);
             tracing::warn!(
                 agent,
                 count,
-                "requests were held back: too many were refused before"
+                "requests were throttled after too many refusals"
             );
             // Kept in order with everything else; nobody waits for it.
-            drop(self.books.audit.refusals(&refusals));
+            drop(self.storage.audit.record_refusals(&refusals));
         }
     }
 
-    fn tell_all(&self, told: &[FailureNotice]) {
+    fn record_notices(&self, told: &[FailureNotice]) {
         for told in told {
-            self.tell(told);
+            self.record_notice(told);
         }
     }
 
-    fn tell(&self, told: &FailureNotice) {
+    fn record_notice(&self, told: &FailureNotice) {
         let detail = told.detail();
         // A decision, not a fault of ours, but somebody has to renew a key or to look who this is.
         tracing::warn!(source = told.source, reason = detail, "no valid API key");
         let event = EventKind::AuthenticationRefused;
-        self.note(event, &told.source, None, Some(&detail));
+        self.record_event(event, &told.source, None, Some(&detail));
     }
 }
 
 impl AuthFailureLog {
     /// Notes a request, and gives what is to be told of it.
-    fn meet(&self, source: PeerAddress, why: &Unidentified, now: Instant) -> Option<FailureNotice> {
+    fn record(&self, source: PeerAddress, why: &AuthError, now: Instant) -> Option<FailureNotice> {
         // Many clients begin without a key and come again with one once they have read the challenge:
         // one that is missing is no sign of anything, and its number says enough.
-        if *why == Unidentified::Missing {
+        if *why == AuthError::Missing {
             return None;
         }
         let reason = why.reason();
-        let mut lately = lock(&self.lately);
+        let mut lately = lock(&self.windows);
         let windows = lately.entry(reason).or_default();
-        let mut alike = FailureGroup {
+        let mut group = FailureGroup {
             source: FailureSource::of(source),
             key: why.key().cloned(),
         };
-        if windows.len() >= SOURCES_MAX && !windows.contains_key(&alike) {
-            alike = FailureGroup {
+        if windows.len() >= SOURCES_MAX && !windows.contains_key(&group) {
+            group = FailureGroup {
                 source: FailureSource::Others,
                 key: None,
             };
         }
-        if let Some(window) = windows.get_mut(&alike) {
-            window.held += 1;
+        if let Some(window) = windows.get_mut(&group) {
+            window.suppressed += 1;
             window.last = source;
             return None;
         }
         let window = NoticeWindow {
             since: now,
-            held: 0,
+            suppressed: 0,
             last: source,
         };
-        let told = window.told(reason, &alike);
-        windows.insert(alike, window);
+        let told = window.to_notice(reason, &group);
+        windows.insert(group, window);
         Some(told)
     }
 
     /// What has waited long enough at `now`; whoever did not come again meanwhile is forgotten.
-    fn due(&self, now: Instant) -> Vec<FailureNotice> {
+    fn due_notices(&self, now: Instant) -> Vec<FailureNotice> {
         let mut told = Vec::new();
-        for (reason, windows) in lock(&self.lately).iter_mut() {
+        for (reason, windows) in lock(&self.windows).iter_mut() {
             windows.retain(|alike, window| {
-                if now.duration_since(window.since) < EVERY {
+                if now.duration_since(window.since) < NOTICE_INTERVAL {
                     return true;
                 }
-                let came_again = window.held > 0;
+                let came_again = window.suppressed > 0;
                 if came_again {
-                    told.push(window.told(reason, alike));
-                    (window.since, window.held) = (now, 0);
+                    told.push(window.to_notice(reason, alike));
+                    (window.since, window.suppressed) = (now, 0);
                 }
                 came_again
             });
@@ -195,11 +195,11 @@ impl AuthFailureLog {
     }
 
     /// What was not told yet, at the end.
-    fn rest(&self) -> Vec<FailureNotice> {
+    fn remaining_notices(&self) -> Vec<FailureNotice> {
         let mut told = Vec::new();
-        for (reason, windows) in lock(&self.lately).drain() {
-            let waiting = windows.iter().filter(|(_, window)| window.held > 0);
-            told.extend(waiting.map(|(alike, window)| window.told(reason, alike)));
+        for (reason, windows) in lock(&self.windows).drain() {
+            let waiting = windows.iter().filter(|(_, window)| window.suppressed > 0);
+            told.extend(waiting.map(|(alike, window)| window.to_notice(reason, alike)));
         }
         told
     }
@@ -207,20 +207,20 @@ impl AuthFailureLog {
 
 impl FailureSource {
     fn of(address: PeerAddress) -> Self {
-        Self::Network(address.network())
+        Self::Network(address.to_network())
     }
 }
 
 impl NoticeWindow {
-    fn told(&self, reason: &'static str, alike: &FailureGroup) -> FailureNotice {
+    fn to_notice(&self, reason: &'static str, group: &FailureGroup) -> FailureNotice {
         FailureNotice {
-            source: match alike.source {
+            source: match group.source {
                 FailureSource::Network(_) => self.last.to_string(),
                 FailureSource::Others => "other addresses".to_owned(),
             },
             reason,
-            key: alike.key.clone(),
-            more: self.held,
+            key: group.key.clone(),
+            suppressed: self.suppressed,
         }
     }
 }
@@ -232,8 +232,8 @@ impl FailureNotice {
         if let Some(key) = &self.key {
             detail = format!("{detail} {key}");
         }
-        if self.more > 0 {
-            detail = format!("{detail}: {} more since this was last said", self.more);
+        if self.suppressed > 0 {
+            detail = format!("{detail}: {} more since the last report", self.suppressed);
         }
         detail
     }
@@ -246,12 +246,12 @@ mod tests {
     use super::*;
     use crate::{
         audit::AuditLog,
-        auth::{AgentDirectory, Wrong},
+        auth::{AgentDirectory, KeyRejection},
         config::{self, Environment},
         governance::{Seal, Storage},
     };
 
-    const UNKNOWN: Unidentified = Unidentified::Wrong(Wrong::Unknown);
+    const UNKNOWN: AuthError = AuthError::Rejected(KeyRejection::Unknown);
 
     /// What came of a request or of a look, as the audit has it.
     fn said(told: impl IntoIterator<Item = FailureNotice>) -> Vec<String> {
@@ -270,24 +270,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_told_once_a_minute_and_counted() {
         let (strangers, start) = (AuthFailureLog::default(), Instant::now());
-        let meet = |source, at| said(strangers.meet(ip(source), &UNKNOWN, start + at));
-        let due = |at| said(strangers.due(start + at));
+        let meet = |source, at| said(strangers.record(ip(source), &UNKNOWN, start + at));
+        let due = |at| said(strangers.due_notices(start + at));
         assert_eq!(meet("192.0.2.1", Duration::ZERO), ["192.0.2.1 unknown"]);
         for _ in 0..1000 {
-            assert!(meet("192.0.2.1", EVERY / 2).is_empty());
+            assert!(meet("192.0.2.1", NOTICE_INTERVAL / 2).is_empty());
         }
-        assert!(due(LOOK * 3).is_empty(), "too early");
-        let more = "192.0.2.1 unknown: 1000 more since this was last said";
-        assert_eq!(due(EVERY), [more]);
-        assert!(meet("192.0.2.1", EVERY + LOOK).is_empty());
-        assert!(due(EVERY + LOOK * 3).is_empty(), "it was just said");
-        let more = "192.0.2.1 unknown: 1 more since this was last said";
-        assert_eq!(due(EVERY * 2), [more]);
-        assert!(due(EVERY * 3).is_empty(), "nobody came");
-        assert_eq!(meet("192.0.2.1", EVERY * 3), ["192.0.2.1 unknown"]);
-        assert!(meet("192.0.2.1", EVERY * 3).is_empty());
-        assert_eq!(said(strangers.rest()), [more], "at the end");
-        assert!(strangers.rest().is_empty());
+        assert!(due(CHECK_INTERVAL * 3).is_empty(), "too early");
+        let more = "192.0.2.1 unknown: 1000 more since the last report";
+        assert_eq!(due(NOTICE_INTERVAL), [more]);
+        assert!(meet("192.0.2.1", NOTICE_INTERVAL + CHECK_INTERVAL).is_empty());
+        assert!(
+            due(NOTICE_INTERVAL + CHECK_INTERVAL * 3).is_empty(),
+            "it was just said"
+        );
+        let more = "192.0.2.1 unknown: 1 more since the last report";
+        assert_eq!(due(NOTICE_INTERVAL * 2), [more]);
+        assert!(due(NOTICE_INTERVAL * 3).is_empty(), "nobody came");
+        assert_eq!(
+            meet("192.0.2.1", NOTICE_INTERVAL * 3),
+            ["192.0.2.1 unknown"]
+        );
+        assert!(meet("192.0.2.1", NOTICE_INTERVAL * 3).is_empty());
+        assert_eq!(said(strangers.remaining_notices()), [more], "at the end");
+        assert!(strangers.remaining_notices().is_empty());
     }
 
     /// What was held back is told though nobody comes any more, and what is left at the end.
@@ -296,7 +302,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log_dir = directory.path().join("audit");
         let (governance, tasks) = (governance(&log_dir), Tasks::new());
-        governance.follow_strangers(&tasks);
+        governance.spawn_auth_failure_notices(&tasks);
         let details = || {
             while !governance.audit().is_synced() {
                 std::thread::yield_now();
@@ -313,13 +319,13 @@ mod tests {
             lines.collect::<Vec<_>>()
         };
         for _ in 0..3 {
-            governance.turn_away(ip("192.0.2.1"), &UNKNOWN);
+            governance.record_auth_failure(ip("192.0.2.1"), &UNKNOWN);
         }
         assert_eq!(details(), ["unknown"]);
-        tokio::time::sleep(EVERY + LOOK).await;
-        let more = |count| format!("unknown: {count} more since this was last said");
+        tokio::time::sleep(NOTICE_INTERVAL + CHECK_INTERVAL).await;
+        let more = |count| format!("unknown: {count} more since the last report");
         assert_eq!(details(), ["unknown", &more(2)]);
-        governance.turn_away(ip("192.0.2.1"), &UNKNOWN);
+        governance.record_auth_failure(ip("192.0.2.1"), &UNKNOWN);
         tasks.finish().await;
         assert_eq!(details(), ["unknown", &more(2), &more(1)]);
         assert_eq!(governance.counts().unauthenticated["unknown"], 4);
@@ -352,41 +358,48 @@ mod tests {
         let (strangers, start) = (AuthFailureLog::default(), Instant::now());
         let meet = |last: usize, at| {
             let source = ip(&format!("192.0.2.{last}"));
-            said(strangers.meet(source, &UNKNOWN, start + at))
+            said(strangers.record(source, &UNKNOWN, start + at))
         };
         for last in 0..SOURCES_MAX {
             let expect = format!("192.0.2.{last} unknown");
             assert_eq!(meet(last, Duration::ZERO), [expect]);
         }
         let past = SOURCES_MAX;
-        assert_eq!(meet(past, LOOK), ["other addresses unknown"]);
+        assert_eq!(meet(past, CHECK_INTERVAL), ["other addresses unknown"]);
         for last in past..200 {
-            assert!(meet(last, LOOK).is_empty());
+            assert!(meet(last, CHECK_INTERVAL).is_empty());
         }
-        let held: usize = lock(&strangers.lately).values().map(HashMap::len).sum();
+        let held: usize = lock(&strangers.windows).values().map(HashMap::len).sum();
         assert_eq!(held, SOURCES_MAX + 1);
-        let why = Unidentified::Wrong(Wrong::Revoked(KeyId::new("key_1")));
-        let other = said(strangers.meet(ip("192.0.2.250"), &why, start + LOOK));
+        let why = AuthError::Rejected(KeyRejection::Revoked(KeyId::new("key_1")));
+        let other = said(strangers.record(ip("192.0.2.250"), &why, start + CHECK_INTERVAL));
         assert_eq!(other, ["192.0.2.250 revoked key_1"], "it is not hidden");
-        assert!(strangers.due(start + EVERY).is_empty(), "no more of them");
-        assert_eq!(meet(past, EVERY), ["192.0.2.32 unknown"], "there is room");
-        let rest = said(strangers.rest());
-        let others = "other addresses unknown: 168 more since this was last said";
+        assert!(
+            strangers.due_notices(start + NOTICE_INTERVAL).is_empty(),
+            "no more of them"
+        );
+        assert_eq!(
+            meet(past, NOTICE_INTERVAL),
+            ["192.0.2.32 unknown"],
+            "there is room"
+        );
+        let rest = said(strangers.remaining_notices());
+        let others = "other addresses unknown: 168 more since the last report";
         assert_eq!(rest, [others]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_alike_is_told_in_one() {
         let (strangers, start) = (AuthFailureLog::default(), Instant::now());
-        let meet = |source, why: &Unidentified| said(strangers.meet(ip(source), why, start));
-        let expired = |key| Unidentified::Wrong(Wrong::Expired(KeyId::new(key)));
-        assert!(meet("192.0.2.1", &Unidentified::Missing).is_empty());
-        assert!(said(strangers.rest()).is_empty());
+        let meet = |source, why: &AuthError| said(strangers.record(ip(source), why, start));
+        let expired = |key| AuthError::Rejected(KeyRejection::Expired(KeyId::new(key)));
+        assert!(meet("192.0.2.1", &AuthError::Missing).is_empty());
+        assert!(said(strangers.remaining_notices()).is_empty());
         let key_1 = meet("192.0.2.1", &expired("key_1"));
         assert_eq!(key_1, ["192.0.2.1 expired key_1"]);
         let key_2 = meet("192.0.2.1", &expired("key_2"));
         assert_eq!(key_2, ["192.0.2.1 expired key_2"], "another key");
-        let several = meet("192.0.2.1", &Unidentified::Several);
+        let several = meet("192.0.2.1", &AuthError::Ambiguous);
         assert_eq!(several, ["192.0.2.1 several"], "another reason");
         let mapped = meet("::ffff:192.0.2.1", &expired("key_1"));
         assert!(mapped.is_empty(), "the same address in another form");
@@ -397,9 +410,9 @@ mod tests {
         assert_eq!(other, ["2001:db8:0:2::1 unknown"], "another network");
         assert!(meet("2001:db8:0:1::3", &UNKNOWN).is_empty());
         let expect = [
-            "192.0.2.1 expired key_1: 1 more since this was last said",
-            "2001:db8:0:1::3 unknown: 2 more since this was last said",
+            "192.0.2.1 expired key_1: 1 more since the last report",
+            "2001:db8:0:1::3 unknown: 2 more since the last report",
         ];
-        assert_eq!(said(strangers.rest()), expect);
+        assert_eq!(said(strangers.remaining_notices()), expect);
     }
 }

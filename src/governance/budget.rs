@@ -11,7 +11,7 @@
 //! [`Hold::price`]) before the call leaves, and must say that a call costs nothing before its hold is
 //! released: else a crash between the two finds the room given out twice.
 //!
-//! A hold takes the mutexes of its leases in the order of [`Applied`], one await-free section for
+//! A hold takes the mutexes of its leases in the order of [`AppliedBudget`], one await-free section for
 //! all of them. A slice is taken under the turn of its purse, so that one caller asks the store and
 //! the others queue. The background task hands back what nobody uses and says what was spent.
 
@@ -33,7 +33,10 @@ use crate::{
     lock::lock,
     mcp::error,
     money::Micros,
-    store::{Account, Ask, BudgetSubject, Fund, LeaseReply, Leases, Own, StoreError},
+    store::{
+        Account, BudgetSubject, CallerBreakerState, Fund, LeaseReply, LeaseRequest, Leases,
+        StoreError,
+    },
 };
 
 mod account;
@@ -50,26 +53,26 @@ use lease::Lease;
 pub struct Budgets {
     store: Arc<dyn Leases>,
     chain: Arc<str>,
-    purses: DashMap<LeaseKey, Arc<BudgetAccount>>,
+    accounts: DashMap<LeaseKey, Arc<BudgetAccount>>,
     /// Every lease that the store has not heard the last of.
     leases: Mutex<Vec<Arc<Lease>>>,
     /// The last reset that was noticed.
     resets_seen: Mutex<i64>,
     /// Wakes the background task when a lease runs low.
-    low: Arc<Notify>,
+    running_low: Arc<Notify>,
     /// Why the store did not keep what it was told last.
-    failure: Mutex<Option<String>>,
+    last_error: Mutex<Option<String>>,
     closed: AtomicBool,
 }
 
 /// A budget that applies to a call. Making one is cheap, keeping it for the next call cheaper.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Applied {
+pub struct AppliedBudget {
     key: LeaseKey,
     limit: Micros,
 }
 
-impl Applied {
+impl AppliedBudget {
     /// `budget`, which is for `subject`.
     pub fn new(subject: BudgetSubject, budget: Budget) -> Self {
         let (limit, window) = (budget.limit, budget.window);
@@ -111,23 +114,23 @@ pub enum BudgetRefusal {
     #[error("{0}")]
     Exceeded(Exceeded),
     /// The store could not be asked in time because others were asking it; trying again helps.
-    #[error("no slice of the budget could be had within {} s", .after.as_secs())]
-    Slow {
+    #[error("timed out after {} s reserving budget", .after.as_secs())]
+    StoreTimeout {
         /// How long we waited.
         after: Duration,
     },
     /// The store failed; the operator mends it. A budget that cannot be read lets nothing through.
-    #[error("the budget cannot be read or written: {0}")]
+    #[error("cannot access the budget store: {0}")]
     Store(#[from] StoreError),
 }
 
 /// A limit without room for a price.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "{account}: {price} USD do not fit below the limit of {limit} USD: {spent} spent, {held} held \
-     by calls under way, {elsewhere} kept by other processes",
-    price = price.exact(), limit = limit.exact(), spent = spent.exact(), held = held.exact(),
-    elsewhere = elsewhere.exact()
+    "{account}: {price} USD exceed the limit of {limit} USD: {spent} spent, {held} reserved by \
+     running calls, {elsewhere} reserved by other processes",
+    price = price.to_decimal(), limit = limit.to_decimal(), spent = spent.to_decimal(), held = held.to_decimal(),
+    elsewhere = elsewhere.to_decimal()
 )]
 pub struct Exceeded {
     /// The account.
@@ -149,7 +152,7 @@ pub struct Exceeded {
 impl Exceeded {
     /// How long after `now` there may be room again; `None`: not before somebody makes some.
     pub fn retry_after(&self, now: Timestamp) -> Option<Duration> {
-        if self.retryable() {
+        if self.is_retryable() {
             return Some(error::RETRY_SOON);
         }
         let left = self.ends?.duration_since(now);
@@ -157,7 +160,7 @@ impl Exceeded {
     }
 
     /// Whether there may be room again within seconds: what other processes keep would be enough.
-    pub fn retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         let used = self.spent.saturating_add(self.held);
         let fits = used.saturating_add(self.price) <= self.limit;
         fits && self.elsewhere > Micros::ZERO
@@ -183,10 +186,10 @@ pub struct BudgetStatus {
 
 /// How often a hold starts over because others took the slice it had asked for. Each time somebody
 /// has spent one, so that this is far more than ever happens.
-const ROUNDS_MAX: u32 = 1_000;
+const HOLD_ATTEMPTS_MAX: u32 = 1_000;
 
 /// How long a hold waits for the store, which answers within milliseconds.
-const WAIT_MAX: Duration = Duration::from_secs(10);
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Budgets {
     /// Budgets of the process whose audit is `chain`: a name that no earlier process had.
@@ -194,11 +197,11 @@ impl Budgets {
         Self {
             store,
             chain: chain.into(),
-            purses: DashMap::new(),
+            accounts: DashMap::new(),
             leases: Mutex::default(),
             resets_seen: Mutex::default(),
-            low: Arc::default(),
-            failure: Mutex::default(),
+            running_low: Arc::default(),
+            last_error: Mutex::default(),
             closed: AtomicBool::new(false),
         }
     }
@@ -209,11 +212,12 @@ impl Budgets {
     /// As [`Budgets::hold_from`].
     pub async fn hold(
         &self,
-        budgets: &[Applied],
+        budgets: &[AppliedBudget],
         price: Micros,
         now: Timestamp,
     ) -> Result<Hold, BudgetRefusal> {
-        self.hold_from(&self.purses(budgets), price, now).await
+        self.hold_from(&self.accounts_for(budgets), price, now)
+            .await
     }
 
     /// Holds `price` against every budget of `purses`, which this made, or against none. A price of
@@ -223,22 +227,22 @@ impl Budgets {
     /// The first limit that has no room, or why that could not be found out.
     pub async fn hold_from(
         &self,
-        purses: &BudgetAccounts,
+        accounts: &BudgetAccounts,
         price: Micros,
         now: Timestamp,
     ) -> Result<Hold, BudgetRefusal> {
-        let lines = &purses.0;
+        let lines = &accounts.0;
         if price == Micros::ZERO || lines.is_empty() {
-            return Ok(Hold::of_nothing(price));
+            return Ok(Hold::empty(price));
         }
-        match lease::take(lines, price, now) {
+        match lease::try_hold(lines, price, now) {
             Ok(hold) => Ok(hold),
             Err(short) => {
-                let slowly = Box::pin(self.hold_slowly(lines, short, price, now));
-                let in_time = tokio::time::timeout(WAIT_MAX, slowly);
-                in_time
-                    .await
-                    .unwrap_or(Err(BudgetRefusal::Slow { after: WAIT_MAX }))
+                let slowly = Box::pin(self.hold_with_refill(lines, short, price, now));
+                let in_time = tokio::time::timeout(STORE_TIMEOUT, slowly);
+                in_time.await.unwrap_or(Err(BudgetRefusal::StoreTimeout {
+                    after: STORE_TIMEOUT,
+                }))
             }
         }
     }
@@ -247,15 +251,19 @@ impl Budgets {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn show(&self, budget: &Applied, now: Timestamp) -> Result<BudgetStatus, StoreError> {
-        let fund = Fund::at(now, &budget.key.subject, budget.key.window);
+    pub async fn status(
+        &self,
+        budget: &AppliedBudget,
+        now: Timestamp,
+    ) -> Result<BudgetStatus, StoreError> {
+        let fund = Fund::for_window(now, &budget.key.subject, budget.key.window);
         let usage = self.store.usage(&fund, &self.chain).await?;
         let account = Account::of(fund.as_str(), usage.epoch);
-        let purse = self.purses.get(&budget.key).map(|purse| purse.clone());
+        let purse = self.accounts.get(&budget.key).map(|purse| purse.clone());
         let lease = purse.and_then(|purse| purse.lease(now));
         let own = lease.filter(|lease| *lease.account() == account);
         let (spent, held) = own.map_or((usage.spent, Micros::ZERO), |lease| {
-            let own = lease.own();
+            let own = lease.granted();
             (own.spent, own.held)
         });
         Ok(BudgetStatus {
@@ -284,11 +292,11 @@ impl Budgets {
             subject: subject.clone(),
             window,
         };
-        let fund = Fund::at(now, subject, window);
-        let purse = self.purse(&key);
-        let turn = purse.turn.lock().await;
+        let fund = Fund::for_window(now, subject, window);
+        let account = self.account(&key);
+        let turn = account.store_lock.lock().await;
         let epoch = self.store.reset(&fund, reason, now).await?;
-        purse.forget(fund.as_str(), epoch);
+        account.retire_older(fund.as_str(), epoch);
         drop(turn);
         Ok(Account::of(fund.as_str(), epoch))
     }
@@ -298,7 +306,7 @@ impl Budgets {
     ///
     /// # Errors
     /// Those of the store.
-    pub async fn forfeit(&self, chain: &str) -> Result<u64, StoreError> {
+    pub async fn forfeit_chain(&self, chain: &str) -> Result<u64, StoreError> {
         self.store.forfeit(chain).await
     }
 
@@ -320,7 +328,7 @@ impl Budgets {
         self.store.reconcile(chain, sums).await
     }
 
-    async fn hold_slowly(
+    async fn hold_with_refill(
         &self,
         lines: &[AccountLimit],
         mut short: usize,
@@ -328,15 +336,15 @@ impl Budgets {
         now: Timestamp,
     ) -> Result<Hold, BudgetRefusal> {
         let start = tokio::time::Instant::now();
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..HOLD_ATTEMPTS_MAX {
             self.refill(&lines[short], price, now).await?;
-            match lease::take(lines, price, now) {
+            match lease::try_hold(lines, price, now) {
                 Ok(hold) => return Ok(hold),
                 Err(index) => short = index,
             }
         }
         let after = start.elapsed();
-        Err(BudgetRefusal::Slow { after })
+        Err(BudgetRefusal::StoreTimeout { after })
     }
 
     /// Makes room for a price in one lease, unless somebody has done so meanwhile.
@@ -346,8 +354,8 @@ impl Budgets {
         price: Micros,
         now: Timestamp,
     ) -> Result<(), BudgetRefusal> {
-        let purse = &line.purse;
-        let _turn = purse.turn.lock().await;
+        let purse = &line.account;
+        let _turn = purse.store_lock.lock().await;
         if self.closed.load(Ordering::Acquire) {
             return Err(BudgetRefusal::Closed);
         }
@@ -357,19 +365,19 @@ impl Budgets {
         }
         let own = purse.lease_to_write(now).await;
         let lease = own.as_ref().map(|(lease, _)| &**lease);
-        if let Some(exceeded) = purse.still_exceeded(lease, line.limit, price, now) {
+        if let Some(exceeded) = purse.cached_denial(lease, line.limit, price, now) {
             return Err(BudgetRefusal::Exceeded(exceeded));
         }
-        let ask = self.ask(line, lease, price, now);
+        let ask = self.slice_request(line, lease, price, now);
         let answer = self.store.acquire(&ask).await;
-        self.note(&answer);
+        self.note_store_result(&answer);
         match answer? {
             LeaseReply::Granted {
                 epoch,
                 granted,
                 spent,
             } => {
-                self.take_slice(purse, &ask, lease, (epoch, granted, spent));
+                self.install_slice(purse, &ask, lease, (epoch, granted, spent));
                 Ok(())
             }
             LeaseReply::Refused {
@@ -380,12 +388,12 @@ impl Budgets {
                 let own = lease
                     .filter(|lease| lease.epoch() == epoch)
                     .map(|lease| lease.shrink(ask.limit, elsewhere));
-                if own.is_some_and(|own| own.room() >= price) {
+                if own.is_some_and(|own| own.remaining() >= price) {
                     return Ok(());
                 }
-                let own = own.unwrap_or(Own {
+                let own = own.unwrap_or(CallerBreakerState {
                     spent,
-                    ..Own::default()
+                    ..CallerBreakerState::default()
                 });
                 let exceeded = Exceeded {
                     account: Account::of(ask.fund.as_str(), epoch),
@@ -396,95 +404,102 @@ impl Budgets {
                     elsewhere: elsewhere.unspent,
                     ends: ask.fund.ends(),
                 };
-                let need = price.saturating_sub(own.room());
+                let need = price.saturating_sub(own.remaining());
                 purse.deny(exceeded.clone(), need, elsewhere.spent);
                 Err(BudgetRefusal::Exceeded(exceeded))
             }
         }
     }
 
-    fn ask(
+    fn slice_request(
         &self,
         line: &AccountLimit,
         lease: Option<&Lease>,
         price: Micros,
         now: Timestamp,
-    ) -> Ask {
-        let key = &line.purse.key;
-        Ask {
+    ) -> LeaseRequest {
+        let key = &line.account.key;
+        LeaseRequest {
             fund: match lease {
                 Some(lease) => lease.fund().clone(),
-                None => Fund::at(line.purse.never_before(now), &key.subject, key.window),
+                None => {
+                    Fund::for_window(line.account.clamp_to_window(now), &key.subject, key.window)
+                }
             },
             chain: self.chain.clone(),
             limit: line.limit,
-            own: lease.map(Lease::own),
+            own: lease.map(Lease::granted),
             price,
-            slice: lease.map_or(Ask::SLICE_MIN, Lease::next_slice),
+            slice: lease.map_or(LeaseRequest::SLICE_MIN, Lease::next_slice),
         }
     }
 
     /// Puts a slice where calls can take from it: into the lease it was asked for, or into a new one
     /// when there was none or the budget was reset.
-    fn take_slice(
+    fn install_slice(
         &self,
-        purse: &Arc<BudgetAccount>,
-        ask: &Ask,
+        account: &Arc<BudgetAccount>,
+        ask: &LeaseRequest,
         lease: Option<&Lease>,
         (epoch, granted, spent): (u32, Micros, Micros),
     ) {
         if let Some(lease) = lease.filter(|lease| lease.epoch() == epoch) {
-            lease.grow(granted, ask);
+            lease.add_slice(granted, ask);
             return;
         }
-        let own = Own {
+        let own = CallerBreakerState {
             epoch,
             granted,
             spent,
             held: Micros::ZERO,
         };
-        let lease = Lease::new(purse.clone(), ask, own, self.low.clone());
+        let lease = Lease::new(account.clone(), ask, own, self.running_low.clone());
         let lease = Arc::new(lease);
-        self.all().push(lease.clone());
-        purse.install(lease);
+        self.leases().push(lease.clone());
+        account.install(lease);
     }
 
     /// What calls to which `budgets` apply are paid from, to be kept for all of them: each purse once
     /// with its lowest limit, in the order of their mutexes.
-    pub fn purses(&self, budgets: &[Applied]) -> BudgetAccounts {
+    pub fn accounts_for(&self, budgets: &[AppliedBudget]) -> BudgetAccounts {
         let mut lines: Vec<AccountLimit> = budgets
             .iter()
             .map(|budget| AccountLimit {
-                purse: self.purse(&budget.key),
+                account: self.account(&budget.key),
                 limit: budget.limit,
             })
             .collect();
         lines.sort_by(|a, b| {
-            let (a_key, b_key) = (a.purse.key.order(), b.purse.key.order());
+            let (a_key, b_key) = (a.account.key.order(), b.account.key.order());
             a_key.cmp(&b_key).then(a.limit.cmp(&b.limit))
         });
-        lines.dedup_by(|next, kept| next.purse.key == kept.purse.key);
+        lines.dedup_by(|next, kept| next.account.key == kept.account.key);
         BudgetAccounts(lines)
     }
 
-    fn purse(&self, key: &LeaseKey) -> Arc<BudgetAccount> {
-        if let Some(purse) = self.purses.get(key) {
+    fn account(&self, key: &LeaseKey) -> Arc<BudgetAccount> {
+        if let Some(purse) = self.accounts.get(key) {
             return purse.clone();
         }
-        let entry = self.purses.entry(key.clone());
+        let entry = self.accounts.entry(key.clone());
         entry
             .or_insert_with(|| Arc::new(BudgetAccount::new(key.clone())))
             .clone()
     }
 
-    fn all(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Lease>>> {
+    fn leases(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Lease>>> {
         lock(&self.leases)
     }
 }
 
 impl std::fmt::Debug for Budgets {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Budgets({}, {} purses)", self.chain, self.purses.len())
+        write!(
+            f,
+            "Budgets({}, {} accounts)",
+            self.chain,
+            self.accounts.len()
+        )
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
     budget::Hold,
     concurrency::ConcurrencyPermit,
     refusal::{Refusal, RefusedCall},
-    scanning::{CallScanners, client_name, masked_name},
+    scanning::{CallScanners, client_name, redact_name},
     state_field::StateId,
 };
 use crate::{
@@ -38,7 +38,7 @@ use crate::{
 pub struct CallContext {
     /// Names the call in errors, logs and the audit.
     pub(super) id: InvocationId,
-    began: Instant,
+    started: Instant,
     pub(super) client: Arc<Client>,
     /// The agent as it was when the call was admitted.
     pub(super) agent: Option<Arc<Agent>>,
@@ -52,20 +52,20 @@ pub struct CallContext {
     pub(super) price: Micros,
     pub(super) hold: Option<Hold>,
     /// Counts the call among those of its agent that are under way.
-    pub(super) seat: Option<ConcurrencyPermit>,
+    pub(super) concurrency_permit: Option<ConcurrencyPermit>,
     pub(super) tool: Option<Arc<Tool>>,
-    pub(super) screens: Option<CallScanners>,
+    pub(super) scanners: Option<CallScanners>,
     /// What rules that are only observed would have refused.
     pub(super) observed: Vec<String>,
     /// What scans found.
-    pub(super) found: Vec<String>,
+    pub(super) findings: Vec<String>,
     /// Whether it may bring answers to what its server asked before.
-    may_answer: bool,
+    may_carry_responses: bool,
     /// The states that it brought back.
     pub(super) states_used: Vec<StateId>,
     /// Whether what its server gets of it asks for a task.
     pub(super) asks_for_task: bool,
-    said: OnceLock<RequestFacts>,
+    request_facts: OnceLock<RequestFacts>,
 }
 
 /// What the lines of a call say of its request: found out once, when it is known where the call goes,
@@ -140,16 +140,16 @@ impl RecordedOutcome {
     pub(super) fn refused(refusal: &Refusal, agent: &str) -> Self {
         Self {
             decision: RecordedDecision::Refused,
-            code: Some(refusal.row().name),
-            rule: Some(refusal.rule(agent)),
+            code: Some(refusal.details().name),
+            rule: Some(refusal.audit_rule(agent)),
             is_delivered: false,
-            is_metered: refusal.is_for_caller(),
+            is_metered: refusal.is_caller_fault(),
             ..Self::answered(None)
         }
     }
 
     /// What refused it, by the discriminator of the error.
-    pub(super) fn refused_as(&self) -> Option<&'static str> {
+    pub(super) fn refusal_code(&self) -> Option<&'static str> {
         self.code
             .filter(|_| self.decision == RecordedDecision::Refused)
     }
@@ -157,12 +157,12 @@ impl RecordedOutcome {
 
 impl CallContext {
     /// What its record is told of where something is found beside the call; `None` before it is admitted.
-    pub fn screens(&self) -> Option<&CallScanners> {
-        self.screens.as_ref()
+    pub fn scanners(&self) -> Option<&CallScanners> {
+        self.scanners.as_ref()
     }
 
     /// Notes where the call goes.
-    pub fn goes_to(&mut self, routed: &Routed) {
+    pub fn set_target(&mut self, routed: &Routed) {
         let original = routed.subject.as_ref().map(|it| Arc::clone(&it.original));
         self.tool.clone_from(&routed.tool);
         self.target = Some(CallTarget {
@@ -174,7 +174,7 @@ impl CallContext {
     pub(super) fn open(call: &Call) -> Self {
         Self {
             id: InvocationId(Uuid::now_v7()),
-            began: Instant::now(),
+            started: Instant::now(),
             client: Arc::clone(&call.client),
             agent: None,
             method: call.method.clone(),
@@ -185,19 +185,19 @@ impl CallContext {
             target: None,
             price: Micros::ZERO,
             hold: None,
-            seat: None,
+            concurrency_permit: None,
             tool: None,
-            screens: None,
+            scanners: None,
             observed: Vec::new(),
-            found: Vec::new(),
-            may_answer: call.client.era() == Era::Modern
+            findings: Vec::new(),
+            may_carry_responses: call.client.era() == Era::Modern
                 && call
                     .params
                     .as_ref()
-                    .is_some_and(|params| !params.is_usual()),
+                    .is_some_and(|params| !params.is_standard()),
             states_used: Vec::new(),
             asks_for_task: false,
-            said: OnceLock::new(),
+            request_facts: OnceLock::new(),
         }
     }
 
@@ -207,7 +207,7 @@ impl CallContext {
     }
 
     /// The answer to a refused call.
-    pub(super) fn about(&self) -> RefusedCall {
+    pub(super) fn refused_call(&self) -> RefusedCall {
         RefusedCall {
             invocation: self.id,
             agent: self.agent().id,
@@ -216,7 +216,7 @@ impl CallContext {
     }
 
     /// The line that is written before the call leaves.
-    pub(super) fn opening(&self) -> Opened<'_> {
+    pub(super) fn opening_record(&self) -> Opened<'_> {
         Opened {
             id: self.id,
             ts: clock::now(),
@@ -226,8 +226,8 @@ impl CallContext {
             server: self.server().unwrap_or_default().into(),
             method: self.method().into(),
             tool: self.tool().map(Cow::from),
-            exposed: self.said().exposed.as_deref().map(Cow::from),
-            arguments_digest: self.said().digest,
+            exposed: self.request_facts().exposed.as_deref().map(Cow::from),
+            arguments_digest: self.request_facts().digest,
             price: self.price,
             accounts: self.accounts(),
         }
@@ -236,7 +236,7 @@ impl CallContext {
     /// The one record of the call.
     pub(super) fn record<'a>(
         &'a self,
-        ended: &RecordedOutcome,
+        recorded: &RecordedOutcome,
         arguments: Option<&'a RawValue>,
     ) -> Record<'a> {
         let session = self.client.session.as_ref();
@@ -249,37 +249,38 @@ impl CallContext {
             agent_name: self.agent().name.as_str().into(),
             team: self.agent().team.as_deref().map(Cow::from),
             client: self.client.display_name(client_name).map(Cow::from),
-            session_id: session.map(|session| session.mark.as_str().into()),
+            session_id: session.map(|session| session.log_id.as_str().into()),
             client_revision: Some(self.client.revision.as_str().into()),
             server: self.server().map(Cow::from),
-            server_revision: ended.server_revision.map(Cow::from),
+            server_revision: recorded.server_revision.map(Cow::from),
             method: self.method().into(),
             tool: self.tool().map(Cow::from),
-            exposed: self.said().exposed.as_deref().map(Cow::from),
-            arguments_digest: self.said().digest,
+            exposed: self.request_facts().exposed.as_deref().map(Cow::from),
+            arguments_digest: self.request_facts().digest,
             arguments: arguments.map(Cow::Borrowed),
-            decision: if ended.decision == RecordedDecision::Allowed && !self.observed.is_empty() {
+            decision: if recorded.decision == RecordedDecision::Allowed && !self.observed.is_empty()
+            {
                 RecordedDecision::Observed
             } else {
-                ended.decision
+                recorded.decision
             },
-            code: ended.code.map(Cow::from),
-            rule: self.rules(ended.rule.as_deref()).map(Cow::from),
+            code: recorded.code.map(Cow::from),
+            rule: self.record_rules(recorded.rule.as_deref()).map(Cow::from),
             price: self.price,
             accounts: self.accounts(),
-            execution_time: self.began.elapsed(),
+            execution_time: self.started.elapsed(),
             bytes_in: self
                 .params
                 .as_ref()
-                .map_or(0, |params| bytes(params.as_bytes())),
-            bytes_out: u64::try_from(ended.bytes_out).unwrap_or(u64::MAX),
+                .map_or(0, |params| byte_len(params.as_bytes())),
+            bytes_out: u64::try_from(recorded.bytes_out).unwrap_or(u64::MAX),
             trace_id: trace_id.map(Cow::from),
             parent_id: parent_id.map(Cow::from),
         }
     }
 
     /// The one line of the call in the log: what did not end well is of interest to everybody.
-    pub(super) fn log(&self, ended: &RecordedOutcome) {
+    pub(super) fn log(&self, recorded: &RecordedOutcome) {
         macro_rules! line {
             ($level:ident) => {
                 tracing::$level!(
@@ -290,16 +291,16 @@ impl CallContext {
                     server = self.server(),
                     method = self.method(),
                     tool = self.tool(),
-                    asked_for = self.asked_for(),
-                    code = ended.code,
-                    rule = ended.rule.as_deref(),
-                    decision = ended.decision.as_str(),
-                    took = ?self.began.elapsed(),
+                    asked_for = self.unresolved_name(),
+                    code = recorded.code,
+                    rule = recorded.rule.as_deref(),
+                    decision = recorded.decision.as_str(),
+                    took = ?self.started.elapsed(),
                     "call",
                 )
             };
         }
-        match ended.decision {
+        match recorded.decision {
             RecordedDecision::Allowed | RecordedDecision::Observed => line!(debug),
             RecordedDecision::Failed
             | RecordedDecision::Refused
@@ -308,14 +309,14 @@ impl CallContext {
     }
 
     /// What was asked for where no server has it: the line of the call would not say otherwise.
-    fn asked_for(&self) -> Option<&str> {
-        let exposed = self.said().exposed.as_deref();
+    fn unresolved_name(&self) -> Option<&str> {
+        let exposed = self.request_facts().exposed.as_deref();
         exposed.filter(|_| self.tool().is_none())
     }
 
     /// The method as others may see it.
     fn method(&self) -> &str {
-        let own = self.said().method.as_deref();
+        let own = self.request_facts().method.as_deref();
         own.unwrap_or(self.method.as_str())
     }
 
@@ -332,18 +333,18 @@ impl CallContext {
 
     /// What the client answers to what its server asked before (2026-07-28).
     pub(super) fn input_responses(&self) -> Option<Raw> {
-        let params = self.params.as_ref().filter(|_| self.may_answer)?;
+        let params = self.params.as_ref().filter(|_| self.may_carry_responses)?;
         params.get("inputResponses")
     }
 
     fn trace(&self) -> Option<Trace> {
-        let own = self.said().trace.clone();
+        let own = self.request_facts().trace.clone();
         own.or_else(|| Trace::parse(self.correlation.as_ref()?.traceparent.as_deref()?))
     }
 
     /// The rule that refused, what observed ones would have refused, and what scans found.
-    fn rules(&self, refused_by: Option<&str>) -> Option<String> {
-        let noted = self.observed.iter().chain(&self.found);
+    fn record_rules(&self, refused_by: Option<&str>) -> Option<String> {
+        let noted = self.observed.iter().chain(&self.findings);
         let all: Vec<&str> = refused_by
             .into_iter()
             .chain(noted.map(String::as_str))
@@ -351,17 +352,17 @@ impl CallContext {
         (!all.is_empty()).then(|| all.join("; "))
     }
 
-    fn said(&self) -> &RequestFacts {
-        self.said.get_or_init(|| {
+    fn request_facts(&self) -> &RequestFacts {
+        self.request_facts.get_or_init(|| {
             let params = self.params.as_ref().map(Raw::as_bytes);
             let mut said = params.map_or_else(RequestFacts::default, |params| {
-                RequestFacts::of(params, self.naming_member())
+                RequestFacts::from_params(params, self.name_key())
             });
             if self.tool.is_none() {
                 said.mask_names(self.original());
             }
             if let Method::Other(method) = &self.method {
-                said.method = Some(masked_name(method).into());
+                said.method = Some(redact_name(method).into());
             }
             said
         })
@@ -381,7 +382,7 @@ impl CallContext {
     fn tool(&self) -> Option<&str> {
         match &self.tool {
             Some(_) => self.original(),
-            None => self.said().original.as_deref(),
+            None => self.request_facts().original.as_deref(),
         }
     }
 
@@ -392,7 +393,7 @@ impl CallContext {
     }
 
     /// The member of the params that names what is called.
-    fn naming_member(&self) -> Option<&'static str> {
+    fn name_key(&self) -> Option<&'static str> {
         match &self.method {
             Method::ResourcesRead | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe => {
                 Some("uri")
@@ -415,16 +416,16 @@ impl CallContext {
 
 impl RequestFacts {
     /// Of several members of one name the last one counts, as everywhere.
-    fn of(params: &[u8], naming: Option<&str>) -> Self {
+    fn from_params(params: &[u8], naming: Option<&str>) -> Self {
         let mut said = Self::default();
         for member in members(params, 0) {
             let value = &params[member.value.clone()];
-            if member.is(params, "arguments") {
+            if member.matches(params, "arguments") {
                 said.digest = Some(ArgumentsDigest::of(value));
-            } else if member.is(params, "_meta") {
-                said.trace = Trace::of_meta(value);
-            } else if naming.is_some_and(|naming| member.is(params, naming)) {
-                said.exposed = json::text(value).map(Into::into);
+            } else if member.matches(params, "_meta") {
+                said.trace = Trace::from_meta(value);
+            } else if naming.is_some_and(|naming| member.matches(params, naming)) {
+                said.exposed = json::decode_string(value).map(Into::into);
             }
         }
         said
@@ -434,14 +435,14 @@ impl RequestFacts {
     /// are one name, which is looked at once.
     fn mask_names(&mut self, original: Option<&str>) {
         let exposed = self.exposed.take();
-        self.original = original.map(|name| masked_name(name).into());
+        self.original = original.map(|name| redact_name(name).into());
         self.exposed = match exposed {
             Some(exposed) if original == Some(&*exposed) => self.original.clone(),
-            exposed => exposed.map(|name| masked_name(&name).into()),
+            exposed => exposed.map(|name| redact_name(&name).into()),
         };
     }
 }
 
-fn bytes(text: &[u8]) -> u64 {
+fn byte_len(text: &[u8]) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
 }

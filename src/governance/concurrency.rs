@@ -15,19 +15,19 @@ use crate::names::AgentId;
 #[derive(Debug, Default)]
 pub struct Concurrency {
     /// Agents without a call under way are not in it.
-    running: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
+    in_flight: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
 }
 
 /// Leave for one call, given back when dropped.
 #[derive(Debug)]
 pub struct ConcurrencyPermit {
     agent: AgentId,
-    running: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
+    in_flight: Arc<DashMap<AgentId, usize, foldhash::fast::RandomState>>,
 }
 
 /// An agent has as many calls under way as it may.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Crowded {
+pub struct TooManyInFlight {
     /// How many those are.
     pub limit: NonZeroUsize,
 }
@@ -38,27 +38,30 @@ impl Concurrency {
     ///
     /// # Errors
     /// When the agent has as many calls under way as it may.
-    pub fn enter(
+    pub fn acquire(
         &self,
         agent: AgentId,
         limit: Option<NonZeroUsize>,
-    ) -> Result<Option<ConcurrencyPermit>, Crowded> {
+    ) -> Result<Option<ConcurrencyPermit>, TooManyInFlight> {
         let Some(limit) = limit else {
             return Ok(None);
         };
-        let mut running = self.running.entry(agent).or_insert(0);
+        let mut running = self.in_flight.entry(agent).or_insert(0);
         if *running >= limit.get() {
-            return Err(Crowded { limit });
+            return Err(TooManyInFlight { limit });
         }
         *running += 1;
-        let running = Arc::clone(&self.running);
-        Ok(Some(ConcurrencyPermit { agent, running }))
+        let running = Arc::clone(&self.in_flight);
+        Ok(Some(ConcurrencyPermit {
+            agent,
+            in_flight: running,
+        }))
     }
 }
 
 impl Drop for ConcurrencyPermit {
     fn drop(&mut self) {
-        let Entry::Occupied(mut running) = self.running.entry(self.agent) else {
+        let Entry::Occupied(mut running) = self.in_flight.entry(self.agent) else {
             return;
         };
         *running.get_mut() -= 1;
@@ -76,22 +79,22 @@ mod tests {
     fn the_limit_holds_at_its_edge_and_on_the_way_back() {
         let limit = NonZeroUsize::new(2).unwrap();
         let concurrency = Concurrency::default();
-        let (one, other) = (AgentId::of_name("one"), AgentId::of_name("other"));
-        let first = concurrency.enter(one, Some(limit)).unwrap();
-        let second = concurrency.enter(one, Some(limit)).unwrap();
+        let (one, other) = (AgentId::from_name("one"), AgentId::from_name("other"));
+        let first = concurrency.acquire(one, Some(limit)).unwrap();
+        let second = concurrency.acquire(one, Some(limit)).unwrap();
         assert!(first.is_some() && second.is_some(), "at the limit");
         assert_eq!(
-            concurrency.enter(one, Some(limit)).unwrap_err(),
-            Crowded { limit }
+            concurrency.acquire(one, Some(limit)).unwrap_err(),
+            TooManyInFlight { limit }
         );
-        let others = concurrency.enter(other, Some(limit));
+        let others = concurrency.acquire(other, Some(limit));
         assert!(others.is_ok(), "agents do not share");
         drop(first);
-        let third = concurrency.enter(one, Some(limit));
+        let third = concurrency.acquire(one, Some(limit));
         assert!(third.is_ok(), "back under it");
-        assert!(concurrency.enter(one, Some(limit)).is_err());
+        assert!(concurrency.acquire(one, Some(limit)).is_err());
         drop((second, third, others));
-        assert!(concurrency.running.is_empty(), "nothing is left behind");
+        assert!(concurrency.in_flight.is_empty(), "nothing is left behind");
     }
 
     #[test]
@@ -100,12 +103,12 @@ mod tests {
         for _ in 0..100 {
             assert!(
                 concurrency
-                    .enter(AgentId::ANONYMOUS, None)
+                    .acquire(AgentId::ANONYMOUS, None)
                     .unwrap()
                     .is_none()
             );
         }
-        assert!(concurrency.running.is_empty());
+        assert!(concurrency.in_flight.is_empty());
     }
 
     #[test]
@@ -114,7 +117,7 @@ mod tests {
         let seats: Vec<_> = std::thread::scope(|scope| {
             let enter = || {
                 let seats =
-                    (0..10).map(|_| concurrency.enter(AgentId::ANONYMOUS, NonZeroUsize::new(10)));
+                    (0..10).map(|_| concurrency.acquire(AgentId::ANONYMOUS, NonZeroUsize::new(10)));
                 seats.flatten().flatten().collect::<Vec<_>>()
             };
             let threads: Vec<_> = (0..8).map(|_| scope.spawn(enter)).collect();

@@ -39,16 +39,16 @@ pub struct RefusalCounts {
 
 impl Counters {
     /// Notes that a caller was told so.
-    pub(super) fn refused(&self, name: &'static str) {
+    pub(super) fn count_refused(&self, name: &'static str) {
         *lock(&self.refusals).refused.entry(name).or_default() += 1;
     }
 
     /// Notes that a request was held back.
-    pub(super) fn held_back(&self) {
+    pub(super) fn count_held_back(&self) {
         lock(&self.refusals).held_back += 1;
     }
 
-    pub(super) fn observed(&self, rule: RuleKind) {
+    pub(super) fn count_observed(&self, rule: RuleKind) {
         *lock(&self.refusals)
             .observed
             .entry(rule.as_str())
@@ -56,18 +56,18 @@ impl Counters {
     }
 
     /// Notes that a request had no agent.
-    pub(super) fn unauthenticated(&self, reason: &'static str) {
+    pub(super) fn count_unauthenticated(&self, reason: &'static str) {
         let mut counts = lock(&self.refusals);
         *counts.unauthenticated.entry(reason).or_default() += 1;
     }
 
     /// Notes that a request named a host that is not ours, or came from a page that is not welcome.
-    pub(super) fn forbidden(&self, reason: &'static str) {
+    pub(super) fn count_forbidden(&self, reason: &'static str) {
         *lock(&self.refusals).forbidden.entry(reason).or_default() += 1;
     }
 
     /// Notes that a call to `server` was charged.
-    pub(super) fn spent(&self, server: &ServerName, price: Micros) {
+    pub(super) fn add_spent(&self, server: &ServerName, price: Micros) {
         if price == Micros::ZERO {
             return;
         }

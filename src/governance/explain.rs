@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Governance, InvalidTerms,
+    agent_rules::AgentRules,
     policy::{Decision, ItemKind, PolicyItem},
-    rules::AgentRules,
 };
 use crate::{auth::Agent, config::RuleKind, names::ProfileName};
 
@@ -13,14 +13,14 @@ use crate::{auth::Agent, config::RuleKind, names::ProfileName};
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Explanation {
     /// What the policy says, and why.
-    pub because: String,
+    pub reason: String,
     /// The rules that the arguments of a call are held to: those of a tool that the agent may call.
-    pub argument_rules: Vec<ToldRule>,
+    pub argument_rules: Vec<ExplainedRule>,
 }
 
 /// An argument rule, as people are told of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ToldRule {
+pub struct ExplainedRule {
     /// Its name.
     pub name: String,
     /// Whether it only counts what it would have refused.
@@ -38,26 +38,26 @@ impl Governance {
         profile: Option<&ProfileName>,
         item: &PolicyItem<'_>,
     ) -> Result<Explanation, InvalidTerms> {
-        let law = self.law.load();
-        let rules = law.compile(agent, profile, &self.limiters)?;
+        let policies = self.policy_set.load();
+        let rules = policies.compile(agent, profile, &self.limiters)?;
         let ruling: Decision<'_> = rules.policy.decide(item);
         Ok(Explanation {
-            because: ruling.explain(&agent.name, item),
-            argument_rules: rules.about_arguments(item),
+            reason: ruling.explain(&agent.name, item),
+            argument_rules: rules.explain_argument_rules(item),
         })
     }
 }
 
 impl AgentRules {
     /// The rules that the arguments of calls of `item` are held to: only tools have some.
-    fn about_arguments(&self, item: &PolicyItem<'_>) -> Vec<ToldRule> {
+    fn explain_argument_rules(&self, item: &PolicyItem<'_>) -> Vec<ExplainedRule> {
         if item.kind != ItemKind::Tool {
             return Vec::new();
         }
-        let about = self.arguments.about(item, None);
-        let rules = self.arguments.named(&about);
+        let about = self.arguments.applicable_to(item, None);
+        let rules = self.arguments.rule_names(&about);
         rules
-            .map(|(name, observed)| ToldRule {
+            .map(|(name, observed)| ExplainedRule {
                 name: name.to_owned(),
                 observed: observed || self.observes(RuleKind::Args),
             })

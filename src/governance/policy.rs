@@ -18,8 +18,8 @@ pub use crate::catalog::globs::GlobsTooLarge;
 use crate::{
     catalog::{
         Candidate, ConfiguredNames, Kind, ListEntry, Prefixes, Prompt, Tool,
-        globs::{Forms, GlobEntry, GlobWidth, Globs, ItemForms, Over},
-        spelling,
+        globs::{GlobEntry, GlobTarget, GlobWidth, Globs, ItemForms, MatchForms},
+        uri_variants,
     },
     config::{Policy, PolicyMode},
     mcp::Method,
@@ -32,15 +32,15 @@ pub use reason::{Decision, PolicyLevel, Reason};
 #[derive(Debug)]
 pub struct PolicyRules {
     /// Who wrote the mode and the lists; `None` when nobody did, which allows nothing.
-    chosen: Option<Chosen>,
+    effective: Option<EffectivePolicy>,
     /// `deny` of every policy that applies.
     deny: Globs<PolicyLevel>,
 }
 
 /// The policy whose mode and lists hold.
 #[derive(Debug)]
-struct Chosen {
-    whose: PolicyLevel,
+struct EffectivePolicy {
+    level: PolicyLevel,
     mode: PolicyMode,
     tools: Globs<()>,
     prompts: Globs<()>,
@@ -68,9 +68,9 @@ impl PolicyRules {
         };
         let deny = given().flat_map(|(whose, policy)| policy.deny.iter().map(move |g| (whose, g)));
         Ok(Self {
-            deny: Globs::new(deny, Over::All, GlobWidth::Wide, prefixes)?,
-            chosen: match given().next() {
-                Some((whose, policy)) => Some(Chosen::new(whose, policy, prefixes)?),
+            deny: Globs::new(deny, GlobTarget::All, GlobWidth::Broad, prefixes)?,
+            effective: match given().next() {
+                Some((whose, policy)) => Some(EffectivePolicy::new(whose, policy, prefixes)?),
                 None => None,
             },
         })
@@ -78,31 +78,35 @@ impl PolicyRules {
 
     /// Whether every item of every kind is allowed, so that nobody needs to ask.
     pub fn allows_everything(&self) -> bool {
-        let all = |chosen: &Chosen| chosen.mode == PolicyMode::All;
-        self.deny.is_empty() && self.chosen.as_ref().is_some_and(all)
+        let all = |chosen: &EffectivePolicy| chosen.mode == PolicyMode::All;
+        self.deny.is_empty() && self.effective.as_ref().is_some_and(all)
     }
 
     /// Why `routed` may not be carried out; `None` where it may. A resource that a vendor method names
     /// is for those who may read it.
-    pub fn objection(&self, routed: &Routed) -> Option<Reason<'_>> {
+    pub fn denial(&self, routed: &Routed) -> Option<Reason<'_>> {
         if self.allows_everything() {
             return None;
         }
         let item = PolicyItem::of_routed(routed)?;
         if !self.allows(&item) {
-            return Some(self.decide(&item).because);
+            return Some(self.decide(&item).reason);
         }
-        self.objection_to(&routed.named, &routed.server)
+        self.denial_of_resources(&routed.named, &routed.server)
     }
 
     /// Why nothing may be sent to `server` that names these; `None` where it may.
-    fn objection_to(&self, named: &NamedResources, server: &ServerName) -> Option<Reason<'_>> {
+    fn denial_of_resources(
+        &self,
+        named: &NamedResources,
+        server: &ServerName,
+    ) -> Option<Reason<'_>> {
         let NamedResources::Resources(named) = named else {
-            return Some(Reason::Unclear);
+            return Some(Reason::AmbiguousResource);
         };
         let mut named = named.iter().map(|it| PolicyItem::of_subject(server, it));
         let refused = named.find(|item| !self.allows(item))?;
-        Some(self.decide(&refused).because)
+        Some(self.decide(&refused).reason)
     }
 
     /// Whether a notification of `method` that names these may be sent to `server`, which alone knows
@@ -114,47 +118,47 @@ impl PolicyRules {
         named: &NamedResources,
     ) -> bool {
         self.allows(&PolicyItem::of_method(server, method))
-            && self.objection_to(named, server).is_none()
+            && self.denial_of_resources(named, server).is_none()
     }
 
     /// Whether `item` may be used: [`decide`](Self::decide) without the reason, in a fraction of the
     /// time.
     pub fn allows(&self, item: &PolicyItem<'_>) -> bool {
-        let Some(chosen) = &self.chosen else {
+        let Some(chosen) = &self.effective else {
             return false;
         };
-        let is_denied = !self.deny.is_empty() && self.deny.is_match(&item.forms());
-        if is_denied || self.is_astray(item) {
+        let is_denied = !self.deny.is_empty() && self.deny.is_match(&item.glob_forms());
+        if is_denied || self.is_ambiguous_uri(item) {
             return false;
         }
         match chosen.mode {
             PolicyMode::All => true,
             PolicyMode::None => false,
-            PolicyMode::Allowlist => chosen.allowing(item).is_some(),
-            PolicyMode::Denylist => !chosen.list(item.kind).is_match(&item.forms()),
+            PolicyMode::Allowlist => chosen.matching_entry(item).is_some(),
+            PolicyMode::Denylist => !chosen.list(item.kind).is_match(&item.glob_forms()),
         }
     }
 
     /// Whether `item` may be used, and why.
     pub fn decide(&self, item: &PolicyItem<'_>) -> Decision<'_> {
-        let forms = item.forms();
-        if let Some(entry) = self.deny.first(&forms) {
+        let forms = item.glob_forms();
+        if let Some(entry) = self.deny.first_match(&forms) {
             return Decision::refused(Reason::Denied {
                 whose: entry.owner,
                 glob: &entry.text,
             });
         }
-        let Some(chosen) = &self.chosen else {
+        let Some(chosen) = &self.effective else {
             return Decision::refused(Reason::NoPolicy);
         };
-        if self.is_astray(item) {
-            return Decision::refused(Reason::Astray);
+        if self.is_ambiguous_uri(item) {
+            return Decision::refused(Reason::AmbiguousUri);
         }
-        let (whose, mode, list) = (chosen.whose, chosen.mode, item.kind.list());
+        let (whose, mode, list) = (chosen.level, chosen.mode, item.kind.policy_list());
         match mode {
             PolicyMode::All => Decision::allowed(Reason::Mode { whose, mode }),
             PolicyMode::None => Decision::refused(Reason::Mode { whose, mode }),
-            PolicyMode::Allowlist => match chosen.allowing(item) {
+            PolicyMode::Allowlist => match chosen.matching_entry(item) {
                 Some(entry) => Decision::allowed(Reason::Listed {
                     whose,
                     mode,
@@ -163,7 +167,7 @@ impl PolicyRules {
                 }),
                 None => Decision::refused(Reason::Unlisted { whose, mode, list }),
             },
-            PolicyMode::Denylist => match chosen.list(item.kind).first(&forms) {
+            PolicyMode::Denylist => match chosen.list(item.kind).first_match(&forms) {
                 Some(entry) => Decision::refused(Reason::Listed {
                     whose,
                     mode,
@@ -178,43 +182,45 @@ impl PolicyRules {
 
 impl PolicyRules {
     /// Whether `item` is a resource of which nobody can tell by its URI what it is, where that matters.
-    fn is_astray(&self, item: &PolicyItem<'_>) -> bool {
+    fn is_ambiguous_uri(&self, item: &PolicyItem<'_>) -> bool {
         item.kind == ItemKind::Resource
             && !self.allows_everything()
-            && spelling::is_ambiguous(item.original)
+            && uri_variants::is_ambiguous(item.original)
     }
 }
 
-impl Chosen {
+impl EffectivePolicy {
     fn new(
         whose: PolicyLevel,
         policy: &Policy,
         prefixes: &Prefixes,
     ) -> Result<Self, GlobsTooLarge> {
         let reading = match policy.mode {
-            PolicyMode::Denylist => GlobWidth::Wide,
-            PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => GlobWidth::Narrow,
+            PolicyMode::Denylist => GlobWidth::Broad,
+            PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => GlobWidth::Strict,
         };
         let compile = |globs: &[Glob], over| {
             let globs = globs.iter().map(|glob| ((), glob));
             Globs::new(globs, over, reading, prefixes)
         };
         Ok(Self {
-            whose,
+            level: whose,
             mode: policy.mode,
-            tools: compile(&policy.tools, Over::Names)?,
-            prompts: compile(&policy.prompts, Over::Names)?,
-            resources: compile(&policy.resources, Over::Uris)?,
-            methods: compile(&policy.methods, Over::Names)?,
+            tools: compile(&policy.tools, GlobTarget::Names)?,
+            prompts: compile(&policy.prompts, GlobTarget::Names)?,
+            resources: compile(&policy.resources, GlobTarget::Uris)?,
+            methods: compile(&policy.methods, GlobTarget::Names)?,
         })
     }
 
     /// The entry that allows `item`.
-    fn allowing(&self, item: &PolicyItem<'_>) -> Option<&GlobEntry<()>> {
+    fn matching_entry(&self, item: &PolicyItem<'_>) -> Option<&GlobEntry<()>> {
         let list = self.list(item.kind);
         match item.kind {
-            ItemKind::Resource => list.allowing_uri(&item.known()),
-            ItemKind::Method | ItemKind::Prompt | ItemKind::Tool => list.allowing(&item.known()),
+            ItemKind::Resource => list.matching_uri(&item.item_forms()),
+            ItemKind::Method | ItemKind::Prompt | ItemKind::Tool => {
+                list.matching_name(&item.item_forms())
+            }
         }
     }
 
@@ -251,7 +257,7 @@ impl<'a> PolicyItem<'a> {
     /// An entry of a list on any route.
     pub fn of_entry(kind: Kind, entry: &'a ListEntry) -> Self {
         Self {
-            kind: ItemKind::of(kind),
+            kind: ItemKind::from_kind(kind),
             exposed: &entry.merged,
             plain: &entry.names.plain,
             distinct: &entry.names.distinct,
@@ -316,7 +322,7 @@ impl<'a> PolicyItem<'a> {
     /// What a call uses, of `server`.
     pub fn of_subject(server: &'a ServerName, subject: &'a ItemSubject) -> Self {
         Self {
-            kind: ItemKind::of(subject.kind),
+            kind: ItemKind::from_kind(subject.kind),
             exposed: &subject.merged,
             plain: &subject.names.plain,
             distinct: &subject.names.distinct,
@@ -327,17 +333,17 @@ impl<'a> PolicyItem<'a> {
     }
 
     /// What a server that is not listed may call `original`.
-    pub fn of_prospect(
-        prospect: &'a Candidate,
+    pub fn of_candidate(
+        candidate: &'a Candidate,
         (original, names): (&'a str, &'a ConfiguredNames),
     ) -> Self {
         Self {
-            kind: ItemKind::of(prospect.kind),
+            kind: ItemKind::from_kind(candidate.kind),
             exposed: &names.plain,
             plain: &names.plain,
             distinct: &names.distinct,
             alias: "",
-            server: &prospect.server,
+            server: &candidate.server,
             original,
         }
     }
@@ -373,7 +379,7 @@ impl<'a> PolicyItem<'a> {
     }
 
     /// What globs know it by.
-    pub(super) fn known(&self) -> ItemForms<'a> {
+    pub(super) fn item_forms(&self) -> ItemForms<'a> {
         ItemForms {
             server: self.server,
             original: self.original,
@@ -384,10 +390,12 @@ impl<'a> PolicyItem<'a> {
     }
 
     /// What globs that refuse it, or that demand something of its callers, are tried on.
-    pub(super) fn forms(&self) -> Forms {
+    pub(super) fn glob_forms(&self) -> MatchForms {
         match self.kind {
-            ItemKind::Resource => Forms::of_any_uri(&self.known()),
-            ItemKind::Method | ItemKind::Prompt | ItemKind::Tool => Forms::of_name(&self.known()),
+            ItemKind::Resource => MatchForms::for_any_uri(&self.item_forms()),
+            ItemKind::Method | ItemKind::Prompt | ItemKind::Tool => {
+                MatchForms::for_name(&self.item_forms())
+            }
         }
     }
 }
@@ -407,7 +415,7 @@ pub enum ItemKind {
 
 impl ItemKind {
     /// What an item of a list is.
-    pub const fn of(kind: Kind) -> Self {
+    pub const fn from_kind(kind: Kind) -> Self {
         match kind {
             Kind::Tools => Self::Tool,
             Kind::Prompts => Self::Prompt,
@@ -416,7 +424,7 @@ impl ItemKind {
     }
 
     /// The list of a policy that it is looked for in.
-    pub const fn list(self) -> &'static str {
+    pub const fn policy_list(self) -> &'static str {
         match self {
             Self::Method => "methods",
             Self::Prompt => "prompts",

@@ -12,12 +12,12 @@ use indexmap::IndexMap;
 
 use super::{
     InvalidTerms,
-    budget::Applied,
-    rate::Limiters,
+    agent_rules::{AgentRules, TermLayers},
+    budget::AppliedBudget,
+    input_validation::InputValidator,
+    rate_limits::Limiters,
     refusal::RefusalStyle,
-    rules::{AgentRules, Layers},
     scanning::Scanners,
-    validate::Inputs,
 };
 use crate::{
     auth::Agent,
@@ -32,7 +32,7 @@ use crate::{
 /// What a config says of calls.
 #[derive(Debug)]
 pub struct PolicySet {
-    pub(super) style: RefusalStyle,
+    pub(super) refusal_style: RefusalStyle,
     /// Price of a call that has no other.
     price: Micros,
     pub(super) charge_errors: bool,
@@ -42,7 +42,7 @@ pub struct PolicySet {
     /// How often an agent may be refused from one address.
     pub(super) refusals: Rate,
     /// Whether callers are different agents.
-    pub(super) tells_agents_apart: bool,
+    pub(super) has_agent_identities: bool,
     default: Terms,
     teams: IndexMap<String, Vec<Budget>>,
     profiles: HashMap<ProfileName, Terms>,
@@ -60,9 +60,9 @@ pub(super) struct ServerRules {
     tools: HashMap<String, Micros>,
     pub(super) rate: Option<Rate>,
     pub(super) scan: Option<Arc<Scanner>>,
-    pub(super) budgets: Vec<Applied>,
+    pub(super) budgets: Vec<AppliedBudget>,
     /// What checks arguments.
-    pub(super) inputs: Inputs,
+    pub(super) inputs: InputValidator,
 }
 
 impl PolicySet {
@@ -82,7 +82,7 @@ impl PolicySet {
             (name.clone(), profile.terms.clone())
         };
         let law = Self {
-            style: RefusalStyle {
+            refusal_style: RefusalStyle {
                 form: written.errors,
                 codes: written.error_codes,
             },
@@ -91,7 +91,7 @@ impl PolicySet {
             request_state_ttl: config.request_state_ttl,
             in_flight_per_agent: config.limits.in_flight_per_agent,
             refusals: written.refusals,
-            tells_agents_apart: written.auth == Authentication::Keys,
+            has_agent_identities: written.auth == Authentication::Keys,
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),
@@ -100,7 +100,7 @@ impl PolicySet {
             rules: DashMap::default(),
             scanners,
         };
-        law.check(config)?;
+        law.validate_config_agents(config)?;
         Ok(law)
     }
 
@@ -114,10 +114,10 @@ impl PolicySet {
     }
 
     /// Goes on with what the check of arguments has counted and compiled under `predecessor`.
-    pub(super) fn succeed(&mut self, predecessor: &Self) {
+    pub(super) fn inherit_from(&mut self, predecessor: &Self) {
         for (server, toll) in &mut self.servers {
             if let Some(former) = predecessor.server_rules(server) {
-                toll.inputs.succeed(&former.inputs);
+                toll.inputs.inherit_from(&former.inputs);
             }
         }
     }
@@ -127,9 +127,9 @@ impl PolicySet {
         self.servers.iter()
     }
 
-    fn check(&self, config: &Config) -> Result<(), InvalidTerms> {
+    fn validate_config_agents(&self, config: &Config) -> Result<(), InvalidTerms> {
         Profiles::check(&config.profiles, &self.prefixes)?;
-        let written = config.agents.values().map(Agent::written);
+        let written = config.agents.values().map(Agent::from_config);
         let mut all = written.chain([Agent::anonymous()]).map(Arc::new);
         all.try_for_each(|agent| self.validate(&agent))
     }
@@ -155,9 +155,12 @@ impl PolicySet {
         self.servers.get(server)
     }
 
-    pub(super) fn price_of(&self, tool: Option<&Tool>, toll: &ServerRules) -> Micros {
-        let of_tool = tool.and_then(|tool| toll.tools.get(&*tool.original));
-        of_tool.copied().or(toll.price).unwrap_or(self.price)
+    pub(super) fn price_of(&self, tool: Option<&Tool>, server_rules: &ServerRules) -> Micros {
+        let of_tool = tool.and_then(|tool| server_rules.tools.get(&*tool.original));
+        of_tool
+            .copied()
+            .or(server_rules.price)
+            .unwrap_or(self.price)
     }
 
     /// The compiled rules of an agent on a route; compiled when it is new or has changed.
@@ -177,7 +180,7 @@ impl PolicySet {
         }
         let rules = self.compile(agent, profile, limiters).map_err(|error| {
             log_invalid(agent, &error);
-            format!("the agent's terms cannot be used: {error}")
+            format!("invalid terms of the agent: {error}")
         })?;
         let rules = Arc::new(rules);
         self.rules.insert(key, Arc::clone(&rules));
@@ -190,7 +193,7 @@ impl PolicySet {
         profile: Option<&ProfileName>,
         limiters: &Limiters,
     ) -> Result<AgentRules, InvalidTerms> {
-        let layers = Layers {
+        let layers = TermLayers {
             agent: &agent.terms,
             profile: profile.and_then(|name| self.profiles.get(name)),
             default: &self.default,
@@ -207,7 +210,7 @@ impl PolicySet {
 
 /// Says that `agent` may do nothing, and why.
 pub(super) fn log_invalid(agent: &Agent, error: &InvalidTerms) {
-    tracing::error!(agent = agent.name, %error, "an agent's terms cannot be used");
+    tracing::error!(agent = agent.name, %error, "invalid terms of an agent");
 }
 
 impl ServerRules {
@@ -216,7 +219,7 @@ impl ServerRules {
         server: &config::Server,
         scanners: &Scanners,
     ) -> Result<Self, InvalidScan> {
-        let budget = |budget: &Budget| Applied::new(BudgetSubject::server(name), *budget);
+        let budget = |budget: &Budget| AppliedBudget::new(BudgetSubject::server(name), *budget);
         let scan = server.scan.as_ref();
         Ok(Self {
             price: server.price,
@@ -227,9 +230,9 @@ impl ServerRules {
                 .map(|(tool, price)| (tool.clone(), *price))
                 .collect(),
             rate: server.rate,
-            scan: scan.map(|scan| scanners.of(scan)).transpose()?,
+            scan: scan.map(|scan| scanners.get_or_compile(scan)).transpose()?,
             budgets: server.budget.iter().map(budget).collect(),
-            inputs: Inputs::new(server.validate),
+            inputs: InputValidator::new(server.validate),
         })
     }
 }

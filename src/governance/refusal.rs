@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 use serde_json::{Map, Value, json};
 
 use super::{
-    budget::Exceeded, concurrency::Crowded, rate::Limited, state_field::InvalidState,
-    validate::SchemaMismatch,
+    budget::Exceeded, concurrency::TooManyInFlight, input_validation::SchemaMismatch,
+    rate_limits::Limited, state_field::InvalidState,
 };
 use crate::{
     clock,
@@ -37,7 +37,7 @@ pub enum Refusal {
     /// Budgets cannot be read or written; the operator looks at the data directory.
     BudgetUnavailable,
     /// Too many calls at once.
-    Concurrency(Crowded),
+    Concurrency(TooManyInFlight),
     /// The arguments do not match the input schema of their tool.
     Invalid {
         /// Where and why, the first of them.
@@ -80,7 +80,7 @@ pub enum Refusal {
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct RefusalRow {
+pub struct RefusalDetails {
     /// The JSON-RPC code of the contract.
     pub code: i64,
     /// The code under `error_codes = "portable"`.
@@ -96,11 +96,11 @@ pub struct RefusalRow {
 }
 
 /// The table, in the order of the codes. Causes of one name differ in their messages.
-pub const REFUSALS: [RefusalRow; 11] = [
+pub const REFUSALS: [RefusalDetails; 11] = [
     BUDGET,
-    PII,
+    PII_DETECTED,
     UNAUTHORIZED,
-    RATE,
+    RATE_LIMITED,
     INVALID,
     INVALID_STATE,
     UNKNOWN_TASK,
@@ -112,33 +112,36 @@ pub const REFUSALS: [RefusalRow; 11] = [
 
 impl Refusal {
     /// What the client is told: the one place where causes meet codes.
-    pub fn row(&self) -> RefusalRow {
+    pub fn details(&self) -> RefusalDetails {
         match self {
-            Self::AgentDisabled | Self::Profile => RefusalRow {
+            Self::AgentDisabled | Self::Profile => RefusalDetails {
                 rule: None,
                 ..UNAUTHORIZED
             },
-            Self::Argument { .. } => RefusalRow {
+            Self::Argument { .. } => RefusalDetails {
                 rule: Some(RuleKind::Args),
                 ..UNAUTHORIZED
             },
             Self::Policy { .. } => UNAUTHORIZED,
             Self::AuditUnavailable => AUDIT_UNAVAILABLE,
-            Self::Unrecorded => RefusalRow {
-                message: "The call may have been carried out, but cannot be recorded",
+            Self::Unrecorded => RefusalDetails {
+                message: "The call may have been executed but cannot be recorded",
                 ..AUDIT_UNAVAILABLE
             },
             Self::Budget(_) => BUDGET,
             Self::BudgetUnavailable => BUDGET_UNAVAILABLE,
             // Not a rule of governance, which could be observed, but a bound of the gateway.
-            Self::Concurrency(_) => RefusalRow { rule: None, ..RATE },
-            Self::Invalid { .. } => INVALID,
-            Self::PiiInParams { .. } => RefusalRow {
-                message: "PII in tool params",
-                ..PII
+            Self::Concurrency(_) => RefusalDetails {
+                rule: None,
+                ..RATE_LIMITED
             },
-            Self::PiiInResult { .. } => PII,
-            Self::Rate(_) => RATE,
+            Self::Invalid { .. } => INVALID,
+            Self::PiiInParams { .. } => RefusalDetails {
+                message: "PII in tool params",
+                ..PII_DETECTED
+            },
+            Self::PiiInResult { .. } => PII_DETECTED,
+            Self::Rate(_) => RATE_LIMITED,
             Self::State(_) => INVALID_STATE,
             Self::TaskUnavailable => TASK_UNAVAILABLE,
             Self::UnknownTask => UNKNOWN_TASK,
@@ -148,14 +151,14 @@ impl Refusal {
 
     /// What `rule` of the audit record of a call of the agent called `agent` says: what exactly
     /// refused. For the operator only.
-    pub fn rule(&self, agent: &str) -> String {
+    pub fn audit_rule(&self, agent: &str) -> String {
         match self {
             Self::AgentDisabled => "agent disabled".to_owned(),
             Self::Argument { rule } => format!("args: {rule}"),
             Self::AuditUnavailable | Self::Unrecorded => "audit".to_owned(),
-            Self::Budget(exceeded) => spent(exceeded, agent),
+            Self::Budget(exceeded) => budget_detail(exceeded, agent),
             Self::BudgetUnavailable => "budget".to_owned(),
-            Self::Concurrency(_) => "calls at once of the agent".to_owned(),
+            Self::Concurrency(_) => "concurrent calls of the agent".to_owned(),
             Self::Invalid { faults } => {
                 let keywords: Vec<_> = faults.iter().map(|fault| &*fault.keyword).collect();
                 format!("validate: {}", keywords.join(", "))
@@ -173,34 +176,36 @@ impl Refusal {
     }
 
     /// The answer to a call of `method`.
-    pub fn answer(&self, style: RefusalStyle, method: &Method, about: RefusedCall) -> Outcome {
+    pub fn to_outcome(&self, style: RefusalStyle, method: &Method, about: RefusedCall) -> Outcome {
         if style.form == ErrorForm::ToolResult && *method == Method::ToolsCall {
             return Ok(self.tool_result(about));
         }
-        let error = self.error(style);
-        Err(error.with(Value::Object(self.data(about))).to_raw())
+        let error = self.to_error(style);
+        Err(error
+            .with_data(Value::Object(self.error_data(about)))
+            .to_raw())
     }
 
     /// The error without what it is about.
-    pub(super) fn error(&self, style: RefusalStyle) -> RpcError {
-        let row = self.row();
-        let message = match self.detail() {
+    pub(super) fn to_error(&self, style: RefusalStyle) -> RpcError {
+        let row = self.details();
+        let message = match self.message_detail() {
             Some(detail) => format!("{}: {detail}", row.message),
             None => row.message.to_owned(),
         };
-        let error = RpcError::new(code_of(row, style.codes), message);
-        error.with(serde_json::json!({ "code": row.name }))
+        let error = RpcError::new(select_code(row, style.codes), message);
+        error.with_data(serde_json::json!({ "code": row.name }))
     }
 
     /// What the message says beside that of its row.
-    fn detail(&self) -> Option<String> {
+    fn message_detail(&self) -> Option<String> {
         match self {
             Self::Invalid { faults } => {
                 let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
                 Some(faults.join("; "))
             }
             Self::State(invalid) => Some(invalid.to_string()),
-            Self::Argument { rule } => Some(format!("the rule `{rule}` refuses its arguments")),
+            Self::Argument { rule } => Some(format!("rejected by argument rule `{rule}`")),
             Self::UnknownTool { name } => Some(name.clone()),
             Self::AgentDisabled
             | Self::AuditUnavailable
@@ -219,7 +224,7 @@ impl Refusal {
     }
 
     /// Whether it is for its caller to avoid, so that it counts among those of `governance.refusals`.
-    pub fn is_for_caller(&self) -> bool {
+    pub fn is_caller_fault(&self) -> bool {
         match self {
             Self::AgentDisabled
             | Self::Argument { .. }
@@ -271,10 +276,10 @@ impl Refusal {
     }
 
     fn tool_result(&self, about: RefusedCall) -> Raw {
-        let row = self.row();
+        let row = self.details();
         let detail = if let Some(wait) = self.retry_after() {
             format!("; try again in {} ms", error::millis(wait))
-        } else if let Some(detail) = self.detail() {
+        } else if let Some(detail) = self.message_detail() {
             format!(": {detail}")
         } else {
             String::new()
@@ -283,7 +288,7 @@ impl Refusal {
         let mut result = json!({
             "content": [{ "type": "text", "text": text }],
             "isError": true,
-            "_meta": { REFUSAL_KEY: self.data(about) },
+            "_meta": { REFUSAL_KEY: self.error_data(about) },
         });
         if about.modern {
             result["resultType"] = json!("complete");
@@ -291,11 +296,11 @@ impl Refusal {
         Raw::from_value(&result)
     }
 
-    fn data(&self, about: RefusedCall) -> Map<String, Value> {
+    fn error_data(&self, about: RefusedCall) -> Map<String, Value> {
         let wait = self.retry_after();
         let mut data = Map::new();
         let mut put = |key: &str, value: Value| drop(data.insert(key.to_owned(), value));
-        put("code", json!(self.row().name));
+        put("code", json!(self.details().name));
         put("invocation_id", json!(about.invocation.to_string()));
         put("agent_id", json!(about.agent.to_string()));
         put("retryable", json!(wait.is_some()));
@@ -344,10 +349,10 @@ impl Refusal {
 }
 
 /// What is answered to a request of an agent that was refused too often.
-pub(super) fn held_back(codes: ErrorCodes, agent: AgentId, wait: Duration) -> RpcError {
-    let message = "Too many calls were refused (governance.refusals); slow down";
-    RpcError::new(code_of(RATE, codes), message).with(json!({
-        "code": RATE.name,
+pub(super) fn held_back_error(codes: ErrorCodes, agent: AgentId, wait: Duration) -> RpcError {
+    let message = "Too many refused calls (governance.refusals); slow down";
+    RpcError::new(select_code(RATE_LIMITED, codes), message).with_data(json!({
+        "code": RATE_LIMITED.name,
         "agent_id": agent.to_string(),
         "limited": "refusals",
         "retryable": true,
@@ -357,7 +362,7 @@ pub(super) fn held_back(codes: ErrorCodes, agent: AgentId, wait: Duration) -> Rp
 
 /// The error of a call that its server did not answer, with whose call that was: `data` names them
 /// as that of a refusal does.
-pub(super) fn of_failure(mut error: RpcError, about: RefusedCall) -> RpcError {
+pub(super) fn with_call_data(mut error: RpcError, about: RefusedCall) -> RpcError {
     if let Some(Value::Object(data)) = &mut error.data {
         data.insert(
             "invocation_id".to_owned(),
@@ -370,12 +375,12 @@ pub(super) fn of_failure(mut error: RpcError, about: RefusedCall) -> RpcError {
 
 /// What a server is told when PII or a secret must not pass between it and its client. It does not
 /// learn which.
-pub(super) fn to_server(codes: ErrorCodes, message: &'static str) -> RpcError {
-    let data = json!({ "code": PII.name, "retryable": false });
-    RpcError::new(code_of(PII, codes), message).with(data)
+pub(super) fn server_error(codes: ErrorCodes, message: &'static str) -> RpcError {
+    let data = json!({ "code": PII_DETECTED.name, "retryable": false });
+    RpcError::new(select_code(PII_DETECTED, codes), message).with_data(data)
 }
 
-fn code_of(row: RefusalRow, codes: ErrorCodes) -> i64 {
+fn select_code(row: RefusalDetails, codes: ErrorCodes) -> i64 {
     match codes {
         ErrorCodes::Contract => row.code,
         ErrorCodes::Portable => row.portable,
@@ -405,7 +410,7 @@ pub struct RefusedCall {
 /// Where a tool result that refuses carries the data of the error it stands for.
 pub const REFUSAL_KEY: &str = "tollbridge/refusal";
 
-const AUDIT_UNAVAILABLE: RefusalRow = RefusalRow {
+const AUDIT_UNAVAILABLE: RefusalDetails = RefusalDetails {
     code: error::INTERNAL,
     portable: error::INTERNAL,
     name: "AUDIT_UNAVAILABLE",
@@ -415,7 +420,7 @@ const AUDIT_UNAVAILABLE: RefusalRow = RefusalRow {
               the call may have been carried out, it is not retryable.",
 };
 
-const BUDGET: RefusalRow = RefusalRow {
+const BUDGET: RefusalDetails = RefusalDetails {
     code: -32001,
     portable: -31001,
     name: "BUDGET_EXCEEDED",
@@ -425,7 +430,7 @@ const BUDGET: RefusalRow = RefusalRow {
               has the budget, its limit, what is used, and `resets_at`.",
 };
 
-const BUDGET_UNAVAILABLE: RefusalRow = RefusalRow {
+const BUDGET_UNAVAILABLE: RefusalDetails = RefusalDetails {
     code: error::INTERNAL,
     portable: error::INTERNAL,
     name: "BUDGET_UNAVAILABLE",
@@ -434,7 +439,7 @@ const BUDGET_UNAVAILABLE: RefusalRow = RefusalRow {
     meaning: "The database cannot be read or written; `/status` says why.",
 };
 
-const INVALID: RefusalRow = RefusalRow {
+const INVALID: RefusalDetails = RefusalDetails {
     code: error::INVALID_PARAMS,
     portable: error::INVALID_PARAMS,
     name: "INVALID_ARGUMENTS",
@@ -444,17 +449,17 @@ const INVALID: RefusalRow = RefusalRow {
               `data.faults` lists pointer and reason of each mismatch.",
 };
 
-const INVALID_STATE: RefusalRow = RefusalRow {
+const INVALID_STATE: RefusalDetails = RefusalDetails {
     code: error::INVALID_PARAMS,
     portable: error::INVALID_PARAMS,
     name: "INVALID_STATE",
-    message: "The requestState cannot be used",
+    message: "Invalid requestState",
     rule: None,
     meaning: "The `requestState` is unknown, expired, used up, or belongs to another agent or \
               call. Make the call anew.",
 };
 
-const PII: RefusalRow = RefusalRow {
+const PII_DETECTED: RefusalDetails = RefusalDetails {
     code: -32002,
     portable: -31002,
     name: "PII_DETECTED",
@@ -464,7 +469,7 @@ const PII: RefusalRow = RefusalRow {
               `data.classes` names it.",
 };
 
-pub(super) const RATE: RefusalRow = RefusalRow {
+pub(super) const RATE_LIMITED: RefusalDetails = RefusalDetails {
     code: -32004,
     portable: -31004,
     name: "RATE_LIMITED",
@@ -474,16 +479,16 @@ pub(super) const RATE: RefusalRow = RefusalRow {
               `data.limited` names it; retry after `data.retryAfterMs`.",
 };
 
-const TASK_UNAVAILABLE: RefusalRow = RefusalRow {
+const TASK_UNAVAILABLE: RefusalDetails = RefusalDetails {
     code: error::INTERNAL,
     portable: error::INTERNAL,
     name: "TASK_UNAVAILABLE",
-    message: "The task cannot be looked up",
+    message: "Cannot look up the task",
     rule: None,
     meaning: "The database cannot be read.",
 };
 
-const UNAUTHORIZED: RefusalRow = RefusalRow {
+const UNAUTHORIZED: RefusalDetails = RefusalDetails {
     code: -32003,
     portable: -31003,
     name: "UNAUTHORIZED",
@@ -493,7 +498,7 @@ const UNAUTHORIZED: RefusalRow = RefusalRow {
               is disabled. `tollbridge policy explain` says which.",
 };
 
-const UNKNOWN_TASK: RefusalRow = RefusalRow {
+const UNKNOWN_TASK: RefusalDetails = RefusalDetails {
     code: error::INVALID_PARAMS,
     portable: error::INVALID_PARAMS,
     name: "TASK_NOT_FOUND",
@@ -502,7 +507,7 @@ const UNKNOWN_TASK: RefusalRow = RefusalRow {
     meaning: "The agent has no task with this id.",
 };
 
-const UNKNOWN_TOOL: RefusalRow = RefusalRow {
+const UNKNOWN_TOOL: RefusalDetails = RefusalDetails {
     code: error::INVALID_PARAMS,
     portable: error::INVALID_PARAMS,
     name: "TOOL_NOT_FOUND",
@@ -512,22 +517,22 @@ const UNKNOWN_TOOL: RefusalRow = RefusalRow {
 };
 
 /// A budget and how it stands, for people.
-fn spent(exceeded: &Exceeded, agent: &str) -> String {
-    let whose = exceeded.account.of_whom();
+fn budget_detail(exceeded: &Exceeded, agent: &str) -> String {
+    let whose = exceeded.account.subject();
     let (kind, name) = match whose.as_ref().map(|(subject, _)| (subject.kind(), subject)) {
         Some((SubjectKind::Team, team)) => ("team", team.id()),
         Some((SubjectKind::Server, server)) => ("server", server.id()),
         Some((SubjectKind::Agent, _)) | None => ("agent", agent),
     };
     let window = whose.as_ref().map_or(Window::Total, |(_, it)| *it).as_str();
-    let (spent, limit) = (exceeded.spent.exact(), exceeded.limit.exact());
+    let (spent, limit) = (exceeded.spent.to_decimal(), exceeded.limit.to_decimal());
     let mut text = format!("budget of {kind} \"{name}\" ({window}): {spent} of {limit} USD spent");
     for (amount, what) in [
-        (exceeded.held, "held by calls under way"),
-        (exceeded.elsewhere, "kept by other processes"),
+        (exceeded.held, "reserved by running calls"),
+        (exceeded.elsewhere, "reserved by other processes"),
     ] {
         if amount > Micros::ZERO {
-            text.extend([", ", &amount.exact(), " ", what]);
+            text.extend([", ", &amount.to_decimal(), " ", what]);
         }
     }
     text
@@ -546,7 +551,7 @@ mod tests {
                 agent: AgentId::ANONYMOUS,
                 modern: false,
             };
-            let data = refusal.data(about);
+            let data = refusal.error_data(about);
             let wait = data.get("retryAfterMs").and_then(Value::as_u64);
             assert_eq!(wait, expect, "{refusal:?}");
             assert_eq!(data["retryable"], wait.is_some(), "{refusal:?}");
@@ -556,7 +561,7 @@ mod tests {
         check(Refusal::TaskUnavailable, Some(1000));
         check(Refusal::UnknownTask, None);
         let limit = std::num::NonZeroUsize::MIN;
-        check(Refusal::Concurrency(Crowded { limit }), Some(1000));
+        check(Refusal::Concurrency(TooManyInFlight { limit }), Some(1000));
         let fault = |is_for_now| SchemaMismatch {
             pointer: String::new(),
             reason: String::new(),
@@ -593,7 +598,7 @@ mod tests {
                 elsewhere: Micros::ZERO,
                 ends: None,
             });
-            assert_eq!(refusal.rule("alice"), expect);
+            assert_eq!(refusal.audit_rule("alice"), expect);
         };
         let agent = format!("agent:{}", AgentId::ANONYMOUS);
         check(
@@ -604,7 +609,7 @@ mod tests {
         check(
             "team:r/d/2026-11",
             5_000,
-            r#"budget of team "r/d" (month): 0.995 of 1.00 USD spent, 0.005 held by calls under way"#,
+            r#"budget of team "r/d" (month): 0.995 of 1.00 USD spent, 0.005 reserved by running calls"#,
         );
         check(
             "server:my-docs/total",

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// Between two records about one agent and address.
-const EVERY: Duration = Duration::from_secs(60);
+const SUM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Agents with their addresses that are told apart; addresses beyond are those of one.
 const CALLERS_MAX: usize = 16_384;
@@ -41,7 +41,7 @@ const SUMS_MAX: usize = 256;
 
 /// How far beyond its rate an agent gets by calls that are refused at once, which is how long it is held
 /// back at most for them.
-const BEYOND_MAX: Duration = Duration::from_secs(1);
+const OVERRUN_MAX: Duration = Duration::from_secs(1);
 
 /// How often agents were refused lately.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) struct RefusalMeter {
 struct MeteredCaller {
     agent: AgentId,
     /// `None` without a network, and for addresses for which there is no room.
-    network: Option<PeerAddress>,
+    address: Option<PeerAddress>,
 }
 
 /// Requests that were held back since the last record.
@@ -70,7 +70,7 @@ struct HeldBackSum {
     address: Option<PeerAddress>,
     since: Timestamp,
     until: Timestamp,
-    began: Instant,
+    started: Instant,
     count: u64,
 }
 
@@ -91,11 +91,13 @@ impl Default for RefusalMeter {
 
 impl RefusalMeter {
     /// Notes that a call was refused.
-    pub(super) fn refused(&self, agent: AgentId, address: Option<PeerAddress>, rate: Rate) {
-        let caller = self.caller(agent, address);
-        let (now, step) = (self.now(), step(rate));
-        let burst = burst(rate);
-        let latest = now.saturating_add(burst).saturating_add(BEYOND_MAX.nanos());
+    pub(super) fn count_refusal(&self, agent: AgentId, address: Option<PeerAddress>, rate: Rate) {
+        let caller = self.caller_key(agent, address);
+        let (now, step) = (self.now(), refusal_interval_nanos(rate));
+        let burst = burst_nanos(rate);
+        let latest = now
+            .saturating_add(burst)
+            .saturating_add(OVERRUN_MAX.nanos());
         let mut due = self.callers.entry(caller).or_insert(now);
         *due = (*due)
             .max(now)
@@ -116,21 +118,32 @@ impl RefusalMeter {
         if now >= self.busy_until.load(Ordering::Relaxed) {
             return None;
         }
-        let caller = self.caller(agent.id, address);
+        let caller = self.caller_key(agent.id, address);
         let due = *self.callers.get(&caller)?;
         // At least one more refusal has to fit.
-        let free = (due + step(rate)).saturating_sub(burst(rate));
+        let free = (due + refusal_interval_nanos(rate)).saturating_sub(burst_nanos(rate));
         let wait = Duration::from_nanos(free.checked_sub(now).filter(|wait| *wait > 0)?);
-        self.sum(caller, agent, address);
+        self.add_held_back(caller, agent, address);
         Some(wait)
     }
 
-    fn sum(&self, caller: MeteredCaller, agent: &Arc<Agent>, address: Option<PeerAddress>) {
+    fn add_held_back(
+        &self,
+        caller: MeteredCaller,
+        agent: &Arc<Agent>,
+        address: Option<PeerAddress>,
+    ) {
         let mut sums = lock(&self.sums);
         let is_full = sums.len() >= SUMS_MAX && !sums.contains_key(&caller);
         let (caller, address) = if is_full {
             let network = None;
-            (MeteredCaller { network, ..caller }, None)
+            (
+                MeteredCaller {
+                    address: network,
+                    ..caller
+                },
+                None,
+            )
         } else {
             (caller, address)
         };
@@ -140,7 +153,7 @@ impl RefusalMeter {
             address,
             since: at,
             until: at,
-            began: Instant::now(),
+            started: Instant::now(),
             count: 0,
         });
         sum.count += 1;
@@ -148,26 +161,29 @@ impl RefusalMeter {
     }
 
     /// What has waited for a record long enough.
-    pub(super) fn due(&self) -> Vec<SummedRefusals> {
+    pub(super) fn due_sums(&self) -> Vec<SummedRefusals> {
         let now = self.now();
         self.callers.retain(|_, due| *due > now);
         let mut sums = lock(&self.sums);
-        let due = sums.extract_if(|_, sum| sum.began.elapsed() >= EVERY);
+        let due = sums.extract_if(|_, sum| sum.started.elapsed() >= SUM_INTERVAL);
         due.map(|(_, sum)| SummedRefusals(sum)).collect()
     }
 
     /// What was not recorded yet, at the end.
-    pub(super) fn rest(&self) -> Vec<SummedRefusals> {
+    pub(super) fn remaining_sums(&self) -> Vec<SummedRefusals> {
         let sums = std::mem::take(&mut *lock(&self.sums));
         sums.into_values().map(SummedRefusals).collect()
     }
 
-    fn caller(&self, agent: AgentId, address: Option<PeerAddress>) -> MeteredCaller {
-        let network = address.map(PeerAddress::network);
-        let caller = MeteredCaller { agent, network };
+    fn caller_key(&self, agent: AgentId, address: Option<PeerAddress>) -> MeteredCaller {
+        let network = address.map(PeerAddress::to_network);
+        let caller = MeteredCaller {
+            agent,
+            address: network,
+        };
         if self.callers.len() >= CALLERS_MAX && !self.callers.contains_key(&caller) {
             return MeteredCaller {
-                network: None,
+                address: None,
                 ..caller
             };
         }
@@ -180,7 +196,7 @@ impl RefusalMeter {
 }
 
 impl SummedRefusals {
-    pub(super) fn refusals<'a>(&'a self, code: &'a str) -> RefusalSummary<'a> {
+    pub(super) fn summary<'a>(&'a self, code: &'a str) -> RefusalSummary<'a> {
         let Self(sum) = self;
         RefusalSummary {
             since: sum.since,
@@ -205,13 +221,13 @@ impl Nanos for Duration {
 }
 
 /// The time from one refusal to the next, nanoseconds.
-fn step(rate: Rate) -> u64 {
+fn refusal_interval_nanos(rate: Rate) -> u64 {
     (rate.per / rate.calls.get()).nanos().max(1)
 }
 
 /// How far refusals may run ahead of the rate, nanoseconds.
-fn burst(rate: Rate) -> u64 {
-    step(rate).saturating_mul(u64::from(rate.burst.get()))
+fn burst_nanos(rate: Rate) -> u64 {
+    refusal_interval_nanos(rate).saturating_mul(u64::from(rate.burst.get()))
 }
 
 #[cfg(test)]
@@ -241,7 +257,7 @@ mod tests {
         let (meter, agent) = (RefusalMeter::default(), Arc::new(Agent::anonymous()));
         let (here, rate) = (Some(ip("192.0.2.1")), rate(3));
         let hold_back = || meter.hold_back(&agent, here, rate);
-        let refuse = || meter.refused(agent.id, here, rate);
+        let refuse = || meter.count_refusal(agent.id, here, rate);
         for at in 0..3 {
             assert_eq!(hold_back(), None, "{at}");
             refuse();
@@ -276,17 +292,17 @@ mod tests {
     async fn it_recovers_soon() {
         let (meter, agent) = (RefusalMeter::default(), Arc::new(Agent::anonymous()));
         for _ in 0..10_000 {
-            meter.refused(agent.id, None, rate(3));
+            meter.count_refusal(agent.id, None, rate(3));
         }
         let wait = meter.hold_back(&agent, None, rate(3)).unwrap();
-        assert!(wait <= BEYOND_MAX + STEP, "{wait:?}");
+        assert!(wait <= OVERRUN_MAX + STEP, "{wait:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_held_back_is_summed_once_a_minute() {
         let (meter, agent) = (RefusalMeter::default(), Arc::new(Agent::anonymous()));
         let here = Some(ip("2001:db8::1"));
-        meter.refused(agent.id, here, rate(1));
+        meter.count_refusal(agent.id, here, rate(1));
         for _ in 0..5 {
             assert!(meter.hold_back(&agent, here, rate(1)).is_some());
         }
@@ -296,18 +312,18 @@ mod tests {
                 .is_some(),
             "one network"
         );
-        assert!(meter.due().is_empty(), "too early");
-        advance(EVERY).await;
-        let due = meter.due();
+        assert!(meter.due_sums().is_empty(), "too early");
+        advance(SUM_INTERVAL).await;
+        let due = meter.due_sums();
         let [summed] = &due[..] else {
             panic!("{due:?}")
         };
-        let refusals = summed.refusals("RATE_LIMITED");
+        let refusals = summed.summary("RATE_LIMITED");
         assert_eq!(
             (refusals.count, refusals.address),
             (6, Some(ip("2001:db8::2")))
         );
-        assert!(meter.due().is_empty() && meter.rest().is_empty());
+        assert!(meter.due_sums().is_empty() && meter.remaining_sums().is_empty());
         assert!(meter.callers.is_empty(), "it is forgotten");
     }
 
@@ -316,7 +332,7 @@ mod tests {
         let (meter, agent) = (RefusalMeter::default(), Arc::new(Agent::anonymous()));
         for number in 0..2 * u32::try_from(CALLERS_MAX).unwrap() {
             let address = PeerAddress::User(number);
-            meter.refused(agent.id, Some(address), rate(1));
+            meter.count_refusal(agent.id, Some(address), rate(1));
             meter.hold_back(&agent, Some(address), rate(1));
         }
         assert!(meter.callers.len() <= CALLERS_MAX + 1);

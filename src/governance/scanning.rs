@@ -2,7 +2,7 @@
 //! reaches the client. What passes between the two beside these is looked at too: notifications,
 //! what a server asks its client, and what that answers.
 
-mod record;
+mod record_redaction;
 
 use std::{
     cell::Cell,
@@ -15,9 +15,9 @@ use std::{
 use futures_util::FutureExt;
 
 use super::{
-    checks::ServerChecks,
     refusal,
-    state_field::{STATE, asks_for_more},
+    server_checks::ServerChecks,
+    state_field::{REQUEST_STATE, is_input_required},
 };
 use crate::{
     config::{ErrorCodes, Scan, ScanAction},
@@ -32,8 +32,8 @@ use crate::{
     task::{LARGE_BYTES, run_blocking_if_large},
 };
 
-pub(crate) use record::masked_name;
-pub(super) use record::{client_name, masked};
+pub(crate) use record_redaction::redact_name;
+pub(super) use record_redaction::{client_name, redact_arguments};
 
 /// Every scanner in use, once for each `scan` section that says the same.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ pub(super) struct Scanners(Mutex<Vec<(Scan, Weak<Scanner>)>>);
 
 impl Scanners {
     /// The scanner for `scan`, compiled where nobody has it.
-    pub(super) fn of(&self, scan: &Scan) -> Result<Arc<Scanner>, InvalidScan> {
+    pub(super) fn get_or_compile(&self, scan: &Scan) -> Result<Arc<Scanner>, InvalidScan> {
         // Compiling takes milliseconds and happens at the start and when an agent changes: whoever
         // wants the same meanwhile waits for it.
         let mut known = lock(&self.0);
@@ -59,14 +59,14 @@ impl Scanners {
 /// The scanners that apply to what passes between a client and a server: that of the agent's terms, and
 /// that of the server.
 #[derive(Clone, Debug)]
-pub struct CallScanners(Arc<Looks>);
+pub struct CallScanners(Arc<ScannerPair>);
 
 #[derive(Debug)]
-struct Looks {
-    first: Option<Arc<Scanner>>,
-    second: Option<Arc<Scanner>>,
+struct ScannerPair {
+    terms_scanner: Option<Arc<Scanner>>,
+    server_scanner: Option<Arc<Scanner>>,
     /// Whether nothing passes, whatever it is.
-    is_shut: bool,
+    blocks_everything: bool,
     /// Whether what would be blocked or redacted is only reported.
     observe: bool,
     /// The codes of refusals.
@@ -75,11 +75,11 @@ struct Looks {
     checks: ServerChecks,
     /// What was found beside the arguments and the answer; nothing takes it once the record of the
     /// call is written, or where there is no call.
-    beside: Mutex<Option<ScanReport>>,
+    other_findings: Mutex<Option<ScanReport>>,
 }
 
 /// The class of what nobody has looked at, which does not pass.
-const UNSCANNED: &str = "unscanned";
+const UNSCANNED_CLASS: &str = "unscanned";
 
 /// What a look at some data has found.
 #[derive(Debug, Default)]
@@ -96,10 +96,12 @@ pub(super) struct ScanReport {
 
 impl CallScanners {
     /// `data` without what classes of the config find; `None` where they find nothing.
-    fn without_own(&self, data: &Raw) -> Option<Raw> {
-        let scanners = [&self.0.first, &self.0.second].into_iter().flatten();
+    fn redact_custom_classes(&self, data: &Raw) -> Option<Raw> {
+        let scanners = [&self.0.terms_scanner, &self.0.server_scanner]
+            .into_iter()
+            .flatten();
         scanners.fold(None, |left, scanner| {
-            let again = scanner.without_own(left.as_ref().unwrap_or(data));
+            let again = scanner.redact_custom(left.as_ref().unwrap_or(data));
             again.or(left)
         })
     }
@@ -113,57 +115,57 @@ impl CallScanners {
         checks: ServerChecks,
     ) -> Option<Self> {
         let mut all = [terms, server].into_iter().flatten();
-        Some(Self(Arc::new(Looks {
-            first: Some(Arc::clone(all.next()?)),
-            second: all.next().map(Arc::clone),
-            is_shut: false,
+        Some(Self(Arc::new(ScannerPair {
+            terms_scanner: Some(Arc::clone(all.next()?)),
+            server_scanner: all.next().map(Arc::clone),
+            blocks_everything: false,
             observe,
             codes,
             checks,
-            beside: Mutex::default(),
+            other_findings: Mutex::default(),
         })))
     }
 
     /// Lets nothing pass: where there are no rules, nobody can say that something may.
-    pub(super) fn shut(codes: ErrorCodes) -> Self {
+    pub(super) fn block_all(codes: ErrorCodes) -> Self {
         Self::without_scanners(codes, true)
     }
 
     /// Lets everything pass.
-    pub(super) fn idle(codes: ErrorCodes) -> Self {
+    pub(super) fn pass_all(codes: ErrorCodes) -> Self {
         Self::without_scanners(codes, false)
     }
 
     fn without_scanners(codes: ErrorCodes, is_shut: bool) -> Self {
-        Self(Arc::new(Looks {
-            first: None,
-            second: None,
-            is_shut,
+        Self(Arc::new(ScannerPair {
+            terms_scanner: None,
+            server_scanner: None,
+            blocks_everything: is_shut,
             observe: false,
             codes,
             checks: ServerChecks::default(),
-            beside: Mutex::default(),
+            other_findings: Mutex::default(),
         }))
     }
 
     /// The same for a call, whose record says what is found.
-    pub(super) fn of_call(self) -> Self {
-        *lock(&self.0.beside) = Some(ScanReport::default());
+    pub(super) fn for_call(self) -> Self {
+        *lock(&self.0.other_findings) = Some(ScanReport::default());
         self
     }
 
     /// What was found beside the arguments and the answer of the call, for its record.
-    pub(super) fn taken_down(&self) -> ScanReport {
-        lock(&self.0.beside).take().unwrap_or_default()
+    pub(super) fn take_findings(&self) -> ScanReport {
+        lock(&self.0.other_findings).take().unwrap_or_default()
     }
 
     fn scanners(&self) -> impl Iterator<Item = &Scanner> {
-        let both = [&self.0.first, &self.0.second];
+        let both = [&self.0.terms_scanner, &self.0.server_scanner];
         both.into_iter().filter_map(Option::as_deref)
     }
 
     fn is_idle(&self, direction: Direction) -> bool {
-        !self.0.is_shut && self.scanners().all(|scanner| scanner.is_idle(direction))
+        !self.0.blocks_everything && self.scanners().all(|scanner| scanner.is_idle(direction))
     }
 
     /// Looks at `data`; aside, when it is large. `schema` is asked for only where something
@@ -184,7 +186,7 @@ impl CallScanners {
                 self.scan_large(direction, data).await
             }
         };
-        let (seen, asks) = failing_closed(look).await;
+        let (seen, asks) = scan_or_block(look).await;
         if asks && let Some(schema) = schema() {
             let heeding = self.scan_with_schema(direction, data, schema).await;
             return heeding.unwrap_or(seen);
@@ -214,7 +216,7 @@ impl CallScanners {
         let looked = checks.run(work).await;
         looked
             .inspect_err(|why| {
-                tracing::warn!(?why, "a redacted result may not match its output schema");
+                tracing::warn!(?why, "the redacted result may not match its output schema");
             })
             .ok()
     }
@@ -233,8 +235,8 @@ impl CallScanners {
             schema
         };
         let mut seen = ScanReport::default();
-        if self.0.is_shut {
-            seen.blocked.push(UNSCANNED.into());
+        if self.0.blocks_everything {
+            seen.blocked.push(UNSCANNED_CLASS.into());
         }
         for scanner in self.scanners() {
             let current = seen.redacted.as_ref().unwrap_or(data);
@@ -246,12 +248,12 @@ impl CallScanners {
                     verdict = whole;
                 }
             }
-            self.take(verdict, &mut seen);
+            self.apply_verdict(verdict, &mut seen);
         }
         (seen, asks.get())
     }
 
-    fn take(&self, verdict: Verdict, seen: &mut ScanReport) {
+    fn apply_verdict(&self, verdict: Verdict, seen: &mut ScanReport) {
         seen.would_block |= self.0.observe && verdict.blocked.is_some();
         for hit in verdict.hits {
             let action = if self.0.observe {
@@ -278,65 +280,74 @@ impl CallScanners {
     }
 
     /// The params of a notification of `method` as the client may see them; `None` when it must not pass.
-    pub fn notification(&self, method: &str, params: Raw) -> Option<Raw> {
-        self.notification_of(self, method, params)
+    pub fn scan_notification(&self, method: &str, params: Raw) -> Option<Raw> {
+        self.scan_notification_of_call(self, method, params)
     }
 
     /// The same on the stream of a call that was admitted with other `screens`: its record says what is
     /// found.
-    pub fn notification_of(&self, screens: &Self, method: &str, params: Raw) -> Option<Raw> {
+    pub fn scan_notification_of_call(
+        &self,
+        scanners: &Self,
+        method: &str,
+        params: Raw,
+    ) -> Option<Raw> {
         let token = match method {
             notice::PROGRESS => {
                 UnscannedMember::of(&params, "progressToken", Raw::from_static("0"))
             }
             _ => None,
         };
-        self.passing_but(token, method, params, screens)
+        self.scan_except(token, method, params, scanners)
     }
 
     /// The same of an update of a resource that the client itself has named.
-    pub fn update_of_named(&self, screens: &Self, params: Raw) -> Option<Raw> {
+    pub fn scan_resource_update(&self, scanners: &Self, params: Raw) -> Option<Raw> {
         let uri = UnscannedMember::of(&params, "uri", Raw::from_static("\"\""));
-        self.passing_but(uri, notice::RESOURCE_UPDATED, params, screens)
+        self.scan_except(uri, notice::RESOURCE_UPDATED, params, scanners)
     }
 
     /// What of `params` may pass, with `named` as it is: that is the word of the client, who knows by it
     /// what is meant.
-    fn passing_but(
+    fn scan_except(
         &self,
         named: Option<UnscannedMember>,
         method: &str,
         params: Raw,
-        screens: &Self,
+        scanners: &Self,
     ) -> Option<Raw> {
         let Some(named) = named else {
-            return self.passing(of_notification(method), params, screens);
+            return self.scan_params(notification_directions(method), params, scanners);
         };
-        let passed = self.passing(of_notification(method), named.without.clone(), screens)?;
-        Some(named.put_back(&passed))
+        let passed = self.scan_params(
+            notification_directions(method),
+            named.without.clone(),
+            scanners,
+        )?;
+        Some(named.restore(&passed))
     }
 
     /// The params of what a client tells as its server may see them; `None` when it must not pass.
-    pub fn told(&self, params: Raw) -> Option<Raw> {
-        self.passing(&[Direction::Arguments], params, self)
+    pub fn scan_client_notification(&self, params: Raw) -> Option<Raw> {
+        self.scan_params(&[Direction::Arguments], params, self)
     }
 
     /// What of `params` may pass; what is found is noted for the call of `noting`.
-    fn passing(&self, directions: &[Direction], params: Raw, noting: &Self) -> Option<Raw> {
+    fn scan_params(&self, directions: &[Direction], params: Raw, noting: &Self) -> Option<Raw> {
         if directions.iter().all(|direction| self.is_idle(*direction)) {
             return Some(params);
         }
         if params.as_bytes().len() > LARGE_BYTES {
-            tracing::warn!("a notification is too large to scan; it is withheld");
+            tracing::warn!("dropped a notification that is too large to scan");
             return None;
         }
-        let seen = self.look_each_way(directions, &params);
-        noting.note(&seen);
-        seen.passed(params)
+        let seen = self.scan_directions(directions, &params);
+        noting.note_findings(&seen);
+        seen.into_params(params)
     }
 
     /// Looks at `data` in this thread, in several directions.
-    fn look_each_way(&self, directions: &[Direction], data: &Raw) -> ScanReport {
+    fn scan_directions(&self, directions: &[Direction], data: &Raw) -> ScanReport {
         let mut seen = ScanReport::default();
         for direction in directions {
             let current = seen.redacted.as_ref().unwrap_or(data);
@@ -348,13 +359,13 @@ impl CallScanners {
                     more = whole;
                 }
             }
-            seen.add(more);
+            seen.merge(more);
         }
         seen
     }
 
     /// Whether what a server asks is so large that [`CallScanners::large_question`] is for it.
-    pub fn defers(&self, params: &Raw) -> bool {
+    pub fn is_large_question(&self, params: &Raw) -> bool {
         !self.is_idle(Direction::Results) && params.as_bytes().len() > LARGE_BYTES
     }
 
@@ -362,29 +373,29 @@ impl CallScanners {
     ///
     /// # Errors
     /// What the server is told when the client may not be asked that.
-    pub fn question(&self, params: Raw) -> Result<Raw, RpcError> {
+    pub fn scan_question(&self, params: Raw) -> Result<Raw, RpcError> {
         if self.is_idle(Direction::Results) {
             return Ok(params);
         }
         let (seen, _) = self.scan_now(Direction::Results, &params, None);
-        self.asked(seen, params)
+        self.question_verdict(seen, params)
     }
 
     /// As [`CallScanners::question`], aside when `params` are large.
     ///
     /// # Errors
     /// As [`CallScanners::question`].
-    pub async fn large_question(&self, params: Raw) -> Result<Raw, RpcError> {
+    pub async fn scan_large_question(&self, params: Raw) -> Result<Raw, RpcError> {
         let seen = self.scan(Direction::Results, &params, || None).await;
-        self.asked(seen, params)
+        self.question_verdict(seen, params)
     }
 
-    fn asked(&self, seen: ScanReport, params: Raw) -> Result<Raw, RpcError> {
-        self.note(&seen);
+    fn question_verdict(&self, seen: ScanReport, params: Raw) -> Result<Raw, RpcError> {
+        self.note_findings(&seen);
         if seen.blocked.is_empty() {
             return Ok(seen.redacted.unwrap_or(params));
         }
-        Err(refusal::to_server(
+        Err(refusal::server_error(
             self.0.codes,
             "PII in the request to the client",
         ))
@@ -392,46 +403,46 @@ impl CallScanners {
 
     /// What a client answered its server, as the server may see it. `schema` says what the `content`
     /// of the answer must be like, where the server said so.
-    pub async fn reply(&self, outcome: Outcome, schema: Option<&Raw>) -> Outcome {
+    pub async fn scan_client_reply(&self, outcome: Outcome, schema: Option<&Raw>) -> Outcome {
         if self.is_idle(Direction::Arguments) {
             return outcome;
         }
         let schema = || schema.cloned().map(OutputSchema::new);
         let (Ok(body) | Err(body)) = &outcome;
         let seen = self.scan(Direction::Arguments, body, schema).await;
-        self.note(&seen);
+        self.note_findings(&seen);
         if !seen.blocked.is_empty() {
-            return Err(refusal::to_server(self.0.codes, "PII in the client's answer").to_raw());
+            return Err(refusal::server_error(self.0.codes, "PII in the client's answer").to_raw());
         }
         match seen.redacted {
-            Some(masked) => with_body(&outcome, masked),
+            Some(masked) => replace_body(&outcome, masked),
             None => outcome,
         }
     }
 
     /// Notes what was found beside the arguments and the answer of a call.
-    fn note(&self, seen: &ScanReport) {
+    fn note_findings(&self, seen: &ScanReport) {
         let Some(summary) = seen.summary() else {
             return;
         };
-        if let Some(beside) = lock(&self.0.beside).as_mut() {
+        if let Some(beside) = lock(&self.0.other_findings).as_mut() {
             beside.would_block |= seen.would_block;
             beside.count(&seen.found);
         } else {
-            tracing::info!(found = summary, "data was looked at outside of any call");
+            tracing::info!(found = summary, "scanned data outside of a call");
         }
     }
 }
 
 impl ScanReport {
     /// `params`, in which this was found, as they may pass; `None` when they must not.
-    fn passed(self, params: Raw) -> Option<Raw> {
+    fn into_params(self, params: Raw) -> Option<Raw> {
         let may_pass = self.blocked.is_empty();
         may_pass.then(|| self.redacted.unwrap_or(params))
     }
 
     /// Adds what another look at the same has found.
-    fn add(&mut self, more: Self) {
+    fn merge(&mut self, more: Self) {
         self.blocked.extend(more.blocked);
         self.would_block |= more.would_block;
         self.count(&more.found);
@@ -464,9 +475,9 @@ impl ScanReport {
 /// Where in the `params` of a request of `method` is what is looked at, and in which direction it counts:
 /// all that is written into them, but what says what is asked for, is for the protocol, or is sealed. A member that stands there twice is looked at
 /// twice, since servers differ in which they take; some ignore case.
-pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range<usize>)> {
+pub(super) fn request_parts(method: &Method, params: &Raw) -> Vec<(Direction, Range<usize>)> {
     // What the client answers to what its server asked before (2026-07-28).
-    const ANSWERS: &str = "inputResponses";
+    const INPUT_RESPONSES: &str = "inputResponses";
     let (direction, subject) = match method {
         Method::ToolsCall => (Direction::Arguments, "name"),
         Method::ResourcesRead => (Direction::Arguments, "uri"),
@@ -487,11 +498,11 @@ pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range
     };
     let json = params.as_bytes();
     let is_looked_at = |member: &json::Member| {
-        let mut apart = [subject, "_meta", STATE].into_iter();
-        !apart.any(|name| member.is_alike(json, name))
+        let mut hidden = [subject, "_meta", REQUEST_STATE].into_iter();
+        !hidden.any(|name| member.matches_ignoring_case(json, name))
     };
     let looked_at = json::members(json, 0).filter(is_looked_at).map(|member| {
-        let is_answer = member.is_alike(json, ANSWERS);
+        let is_answer = member.matches_ignoring_case(json, INPUT_RESPONSES);
         let direction = if is_answer {
             Direction::Arguments
         } else {
@@ -504,7 +515,7 @@ pub(super) fn of_request(method: &Method, params: &Raw) -> Vec<(Direction, Range
 
 /// In which directions the answer to a request counts. What its server asks in it (2026-07-28)
 /// counts as a result, whatever the request is.
-pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Direction] {
+pub(super) fn answer_directions(method: &Method, outcome: &Outcome) -> &'static [Direction] {
     let asks = || {
         let result = outcome.as_ref();
         result.is_ok_and(|result| result.member("inputRequests").is_some())
@@ -532,8 +543,8 @@ pub(super) fn of_answer(method: &Method, outcome: &Outcome) -> &'static [Directi
 
 /// In which directions a notification counts: that of a task has in it what a `tasks/get` would be
 /// answered, the result of the task and what its server asks meanwhile.
-fn of_notification(method: &str) -> &'static [Direction] {
-    if tasks::is_told_by(method) {
+fn notification_directions(method: &str) -> &'static [Direction] {
+    if tasks::is_task_notification(method) {
         &[Direction::Notifications, Direction::Results]
     } else {
         &[Direction::Notifications]
@@ -541,7 +552,7 @@ fn of_notification(method: &str) -> &'static [Direction] {
 }
 
 /// The params with other parts in the place of some.
-pub(super) fn with_parts(params: &Raw, parts: Vec<(Range<usize>, Raw)>) -> Raw {
+pub(super) fn replace_parts(params: &Raw, parts: Vec<(Range<usize>, Raw)>) -> Raw {
     let mut patch = Patch::new(params.as_bytes());
     for (span, part) in parts {
         patch.replace(span, part.as_bytes().to_vec());
@@ -559,11 +570,11 @@ pub(super) struct UnscannedMember {
 
 /// The `requestState` in `body`, the answer of a server of `revision`, where it has one: opaque to all
 /// but its server, which gets it back and may refuse the call when a byte of it differs.
-pub(super) fn state_of(body: &Raw, revision: Option<&str>) -> Option<UnscannedMember> {
-    if revision != Some(Revision::MODERN.as_str()) || !asks_for_more(body) {
+pub(super) fn unscanned_state(body: &Raw, revision: Option<&str>) -> Option<UnscannedMember> {
+    if revision != Some(Revision::MODERN.as_str()) || !is_input_required(body) {
         return None;
     }
-    UnscannedMember::of(body, STATE, Raw::from_static("\"\""))
+    UnscannedMember::of(body, REQUEST_STATE, Raw::from_static("\"\""))
 }
 
 impl UnscannedMember {
@@ -573,21 +584,21 @@ impl UnscannedMember {
         Some(Self {
             name,
             written: body.slice(span.clone()),
-            without: with_parts(body, vec![(span, stands_in)]),
+            without: replace_parts(body, vec![(span, stands_in)]),
         })
     }
 
     /// `masked`, which came of what is without it, with the member as it was written.
-    pub(super) fn put_back(&self, masked: &Raw) -> Raw {
+    pub(super) fn restore(&self, masked: &Raw) -> Raw {
         match masked.member(self.name) {
-            Some(span) => with_parts(masked, vec![(span, self.written.clone())]),
+            Some(span) => replace_parts(masked, vec![(span, self.written.clone())]),
             None => masked.clone(),
         }
     }
 }
 
 /// The outcome with another body.
-pub(super) fn with_body(outcome: &Outcome, body: Raw) -> Outcome {
+pub(super) fn replace_body(outcome: &Outcome, body: Raw) -> Outcome {
     match outcome {
         Ok(_) => Ok(body),
         Err(_) => Err(body),
@@ -596,12 +607,12 @@ pub(super) fn with_body(outcome: &Outcome, body: Raw) -> Outcome {
 
 /// What `look` has found. What could not be looked at, since that broke off, does not pass; why is not
 /// said, as that may quote the data.
-async fn failing_closed(look: impl Future<Output = (ScanReport, bool)>) -> (ScanReport, bool) {
+async fn scan_or_block(look: impl Future<Output = (ScanReport, bool)>) -> (ScanReport, bool) {
     let looked = AssertUnwindSafe(look).catch_unwind().await;
     looked.unwrap_or_else(|_| {
         tracing::error!("a scan panicked");
         let seen = ScanReport {
-            blocked: vec![UNSCANNED.into()],
+            blocked: vec![UNSCANNED_CLASS.into()],
             ..ScanReport::default()
         };
         (seen, false)

@@ -9,10 +9,9 @@ use super::{
     Governance, PolicySet, Refusal,
     budget::Hold,
     call_context::{CallContext, RecordedOutcome},
-    refusal,
+    input_validation::is_same,
+    refusal, request_state,
     scanning::{self, CallScanners},
-    state,
-    validate::is_same,
 };
 use crate::{
     catalog::Tool,
@@ -20,7 +19,7 @@ use crate::{
     mcp::{Outcome, RpcError, error},
     money::Micros,
     scan::OutputSchema,
-    store::SameId,
+    store::TaskIdScope,
 };
 
 /// How a call ended.
@@ -45,10 +44,10 @@ pub enum CallOutcome {
 
 impl CallOutcome {
     /// The gateway failed in the middle of it. The call may have reached the server by then.
-    pub fn broken() -> Self {
-        let message = "the gateway failed to carry the call; its log says where";
+    pub fn panicked() -> Self {
+        let message = "internal error while processing the call; see the gateway log";
         Self::Failed {
-            error: RpcError::new(error::INTERNAL, message).with(json!({
+            error: RpcError::new(error::INTERNAL, message).with_data(json!({
                 "code": "INTERNAL",
                 "reason": error::reason::INTERNAL,
                 "retryable": false,
@@ -67,43 +66,52 @@ pub struct ServerAnswer {
     /// The revision the server speaks.
     pub revision: Option<&'static str>,
     /// What a task in it says of an older one of its id.
-    pub same_id: SameId,
+    pub same_task_id: TaskIdScope,
 }
 
 impl Governance {
     /// Steps 5 to 7: settles a call with how it ended; what comes back is for its client.
-    pub async fn settle(&self, mut ticket: Box<CallContext>, ending: CallOutcome) -> Outcome {
+    pub async fn settle(&self, mut context: Box<CallContext>, ending: CallOutcome) -> Outcome {
         let mut charge = false;
-        let is_known = self.books.directory.still_knows(&ticket.client.agent);
+        let is_known = self
+            .storage
+            .directory
+            .is_still_authorized(&context.client.agent);
         let (outcome, ended) = match ending {
             CallOutcome::Answered(answer) if !is_known => {
-                if let Some(result) = state::asking(&answer.outcome, answer.revision, &ticket) {
-                    self.note_input_requests(result, false, &ticket);
+                if let Some(result) =
+                    request_state::input_required_result(&answer.outcome, answer.revision, &context)
+                {
+                    self.note_input_requests(result, false, &context);
                 }
-                charge = self.law.load().charge_errors || !is_error_result(&answer.outcome);
-                self.withhold(&Refusal::AgentDisabled, answer.revision, &ticket)
+                charge = self.policy_set.load().charge_errors || !is_error_result(&answer.outcome);
+                self.refuse_answer(&Refusal::AgentDisabled, answer.revision, &context)
             }
             CallOutcome::Failed { delivered, .. } if !is_known => {
                 charge = delivered;
-                let (outcome, mut ended) = self.refuse(&Refusal::AgentDisabled, &ticket);
+                let (outcome, mut ended) = self.refuse(&Refusal::AgentDisabled, &context);
                 ended.is_delivered = delivered;
                 (outcome, ended)
             }
             CallOutcome::Answered(answer) => {
-                let law = self.law.load_full();
-                charge = law.charge_errors || !is_error_result(&answer.outcome);
+                let policies = self.policy_set.load_full();
+                charge = policies.charge_errors || !is_error_result(&answer.outcome);
                 let revision = answer.revision;
-                let asking = state::asking(&answer.outcome, revision, &ticket).cloned();
-                let (mut outcome, ended) = self.answered(answer, &law, &mut ticket).await;
+                let asking =
+                    request_state::input_required_result(&answer.outcome, revision, &context)
+                        .cloned();
+                let (mut outcome, ended) =
+                    self.settle_answer(answer, &policies, &mut context).await;
                 if let Some(result) = &asking {
-                    let is_given = ended.refused_as().is_none();
-                    self.note_input_requests(result, is_given, &ticket);
+                    let is_given = ended.refusal_code().is_none();
+                    self.note_input_requests(result, is_given, &context);
                 }
-                if asking.is_some() && state::is_given(&outcome) {
-                    let closed = self
-                        .books
-                        .seal
-                        .closed(outcome, &ticket, law.request_state_ttl);
+                if asking.is_some() && request_state::has_state(&outcome) {
+                    let closed = self.storage.seal.seal_outcome(
+                        outcome,
+                        &context,
+                        policies.request_state_ttl,
+                    );
                     outcome = Box::pin(closed).await;
                 }
                 (outcome, ended)
@@ -114,53 +122,57 @@ impl Governance {
                 reason,
             } => {
                 charge = delivered;
-                let outcome = Err(refusal::of_failure(error, ticket.about()).to_raw());
+                let outcome = Err(refusal::with_call_data(error, context.refused_call()).to_raw());
                 (outcome, RecordedOutcome::failed(reason, delivered))
             }
-            CallOutcome::Refused(refusal) => self.refuse(&refusal, &ticket),
+            CallOutcome::Refused(refusal) => self.refuse(&refusal, &context),
             CallOutcome::Unroutable(error) => {
                 let outcome = Err(error.to_raw());
                 (outcome, RecordedOutcome::not_found())
             }
         };
-        self.close(ticket, outcome, ended, charge).await
+        self.record_and_charge(context, outcome, ended, charge)
+            .await
     }
 
     /// Step 5: what the server answered, as far as it is for the agent.
-    async fn answered(
+    async fn settle_answer(
         &self,
         answer: ServerAnswer,
-        law: &PolicySet,
-        ticket: &mut CallContext,
+        policies: &PolicySet,
+        context: &mut CallContext,
     ) -> (Outcome, RecordedOutcome) {
         let ServerAnswer {
             outcome,
             revision,
-            same_id,
+            same_task_id: same_id,
         } = answer;
-        let outcome = if law.tells_agents_apart {
-            match self.heed_tasks(outcome, same_id, revision, ticket).await {
+        let outcome = if policies.has_agent_identities {
+            match self
+                .filter_task_answer(outcome, same_id, revision, context)
+                .await
+            {
                 Ok(outcome) => outcome,
-                Err(refusal) => return self.withhold(&refusal, revision, ticket),
+                Err(refusal) => return self.refuse_answer(&refusal, revision, context),
             }
         } else {
             outcome
         };
-        match ticket.screens.clone() {
+        match context.scanners.clone() {
             None => (outcome, RecordedOutcome::answered(revision)),
             // In a box, as in `admit`.
-            Some(screens) => Box::pin(self.scan_answer(outcome, revision, &screens, ticket)).await,
+            Some(screens) => Box::pin(self.scan_answer(outcome, revision, &screens, context)).await,
         }
     }
 
     /// Refuses a call whose server has answered.
-    fn withhold(
+    fn refuse_answer(
         &self,
         refusal: &Refusal,
         revision: Option<&'static str>,
-        ticket: &CallContext,
+        context: &CallContext,
     ) -> (Outcome, RecordedOutcome) {
-        let mut refused = self.refuse(refusal, ticket);
+        let mut refused = self.refuse(refusal, context);
         refused.1.server_revision = revision;
         refused.1.is_delivered = true;
         refused
@@ -171,29 +183,29 @@ impl Governance {
         &self,
         outcome: Outcome,
         revision: Option<&'static str>,
-        screens: &CallScanners,
-        ticket: &mut CallContext,
+        scanners: &CallScanners,
+        context: &mut CallContext,
     ) -> (Outcome, RecordedOutcome) {
         let mut outcome = outcome;
-        let tool = ticket.tool.clone();
+        let tool = context.tool.clone();
         let schema = || tool.as_ref().and_then(|tool| self.schema_of(tool));
-        for direction in scanning::of_answer(&ticket.method, &outcome) {
+        for direction in scanning::answer_directions(&context.method, &outcome) {
             let (Ok(body) | Err(body)) = &outcome;
-            let state = scanning::state_of(body, revision);
+            let state = scanning::unscanned_state(body, revision);
             let looked_at = state.as_ref().map_or(body, |state| &state.without);
-            let seen = screens.scan(*direction, looked_at, schema).await;
-            self.put_down(&seen, ticket);
+            let seen = scanners.scan(*direction, looked_at, schema).await;
+            self.record_findings(&seen, context);
             let classes = seen.blocked;
             if !classes.is_empty() {
                 let refusal = Refusal::PiiInResult { classes };
-                return self.withhold(&refusal, revision, ticket);
+                return self.refuse_answer(&refusal, revision, context);
             }
             if let Some(masked) = seen.redacted {
                 let whole = match &state {
-                    Some(state) => state.put_back(&masked),
+                    Some(state) => state.restore(&masked),
                     None => masked,
                 };
-                outcome = scanning::with_body(&outcome, whole);
+                outcome = scanning::replace_body(&outcome, whole);
             }
         }
         (outcome, RecordedOutcome::answered(revision))
@@ -201,83 +213,83 @@ impl Governance {
 
     /// Steps 6 and 7. The record says that a call costs nothing before what it held is released,
     /// since a crash between the two must not give out the same money twice.
-    async fn close(
+    async fn record_and_charge(
         &self,
-        mut ticket: Box<CallContext>,
+        mut context: Box<CallContext>,
         outcome: Outcome,
-        mut ended: RecordedOutcome,
+        mut recorded: RecordedOutcome,
         charge: bool,
     ) -> Outcome {
-        if let Some(screens) = ticket.screens.clone() {
-            self.put_down(&screens.taken_down(), &mut ticket);
+        if let Some(screens) = context.scanners.clone() {
+            self.record_findings(&screens.take_findings(), &mut context);
         }
         if !charge {
-            ticket.price = Micros::ZERO;
+            context.price = Micros::ZERO;
         }
-        ticket.log(&ended);
-        if ended.is_delivered {
-            self.note_input_responses(&ticket, ended.server_revision);
+        context.log(&recorded);
+        if recorded.is_delivered {
+            self.note_input_responses(&context, recorded.server_revision);
         } else {
-            let seal = &self.books.seal;
-            seal.give_back(ticket.agent().id, &ticket.states_used);
+            let seal = &self.storage.seal;
+            seal.refund_uses(context.agent().id, &context.states_used);
         }
-        if ended.is_metered {
-            let rate = self.law.load().refusals;
+        if recorded.is_metered {
+            let rate = self.policy_set.load().refusals;
             self.refusals
-                .refused(ticket.agent().id, ticket.address, rate);
+                .count_refusal(context.agent().id, context.address, rate);
         }
-        if let Some(target) = ticket.target.as_ref().filter(|_| charge) {
-            self.tally.spent(&target.server, ticket.price);
+        if let Some(target) = context.target.as_ref().filter(|_| charge) {
+            self.counters.add_spent(&target.server, context.price);
         }
-        let refused_as = ended.refused_as();
-        if self.books.audit.chain().is_none() {
-            drop(PendingCharge::of(&mut ticket, charge));
-            self.count(refused_as);
+        let refused_as = recorded.refusal_code();
+        if self.storage.audit.chain().is_none() {
+            drop(PendingCharge::take_from(&mut context, charge));
+            self.count_refusal(refused_as);
             return outcome;
         }
         let (Ok(body) | Err(body)) = &outcome;
-        ended.bytes_out = body.as_bytes().len();
+        recorded.bytes_out = body.as_bytes().len();
         // One that was refused for want of a record is told so already.
-        let is_told = refused_as == Some(Refusal::AuditUnavailable.row().name);
-        let is_delivered = ended.is_delivered;
+        let is_told = refused_as == Some(Refusal::AuditUnavailable.details().name);
+        let is_delivered = recorded.is_delivered;
         let kept = {
-            let arguments = self.arguments_for_record(&ticket);
-            let record = ticket.record(&ended, arguments.as_deref());
-            self.books.audit.record(&record)
+            let arguments = self.arguments_for_record(&context);
+            let record = context.record(&recorded, arguments.as_deref());
+            self.storage.audit.record(&record)
         };
-        let due = PendingCharge::of(&mut ticket, charge);
-        let kept = kept.kept().await;
+        let due = PendingCharge::take_from(&mut context, charge);
+        let kept = kept.durable().await;
         drop(due);
         let (outcome, refused_as) = match kept {
             Ok(()) => (outcome, refused_as),
             Err(_) if is_told => (outcome, refused_as),
             Err(error) => {
-                tracing::error!(invocation = %ticket.id, %error, "a record is not kept yet");
+                tracing::error!(invocation = %context.id, %error, "a record is not durable yet");
                 let refusal = if is_delivered {
                     Refusal::Unrecorded
                 } else {
                     Refusal::AuditUnavailable
                 };
-                let (outcome, ended) = self.refuse(&refusal, &ticket);
-                (outcome, ended.refused_as())
+                let (outcome, ended) = self.refuse(&refusal, &context);
+                (outcome, ended.refusal_code())
             }
         };
-        self.count(refused_as);
+        self.count_refusal(refused_as);
         outcome
     }
 
     /// Counts a call as what its caller is told, which is one thing.
-    fn count(&self, refused_as: Option<&'static str>) {
+    fn count_refusal(&self, refused_as: Option<&'static str>) {
         if let Some(name) = refused_as {
-            self.tally.refused(name);
+            self.counters.count_refused(name);
         }
     }
 
-    fn arguments_for_record(&self, ticket: &CallContext) -> Option<Box<RawValue>> {
-        if !self.books.audit.wants_arguments() {
+    fn arguments_for_record(&self, context: &CallContext) -> Option<Box<RawValue>> {
+        if !self.storage.audit.records_arguments() {
             return None;
         }
-        let masked = scanning::masked(&ticket.arguments()?, ticket.screens.as_ref())?;
+        let masked = scanning::redact_arguments(&context.arguments()?, context.scanners.as_ref())?;
         RawValue::from_string(masked.as_str().to_owned()).ok()
     }
 
@@ -290,7 +302,7 @@ impl Governance {
             return Some(known.clone());
         }
         let schema = OutputSchema::new(source);
-        let kept: usize = self.schemas.iter().map(|known| known.weight()).sum();
+        let kept: usize = self.schemas.iter().map(|known| known.memory_bytes()).sum();
         if kept > KEPT_BYTES_MAX {
             self.schemas.clear();
         }
@@ -307,8 +319,8 @@ struct PendingCharge {
 }
 
 impl PendingCharge {
-    fn of(ticket: &mut CallContext, charge: bool) -> Self {
-        let hold = ticket.hold.take();
+    fn take_from(context: &mut CallContext, charge: bool) -> Self {
+        let hold = context.hold.take();
         Self { hold, charge }
     }
 }

@@ -7,29 +7,27 @@ use uuid::Uuid;
 use crate::{mcp::Raw, names::InvocationId};
 
 /// The member of results and of params.
-pub(super) const STATE: &str = "requestState";
+pub(super) const REQUEST_STATE: &str = "requestState";
 
 /// Why a state is not passed on.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum InvalidState {
     /// Nobody here gave it away.
-    #[error("it is none that was given out here")]
+    #[error("it was not issued by this gateway")]
     Foreign,
     /// It belongs elsewhere, or somebody has changed it.
-    #[error("it was given to another agent or for another call")]
-    Other,
+    #[error("it was issued for another agent or call")]
+    Mismatch,
     /// It was brought back more often than answers get lost.
-    #[error(
-        "it was used {STATE_USES_MAX} times, which is as often as it is good for; make the call anew"
-    )]
+    #[error("it was used {STATE_USES_MAX} times, the maximum; repeat the call")]
     Used,
     /// It was given away too long ago.
-    #[error("it has expired; make the call anew")]
+    #[error("it has expired; repeat the call")]
     Expired,
 }
 
 /// Whether `result` asks its client to come back; no other has a state, whatever it calls so.
-pub(super) fn asks_for_more(result: &Raw) -> bool {
+pub(super) fn is_input_required(result: &Raw) -> bool {
     let said = result.get("resultType");
     said.is_some_and(|said| said.as_text().as_deref() == Some("input_required"))
 }
@@ -42,23 +40,23 @@ pub const STATE_USES_MAX: u8 = 8;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct StateId {
     /// Until when it holds, in seconds since 1970.
-    pub(super) until: i64,
+    pub(super) expires: i64,
     /// The call that it was given in, which makes it unique: a server may give two that are alike.
-    pub(super) nonce: Uuid,
+    pub(super) given_in: Uuid,
 }
 
 impl StateId {
     pub(super) fn new(until: Timestamp, given_in: InvocationId) -> Self {
         Self {
-            until: until.as_second(),
-            nonce: given_in.0,
+            expires: until.as_second(),
+            given_in: given_in.0,
         }
     }
 
     pub(super) fn parse(until: &str, nonce: &str) -> Option<Self> {
         Some(Self {
-            until: until.parse().ok()?,
-            nonce: Uuid::try_parse(nonce).ok()?,
+            expires: until.parse().ok()?,
+            given_in: Uuid::try_parse(nonce).ok()?,
         })
     }
 }
@@ -66,6 +64,6 @@ impl StateId {
 /// As it stands in a sealed state.
 impl fmt::Display for StateId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.until, self.nonce.simple())
+        write!(f, "{}.{}", self.expires, self.given_in.simple())
     }
 }

@@ -25,7 +25,7 @@ use crate::{
     },
     names::{AgentId, ServerName, TaskHash},
     router::Routed,
-    store::{SameId, StoreError, StoredTask, TaskClaim},
+    store::{StoreError, StoredTask, TaskClaim, TaskIdScope},
 };
 
 /// Tasks of one agent that are remembered: servers need never say that one is over, and must not fill
@@ -37,30 +37,30 @@ impl Governance {
     pub(super) async fn check_task(
         &self,
         routed: &Routed,
-        law: &PolicySet,
-        ticket: &mut CallContext,
+        policies: &PolicySet,
+        context: &mut CallContext,
     ) -> Result<(), Refusal> {
-        if law.tells_agents_apart && ticket.method == Method::ToolsCall {
-            ticket.asks_for_task = routed.params.as_ref().is_some_and(tasks::is_asked_for);
+        if policies.has_agent_identities && context.method == Method::ToolsCall {
+            context.asks_for_task = routed.params.as_ref().is_some_and(tasks::requests_task);
         }
-        let is_about_one = law.tells_agents_apart && tasks::is_about_one(&ticket.method);
+        let is_about_one = policies.has_agent_identities && tasks::names_one_task(&context.method);
         let Some(params) = routed.params.as_ref().filter(|_| is_about_one) else {
             return Ok(());
         };
-        let is_own = match tasks::named(params.as_bytes(), 0) {
+        let is_own = match tasks::referenced_task(params.as_bytes(), 0) {
             // The server refuses it itself.
             TaskReference::Nothing => true,
             TaskReference::One(id) => {
                 let id = [TaskHash::of(&id)];
-                let own = self.own(ticket.agent().id, &routed.server, &id);
+                let own = self.owned_tasks(context.agent().id, &routed.server, &id);
                 let own = Box::pin(own).await.map_err(|error| {
-                    let invocation = ticket.id;
-                    tracing::error!(%invocation, %error, "it is not known whose a task is");
+                    let invocation = context.id;
+                    tracing::error!(%invocation, %error, "cannot look up the task owner");
                     Refusal::TaskUnavailable
                 })?;
                 own.contains(&id[0])
             }
-            TaskReference::Unclear => false,
+            TaskReference::Ambiguous => false,
         };
         if is_own {
             Ok(())
@@ -71,62 +71,62 @@ impl Governance {
 
     /// Step 5: what a server answered, without tasks of others. Whose a task is that it has begun is kept
     /// first, together with what it says of an older one of that id.
-    pub(super) async fn heed_tasks(
+    pub(super) async fn filter_task_answer(
         &self,
         outcome: Outcome,
-        same_id: SameId,
+        same_id: TaskIdScope,
         revision: Option<&str>,
-        ticket: &CallContext,
+        context: &CallContext,
     ) -> Result<Outcome, Refusal> {
-        let (Ok(result), Some(target)) = (&outcome, &ticket.target) else {
+        let (Ok(result), Some(target)) = (&outcome, &context.target) else {
             return Ok(outcome);
         };
-        if ticket.method == Method::ToolsCall {
-            let may_begin = tasks::may_begin(ticket.asks_for_task, revision);
-            let begun = may_begin.then(|| tasks::begun(result, revision));
+        if context.method == Method::ToolsCall {
+            let may_begin = tasks::may_have_created_task(context.asks_for_task, revision);
+            let begun = may_begin.then(|| tasks::created_task(result, revision));
             if let Some(id) = begun.flatten() {
                 let task = StoredTask {
                     server: target.server.clone(),
                     id: TaskHash::of(&id),
-                    agent: ticket.agent().id,
-                    given: clock::now(),
+                    agent: context.agent().id,
+                    claimed: clock::now(),
                 };
-                Box::pin(self.give(&task, same_id, ticket)).await?;
+                Box::pin(self.store_task_owner(&task, same_id, context)).await?;
             }
-        } else if tasks::is_list(&ticket.method) {
-            let own = self.own_of_list(result, ticket.agent().id, &target.server);
+        } else if tasks::is_list(&context.method) {
+            let own = self.filter_task_list(result, context.agent().id, &target.server);
             return Ok(Ok(Box::pin(own).await));
         }
         Ok(outcome)
     }
 
     /// Keeps whose a task is. One that nobody could ask for was better not told of.
-    async fn give(
+    async fn store_task_owner(
         &self,
         task: &StoredTask,
-        same_id: SameId,
-        ticket: &CallContext,
+        same_id: TaskIdScope,
+        context: &CallContext,
     ) -> Result<(), Refusal> {
-        let Some(store) = &self.books.tasks else {
+        let Some(store) = &self.storage.tasks else {
             return Err(Refusal::Unrecorded);
         };
-        match store.give(task, same_id, TASKS_PER_AGENT_MAX).await {
-            Ok(TaskClaim::Kept(0)) => {}
+        match store.claim(task, same_id, TASKS_PER_AGENT_MAX).await {
+            Ok(TaskClaim::Claimed(0)) => {}
             Ok(TaskClaim::Contested) => {
-                let (invocation, server) = (ticket.id, &task.server);
+                let (invocation, server) = (context.id, &task.server);
                 tracing::warn!(
                     %invocation, %server,
-                    "a task was given to one agent that is another's: it is nobody's now"
+                    "task id issued to two agents; revoked"
                 );
                 return Err(Refusal::Unrecorded);
             }
-            Ok(TaskClaim::Kept(_)) => {
-                let (agent, limit) = (&ticket.agent().name, TASKS_PER_AGENT_MAX);
-                tracing::warn!(agent, limit, "the oldest task of an agent is forgotten");
+            Ok(TaskClaim::Claimed(_)) => {
+                let (agent, limit) = (&context.agent().name, TASKS_PER_AGENT_MAX);
+                tracing::warn!(agent, limit, "dropped the oldest task of an agent");
             }
             Err(error) => {
-                let invocation = ticket.id;
-                tracing::error!(%invocation, %error, "it cannot be kept whose a task is");
+                let invocation = context.id;
+                tracing::error!(%invocation, %error, "failed to persist task owner");
                 return Err(Refusal::Unrecorded);
             }
         }
@@ -134,22 +134,22 @@ impl Governance {
     }
 
     /// A list of tasks of `server` with those of `agent` alone.
-    async fn own_of_list(&self, list: &Raw, agent: AgentId, server: &ServerName) -> Raw {
+    async fn filter_task_list(&self, list: &Raw, agent: AgentId, server: &ServerName) -> Raw {
         let json = list.as_bytes();
         // By where each task begins.
         let mut ids = BTreeMap::new();
-        let lists: Vec<_> = tasks::lists(json).collect();
+        let lists: Vec<_> = tasks::task_lists(json).collect();
         for task in lists.iter().flat_map(|it| json::elements(json, it.start)) {
-            if let TaskReference::One(id) = tasks::named(json, task.start) {
+            if let TaskReference::One(id) = tasks::referenced_task(json, task.start) {
                 ids.insert(task.start, TaskHash::of(&id));
             }
         }
         let all: Vec<_> = ids.values().copied().collect();
-        let own = self.own_or_none(agent, server, &all).await;
+        let own = self.owned_or_none(agent, server, &all).await;
         let is_own = |at| ids.get(&at).is_some_and(|id| own.contains(id));
         let mut patch = Patch::new(json);
         for listed in lists {
-            patch.keep_elements(listed, is_own);
+            patch.retain_elements(listed, is_own);
         }
         if patch.is_empty() {
             return list.clone();
@@ -159,19 +159,19 @@ impl Governance {
 
     /// Of the ids of tasks that a client of `agent` wants to hear of from `server`, those of its own
     /// tasks; `None` when there are none.
-    pub async fn own_tasks(
+    pub async fn filter_task_ids(
         &self,
         wanted: &Value,
         agent: &Agent,
         server: &ServerName,
     ) -> Option<Value> {
-        if !self.law.load().tells_agents_apart {
+        if !self.policy_set.load().has_agent_identities {
             return Some(wanted.clone());
         }
         let wanted = wanted.as_array()?;
         let hash = |id: &Value| TaskHash::of(id.as_str().unwrap_or_default());
         let ids: Vec<_> = wanted.iter().map(hash).collect();
-        let own = self.own_or_none(agent.id, server, &ids).await;
+        let own = self.owned_or_none(agent.id, server, &ids).await;
         let own: Vec<_> = wanted
             .iter()
             .filter(|id| own.contains(&hash(id)))
@@ -182,48 +182,48 @@ impl Governance {
 
     /// Whether the client of `agent` may hear a notification of `server`: one about a task belongs to
     /// whose the task is.
-    pub async fn may_hear(
+    pub async fn may_receive_notification(
         &self,
         method: &str,
         params: &Raw,
         agent: &Agent,
         server: &ServerName,
     ) -> bool {
-        if !tasks::is_told_by(method) || !self.law.load().tells_agents_apart {
+        if !tasks::is_task_notification(method) || !self.policy_set.load().has_agent_identities {
             return true;
         }
-        let TaskReference::One(id) = tasks::named(params.as_bytes(), 0) else {
+        let TaskReference::One(id) = tasks::referenced_task(params.as_bytes(), 0) else {
             return false;
         };
         let id = [TaskHash::of(&id)];
-        let own = self.own_or_none(agent.id, server, &id).await;
+        let own = self.owned_or_none(agent.id, server, &id).await;
         own.contains(&id[0])
     }
 
     /// As [`Governance::own`]; where that cannot be known, none are.
-    async fn own_or_none(
+    async fn owned_or_none(
         &self,
         agent: AgentId,
         server: &ServerName,
         ids: &[TaskHash],
     ) -> HashSet<TaskHash> {
-        let own = self.own(agent, server, ids).await;
+        let own = self.owned_tasks(agent, server, ids).await;
         own.unwrap_or_else(|error| {
-            tracing::error!(%server, %error, "it is not known whose tasks are");
+            tracing::error!(%server, %error, "cannot look up task owners");
             HashSet::new()
         })
     }
 
     /// Those of the tasks `ids` of `server` that are `agent`'s, which is asked of the store once, however
     /// many they are.
-    async fn own(
+    async fn owned_tasks(
         &self,
         agent: AgentId,
         server: &ServerName,
         ids: &[TaskHash],
     ) -> Result<HashSet<TaskHash>, StoreError> {
-        match &self.books.tasks {
-            Some(store) if !ids.is_empty() => store.own_of(agent, server, ids).await,
+        match &self.storage.tasks {
+            Some(store) if !ids.is_empty() => store.owned_by(agent, server, ids).await,
             Some(_) | None => Ok(HashSet::new()),
         }
     }

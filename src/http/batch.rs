@@ -19,36 +19,36 @@ pub(crate) fn split(
     bytes: &Bytes,
     session: &Session,
 ) -> Result<Vec<Result<Message, Bytes>>, RpcError> {
-    let opening = session.opening();
+    let opening = session.client_info();
     if !opening.is_some_and(|opening| opening.revision.has_batches()) {
-        let message = "batches exist in sessions of 2025-03-26 only";
+        let message = "batches are only supported in 2025-03-26 sessions";
         return Err(RpcError::new(error::INVALID_REQUEST, message));
     }
     let parts = envelope::split_batch(bytes).map_err(|malformed| malformed.to_error())?;
     if parts.len() > BATCH_MAX {
-        let message = format!("a batch has at most {BATCH_MAX} messages");
+        let message = format!("a batch may have at most {BATCH_MAX} messages");
         return Err(RpcError::new(error::INVALID_REQUEST, message));
     }
-    Ok(parts.iter().map(element).collect())
+    Ok(parts.iter().map(parse_element).collect())
 }
 
-fn element(part: &Bytes) -> Result<Message, Bytes> {
+fn parse_element(part: &Bytes) -> Result<Message, Bytes> {
     let (id, error) = match Message::parse(part) {
-        Ok(Message::Request(request)) => match unbatched(&request) {
+        Ok(Message::Request(request)) => match forbidden_in_batch(&request) {
             None => return Ok(Message::Request(request)),
             Some(why) => (Some(request.id), RpcError::new(error::INVALID_REQUEST, why)),
         },
         Ok(message) => return Ok(message),
         Err(malformed) => (malformed.id().cloned(), malformed.to_error()),
     };
-    Err(envelope::response(id.as_ref(), &Err(error.to_raw())))
+    Err(envelope::encode_response(id.as_ref(), &Err(error.to_raw())))
 }
 
 /// Why `request` is possible in no batch.
-fn unbatched(request: &Request) -> Option<&'static str> {
+fn forbidden_in_batch(request: &Request) -> Option<&'static str> {
     if request.method == Method::Initialize {
         // Spec 2025-03-26, lifecycle: nothing is possible beside it.
-        return Some("initialize is never batched");
+        return Some("`initialize` cannot be batched");
     }
-    modern::is_claimed_by(request).then_some("requests of 2026-07-28 are never batched")
+    modern::is_modern(request).then_some("2026-07-28 requests cannot be batched")
 }

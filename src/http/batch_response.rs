@@ -19,7 +19,7 @@ use tokio::{
 use super::{
     HttpEdge,
     body::{self, Body, EventFormat},
-    exchange::{self, PendingAnswer, PendingCall},
+    call_response::{self, PendingAnswer, PendingCall},
 };
 use crate::{
     mcp::sse,
@@ -31,7 +31,7 @@ use crate::{
 
 /// What is under way of a batch.
 pub(super) struct BatchResponse {
-    out: Arc<Out>,
+    out: Arc<BatchOutput>,
     running: FuturesUnordered<Pin<Box<dyn Future<Output = Done> + Send>>>,
     done: Vec<Done>,
 }
@@ -40,26 +40,26 @@ pub(super) struct BatchResponse {
 type Done = (Bytes, Option<PendingAnswer>);
 
 /// Where what precedes an answer goes.
-struct Out {
+struct BatchOutput {
     session: Arc<Session>,
     /// Opened by what comes first.
     stream: OnceLock<Arc<ReplayStream>>,
     opened: Notify,
 }
 
-impl Out {
+impl BatchOutput {
     fn stream(&self) -> &Arc<ReplayStream> {
         self.stream.get_or_init(|| self.session.open_stream())
     }
 
-    fn put(&self, event: Event) {
-        exchange::put(event, Some(&self.session), self.stream());
+    fn push(&self, event: Event) {
+        call_response::write_event(event, Some(&self.session), self.stream());
         self.opened.notify_one();
     }
 }
 
 /// Whoever leaves before it is known how the answer goes out leaves no stream that never ends.
-impl Drop for Out {
+impl Drop for BatchOutput {
     fn drop(&mut self) {
         if let Some(stream) = self.stream.get() {
             stream.finish();
@@ -75,16 +75,16 @@ impl BatchResponse {
         asked: Vec<PendingCall>,
         answers: Vec<Bytes>,
     ) -> Self {
-        let out = Arc::new(Out {
+        let out = Arc::new(BatchOutput {
             session: Arc::clone(session),
             stream: OnceLock::new(),
             opened: Notify::new(),
         });
         let running = asked.into_iter().map(|asked| {
             let (id, out) = (asked.call.id.clone(), Arc::clone(&out));
-            let (answer, mut events) = exchange::start(edge, asked);
+            let (answer, mut events) = call_response::start(edge, asked);
             let done = async move {
-                let mut answered = events.until(answer, |event| out.put(event)).await;
+                let mut answered = events.drain_until(answer, |event| out.push(event)).await;
                 (answered.response(&id), Some(answered))
             };
             Box::pin(done) as Pin<Box<dyn Future<Output = Done> + Send>>
@@ -97,7 +97,7 @@ impl BatchResponse {
     }
 
     /// All answers as one array; `None` when something precedes one of them, or `patience` is over.
-    pub(super) async fn whole(&mut self, patience: Duration) -> Option<Bytes> {
+    pub(super) async fn collect(&mut self, patience: Duration) -> Option<Bytes> {
         let silent_until = Instant::now() + patience;
         loop {
             tokio::select! {
@@ -119,13 +119,13 @@ impl BatchResponse {
     /// What there is and what will come as events.
     pub(super) fn into_events(self, edge: &HttpEdge) -> Response<Body> {
         let stream = Arc::clone(self.out.stream());
-        let place = stream.take_over();
+        let place = stream.attach_at_end();
         let writing = EventFormat {
             keep_alive: edge.proxy.settings().keep_alive,
             ids: true,
             first: Some(sse::KEEP_ALIVE),
             _guard: None,
-            _reader: edge.readers.enter(),
+            _reader: edge.stream_readers.enter(),
         };
         edge.tasks
             .spawn("stream of a batch", self.run(Arc::clone(&stream)));
@@ -135,7 +135,7 @@ impl BatchResponse {
     async fn run(self, stream: Arc<ReplayStream>) {
         let mut answers = futures_util::stream::iter(self.done).chain(self.running);
         while let Some((answer, answered)) = answers.next().await {
-            stream.push(StreamItem::Message(answer));
+            stream.push_required(StreamItem::Message(answer));
             drop(answered);
         }
         stream.finish();

@@ -27,22 +27,22 @@ use tokio::{
 };
 use tokio_util::sync::DropGuard;
 
-use super::{HttpEdge, RequestPeer, no_room, refused};
+use super::{HttpEdge, RequestPeer, bad_post, overloaded_response};
 use crate::{
-    body::Unread,
+    body::BodyError,
     config::Limits,
     limiter::{ConnectionPermit, Reservation},
     mcp::{json as scan, sse},
     names::AgentId,
-    session::replay::{ReaderPosition, ReplayStream, StreamItem},
+    session::replay::{ReplayCursor, ReplayStream, StreamItem},
     task::{InFlightGuard, Tasks},
 };
 
 /// How long a client may take to send a body.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Pause between looks whether a body comes fast enough.
-const LOOK: Duration = Duration::from_secs(1);
+const RATE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 type EventStream = Pin<Box<dyn Chunks<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
 
@@ -51,33 +51,33 @@ pub(crate) type Body = Either<Full<Bytes>, StreamBody<EventStream>>;
 
 /// What a body is read with.
 #[derive(Debug)]
-pub(super) struct Intake<'a> {
+pub(super) struct BodyReader<'a> {
     limits: &'a Limits,
     permit: &'a ConnectionPermit,
     reservation: Reservation,
 }
 
 /// Reads the body of a request of `agent` within the limits on size, nesting and time.
-pub(super) async fn read(
+pub(super) async fn read_body(
     request: &mut Request<Incoming>,
     edge: &HttpEdge,
     (agent, peer): (AgentId, &RequestPeer),
 ) -> Result<Bytes, Response<Body>> {
     let settings = edge.proxy.settings();
-    let intake = Intake {
+    let intake = BodyReader {
         limits: &settings.limits,
         permit: &peer.permit,
-        reservation: edge.proxy.limiter().bytes.request(agent),
+        reservation: edge.proxy.limiter().bytes.reserve_request(agent),
     };
-    take_in(request.body_mut(), intake).await
+    read_bounded(request.body_mut(), intake).await
 }
 
-async fn take_in<B>(body: &mut B, intake: Intake<'_>) -> Result<Bytes, Response<Body>>
+async fn read_bounded<B>(body: &mut B, intake: BodyReader<'_>) -> Result<Bytes, Response<Body>>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + 'static,
 {
-    let Intake {
+    let BodyReader {
         limits,
         permit,
         reservation,
@@ -88,57 +88,61 @@ where
             body,
             received: &received,
         };
-        let mut read = std::pin::pin!(crate::body::read(&mut body, limits.body, reservation));
+        let mut read = std::pin::pin!(crate::body::read_to_end(
+            &mut body,
+            limits.body,
+            reservation
+        ));
         // Most bodies are there already, and need no timer.
         if let Some(read) = read.as_mut().now_or_never() {
             read
         } else {
-            let _unfinished = permit.unfinished();
-            let late = Box::pin(late(&received, limits));
+            let _unfinished = permit.begin_body();
+            let late = Box::pin(too_slow(&received, limits));
             tokio::select! {
                 biased;
                 read = read => read,
-                why = late => return Err(refused(StatusCode::REQUEST_TIMEOUT, &why)),
+                why = late => return Err(bad_post(StatusCode::REQUEST_TIMEOUT, &why)),
             }
         }
     };
     let bytes = match read {
         Ok(bytes) => bytes,
-        Err(Unread::TooLarge { limit }) => {
-            let message = format!("the body is larger than limits.body ({limit} bytes)");
-            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, &message));
+        Err(BodyError::TooLarge { limit }) => {
+            let message = format!("the body exceeds limits.body ({limit} bytes)");
+            return Err(bad_post(StatusCode::PAYLOAD_TOO_LARGE, &message));
         }
-        Err(Unread::Full(full)) => return Err(no_room(full)),
-        Err(Unread::BrokeOff(_)) => {
-            return Err(refused(StatusCode::BAD_REQUEST, "the body broke off"));
+        Err(BodyError::OutOfMemory(full)) => return Err(overloaded_response(full)),
+        Err(BodyError::Connection(_)) => {
+            return Err(bad_post(StatusCode::BAD_REQUEST, "the body was incomplete"));
         }
     };
     let depth_max = limits.depth;
-    if scan::is_deeper(&bytes, depth_max) {
+    if scan::is_nested_deeper(&bytes, depth_max) {
         let message = format!("the body is nested deeper than limits.depth ({depth_max})");
-        return Err(refused(StatusCode::BAD_REQUEST, &message));
+        return Err(bad_post(StatusCode::BAD_REQUEST, &message));
     }
     Ok(bytes)
 }
 
 /// Completes when a body of which so many bytes have come takes too long; says why.
-async fn late(received: &AtomicUsize, limits: &Limits) -> String {
+async fn too_slow(received: &AtomicUsize, limits: &Limits) -> String {
     let start = Instant::now();
-    let mut pause = limits.body_grace.min(PATIENCE);
+    let mut pause = limits.body_grace.min(BODY_TIMEOUT);
     loop {
         sleep(pause).await;
         let elapsed = start.elapsed();
-        if elapsed >= PATIENCE {
-            return format!("the body did not come within {PATIENCE:?}");
+        if elapsed >= BODY_TIMEOUT {
+            return format!("the body did not come within {BODY_TIMEOUT:?}");
         }
         let millis = usize::try_from(elapsed.as_millis()).unwrap_or(usize::MAX);
         let rate = limits.body_rate_min;
         if received.load(Ordering::Relaxed) < rate.saturating_mul(millis) / 1000 {
             return format!(
-                "the body came more slowly than limits.body_rate_min ({rate} bytes a second)"
+                "the body arrived more slowly than limits.body_rate_min ({rate} bytes per second)"
             );
         }
-        pause = LOOK.min(PATIENCE.saturating_sub(elapsed));
+        pause = RATE_CHECK_INTERVAL.min(BODY_TIMEOUT.saturating_sub(elapsed));
     }
 }
 
@@ -177,25 +181,25 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for CountedBody<'
 
 /// How much of a body is taken after its request was answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Leftover {
+pub(super) struct DrainLimit {
     bytes_max: usize,
-    within: Duration,
+    duration_max: Duration,
 }
 
-impl Leftover {
+impl DrainLimit {
     /// A client may be in the midst of a large one.
-    pub(super) const fn of_client() -> Self {
+    pub(super) const fn for_client() -> Self {
         Self {
             bytes_max: usize::MAX,
-            within: Duration::from_secs(5),
+            duration_max: Duration::from_secs(5),
         }
     }
 
     /// Of a client that has not said who it is in a way that counts, `bytes_max` at most.
-    pub(super) const fn of_stranger(bytes_max: usize) -> Self {
+    pub(super) const fn for_unauthenticated(bytes_max: usize) -> Self {
         Self {
             bytes_max,
-            within: Duration::from_millis(250),
+            duration_max: Duration::from_millis(250),
         }
     }
 }
@@ -203,12 +207,12 @@ impl Leftover {
 /// Takes what is left of the `body` of a request that was answered, for a while: a connection that is
 /// closed with something unread is reset, and its client may never see why it was refused (RFC 9112,
 /// section 9.6).
-pub(super) fn leave(mut body: Incoming, leftover: Leftover, tasks: &Tasks) {
+pub(super) fn drain(mut body: Incoming, limit: DrainLimit, tasks: &Tasks) {
     // One in chunks does not know that its end was read.
     if body.is_end_stream() || matches!(body.frame().now_or_never(), Some(None)) {
         return;
     }
-    let mut left = leftover.bytes_max;
+    let mut left = limit.bytes_max;
     if body.size_hint().lower() > u64::try_from(left).unwrap_or(u64::MAX) {
         return;
     }
@@ -224,18 +228,18 @@ pub(super) fn leave(mut body: Incoming, leftover: Leftover, tasks: &Tasks) {
     };
     let stop = tasks.stop_token().clone();
     tasks.spawn("rest of a body", async move {
-        stop.run_until_cancelled(timeout(leftover.within, taken))
+        stop.run_until_cancelled(timeout(limit.duration_max, taken))
             .await;
     });
 }
 
 /// A whole body.
-pub(super) fn full(bytes: impl Into<Bytes>) -> Body {
+pub(super) fn full_body(bytes: impl Into<Bytes>) -> Body {
     Either::Left(Full::new(bytes.into()))
 }
 
 /// `body`, which holds `what` until it is written, where that takes a while.
-pub(super) fn holding(body: Body, what: impl Send + 'static) -> Body {
+pub(super) fn with_guard(body: Body, what: impl Send + 'static) -> Body {
     match body {
         Either::Left(whole) => Either::Left(whole),
         Either::Right(events) => {
@@ -266,17 +270,17 @@ pub(super) struct EventFormat {
 /// An answer that follows `stream` from `place` on.
 pub(super) fn events(
     stream: Arc<ReplayStream>,
-    place: ReaderPosition,
+    place: ReplayCursor,
     writing: EventFormat,
 ) -> Response<Body> {
-    let attendance = stream.attend();
+    let attendance = stream.attach_reader();
     let state = (stream, place, writing, attendance);
     let chunks = futures_util::stream::unfold(
         state,
         |(stream, mut place, mut writing, attendance)| async move {
             let bytes = match writing.first.take() {
                 Some(first) => first,
-                None => next(&stream, &mut place, &writing).await?,
+                None => next_event(&stream, &mut place, &writing).await?,
             };
             Some((Ok(Frame::data(bytes)), (stream, place, writing, attendance)))
         },
@@ -294,9 +298,9 @@ pub(super) fn events(
     response
 }
 
-async fn next(
+async fn next_event(
     stream: &ReplayStream,
-    place: &mut ReaderPosition,
+    place: &mut ReplayCursor,
     writing: &EventFormat,
 ) -> Option<Bytes> {
     let item = tokio::select! {
@@ -306,9 +310,9 @@ async fn next(
     };
     let id = writing.ids.then(|| event_id(stream.id, place.seq));
     Some(match item {
-        StreamItem::Message(bytes) => sse::write(id.as_deref(), &bytes),
+        StreamItem::Message(bytes) => sse::write_event(id.as_deref(), &bytes),
         StreamItem::Pause(retry_ms) => match id {
-            Some(id) => sse::priming(&id, retry_ms),
+            Some(id) => sse::write_priming(&id, retry_ms),
             None => sse::KEEP_ALIVE,
         },
     })
@@ -340,8 +344,8 @@ mod tests {
         pause: Duration,
     ) -> (u16, Duration) {
         let limiter = Limiter::new(limits);
-        let permit = limiter.connections.take(PeerAddress::User(1));
-        let _active = permit.active();
+        let permit = limiter.connections.acquire_unchecked(PeerAddress::User(1));
+        let _active = permit.begin_request();
         let chunks = futures_util::stream::unfold(0, |piece| async move {
             (piece < pieces).then_some(())?;
             sleep(pause).await;
@@ -350,13 +354,13 @@ mod tests {
         });
         let mut body = StreamBody::new(Box::pin(chunks));
         let start = Instant::now();
-        let intake = Intake {
+        let intake = BodyReader {
             limits,
             permit: &permit,
-            reservation: limiter.bytes.request(AgentId::ANONYMOUS),
+            reservation: limiter.bytes.reserve_request(AgentId::ANONYMOUS),
         };
-        let found = take_in(&mut body, intake).await;
-        assert!(!permit.is_unfinished());
+        let found = read_bounded(&mut body, intake).await;
+        assert!(!permit.is_awaiting_bodies());
         let status = found.map_or_else(|refusal| refusal.status().as_u16(), |_| 200);
         (status, start.elapsed())
     }
@@ -369,8 +373,8 @@ mod tests {
     async fn a_body_may_take_its_time_and_no_longer() {
         let any = limits("0B");
         for (pause, expect) in [
-            (PATIENCE / 2, (200, PATIENCE / 2)),
-            (PATIENCE * 2, (408, PATIENCE)),
+            (BODY_TIMEOUT / 2, (200, BODY_TIMEOUT / 2)),
+            (BODY_TIMEOUT * 2, (408, BODY_TIMEOUT)),
             (Duration::ZERO, (200, Duration::ZERO)),
         ] {
             assert_eq!(check(&any, 1, 9, pause).await, expect);

@@ -7,14 +7,14 @@ use crate::{mcp::trace::TRACEPARENT, session::Correlation};
 /// The header in which clients and balancers name a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The header of W3C Trace Context.
-const TRACE: HeaderName = HeaderName::from_static(TRACEPARENT);
+const TRACE_HEADER: HeaderName = HeaderName::from_static(TRACEPARENT);
 /// Longest such name that is kept, bytes; a longer one is left out.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// How the headers name the request.
 pub(super) fn of(headers: &HeaderMap) -> Option<Box<Correlation>> {
     let text = |name| Some(Box::<str>::from(headers.get(name)?.to_str().ok()?));
-    let traceparent = text(TRACE);
+    let traceparent = text(TRACE_HEADER);
     let request_id = text(REQUEST_ID).filter(|id| id.len() <= REQUEST_ID_BYTES_MAX);
     (traceparent.is_some() || request_id.is_some()).then(|| {
         Box::new(Correlation {

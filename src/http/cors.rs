@@ -14,8 +14,8 @@ use http::{
 
 use super::body::{self, Body};
 
-/// Headers that a page may send, beside all whose names begin with [`OURS`].
-const SENT: [&str; 9] = [
+/// Headers that a page may send, beside all whose names begin with [`MCP_HEADER_PREFIX`].
+const ALLOWED_HEADERS: [&str; 9] = [
     "content-type",
     "accept",
     "authorization",
@@ -27,11 +27,11 @@ const SENT: [&str; 9] = [
     "mcp-name",
 ];
 /// How the names of headers of MCP begin; `Mcp-Param-*` are as many as tools have parameters.
-const OURS: &str = "mcp-";
+const MCP_HEADER_PREFIX: &str = "mcp-";
 /// Headers that a page may read.
-const READ: &str = "mcp-session-id, mcp-protocol-version, www-authenticate";
+const EXPOSED_HEADERS: &str = "mcp-session-id, mcp-protocol-version, www-authenticate";
 /// How long a browser may remember the answer to a preflight, seconds.
-const REMEMBERED_S: &str = "600";
+const MAX_AGE_S: &str = "600";
 
 /// A web page behind a request.
 #[derive(Debug)]
@@ -41,17 +41,17 @@ pub(super) struct WebPage {
 
 impl WebPage {
     /// The page behind `request`; `None` for clients that are no browsers.
-    pub(super) fn behind<B>(request: &Request<B>) -> Option<Self> {
+    pub(super) fn from_request<B>(request: &Request<B>) -> Option<Self> {
         let origin = request.headers().get(ORIGIN)?.clone();
         Some(Self { origin })
     }
 
     /// Lets the page read a response.
-    pub(super) fn may_read(self, headers: &mut HeaderMap) {
+    pub(super) fn allow_read(self, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
         headers.insert(
             ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static(READ),
+            HeaderValue::from_static(EXPOSED_HEADERS),
         );
         headers.append(VARY, HeaderValue::from_static("origin"));
     }
@@ -67,36 +67,36 @@ pub(super) fn preflight<B>(request: &Request<B>, verbs: &'static str) -> Option<
     if !asks {
         return None;
     }
-    let page = WebPage::behind(request)?;
-    let mut response = Response::new(body::full(""));
+    let page = WebPage::from_request(request)?;
+    let mut response = Response::new(body::full_body(""));
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    page.may_read(headers);
+    page.allow_read(headers);
     headers.insert(
         ACCESS_CONTROL_ALLOW_METHODS,
         HeaderValue::from_static(verbs),
     );
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, sent(request.headers()));
     headers.insert(
-        ACCESS_CONTROL_MAX_AGE,
-        HeaderValue::from_static(REMEMBERED_S),
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        allowed_headers(request.headers()),
     );
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE_S));
     Some(response)
 }
 
 /// The headers that a page may send, with those it asks for by name.
-fn sent(request: &HeaderMap) -> HeaderValue {
+fn allowed_headers(request: &HeaderMap) -> HeaderValue {
     let asked = request.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter();
     let asked = asked.filter_map(|value| value.to_str().ok());
     let asked = asked.flat_map(|value| value.split(','));
     let asked = asked.filter_map(|name| HeaderName::try_from(name.trim()).ok());
-    let mut list = SENT.join(", ");
+    let mut list = ALLOWED_HEADERS.join(", ");
     for name in asked {
         let name = name.as_str();
-        if name.starts_with(OURS) && !SENT.contains(&name) {
+        if name.starts_with(MCP_HEADER_PREFIX) && !ALLOWED_HEADERS.contains(&name) {
             list.push_str(", ");
             list.push_str(name);
         }
     }
-    HeaderValue::try_from(list).unwrap_or_else(|_| HeaderValue::from_static(OURS))
+    HeaderValue::try_from(list).unwrap_or_else(|_| HeaderValue::from_static(MCP_HEADER_PREFIX))
 }

@@ -28,40 +28,40 @@ use tokio_util::{either::Either, sync::CancellationToken};
 
 use super::{
     Certificates, HttpEdge, InvalidTls, RequestPeer, body,
-    timeouts::{Timed, Times},
-    unix::UnixSocket,
+    timeouts::{ConnectionTimeouts, TimedStream},
+    unix_socket::UnixSocket,
 };
 use crate::{
+    coalescing_stream::CoalescingStream,
     config::{Config, Limits, Listen},
     limiter::ConnectionPermit,
     names::PeerAddress,
-    socket::CoalescingStream,
     task::{SelfWake, Tasks},
 };
 
 /// How long a client may take for its TLS handshake.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(15);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a connection may have no request under way; with HTTP/1.1 the headers of the next one have
 /// to be there by then. More than the minute for which balancers and most clients keep those that they
 /// do not use: what they send on one that is closed at that moment is lost to them, and a call is
 /// nothing to be sent twice.
-const IDLE_MAX: Duration = Duration::from_secs(75);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// How long one that was told to end may take for what it still has to write, to a slow reader.
 const IDLE_GRACE: Duration = Duration::from_secs(300);
 /// Pause between pings of HTTP/2, which find out that nobody is there any more.
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answer to a ping may take.
-const PING_PATIENCE: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long connections may go on once every task has been told to end.
-const CUT_OFF: Duration = Duration::from_secs(1);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 /// The first port that systems give to whoever asks (Linux and macOS, unless somebody changed that).
-const UNPRIVILEGED_PORT: u16 = 1024;
+const UNPRIVILEGED_PORT_MIN: u16 = 1024;
 /// Pause after the system refused a connection (out of descriptors), so that it can recover.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound listener.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundListener {
     listener: Listener,
     certificates: Option<Arc<Certificates>>,
 }
@@ -87,7 +87,7 @@ impl Listener {
     }
 }
 
-impl Bound {
+impl BoundListener {
     /// Where it listens.
     pub fn listen(&self) -> Listen {
         match &self.listener {
@@ -125,7 +125,7 @@ impl Bound {
             match accepted {
                 Ok((stream, peer)) => {
                     let permit = tokio::select! {
-                        permit = limit.enter(peer) => permit,
+                        permit = limit.acquire(peer) => permit,
                         () = stop.cancelled() => return,
                     };
                     let Some(permit) = permit else { continue };
@@ -142,7 +142,7 @@ impl Bound {
                     edge.tasks.spawn("connection", run);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    tracing::warn!(%error, "cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -154,7 +154,7 @@ impl Bound {
 ///
 /// # Errors
 /// When no port is free, the socket cannot be had, or the TLS files cannot be used.
-pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
+pub async fn bind(config: &Config) -> Result<BoundListener, InvalidListener> {
     let certificates = config.tls.as_ref().map(Certificates::open).transpose()?;
     let listener = match &config.listen {
         Listen::Address(first) => bind_tcp(*first, config).await?,
@@ -166,7 +166,7 @@ pub async fn bind(config: &Config) -> Result<Bound, InvalidListener> {
             })?)
         }
     };
-    Ok(Bound {
+    Ok(BoundListener {
         listener,
         certificates: certificates.map(Arc::new),
     })
@@ -192,25 +192,25 @@ async fn bind_tcp(first: SocketAddr, config: &Config) -> Result<Listener, Invali
     Err(InvalidListener::Bind {
         addr: first,
         reason: failure.to_string(),
-        remedy: remedy(failure.kind(), first.port(), config.port_search),
+        remedy: bind_hint(failure.kind(), first.port(), config.port_search),
     })
 }
 
 /// What the operator can do where the system refuses an address for this reason.
-fn remedy(why: io::ErrorKind, port: u16, port_search: u16) -> String {
-    let is_privileged = (1..UNPRIVILEGED_PORT).contains(&port);
+fn bind_hint(why: io::ErrorKind, port: u16, port_search: u16) -> String {
+    let is_privileged = (1..UNPRIVILEGED_PORT_MIN).contains(&port);
     if why == io::ErrorKind::AddrInUse {
         format!(
-            "another program uses the port: stop that, set `listen`, or `port_search` (now \
-             {port_search}) to try the ports after it"
+            "the port is in use: stop the other program, change `listen`, or set `port_search` \
+             (now {port_search}) to try the following ports"
         )
     } else if why == io::ErrorKind::AddrNotAvailable {
-        "this machine has no such address: set `listen` to one of its own, such as 127.0.0.1"
+        "this machine does not have that address: set `listen` to a local address, such as \
+         127.0.0.1"
             .to_owned()
     } else if why == io::ErrorKind::PermissionDenied && is_privileged {
         format!(
-            "ports below {UNPRIVILEGED_PORT} are for privileged programs: set `listen` to another \
-             port"
+            "ports below {UNPRIVILEGED_PORT_MIN} require privileges: set `listen` to another port"
         )
     } else {
         "set `listen` to another address or port".to_owned()
@@ -259,131 +259,135 @@ impl ClientConnection {
     async fn run(self, accepted: Accepted, tls: Option<TlsAcceptor>) {
         let stream = match accepted {
             Either::Left(stream) => stream,
-            Either::Right(stream) => return self.talk(Either::Right(Either::Right(stream))).await,
+            Either::Right(stream) => {
+                return self.serve_http(Either::Right(Either::Right(stream))).await;
+            }
         };
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "no TCP_NODELAY");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let stream = CoalescingStream::new(stream, &self.edge.tasks);
         let stream = match tls {
             None => Either::Left(stream),
             // In a box: a future is as large as its largest branch, and each connection has one.
-            Some(tls) => match Box::pin(self.secured(stream, tls)).await {
+            Some(tls) => match Box::pin(self.tls_handshake(stream, tls)).await {
                 Some(stream) => Either::Right(Either::Left(Box::new(stream))),
                 None => return,
             },
         };
-        self.talk(stream).await;
+        self.serve_http(stream).await;
     }
 
     /// The stream after its TLS handshake.
-    async fn secured(
+    async fn tls_handshake(
         &self,
         stream: CoalescingStream,
         tls: TlsAcceptor,
     ) -> Option<TlsStream<CoalescingStream>> {
         let accepted = tokio::select! {
-            accepted = timeout(HANDSHAKE_PATIENCE, tls.accept(stream)) => accepted,
+            accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted,
             () = self.peer.permit.closing() => return None,
             () = self.stop.cancelled() => return None,
         };
         match accepted {
             Ok(Ok(stream)) => return Some(stream),
-            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
-            Err(_) => tracing::debug!("a TLS handshake took too long"),
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake timed out"),
         }
         None
     }
 
-    async fn talk(self, stream: ClientStream) {
+    async fn serve_http(self, stream: ClientStream) {
         let (edge, peer) = (Arc::clone(&self.edge), self.peer);
         let permit = Arc::clone(&peer.permit);
         let (heard, first) = (CancellationToken::new(), Once::new());
         let streams = Arc::new(Http2Requests::default());
-        let times = Times {
+        let times = ConnectionTimeouts {
             headers: self.limits.headers_timeout,
-            rate_min: self.limits.body_rate_min,
+            read_rate_min: self.limits.body_rate_min,
         };
         // The connection is woken often, and polls this each time.
-        let ends = Ends {
-            heard: heard.clone(),
-            first_within: times.headers,
+        let ends = ConnectionLimits {
+            first_request: heard.clone(),
+            first_request_timeout: times.headers,
             stop: self.stop,
-            streams: Arc::clone(&streams),
+            http2_requests: Arc::clone(&streams),
             permit: Arc::clone(&permit),
         };
-        let mut interrupted = SelfWake::new(Box::pin(ends.interruption()));
+        let mut interrupted = SelfWake::new(Box::pin(ends.close_reason()));
         let service = service_fn(move |request: Request<Incoming>| {
             first.call_once(|| heard.cancel());
             let edge = Arc::clone(&edge);
             let open = (request.version() == Version::HTTP_2).then(|| streams.open());
-            let held = (peer.permit.active(), open);
+            let held = (peer.permit.begin_request(), open);
             let peer = peer.clone();
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
-            let under_way = edge.tasks.under_way();
+            let under_way = edge.tasks.track_request();
             // The connection is woken for more than its answer.
             SelfWake::new(Box::pin(async move {
                 let _under_way = under_way;
                 let response = edge.handle(peer, request).await;
-                Ok::<_, Infallible>(response.map(|body| body::holding(body, held)))
+                Ok::<_, Infallible>(response.map(|body| body::with_guard(body, held)))
             }))
         });
-        let server = server(self.limits.headers);
-        let stream = Timed::new(stream, Arc::clone(&permit), times);
+        let server = http_builder(self.limits.headers);
+        let stream = TimedStream::new(stream, Arc::clone(&permit), times);
         let connection = server.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             biased;
             ended = connection.as_mut() => ended,
             why = &mut interrupted => match why {
-                Interruption::Silence => return tracing::debug!("a connection brought no request"),
-                Interruption::Unfinished => return tracing::debug!("a body did not come to its end"),
-                Interruption::Idle | Interruption::Stop => {
+                CloseReason::RequestTimeout => return tracing::debug!("closed a connection: no \
+                    request arrived in time"),
+                CloseReason::Evicted => return tracing::debug!("closed a connection: the request \
+                    body was incomplete"),
+                CloseReason::Idle | CloseReason::Stop => {
                     connection.as_mut().graceful_shutdown();
                     tokio::select! {
                         ended = connection => ended,
-                        () = cut_off(&self.edge.tasks) => {
-                            return tracing::debug!("a connection was cut off");
+                        () = shutdown_grace_elapsed(&self.edge.tasks) => {
+                            return tracing::debug!("aborted a connection");
                         }
-                        () = rested(&permit), if !matches!(why, Interruption::Stop) => {
-                            return tracing::debug!("an idle connection was cut off");
+                        () = idle_grace_elapsed(&permit), if !matches!(why, CloseReason::Stop) => {
+                            return tracing::debug!("aborted an idle connection");
                         }
                     }
                 }
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a connection broke off");
+            tracing::debug!(%error, "connection failed");
         }
     }
 }
 
 /// Completes when a connection that was told to end has had the time to, unless a request came in the
 /// moment before.
-async fn rested(permit: &ConnectionPermit) {
+async fn idle_grace_elapsed(permit: &ConnectionPermit) {
     sleep(IDLE_GRACE).await;
-    while permit.under_way() > 0 {
+    while permit.in_flight() > 0 {
         sleep(IDLE_GRACE).await;
     }
 }
 
 /// What speaks HTTP on a connection, with headers of so many bytes at most.
-fn server(headers_max: usize) -> Builder<TokioExecutor> {
+fn http_builder(headers_max: usize) -> Builder<TokioExecutor> {
     // What is larger than both is refused unread; `HttpEdge::handle` looks at the headers alone.
-    let head_max = headers_max.saturating_add(REQUEST_LINE_BYTES);
+    let head_max = headers_max.saturating_add(REQUEST_LINE_BYTES_MAX);
     let mut builder = Builder::new(TokioExecutor::new());
     // Of HTTP/1.1 it reads 100 headers at most. For another number it would allocate with each request.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_MAX)
+        .header_read_timeout(IDLE_TIMEOUT)
         .max_buf_size(head_max);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_PATIENCE)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
         .max_header_list_size(u32::try_from(head_max).unwrap_or(u32::MAX));
     builder
 }
@@ -404,12 +408,15 @@ impl Http2Requests {
         OpenRequest(Arc::clone(self))
     }
 
-    /// Completes when there was none for [`IDLE_MAX`] since the last one.
+    /// Completes when there was none for [`IDLE_TIMEOUT`] since the last one.
     async fn idle(&self) {
         loop {
             self.changed.notified().await;
             while self.count.load(Ordering::SeqCst) == 0 {
-                if timeout(IDLE_MAX, self.changed.notified()).await.is_err() {
+                if timeout(IDLE_TIMEOUT, self.changed.notified())
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -430,48 +437,48 @@ impl Drop for OpenRequest {
 }
 
 /// Why we end a connection.
-enum Interruption {
+enum CloseReason {
     /// No request of HTTP/2 came any more, or others wait for its place and it has no request under way.
     Idle,
     /// No request came in time, or none before others waited for its place.
-    Silence,
+    RequestTimeout,
     /// The gateway stops.
     Stop,
     /// Others wait for its place, and all that is under way on it are bodies.
-    Unfinished,
+    Evicted,
 }
 
 /// What may end a connection, as far as that is for us to say.
-struct Ends {
+struct ConnectionLimits {
     /// Cancelled by its first request.
-    heard: CancellationToken,
+    first_request: CancellationToken,
     /// How long that may take.
-    first_within: Duration,
+    first_request_timeout: Duration,
     stop: CancellationToken,
-    streams: Arc<Http2Requests>,
+    http2_requests: Arc<Http2Requests>,
     permit: Arc<ConnectionPermit>,
 }
 
-impl Ends {
-    async fn interruption(self) -> Interruption {
+impl ConnectionLimits {
+    async fn close_reason(self) -> CloseReason {
         tokio::select! {
             // What ends gracefully may wait for a request that was begun, which takes its time.
-            () = self.permit.closing() => if !self.heard.is_cancelled() {
-                Interruption::Silence
-            } else if self.permit.is_unfinished() {
-                Interruption::Unfinished
+            () = self.permit.closing() => if !self.first_request.is_cancelled() {
+                CloseReason::RequestTimeout
+            } else if self.permit.is_awaiting_bodies() {
+                CloseReason::Evicted
             } else {
-                Interruption::Idle
+                CloseReason::Idle
             },
-            () = self.silence() => Interruption::Silence,
-            () = self.streams.idle() => Interruption::Idle,
-            () = self.stop.cancelled() => Interruption::Stop,
+            () = self.first_request_timed_out() => CloseReason::RequestTimeout,
+            () = self.http2_requests.idle() => CloseReason::Idle,
+            () = self.stop.cancelled() => CloseReason::Stop,
         }
     }
 
     /// Completes when no request was heard in time, and never once one was.
-    async fn silence(&self) {
-        if timeout(self.first_within, self.heard.cancelled())
+    async fn first_request_timed_out(&self) {
+        if timeout(self.first_request_timeout, self.first_request.cancelled())
             .await
             .is_ok()
         {
@@ -482,14 +489,14 @@ impl Ends {
 
 /// Completes a little after every task was told to end: a client that does not read, or that sends
 /// half a body, would keep its connection for ever.
-async fn cut_off(tasks: &Tasks) {
+async fn shutdown_grace_elapsed(tasks: &Tasks) {
     tasks.stop_token().cancelled().await;
-    sleep(CUT_OFF).await;
+    sleep(SHUTDOWN_GRACE).await;
 }
 
 /// Room for the request line and what stands between headers, bytes; hyper wants no less for its
 /// read buffer.
-const REQUEST_LINE_BYTES: usize = 8192;
+const REQUEST_LINE_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests {
@@ -532,7 +539,7 @@ mod tests {
     #[test]
     fn ports_that_are_for_others() {
         let check = |port: u16, expect: &str| {
-            let told = remedy(io::ErrorKind::PermissionDenied, port, 0);
+            let told = bind_hint(io::ErrorKind::PermissionDenied, port, 0);
             assert!(told.starts_with(expect), "{port}: {told}");
         };
         check(1, "ports below 1024 are for privileged programs");
@@ -547,9 +554,9 @@ mod tests {
         const BALANCER: Duration = Duration::from_secs(60);
         let (near, mut far) = duplex(1 << 12);
         let answer = service_fn(async |_: Request<Incoming>| {
-            Ok::<_, Infallible>(Response::new(body::full("")))
+            Ok::<_, Infallible>(Response::new(body::full_body("")))
         });
-        let server = server(1024);
+        let server = http_builder(1024);
         let connection = server.serve_connection(TokioIo::new(near), answer);
         let client = async {
             let (mut answer, request) = ([0; 1024], b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
@@ -561,7 +568,7 @@ mod tests {
             }
             let last = Instant::now();
             assert_eq!(far.read(&mut answer).await.expect("it is closed"), 0);
-            assert_eq!(last.elapsed(), IDLE_MAX);
+            assert_eq!(last.elapsed(), IDLE_TIMEOUT);
         };
         let (ended, ()) = tokio::join!(connection, client);
         ended.expect_err("no request came");
@@ -572,16 +579,16 @@ mod tests {
         let streams = Arc::new(Http2Requests::default());
         let used = async {
             // One that speaks HTTP/1.1 has no streams.
-            sleep(10 * IDLE_MAX).await;
+            sleep(10 * IDLE_TIMEOUT).await;
             let first = streams.open();
-            sleep(10 * IDLE_MAX).await;
+            sleep(10 * IDLE_TIMEOUT).await;
             let second = streams.open();
             drop(first);
-            sleep(10 * IDLE_MAX).await;
+            sleep(10 * IDLE_TIMEOUT).await;
             drop(second);
-            sleep(IDLE_MAX / 2).await;
+            sleep(IDLE_TIMEOUT / 2).await;
             drop(streams.open());
-            sleep(IDLE_MAX / 2).await;
+            sleep(IDLE_TIMEOUT / 2).await;
             drop(streams.open());
             Instant::now()
         };
@@ -590,6 +597,6 @@ mod tests {
             Instant::now()
         };
         let (last, over) = tokio::join!(used, idle);
-        assert_eq!(over - last, IDLE_MAX);
+        assert_eq!(over - last, IDLE_TIMEOUT);
     }
 }

@@ -22,12 +22,12 @@ const LOGGED_CHARS: usize = 400;
 
 /// The header for which a request is refused, and what its client is told.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) enum Unwelcome {
+pub(super) enum HeaderRefusal {
     Host(String),
     Origin(String),
 }
 
-impl Unwelcome {
+impl HeaderRefusal {
     /// The header, for counters.
     pub(super) const fn reason(&self) -> &'static str {
         match self {
@@ -50,18 +50,18 @@ pub(super) struct OriginRefusals(Mutex<HashMap<&'static str, LogThrottle>>);
 impl OriginRefusals {
     /// Lets the log hear of a request of `peer`, unless it has just heard of one alike: who sends such
     /// requests may send many.
-    pub(super) fn tell(&self, peer: PeerAddress, unwelcome: &Unwelcome) {
-        let Some(held) = self.held_before(unwelcome.reason()) else {
+    pub(super) fn log_refusal(&self, peer: PeerAddress, unwelcome: &HeaderRefusal) {
+        let Some(held) = self.suppressed_since(unwelcome.reason()) else {
             return;
         };
         // A header that can be read as text has nothing that would steer a terminal.
         let message: String = unwelcome.message().chars().take(LOGGED_CHARS).collect();
         // Behind a balancer this is most likely the config, which nothing else would show.
-        tracing::warn!(%peer, more = held, "a request is refused: {message}");
+        tracing::warn!(%peer, more = held, "request rejected: {message}");
     }
 
     /// How many were held back before this one, if it is to be told.
-    fn held_before(&self, reason: &'static str) -> Option<u64> {
+    fn suppressed_since(&self, reason: &'static str) -> Option<u64> {
         let mut all = lock(&self.0);
         all.entry(reason).or_default().record(Instant::now())
     }
@@ -69,22 +69,22 @@ impl OriginRefusals {
 
 /// Which origins and hosts are welcome.
 #[derive(Clone, Debug)]
-pub(super) struct Guard {
+pub(super) struct OriginGuard {
     hosts: Vec<String>,
     origins: Vec<String>,
     /// `None` for a Unix socket: who connects to that names this machine, if they name any.
     listen: Option<IpAddr>,
     /// Hosts as nearly all clients write them, so that most requests need one comparison.
-    usual: [String; 2],
+    typical_hosts: [String; 2],
 }
 
-impl Guard {
+impl OriginGuard {
     pub(super) fn new(config: &Config) -> Self {
         Self {
             hosts: config
                 .allowed_hosts
                 .iter()
-                .map(|host| usual_form(host))
+                .map(|host| normalized_config_host(host))
                 .collect(),
             origins: config
                 .allowed_origins
@@ -92,7 +92,7 @@ impl Guard {
                 .map(|o| o.to_ascii_lowercase())
                 .collect(),
             listen: config.listen.address().map(|address| address.ip()),
-            usual: match &config.listen {
+            typical_hosts: match &config.listen {
                 Listen::Address(address) => {
                     [address.to_string(), format!("localhost:{}", address.port())]
                 }
@@ -105,9 +105,9 @@ impl Guard {
     ///
     /// # Errors
     /// What to tell the client.
-    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Unwelcome> {
-        self.check_origin(request).map_err(Unwelcome::Origin)?;
-        self.check_host(request).map_err(Unwelcome::Host)
+    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), HeaderRefusal> {
+        self.check_origin(request).map_err(HeaderRefusal::Origin)?;
+        self.check_host(request).map_err(HeaderRefusal::Host)
     }
 
     fn check_origin<B>(&self, request: &Request<B>) -> Result<(), String> {
@@ -120,7 +120,7 @@ impl Guard {
         }
         let origin = origin.to_str();
         let origin = origin.map_err(|_| "the Origin header is not valid text".to_owned())?;
-        if self.origin_is_welcome(origin) {
+        if self.is_allowed_origin(origin) {
             Ok(())
         } else {
             Err(format!("origin {origin} is not in allowed_origins"))
@@ -130,13 +130,13 @@ impl Guard {
     fn check_host<B>(&self, request: &Request<B>) -> Result<(), String> {
         let mut named = request.headers().get_all(HOST).iter();
         let host = named.next().map(HeaderValue::to_str).transpose();
-        let host = host.map_err(|_| "the Host header is not legible".to_owned())?;
+        let host = host.map_err(|_| "the Host header is not valid text".to_owned())?;
         if named.next().is_some() {
             return Err("there is more than one Host header".to_owned());
         }
         // HTTP/2 has it in the URI, and HTTP/1.1 may (RFC 9112, section 3.2.2).
         let target = request.uri().authority().map(Authority::as_str);
-        let is_strange = |host: &&str| !self.host_is_welcome(host);
+        let is_strange = |host: &&str| !self.is_allowed_host(host);
         if host.is_none() && target.is_none() {
             return Err("there is no Host header".to_owned());
         }
@@ -146,7 +146,7 @@ impl Guard {
         }
     }
 
-    fn origin_is_welcome(&self, origin: &str) -> bool {
+    fn is_allowed_origin(&self, origin: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
         if self
             .origins
@@ -160,19 +160,19 @@ impl Guard {
         uri.as_ref()
             .filter(|uri| matches!(uri.scheme_str(), Some("http" | "https")))
             .and_then(Uri::authority)
-            .and_then(name_in)
+            .and_then(normalized_host)
             .is_some_and(is_loopback)
     }
 
-    fn host_is_welcome(&self, host: &str) -> bool {
+    fn is_allowed_host(&self, host: &str) -> bool {
         let loopback = self.listen.is_none_or(|ip| ip.is_loopback());
-        if loopback && self.usual.iter().any(|usual| usual == host) {
+        if loopback && self.typical_hosts.iter().any(|usual| usual == host) {
             return true;
         }
         let Ok(authority) = host.parse::<Authority>() else {
             return false;
         };
-        let Some(name) = name_in(&authority) else {
+        let Some(name) = normalized_host(&authority) else {
             return false;
         };
         let name = name.to_ascii_lowercase();
@@ -183,7 +183,7 @@ impl Guard {
                 .hosts
                 .iter()
                 .any(|known| known == "*" || is_named(known))
-            || bare(&name)
+            || strip_brackets(&name)
                 .parse()
                 .is_ok_and(|ip: IpAddr| Some(ip) == self.listen && !ip.is_unspecified())
     }
@@ -192,14 +192,14 @@ impl Guard {
 /// The host that an authority names, in its usual form: from the root of names each is the same with a dot
 /// at its end. None where a user is named too, which no `Host` and no `Origin` does (RFC 9110, section 7.2;
 /// RFC 6454, section 6.2).
-fn name_in(authority: &Authority) -> Option<&str> {
+fn normalized_host(authority: &Authority) -> Option<&str> {
     let host = authority.host();
     let names_user = authority.as_str().contains('@');
     (!names_user).then(|| host.strip_suffix('.').unwrap_or(host))
 }
 
-/// A name of the config as [`name_in`] gives that of a request, with its port if it has one.
-fn usual_form(host: &str) -> String {
+/// A name of the config as [`normalized_host`] gives that of a request, with its port if it has one.
+fn normalized_config_host(host: &str) -> String {
     let host = host.to_ascii_lowercase();
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
     match host.rsplit_once(':').filter(|(_, port)| is_port(port)) {
@@ -211,11 +211,13 @@ fn usual_form(host: &str) -> String {
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.ends_with(".localhost")
-        || bare(host).parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+        || strip_brackets(host)
+            .parse()
+            .is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
 /// An IPv6 address without its brackets.
-fn bare(host: &str) -> &str {
+fn strip_brackets(host: &str) -> &str {
     host.trim_start_matches('[').trim_end_matches(']')
 }
 
@@ -225,11 +227,11 @@ mod tests {
 
     #[test]
     fn every_host_that_is_named_is_looked_at() {
-        let guard = Guard {
+        let guard = OriginGuard {
             hosts: Vec::new(),
             origins: Vec::new(),
             listen: Some([127, 0, 0, 1].into()),
-            usual: ["127.0.0.1:8080".to_owned(), "localhost:8080".to_owned()],
+            typical_hosts: ["127.0.0.1:8080".to_owned(), "localhost:8080".to_owned()],
         };
         let check = |target: &str, hosts: &[&str], expect: Result<(), &str>| {
             let mut request = Request::get(target);
@@ -237,7 +239,7 @@ mod tests {
                 request = request.header("host", *host);
             }
             let found = guard.check(&request.body(()).unwrap());
-            let found = found.as_ref().copied().map_err(Unwelcome::message);
+            let found = found.as_ref().copied().map_err(HeaderRefusal::message);
             assert_eq!(found, expect);
         };
         let strange = Err("host evil.example is not in allowed_hosts");
@@ -256,14 +258,14 @@ mod tests {
 
     #[test]
     fn only_known_hosts_and_origins_are_welcome() {
-        let guard = Guard {
+        let guard = OriginGuard {
             hosts: vec!["mcp.example.com".to_owned()],
             origins: vec![
                 "https://app.example.com".to_owned(),
                 "tauri://localhost".to_owned(),
             ],
             listen: Some([10, 0, 0, 5].into()),
-            usual: ["10.0.0.5:8080".to_owned(), "localhost:8080".to_owned()],
+            typical_hosts: ["10.0.0.5:8080".to_owned(), "localhost:8080".to_owned()],
         };
         let check = |host: &str, origin: Option<&str>, expect: bool| {
             let mut request = Request::get("/mcp").header("host", host);
@@ -316,8 +318,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_log_hears_of_each_header() {
         let refusals = OriginRefusals::default();
-        assert_eq!(refusals.held_before("host"), Some(0));
-        assert_eq!(refusals.held_before("host"), None);
-        assert_eq!(refusals.held_before("origin"), Some(0), "another header");
+        assert_eq!(refusals.suppressed_since("host"), Some(0));
+        assert_eq!(refusals.suppressed_since("host"), None);
+        assert_eq!(
+            refusals.suppressed_since("origin"),
+            Some(0),
+            "another header"
+        );
     }
 }

@@ -8,16 +8,16 @@ use http::{HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Respo
 use hyper::body::Incoming;
 
 use super::{
-    HttpEdge, RequestContext, accepted, batch,
+    HttpEdge, RequestContext, accepted, bad_post, batch,
     batch_response::BatchResponse,
     body::{self, Body, EventFormat},
-    come_back, correlation,
-    exchange::{self, PendingCall},
-    is, json, media, not_allowed, refused, rpc_error, stopping, text, unopened,
+    call_response::{self, PendingCall},
+    correlation, is_method, json_response, media_types, method_not_allowed, rpc_error_response,
+    session_not_opened, shutting_down, text_response, with_retry_after,
 };
 use crate::{
     mcp::{
-        Era, Id, Logs, Message, Method, Notification, Request, Revision, RpcError, envelope,
+        Era, Id, LogFilter, Message, Method, Notification, Request, Revision, RpcError, envelope,
         envelope::Malformed, error, header,
     },
     session::{
@@ -30,45 +30,45 @@ use crate::{
 
 pub(super) async fn handle(
     edge: &Arc<HttpEdge>,
-    visitor: &RequestContext,
+    context: &RequestContext,
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
-    if is(&Verb::POST, request) {
-        return post(edge, visitor, request).await;
+    if is_method(&Verb::POST, request) {
+        return post(edge, context, request).await;
     }
-    if is(&Verb::GET, request) {
-        return get(edge, visitor, request.headers()).await;
+    if is_method(&Verb::GET, request) {
+        return get(edge, context, request.headers()).await;
     }
     // The route takes one more verb.
-    delete(edge, visitor, request.headers()).await
+    delete(edge, context, request.headers()).await
 }
 
 async fn post(
     edge: &Arc<HttpEdge>,
-    visitor: &RequestContext,
+    context: &RequestContext,
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
-    if let Err(refusal) = media::check_body(request.headers()) {
+    if let Err(refusal) = media_types::check_body(request.headers()) {
         return refusal;
     }
-    if !media::is_json(request.headers()) {
-        return refused(
+    if !media_types::is_json(request.headers()) {
+        return bad_post(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "Content-Type must be application/json",
         );
     }
-    if !media::accepts_both(request.headers()) {
+    if !media_types::accepts_json_and_events(request.headers()) {
         let message = "Accept must list both application/json and text/event-stream";
-        return refused(StatusCode::NOT_ACCEPTABLE, message);
+        return bad_post(StatusCode::NOT_ACCEPTABLE, message);
     }
-    let from = (visitor.agent.id, &visitor.peer);
-    let bytes = match body::read(request, edge, from).await {
+    let from = (context.agent.id, &context.peer);
+    let bytes = match body::read_body(request, edge, from).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
     };
     let post = Post {
         edge,
-        visitor,
+        context,
         headers: request.headers(),
     };
     let message = Message::parse(&bytes);
@@ -80,25 +80,25 @@ async fn post(
     }
     match message {
         Ok(Message::Request(request)) if edge.proxy.is_draining() => {
-            Box::pin(post.turn_away(request)).await
+            Box::pin(post.reject_while_draining(request)).await
         }
         // In a box: a future is as large as its largest branch, and is moved with it.
         Ok(Message::Request(request)) => Box::pin(post.request(request)).await,
         Ok(Message::Notification(notification)) => post.notification(&notification).await,
         Ok(Message::Response(response)) => {
             let taken = match post.session(None).await {
-                Ok(Some(session)) => session.take_response(response),
+                Ok(Some(session)) => session.handle_response(response),
                 Ok(None) => false,
                 Err(refusal) => return refusal,
             };
             if taken {
                 accepted()
             } else {
-                refused(StatusCode::BAD_REQUEST, "no request waits for it")
+                bad_post(StatusCode::BAD_REQUEST, "no pending request with this id")
             }
         }
         Err(Malformed::Batch) => Box::pin(post.batch(&bytes)).await,
-        Err(malformed) => rpc_error(
+        Err(malformed) => rpc_error_response(
             StatusCode::BAD_REQUEST,
             malformed.id(),
             &malformed.to_error(),
@@ -108,18 +108,18 @@ async fn post(
 
 struct Post<'a> {
     edge: &'a Arc<HttpEdge>,
-    visitor: &'a RequestContext,
+    context: &'a RequestContext,
     headers: &'a HeaderMap,
 }
 
 impl Post<'_> {
     async fn request(&self, request: Request) -> Response<Body> {
-        match self.asked(request).await {
-            Ok(asked) => match self.edge.proxy.held_back(&asked.call).await {
-                None => exchange::respond(self.edge, asked).await,
+        match self.start_call(request).await {
+            Ok(asked) => match self.edge.proxy.refusal_backoff(&asked.call).await {
+                None => call_response::respond(self.edge, asked).await,
                 Some(error) => {
                     let status = StatusCode::TOO_MANY_REQUESTS;
-                    come_back(rpc_error(status, Some(&asked.call.id), &error))
+                    with_retry_after(rpc_error_response(status, Some(&asked.call.id), &error))
                 }
             },
             Err(answer) => answer,
@@ -127,92 +127,99 @@ impl Post<'_> {
     }
 
     /// What is to be answered; else, what the client is told at once.
-    async fn asked(&self, request: Request) -> Result<PendingCall, Response<Body>> {
-        if modern::is_claimed_by(&request) {
-            return self.modern(request);
+    async fn start_call(&self, request: Request) -> Result<PendingCall, Response<Body>> {
+        if modern::is_modern(&request) {
+            return self.start_modern_call(request);
         }
         if request.method == Method::Initialize {
             return Err(self.initialize(&request));
         }
         match Version::of(self.headers) {
             Version::Modern => {
-                let message = "a request of 2026-07-28 needs `_meta` with its protocol version";
+                let message = "a 2026-07-28 request requires `_meta` with its protocol version";
                 let error = RpcError::new(error::INVALID_PARAMS, message);
-                return Err(rpc_error(
+                return Err(rpc_error_response(
                     StatusCode::BAD_REQUEST,
                     Some(&request.id),
                     &error,
                 ));
             }
-            Version::Unknown(asked) => return Err(unsupported(Some(&request.id), &asked)),
+            Version::Unsupported(asked) => {
+                return Err(unsupported_version(Some(&request.id), &asked));
+            }
             Version::Absent | Version::Legacy(_) => {}
         }
         match self.session(Some(&request.id)).await? {
-            Some(session) => self.in_session(&session, request),
-            None => Ok(self.stateless(request)),
+            Some(session) => self.start_session_call(&session, request),
+            None => Ok(self.start_stateless_call(request)),
         }
     }
 
     /// Refuses a request that comes while the gateway stops: as any other, so that a call has its record,
     /// but in a status that says more. No session is opened or taken back for it.
-    async fn turn_away(&self, request: Request) -> Response<Body> {
+    async fn reject_while_draining(&self, request: Request) -> Response<Body> {
         let id = request.id.clone();
         if matches!(request.method, Method::Initialize | Method::Ping) {
-            return stopping(Some(&id));
+            return shutting_down(Some(&id));
         }
-        let asked = if modern::is_claimed_by(&request) {
-            self.modern(request)
+        let asked = if modern::is_modern(&request) {
+            self.start_modern_call(request)
         } else {
             match self.session(Some(&id)).await {
-                Ok(Some(session)) => self.in_session(&session, request),
+                Ok(Some(session)) => self.start_session_call(&session, request),
                 // The next process may know it.
-                Ok(None) | Err(_) => Ok(self.stateless(request)),
+                Ok(None) | Err(_) => Ok(self.start_stateless_call(request)),
             }
         };
         match asked {
-            Ok(asked) => come_back(json(
+            Ok(asked) => with_retry_after(json_response(
                 StatusCode::SERVICE_UNAVAILABLE,
-                envelope::response(Some(&id), &self.edge.proxy.answer(asked.call).await),
+                envelope::encode_response(Some(&id), &self.edge.proxy.answer(asked.call).await),
             )),
-            Err(_) => stopping(Some(&id)),
+            Err(_) => shutting_down(Some(&id)),
         }
     }
 
-    fn modern(&self, mut request: Request) -> Result<PendingCall, Response<Body>> {
+    fn start_modern_call(&self, mut request: Request) -> Result<PendingCall, Response<Body>> {
         if request.method == Method::Listen {
-            request = request.detached();
+            request = request.to_owned_memory();
         }
-        let envelope = match modern::check(&request, Some(self.headers)) {
+        let envelope = match modern::check_request(&request, Some(self.headers)) {
             Ok(envelope) => envelope,
             Err(ModernRefusal { status, error }) => {
-                return Err(rpc_error(status, Some(&request.id), &error));
+                return Err(rpc_error_response(status, Some(&request.id), &error));
             }
         };
         if let Err(error) = self.check_param_headers(&request) {
-            return Err(rpc_error(
+            return Err(rpc_error_response(
                 StatusCode::BAD_REQUEST,
                 Some(&request.id),
                 &error,
             ));
         }
-        let (client, wants) = envelope.into_client(Arc::clone(&self.visitor.agent));
-        Ok(self.outside(request, client, wants))
+        let (client, wants) = envelope.into_client(Arc::clone(&self.context.agent));
+        Ok(self.start_sessionless_call(request, client, wants))
     }
 
     /// A request outside of any session.
-    fn outside(&self, request: Request, mut client: Client, wants: Interest) -> PendingCall {
-        client.gateway.clone_from(&self.visitor.gateway);
+    fn start_sessionless_call(
+        &self,
+        request: Request,
+        mut client: Client,
+        wants: Interest,
+    ) -> PendingCall {
+        client.gateway.clone_from(&self.context.gateway);
         let (mut call, events) =
-            Call::new(request, Arc::new(client), self.visitor.scope.clone(), wants);
+            Call::new(request, Arc::new(client), self.context.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
-        call.address = Some(self.visitor.peer.address);
+        call.address = Some(self.context.peer.address);
         // That of a session is cancelled with the session.
-        let standing = &call.client.agent.standing;
+        let standing = &call.client.agent.session_validity;
         call.cancel = standing.token().child_token().into();
         PendingCall {
             call,
             events,
-            prefers_events: media::prefers_events(self.headers),
+            prefers_events: media_types::prefers_events(self.headers),
             running: None,
         }
     }
@@ -225,16 +232,16 @@ impl Post<'_> {
         let Some(params) = &request.params else {
             return Ok(());
         };
-        let Some(name) = params.text_of("name") else {
+        let Some(name) = params.text_member("name") else {
             return Ok(());
         };
-        let catalog = self.edge.proxy.board().catalog();
-        let Some(tool) = catalog.tool(&self.visitor.scope, &name) else {
+        let catalog = self.edge.proxy.catalog_store().catalog();
+        let Some(tool) = catalog.tool(&self.context.scope, &name) else {
             return Ok(());
         };
-        let RequestContext { agent, scope, .. } = self.visitor;
+        let RequestContext { agent, scope, .. } = self.context;
         // Whoever may not use it is told nothing of it.
-        let sight = || self.edge.proxy.governance().sight(agent, scope);
+        let sight = || self.edge.proxy.governance().visibility(agent, scope);
         if tool.headers.is_empty() || !sight().shows_tool(tool) {
             return Ok(());
         }
@@ -247,16 +254,16 @@ impl Post<'_> {
                 RpcError::new(error::HEADER_MISMATCH, message)
             };
             if doubled {
-                return Err(mismatch("is there more than once"));
+                return Err(mismatch("is given more than once"));
             }
-            match (param.text(params), sent) {
+            match (param.header_text(params), sent) {
                 (None, None) => {}
                 (None, Some(_)) => return Err(mismatch("repeats an argument that is absent")),
                 (Some(_), None) => return Err(mismatch("is missing")),
                 (Some(argument), Some(sent)) => {
                     let decoded = sent.to_str().ok().and_then(header::decode);
                     let decoded = decoded.ok_or_else(|| mismatch("cannot be decoded"))?;
-                    if !param.agrees(&decoded, &argument) {
+                    if !param.matches_argument(&decoded, &argument) {
                         return Err(mismatch("differs from the argument"));
                     }
                 }
@@ -266,22 +273,22 @@ impl Post<'_> {
     }
 
     fn initialize(&self, request: &Request) -> Response<Body> {
-        let opening = match legacy::open(request.params.as_deref()) {
+        let opening = match legacy::parse_initialize(request.params.as_deref()) {
             Ok(opening) => opening,
-            Err(error) => return rpc_error(StatusCode::OK, Some(&request.id), &error),
+            Err(error) => return rpc_error_response(StatusCode::OK, Some(&request.id), &error),
         };
-        let agent = Arc::clone(&self.visitor.agent);
+        let agent = Arc::clone(&self.context.agent);
         let sessions = self.edge.proxy.sessions();
-        let scope = self.visitor.scope.clone();
+        let scope = self.context.scope.clone();
         let session = match sessions.open(SessionKind::Streamable, agent, scope) {
             Ok(session) => session,
-            Err(why) => return unopened(why, Some(&request.id)),
+            Err(why) => return session_not_opened(why, Some(&request.id)),
         };
-        self.visitor.mark(&session);
+        self.context.note_gateway(&session);
         let result = self.edge.proxy.initialize(&session, opening);
-        let mut response = json(
+        let mut response = json_response(
             StatusCode::OK,
-            envelope::response(Some(&request.id), &Ok(result)),
+            envelope::encode_response(Some(&request.id), &Ok(result)),
         );
         if let Ok(id) = HeaderValue::from_str(&session.id) {
             response.headers_mut().insert(header::SESSION_ID, id);
@@ -289,44 +296,44 @@ impl Post<'_> {
         response
     }
 
-    fn in_session(
+    fn start_session_call(
         &self,
         session: &Arc<Session>,
         request: Request,
     ) -> Result<PendingCall, Response<Body>> {
-        let mut asked = asked_in(session, request).map_err(|(id, error)| {
+        let mut asked = begin_call(session, request).map_err(|(id, error)| {
             if session.ended.is_cancelled() {
-                return gone(self.edge, Some(&id));
+                return session_not_found(self.edge, Some(&id));
             }
-            rpc_error(StatusCode::BAD_REQUEST, Some(&id), &error)
+            rpc_error_response(StatusCode::BAD_REQUEST, Some(&id), &error)
         })?;
         asked.call.correlation = correlation::of(self.headers);
-        asked.call.address = Some(self.visitor.peer.address);
-        asked.prefers_events = media::prefers_events(self.headers);
+        asked.call.address = Some(self.context.peer.address);
+        asked.prefers_events = media_types::prefers_events(self.headers);
         Ok(asked)
     }
 
     /// A legacy request without a session: served, but nothing can be asked of its client.
-    fn stateless(&self, request: Request) -> PendingCall {
+    fn start_stateless_call(&self, request: Request) -> PendingCall {
         let revision = match Version::of(self.headers) {
             Version::Legacy(revision) => revision,
             // Spec 2025-11-25: without a header, 2025-03-26 is assumed.
-            Version::Absent | Version::Modern | Version::Unknown(_) => Revision::V2025March,
+            Version::Absent | Version::Modern | Version::Unsupported(_) => Revision::V2025March,
         };
-        let client = Client::stateless(Arc::clone(&self.visitor.agent), revision);
-        let wants = Interest::of(&request, Logs::All);
-        self.outside(request, client, wants)
+        let client = Client::stateless(Arc::clone(&self.context.agent), revision);
+        let wants = Interest::of(&request, LogFilter::All);
+        self.start_sessionless_call(request, client, wants)
     }
 
     async fn notification(&self, notification: &Notification) -> Response<Body> {
         match self.session(None).await {
             Ok(Some(session)) => {
-                self.edge.proxy.told(&session, notification);
+                self.edge.proxy.handle_notification(&session, notification);
                 accepted()
             }
             Ok(None) => {
                 let method = &*notification.method;
-                tracing::debug!(method, "a notification without a session concerns nobody");
+                tracing::debug!(method, "a notification requires a session");
                 accepted()
             }
             Err(refusal) => refusal,
@@ -335,11 +342,11 @@ impl Post<'_> {
 
     /// A batch of 2025-03-26: each message for itself, the answers as one array, or as events.
     async fn batch(&self, bytes: &Bytes) -> Response<Body> {
-        let refuse = |error: &RpcError| rpc_error(StatusCode::BAD_REQUEST, None, error);
+        let refuse = |error: &RpcError| rpc_error_response(StatusCode::BAD_REQUEST, None, error);
         let session = match self.session(None).await {
             Ok(Some(session)) => session,
             Ok(None) => {
-                let message = "a batch needs a session of 2025-03-26";
+                let message = "a batch requires a 2025-03-26 session";
                 return refuse(&RpcError::new(error::INVALID_REQUEST, message));
             }
             Err(refusal) => return refusal,
@@ -350,13 +357,13 @@ impl Post<'_> {
         };
         let asks = |part: &Result<Message, Bytes>| matches!(part, Ok(Message::Request(_)));
         if self.edge.proxy.is_draining() && parts.iter().any(asks) {
-            return self.turn_away_batch(&session, parts).await;
+            return self.reject_batch_while_draining(&session, parts).await;
         }
         let (mut asked, mut answers) = (Vec::new(), Vec::new());
         for part in parts {
             let begun = part
                 .map_err(Some)
-                .and_then(|part| self.begun(&session, part));
+                .and_then(|part| self.start_batch_element(&session, part));
             match begun {
                 Ok(begun) => asked.push(begun),
                 Err(answer) => answers.extend(answer),
@@ -366,52 +373,52 @@ impl Post<'_> {
             return accepted();
         }
         let mut several = BatchResponse::start(self.edge, &session, asked, answers);
-        match several.whole(self.edge.proxy.settings().keep_alive).await {
-            Some(body) => json(StatusCode::OK, body),
+        match several.collect(self.edge.proxy.settings().keep_alive).await {
+            Some(body) => json_response(StatusCode::OK, body),
             None => several.into_events(self.edge),
         }
     }
 
     /// Refuses a batch as a whole that comes while the gateway stops; each call in it has its record.
-    async fn turn_away_batch(
+    async fn reject_batch_while_draining(
         &self,
         session: &Arc<Session>,
         parts: Vec<Result<Message, Bytes>>,
     ) -> Response<Body> {
         for part in parts {
             if let Ok(Message::Request(request)) = part
-                && let Ok(asked) = asked_in(session, request)
+                && let Ok(asked) = begin_call(session, request)
             {
                 // What it is told is told of all.
                 drop(self.edge.proxy.answer(asked.call).await);
             }
         }
-        stopping(None)
+        shutting_down(None)
     }
 
     /// The request that one message of a batch is; else, what is answered to it at once, if anything.
-    fn begun(
+    fn start_batch_element(
         &self,
         session: &Arc<Session>,
         message: Message,
     ) -> Result<PendingCall, Option<Bytes>> {
         match message {
-            Message::Request(request) => match asked_in(session, request) {
+            Message::Request(request) => match begin_call(session, request) {
                 Ok(mut asked) => {
-                    asked.call.address = Some(self.visitor.peer.address);
+                    asked.call.address = Some(self.context.peer.address);
                     Ok(asked)
                 }
                 Err((id, error)) => {
                     let refusal = Err(error.to_raw());
-                    Err(Some(envelope::response(Some(&id), &refusal)))
+                    Err(Some(envelope::encode_response(Some(&id), &refusal)))
                 }
             },
             Message::Notification(notification) => {
-                self.edge.proxy.told(session, &notification);
+                self.edge.proxy.handle_notification(session, &notification);
                 Err(None)
             }
             Message::Response(response) => {
-                session.take_response(response);
+                session.handle_response(response);
                 Err(None)
             }
         }
@@ -419,7 +426,7 @@ impl Post<'_> {
 
     /// The session that the headers name; `None` when they name none. What is refused is the request `id`.
     async fn session(&self, id: Option<&Id>) -> Result<Option<Arc<Session>>, Response<Body>> {
-        find_session(self.edge, self.visitor, self.headers, id).await
+        find_session(self.edge, self.context, self.headers, id).await
     }
 }
 
@@ -428,7 +435,7 @@ enum Version {
     Absent,
     Legacy(Revision),
     Modern,
-    Unknown(String),
+    Unsupported(String),
 }
 
 impl Version {
@@ -441,9 +448,9 @@ impl Version {
             Some(Ok(date)) => match Revision::parse(date) {
                 Some(revision) if revision.era() == Era::Modern => Self::Modern,
                 Some(revision) => Self::Legacy(revision),
-                None => Self::Unknown(date.to_owned()),
+                None => Self::Unsupported(date.to_owned()),
             },
-            Some(Err(_)) => Self::Unknown("(not legible)".to_owned()),
+            Some(Err(_)) => Self::Unsupported("(not legible)".to_owned()),
         }
     }
 }
@@ -452,22 +459,22 @@ impl Version {
 /// header), where no body can say otherwise.
 fn check_version(headers: &HeaderMap) -> Result<(), Response<Body>> {
     match Version::of(headers) {
-        Version::Unknown(asked) => Err(unsupported(None, &asked)),
+        Version::Unsupported(asked) => Err(unsupported_version(None, &asked)),
         Version::Absent | Version::Legacy(_) | Version::Modern => Ok(()),
     }
 }
 
 /// No legacy client names such a revision: one of a later revision learns what it may speak here.
-fn unsupported(id: Option<&Id>, asked: &str) -> Response<Body> {
+fn unsupported_version(id: Option<&Id>, asked: &str) -> Response<Body> {
     let refusal = modern::refuse_version(asked, &Revision::ALL);
-    rpc_error(refusal.status, id, &refusal.error)
+    rpc_error_response(refusal.status, id, &refusal.error)
 }
 
 /// The session that the headers name; one of another route is as unknown as one that has ended. What is
 /// refused is the request `id`.
 async fn find_session(
     edge: &HttpEdge,
-    visitor: &RequestContext,
+    context: &RequestContext,
     headers: &HeaderMap,
     id: Option<&Id>,
 ) -> Result<Option<Arc<Session>>, Response<Body>> {
@@ -476,37 +483,39 @@ async fn find_session(
     };
     let found = match named.to_str() {
         Ok(named) => {
-            let RequestContext { agent, scope, .. } = visitor;
-            edge.proxy.session(named, agent, scope).await
+            let RequestContext { agent, scope, .. } = context;
+            edge.proxy
+                .find_or_restore_session(named, agent, scope)
+                .await
         }
         Err(_) => Ok(None),
     };
     match found {
         Ok(Some(session)) => {
             // One of an earlier process does not know it.
-            visitor.mark(&session);
+            context.note_gateway(&session);
             Ok(Some(session))
         }
-        Ok(None) => Err(gone(edge, id)),
-        Err(why) => Err(unopened(why, id)),
+        Ok(None) => Err(session_not_found(edge, id)),
+        Err(why) => Err(session_not_opened(why, id)),
     }
 }
 
 /// The answer to who names a session that is not known, or no longer.
-fn gone(edge: &HttpEdge, id: Option<&Id>) -> Response<Body> {
+fn session_not_found(edge: &HttpEdge, id: Option<&Id>) -> Response<Body> {
     // The next process may know it.
     if edge.proxy.is_draining() {
-        return stopping(id);
+        return shutting_down(id);
     }
     let error = RpcError::new(
         error::INVALID_REQUEST,
         "Session not found: initialize again",
     );
-    rpc_error(StatusCode::NOT_FOUND, id, &error)
+    rpc_error_response(StatusCode::NOT_FOUND, id, &error)
 }
 
 /// A request inside a session; the id with the refusal of one that is in use.
-pub(super) fn asked_in(
+pub(super) fn begin_call(
     session: &Arc<Session>,
     request: Request,
 ) -> Result<PendingCall, (Id, RpcError)> {
@@ -516,9 +525,9 @@ pub(super) fn asked_in(
     };
     let wants = Interest::of(&request, session.logs());
     let (mut call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
-    call.ended = Some(session.ended.clone());
+    call.session_ended = Some(session.ended.clone());
     let running = session
-        .begin(&call.id, call.cancel.heard())
+        .begin(&call.id, call.cancel.with_params())
         .map_err(|reason| (call.id.clone(), reason.to_error()))?;
     Ok(PendingCall {
         call,
@@ -531,11 +540,11 @@ pub(super) fn asked_in(
 /// The stream for messages that belong to no call, or the rest of one that broke off.
 async fn get(
     edge: &Arc<HttpEdge>,
-    visitor: &RequestContext,
+    context: &RequestContext,
     headers: &HeaderMap,
 ) -> Response<Body> {
-    if !media::accepts(headers, &[media::EVENTS]) {
-        return text(
+    if !media_types::accepts(headers, &[media_types::EVENTS]) {
+        return text_response(
             StatusCode::NOT_ACCEPTABLE,
             "Accept must list text/event-stream",
         );
@@ -543,16 +552,16 @@ async fn get(
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    let session = match find_session(edge, visitor, headers, None).await {
+    let session = match find_session(edge, context, headers, None).await {
         Ok(Some(session)) => session,
         Ok(None) => {
-            let why = "GET needs the header Mcp-Session-Id: only a session has a stream to follow";
-            return not_allowed("GET, POST, DELETE", why);
+            let why = "GET requires the header Mcp-Session-Id";
+            return method_not_allowed("GET, POST, DELETE", why);
         }
         Err(refusal) => return refusal,
     };
     let priming = session
-        .opening()
+        .client_info()
         .is_some_and(|opening| opening.revision.has_priming());
     let last = headers
         .get(header::LAST_EVENT_ID)
@@ -560,20 +569,27 @@ async fn get(
     let resumed = last
         .and_then(body::parse_event_id)
         // What came on it before a restart is lost: it goes on as a new one.
-        .filter(|(stream, _)| !session.was_standing(*stream))
-        .map(|(stream, seq)| (session.stream(stream).unwrap_or_else(|| over(stream)), seq));
+        .filter(|(stream, _)| !session.was_standalone(*stream))
+        .map(|(stream, seq)| {
+            (
+                session
+                    .stream(stream)
+                    .unwrap_or_else(|| finished_stream(stream)),
+                seq,
+            )
+        });
     let (stream, place) = if let Some((stream, seq)) = resumed {
         let place = stream.resume(seq);
         (stream, place)
     } else {
         // A second stream of a session replaces the first at once.
-        let stream = session.open_standing();
-        let place = stream.take_over();
-        edge.proxy.tell_session(&session);
+        let stream = session.open_standalone_stream();
+        let place = stream.attach_at_end();
+        edge.proxy.notify_session(&session);
         (stream, place)
     };
     let first = if priming {
-        crate::mcp::sse::priming(&body::event_id(stream.id, place.seq), None)
+        crate::mcp::sse::write_priming(&body::event_id(stream.id, place.seq), None)
     } else {
         crate::mcp::sse::KEEP_ALIVE
     };
@@ -582,30 +598,30 @@ async fn get(
         ids: true,
         first: Some(first),
         _guard: None,
-        _reader: edge.readers.enter(),
+        _reader: edge.stream_readers.enter(),
     };
     body::events(stream, place, writing)
 }
 
 /// A stream that is no longer kept: nothing more comes on it.
-fn over(id: u64) -> Arc<ReplayStream> {
+fn finished_stream(id: u64) -> Arc<ReplayStream> {
     let stream = ReplayStream::new(id);
     stream.finish();
     Arc::new(stream)
 }
 
-async fn delete(edge: &HttpEdge, visitor: &RequestContext, headers: &HeaderMap) -> Response<Body> {
+async fn delete(edge: &HttpEdge, context: &RequestContext, headers: &HeaderMap) -> Response<Body> {
     if let Err(refusal) = check_version(headers) {
         return refusal;
     }
-    match find_session(edge, visitor, headers, None).await {
+    match find_session(edge, context, headers, None).await {
         Ok(Some(session)) => {
             edge.proxy.sessions().close(&session.id);
-            text(StatusCode::OK, "the session has ended")
+            text_response(StatusCode::OK, "the session has ended")
         }
-        Ok(None) => text(
+        Ok(None) => text_response(
             StatusCode::BAD_REQUEST,
-            "DELETE needs the header Mcp-Session-Id",
+            "DELETE requires the header Mcp-Session-Id",
         ),
         Err(refusal) => refusal,
     }

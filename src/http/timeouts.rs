@@ -26,23 +26,23 @@ use crate::{clock::cached_now, limiter::ConnectionPermit};
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the first bytes of HTTP/2 are. Its frames come also outside of requests; it has times of its own.
-const HTTP2: &[u8] = b"PRI * HTTP/2.0";
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 /// How long a peer may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct ConnectionTimeouts {
     /// For the head of a request, from its first byte on.
     pub(super) headers: Duration,
     /// Bytes a second at which answers have to be read.
-    pub(super) rate_min: usize,
+    pub(super) read_rate_min: usize,
 }
 
 /// A connection with limits on how long its peer may take.
 #[derive(Debug)]
-pub(super) struct Timed<S> {
+pub(super) struct TimedStream<S> {
     stream: S,
     permit: Arc<ConnectionPermit>,
-    times: Times,
+    times: ConnectionTimeouts,
     head: RequestHead,
     writing: PeerWait,
     flushing: PeerWait,
@@ -52,7 +52,7 @@ pub(super) struct Timed<S> {
 #[derive(Debug, Default)]
 struct RequestHead {
     /// When it began, and how many requests had come by then.
-    began: Option<(Instant, u64)>,
+    started: Option<(Instant, u64)>,
     /// The timer exists only while it is waited for.
     timer: Option<Pin<Box<Sleep>>>,
     has_read: bool,
@@ -69,8 +69,8 @@ struct PeerWait {
     bytes: usize,
 }
 
-impl<S> Timed<S> {
-    pub(super) fn new(stream: S, permit: Arc<ConnectionPermit>, times: Times) -> Self {
+impl<S> TimedStream<S> {
+    pub(super) fn new(stream: S, permit: Arc<ConnectionPermit>, times: ConnectionTimeouts) -> Self {
         Self {
             stream,
             permit,
@@ -84,25 +84,25 @@ impl<S> Timed<S> {
 
 impl RequestHead {
     fn note(&mut self, bytes: &[u8], permit: &ConnectionPermit) {
-        self.is_http2 |= !self.has_read && bytes.starts_with(HTTP2);
+        self.is_http2 |= !self.has_read && bytes.starts_with(HTTP2_PREFACE);
         self.has_read = true;
-        if self.began.is_none() && !self.is_http2 && permit.under_way() == 0 {
-            self.began = Some((cached_now(), permit.requests()));
+        if self.started.is_none() && !self.is_http2 && permit.in_flight() == 0 {
+            self.started = Some((cached_now(), permit.requests()));
         }
     }
 
     /// Whether the rest has not come in time.
-    fn is_late(
+    fn is_overdue(
         &mut self,
         cx: &mut Context<'_>,
         permit: &ConnectionPermit,
         patience: Duration,
     ) -> bool {
-        let Some((began, requests)) = self.began else {
+        let Some((began, requests)) = self.started else {
             return false;
         };
         if permit.requests() != requests {
-            (self.began, self.timer) = (None, None);
+            (self.started, self.timer) = (None, None);
             return false;
         }
         let timer = self
@@ -114,16 +114,18 @@ impl RequestHead {
 
 impl PeerWait {
     /// Watches over a write, of which `progress` gives the bytes taken.
-    fn watch<T: Taken>(
+    fn check_progress<T: WriteProgress>(
         &mut self,
         cx: &mut Context<'_>,
         rate_min: usize,
         progress: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if let Poll::Ready(result) = &progress {
-            let bytes = result.as_ref().map_or(0, Taken::bytes);
+            let bytes = result.as_ref().map_or(0, WriteProgress::bytes);
             return if self.is_slow(bytes, rate_min) {
-                Poll::Ready(Err(given_up("reads more slowly than limits.body_rate_min")))
+                Poll::Ready(Err(timed_out(
+                    "reads more slowly than limits.body_rate_min",
+                )))
             } else {
                 progress
             };
@@ -134,7 +136,7 @@ impl PeerWait {
         timer
             .as_mut()
             .poll(cx)
-            .map(|()| Err(given_up("has read nothing for a minute")))
+            .map(|()| Err(timed_out("has read nothing for a minute")))
     }
 
     /// Notes that the peer took so many bytes; whether it takes too few.
@@ -154,29 +156,29 @@ impl PeerWait {
     }
 }
 
-fn given_up(why: &str) -> io::Error {
+fn timed_out(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, format!("the peer {why}"))
 }
 
 /// What a write gives.
-trait Taken {
+trait WriteProgress {
     fn bytes(&self) -> usize;
 }
 
-impl Taken for usize {
+impl WriteProgress for usize {
     fn bytes(&self) -> usize {
         *self
     }
 }
 
 /// Nobody knows how much a flush has moved: it is as much as may be.
-impl Taken for () {
+impl WriteProgress for () {
     fn bytes(&self) -> usize {
         usize::MAX / 2
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -187,16 +189,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
         if polled.is_ready() {
             this.head.note(&buffer.filled()[before..], &this.permit);
-        } else if this.head.is_late(cx, &this.permit, this.times.headers) {
-            return Poll::Ready(Err(given_up(
-                "sends the head of a request more slowly than limits.headers_timeout",
+        } else if this.head.is_overdue(cx, &this.permit, this.times.headers) {
+            return Poll::Ready(Err(timed_out(
+                "sends request headers more slowly than limits.headers_timeout",
             )));
         }
         polled
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -204,7 +206,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(cx, bytes);
-        this.writing.watch(cx, this.times.rate_min, written)
+        this.writing
+            .check_progress(cx, this.times.read_rate_min, written)
     }
 
     fn poll_write_vectored(
@@ -214,7 +217,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write_vectored(cx, parts);
-        this.writing.watch(cx, this.times.rate_min, written)
+        this.writing
+            .check_progress(cx, this.times.read_rate_min, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -224,13 +228,15 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.stream).poll_flush(cx);
-        this.flushing.watch(cx, this.times.rate_min, flushed)
+        this.flushing
+            .check_progress(cx, this.times.read_rate_min, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let shut = Pin::new(&mut this.stream).poll_shutdown(cx);
-        this.flushing.watch(cx, this.times.rate_min, shut)
+        this.flushing
+            .check_progress(cx, this.times.read_rate_min, shut)
     }
 }
 
@@ -245,15 +251,15 @@ mod tests {
     use crate::names::PeerAddress;
     use crate::{config::Config, limiter::Limiter};
 
-    const TIMES: Times = Times {
+    const TIMES: ConnectionTimeouts = ConnectionTimeouts {
         headers: Duration::from_secs(5),
-        rate_min: 10,
+        read_rate_min: 10,
     };
 
-    fn timed<S>(stream: S) -> Timed<S> {
+    fn timed<S>(stream: S) -> TimedStream<S> {
         let limiter = Limiter::new(&Config::example("").limits);
-        let permit = limiter.connections.take(PeerAddress::User(1));
-        Timed::new(stream, Arc::new(permit), TIMES)
+        let permit = limiter.connections.acquire_unchecked(PeerAddress::User(1));
+        TimedStream::new(stream, Arc::new(permit), TIMES)
     }
 
     /// Room between the two ends, bytes.
@@ -323,7 +329,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_waited_for_and_a_very_slow_one_is_not() {
-        let enough = TIMES.rate_min * 120;
+        let enough = TIMES.read_rate_min * 120;
         read_slowly(enough).await.expect("it reads fast enough");
         let failure = read_slowly(enough / 2).await.unwrap_err();
         assert!(failure.to_string().contains("limits.body_rate_min"));
@@ -351,7 +357,7 @@ mod tests {
                 if is_late {
                     return;
                 }
-                drop(near.permit.active());
+                drop(near.permit.begin_request());
                 assert!(timeout(100 * TIMES.headers, near.read_u8()).await.is_err());
             }
         };

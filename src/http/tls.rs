@@ -20,7 +20,7 @@ use crate::config::Tls;
 /// The certificate that the listener shows.
 #[derive(Debug)]
 pub struct Certificates {
-    shown: Arc<ShownCertificate>,
+    current: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
 }
 
@@ -48,9 +48,9 @@ impl InvalidTls {
 }
 
 #[derive(Debug)]
-struct ShownCertificate(ArcSwap<CertifiedKey>);
+struct CurrentCertificate(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for ShownCertificate {
+impl ResolvesServerCert for CurrentCertificate {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -64,20 +64,20 @@ impl Certificate {
     pub fn read(tls: &Tls) -> Result<Self, InvalidTls> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
             .and_then(Iterator::collect)
-            .map_err(|error| InvalidTls::new(&tls.cert, &unread(&error)))?;
+            .map_err(|error| InvalidTls::new(&tls.cert, &pem_error_reason(&error)))?;
         if chain.is_empty() {
-            return Err(InvalidTls::new(&tls.cert, &lacks("certificate")));
+            return Err(InvalidTls::new(&tls.cert, &missing_reason("certificate")));
         }
-        check_readers(&tls.key)?;
+        check_key_permissions(&tls.key)?;
         let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| {
             let why = if !matches!(error, pem::Error::NoItemsFound) {
-                unread(&error)
+                pem_error_reason(&error)
             } else if is_encrypted(&tls.key) {
-                "the private key is encrypted: nobody is there to say its passphrase; decrypt it, and let \
-                 nobody else read the file"
+                "the private key is encrypted, which is not supported; decrypt it and restrict the \
+                 file to its owner"
                     .to_owned()
             } else {
-                lacks("private key")
+                missing_reason("private key")
             };
             InvalidTls::new(&tls.key, &why)
         })?;
@@ -88,7 +88,7 @@ impl Certificate {
                 return InvalidTls::new(&tls.cert, &error);
             }
             let cert = tls.cert.display();
-            let why = format!("it is not the key of the certificate in {cert}");
+            let why = format!("it does not match the certificate in {cert}");
             InvalidTls::new(&tls.key, &why)
         })?;
         Ok(Self(Arc::new(certified)))
@@ -97,7 +97,7 @@ impl Certificate {
 
 /// Refuses a private key that is not its owner's alone. Its group may read it: volumes of containers, and
 /// systems with a group for such keys, have it so.
-fn check_readers(key: &Path) -> Result<(), InvalidTls> {
+fn check_key_permissions(key: &Path) -> Result<(), InvalidTls> {
     let Ok(known) = fs::metadata(key) else {
         // Whoever opens it says why.
         return Ok(());
@@ -106,21 +106,24 @@ fn check_readers(key: &Path) -> Result<(), InvalidTls> {
     if mode & 0o027 == 0 {
         return Ok(());
     }
-    let why = format!("other users can use the private key (mode {mode:04o}): `chmod 600` it");
+    let why = format!(
+        "the private key is accessible by other users (mode {mode:04o}): run `chmod \
+        600`"
+    );
     Err(InvalidTls::new(key, &why))
 }
 
 /// What is said of a file that cannot be read as PEM.
-fn unread(error: &pem::Error) -> String {
+fn pem_error_reason(error: &pem::Error) -> String {
     let line = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     match error {
         pem::Error::Io(error) => error.to_string(),
         pem::Error::MissingSectionEnd { end_marker } => format!(
-            "it is cut off: a section of it does not end with `-----END {}-----`",
+            "truncated PEM: a section does not end with `-----END {}-----`",
             line(end_marker)
         ),
         pem::Error::IllegalSectionStart { .. } => {
-            "a line of it begins with `-----BEGIN` and does not end with `-----`".to_owned()
+            "invalid PEM: a line starts with `-----BEGIN` and does not end with `-----`".to_owned()
         }
         pem::Error::Base64Decode(_)
         | pem::Error::NoItemsFound
@@ -136,9 +139,9 @@ fn is_encrypted(key: &Path) -> bool {
 }
 
 /// What is said of a file in which there is no `what`.
-fn lacks(what: &str) -> String {
+fn missing_reason(what: &str) -> String {
     let label = what.to_ascii_uppercase();
-    format!("the file has no {what} in PEM, which begins with `-----BEGIN {label}-----`")
+    format!("the file contains no PEM {what} (`-----BEGIN {label}-----`)")
 }
 
 impl Certificates {
@@ -148,7 +151,7 @@ impl Certificates {
     /// As [`Certificate::read`].
     pub(super) fn open(tls: &Tls) -> Result<Self, InvalidTls> {
         let Certificate(first) = Certificate::read(tls)?;
-        let shown = Arc::new(ShownCertificate(ArcSwap::new(first)));
+        let shown = Arc::new(CurrentCertificate(ArcSwap::new(first)));
         let mut config = ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(|error| InvalidTls::new(&tls.cert, &error))?
@@ -156,16 +159,16 @@ impl Certificates {
             .with_cert_resolver(Arc::clone(&shown) as Arc<dyn ResolvesServerCert>);
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self {
-            shown,
+            current: shown,
             config: Arc::new(config),
         })
     }
 
     /// Shows `certificate` to every connection from now on; whether it is another one.
-    pub fn show(&self, certificate: Certificate) -> bool {
+    pub fn replace(&self, certificate: Certificate) -> bool {
         let Certificate(new) = certificate;
-        let is_another = self.shown.0.load().cert != new.cert;
-        self.shown.0.store(new);
+        let is_another = self.current.0.load().cert != new.cert;
+        self.current.0.store(new);
         is_another
     }
 

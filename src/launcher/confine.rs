@@ -1,6 +1,6 @@
 //! What Linux does to keep a program from what is not its business.
 //!
-//! Files are covered in a mount namespace, or Landlock grants all but them (see `hide`). A Landlock
+//! Files are covered in a mount namespace, or Landlock grants all but them (see `hide_paths`). A Landlock
 //! domain of its own closes `/proc/PID/mem`, `/proc/PID/environ` and the like of all processes that the
 //! program did not start, and lets signals and connections to abstract Unix sockets (X11, D-Bus) reach
 //! only those that it did; a user namespace does the first too. The program has no capabilities and
@@ -42,7 +42,7 @@ use rustix::{
     },
 };
 
-use super::{Confined, Failed, Hiding, Spec};
+use super::{Confined, Hiding, LaunchError, LaunchSpec};
 
 /// More capabilities than there are.
 const CAPABILITIES_MAX: u32 = 64;
@@ -56,12 +56,12 @@ pub(super) fn adopt_orphans() {
 }
 
 /// Lets this process be killed when its parent ends.
-pub(super) fn end_with_parent() {
+pub(super) fn set_parent_death_signal() {
     set_parent_process_death_signal(Some(Signal::KILL)).ok();
 }
 
 /// Whether it makes sense to try this way.
-pub(super) fn is_tried(hiding: Hiding) -> bool {
+pub(super) fn is_worth_trying(hiding: Hiding) -> bool {
     let may_mount =
         || capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     hiding != Hiding::Mounts || may_mount()
@@ -70,29 +70,29 @@ pub(super) fn is_tried(hiding: Hiding) -> bool {
 /// Confines this process; gives the variables of the user that it runs as from here on, where that is
 /// another. `here` is its working directory.
 pub(super) fn confine(
-    spec: &Spec,
+    spec: &LaunchSpec,
     hiding: Hiding,
     here: Option<&OsStr>,
-) -> Result<(Confined, Vec<(OsString, OsString)>), Failed> {
-    let hidden = existing(&spec.hidden);
-    let hidden = widened(&hidden, spec, here);
-    let leading = leading(&spec.hidden, &hidden);
-    let cannot = |error: io::Error| Failed::Hiding(error.to_string());
+) -> Result<(Confined, Vec<(OsString, OsString)>), LaunchError> {
+    let hidden = canonical_existing(&spec.hidden);
+    let hidden = merge_directories(&hidden, spec, here);
+    let leading = ancestor_paths(&spec.hidden, &hidden);
+    let cannot = |error: io::Error| LaunchError::Hiding(error.to_string());
     if hiding == Hiding::Mounts {
         unshare(CloneFlags::CLONE_NEWNS).map_err(|error| cannot(error.into()))?;
-        cover(&hidden, &leading).map_err(cannot)?;
+        hide_paths(&hidden, &leading).map_err(cannot)?;
     }
-    drop_bounding();
-    let user = spec.user.as_deref().map(become_user).transpose()?;
+    drop_bounding_set();
+    let user = spec.user.as_deref().map(switch_user).transpose()?;
     if hiding == Hiding::UserNamespace {
         enter_user_namespace().map_err(cannot)?;
-        cover(&hidden, &leading).map_err(cannot)?;
+        hide_paths(&hidden, &leading).map_err(cannot)?;
     }
     set_no_new_privs(true).map_err(|error| cannot(error.into()))?;
-    let (is_isolated, signals_scoped) = isolate(hiding, &hidden, &leading)?;
+    let (is_isolated, signals_scoped) = enter_landlock(hiding, &hidden, &leading)?;
     drop_capabilities().map_err(cannot)?;
     // Who becomes another user has to say so again.
-    end_with_parent();
+    set_parent_death_signal();
     let is_covered = matches!(hiding, Hiding::Mounts | Hiding::UserNamespace);
     let confined = Confined {
         hiding,
@@ -101,25 +101,32 @@ pub(super) fn confine(
         signals_scoped,
         tried: Vec::new(),
     };
-    Ok((confined, user.flatten().map(home).unwrap_or_default()))
+    Ok((
+        confined,
+        user.flatten().map(user_environment).unwrap_or_default(),
+    ))
 }
 
 /// What of `paths` there is, by the names that no link changes.
-fn existing(paths: &[OsString]) -> BTreeSet<PathBuf> {
+fn canonical_existing(paths: &[OsString]) -> BTreeSet<PathBuf> {
     let paths = paths.iter().filter_map(|path| fs::canonicalize(path).ok());
     paths.collect()
 }
 
 /// `hidden` with directories in place of all that is in them, unless the program needs them: a cover on
 /// a file ends when another file takes its place, one on its directory does not.
-fn widened(hidden: &BTreeSet<PathBuf>, spec: &Spec, here: Option<&OsStr>) -> BTreeSet<PathBuf> {
+fn merge_directories(
+    hidden: &BTreeSet<PathBuf>,
+    spec: &LaunchSpec,
+    here: Option<&OsStr>,
+) -> BTreeSet<PathBuf> {
     let mut all = hidden.clone();
     let parents: BTreeSet<&Path> = hidden.iter().filter_map(|path| path.parent()).collect();
     for parent in parents {
         let is_full = fs::read_dir(parent).is_ok_and(|mut entries| {
             entries.all(|entry| entry.is_ok_and(|entry| hidden.contains(&entry.path())))
         });
-        if is_full && !needs(spec, here, parent) {
+        if is_full && !is_needed_by(spec, here, parent) {
             all.insert(parent.to_owned());
         }
     }
@@ -132,7 +139,7 @@ fn widened(hidden: &BTreeSet<PathBuf>, spec: &Spec, here: Option<&OsStr>) -> BTr
 }
 
 /// Whether something that the program is told of lies in `directory`.
-fn needs(spec: &Spec, here: Option<&OsStr>, directory: &Path) -> bool {
+fn is_needed_by(spec: &LaunchSpec, here: Option<&OsStr>, directory: &Path) -> bool {
     let places = ["HOME", "TMPDIR", "XDG_RUNTIME_DIR"];
     let variables = spec.inherited.iter().chain(&spec.env);
     let of_places = variables
@@ -151,7 +158,7 @@ fn needs(spec: &Spec, here: Option<&OsStr>, directory: &Path) -> bool {
 
 /// The directories and symbolic links on the way to `paths`, also to those that do not exist, outermost
 /// first; what is `hidden` itself is left out.
-fn leading(paths: &[OsString], hidden: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+fn ancestor_paths(paths: &[OsString], hidden: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
     let mut leading = BTreeSet::new();
     for path in paths {
         let mut at = PathBuf::from("/");
@@ -188,7 +195,7 @@ fn leading(paths: &[OsString], hidden: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> 
 
 /// Makes `path` a mountpoint with what it is already: it can be used as before, except that it cannot be
 /// renamed, removed or replaced.
-fn pin(path: &Path) -> io::Result<()> {
+fn bind_mount_self(path: &Path) -> io::Result<()> {
     // mount(2) would follow a link.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let entry = open(path, flags, Mode::empty())?;
@@ -198,14 +205,14 @@ fn pin(path: &Path) -> io::Result<()> {
 
 /// Puts something over each of `hidden` that nobody can open. What is mounted later by others appears
 /// here too.
-fn cover(hidden: &BTreeSet<PathBuf>, leading: &BTreeSet<PathBuf>) -> io::Result<()> {
+fn hide_paths(hidden: &BTreeSet<PathBuf>, leading: &BTreeSet<PathBuf>) -> io::Result<()> {
     mount_change(
         "/",
         MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM,
     )?;
     // Whoever renames a directory takes along what is mounted below it, and may put another in its place.
     for path in leading {
-        pin(path)?;
+        bind_mount_self(path)?;
     }
     let (directories, files): (Vec<_>, Vec<_>) = hidden.iter().partition(|path| path.is_dir());
     let quiet = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -244,7 +251,7 @@ fn enter_user_namespace() -> io::Result<()> {
 }
 
 /// Becomes `wanted`; gives what the system knows of that user, unless this process is that one already.
-fn become_user(wanted: &str) -> Result<Option<User>, Failed> {
+fn switch_user(wanted: &str) -> Result<Option<User>, LaunchError> {
     let named = User::from_name(wanted).ok().flatten();
     let numbered = || {
         let number = wanted.parse().ok()?;
@@ -252,7 +259,7 @@ fn become_user(wanted: &str) -> Result<Option<User>, Failed> {
     };
     let user = named
         .or_else(numbered)
-        .ok_or_else(|| Failed::User("no such user".to_owned()))?;
+        .ok_or_else(|| LaunchError::User("no such user".to_owned()))?;
     if user.uid == Uid::effective() {
         return Ok(None);
     }
@@ -261,14 +268,14 @@ fn become_user(wanted: &str) -> Result<Option<User>, Failed> {
         .and_then(|()| setresgid(user.gid, user.gid, user.gid))
         .and_then(|()| setresuid(user.uid, user.uid, user.uid))
         .map_err(|error| {
-            let why = "only a gateway that runs as root can start programs as another user";
-            Failed::User(format!("{why} ({error})"))
+            let why = "starting programs as another user requires a gateway running as root";
+            LaunchError::User(format!("{why} ({error})"))
         })?;
     Ok(Some(user))
 }
 
 /// The variables that tell a program who it is.
-fn home(user: User) -> Vec<(OsString, OsString)> {
+fn user_environment(user: User) -> Vec<(OsString, OsString)> {
     vec![
         ("HOME".into(), user.dir.into()),
         ("USER".into(), user.name.clone().into()),
@@ -279,12 +286,12 @@ fn home(user: User) -> Vec<(OsString, OsString)> {
 
 /// Puts this process into a Landlock domain: whether the system has them, and whether it keeps signals
 /// and connections to abstract sockets in.
-fn isolate(
+fn enter_landlock(
     hiding: Hiding,
     hidden: &BTreeSet<PathBuf>,
     leading: &BTreeSet<PathBuf>,
-) -> Result<(bool, bool), Failed> {
-    let cannot = |error: RulesetError| Failed::Hiding(error.to_string());
+) -> Result<(bool, bool), LaunchError> {
+    let cannot = |error: RulesetError| LaunchError::Hiding(error.to_string());
     let scoped = with_scope(Ruleset::default());
     let signals_scoped = scoped.is_ok();
     let rules = scoped
@@ -320,7 +327,7 @@ fn isolate(
     if !is_isolated && hiding == Hiding::UserNamespace {
         // Without Landlock, no user namespace in ours does the same.
         fs::write("/proc/sys/user/max_user_namespaces", "0").map_err(|error| {
-            Failed::Hiding(format!("user namespaces cannot be forbidden: {error}"))
+            LaunchError::Hiding(format!("cannot disable user namespaces: {error}"))
         })?;
     }
     Ok((is_isolated, is_isolated && signals_scoped))
@@ -365,7 +372,7 @@ fn grant_siblings(
 }
 
 /// No program that is started from here on gets a capability; needs one itself, and does nothing without.
-fn drop_bounding() {
+fn drop_bounding_set() {
     for number in 0..CAPABILITIES_MAX {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         remove_capability_from_bounding_set(capability).ok();
@@ -373,7 +380,7 @@ fn drop_bounding() {
 }
 
 fn drop_capabilities() -> io::Result<()> {
-    drop_bounding();
+    drop_bounding_set();
     match clear_ambient_capability_set() {
         // Linux before 4.3 has none.
         Err(error) if io::Error::from(error).kind() != ErrorKind::InvalidInput => {
@@ -417,9 +424,9 @@ mod tests {
         std::os::unix::fs::symlink("../config", file("linked/config")).unwrap();
         let hidden = BTreeSet::from([file("config"), file("data")]);
         let named = ["linked/config", "data"].map(|name| file(name).into());
-        let leading = leading(&named, &hidden);
+        let leading = ancestor_paths(&named, &hidden);
         let tried = thread::spawn(move || {
-            if isolate(Hiding::Landlock, &hidden, &leading).is_err() {
+            if enter_landlock(Hiding::Landlock, &hidden, &leading).is_err() {
                 // Kernels without it are told of at the start.
                 return;
             }
@@ -450,7 +457,7 @@ mod tests {
         UnixStream::connect_addr(&address).unwrap();
         let tried = thread::spawn(move || {
             let none = BTreeSet::new();
-            let (_, is_scoped) = isolate(Hiding::Nothing, &none, &none).unwrap();
+            let (_, is_scoped) = enter_landlock(Hiding::Nothing, &none, &none).unwrap();
             // Kernels without it are told of at the start.
             if is_scoped {
                 let error = UnixStream::connect_addr(&address).unwrap_err();
@@ -480,7 +487,7 @@ mod tests {
         let above: BTreeSet<_> = root.ancestors().map(Path::to_owned).collect();
         let known = |name: &str, hidden: &str| {
             let hidden = BTreeSet::from([file(hidden)]);
-            let leading = leading(&[file(name).into()], &hidden);
+            let leading = ancestor_paths(&[file(name).into()], &hidden);
             assert!(!leading.contains(Path::new("/")));
             let inside = leading.difference(&above);
             let inside = inside.map(|path| path.strip_prefix(&root).unwrap().to_owned());
@@ -510,7 +517,7 @@ mod tests {
         for path in [&config, &key] {
             fs::write(path, "").unwrap();
         }
-        let mut spec = Spec {
+        let mut spec = LaunchSpec {
             program: "sh".into(),
             args: Vec::new(),
             inherited: Vec::new(),
@@ -521,13 +528,13 @@ mod tests {
         };
         let both = BTreeSet::from([config.clone(), key.clone()]);
         let whole = BTreeSet::from([of_config.clone()]);
-        assert_eq!(widened(&both, &spec, None), whole);
+        assert_eq!(merge_directories(&both, &spec, None), whole);
         let one = BTreeSet::from([config]);
-        assert_eq!(widened(&one, &spec, None), one);
+        assert_eq!(merge_directories(&one, &spec, None), one);
         spec.args = vec![key.into()];
-        assert_eq!(widened(&both, &spec, None), both);
+        assert_eq!(merge_directories(&both, &spec, None), both);
         spec.args = Vec::new();
         spec.cwd = Some(of_config.into());
-        assert_eq!(widened(&both, &spec, None), both);
+        assert_eq!(merge_directories(&both, &spec, None), both);
     }
 }

@@ -13,13 +13,13 @@ use std::{
 use nix::sys::signal::SigSet;
 
 use super::{
-    Failed, Hiding, Spec, StartReport, confine,
-    wire::{receive, send},
+    Hiding, LaunchError, LaunchSpec, StartReport, confine,
+    protocol::{receive, send},
 };
 
 /// Becomes the program that the reaper names on standard input.
 pub(super) fn run(hiding: Hiding) -> ExitCode {
-    confine::end_with_parent();
+    confine::set_parent_death_signal();
     // The copy closes when this process becomes the program.
     let Ok(control) = io::stdin().as_fd().try_clone_to_owned() else {
         return ExitCode::FAILURE;
@@ -34,16 +34,16 @@ pub(super) fn run(hiding: Hiding) -> ExitCode {
 fn become_program(
     control: &UnixStream,
     hiding: Hiding,
-) -> Result<std::convert::Infallible, Failed> {
-    let cannot = |error: io::Error| Failed::Program(error.to_string());
-    let (spec, input) = receive::<Spec>(control).map_err(cannot)?;
-    let input =
-        input.ok_or_else(|| Failed::Program("the launcher received no stdin for it".to_owned()))?;
+) -> Result<std::convert::Infallible, LaunchError> {
+    let cannot = |error: io::Error| LaunchError::Program(error.to_string());
+    let (spec, input) = receive::<LaunchSpec>(control).map_err(cannot)?;
+    let input = input
+        .ok_or_else(|| LaunchError::Program("the launcher received no stdin for it".to_owned()))?;
     rustix::stdio::dup2_stdin(&input).map_err(|error| cannot(error.into()))?;
     drop(input);
     let here = std::env::current_dir().map(OsString::from).ok();
     let (confined, home) = confine::confine(&spec, hiding, here.as_deref())?;
-    enter(spec.cwd.as_ref(), here.as_ref())?;
+    change_directory(spec.cwd.as_ref(), here.as_ref())?;
     send(control, &StartReport::Confined(confined), None).map_err(cannot)?;
     // The reaper blocks all signals, and the program would inherit that.
     SigSet::empty()
@@ -61,17 +61,16 @@ fn become_program(
 
 /// Goes to the working directory by its name: the one that this process is in may be hidden by now,
 /// and would still be open.
-fn enter(cwd: Option<&OsString>, here: Option<&OsString>) -> Result<(), Failed> {
+fn change_directory(cwd: Option<&OsString>, here: Option<&OsString>) -> Result<(), LaunchError> {
     match (cwd, here) {
-        (Some(cwd), _) => {
-            std::env::set_current_dir(cwd).map_err(|error| Failed::Directory(error.to_string()))
-        }
+        (Some(cwd), _) => std::env::set_current_dir(cwd)
+            .map_err(|error| LaunchError::Directory(error.to_string())),
         (None, here) => here
             .map_or(
                 Err(io::ErrorKind::NotFound.into()),
                 std::env::set_current_dir,
             )
             .or_else(|_| std::env::set_current_dir("/"))
-            .map_err(|error| Failed::Directory(error.to_string())),
+            .map_err(|error| LaunchError::Directory(error.to_string())),
     }
 }

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::MODE;
+use super::LAUNCHER_ARG;
 
 /// Ancestors that are looked at: more are a circle that no system has.
 const ANCESTORS_MAX: usize = 4096;
@@ -12,7 +12,7 @@ const ANCESTORS_MAX: usize = 4096;
 /// Whether process `pid` was started by a launcher, of this gateway or another, or by a program of one,
 /// as its ancestry shows. A program cannot leave that as long as it cannot kill its launcher (see
 /// [`Confined::signals_scoped`](super::Confined)). Of one that is gone already, it is believed.
-pub fn is_launched(pid: i32) -> bool {
+pub fn is_descendant_of_launcher(pid: i32) -> bool {
     // Who is outside of our PID namespace is shown as 0, and was not started in it. Without a `/proc`
     // nothing is known of anybody.
     if pid == 0 || !Path::new("/proc/self/stat").exists() {
@@ -36,7 +36,8 @@ pub fn is_launched(pid: i32) -> bool {
 fn is_launcher(pid: i32) -> bool {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = command.split(|byte| *byte == 0);
-    words.next() == Some(super::reaper::NAME.as_bytes()) && words.next() == Some(MODE.as_bytes())
+    words.next() == Some(super::reaper::PROCESS_NAME.as_bytes())
+        && words.next() == Some(LAUNCHER_ARG.as_bytes())
 }
 
 fn parent(pid: i32) -> Option<i32> {
@@ -86,10 +87,10 @@ mod tests {
     fn what_a_launcher_started_is_known_by_its_ancestry() {
         let place = tempfile::tempdir().unwrap();
         let script = "(setsid sleep 60 & echo $!) & wait; sleep 60 & echo $!; wait\n";
-        std::fs::write(place.path().join(MODE), script).unwrap();
+        std::fs::write(place.path().join(LAUNCHER_ARG), script).unwrap();
         let mut launcher = Command::new("sh")
-            .arg0(super::super::NAME)
-            .arg(MODE)
+            .arg0(super::super::PROCESS_NAME)
+            .arg(LAUNCHER_ARG)
             .current_dir(place.path())
             .stdout(Stdio::piped())
             .spawn()
@@ -97,14 +98,20 @@ mod tests {
         let mut lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
         let mut pid = || lines.next().unwrap().unwrap().parse::<i32>().unwrap();
         let (orphan, child) = (pid(), pid());
-        assert!(is_launched(child));
-        assert!(!is_launched(id().cast_signed()));
-        assert!(!is_launched(0), "it is in no namespace of ours");
+        assert!(is_descendant_of_launcher(child));
+        assert!(!is_descendant_of_launcher(id().cast_signed()));
+        assert!(
+            !is_descendant_of_launcher(0),
+            "it is in no namespace of ours"
+        );
         for pid in [orphan, child] {
             kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
         }
         launcher.kill().unwrap();
         launcher.wait().unwrap();
-        assert!(is_launched(launcher.id().cast_signed()), "it is gone");
+        assert!(
+            is_descendant_of_launcher(launcher.id().cast_signed()),
+            "it is gone"
+        );
     }
 }

@@ -27,25 +27,25 @@ use rustix::{
 use serde_json::value::RawValue;
 
 use super::{
-    Confined, EXEC, Failed, Hiding, KILL, MODE, StartReport, TERMINATE, confine, ourselves,
+    Confined, EXEC_ARG, Hiding, KILL, LAUNCHER_ARG, LaunchError, StartReport, TERMINATE, confine,
+    current_binary, deny_memory_access,
     processes::signal_descendants,
-    shut_memory,
-    wire::{receive, send},
+    protocol::{receive, send},
 };
 
 /// What launchers are called, wherever the binary lies.
-pub const NAME: &str = "tollbridge";
+pub const PROCESS_NAME: &str = "tollbridge";
 /// How long processes may take to end after SIGTERM when the gateway is gone.
-const GRACE: Duration = Duration::from_millis(300);
+const TERM_GRACE: Duration = Duration::from_millis(300);
 /// Pause between looks at what does not end at once.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// The program, once it runs.
-static SERVER: OnceLock<Pid> = OnceLock::new();
+static SERVER_PID: OnceLock<Pid> = OnceLock::new();
 
 /// Starts the program that the gateway names, and ends as it ends.
 pub(super) fn run() -> ExitCode {
-    shut_memory();
+    deny_memory_access();
     close_inherited();
     // They are for the program, whose group is another.
     SigSet::all().thread_block().ok();
@@ -64,7 +64,7 @@ pub(super) fn run() -> ExitCode {
         Err(failed) => {
             // A gateway that is gone needs no answer.
             send(&control, &StartReport::Failed(failed), None).ok();
-            end_rest();
+            kill_orphans();
             return ExitCode::FAILURE;
         }
     };
@@ -74,8 +74,8 @@ pub(super) fn run() -> ExitCode {
         rustix::stdio::dup2_stderr(&nothing).ok();
     }
     let status = reap(Some(server));
-    end_rest();
-    status.map_or(ExitCode::FAILURE, mirrored)
+    kill_orphans();
+    status.map_or(ExitCode::FAILURE, mirror_exit)
 }
 
 /// Closes what this process was given beside its three streams.
@@ -91,22 +91,22 @@ fn close_inherited() {
 }
 
 /// Starts the program in the best way of hiding that there is, and tells the gateway.
-fn start(control: &UnixStream) -> Result<Pid, Failed> {
-    let cannot = |error: io::Error| Failed::Program(error.to_string());
+fn start(control: &UnixStream) -> Result<Pid, LaunchError> {
+    let cannot = |error: io::Error| LaunchError::Program(error.to_string());
     let (spec, input) = receive::<Box<RawValue>>(control).map_err(cannot)?;
-    let input =
-        input.ok_or_else(|| Failed::Program("the launcher received no stdin for it".to_owned()))?;
+    let input = input
+        .ok_or_else(|| LaunchError::Program("the launcher received no stdin for it".to_owned()))?;
     // The gateway may be gone, or give up, before the program runs.
     let listening = control.try_clone().map_err(cannot)?;
-    std::thread::spawn(move || obey(&listening));
+    std::thread::spawn(move || run_commands(&listening));
     let mut tried = Vec::new();
     for hiding in Hiding::ALL
         .into_iter()
-        .filter(|one| confine::is_tried(*one))
+        .filter(|one| confine::is_worth_trying(*one))
     {
-        match start_hiding(hiding, &spec, input.as_fd()) {
+        match start_with_hiding(hiding, &spec, input.as_fd()) {
             Ok((pid, mut confined)) => {
-                SERVER.set(pid).ok();
+                SERVER_PID.set(pid).ok();
                 confined.tried = tried;
                 let raw = pid.as_raw_nonzero().get().unsigned_abs();
                 for report in [StartReport::Confined(confined), StartReport::Running(raw)] {
@@ -115,24 +115,24 @@ fn start(control: &UnixStream) -> Result<Pid, Failed> {
                 }
                 return Ok(pid);
             }
-            Err(Failed::Hiding(why)) => tried.push(format!("{}: {why}", hiding.name())),
+            Err(LaunchError::Hiding(why)) => tried.push(format!("{}: {why}", hiding.name())),
             Err(failed) => return Err(failed),
         }
     }
-    Err(Failed::Program(tried.join("; ")))
+    Err(LaunchError::Program(tried.join("; ")))
 }
 
 /// Starts the process that becomes the program.
-fn start_hiding(
+fn start_with_hiding(
     hiding: Hiding,
     spec: &RawValue,
     input: BorrowedFd<'_>,
-) -> Result<(Pid, Confined), Failed> {
-    let cannot = |error: io::Error| Failed::Program(error.to_string());
+) -> Result<(Pid, Confined), LaunchError> {
+    let cannot = |error: io::Error| LaunchError::Program(error.to_string());
     let (ours, theirs) = UnixStream::pair().map_err(cannot)?;
-    let child = Command::new(ourselves().map_err(cannot)?)
-        .arg0(NAME)
-        .args([MODE, EXEC, hiding.name()])
+    let child = Command::new(current_binary().map_err(cannot)?)
+        .arg0(PROCESS_NAME)
+        .args([LAUNCHER_ARG, EXEC_ARG, hiding.name()])
         .env_clear()
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .process_group(0)
@@ -156,19 +156,19 @@ fn start_hiding(
                 kill_process(pid, Signal::KILL).ok();
                 reap(Some(pid));
             }
-            let ended = || Failed::Program("its launcher ended".to_owned());
+            let ended = || LaunchError::Program("its launcher ended".to_owned());
             Err(told.err().unwrap_or_else(ended))
         }
     }
 }
 
 /// Does what the gateway says, until it is gone.
-fn obey(mut control: &UnixStream) {
+fn run_commands(mut control: &UnixStream) {
     let mut word = [0];
     while matches!(control.read(&mut word), Ok(1)) {
         match word {
             [TERMINATE] => signal_group(Signal::TERM),
-            [KILL] => end_now(),
+            [KILL] => exit_immediately(),
             _ => {}
         }
     }
@@ -176,18 +176,18 @@ fn obey(mut control: &UnixStream) {
     signal_descendants(getpid(), Signal::TERM);
     // Until there is nothing left to wait for, which ends this process: a start may go on meanwhile.
     loop {
-        pause(GRACE);
-        end_now();
+        pause(TERM_GRACE);
+        exit_immediately();
     }
 }
 
-fn end_now() {
+fn exit_immediately() {
     signal_group(Signal::KILL);
     signal_descendants(getpid(), Signal::KILL);
 }
 
 fn signal_group(signal: Signal) {
-    if let Some(server) = SERVER.get() {
+    if let Some(server) = SERVER_PID.get() {
         kill_process_group(*server, signal).ok();
     }
 }
@@ -204,13 +204,13 @@ fn reap(awaited: Option<Pid>) -> Option<WaitStatus> {
 }
 
 /// Ends what the program leaves: orphans come to us, so that nothing is below us once we have no child.
-fn end_rest() {
+fn kill_orphans() {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
                 signal_descendants(getpid(), Signal::KILL);
-                pause(LOOK);
+                pause(POLL_INTERVAL);
             }
             Err(_) => return,
         }
@@ -226,7 +226,7 @@ fn pause(time: Duration) {
 }
 
 /// Ends this process as the program ended.
-fn mirrored(status: WaitStatus) -> ExitCode {
+fn mirror_exit(status: WaitStatus) -> ExitCode {
     let Some(number) = status.terminating_signal() else {
         let code = status.exit_status().unwrap_or(1);
         return ExitCode::from(u8::try_from(code).unwrap_or(1));

@@ -33,47 +33,47 @@ use tokio_util::sync::CancellationToken;
 use crate::{clock::millis_since, lock::lock, names::PeerAddress, telemetry::LogThrottle};
 
 /// Open files that are not for clients, where half of those allowed are more.
-const OTHERS: usize = 256;
+const RESERVED_FILES: usize = 256;
 
 /// Pause between looks whether there is somebody to send away, or whether the config allows more than it did.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long a connection may bring no request although others wait: one that is used brings its first at
 /// once, but its messages are under way for some time.
-const SILENT_MAX: Duration = Duration::from_millis(250);
+const FIRST_REQUEST_GRACE: Duration = Duration::from_millis(250);
 
 /// How long a connection may rest between requests although others wait. What a client sends on it in the
 /// moment in which it is closed is lost to that, so that it should be one that is not used just now.
-const REST_MAX: Duration = Duration::from_secs(1);
+const IDLE_GRACE: Duration = Duration::from_secs(1);
 
 /// How long a body may be under way although others wait.
-const BODY_MAX: Duration = Duration::from_secs(2);
+const BODY_GRACE: Duration = Duration::from_secs(2);
 
 /// The connections that are open.
 #[derive(Debug)]
 pub(crate) struct ConnectionLimit {
     start: Instant,
-    slots: Mutex<Slots>,
-    left: Notify,
+    slots: Mutex<ConnectionSlots>,
+    connection_closed: Notify,
     max: AtomicUsize,
     /// Written in the config; 0 where it is not.
     per_address_max: AtomicUsize,
     rejected: AtomicU64,
     /// That there was no room, in all and for one address.
-    told: [Mutex<LogThrottle>; 2],
+    rejection_log: [Mutex<LogThrottle>; 2],
 }
 
 #[derive(Debug, Default)]
-struct Slots {
+struct ConnectionSlots {
     next: u64,
-    taken: HashMap<u64, Arc<Slot>>,
+    taken: HashMap<u64, Arc<ConnectionSlot>>,
     /// How many of each network, unless there is none: it has one.
     networks: HashMap<PeerAddress, usize>,
 }
 
 /// What is known of a connection.
 #[derive(Debug)]
-struct Slot {
+struct ConnectionSlot {
     network: PeerAddress,
     /// Requests without an answer, and event streams that go on.
     active: AtomicUsize,
@@ -89,36 +89,39 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     number: u64,
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
     limit: Arc<ConnectionLimit>,
 }
 
 /// A request is under way until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ActiveRequest {
-    slot: Arc<Slot>,
+    slot: Arc<ConnectionSlot>,
     start: Instant,
 }
 
 /// The body of a request is under way until this is dropped.
 #[derive(Debug)]
-pub(crate) struct UnfinishedBody(Arc<Slot>);
+pub(crate) struct UnfinishedBody(Arc<ConnectionSlot>);
 
 impl ConnectionLimit {
     pub(super) fn new() -> Self {
         Self {
             start: Instant::now(),
             slots: Mutex::default(),
-            left: Notify::new(),
+            connection_closed: Notify::new(),
             max: AtomicUsize::new(usize::MAX),
             per_address_max: AtomicUsize::new(0),
             rejected: AtomicU64::new(0),
-            told: Default::default(),
+            rejection_log: Default::default(),
         }
     }
 
     pub(super) fn set_max(&self, max: Option<NonZeroUsize>, per_address: Option<NonZeroUsize>) {
-        let max = max.map_or_else(|| most(files()), NonZeroUsize::get);
+        let max = max.map_or_else(
+            || connections_for_files(open_file_limit()),
+            NonZeroUsize::get,
+        );
         self.max.store(max, Ordering::Relaxed);
         let per_address = per_address.map_or(0, NonZeroUsize::get);
         self.per_address_max.store(per_address, Ordering::Relaxed);
@@ -140,38 +143,41 @@ impl ConnectionLimit {
     }
 
     /// Completes when there is room for one more.
-    async fn room(&self) {
+    async fn has_capacity(&self) {
         let is_full = || self.open() >= self.max();
         if !is_full() {
             return;
         }
-        if let Some(more) = lock(&self.told[0]).record(Instant::now()) {
+        if let Some(more) = lock(&self.rejection_log[0]).record(Instant::now()) {
             tracing::warn!(
                 max = self.max(),
                 more,
-                "connection limit reached: idle connections are closed for new ones, which wait otherwise"
+                "connection limit reached: closing idle connections; new connections have to wait"
             );
         }
         // Who left before made room that is taken by now.
-        let _ = self.left.notified().now_or_never();
+        let _ = self.connection_closed.notified().now_or_never();
         while is_full() {
-            if let Some(slot) = self.victim(|_| true) {
+            if let Some(slot) = self.eviction_candidate(|_| true) {
                 slot.closing.cancel();
             }
             // Somebody has left, or it is time to look again.
-            drop(timeout(LOOK, self.left.notified()).await);
+            drop(timeout(POLL_INTERVAL, self.connection_closed.notified()).await);
         }
     }
 
     /// The connection that is closed for another, of those that are `eligible`.
-    fn victim(&self, eligible: impl Fn(&Slot) -> bool) -> Option<Arc<Slot>> {
+    fn eviction_candidate(
+        &self,
+        eligible: impl Fn(&ConnectionSlot) -> bool,
+    ) -> Option<Arc<ConnectionSlot>> {
         let now = self.start.elapsed();
         let slots = lock(&self.slots);
         let crowd = slots.taken.len() / 2;
         let idle = slots.taken.values().filter(|slot| eligible(slot));
         let idle = idle.filter_map(|slot| {
-            let is_one_of_many = slots.of(slot.network) > crowd;
-            let (rank, since) = slot.idle(now)?;
+            let is_one_of_many = slots.count_for(slot.network) > crowd;
+            let (rank, since) = slot.eviction_rank(now)?;
             Some(((!is_one_of_many, rank, since), slot))
         });
         let found = idle.min_by_key(|(order, _)| *order);
@@ -180,41 +186,44 @@ impl ConnectionLimit {
 
     /// Lets a connection from `address` in once there is room for it; nobody else lets any in. One from an
     /// address that has as many as it may does not get in, and closes nobody else's.
-    pub(crate) async fn enter(self: &Arc<Self>, address: PeerAddress) -> Option<ConnectionPermit> {
-        if !self.may_enter(address) {
+    pub(crate) async fn acquire(
+        self: &Arc<Self>,
+        address: PeerAddress,
+    ) -> Option<ConnectionPermit> {
+        if !self.is_below_address_limit(address) {
             return None;
         }
-        self.room().await;
-        Some(self.take(address))
+        self.has_capacity().await;
+        Some(self.acquire_unchecked(address))
     }
 
     /// Whether `address` may have one more connection.
-    fn may_enter(&self, address: PeerAddress) -> bool {
-        let network = address.network();
-        let max = self.max_of(address);
-        if lock(&self.slots).of(network) < max {
+    fn is_below_address_limit(&self, address: PeerAddress) -> bool {
+        let network = address.to_network();
+        let max = self.max_for_address(address);
+        if lock(&self.slots).count_for(network) < max {
             return true;
         }
         self.rejected.fetch_add(1, Ordering::Relaxed);
-        if let Some(more) = lock(&self.told[1]).record(Instant::now()) {
+        if let Some(more) = lock(&self.rejection_log[1]).record(Instant::now()) {
             tracing::warn!(
                 %network,
                 max,
                 more,
-                "an address has reached its connection limit (limits.connections_per_address)"
+                "connection limit of an address reached (limits.connections_per_address)"
             );
         }
         // Who wants another has one less that it does not use.
-        if let Some(slot) = self.victim(|slot| slot.network == network) {
+        if let Some(slot) = self.eviction_candidate(|slot| slot.network == network) {
             slot.closing.cancel();
         }
         false
     }
 
     /// Lets one in, whoever is there already.
-    pub(crate) fn take(self: &Arc<Self>, address: PeerAddress) -> ConnectionPermit {
-        let network = address.network();
-        let slot = Arc::new(Slot {
+    pub(crate) fn acquire_unchecked(self: &Arc<Self>, address: PeerAddress) -> ConnectionPermit {
+        let network = address.to_network();
+        let slot = Arc::new(ConnectionSlot {
             network,
             active: AtomicUsize::new(0),
             unfinished: AtomicUsize::new(0),
@@ -236,9 +245,9 @@ impl ConnectionLimit {
 
     /// How many connections one address may have. Where the config does not say, one on the internet may
     /// have half of all: a reverse proxy, from which all clients come, is on this machine or in its network.
-    fn max_of(&self, address: PeerAddress) -> usize {
+    fn max_for_address(&self, address: PeerAddress) -> usize {
         match self.per_address_max.load(Ordering::Relaxed) {
-            0 if is_near(address) => usize::MAX,
+            0 if is_private_network(address) => usize::MAX,
             0 => (self.max() / 2).max(1),
             max => max,
         }
@@ -246,7 +255,7 @@ impl ConnectionLimit {
 }
 
 /// Whether `address` is one of this machine or of a private network (RFC 1918, 3927, 4193, 4291, 6598).
-fn is_near(address: PeerAddress) -> bool {
+fn is_private_network(address: PeerAddress) -> bool {
     let PeerAddress::Ip(address) = address else {
         return true;
     };
@@ -261,27 +270,27 @@ fn is_near(address: PeerAddress) -> bool {
     }
 }
 
-impl Slots {
-    fn of(&self, network: PeerAddress) -> usize {
+impl ConnectionSlots {
+    fn count_for(&self, network: PeerAddress) -> usize {
         self.networks.get(&network).copied().unwrap_or(0)
     }
 }
 
-impl Slot {
+impl ConnectionSlot {
     /// In which order it is closed for another, and since when it does nothing for its client, if that is
     /// long enough, and it is not closed yet.
-    fn idle(&self, now: Duration) -> Option<(u8, Duration)> {
+    fn eviction_rank(&self, now: Duration) -> Option<(u8, Duration)> {
         if self.closing.is_cancelled() {
             return None;
         }
         let active = self.active.load(Ordering::SeqCst);
         let (rank, max) = if active == 0 {
             match self.requests.load(Ordering::Relaxed) {
-                0 => (0, SILENT_MAX),
-                _ => (1, REST_MAX),
+                0 => (0, FIRST_REQUEST_GRACE),
+                _ => (1, IDLE_GRACE),
             }
         } else if active == self.unfinished.load(Ordering::SeqCst) {
-            (2, BODY_MAX)
+            (2, BODY_GRACE)
         } else {
             return None;
         };
@@ -303,12 +312,12 @@ impl ConnectionPermit {
     }
 
     /// Whether all requests under way have bodies that have not come yet.
-    pub(crate) fn is_unfinished(&self) -> bool {
+    pub(crate) fn is_awaiting_bodies(&self) -> bool {
         self.slot.unfinished.load(Ordering::SeqCst) > 0 && !self.is_active()
     }
 
     /// Requests under way.
-    pub(crate) fn under_way(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.slot.active.load(Ordering::SeqCst)
     }
 
@@ -318,7 +327,7 @@ impl ConnectionPermit {
     }
 
     /// Notes that a request is under way.
-    pub(crate) fn active(&self) -> ActiveRequest {
+    pub(crate) fn begin_request(&self) -> ActiveRequest {
         self.slot.active.fetch_add(1, Ordering::SeqCst);
         self.slot.requests.fetch_add(1, Ordering::Relaxed);
         ActiveRequest {
@@ -328,7 +337,7 @@ impl ConnectionPermit {
     }
 
     /// Notes that the body of a request is waited for.
-    pub(crate) fn unfinished(&self) -> UnfinishedBody {
+    pub(crate) fn begin_body(&self) -> UnfinishedBody {
         if self.slot.unfinished.fetch_add(1, Ordering::SeqCst) == 0 {
             let now = millis_since(self.limit.start);
             self.slot.since_ms.store(now, Ordering::Relaxed);
@@ -362,12 +371,12 @@ impl Drop for ConnectionPermit {
             }
         }
         drop(slots);
-        self.limit.left.notify_one();
+        self.limit.connection_closed.notify_one();
     }
 }
 
 /// How many files the system lets us open.
-fn files() -> usize {
+fn open_file_limit() -> usize {
     let allowed = getrlimit(Resource::Nofile).current;
     allowed.map_or(usize::MAX, |files| {
         usize::try_from(files).unwrap_or(usize::MAX)
@@ -375,8 +384,8 @@ fn files() -> usize {
 }
 
 /// How many of so many `files` are for clients.
-fn most(files: usize) -> usize {
-    files - OTHERS.min(files / 2)
+fn connections_for_files(files: usize) -> usize {
+    files - RESERVED_FILES.min(files / 2)
 }
 
 #[cfg(test)]
@@ -398,7 +407,7 @@ mod tests {
     }
 
     fn enter(limit: &Arc<ConnectionLimit>, address: PeerAddress) -> Option<ConnectionPermit> {
-        limit.enter(address).now_or_never().flatten()
+        limit.acquire(address).now_or_never().flatten()
     }
 
     #[test]
@@ -410,17 +419,21 @@ mod tests {
             (1024, 768),
             (usize::MAX, usize::MAX - 256),
         ] {
-            assert_eq!(most(files), expect, "{files}");
+            assert_eq!(connections_for_files(files), expect, "{files}");
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_comes_waits_until_somebody_leaves_or_more_may_come() {
         let limit = limit(2, 0);
-        let is_full = async || timeout(100 * LOOK, limit.room()).await.is_err();
+        let is_full = async || {
+            timeout(100 * POLL_INTERVAL, limit.has_capacity())
+                .await
+                .is_err()
+        };
         let busy = || {
-            let permit = limit.take(HERE);
-            (permit.active(), permit)
+            let permit = limit.acquire_unchecked(HERE);
+            (permit.begin_request(), permit)
         };
         let first = busy();
         assert!(!is_full().await);
@@ -440,22 +453,26 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_at_rest_make_room_the_longest_first() {
         let limit = limit(9, 0);
-        let leaver = || limit.victim(|_| true).map(|slot| slot.closing.cancel());
+        let leaver = || {
+            limit
+                .eviction_candidate(|_| true)
+                .map(|slot| slot.closing.cancel())
+        };
         let is_told = |permit: &ConnectionPermit| permit.slot.closing.is_cancelled();
-        let [busy, asked, early, late, sending] = [(); 5].map(|()| limit.take(HERE));
-        let (work, upload) = (busy.active(), sending.active());
+        let [busy, asked, early, late, sending] = [(); 5].map(|()| limit.acquire_unchecked(HERE));
+        let (work, upload) = (busy.begin_request(), sending.begin_request());
         assert!(leaver().is_none(), "they have just come");
-        sleep(REST_MAX).await;
-        let body = sending.unfinished();
-        drop(asked.active());
-        drop(early.active());
-        sleep(REST_MAX / 2).await;
-        drop(asked.active());
+        sleep(IDLE_GRACE).await;
+        let body = sending.begin_body();
+        drop(asked.begin_request());
+        drop(early.begin_request());
+        sleep(IDLE_GRACE / 2).await;
+        drop(asked.begin_request());
         for (permit, after) in [
             (&late, Duration::ZERO),
-            (&early, REST_MAX / 2),
-            (&asked, REST_MAX / 2),
-            (&sending, REST_MAX / 2),
+            (&early, IDLE_GRACE / 2),
+            (&asked, IDLE_GRACE / 2),
+            (&sending, IDLE_GRACE / 2),
         ] {
             sleep(after).await;
             assert!(!is_told(permit));
@@ -463,10 +480,10 @@ mod tests {
             assert!(is_told(permit), "after {after:?}");
             assert!(leaver().is_none(), "nobody else rests for that long");
         }
-        sleep(10 * REST_MAX).await;
+        sleep(10 * IDLE_GRACE).await;
         assert!(leaver().is_none(), "it is at work");
         drop(work);
-        sleep(REST_MAX).await;
+        sleep(IDLE_GRACE).await;
         assert!(leaver().is_some() && is_told(&busy));
         drop((body, upload));
     }
@@ -475,28 +492,30 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_came_is_work() {
         let limit = limit(9, 0);
-        let permit = limit.take(HERE);
-        let (_first, second) = (permit.active(), permit.active());
-        let body = permit.unfinished();
-        sleep(2 * BODY_MAX).await;
-        assert!(permit.is_active() && limit.victim(|_| true).is_none());
+        let permit = limit.acquire_unchecked(HERE);
+        let (_first, second) = (permit.begin_request(), permit.begin_request());
+        let body = permit.begin_body();
+        sleep(2 * BODY_GRACE).await;
+        assert!(permit.is_active() && limit.eviction_candidate(|_| true).is_none());
         drop((body, second));
-        let _body = permit.unfinished();
-        assert!(permit.is_unfinished() && !permit.is_active());
-        sleep(BODY_MAX).await;
-        assert!(limit.victim(|_| true).is_some());
+        let _body = permit.begin_body();
+        assert!(permit.is_awaiting_bodies() && !permit.is_active());
+        sleep(BODY_GRACE).await;
+        assert!(limit.eviction_candidate(|_| true).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_with_more_than_half_gives_its_own_first() {
         let limit = limit(9, 0);
         let early = enter(&limit, ip("192.0.2.1")).unwrap();
-        drop(early.active());
-        sleep(REST_MAX).await;
+        drop(early.begin_request());
+        sleep(IDLE_GRACE).await;
         let crowd = [(); 3].map(|()| enter(&limit, ip("192.0.2.2")).unwrap());
-        let _bodies = crowd.each_ref().map(|it| (it.active(), it.unfinished()));
-        sleep(BODY_MAX).await;
-        let victim = limit.victim(|_| true).unwrap();
+        let _bodies = crowd
+            .each_ref()
+            .map(|it| (it.begin_request(), it.begin_body()));
+        sleep(BODY_GRACE).await;
+        let victim = limit.eviction_candidate(|_| true).unwrap();
         assert_eq!(victim.network, ip("192.0.2.2"));
     }
 
@@ -540,13 +559,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_enough_takes_nothing_from_others() {
         let limit = limit(3, 2);
-        let others = limit.take(ip("192.0.2.1"));
-        let own = [(); 2].map(|()| limit.take(ip("192.0.2.2")));
-        let _work = own.each_ref().map(ConnectionPermit::active);
-        sleep(REST_MAX * 2).await;
-        assert!(limit.enter(ip("192.0.2.2")).await.is_none());
+        let others = limit.acquire_unchecked(ip("192.0.2.1"));
+        let own = [(); 2].map(|()| limit.acquire_unchecked(ip("192.0.2.2")));
+        let _work = own.each_ref().map(ConnectionPermit::begin_request);
+        sleep(IDLE_GRACE * 2).await;
+        assert!(limit.acquire(ip("192.0.2.2")).await.is_none());
         assert!(!others.slot.closing.is_cancelled());
-        let next = timeout(REST_MAX, limit.enter(ip("192.0.2.3"))).await;
+        let next = timeout(IDLE_GRACE, limit.acquire(ip("192.0.2.3"))).await;
         assert!(next.is_err() && others.slot.closing.is_cancelled());
     }
 }

@@ -3,8 +3,8 @@
 //! Parsing borrows: the parts are slices of the received bytes. Writing emits only the four members
 //! that every peer accepts, in a fixed order.
 
-mod outline;
-mod wire;
+mod message_outline;
+mod wire_message;
 
 use std::{borrow::Cow, fmt, hash::Hash};
 
@@ -22,8 +22,8 @@ use super::{
     method::Method,
     params::Params,
 };
-pub use outline::Outline;
-use wire::WireMessage;
+pub use message_outline::MessageOutline;
+use wire_message::WireMessage;
 
 /// One JSON-RPC message.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,11 +50,14 @@ pub struct Request {
 impl Request {
     /// The same in memory of its own: a request that lasts does not keep all of the body that it came in.
     #[must_use]
-    pub fn detached(&self) -> Self {
+    pub fn to_owned_memory(&self) -> Self {
         Self {
-            id: Id(self.id.0.detached()),
+            id: Id(self.id.0.to_owned_memory()),
             method: self.method.clone(),
-            params: self.params.as_ref().map(|params| params.detached().into()),
+            params: self
+                .params
+                .as_ref()
+                .map(|params| params.to_owned_memory().into()),
         }
     }
 }
@@ -115,7 +118,7 @@ impl Id {
 pub enum Malformed {
     /// An envelope with nothing in it, such as an answer that says nothing.
     #[error("not a JSON-RPC 2.0 message: it has no method, result or error")]
-    Bare {
+    EmptyEnvelope {
         /// The id, when it was legible.
         id: Option<Id>,
     },
@@ -142,8 +145,10 @@ impl Malformed {
     /// The answer to a peer that sent it.
     pub fn to_error(&self) -> RpcError {
         let code = match self {
-            Self::Bare { .. } | Self::Batch | Self::Envelope { .. } => error::INVALID_REQUEST,
-            Self::Json { .. } => error::PARSE,
+            Self::EmptyEnvelope { .. } | Self::Batch | Self::Envelope { .. } => {
+                error::INVALID_REQUEST
+            }
+            Self::Json { .. } => error::PARSE_ERROR,
         };
         RpcError::new(code, self.to_string())
     }
@@ -151,7 +156,7 @@ impl Malformed {
     /// The id to answer with, when it was legible.
     pub fn id(&self) -> Option<&Id> {
         match self {
-            Self::Bare { id } | Self::Envelope { id, .. } => id.as_ref(),
+            Self::EmptyEnvelope { id } | Self::Envelope { id, .. } => id.as_ref(),
             Self::Batch | Self::Json { .. } => None,
         }
     }
@@ -167,9 +172,9 @@ impl Message {
         let text = std::str::from_utf8(bytes).map_err(|error| Malformed::Json {
             reason: error.to_string(),
         })?;
-        match WireMessage::skim(text, bytes) {
+        match WireMessage::parse_fast(text, bytes) {
             Some(wire) => Self::from_wire(wire),
-            None => Self::parse_any(text, bytes),
+            None => Self::parse_unusual(text, bytes),
         }
     }
 
@@ -187,7 +192,7 @@ impl Message {
     }
 
     /// Reads a message, however unusual it is, or says why it is none.
-    fn parse_any(text: &str, bytes: &Bytes) -> Result<Self, Malformed> {
+    fn parse_unusual(text: &str, bytes: &Bytes) -> Result<Self, Malformed> {
         match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             Some(b'{') => {}
             Some(b'[') => return Err(Malformed::Batch),
@@ -203,11 +208,11 @@ impl Message {
                 });
             }
         }
-        let wire = WireMessage::read(text, bytes).map_err(|error| {
+        let wire = WireMessage::parse(text, bytes).map_err(|error| {
             if error.is_data() {
-                let id = json_id(bytes);
+                let id = extract_id(bytes);
                 Malformed::Envelope {
-                    reason: "a member is doubled or of the wrong type",
+                    reason: "a member is duplicated or of the wrong type",
                     id,
                 }
             } else {
@@ -249,10 +254,10 @@ impl Message {
         let outcome = match (wire.error, wire.result) {
             (Some(error), _) => Err(error),
             (None, Some(result)) => Ok(result),
-            (None, None) => return Err(Malformed::Bare { id }),
+            (None, None) => return Err(Malformed::EmptyEnvelope { id }),
         };
         if !has_id && outcome.is_ok() {
-            return malformed("a result without an id", None);
+            return malformed("result without an id", None);
         }
         Ok(Self::Response(Response { id, outcome }))
     }
@@ -270,7 +275,7 @@ pub fn split_batch(bytes: &Bytes) -> Result<Vec<Bytes>, Malformed> {
     let of = |reason| Malformed::Envelope { reason, id: None };
     let BatchElements(elements) = serde_json::from_slice(bytes).map_err(|error| {
         if error.is_data() {
-            return of("a batch of too many messages");
+            return of("batch with too many messages");
         }
         Malformed::Json {
             reason: error.to_string(),
@@ -290,13 +295,13 @@ struct BatchElements<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for BatchElements<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(ElementsVisitor)
+        deserializer.deserialize_seq(BatchElementsVisitor)
     }
 }
 
-struct ElementsVisitor;
+struct BatchElementsVisitor;
 
-impl<'de> Visitor<'de> for ElementsVisitor {
+impl<'de> Visitor<'de> for BatchElementsVisitor {
     type Value = BatchElements<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -316,17 +321,17 @@ impl<'de> Visitor<'de> for ElementsVisitor {
 }
 
 /// The bytes of a request.
-pub fn request(id: &Id, method: &str, params: Option<&Raw>) -> Bytes {
-    write(Some(id), method, params)
+pub fn encode_request(id: &Id, method: &str, params: Option<&Raw>) -> Bytes {
+    encode_message(Some(id), method, params)
 }
 
 /// The bytes of a notification.
-pub fn notification(method: &str, params: Option<&Raw>) -> Bytes {
-    write(None, method, params)
+pub fn encode_notification(method: &str, params: Option<&Raw>) -> Bytes {
+    encode_message(None, method, params)
 }
 
 /// The bytes of an answer.
-pub fn response(id: Option<&Id>, outcome: &Outcome) -> Bytes {
+pub fn encode_response(id: Option<&Id>, outcome: &Outcome) -> Bytes {
     let (member, body) = match outcome {
         Ok(result) => (&br#","result":"#[..], result),
         Err(error) => (&br#","error":"#[..], error),
@@ -336,9 +341,9 @@ pub fn response(id: Option<&Id>, outcome: &Outcome) -> Bytes {
         body.as_bytes(),
     );
     // At its size, so that the bytes need no counter of their own before they are shared.
-    let length = ANSWER.len() + id.len() + member.len() + body.len() + 1;
+    let length = RESPONSE_PREFIX.len() + id.len() + member.len() + body.len() + 1;
     let mut out = Vec::with_capacity(length);
-    out.extend_from_slice(ANSWER);
+    out.extend_from_slice(RESPONSE_PREFIX);
     out.extend_from_slice(id);
     out.extend_from_slice(member);
     out.extend_from_slice(body);
@@ -347,10 +352,10 @@ pub fn response(id: Option<&Id>, outcome: &Outcome) -> Bytes {
 }
 
 /// How an answer begins.
-const ANSWER: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const RESPONSE_PREFIX: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
-fn write(id: Option<&Id>, method: &str, params: Option<&Raw>) -> Bytes {
-    let (id, method) = (id.map(Id::raw), json::escaped(method));
+fn encode_message(id: Option<&Id>, method: &str, params: Option<&Raw>) -> Bytes {
+    let (id, method) = (id.map(Id::raw), json::escape_string(method));
     let part =
         |key: &[u8], value: Option<&Raw>| value.map_or(0, |it| key.len() + it.as_bytes().len());
     let length = HEAD.len() + part(ID, id) + METHOD.len() + method.len() + part(PARAMS, params) + 2;
@@ -377,7 +382,7 @@ const METHOD: &[u8] = br#","method":""#;
 const PARAMS: &[u8] = br#","params":"#;
 
 /// The id of an object that is no legal envelope, so that its sender can match our refusal.
-fn json_id(bytes: &Bytes) -> Option<Id> {
+fn extract_id(bytes: &Bytes) -> Option<Id> {
     Raw::parse(bytes.clone())
         .ok()?
         .get("id")
@@ -477,7 +482,7 @@ mod tests {
         );
         check(
             r#"{"jsonrpc":"2.0","id":4,"id":5,"method":"ping"}"#,
-            "not a JSON-RPC 2.0 message: a member is doubled or of the wrong type / Some(Id(5))",
+            "not a JSON-RPC 2.0 message: a member is duplicated or of the wrong type / Some(Id(5))",
         );
         check(
             r#"{"jsonrpc":"2.0","id":4,"method":"ping","params":[1]}"#,
@@ -499,7 +504,7 @@ mod tests {
         assert_eq!(batch(BATCH_MAX), Ok(BATCH_MAX));
         let too_many = batch(BATCH_MAX + 1).unwrap_err().to_string();
         assert!(
-            too_many.ends_with("a batch of too many messages"),
+            too_many.ends_with("batch with too many messages"),
             "{too_many}"
         );
         let empty = batch(0).unwrap_err().to_string();
@@ -512,7 +517,7 @@ mod tests {
     fn what_is_written_can_be_read() {
         let params = Raw::from_static(r#"{"n":12345678901234567890123,"z":"\ud800"}"#);
         let id = Id::from_raw(Raw::from_static(r#""q-1""#)).unwrap();
-        let bytes = request(&id, "odd/\"method\"", Some(&params));
+        let bytes = encode_request(&id, "odd/\"method\"", Some(&params));
         let expect = Request {
             id,
             method: Method::parse("odd/\"method\""),

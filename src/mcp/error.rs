@@ -8,7 +8,7 @@ use serde_json::json;
 use super::json::Raw;
 
 /// Malformed JSON.
-pub const PARSE: i64 = -32700;
+pub const PARSE_ERROR: i64 = -32700;
 /// Not a JSON-RPC message.
 pub const INVALID_REQUEST: i64 = -32600;
 /// Unknown method.
@@ -30,7 +30,7 @@ pub const UNSUPPORTED_VERSION: i64 = -32022;
 
 /// The codes that we originate, with their meaning.
 pub const CODES: [(i64, &str); 10] = [
-    (PARSE, "The body is not JSON."),
+    (PARSE_ERROR, "The body is not JSON."),
     (
         INVALID_REQUEST,
         "The message is not a valid JSON-RPC request.",
@@ -85,7 +85,7 @@ pub mod reason {
     /// The gateway itself failed.
     pub const INTERNAL: &str = "internal";
     /// The connection broke off while the request was under way.
-    pub const LOST: &str = "lost";
+    pub const CONNECTION_LOST: &str = "lost";
     /// A member of the params has the wrong type.
     pub const MALFORMED: &str = "malformed";
     /// The server refuses our credential.
@@ -133,7 +133,7 @@ pub mod reason {
         ),
         (INTERNAL, "The gateway failed; its log has the details."),
         (
-            LOST,
+            CONNECTION_LOST,
             "The connection was lost during the call, which may have taken effect. Not retryable.",
         ),
         (
@@ -206,7 +206,7 @@ impl RpcError {
 
     /// Adds data.
     #[must_use]
-    pub fn with(mut self, data: serde_json::Value) -> Self {
+    pub fn with_data(mut self, data: serde_json::Value) -> Self {
         self.data = Some(data);
         self
     }
@@ -234,7 +234,7 @@ pub fn code(error: &Raw) -> Option<i64> {
 }
 
 /// Whether this is an error object, which has an integer `code` and a `message`.
-pub fn is_legal(error: &Raw) -> bool {
+pub fn is_valid(error: &Raw) -> bool {
     let message = error.get("message");
     code(error).is_some()
         && message.is_some_and(|message| message.as_bytes().first() == Some(&b'"'))

@@ -18,8 +18,8 @@ pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Where to resume a stream.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-const OPEN: &str = "=?base64?";
-const CLOSE: &str = "?=";
+const BASE64_PREFIX: &str = "=?base64?";
+const BASE64_SUFFIX: &str = "?=";
 
 /// Encodes `value` for a header: plain where that is safe, else in the base64 form.
 pub fn encode(value: &str) -> Cow<'_, str> {
@@ -27,23 +27,26 @@ pub fn encode(value: &str) -> Cow<'_, str> {
         .bytes()
         .all(|b| b == b'\t' || (0x20..0x7f).contains(&b));
     let edges = !value.starts_with([' ', '\t']) && !value.ends_with([' ', '\t']);
-    let sentinel = value.starts_with(OPEN) && value.ends_with(CLOSE);
+    let sentinel = value.starts_with(BASE64_PREFIX) && value.ends_with(BASE64_SUFFIX);
     if visible && edges && !sentinel {
         return Cow::Borrowed(value);
     }
-    Cow::Owned(format!("{OPEN}{}{CLOSE}", STANDARD.encode(value)))
+    Cow::Owned(format!(
+        "{BASE64_PREFIX}{}{BASE64_SUFFIX}",
+        STANDARD.encode(value)
+    ))
 }
 
 /// Whether the header `value` is `text` in the plain form, as it usually is.
-pub fn reads(value: &HeaderValue, text: &str) -> bool {
-    value.as_bytes() == text.as_bytes() && text.is_ascii() && !text.starts_with(OPEN)
+pub fn matches_plain(value: &HeaderValue, text: &str) -> bool {
+    value.as_bytes() == text.as_bytes() && text.is_ascii() && !text.starts_with(BASE64_PREFIX)
 }
 
 /// Decodes a header value; `None` when its base64 form is broken.
 pub fn decode(value: &str) -> Option<Cow<'_, str>> {
     let Some(inner) = value
-        .strip_prefix(OPEN)
-        .and_then(|rest| rest.strip_suffix(CLOSE))
+        .strip_prefix(BASE64_PREFIX)
+        .and_then(|rest| rest.strip_suffix(BASE64_SUFFIX))
     else {
         return Some(Cow::Borrowed(value));
     };
@@ -59,7 +62,7 @@ mod tests {
     fn only_the_plain_form_is_read_without_decoding() {
         let check = |value: &[u8], text: &str, expect: bool| {
             let value = HeaderValue::from_bytes(value).unwrap();
-            assert_eq!(reads(&value, text), expect, "{value:?} {text}");
+            assert_eq!(matches_plain(&value, text), expect, "{value:?} {text}");
         };
         check(b"echo", "echo", true);
         check(b"echo", "Echo", false);

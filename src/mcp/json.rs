@@ -4,9 +4,9 @@
 //! as it was written; [`members`] and [`elements`] find the spans of its parts in one pass, [`steps()`] those
 //! of all that is within them, and [`Patch`] splices replacements into them.
 
-pub(super) mod check;
 mod patch;
 mod steps;
+pub(super) mod validator;
 
 use std::{borrow::Cow, cmp::Ordering, ops::Range};
 
@@ -14,11 +14,11 @@ use bytes::Bytes;
 use memchr::{memchr, memchr2};
 use serde_json::value::RawValue;
 
-use check::skip_space;
 pub use patch::Patch;
 #[cfg(test)]
 pub(crate) use steps::assert_as_fast_when_deep;
 pub use steps::{JsonStep, Steps, steps};
+use validator::skip_space;
 
 /// One JSON value, exactly as it was written; always valid JSON and valid UTF-8.
 #[derive(Clone, Eq, Hash, PartialEq)]
@@ -64,7 +64,11 @@ impl Raw {
 
     /// A JSON string holding `text`.
     pub fn string(text: &str) -> Self {
-        Self([b"\"", escaped(text).as_bytes(), b"\""].concat().into())
+        Self(
+            [b"\"", escape_string(text).as_bytes(), b"\""]
+                .concat()
+                .into(),
+        )
     }
 
     /// The same value with `text` for what is at `span`, which must be a string.
@@ -74,7 +78,11 @@ impl Raw {
             self.0[span.clone()].starts_with(b"\"") && self.0[span.clone()].ends_with(b"\"")
         );
         let (before, after) = (&self.0[..=span.start], &self.0[span.end - 1..]);
-        Self([before, escaped(text).as_bytes(), after].concat().into())
+        Self(
+            [before, escape_string(text).as_bytes(), after]
+                .concat()
+                .into(),
+        )
     }
 
     /// The part of this value at `span`, which must hold one whole value.
@@ -85,7 +93,7 @@ impl Raw {
 
     /// The same text in memory of its own: a slice keeps the whole message alive that it is of.
     #[must_use]
-    pub fn detached(&self) -> Self {
+    pub fn to_owned_memory(&self) -> Self {
         Self(Bytes::copy_from_slice(&self.0))
     }
 
@@ -119,12 +127,12 @@ impl Raw {
 
     /// The decoded text, when the value is a string without lone surrogates.
     pub fn as_text(&self) -> Option<Cow<'_, str>> {
-        text(&self.0)
+        decode_string(&self.0)
     }
 
     /// The span of the member `key`, when this is an object that has it.
     pub fn member(&self, key: &str) -> Option<Range<usize>> {
-        find(&self.0, 0, key)
+        find_member(&self.0, 0, key)
     }
 
     /// The value of the member `key`, when this is an object that has it.
@@ -165,13 +173,13 @@ pub struct Member {
 
 impl Member {
     /// Whether the decoded key equals `key`; escapes cannot hide it.
-    pub fn is(&self, json: &[u8], key: &str) -> bool {
-        key_is(&json[self.key.clone()], key)
+    pub fn matches(&self, json: &[u8], key: &str) -> bool {
+        key_equals(&json[self.key.clone()], key)
     }
 
     /// Whether who ignores the case of names, as servers in Go do, takes the decoded key for `key`;
     /// `ſ` is an `s` to them, and the sign of the kelvin a `k`.
-    pub fn is_alike(&self, json: &[u8], key: &str) -> bool {
+    pub fn matches_ignoring_case(&self, json: &[u8], key: &str) -> bool {
         let quoted = &json[self.key.clone()];
         let own = &quoted[1..quoted.len() - 1];
         if own.eq_ignore_ascii_case(key.as_bytes()) {
@@ -179,25 +187,25 @@ impl Member {
         }
         // Whatever stands for an ASCII letter has as many bytes, or more.
         let is_plain = || own.is_ascii() && memchr(b'\\', own).is_none();
-        if key.is_ascii() && (!may_stand_for(own, key) || is_plain()) {
+        if key.is_ascii() && (!may_equal_escaped(own, key) || is_plain()) {
             return false;
         }
-        text(quoted).is_some_and(|own| folded(&own).eq(folded(key)))
+        decode_string(quoted).is_some_and(|own| fold_case(&own).eq(fold_case(key)))
     }
 }
 
 /// The letters of `key` to who ignores their case, see [`Member::is_alike`].
-fn folded(key: &str) -> impl Iterator<Item = char> {
+fn fold_case(key: &str) -> impl Iterator<Item = char> {
     let letters = key.chars();
     letters.flat_map(|letter| letter.to_lowercase().flat_map(char::to_uppercase))
 }
 
 /// The same text for all keys that are [alike](Member::is_alike).
-pub fn without_case(key: &str) -> String {
+pub fn case_folded(key: &str) -> String {
     if key.is_ascii() {
         key.to_ascii_uppercase()
     } else {
-        folded(key).collect()
+        fold_case(key).collect()
     }
 }
 
@@ -274,16 +282,16 @@ impl Iterator for Elements<'_> {
 }
 
 /// The value span of member `key` of the object at `at`; the last one wins, as in serde_json maps.
-pub fn find(json: &[u8], at: usize, key: &str) -> Option<Range<usize>> {
+pub fn find_member(json: &[u8], at: usize, key: &str) -> Option<Range<usize>> {
     members(json, at)
-        .filter(|member| member.is(json, key))
+        .filter(|member| member.matches(json, key))
         .last()
         .map(|member| member.value)
 }
 
 /// `text` as it is written between the quotes of a JSON string.
-pub(super) fn escaped(text: &str) -> Cow<'_, str> {
-    if check::skip_plain(text.as_bytes(), 0) == text.len() {
+pub(super) fn escape_string(text: &str) -> Cow<'_, str> {
+    if validator::skip_plain(text.as_bytes(), 0) == text.len() {
         return Cow::Borrowed(text);
     }
     let mut quoted = serde_json::to_string(text).expect("a string can be written");
@@ -293,7 +301,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
 }
 
 /// Decodes a JSON string; `None` for other values and for lone surrogates.
-pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
+pub fn decode_string(json: &[u8]) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     if memchr(b'\\', inner).is_none() {
         return std::str::from_utf8(inner).ok().map(Cow::Borrowed);
@@ -302,13 +310,13 @@ pub fn text(json: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// Whether arrays and objects in `json` are nested deeper than `limit`.
-pub fn is_deeper(json: &[u8], limit: usize) -> bool {
+pub fn is_nested_deeper(json: &[u8], limit: usize) -> bool {
     // Most texts have too few brackets, wherever they stand, to be worth a closer look.
-    openings(json) > limit && depth(json, limit) > limit
+    count_openings(json) > limit && depth(json, limit) > limit
 }
 
 /// How many bytes open an array or an object, if they are not part of a string.
-fn openings(json: &[u8]) -> usize {
+fn count_openings(json: &[u8]) -> usize {
     // Sums of one byte each are what a processor makes many of at once.
     let chunks = json.chunks(usize::from(u8::MAX));
     let counted = chunks.map(|chunk| {
@@ -344,22 +352,22 @@ fn depth(json: &[u8], limit: usize) -> usize {
     deepest
 }
 
-fn key_is(quoted: &[u8], key: &str) -> bool {
+fn key_equals(quoted: &[u8], key: &str) -> bool {
     match quoted.len().cmp(&(key.len() + 2)) {
         Ordering::Less => false,
         Ordering::Equal => &quoted[1..quoted.len() - 1] == key.as_bytes(),
         // Every escape is longer than what it stands for.
         Ordering::Greater => {
-            may_stand_for(quoted, key)
+            may_equal_escaped(quoted, key)
                 && memchr(b'\\', quoted).is_some()
-                && text(quoted).is_some_and(|decoded| decoded == key)
+                && decode_string(quoted).is_some_and(|decoded| decoded == key)
         }
     }
 }
 
 /// Whether `own`, with or without its quotes, is neither shorter than `key` nor longer than all of it
 /// written as escapes.
-fn may_stand_for(own: &[u8], key: &str) -> bool {
+fn may_equal_escaped(own: &[u8], key: &str) -> bool {
     const ESCAPE: usize = r"\u0000".len();
     const QUOTES: usize = 2;
     (key.len()..=key.len() * ESCAPE + QUOTES).contains(&own.len())
@@ -389,12 +397,12 @@ pub(crate) fn skip_string(json: &[u8], at: usize) -> usize {
 
 /// Bytes of a string that are looked at before what is made for long ones takes over: to begin with
 /// that takes longer than most strings do.
-const SHORT: usize = 32;
+const SHORT_STRING_BYTES: usize = 32;
 
 /// The offset of the next quote or backslash in the string that `at` is in.
 fn skip_unescaped(json: &[u8], at: usize) -> usize {
-    let near = json.len().min(at + SHORT);
-    let found = check::skip_plain(&json[..near], at);
+    let near = json.len().min(at + SHORT_STRING_BYTES);
+    let found = validator::skip_plain(&json[..near], at);
     if found < near {
         return found;
     }
@@ -449,7 +457,7 @@ mod tests {
         let alike = |own: &str, key: &str| {
             let json = format!("{{{own}:1}}");
             let member = members(json.as_bytes(), 0).next().unwrap();
-            member.is_alike(json.as_bytes(), key)
+            member.matches_ignoring_case(json.as_bytes(), key)
         };
         for own in [
             "_meta",
@@ -475,7 +483,7 @@ mod tests {
     fn depth_counts_nesting_outside_strings() {
         let check = |json: &str, expect: usize| {
             assert_eq!(depth(json.as_bytes(), 3), expect, "{json}");
-            assert_eq!(is_deeper(json.as_bytes(), 3), expect > 3, "{json}");
+            assert_eq!(is_nested_deeper(json.as_bytes(), 3), expect > 3, "{json}");
         };
         check("1", 0);
         check("[]", 1);

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, ops::Range};
 
 use super::{
-    json::{self, Member, Patch, Raw, check},
+    json::{self, Member, Patch, Raw, validator},
     params::Params,
     revision::Revision,
 };
@@ -13,7 +13,7 @@ const META: &str = "_meta";
 /// What names a request in its progress.
 const PROGRESS_TOKEN: &str = "progressToken";
 /// The revision of a 2026-07-28 request.
-pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+pub const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// Name and version of the client.
 pub const CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// What the client can do for the server during this request.
@@ -32,7 +32,7 @@ pub struct Meta {
     pub span: Option<Range<usize>>,
     /// `progressToken`.
     pub progress_token: Option<Range<usize>>,
-    /// See [`VERSION`].
+    /// See [`PROTOCOL_VERSION`].
     pub version: Option<Range<usize>>,
     /// See [`CLIENT_INFO`].
     pub client_info: Option<Range<usize>>,
@@ -46,7 +46,7 @@ pub struct Meta {
 
 impl Meta {
     /// Nothing is there.
-    pub(super) const fn none() -> Self {
+    pub(super) const fn empty() -> Self {
         Self {
             span: None,
             progress_token: None,
@@ -59,25 +59,26 @@ impl Meta {
     }
 
     /// Finds the parts in `params`.
-    pub fn of(params: &Raw) -> Self {
-        match Params::skim(params.as_str(), params.bytes(), 0) {
+    pub fn from_params(params: &Raw) -> Self {
+        match Params::parse_fast(params.as_str(), params.bytes(), 0) {
             Some((params, _)) => params.into_meta(),
-            None => Self::walk(params),
+            None => Self::parse_slow(params),
         }
     }
 
     /// The same, however unusual the params are.
-    pub(super) fn walk(params: &Raw) -> Self {
+    pub(super) fn parse_slow(params: &Raw) -> Self {
         let json = params.as_bytes();
-        let Some(span) = json::find(json, 0, META).filter(|span| json[span.start] == b'{') else {
-            return Self::none();
+        let Some(span) = json::find_member(json, 0, META).filter(|span| json[span.start] == b'{')
+        else {
+            return Self::empty();
         };
-        let mut meta = Self::none();
+        let mut meta = Self::empty();
         for member in json::members(json, span.start) {
             // A key that has no text is none of those that are looked for.
-            let key = json::text(&json[member.key]);
+            let key = json::decode_string(&json[member.key]);
             let first = json.get(member.value.start);
-            meta.note(key.as_deref().unwrap_or_default(), member.value, first);
+            meta.add_member(key.as_deref().unwrap_or_default(), member.value, first);
         }
         meta.span = Some(span);
         meta
@@ -85,11 +86,11 @@ impl Meta {
 
     /// The parts of the object at `at`, which is the `_meta` of `params`, and where it ends; found
     /// while it is checked that it is one. `None` where anything about it is unusual.
-    pub(super) fn skim(params: &str, at: usize) -> Option<(Self, usize)> {
-        let mut meta = Self::none();
-        let end = check::object_end(params, at, |key, value| {
-            let end = check::value_end(params.as_bytes(), value)?;
-            meta.note(key, value..end, params.as_bytes().get(value));
+    pub(super) fn parse_fast(params: &str, at: usize) -> Option<(Self, usize)> {
+        let mut meta = Self::empty();
+        let end = validator::object_end(params, at, |key, value| {
+            let end = validator::value_end(params.as_bytes(), value)?;
+            meta.add_member(key, value..end, params.as_bytes().get(value));
             Some(end)
         })?;
         meta.span = Some(at..end);
@@ -97,10 +98,10 @@ impl Meta {
     }
 
     /// Notes a member, and how its value begins.
-    fn note(&mut self, key: &str, value: Range<usize>, first: Option<&u8>) {
+    fn add_member(&mut self, key: &str, value: Range<usize>, first: Option<&u8>) {
         let (slot, begins) = match key {
             PROGRESS_TOKEN => (&mut self.progress_token, &b"\"-0123456789"[..]),
-            VERSION => (&mut self.version, &b"\""[..]),
+            PROTOCOL_VERSION => (&mut self.version, &b"\""[..]),
             CLIENT_INFO => (&mut self.client_info, &b"{"[..]),
             CLIENT_CAPABILITIES => (&mut self.client_capabilities, &b"{"[..]),
             LOG_LEVEL => (&mut self.log_level, &b"\""[..]),
@@ -114,7 +115,7 @@ impl Meta {
     }
 
     /// Whether nothing is there but these parts, each once and of its type.
-    pub(super) fn is_usual(&self) -> bool {
+    pub(super) fn is_standard(&self) -> bool {
         !self.has_other
     }
 
@@ -129,17 +130,17 @@ impl Meta {
 
 /// Whether a server may find a progress token in `params`, so that [`with_progress_token`] is worth the
 /// walk through them.
-pub(crate) fn may_name_token(params: &Params) -> bool {
-    !params.is_usual() || params.meta().progress_token.is_some()
+pub(crate) fn may_contain_progress_token(params: &Params) -> bool {
+    !params.is_standard() || params.meta().progress_token.is_some()
 }
 
 /// `params` with `token` for all that a server may read as the progress token, be it doubled or in
 /// letters of another case; without any of that where there is none.
 pub(crate) fn with_progress_token(params: &Raw, token: Option<u64>) -> Cow<'_, Raw> {
     let json = params.as_bytes();
-    let is_token = |member: &Member| member.is_alike(json, PROGRESS_TOKEN);
+    let is_token = |member: &Member| member.matches_ignoring_case(json, PROGRESS_TOKEN);
     let mut patch = Patch::new(json);
-    for object in json::members(json, 0).filter(|member| member.is_alike(json, META)) {
+    for object in json::members(json, 0).filter(|member| member.matches_ignoring_case(json, META)) {
         let at = object.value.start;
         let Some(token) = token else {
             patch.remove_members(at, is_token);
@@ -156,12 +157,16 @@ pub(crate) fn with_progress_token(params: &Raw, token: Option<u64>) -> Cow<'_, R
 }
 
 /// The members that make a request one of 2026-07-28.
-pub fn envelope(client_info: Option<&Raw>, capabilities: &Raw, log_level: Option<&str>) -> String {
+pub fn modern_members(
+    client_info: Option<&Raw>,
+    capabilities: &Raw,
+    log_level: Option<&str>,
+) -> String {
     use std::fmt::Write;
 
     let version = Revision::MODERN;
     let mut out = format!(
-        r#""{VERSION}":"{version}","{CLIENT_CAPABILITIES}":{capabilities}"#,
+        r#""{PROTOCOL_VERSION}":"{version}","{CLIENT_CAPABILITIES}":{capabilities}"#,
         capabilities = capabilities.as_str()
     );
     if let Some(info) = client_info {

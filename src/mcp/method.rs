@@ -125,7 +125,7 @@ impl Method {
     }
 
     /// The member of params that the `Mcp-Name` header repeats in 2026-07-28.
-    pub fn name_member(&self) -> Option<&'static str> {
+    pub fn name_key(&self) -> Option<&'static str> {
         match self {
             Self::PromptsGet | Self::ToolsCall => Some("name"),
             Self::ResourcesRead => Some("uri"),
@@ -162,7 +162,7 @@ fn is_task_method(name: &str) -> bool {
 pub mod notice {
     /// How the name of every notification begins, by the specification. Whatever else comes without
     /// an id is a request that asks for no answer.
-    pub const PREFIX: &str = "notifications/";
+    pub const NOTIFICATION_PREFIX: &str = "notifications/";
     /// The request named in `requestId` is no longer wanted.
     pub const CANCELLED: &str = "notifications/cancelled";
     /// An out-of-band elicitation is done.
@@ -182,7 +182,7 @@ pub mod notice {
     /// The client's roots changed.
     pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
     /// The first message of a listen stream.
-    pub const SUBSCRIBED: &str = "notifications/subscriptions/acknowledged";
+    pub const SUBSCRIPTIONS_ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
     /// The list of tools changed.
     pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    json::{Raw, check, members, text},
+    json::{Raw, decode_string, members, validator},
     meta::Meta,
 };
 
@@ -17,8 +17,8 @@ use super::{
 pub struct Params {
     raw: Raw,
     name: Option<Range<usize>>,
-    name_is_doubled: bool,
-    is_usual: bool,
+    has_duplicate_name: bool,
+    is_standard: bool,
     /// A call is moved often: what few steps need lies elsewhere.
     meta: Option<Box<Meta>>,
 }
@@ -27,19 +27,19 @@ impl Params {
     /// The object at `at` of `text`, which is all of `whole`, and where it ends. The members are
     /// found while it is checked that it is one; `None` where anything about it is unusual. What
     /// this finds is what `Params::from` finds.
-    pub(super) fn skim(text: &str, whole: &Bytes, at: usize) -> Option<(Self, usize)> {
+    pub(super) fn parse_fast(text: &str, whole: &Bytes, at: usize) -> Option<(Self, usize)> {
         let text = &text[at..];
         let json = text.as_bytes();
         let (mut name, mut name_is_doubled, mut meta) = (None, false, None);
         let mut keys = ParamKeys::default();
-        let end = check::object_end(text, 0, |key, value| {
-            keys.note(key, json[value..].first());
+        let end = validator::object_end(text, 0, |key, value| {
+            keys.add_key(key, json[value..].first());
             if key == "_meta" && json[value..].first() == Some(&b'{') {
-                let (found, end) = Meta::skim(text, value)?;
+                let (found, end) = Meta::parse_fast(text, value)?;
                 meta = Some(Box::new(found));
                 return Some(end);
             }
-            let end = check::value_end(json, value)?;
+            let end = validator::value_end(json, value)?;
             match key {
                 "_meta" => meta = None,
                 "name" => name_is_doubled |= name.replace(value..end).is_some(),
@@ -50,8 +50,8 @@ impl Params {
         let params = Self {
             raw: Raw::part(whole, at..at + end),
             name,
-            name_is_doubled,
-            is_usual: keys.are_usual(meta.as_deref()),
+            has_duplicate_name: name_is_doubled,
+            is_standard: keys.are_standard(meta.as_deref()),
             meta,
         };
         Some((params, at + end))
@@ -66,30 +66,30 @@ impl Params {
     }
 
     /// The text of the member `key`, when it is a string.
-    pub fn text_of(&self, key: &str) -> Option<Cow<'_, str>> {
-        text(&self.raw.as_bytes()[self.member(key)?])
+    pub fn text_member(&self, key: &str) -> Option<Cow<'_, str>> {
+        decode_string(&self.raw.as_bytes()[self.member(key)?])
     }
 
     /// Whether there is more than one member `name`, or another that servers take for it which ignore
     /// case.
-    pub fn name_is_doubled(&self) -> bool {
-        self.name_is_doubled
+    pub fn has_duplicate_name(&self) -> bool {
+        self.has_duplicate_name
     }
 
     /// Whether all members are among `name`, `arguments` and `_meta`, and all of that among those of
     /// [`Meta`], each there once at most, of its type and spelled so: nobody, however he reads names, takes one of them
     /// for anything else, and nobody needs to look for that.
-    pub fn is_usual(&self) -> bool {
-        self.is_usual
+    pub fn is_standard(&self) -> bool {
+        self.is_standard
     }
 
     pub(super) fn into_meta(self) -> Meta {
-        self.meta.map_or(Meta::none(), |meta| *meta)
+        self.meta.map_or(Meta::empty(), |meta| *meta)
     }
 
     /// The parts of `_meta`.
     pub fn meta(&self) -> &Meta {
-        static NONE: Meta = Meta::none();
+        static NONE: Meta = Meta::empty();
         self.meta.as_deref().unwrap_or(&NONE)
     }
 }
@@ -97,25 +97,25 @@ impl Params {
 /// The keys of params, as far as [`Params::is_usual`] asks.
 #[derive(Default)]
 struct ParamKeys {
-    seen: [bool; USUAL.len()],
+    seen: [bool; STANDARD_KEYS.len()],
     /// Whether there was another, or one of these once more or of another type.
     has_other: bool,
 }
 
 /// What nearly all calls consist of, and how each begins.
-const USUAL: [(&str, u8); 3] = [("name", b'"'), ("arguments", b'{'), ("_meta", b'{')];
+const STANDARD_KEYS: [(&str, u8); 3] = [("name", b'"'), ("arguments", b'{'), ("_meta", b'{')];
 
 impl ParamKeys {
     /// Notes a key, and how its value begins.
-    fn note(&mut self, key: &str, first: Option<&u8>) {
-        let at = USUAL
+    fn add_key(&mut self, key: &str, first: Option<&u8>) {
+        let at = STANDARD_KEYS
             .iter()
             .position(|(usual, begins)| *usual == key && first == Some(begins));
         self.has_other |= at.is_none_or(|at| std::mem::replace(&mut self.seen[at], true));
     }
 
-    fn are_usual(&self, meta: Option<&Meta>) -> bool {
-        !self.has_other && meta.is_none_or(Meta::is_usual)
+    fn are_standard(&self, meta: Option<&Meta>) -> bool {
+        !self.has_other && meta.is_none_or(Meta::is_standard)
     }
 }
 
@@ -125,20 +125,20 @@ impl From<Raw> for Params {
         let json = raw.as_bytes();
         let mut keys = ParamKeys::default();
         members(json, 0).for_each(|member| {
-            let key = text(&json[member.key]);
-            keys.note(key.as_deref().unwrap_or(""), json.get(member.value.start));
+            let key = decode_string(&json[member.key]);
+            keys.add_key(key.as_deref().unwrap_or(""), json.get(member.value.start));
         });
-        let meta = Some(Meta::walk(&raw)).filter(|meta| meta.span.is_some());
-        let mut names = members(json, 0).filter(|member| member.is(json, "name"));
+        let meta = Some(Meta::parse_slow(&raw)).filter(|meta| meta.span.is_some());
+        let mut names = members(json, 0).filter(|member| member.matches(json, "name"));
         let first = names.next();
         let later = names.last();
         let is_other = |member: &super::json::Member| {
-            member.is_alike(json, "name") && !member.is(json, "name")
+            member.matches_ignoring_case(json, "name") && !member.matches(json, "name")
         };
         Self {
-            name_is_doubled: later.is_some() || members(json, 0).any(|member| is_other(&member)),
+            has_duplicate_name: later.is_some() || members(json, 0).any(|member| is_other(&member)),
             name: later.or(first).map(|member| member.value),
-            is_usual: keys.are_usual(meta.as_ref()),
+            is_standard: keys.are_standard(meta.as_ref()),
             meta: meta.map(Box::new),
             raw,
         }
@@ -176,14 +176,14 @@ mod tests {
             let walked = Params::from(raw.clone());
             let padded = format!("[{text} ]");
             let bytes = Bytes::from(padded.clone());
-            if let Some((skimmed, end)) = Params::skim(&padded, &bytes, 1) {
+            if let Some((skimmed, end)) = Params::parse_fast(&padded, &bytes, 1) {
                 assert_eq!((&skimmed, end), (&walked, 1 + text.len()), "{text}");
             } else {
                 assert!(text.contains('\\'), "{text}");
             }
             let part = |span: Option<Range<usize>>| span.map(|span| &raw.as_str()[span]);
             assert_eq!(part(walked.member("name")), name, "{text}");
-            assert_eq!(walked.name_is_doubled(), is_doubled, "{text}");
+            assert_eq!(walked.has_duplicate_name(), is_doubled, "{text}");
             assert_eq!(part(walked.meta().progress_token.clone()), token, "{text}");
         };
         check("{}", None, false, None);
@@ -233,9 +233,9 @@ mod tests {
     fn what_may_be_taken_for_something_else_is_not_usual() {
         let check = |text: &str, expect: bool| {
             let raw = Raw::parse(text.to_owned()).unwrap();
-            assert_eq!(Params::from(raw.clone()).is_usual(), expect, "{text}");
-            if let Some((skimmed, _)) = Params::skim(raw.as_str(), raw.bytes(), 0) {
-                assert_eq!(skimmed.is_usual(), expect, "{text}");
+            assert_eq!(Params::from(raw.clone()).is_standard(), expect, "{text}");
+            if let Some((skimmed, _)) = Params::parse_fast(raw.as_str(), raw.bytes(), 0) {
+                assert_eq!(skimmed.is_standard(), expect, "{text}");
             }
         };
         check("{}", true);

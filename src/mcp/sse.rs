@@ -19,7 +19,7 @@ pub struct SseEvent {
 
 /// Writes a message event whose data is `json`. Line breaks in it, which JSON has outside of strings
 /// only, are written as further `data:` lines; a reader takes each of `\n`, `\r` and both for one.
-pub fn write(id: Option<&str>, json: &[u8]) -> Bytes {
+pub fn write_event(id: Option<&str>, json: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(json.len() + 48);
     if let Some(id) = id {
         out.extend_from_slice(b"id: ");
@@ -39,7 +39,7 @@ pub fn write(id: Option<&str>, json: &[u8]) -> Bytes {
 }
 
 /// An event that only names where a reader may resume: empty data, and how long to wait.
-pub fn priming(id: &str, retry_ms: Option<u64>) -> Bytes {
+pub fn write_priming(id: &str, retry_ms: Option<u64>) -> Bytes {
     let retry = retry_ms
         .map(|ms| format!("retry: {ms}\n"))
         .unwrap_or_default();
@@ -68,9 +68,9 @@ pub enum NextEvent {
     /// A whole event.
     Event(SseEvent),
     /// Something that may be found by asking again, which whoever shares a thread leaves for later.
-    Later,
+    Yield,
     /// Nothing until more bytes come.
-    Unfinished,
+    Pending,
 }
 
 /// An event of which not all lines have come.
@@ -83,7 +83,7 @@ struct PartialEvent {
 
 /// An event is larger than the reader allows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("an event is larger than {bytes_max} bytes")]
+#[error("an event exceeds {bytes_max} bytes")]
 pub struct EventTooLarge {
     /// The limit.
     pub bytes_max: usize,
@@ -108,7 +108,7 @@ impl SseReader {
     }
 
     /// Bytes that came since this was asked last, and are no part of the data of an event.
-    pub fn dropped(&mut self) -> usize {
+    pub fn take_dropped_bytes(&mut self) -> usize {
         std::mem::take(&mut self.dropped)
     }
 
@@ -118,7 +118,7 @@ impl SseReader {
     /// When an unfinished event exceeds the limit; the stream is of no further use.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), EventTooLarge> {
         if self.buffer.len() + self.draft.data.len() + chunk.len()
-            > self.bytes_max.saturating_add(FRAMING)
+            > self.bytes_max.saturating_add(FRAMING_BYTES)
         {
             return Err(EventTooLarge {
                 bytes_max: self.bytes_max,
@@ -131,19 +131,19 @@ impl SseReader {
     /// What comes next, of a bounded number of lines: any number of comments and empty lines may
     /// fill a chunk, and they make no event.
     pub fn next_event(&mut self) -> NextEvent {
-        self.skip_mark();
+        self.skip_bom();
         let mut read = 0;
-        let mut next = NextEvent::Later;
-        for _ in 0..LINES_MAX {
+        let mut next = NextEvent::Yield;
+        for _ in 0..LINES_PER_TURN {
             let rest = &self.buffer[read..];
             let Some((line, length)) = first_line(rest, &mut self.scanned) else {
-                next = NextEvent::Unfinished;
+                next = NextEvent::Pending;
                 break;
             };
             read += length;
             let had = self.draft.data.len();
             if !line.is_empty() {
-                self.draft.take(line);
+                self.draft.add_line(line);
             } else if let Some(event) = self.draft.finish() {
                 next = NextEvent::Event(event);
                 break;
@@ -157,7 +157,7 @@ impl SseReader {
         next
     }
 
-    fn skip_mark(&mut self) {
+    fn skip_bom(&mut self) {
         if self.at_start && self.buffer.starts_with(BOM) {
             self.buffer.advance(BOM.len());
             self.scanned = 0;
@@ -186,7 +186,7 @@ fn first_line<'r>(rest: &'r [u8], scanned: &mut usize) -> Option<(&'r [u8], usiz
 
 impl PartialEvent {
     /// Takes a line; a comment is a field without a name.
-    fn take(&mut self, line: &[u8]) {
+    fn add_line(&mut self, line: &[u8]) {
         let colon = memchr::memchr(b':', line).unwrap_or(line.len());
         let (name, rest) = line.split_at(colon);
         let value = rest.strip_prefix(b":").unwrap_or(rest);
@@ -225,9 +225,9 @@ impl PartialEvent {
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 /// Room for field names and line ends beside the data of one event.
-const FRAMING: usize = 4096;
+const FRAMING_BYTES: usize = 4096;
 /// Lines that are read in a row: some microseconds, and more than ordinary events have.
-const LINES_MAX: usize = 1024;
+const LINES_PER_TURN: usize = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -243,8 +243,8 @@ mod tests {
             loop {
                 match reader.next_event() {
                     NextEvent::Event(event) => events.push(event),
-                    NextEvent::Later => {}
-                    NextEvent::Unfinished => break,
+                    NextEvent::Yield => {}
+                    NextEvent::Pending => break,
                 }
             }
         }
@@ -287,30 +287,26 @@ mod tests {
     fn what_makes_no_event_is_read_a_bounded_number_of_lines_at_a_time() {
         let check = |line: &str, count: usize, later: usize| {
             let lines = line.matches('\n').count();
-            let rest = line.repeat((LINES_MAX - 1) / lines);
+            let rest = line.repeat((LINES_PER_TURN - 1) / lines);
             let text = line.repeat(count) + "data: x\n\n" + &rest;
             let mut reader = SseReader::new(text.len());
             reader.push(text.as_bytes()).unwrap();
             for _ in 0..later {
-                assert_eq!(reader.next_event(), NextEvent::Later, "{line:?} {count}");
+                assert_eq!(reader.next_event(), NextEvent::Yield, "{line:?} {count}");
             }
             let NextEvent::Event(event) = reader.next_event() else {
                 panic!("no event after {count} of {line:?}");
             };
             assert_eq!(&event.data[..], b"x");
-            assert_eq!(
-                reader.next_event(),
-                NextEvent::Unfinished,
-                "{line:?} {count}"
-            );
+            assert_eq!(reader.next_event(), NextEvent::Pending, "{line:?} {count}");
             assert!(reader.buffer.is_empty());
         };
         for line in [":\n", "\n", "event: x\n\r\n", ": ping\r\n", "odd\n"] {
             let lines = line.matches('\n').count();
-            let most = (LINES_MAX - 2) / lines;
+            let most = (LINES_PER_TURN - 2) / lines;
             check(line, most, 0);
             check(line, most + 1, 1);
-            check(line, most + 3 * LINES_MAX / lines, 3);
+            check(line, most + 3 * LINES_PER_TURN / lines, 3);
         }
     }
 
@@ -329,7 +325,7 @@ mod tests {
     #[test]
     fn an_event_over_the_limit_is_refused() {
         let mut reader = SseReader::new(10);
-        assert_eq!(reader.push(&vec![b'x'; FRAMING + 10]), Ok(()));
+        assert_eq!(reader.push(&vec![b'x'; FRAMING_BYTES + 10]), Ok(()));
         assert_eq!(reader.push(b"x"), Err(EventTooLarge { bytes_max: 10 }));
     }
 
@@ -339,7 +335,7 @@ mod tests {
             let tokens = ["{", "\"a\"", ":", "[1", ",2", "]}"];
             let json = tokens.iter().zip(&spaces).flat_map(|(token, space)| [*token, space]);
             let json: String = json.collect();
-            let events = read(&[&write(None, json.as_bytes())]);
+            let events = read(&[&write_event(None, json.as_bytes())]);
             prop_assert_eq!(events.len(), 1, "{:?}", json);
             let found: serde_json::Value = serde_json::from_slice(&events[0].data).unwrap();
             prop_assert_eq!(found, serde_json::json!({"a": [1, 2]}));
@@ -347,7 +343,7 @@ mod tests {
 
         #[test]
         fn chunk_borders_do_not_matter(json in "[ -~\n]{0,40}", cut in 0usize..80) {
-            let bytes = write(Some("s-1"), json.as_bytes());
+            let bytes = write_event(Some("s-1"), json.as_bytes());
             let cut = cut.min(bytes.len());
             let events = read(&[&bytes[..cut], &bytes[cut..]]);
             prop_assert_eq!(events.len(), 1);

@@ -16,9 +16,9 @@ pub struct Trace {
 
 impl Trace {
     /// The trace that `meta`, the value of `_meta`, names.
-    pub fn of_meta(meta: &[u8]) -> Option<Self> {
-        let traceparent = json::find(meta, 0, TRACEPARENT)?;
-        Self::parse(&json::text(&meta[traceparent])?)
+    pub fn from_meta(meta: &[u8]) -> Option<Self> {
+        let traceparent = json::find_member(meta, 0, TRACEPARENT)?;
+        Self::parse(&json::decode_string(&meta[traceparent])?)
     }
 
     /// Reads a `traceparent` of version 00 or one that begins alike.

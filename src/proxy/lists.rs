@@ -9,10 +9,10 @@ use std::{
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use tokio::task::consume_budget;
 
-use super::{Proxy, routing, subscriptions::Review};
+use super::{Proxy, routing, subscriptions::ReviewScope};
 use crate::{
     auth::Agent,
-    backend::{Update, Updates},
+    backend::{Update, UpdateReceiver},
     catalog::{Audience, Catalog, CatalogView, Kind, PageRange},
     governance::Visibility,
     mcp::{Era, Outcome, Raw, RpcError, error, json::Patch, method::notice},
@@ -25,13 +25,13 @@ impl Proxy {
     /// One page of a list; by default the page is the whole list.
     pub(super) async fn list(&self, call: &Call, kind: Kind) -> Outcome {
         let settings = self.settings();
-        self.first_listed(call).await;
+        self.wait_first_listing(call).await;
         if call.cancel.is_cancelled() {
             // What is there so far would be taken for all there is.
-            return Err(self.not_listed(call).to_raw());
+            return Err(self.list_cancelled_error(call).to_raw());
         }
-        let catalog = self.board.catalog_for(audience(&call.client));
-        let sight = self.sight(call.onlooker());
+        let catalog = self.catalog_store.catalog_for(audience(&call.client));
+        let visibility = self.visibility(call.list_viewer());
         let cursor = call.params.as_ref().and_then(|params| params.get("cursor"));
         let wanted = ListRequest {
             kind,
@@ -39,91 +39,92 @@ impl Proxy {
             cursor: cursor.filter(|cursor| cursor.as_str() != "null"),
             size: settings.page_size,
             era: call.client.era(),
-            is_shared: self.is_shared(),
+            is_shared: self.is_publicly_cacheable(),
         };
         let bytes = catalog.list(&wanted.scope, kind).array().as_bytes().len();
-        run_blocking_if_large(bytes, move || wanted.of(&catalog, &sight)).await
+        run_blocking_if_large(bytes, move || wanted.page_of(&catalog, &visibility)).await
     }
 
     /// Whether all callers may do and see the same, so that a cache may keep for all of them what it got
     /// for one.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) fn is_publicly_cacheable(&self) -> bool {
         self.governance.directory().is_anonymous()
     }
 
     /// What is said of a list that was cut off while it waited.
-    fn not_listed(&self, call: &Call) -> RpcError {
+    fn list_cancelled_error(&self, call: &Call) -> RpcError {
         if self.is_draining() {
-            return super::draining();
+            return super::draining_error();
         }
-        let cause = self.cut_off_by(call.ended.as_ref());
-        cause.map_or_else(routing::given_up, |cause| {
+        let cause = self.cancellation_cause(call.session_ended.as_ref());
+        cause.map_or_else(routing::cancelled_error, |cause| {
             RpcError::new(error::INTERNAL, cause)
         })
     }
 
     /// What `onlooker` is shown: a gateway nothing of servers that it is itself, or stands behind, which
     /// would come back to it under longer and longer names.
-    pub(super) fn sight(&self, onlooker: ListViewer<'_>) -> Visibility {
-        let sight = self.governance.sight(onlooker.agent, onlooker.scope);
-        match onlooker.gateway {
-            Some(gateway) => sight.without(self.backends.before(gateway)),
-            None => sight,
+    pub(super) fn visibility(&self, viewer: ListViewer<'_>) -> Visibility {
+        let visibility = self.governance.visibility(viewer.agent, viewer.scope);
+        match viewer.gateway {
+            Some(gateway) => visibility.without_servers(self.backends.servers_leading_to(gateway)),
+            None => visibility,
         }
     }
 
     /// The state of what `onlooker` is shown of each list.
-    pub(super) fn digests(&self, onlooker: ListViewer<'_>, audience: Audience) -> [u64; 4] {
-        let catalog = self.board.catalog_for(audience);
-        let digests = digests(&catalog, onlooker.scope, &self.sight(onlooker));
-        self.with_gateways(onlooker, digests)
+    pub(super) fn list_digests(&self, onlooker: ListViewer<'_>, audience: Audience) -> [u64; 4] {
+        let catalog = self.catalog_store.catalog_for(audience);
+        let digests = digests_of(&catalog, onlooker.scope, &self.visibility(onlooker));
+        self.mix_in_gateways(onlooker, digests)
     }
 
     /// The same, aside where the lists are long and each of their items is looked at.
-    pub(super) async fn digests_aside(
+    pub(super) async fn list_digests_blocking(
         &self,
-        onlooker: ListViewer<'_>,
+        viewer: ListViewer<'_>,
         audience: Audience,
     ) -> [u64; 4] {
-        let catalog = self.board.catalog_for(audience);
-        let sight = self.sight(onlooker);
-        let scope = onlooker.scope.clone();
-        let bytes = match &sight {
-            Visibility::Everything | Visibility::Nothing(_) => 0,
-            Visibility::Some(_) => {
+        let catalog = self.catalog_store.catalog_for(audience);
+        let visibility = self.visibility(viewer);
+        let scope = viewer.scope.clone();
+        let bytes = match &visibility {
+            Visibility::All | Visibility::Hidden(_) => 0,
+            Visibility::Filtered(_) => {
                 let lists = Kind::ALL.iter().map(|kind| catalog.list(&scope, *kind));
                 lists.map(|list| list.array().as_bytes().len()).sum()
             }
         };
-        let digests = run_blocking_if_large(bytes, move || digests(&catalog, &scope, &sight)).await;
-        self.with_gateways(onlooker, digests)
+        let digests =
+            run_blocking_if_large(bytes, move || digests_of(&catalog, &scope, &visibility)).await;
+        self.mix_in_gateways(viewer, digests)
     }
 
     /// The same `digests`, but for a gateway, which asks again when there are others behind us: it hears of
     /// those with lists, and what its own clients are shown depends on them.
-    fn with_gateways(&self, onlooker: ListViewer<'_>, mut digests: [u64; 4]) -> [u64; 4] {
-        if onlooker.gateway.is_some() {
+    fn mix_in_gateways(&self, viewer: ListViewer<'_>, mut digests: [u64; 4]) -> [u64; 4] {
+        if viewer.gateway.is_some() {
             let mut hasher = DefaultHasher::new();
-            self.backends.behind().hash(&mut hasher);
+            self.backends.gateways_behind().hash(&mut hasher);
             digests[0] ^= hasher.finish();
         }
         digests
     }
 
     /// Tells every session with an open stream which of its lists changed.
-    pub(super) async fn tell_changes(self: Arc<Self>) {
-        let mut changes = self.board.changes();
+    pub(super) async fn notify_list_changes(self: Arc<Self>) {
+        let mut changes = self.catalog_store.changes();
         let mut agents = self.governance.directory().changes();
-        let mut gateways = self.backends.gateways();
+        let mut gateways = self.backends.gateway_changes();
         loop {
             let (told, review) = tokio::select! {
                 Ok(()) = gateways.changed() => {
                     // What they are shown is another part of the same lists.
-                    self.board.tell();
+                    self.catalog_store.notify_changed();
                     continue;
                 }
-                told = changes.changed() => (told, Review::Ends),
-                told = agents.changed() => (told, Review::Whole),
+                told = changes.changed() => (told, ReviewScope::Ended),
+                told = agents.changed() => (told, ReviewScope::All),
                 () = self.tasks.stop_token().cancelled() => return,
             };
             if told.is_err() {
@@ -131,20 +132,20 @@ impl Proxy {
             }
             // It takes long where there are many sessions, or much is listed.
             let proxy = Arc::clone(&self);
-            run_blocking(move || proxy.tell_all(review)).await;
+            run_blocking(move || proxy.notify_all_sessions(review)).await;
         }
     }
 
-    fn tell_all(self: &Arc<Self>, review: Review) {
+    fn notify_all_sessions(self: &Arc<Self>, review: ReviewScope) {
         // Whatever there is for anybody is there for clients that can be asked.
-        let catalog = self.board.catalog_for(Audience::Able);
+        let catalog = self.catalog_store.catalog_for(Audience::Interactive);
         self.governance.forget_unlisted(&catalog);
         drop(catalog);
         self.review_subscriptions(review);
         self.end_unknown_sessions();
         // Those that come and go meanwhile wait for nothing.
         for session in self.sessions.all() {
-            self.tell_session(&session);
+            self.notify_session(&session);
         }
     }
 
@@ -153,9 +154,9 @@ impl Proxy {
     fn end_unknown_sessions(&self) {
         let directory = self.governance.directory();
         let mut unknown = Vec::new();
-        self.sessions.each(|session| {
-            let is_lost = session.kind != SessionKind::Stdio && !self.has(&session.scope);
-            if is_lost || !directory.still_knows(&session.agent) {
+        self.sessions.for_each(|session| {
+            let is_lost = session.kind != SessionKind::Stdio && !self.has_route(&session.scope);
+            if is_lost || !directory.is_still_authorized(&session.agent) {
                 unknown.push(session.id.clone());
             }
         });
@@ -165,16 +166,16 @@ impl Proxy {
     }
 
     /// Tells one session which of its lists changed since it was last told.
-    pub fn tell_session(&self, session: &Session) {
-        if session.standing().is_none() || !session.is_initialized() {
+    pub fn notify_session(&self, session: &Session) {
+        if session.standalone_stream().is_none() || !session.is_initialized() {
             return;
         }
-        Self::tell_lost(session);
-        let new = self.digests(session.onlooker(), audience_of(session));
-        let Some(old) = session.swap_seen(new) else {
+        Self::notify_state_lost(session);
+        let new = self.list_digests(session.list_viewer(), audience_of(session));
+        let Some(old) = session.swap_seen_digests(new) else {
             return;
         };
-        for notification in changed(old, new) {
+        for notification in changed_notifications(old, new) {
             session.deliver(Event::Notification {
                 method: notification.into(),
                 params: None,
@@ -183,7 +184,7 @@ impl Proxy {
     }
 
     /// Passes updates of resources to the sessions that subscribed to them.
-    pub(super) async fn tell_updates(self: Arc<Self>, mut updates: Updates) {
+    pub(super) async fn forward_updates(self: Arc<Self>, mut updates: UpdateReceiver) {
         loop {
             let update = tokio::select! {
                 update = updates.next() => update,
@@ -191,13 +192,13 @@ impl Proxy {
             };
             let Some(update) = update else { return };
             let mut subscribed = Vec::new();
-            self.sessions.each(|session| {
+            self.sessions.for_each(|session| {
                 if session.is_subscribed() {
                     subscribed.push(Arc::clone(session));
                 }
             });
             for session in subscribed {
-                self.tell_update(&session, &update);
+                self.forward_update(&session, &update);
                 // What it says is scanned for each.
                 consume_budget().await;
             }
@@ -205,34 +206,34 @@ impl Proxy {
     }
 
     /// Whether `agent` may know of the resource that `server` calls `original`.
-    pub(super) fn may_see(
+    pub(super) fn may_see_resource(
         &self,
         agent: &Agent,
         scope: &Scope,
         server: &ServerName,
         original: &str,
     ) -> bool {
-        let sight = self.governance.sight(agent, scope);
-        let catalog = self.board.catalog();
+        let visibility = self.governance.visibility(agent, scope);
+        let catalog = self.catalog_store.catalog();
         let names = catalog.resource_names(server, Kind::Resources, original);
-        sight.shows_resource(server, &names, original)
+        visibility.shows_resource(server, &names, original)
     }
 
     /// Passes an update to `session` when it subscribed to the resource or to one that contains it.
-    pub fn tell_update(&self, session: &Arc<Session>, update: &Update) {
+    pub fn forward_update(&self, session: &Arc<Session>, update: &Update) {
         let mut known = session.subscriptions();
         if known.is_empty() {
             return;
         }
-        let catalog = self.board.catalog();
+        let catalog = self.catalog_store.catalog();
         let uris = catalog.uris(&session.scope, &update.server);
         let serves = catalog.shows_resource(&session.scope, &update.server, &update.uri)
-            && self.may_see(&session.agent, &session.scope, &update.server, &update.uri);
+            && self.may_see_resource(&session.agent, &session.scope, &update.server, &update.uri);
         let exposed = uris.expose(&update.uri);
-        let is_of = |uri: &str, known: &String| uri == known || is_within(uri, known);
+        let is_of = |uri: &str, known: &String| uri == known || is_below(uri, known);
         // What a server calls it may be the name that another has for something else.
         let is_theirs = |known: &String| {
-            let place = session.place_of(known);
+            let place = session.subscription_target(known);
             place.is_none_or(|(server, _)| server == update.server)
         };
         let subscribed = |known: &String| {
@@ -241,12 +242,13 @@ impl Proxy {
         let is_named = |known: &String| *known == exposed || *known == update.uri;
         // Another connection to the same server tells its own clients.
         let backend = self.backends.get(&update.server);
-        let serves = serves && backend.is_some_and(|b| b.serves(session, update.instance));
+        let serves =
+            serves && backend.is_some_and(|b| b.serves_session_on(session, update.instance));
         known.retain(subscribed);
         if !serves || known.is_empty() {
             return;
         }
-        let Some(params) = self.screened(session, update, known.iter().any(is_named)) else {
+        let Some(params) = self.scan_update(session, update, known.iter().any(is_named)) else {
             return;
         };
         let mut patch = Patch::new(params.as_bytes());
@@ -264,24 +266,24 @@ impl Proxy {
 
     /// The params of an update as `session` may see them, by the rules of the moment; `None` where it may
     /// not. What the client itself `has_named` is no news to it.
-    fn screened(&self, session: &Session, update: &Update, has_named: bool) -> Option<Raw> {
+    fn scan_update(&self, session: &Session, update: &Update, has_named: bool) -> Option<Raw> {
         let params = update.params.clone();
         let Session { agent, scope, .. } = session;
-        let Some(screens) = self.governance.screens(agent, scope, &update.server) else {
+        let Some(screens) = self.governance.scanners_for(agent, scope, &update.server) else {
             return Some(params);
         };
         if has_named {
-            screens.update_of_named(&screens, params)
+            screens.scan_resource_update(&screens, params)
         } else {
-            screens.notification(notice::RESOURCE_UPDATED, params)
+            screens.scan_notification(notice::RESOURCE_UPDATED, params)
         }
     }
 }
 
 /// What `client` is shown.
 pub(super) fn audience(client: &Client) -> Audience {
-    if client.can_be_asked() {
-        Audience::Able
+    if client.accepts_server_requests() {
+        Audience::Interactive
     } else {
         Audience::Plain
     }
@@ -289,14 +291,14 @@ pub(super) fn audience(client: &Client) -> Audience {
 
 /// What the client of `session` is shown.
 pub(super) fn audience_of(session: &Session) -> Audience {
-    match session.opening() {
-        Some(opening) if opening.can_be_asked() => Audience::Able,
+    match session.client_info() {
+        Some(opening) if opening.can_be_asked() => Audience::Interactive,
         Some(_) | None => Audience::Plain,
     }
 }
 
 /// The notifications for what differs between two states of the lists.
-pub(super) fn changed(old: [u64; 4], new: [u64; 4]) -> Vec<&'static str> {
+pub(super) fn changed_notifications(old: [u64; 4], new: [u64; 4]) -> Vec<&'static str> {
     let differs = |kind: Kind| {
         let at = Kind::ALL
             .iter()
@@ -318,12 +320,12 @@ pub(super) fn changed(old: [u64; 4], new: [u64; 4]) -> Vec<&'static str> {
 }
 
 /// Whether `uri` lies below `parent`.
-fn is_within(uri: &str, parent: &str) -> bool {
+fn is_below(uri: &str, parent: &str) -> bool {
     uri.strip_prefix(parent)
         .is_some_and(|rest| parent.ends_with('/') || rest.starts_with('/'))
 }
 
-fn seal(kind: Kind, offset: usize, catalog: &Catalog) -> String {
+fn encode_cursor(kind: Kind, offset: usize, catalog: &Catalog) -> String {
     URL_SAFE_NO_PAD.encode(format!(
         "{} {:016x} {offset}",
         kind.method(),
@@ -331,7 +333,7 @@ fn seal(kind: Kind, offset: usize, catalog: &Catalog) -> String {
     ))
 }
 
-fn offset(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
+fn decode_cursor(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
     let cursor = cursor.as_text()?;
     let text = URL_SAFE_NO_PAD.decode(cursor.as_bytes()).ok()?;
     let text = String::from_utf8(text).ok()?;
@@ -344,16 +346,16 @@ fn offset(cursor: &Raw, kind: Kind, catalog: &Catalog) -> Option<usize> {
         .filter(|_| fits && parts.next().is_none())
 }
 
-fn stale_cursor() -> Raw {
-    let message = "the cursor is not one of ours, or the list has changed since; list again";
+fn stale_cursor_error() -> Raw {
+    let message = "invalid or outdated cursor; list again";
     RpcError::new(error::INVALID_PARAMS, message).to_raw()
 }
 
 /// The state of each list on the route of `scope`, as far as it is in `sight`.
-fn digests(catalog: &Catalog, scope: &Scope, sight: &Visibility) -> [u64; 4] {
+fn digests_of(catalog: &Catalog, scope: &Scope, sight: &Visibility) -> [u64; 4] {
     Kind::ALL.map(|kind| match sight {
-        Visibility::Everything => catalog.list(scope, kind).digest(),
-        Visibility::Nothing(_) | Visibility::Some(_) => catalog
+        Visibility::All => catalog.list(scope, kind).digest(),
+        Visibility::Hidden(_) | Visibility::Filtered(_) => catalog
             .list(scope, kind)
             .digest_where(|entry| sight.shows(kind, entry)),
     })
@@ -373,28 +375,32 @@ struct ListRequest {
 
 impl ListRequest {
     /// The page of `catalog`, as far as it is in `sight`.
-    fn of(&self, catalog: &Catalog, sight: &Visibility) -> Outcome {
+    fn page_of(&self, catalog: &Catalog, visibility: &Visibility) -> Outcome {
         let view = catalog.list(&self.scope, self.kind).for_era(self.era);
         let offset = match &self.cursor {
             None => 0,
-            Some(cursor) => offset(cursor, self.kind, catalog)
+            Some(cursor) => decode_cursor(cursor, self.kind, catalog)
                 .filter(|_| self.size.is_some())
-                .ok_or_else(stale_cursor)?,
+                .ok_or_else(stale_cursor_error)?,
         };
-        let sees_all = matches!(sight, Visibility::Everything);
+        let sees_all = matches!(visibility, Visibility::All);
         let page = if sees_all {
             view.page(offset, self.size)
         } else {
-            view.page_where(offset, self.size, |entry| sight.shows(self.kind, entry))
+            view.page_where(offset, self.size, |entry| {
+                visibility.shows(self.kind, entry)
+            })
         };
-        let page = page.ok_or_else(stale_cursor)?;
-        let cursor = page.next.map(|next| seal(self.kind, next, catalog));
+        let page = page.ok_or_else(stale_cursor_error)?;
+        let cursor = page
+            .next
+            .map(|next| encode_cursor(self.kind, next, catalog));
         let public = view.freshness().public && self.is_shared && sees_all;
-        Ok(self.around(page, cursor.as_deref(), view, public))
+        Ok(self.render_page(page, cursor.as_deref(), view, public))
     }
 
     /// The result around a page, with what the server's own list result carried beside its items.
-    fn around(
+    fn render_page(
         &self,
         page: PageRange<'_>,
         cursor: Option<&str>,
@@ -403,22 +409,22 @@ impl ListRequest {
     ) -> Raw {
         let mut beside = String::new();
         if let Some(cursor) = cursor {
-            push(&mut beside, &[r#""nextCursor":""#, cursor, "\""]);
+            push_members(&mut beside, &[r#""nextCursor":""#, cursor, "\""]);
         }
-        if let Some(rest) = view.rest() {
+        if let Some(rest) = view.other_members() {
             let text = rest.as_str().trim();
-            push(&mut beside, &[&text[1..text.len() - 1]]);
+            push_members(&mut beside, &[&text[1..text.len() - 1]]);
         }
         if self.era == Era::Modern {
             let ttl_ms = view.freshness().ttl_ms;
             let scope = if public { "public" } else { "private" };
             let members =
                 format!(r#""resultType":"complete","ttlMs":{ttl_ms},"cacheScope":"{scope}""#);
-            push(&mut beside, &[&members]);
+            push_members(&mut beside, &[&members]);
             let has_meta = |rest: &Raw| rest.member("_meta").is_some();
-            if !view.rest().is_some_and(has_meta) {
+            if !view.other_members().is_some_and(has_meta) {
                 let info = modern::server_info_member();
-                push(&mut beside, &[&format!(r#""_meta":{{{info}}}"#)]);
+                push_members(&mut beside, &[&format!(r#""_meta":{{{info}}}"#)]);
             }
         }
         let empty = format!(r#"{{"{}":[]}}"#, self.kind.member());
@@ -435,7 +441,7 @@ impl ListRequest {
 }
 
 /// Appends members, given in parts, to `beside` behind a comma; nothing where there are none.
-fn push(beside: &mut String, members: &[&str]) {
+fn push_members(beside: &mut String, members: &[&str]) {
     if members.iter().any(|part| !part.trim().is_empty()) {
         beside.push(',');
         beside.extend(members.iter().copied());

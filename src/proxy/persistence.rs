@@ -21,158 +21,170 @@ use crate::{
     names::{Scope, ServerName},
     session::{
         Call, Event, Session,
-        registry::Unopened,
-        saved::{Saved, SessionChanges},
+        registry::SessionRefused,
+        saved_session::{SavedSession, SessionChanges},
         state::SessionKind,
     },
     store::{SessionHash, SessionStore, Store, StoreError, StoredSession},
 };
 
 /// How long changes of sessions are gathered before they are written.
-const GATHER: Duration = Duration::from_millis(100);
+const WRITE_DELAY: Duration = Duration::from_millis(100);
 /// Sessions written in one transaction.
-const BATCH: usize = 500;
+const WRITE_BATCH: usize = 500;
 /// Pause after the store failed.
-const PAUSE: Duration = Duration::from_secs(5);
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(5);
 /// How often it is written when sessions were last used, at the least; more often where they are
 /// soon idle for too long.
-const USES: Duration = Duration::from_secs(600);
+const LAST_USED_INTERVAL: Duration = Duration::from_secs(600);
 /// How long the last write of a stop may take.
-const LAST_WRITE: Duration = Duration::from_secs(5);
+const FINAL_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Clients whose sessions can be looked for at a time; those of one session always wait for each
 /// other.
-const LANES: usize = 16;
+const LOCKS: usize = 16;
 
 /// The store, and who is reading from it.
 #[derive(Debug)]
 pub(super) struct SessionPersistence {
     store: Store,
-    lanes: [Mutex<()>; LANES],
+    locks: [Mutex<()>; LOCKS],
 }
 
 impl SessionPersistence {
     pub(super) fn new(store: Store) -> Self {
         Self {
             store,
-            lanes: Default::default(),
+            locks: Default::default(),
         }
     }
 }
 
 impl Proxy {
     /// Serves what servers listed last, until they have been listed anew.
-    pub async fn remember_lists(&self) {
-        if let Some(memory) = &self.memory {
+    pub async fn restore_lists(&self) {
+        if let Some(memory) = &self.persistence {
             let listings = &*memory.store.listings;
-            self.board.restore(listings, &self.backends).await;
+            self.catalog_store.restore(listings, &self.backends).await;
         }
     }
 
     /// Begins to write down what outlives this process.
-    pub(super) fn keep(self: &Arc<Self>) {
-        if self.memory.is_none() {
+    pub(super) fn start_persistence(self: &Arc<Self>) {
+        if self.persistence.is_none() {
             return;
         }
-        self.sessions.changes().want();
+        self.sessions.changes().enable();
         let (proxy, stop) = (Arc::clone(self), self.tasks.stop_token().clone());
-        self.tasks.spawn("what outlives the process", async move {
+        self.tasks.spawn("session persistence", async move {
             tokio::select! {
-                () = proxy.keep_sessions() => {}
-                () = proxy.keep_lists() => {}
+                () = proxy.persist_sessions() => {}
+                () = proxy.persist_lists() => {}
                 () = stop.cancelled() => {}
             }
         });
     }
 
-    async fn keep_lists(&self) {
-        if let Some(memory) = &self.memory {
-            self.board.keep(&*memory.store.listings).await;
+    async fn persist_lists(&self) {
+        if let Some(memory) = &self.persistence {
+            self.catalog_store
+                .persist_listings(&*memory.store.listings)
+                .await;
         }
     }
 
-    async fn keep_sessions(&self) {
+    async fn persist_sessions(&self) {
         let mut uses = Instant::now();
         loop {
             let done = tokio::select! {
-                () = self.sessions.changes().any() => {
-                    sleep(GATHER).await;
+                () = self.sessions.changes().wait_any() => {
+                    sleep(WRITE_DELAY).await;
                     self.write_changes().await
                 }
                 () = sleep_until(uses) => {
-                    uses = Instant::now() + self.uses_pause();
-                    self.write_uses().await
+                    uses = Instant::now() + self.last_used_interval();
+                    self.write_last_used().await
                 }
             };
             if let Err(error) = done {
-                tracing::warn!(%error, "sessions are not kept; after a restart clients begin anew");
-                sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot persist sessions; clients have to reinitialize \
+                    after a restart");
+                sleep(STORE_RETRY_DELAY).await;
             }
         }
     }
 
     /// Writes everything that is still to be written, at the end of this process.
-    pub async fn keep_all(&self) {
-        let Some(memory) = &self.memory else { return };
+    pub async fn flush(&self) {
+        let Some(memory) = &self.persistence else {
+            return;
+        };
         let last = async {
             self.write_changes().await?;
-            self.write_uses().await?;
-            self.board.keep_new(&*memory.store.listings).await
+            self.write_last_used().await?;
+            self.catalog_store
+                .persist_unsaved(&*memory.store.listings)
+                .await
         };
-        match tokio::time::timeout(LAST_WRITE, last).await {
+        match tokio::time::timeout(FINAL_WRITE_TIMEOUT, last).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "some sessions do not outlive this process"),
-            Err(_) => tracing::warn!("some sessions do not outlive this process: no time is left"),
+            Ok(Err(error)) => tracing::warn!(%error, "some sessions were not persisted"),
+            Err(_) => tracing::warn!("some sessions were not persisted: timed out"),
         }
     }
 
     /// Writes sessions that changed and removes those that ended.
     async fn write_changes(&self) -> Result<(), StoreError> {
-        let Some(memory) = &self.memory else {
+        let Some(memory) = &self.persistence else {
             return Ok(());
         };
         let row = |id: &str| {
             let session = self.sessions.get(id)?;
-            self.row(&session)
+            self.stored_row(&session)
         };
         write_all(self.sessions.changes(), &*memory.store.sessions, row).await
     }
 
-    fn row(&self, session: &Session) -> Option<StoredSession> {
+    fn stored_row(&self, session: &Session) -> Option<StoredSession> {
         Some(StoredSession {
             id: SessionHash::of(&session.id),
             agent: session.agent.id,
-            used: self.used(session),
-            body: Saved::of(session)?.to_json(),
+            used: self.last_used(session),
+            body: SavedSession::of(session)?.to_json(),
         })
     }
 
-    fn used(&self, session: &Session) -> Timestamp {
+    fn last_used(&self, session: &Session) -> Timestamp {
         let idle = SignedDuration::try_from(self.sessions.idle(session));
         clock::now() - idle.unwrap_or_default()
     }
 
     /// Pause between writes of when sessions were last used: that is the age of what a crash leaves.
-    fn uses_pause(&self) -> Duration {
-        USES.min(self.sessions.idle_max() / 4)
+    fn last_used_interval(&self) -> Duration {
+        LAST_USED_INTERVAL.min(self.sessions.idle_max() / 4)
     }
 
     /// Writes when sessions were last used, and removes those that nobody uses any more.
-    async fn write_uses(&self) -> Result<(), StoreError> {
-        let Some(memory) = &self.memory else {
+    async fn write_last_used(&self) -> Result<(), StoreError> {
+        let Some(memory) = &self.persistence else {
             return Ok(());
         };
         let mut used = Vec::new();
-        self.sessions.each(|session| {
+        self.sessions.for_each(|session| {
             // Some time more than since the last round: what is written twice does no harm.
-            if session.kind == SessionKind::Streamable && self.sessions.idle(session) < 2 * USES {
-                used.push((SessionHash::of(&session.id), self.used(session)));
+            if session.kind == SessionKind::Streamable
+                && self.sessions.idle(session) < 2 * LAST_USED_INTERVAL
+            {
+                used.push((SessionHash::of(&session.id), self.last_used(session)));
             }
         });
-        for part in used.chunks(BATCH) {
+        for part in used.chunks(WRITE_BATCH) {
             memory.store.sessions.touch(part).await?;
         }
         // What was written may be older than the truth by that pause.
-        let idle_max = self.sessions.idle_max().saturating_add(self.uses_pause());
+        let idle_max = self
+            .sessions
+            .idle_max()
+            .saturating_add(self.last_used_interval());
         let idle_max = SignedDuration::try_from(idle_max).unwrap_or(SignedDuration::MAX);
         let per_agent_max = self.sessions.per_agent_max();
         let trim = memory
@@ -187,12 +199,12 @@ impl Proxy {
     ///
     /// # Errors
     /// When one of an earlier process finds no room: it may be asked for again.
-    pub async fn session(
+    pub async fn find_or_restore_session(
         self: &Arc<Self>,
         id: &str,
         agent: &Arc<Agent>,
         scope: &Scope,
-    ) -> Result<Option<Arc<Session>>, Unopened> {
+    ) -> Result<Option<Arc<Session>>, SessionRefused> {
         let found = match self.sessions.find(id, agent) {
             Some(found) => Some(found),
             None => Box::pin(self.restore(id, agent, scope)).await?,
@@ -205,12 +217,12 @@ impl Proxy {
         id: &str,
         agent: &Arc<Agent>,
         scope: &Scope,
-    ) -> Result<Option<Arc<Session>>, Unopened> {
-        let Some(memory) = &self.memory else {
+    ) -> Result<Option<Arc<Session>>, SessionRefused> {
+        let Some(memory) = &self.persistence else {
             return Ok(None);
         };
         let hash = SessionHash::of(id);
-        let _turn = memory.lanes[usize::from(hash.0[0]) % LANES].lock().await;
+        let _turn = memory.locks[usize::from(hash.0[0]) % LOCKS].lock().await;
         if self.sessions.get(id).is_some() {
             // Somebody was faster.
             return Ok(self.sessions.find(id, agent));
@@ -222,34 +234,34 @@ impl Proxy {
         let stored = match memory.store.sessions.session(hash).await {
             Ok(stored) => stored,
             Err(error) => {
-                tracing::warn!(%error, "a session of before cannot be looked for");
+                tracing::warn!(%error, "cannot look up a stored session");
                 return Ok(None);
             }
         };
-        let revived = stored.and_then(|stored| self.revived(&stored, id, agent, scope));
-        let Some((session, saved)) = revived else {
+        let restored = stored.and_then(|stored| self.rebuild_session(&stored, id, agent, scope));
+        let Some((session, saved)) = restored else {
             return Ok(None);
         };
-        let session = self.sessions.take_back(session)?;
-        self.welcome_back(&session, saved.lost());
+        let session = self.sessions.restore(session)?;
+        self.on_restored(&session, saved.servers_with_lost_state());
         Ok(Some(session))
     }
 
     /// The session that was stored, if it is still one of `agent` on the route of `scope`.
-    fn revived(
+    fn rebuild_session(
         &self,
         stored: &StoredSession,
         id: &str,
         agent: &Arc<Agent>,
         scope: &Scope,
-    ) -> Option<(Session, Saved)> {
+    ) -> Option<(Session, SavedSession)> {
         let idle = clock::now().duration_since(stored.used);
-        let saved = Saved::from_json(&stored.body)?;
+        let saved = SavedSession::from_json(&stored.body)?;
         let is_alive = stored.agent == agent.id
             && SignedDuration::try_from(self.sessions.idle_max()).is_ok_and(|most| idle < most)
             && agent.enabled
-            && self.governance.directory().still_knows(agent);
-        if !is_alive || !saved.is_of(scope) {
+            && self.governance.directory().is_still_authorized(agent);
+        if !is_alive || !saved.is_on_route(scope) {
             return None;
         }
         let session = Session::restored(id, Arc::clone(agent), scope.clone(), &saved)?;
@@ -257,17 +269,17 @@ impl Proxy {
     }
 
     /// Sets up what belongs to a session that was taken back.
-    fn welcome_back(self: &Arc<Self>, session: &Arc<Session>, lost: &[ServerName]) {
-        if lists::audience_of(session) == Audience::Able {
-            self.board.expect_able();
+    fn on_restored(self: &Arc<Self>, session: &Arc<Session>, lost: &[ServerName]) {
+        if lists::audience_of(session) == Audience::Interactive {
+            self.catalog_store.note_interactive_client();
         }
-        self.note_client(session);
-        tracing::debug!(session = session.mark, "a client goes on with its session");
+        self.record_client(session);
+        tracing::debug!(session = session.log_id, "restored a session");
         for server in lost {
             tracing::warn!(
-                session = session.mark,
+                session = session.log_id,
                 %server,
-                "a client goes on with its session; what this server knew of it is lost"
+                "restored a session; the server's state for it is lost"
             );
         }
         if session.subscriptions().is_empty() {
@@ -276,7 +288,7 @@ impl Proxy {
         let (proxy, session) = (Arc::clone(self), Arc::clone(session));
         self.tasks.spawn("subscriptions of a session", async move {
             tokio::select! {
-                () = proxy.subscribe_again(&session) => {}
+                () = proxy.resubscribe(&session) => {}
                 () = session.ended.cancelled() => {}
                 () = proxy.tasks.stop_token().cancelled() => {}
             }
@@ -284,21 +296,21 @@ impl Proxy {
     }
 
     /// Tells the client of a call that its server has forgotten it, if that is news.
-    pub(super) fn tell_lost_in(call: &Call, server: &ServerName) {
+    pub(super) fn notify_state_lost_in_call(call: &Call, server: &ServerName) {
         let Some(session) = &call.client.session else {
             return;
         };
-        for server in session.take_lost(Some(server)) {
-            if let Some(warning) = warning(session, &server) {
+        for server in session.take_lost_servers(Some(server)) {
+            if let Some(warning) = state_lost_message(session, &server) {
                 call.events.send(warning);
             }
         }
     }
 
     /// Tells the client of a session, on its own stream, which servers have forgotten it.
-    pub(super) fn tell_lost(session: &Session) {
-        for server in session.take_lost(None) {
-            if let Some(warning) = warning(session, &server) {
+    pub(super) fn notify_state_lost(session: &Session) {
+        for server in session.take_lost_servers(None) {
+            if let Some(warning) = state_lost_message(session, &server) {
                 session.deliver(warning);
             }
         }
@@ -313,7 +325,7 @@ async fn write_all(
     row: impl Fn(&str) -> Option<StoredSession>,
 ) -> Result<(), StoreError> {
     loop {
-        let (changed, ended) = changes.take(BATCH);
+        let (changed, ended) = changes.take(WRITE_BATCH);
         if changed.is_empty() && ended.is_empty() {
             return Ok(());
         }
@@ -329,26 +341,26 @@ async fn write_all(
             Ok(())
         };
         if let Err(error) = written.await {
-            changes.give_back(&changed);
+            changes.restore_taken(&changed);
             return Err(error);
         }
-        changes.forget(&ended);
+        changes.forget_ended(&ended);
     }
 }
 
 /// The log message about a server that knows nothing any more, if the client wants it.
-fn warning(session: &Session, server: &ServerName) -> Option<Event> {
+fn state_lost_message(session: &Session, server: &ServerName) -> Option<Event> {
     let params = Raw::from_value(&serde_json::json!({
         "level": "warning",
         "logger": env!("CARGO_PKG_NAME"),
         "data": format!(
-            "the gateway was restarted, and the server {server} with it: what it knew of this \
-             session is lost"
+            "the gateway and server {server} were restarted: the server's state for this session \
+             is lost"
         ),
     }));
     session
         .logs()
-        .want(Some(&params))
+        .accepts(Some(&params))
         .then(|| Event::Notification {
             method: notice::MESSAGE.into(),
             params: Some(params),
@@ -421,9 +433,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_that_could_not_be_removed_is_removed_later() {
         let (changes, store) = (SessionChanges::default(), Flaky::default());
-        let news = || timeout(PAUSE, changes.any());
-        changes.want();
-        changes.end("a");
+        let news = || timeout(STORE_RETRY_DELAY, changes.wait_any());
+        changes.enable();
+        changes.mark_ended("a");
         for _ in 0..3 {
             assert!(news().await.is_ok(), "there is something to write");
             let written = write_all(&changes, &store, |_| None).await;

@@ -12,15 +12,15 @@ use crate::{
     names::{Scope, ServerName},
     router::Routed,
     session::{bridge, modern},
-    store::SameId,
+    store::TaskIdScope,
 };
 
 /// Codes of our own refusals, which no server may imitate on a merged route.
-const REFUSALS: std::ops::RangeInclusive<i64> = -32004..=-32001;
+const RESERVED_CODES: std::ops::RangeInclusive<i64> = -32004..=-32001;
 
 /// Codes about the request that we sent and not about that of the client, which would take them for
 /// faults of its own headers and revision.
-const BETWEEN_US: [i64; 2] = [error::HEADER_MISMATCH, error::UNSUPPORTED_VERSION];
+const HOP_CODES: [i64; 2] = [error::HEADER_MISMATCH, error::UNSUPPORTED_VERSION];
 
 /// What is needed of a call once it has been forwarded.
 #[derive(Debug)]
@@ -28,8 +28,8 @@ pub(super) struct ResponseMapper {
     pub(super) server: ServerName,
     method: Method,
     tool: Option<Arc<Tool>>,
-    merged: bool,
-    legacy: bool,
+    is_merged_route: bool,
+    is_legacy_client: bool,
     /// Whether what is read may not be kept for other callers, whatever the server says of it.
     is_private: bool,
     uris: Option<Arc<UriMap>>,
@@ -38,33 +38,33 @@ pub(super) struct ResponseMapper {
 impl ResponseMapper {
     /// The way back of `routed`; what is read is for who asked alone unless `is_shared`.
     pub(super) fn of(routed: &Routed, is_shared: impl FnOnce() -> bool) -> Self {
-        let legacy = routed.call.client.era() == Era::Legacy;
+        let is_legacy_client = routed.call.client.era() == Era::Legacy;
         let is_read = routed.call.method == Method::ResourcesRead;
         Self {
             server: routed.server.clone(),
             method: routed.call.method.clone(),
             tool: routed.tool.clone(),
-            merged: !matches!(routed.call.scope, Scope::Server(_)),
-            legacy,
-            is_private: is_read && !legacy && !is_shared(),
+            is_merged_route: !matches!(routed.call.scope, Scope::Server(_)),
+            is_legacy_client,
+            is_private: is_read && !is_legacy_client && !is_shared(),
             uris: routed.uris.clone(),
         }
     }
 
     /// How the call ended, as its client may be told.
-    pub(super) fn ending(&self, answer: Result<Answer, CallError>) -> CallOutcome {
+    pub(super) fn to_outcome(&self, answer: Result<Answer, CallError>) -> CallOutcome {
         match answer {
             Ok(Answer {
                 outcome,
                 revision,
-                is_of_one_agent,
+                is_agent_specific: is_of_one_agent,
             }) => CallOutcome::Answered(ServerAnswer {
                 outcome: self.translate(outcome),
                 revision: Some(revision.as_str()),
-                same_id: if is_of_one_agent {
-                    SameId::Another
+                same_task_id: if is_of_one_agent {
+                    TaskIdScope::PerAgent
                 } else {
-                    SameId::Same
+                    TaskIdScope::Shared
                 },
             }),
             Err(CallError {
@@ -83,36 +83,36 @@ impl ResponseMapper {
     /// The outcome with exposed URIs, and errors that cannot be mistaken for ours.
     fn translate(&self, outcome: Outcome) -> Outcome {
         let outcome = match outcome {
-            Err(refusal) if error::code(&refusal).is_some_and(|it| BETWEEN_US.contains(&it)) => {
-                let uris = self.uris.as_ref().filter(|_| self.merged);
-                let exposed = uris.map(|uris| rewrite::error(&refusal, uris));
-                return Err(self.disguise(&exposed.unwrap_or(refusal)));
+            Err(refusal) if error::code(&refusal).is_some_and(|it| HOP_CODES.contains(&it)) => {
+                let uris = self.uris.as_ref().filter(|_| self.is_merged_route);
+                let exposed = uris.map(|uris| rewrite::rewrite_error(&refusal, uris));
+                return Err(self.wrap_as_server_error(&exposed.unwrap_or(refusal)));
             }
-            Ok(result) if self.is_private => Ok(modern::keep_private(&result)),
+            Ok(result) if self.is_private => Ok(modern::mark_private(&result)),
             other => other,
         };
-        if !self.merged {
-            return outcome.map_err(|refusal| self.reserve(refusal));
+        if !self.is_merged_route {
+            return outcome.map_err(|refusal| self.remap_reserved_code(refusal));
         }
         let method = self.method.as_str();
         match (outcome, &self.uris) {
-            (Ok(result), Some(uris)) => Ok(rewrite::result(method, &result, uris)),
+            (Ok(result), Some(uris)) => Ok(rewrite::rewrite_result(method, &result, uris)),
             (Ok(result), None) => Ok(result),
             (Err(refusal), uris) => {
                 let refusal = match uris {
-                    Some(uris) => rewrite::error(&refusal, uris),
+                    Some(uris) => rewrite::rewrite_error(&refusal, uris),
                     None => refusal,
                 };
-                Err(self.distinguish(self.point_to_tasks(refusal)))
+                Err(self.wrap_error(self.add_task_hint(refusal)))
             }
         }
     }
 
     /// On the route of one server its errors pass unchanged, but for the code of unknown resources,
     /// which 2026-07-28 has changed.
-    fn reserve(&self, refusal: Raw) -> Raw {
+    fn remap_reserved_code(&self, refusal: Raw) -> Raw {
         let is_unknown = error::code(&refusal) == Some(error::RESOURCE_NOT_FOUND);
-        if self.legacy || !is_unknown || !self.is_about_resource() {
+        if self.is_legacy_client || !is_unknown || !self.is_about_resource() {
             return refusal;
         }
         bridge::with_code(&refusal, error::INVALID_PARAMS)
@@ -127,9 +127,9 @@ impl ResponseMapper {
 
     /// A server that carries a call out as a task only cannot be asked for that on a merged route. Its
     /// refusal says where it can.
-    fn point_to_tasks(&self, refusal: Raw) -> Raw {
+    fn add_task_hint(&self, refusal: Raw) -> Raw {
         let tool = self.tool.as_ref();
-        if !tool.is_some_and(|tool| tasks::are_missed(&refusal, &tool.source)) {
+        if !tool.is_some_and(|tool| tasks::is_task_required_error(&refusal, &tool.source)) {
             return refusal;
         }
         let message = refusal.get("message");
@@ -138,31 +138,30 @@ impl ResponseMapper {
             return refusal;
         };
         let hint = format!(
-            "{message} (tasks are served on /mcp/servers/{server} and \
-             /sse/servers/{server} alone)",
+            "{message} (tasks are only served on /mcp/servers/{server} and /sse/servers/{server})",
             server = self.server
         );
         refusal.with_text(span, &hint)
     }
 
-    fn distinguish(&self, refusal: Raw) -> Raw {
-        let Some(code) = error::code(&refusal).filter(|code| REFUSALS.contains(code)) else {
+    fn wrap_error(&self, refusal: Raw) -> Raw {
+        let Some(code) = error::code(&refusal).filter(|code| RESERVED_CODES.contains(code)) else {
             return refusal;
         };
-        if code == error::RESOURCE_NOT_FOUND && self.is_about_resource() && self.legacy {
+        if code == error::RESOURCE_NOT_FOUND && self.is_about_resource() && self.is_legacy_client {
             return refusal;
         }
-        self.disguise(&refusal)
+        self.wrap_as_server_error(&refusal)
     }
 
     /// The refusal as one of the server, under a code that means nothing else.
-    fn disguise(&self, refusal: &Raw) -> Raw {
+    fn wrap_as_server_error(&self, refusal: &Raw) -> Raw {
         let message = refusal.get("message");
         let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
-        Raw::from_value(&Distinguished {
+        Raw::from_value(&WrappedError {
             code: error::INTERNAL,
             message: format!("server `{}`: {message}", self.server),
-            data: Upstream {
+            data: UpstreamData {
                 server: self.server.as_str(),
                 upstream: refusal,
             },
@@ -173,14 +172,14 @@ impl ResponseMapper {
 /// An error of a server under another code. What the server wrote is no [`serde_json::Value`],
 /// which holds neither every number nor every string nor every depth.
 #[derive(Serialize)]
-struct Distinguished<'a> {
+struct WrappedError<'a> {
     code: i64,
     message: String,
-    data: Upstream<'a>,
+    data: UpstreamData<'a>,
 }
 
 #[derive(Serialize)]
-struct Upstream<'a> {
+struct UpstreamData<'a> {
     server: &'a str,
     upstream: &'a Raw,
 }

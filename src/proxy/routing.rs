@@ -24,23 +24,23 @@ use crate::{
 };
 
 /// Pause between looks at a server that is waited for: not all that becomes of it has an event.
-const LOOK: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Proxy {
     /// Finds the server of a call.
     pub(super) async fn route(
         &self,
         call: Box<Call>,
-        ticket: &mut CallContext,
+        context: &mut CallContext,
     ) -> Result<Box<Routed>, CallOutcome> {
         let audience = lists::audience(&call.client);
-        let route = |call| self.route_in(&self.board.catalog_for(audience), call);
+        let route = |call| self.route_in(&self.catalog_store.catalog_for(audience), call);
         let mut lost = match route(call) {
             Ok(routed) => return Ok(routed),
             Err(lost) => lost,
         };
-        if !self.board.is_settled() || !self.board.is_settled_for(audience) {
-            Box::pin(self.first_listed(&lost.0)).await;
+        if !self.catalog_store.is_ready() || !self.catalog_store.is_ready_for(audience) {
+            Box::pin(self.wait_first_listing(&lost.0)).await;
             lost = match route(lost.0) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => lost,
@@ -48,17 +48,17 @@ impl Proxy {
             if lost.0.cancel.is_cancelled() {
                 // What is not listed by now might have been.
                 return Err(CallOutcome::Failed {
-                    error: given_up(),
+                    error: cancelled_error(),
                     delivered: false,
-                    reason: GIVEN_UP.kind(),
+                    reason: CANCELLED.kind(),
                 });
             }
         }
-        let prospects = self.prospects(&lost.0);
-        if prospects.is_empty() {
-            return Err(ending_of(lost.1));
+        let candidates = self.candidates(&lost.0);
+        if candidates.is_empty() {
+            return Err(outcome_of(lost.1));
         }
-        Box::pin(self.route_once_listed(*lost, &prospects, ticket)).await
+        Box::pin(self.route_once_listed(*lost, &candidates, context)).await
     }
 
     /// Finds the server of a call in `catalog`, for what its agent may see.
@@ -68,20 +68,22 @@ impl Proxy {
         call: Box<Call>,
     ) -> Result<Box<Routed>, Box<(Box<Call>, Unroutable)>> {
         let sees = |call: &Call, server: &ServerName, resource: &ItemSubject| {
-            let sight = self.governance.sight(&call.client.agent, &call.scope);
-            sight.shows_resource(server, &resource.names, &resource.original)
+            let visibility = self.governance.visibility(&call.client.agent, &call.scope);
+            visibility.shows_resource(server, &resource.names, &resource.original)
         };
         router::route(call, catalog, &sees)
     }
 
     /// Waits until the servers of the route of `call` are listed for its client, for as long as lists
     /// may wait and somebody wants the answer.
-    pub(super) async fn first_listed(&self, call: &Call) {
+    pub(super) async fn wait_first_listing(&self, call: &Call) {
         let patience = self.settings.load().first_list_wait;
         let listed = async {
-            self.board.settled(&call.scope, patience).await;
-            if lists::audience(&call.client) == Audience::Able {
-                self.board.settled_for_able(&call.scope, patience).await;
+            self.catalog_store.wait_ready(&call.scope, patience).await;
+            if lists::audience(&call.client) == Audience::Interactive {
+                self.catalog_store
+                    .wait_ready_interactive(&call.scope, patience)
+                    .await;
             }
         };
         tokio::select! {
@@ -95,17 +97,17 @@ impl Proxy {
     async fn route_once_listed(
         &self,
         (mut call, mut unroutable): (Box<Call>, Unroutable),
-        prospects: &[Candidate],
-        ticket: &mut CallContext,
+        candidates: &[Candidate],
+        context: &mut CallContext,
     ) -> Result<Box<Routed>, CallOutcome> {
         let (since, cancel) = (Instant::now(), call.cancel.clone());
         let audience = lists::audience(&call.client);
         let mut away = None;
-        let mut waits: FuturesUnordered<_> = prospects
+        let mut waits: FuturesUnordered<_> = candidates
             .iter()
-            .map(|prospect| self.listed(prospect, &cancel, since))
+            .map(|prospect| self.wait_listed(prospect, &cancel, since))
             .collect();
-        let waiting = self.governance.let_wait(&prospects[0].server, ticket);
+        let waiting = self.governance.admit_wait(&candidates[0].server, context);
         waiting.map_err(CallOutcome::Refused)?;
         while let Some(listed) = waits.next().await {
             if let Err(failure) = listed {
@@ -113,68 +115,70 @@ impl Proxy {
                 away.get_or_insert(failure);
                 continue;
             }
-            match self.route_in(&self.board.catalog_for(audience), call) {
+            match self.route_in(&self.catalog_store.catalog_for(audience), call) {
                 Ok(routed) => return Ok(routed),
                 Err(lost) => (call, unroutable) = *lost,
             }
         }
         Err(away.map_or_else(
-            || ending_of(unroutable),
-            |(backend, failure)| absent(&backend, &failure),
+            || outcome_of(unroutable),
+            |(backend, failure)| unavailable_outcome(&backend, &failure),
         ))
     }
 
     /// The servers that may have what `call` names once they are listed, where its agent may know
     /// that; the likeliest first.
-    fn prospects(&self, call: &Call) -> Vec<Candidate> {
-        let Some((kind, name)) = router::wanted(call) else {
+    fn candidates(&self, call: &Call) -> Vec<Candidate> {
+        let Some((kind, name)) = router::requested_item(call) else {
             return Vec::new();
         };
-        let mut prospects = self.board.prospects(&call.scope, kind, &name);
-        if !prospects.is_empty() {
-            let sight = self.governance.sight(&call.client.agent, &call.scope);
-            prospects.retain(|prospect| sight.may_show(prospect));
+        let mut candidates = self
+            .catalog_store
+            .unlisted_candidates(&call.scope, kind, &name);
+        if !candidates.is_empty() {
+            let visibility = self.governance.visibility(&call.client.agent, &call.scope);
+            candidates.retain(|prospect| visibility.may_show_candidate(prospect));
         }
-        prospects
+        candidates
     }
 
     /// Waits until the server is listed, for as long as a call that came at `since` may take.
-    async fn listed(
+    async fn wait_listed(
         &self,
-        prospect: &Candidate,
+        candidate: &Candidate,
         cancel: &CancellationToken,
         since: Instant,
     ) -> Result<(), (Arc<Backend>, BackendError)> {
-        let Some(backend) = self.backends.get(&prospect.server) else {
+        let Some(backend) = self.backends.get(&candidate.server) else {
             return Ok(());
         };
-        let originals = prospect.originals.iter().map(|(original, _)| &**original);
-        let deadline = since + backend.patience_with(originals);
+        let originals = candidate.originals.iter().map(|(original, _)| &**original);
+        let deadline = since + backend.idle_timeout_of_tools(originals);
         let outcome = tokio::select! {
             biased;
-            outcome = self.until_listed(&prospect.server, prospect.kind) => outcome,
+            outcome = self.wait_kind_listed(&candidate.server, candidate.kind) => outcome,
             () = cancel.cancelled() => Err(BackendError::Cancelled { is_sent: false }),
-            () = sleep_until(deadline) => Err(BackendError::Unlisted { why: None }),
+            () = sleep_until(deadline) => Err(BackendError::NotListedYet { why: None }),
         };
-        outcome.map_err(|failure| (backend, failure.unsent()))
+        outcome.map_err(|failure| (backend, failure.as_not_sent()))
     }
 
     /// Completes when it is known what the server has of `kind`, or it is gone; fails when it will not
     /// be for now.
-    async fn until_listed(&self, server: &ServerName, kind: Kind) -> Result<(), BackendError> {
-        let mut changes = self.board.changes();
-        while !self.board.lists(server, kind) {
+    async fn wait_kind_listed(&self, server: &ServerName, kind: Kind) -> Result<(), BackendError> {
+        let mut changes = self.catalog_store.changes();
+        while !self.catalog_store.has_current_list(server, kind) {
             let Some(backend) = self.backends.get(server) else {
                 break;
             };
-            if let Some(failure) = backend.obstacle() {
+            if let Some(failure) = backend.listing_obstacle() {
                 return Err(failure);
             }
-            let mut standing = backend.standing();
+            let mut standing = backend.watch_catalog();
             tokio::select! {
                 _ = changes.changed() => {}
                 () = standing.changed() => {}
-                () = sleep(LOOK) => {}
+                () = sleep(POLL_INTERVAL) => {}
             }
         }
         Ok(())
@@ -182,8 +186,8 @@ impl Proxy {
 }
 
 /// How a call ends whose server is away.
-fn absent(backend: &Backend, failure: &BackendError) -> CallOutcome {
-    backend.note_absence();
+fn unavailable_outcome(backend: &Backend, failure: &BackendError) -> CallOutcome {
+    backend.count_unconnected_call();
     CallOutcome::Failed {
         error: failure.to_error(&backend.name, Some(backend.state())),
         delivered: false,
@@ -192,12 +196,12 @@ fn absent(backend: &Backend, failure: &BackendError) -> CallOutcome {
 }
 
 /// That a request was given up before a server was found for it.
-const GIVEN_UP: BackendError = BackendError::Cancelled { is_sent: false };
+const CANCELLED: BackendError = BackendError::Cancelled { is_sent: false };
 
 /// What is said of such a request.
-pub(super) fn given_up() -> RpcError {
-    let reason = GIVEN_UP.kind();
-    RpcError::new(error::INTERNAL, GIVEN_UP.to_string()).with(json!({
+pub(super) fn cancelled_error() -> RpcError {
+    let reason = CANCELLED.kind();
+    RpcError::new(error::INTERNAL, CANCELLED.to_string()).with_data(json!({
         "code": reason.to_ascii_uppercase(),
         "reason": reason,
         "retryable": false,
@@ -205,7 +209,7 @@ pub(super) fn given_up() -> RpcError {
 }
 
 /// How a call ends that no server is found for.
-fn ending_of(unroutable: Unroutable) -> CallOutcome {
+fn outcome_of(unroutable: Unroutable) -> CallOutcome {
     match unroutable {
         Unroutable::Refused(error) => CallOutcome::Unroutable(error),
         Unroutable::UnknownTool { name } => CallOutcome::Refused(Refusal::UnknownTool { name }),

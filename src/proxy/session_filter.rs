@@ -12,17 +12,17 @@ use crate::{
 
 /// The rules and the catalog, for backends, which stand below both.
 #[derive(Debug)]
-pub(super) struct Outlook {
+pub(super) struct ProxySessionFilter {
     pub(super) governance: Arc<Governance>,
-    pub(super) board: Arc<CatalogStore>,
+    pub(super) catalog_store: Arc<CatalogStore>,
 }
 
-impl SessionFilter for Outlook {
+impl SessionFilter for ProxySessionFilter {
     fn view(&self, session: &Session, server: &ServerName) -> SessionView {
         let Session { agent, scope, .. } = session;
         SessionView {
-            screens: self.governance.screens(agent, scope, server),
-            uris: self.board.catalog().uri_map(scope, server),
+            scanners: self.governance.scanners_for(agent, scope, server),
+            uris: self.catalog_store.catalog().uri_map(scope, server),
         }
     }
 

@@ -21,7 +21,7 @@ use crate::{
 
 /// Methods whose results list resources, each with the member that does (SEP-2640, extension
 /// `io.modelcontextprotocol/skills`). What a skill says of its own files is left whole: clients verify it.
-const LISTS: [(&str, &str); 2] = [
+const LIST_METHODS: [(&str, &str); 2] = [
     ("resources/directory/read", "resources"),
     ("skills/list", "skills"),
 ];
@@ -41,7 +41,9 @@ impl SkillsListing {
         let Method::Other(method) = &routed.call.method else {
             return None;
         };
-        let (_, member) = LISTS.into_iter().find(|(name, _)| **name == **method)?;
+        let (_, member) = LIST_METHODS
+            .into_iter()
+            .find(|(name, _)| **name == **method)?;
         Some(Self {
             member,
             server: routed.server.clone(),
@@ -50,24 +52,25 @@ impl SkillsListing {
         })
     }
 
-    /// `list` with the entries that are in `sight`.
-    fn seen(&self, list: &Raw, sight: &Visibility, catalog: &Catalog) -> Raw {
+    /// `list` with the entries that are in `visibility`.
+    fn visible_entries(&self, list: &Raw, visibility: &Visibility, catalog: &Catalog) -> Raw {
         let json = list.as_bytes();
         let is_seen = |uri: &str| {
-            let shown = ItemSubject::shown(&self.server, uri, catalog);
-            shown.is_some_and(|it| sight.shows_resource(&self.server, &it.names, &it.original))
+            let shown = ItemSubject::visible_resource(&self.server, uri, catalog);
+            shown.is_some_and(|it| visibility.shows_resource(&self.server, &it.names, &it.original))
         };
         // A client may take either of two members, and who names nothing names nothing that is seen.
         let is_entry_seen = |at: usize| {
-            let uris = json::members(json, at).filter(|member| member.is_alike(json, "uri"));
-            let mut seen =
-                uris.map(|uri| json::text(&json[uri.value]).is_some_and(|it| is_seen(&it)));
+            let uris =
+                json::members(json, at).filter(|member| member.matches_ignoring_case(json, "uri"));
+            let mut seen = uris
+                .map(|uri| json::decode_string(&json[uri.value]).is_some_and(|it| is_seen(&it)));
             seen.next() == Some(true) && seen.all(|it| it)
         };
         let mut patch = Patch::new(json);
-        let lists = json::members(json, 0).filter(|it| it.is_alike(json, self.member));
+        let lists = json::members(json, 0).filter(|it| it.matches_ignoring_case(json, self.member));
         for listed in lists.map(|list| list.value) {
-            patch.keep_elements(listed, is_entry_seen);
+            patch.retain_elements(listed, is_entry_seen);
         }
         if patch.is_empty() {
             return list.clone();
@@ -78,29 +81,36 @@ impl SkillsListing {
 
 impl Proxy {
     /// How the call of `listing` ended, as far as its agent may know of what is listed.
-    pub(super) async fn seen_of(&self, listing: SkillsListing, ending: CallOutcome) -> CallOutcome {
-        let sight = self.governance.sight(&listing.agent, &listing.scope);
-        let catalog = self.board.catalog();
-        let is_whole = matches!(sight, Visibility::Everything)
-            && catalog.shows_every_resource(&listing.server);
+    pub(super) async fn filter_skills_outcome(
+        &self,
+        listing: SkillsListing,
+        outcome: CallOutcome,
+    ) -> CallOutcome {
+        let visibility = self.governance.visibility(&listing.agent, &listing.scope);
+        let catalog = self.catalog_store.catalog();
+        let is_whole =
+            matches!(visibility, Visibility::All) && catalog.shows_every_resource(&listing.server);
         let CallOutcome::Answered(ServerAnswer {
             outcome: Ok(list),
             revision,
-            same_id,
-        }) = ending
+            same_task_id: same_id,
+        }) = outcome
         else {
-            return ending;
+            return outcome;
         };
         let bytes = list.as_bytes().len();
         let seen = if is_whole {
             list
         } else {
-            run_blocking_if_large(bytes, move || listing.seen(&list, &sight, &catalog)).await
+            run_blocking_if_large(bytes, move || {
+                listing.visible_entries(&list, &visibility, &catalog)
+            })
+            .await
         };
         CallOutcome::Answered(ServerAnswer {
             outcome: Ok(seen),
             revision,
-            same_id,
+            same_task_id: same_id,
         })
     }
 }

@@ -16,15 +16,15 @@ use crate::{
 
 /// Sessions whose subscriptions are moved at a time: one that waits for its server holds up few
 /// others, and a server is not asked by all at once.
-const MOVES_MAX: usize = 16;
+const CONCURRENT_MOVES_MAX: usize = 16;
 
 /// How much of the subscriptions is gone through.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Review {
+pub(super) enum ReviewScope {
     /// Those that are over.
-    Ends,
+    Ended,
     /// Those that are possible again too.
-    Whole,
+    All,
 }
 
 impl Proxy {
@@ -37,7 +37,7 @@ impl Proxy {
             return Err(RpcError::new(error::INVALID_PARAMS, message).to_raw());
         };
         let Some(session) = call.client.session.clone() else {
-            let message = "a subscription needs a session to deliver updates to";
+            let message = "subscriptions require a session";
             return Err(RpcError::new(error::INVALID_REQUEST, message).to_raw());
         };
         if call.method == Method::ResourcesUnsubscribe {
@@ -47,8 +47,8 @@ impl Proxy {
         let new = session
             .subscribe(&uri)
             .map_err(|full| RpcError::new(error::INVALID_REQUEST, full.to_string()).to_raw())?;
-        if let Some((backend, original)) = self.resource(&call.scope, &uri) {
-            session.note_place(&uri, &backend.name, &original);
+        if let Some((backend, original)) = self.resolve_uri(&call.scope, &uri) {
+            session.set_subscription_target(&uri, &backend.name, &original);
         }
         let outcome = self.call(call).await;
         if outcome.is_err() && new {
@@ -58,8 +58,8 @@ impl Proxy {
     }
 
     async fn unsubscribe(&self, call: Box<Call>, session: &Arc<Session>, uri: &str) -> Outcome {
-        let place = self.place(session, uri);
-        let is_found = self.resource(&call.scope, uri).is_some();
+        let place = self.resolve_subscription(session, uri);
+        let is_found = self.resolve_uri(&call.scope, uri).is_some();
         let was_subscribed = session.unsubscribe(uri);
         let done = Ok(Raw::from_static("{}"));
         let Some((backend, original)) = place else {
@@ -69,20 +69,24 @@ impl Proxy {
                 self.call(call).await
             };
         };
-        let is_wanted =
-            || self.is_wanted(&backend, &original, |other| backend.joins(session, other));
+        let is_wanted = || {
+            self.is_wanted(&backend, &original, |other| {
+                backend.shares_connection(session, other)
+            })
+        };
         if is_wanted() {
             return done;
         }
         if !is_found {
             // No call finds the way there: its server is away, or it may no longer be seen.
-            self.leave(session, &backend, &original).await;
+            self.unsubscribe_upstream(session, &backend, &original)
+                .await;
             return done;
         }
         let outcome = self.call(call).await;
         // Whoever subscribed meanwhile may have come first.
         if is_wanted() {
-            backend.join_again(session, &original).await;
+            backend.resubscribe(session, &original).await;
         }
         outcome
     }
@@ -91,14 +95,14 @@ impl Proxy {
     pub(super) async fn end_subscriptions(self: Arc<Self>) {
         loop {
             let left = tokio::select! {
-                left = self.sessions.left() => left,
+                left = self.sessions.ended_with_subscriptions() => left,
                 () = self.tasks.stop_token().cancelled() => return,
             };
             for session in left {
                 let proxy = Arc::clone(&self);
                 self.tasks.spawn("end of subscriptions", async move {
                     tokio::select! {
-                        () = proxy.leave_all(&session) => {}
+                        () = proxy.unsubscribe_all(&session) => {}
                         () = proxy.tasks.stop_token().cancelled() => {}
                     }
                 });
@@ -106,10 +110,11 @@ impl Proxy {
         }
     }
 
-    async fn leave_all(&self, session: &Arc<Session>) {
+    async fn unsubscribe_all(&self, session: &Arc<Session>) {
         for uri in session.subscriptions() {
-            if let Some((backend, original)) = self.place(session, &uri) {
-                self.leave(session, &backend, &original).await;
+            if let Some((backend, original)) = self.resolve_subscription(session, &uri) {
+                self.unsubscribe_upstream(session, &backend, &original)
+                    .await;
             }
         }
     }
@@ -117,9 +122,9 @@ impl Proxy {
     /// Tells a server that has replaced another what sessions are subscribed to.
     pub(super) fn renew_subscriptions(self: &Arc<Self>, backend: Arc<Backend>) {
         let mut wanted = Vec::new();
-        self.sessions.each(|session| {
+        self.sessions.for_each(|session| {
             for uri in session.subscriptions() {
-                let found = self.resource(&session.scope, &uri);
+                let found = self.resolve_uri(&session.scope, &uri);
                 if let Some((found, original)) = found
                     && Arc::ptr_eq(&found, &backend)
                 {
@@ -133,13 +138,13 @@ impl Proxy {
         let proxy = Arc::clone(self);
         let stop = self.tasks.stop_token().clone();
         self.tasks.spawn("renewed subscriptions", async move {
-            let join = at_once(wanted, |(session, original)| {
+            let join = for_each_concurrently(wanted, |(session, original)| {
                 let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
                 async move {
                     // Its turn may be long after.
-                    if proxy.may_hear(&session, &backend.name, &original) {
-                        let joined = backend.join(&session, &original).await;
-                        proxy.tell_unheard(&session, &backend, &original, joined);
+                    if proxy.may_receive_updates(&session, &backend.name, &original) {
+                        let joined = backend.subscribe(&session, &original).await;
+                        proxy.notify_possible_update(&session, &backend, &original, joined);
                     }
                 }
             });
@@ -152,10 +157,10 @@ impl Proxy {
     }
 
     /// Ends subscriptions at servers to what their sessions can no longer see, and where it is a
-    /// [`Review::Whole`] one begins those again that they can see again.
-    pub(super) fn review_subscriptions(self: &Arc<Self>, review: Review) {
+    /// [`ReviewScope::Whole`] one begins those again that they can see again.
+    pub(super) fn review_subscriptions(self: &Arc<Self>, review: ReviewScope) {
         let mut subscribed = Vec::new();
-        self.sessions.each(|session| {
+        self.sessions.for_each(|session| {
             if !session.subscriptions().is_empty() {
                 subscribed.push(Arc::clone(session));
             }
@@ -165,9 +170,9 @@ impl Proxy {
         }
         let proxy = Arc::clone(self);
         self.tasks.spawn("review of subscriptions", async move {
-            let reviews = at_once(subscribed, |session| {
+            let reviews = for_each_concurrently(subscribed, |session| {
                 let proxy = Arc::clone(&proxy);
-                async move { proxy.review(&session, review).await }
+                async move { proxy.review_session(&session, review).await }
             });
             tokio::select! {
                 () = reviews => {}
@@ -176,41 +181,59 @@ impl Proxy {
         });
     }
 
-    async fn review(&self, session: &Arc<Session>, review: Review) {
+    async fn review_session(&self, session: &Arc<Session>, review: ReviewScope) {
         for uri in session.subscriptions() {
-            let Some((backend, original)) = self.place(session, &uri) else {
+            let Some((backend, original)) = self.resolve_subscription(session, &uri) else {
                 continue;
             };
-            match (self.may_hear(session, &backend.name, &original), review) {
-                (true, Review::Whole) => backend.join_again(session, &original).await,
-                (true, Review::Ends) => {}
-                (false, _) => self.leave(session, &backend, &original).await,
+            match (
+                self.may_receive_updates(session, &backend.name, &original),
+                review,
+            ) {
+                (true, ReviewScope::All) => backend.resubscribe(session, &original).await,
+                (true, ReviewScope::Ended) => {}
+                (false, _) => {
+                    self.unsubscribe_upstream(session, &backend, &original)
+                        .await;
+                }
             }
         }
     }
 
     /// Ends a subscription of `session` at its server, where nobody else has it.
-    async fn leave(&self, session: &Arc<Session>, backend: &Arc<Backend>, original: &str) {
-        let is_wanted =
-            |instance| self.is_wanted(backend, original, |other| backend.serves(other, instance));
-        backend.leave(session, original, is_wanted).await;
+    async fn unsubscribe_upstream(
+        &self,
+        session: &Arc<Session>,
+        backend: &Arc<Backend>,
+        original: &str,
+    ) {
+        let is_wanted = |instance| {
+            self.is_wanted(backend, original, |other| {
+                backend.serves_session_on(other, instance)
+            })
+        };
+        backend.unsubscribe(session, original, is_wanted).await;
     }
 
     /// Lets subscriptions follow their sessions from one replica of a server to another.
-    pub(super) fn follow_replicas(self: &Arc<Self>, backend: &Arc<Backend>) {
-        if backend.written().replicas.is_empty() {
+    pub(super) fn move_displaced_subscriptions(self: &Arc<Self>, backend: &Arc<Backend>) {
+        if backend.load_config().replicas.is_empty() {
             return;
         }
         let (proxy, backend) = (Arc::clone(self), Arc::clone(backend));
         self.tasks.spawn("subscriptions of replicas", async move {
             let follow = async {
                 loop {
-                    let strays = backend.strays().await;
+                    let strays = backend.displaced_sessions().await;
                     let follow = |(session, left)| {
                         let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
-                        async move { proxy.follow_session(&session, &backend, left).await }
+                        async move {
+                            proxy
+                                .move_session_subscriptions(&session, &backend, left)
+                                .await;
+                        }
                     };
-                    at_once(strays, follow).await;
+                    for_each_concurrently(strays, follow).await;
                 }
             };
             tokio::select! {
@@ -221,27 +244,34 @@ impl Proxy {
         });
     }
 
-    async fn follow_session(&self, session: &Arc<Session>, backend: &Arc<Backend>, left: usize) {
+    async fn move_session_subscriptions(
+        &self,
+        session: &Arc<Session>,
+        backend: &Arc<Backend>,
+        left: usize,
+    ) {
         for uri in session.subscriptions() {
-            let found = self.resource(&session.scope, &uri);
+            let found = self.resolve_uri(&session.scope, &uri);
             let Some((_, original)) = found.filter(|(found, _)| Arc::ptr_eq(found, backend)) else {
                 continue;
             };
-            if !self.may_hear(session, &backend.name, &original) {
+            if !self.may_receive_updates(session, &backend.name, &original) {
                 continue;
             }
             let is_wanted = |instance| {
-                self.is_wanted(backend, &original, |other| backend.serves(other, instance))
+                self.is_wanted(backend, &original, |other| {
+                    backend.serves_session_on(other, instance)
+                })
             };
-            let follow = backend.follow_session(session, &original, left, is_wanted);
+            let follow = backend.move_subscription(session, &original, left, is_wanted);
             let joined = follow.await;
-            self.tell_unheard(session, backend, &original, joined);
+            self.notify_possible_update(session, backend, &original, joined);
         }
     }
 
     /// Tells `session`, which is subscribed again on the connection `joined`, that the resource may have
     /// been updated while it was not.
-    fn tell_unheard(
+    fn notify_possible_update(
         &self,
         session: &Arc<Session>,
         backend: &Backend,
@@ -249,63 +279,63 @@ impl Proxy {
         joined: Option<u64>,
     ) {
         if let Some(instance) = joined {
-            let update = Update::unheard(&backend.name, original.to_owned(), instance);
-            self.tell_update(session, &update);
+            let update = Update::possibly_missed(&backend.name, original.to_owned(), instance);
+            self.forward_update(session, &update);
         }
     }
 
     /// Whether the client of `session` is still there, and may know of the resource that `server`
     /// calls `original`.
-    fn may_hear(&self, session: &Session, server: &ServerName, original: &str) -> bool {
+    fn may_receive_updates(&self, session: &Session, server: &ServerName, original: &str) -> bool {
         !session.ended.is_cancelled()
-            && self.may_see(&session.agent, &session.scope, server, original)
-            && !self.hides(&session.scope, server, original)
+            && self.may_see_resource(&session.agent, &session.scope, server, original)
+            && !self.is_hidden_on_route(&session.scope, server, original)
     }
 
     /// Whether the route of `scope` has no way to what a server that is listed calls `original`.
-    fn hides(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
-        let catalog = self.board.catalog();
+    fn is_hidden_on_route(&self, scope: &Scope, server: &ServerName, original: &str) -> bool {
+        let catalog = self.catalog_store.catalog();
         let own = catalog.resource(&Scope::Server(server.clone()), original);
         let is_found = matches!(own, Lookup::Found { .. });
         // What templates have is found by them alone.
         let is_known = [Kind::Resources, Kind::Templates]
             .into_iter()
-            .all(|kind| self.board.lists(server, kind));
+            .all(|kind| self.catalog_store.has_current_list(server, kind));
         is_known && !(is_found && catalog.shows_resource(scope, server, original))
     }
 
     /// Subscribes a session of an earlier process again to what it was subscribed to.
-    pub(super) async fn subscribe_again(&self, session: &Arc<Session>) {
+    pub(super) async fn resubscribe(&self, session: &Arc<Session>) {
         let wait = self.settings().first_list_wait;
-        self.board.settled(&session.scope, wait).await;
+        self.catalog_store.wait_ready(&session.scope, wait).await;
         let subscriptions = session.subscriptions();
         if !subscriptions.is_empty() {
             // What it is told waits there for a client that says something else first.
-            session.open_standing();
+            session.open_standalone_stream();
         }
         for uri in subscriptions {
-            let Some((backend, original)) = self.resource(&session.scope, &uri) else {
+            let Some((backend, original)) = self.resolve_uri(&session.scope, &uri) else {
                 continue;
             };
-            session.note_place(&uri, &backend.name, &original);
-            if self.may_hear(session, &backend.name, &original) {
-                let joined = backend.join(session, &original).await;
-                self.tell_unheard(session, &backend, &original, joined);
+            session.set_subscription_target(&uri, &backend.name, &original);
+            if self.may_receive_updates(session, &backend.name, &original) {
+                let joined = backend.subscribe(session, &original).await;
+                self.notify_possible_update(session, &backend, &original, joined);
             }
         }
     }
 
     /// Where a subscription of `session` is: what `uri` names now, else what it did when it began.
-    fn place(&self, session: &Session, uri: &str) -> Option<(Arc<Backend>, String)> {
-        self.resource(&session.scope, uri).or_else(|| {
-            let (server, original) = session.place_of(uri)?;
+    fn resolve_subscription(&self, session: &Session, uri: &str) -> Option<(Arc<Backend>, String)> {
+        self.resolve_uri(&session.scope, uri).or_else(|| {
+            let (server, original) = session.subscription_target(uri)?;
             Some((self.backends.get(&server)?, original))
         })
     }
 
     /// What `uri` names on the route of `scope`: a server, and the URI in its spelling.
-    fn resource(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
-        match self.board.catalog().resource(scope, uri) {
+    fn resolve_uri(&self, scope: &Scope, uri: &str) -> Option<(Arc<Backend>, String)> {
+        match self.catalog_store.catalog().resource(scope, uri) {
             Lookup::Found { server, original } => {
                 let backend = self.backends.get(&server)?;
                 Some((backend, original))
@@ -323,22 +353,22 @@ impl Proxy {
         among: impl Fn(&Arc<Session>) -> bool,
     ) -> bool {
         let is_it = |session: &Session, uri: &str| {
-            let found = self.place(session, uri);
+            let found = self.resolve_subscription(session, uri);
             found.is_some_and(|(found, uri)| Arc::ptr_eq(&found, backend) && uri == original)
         };
         let mut wanted = false;
-        self.sessions.each(|session| {
+        self.sessions.for_each(|session| {
             let mut subscribed = session.subscriptions().into_iter();
             wanted |= subscribed.any(|uri| is_it(session, &uri))
                 && among(session)
-                && self.may_hear(session, &backend.name, original);
+                && self.may_receive_updates(session, &backend.name, original);
         });
         wanted
     }
 }
 
-/// Does it with all of `items`, [`MOVES_MAX`] at a time.
-async fn at_once<T, F: Future<Output = ()>>(items: Vec<T>, each: impl FnMut(T) -> F) {
+/// Does it with all of `items`, [`CONCURRENT_MOVES_MAX`] at a time.
+async fn for_each_concurrently<T, F: Future<Output = ()>>(items: Vec<T>, each: impl FnMut(T) -> F) {
     let items = futures_util::stream::iter(items);
-    items.for_each_concurrent(MOVES_MAX, each).await;
+    items.for_each_concurrent(CONCURRENT_MOVES_MAX, each).await;
 }

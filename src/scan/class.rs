@@ -60,7 +60,7 @@ impl Class {
     }
 
     /// What the detectors of `class` find.
-    pub(super) const fn of_detector(class: DetectorClass) -> Self {
+    pub(super) const fn from_detector(class: DetectorClass) -> Self {
         match class {
             DetectorClass::ApiKey => Self::ApiKey,
             DetectorClass::Credential => Self::Credential,
@@ -83,17 +83,17 @@ impl Classes {
 
     /// Those that are in both.
     #[must_use]
-    pub(super) const fn common(self, other: Self) -> Self {
+    pub(super) const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// Those that are in either.
     #[must_use]
-    pub(super) const fn or(self, other: Self) -> Self {
+    pub(super) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    pub(super) const fn has(self, class: Class) -> bool {
+    pub(super) const fn contains(self, class: Class) -> bool {
         self.0 & class.bit() != 0
     }
 
@@ -106,7 +106,7 @@ impl Classes {
         all
     }
 
-    pub(super) const fn has_any(self, classes: Self) -> bool {
+    pub(super) const fn intersects(self, classes: Self) -> bool {
         self.0 & classes.0 != 0
     }
 
@@ -218,7 +218,7 @@ impl Countries {
         Country::ALL.into_iter().fold(Self(0), Self::with)
     }
 
-    pub(super) const fn has(self, country: Country) -> bool {
+    pub(super) const fn contains(self, country: Country) -> bool {
         self.0 & (1 << country as u16) != 0
     }
 

@@ -12,10 +12,10 @@ use super::{
     class::Class,
     lexicon::{self, Hints},
 };
-use columns::Columns;
+use columns::ColumnHints;
 use seen_values::SeenValues;
-use words::Words;
-pub(super) use words::{ending, is_accent, name};
+use words::FoldedWords;
+pub(super) use words::{is_accent, last_word_hints, name_hints};
 
 mod columns;
 pub(super) mod seen_values;
@@ -26,7 +26,7 @@ const BEFORE_BYTES_MAX: usize = 72;
 /// Bytes after a candidate that may.
 const AFTER_BYTES_MAX: usize = 80;
 /// How far one look at the words before a row of numbers reaches, bytes.
-const ROW_BYTES_MAX: usize = 48;
+const ROW_LOOKBACK_MAX: usize = 48;
 /// Longest text that a key which names something else speaks for, bytes: longer ones are prose.
 const VALUE_BYTES_MAX: usize = 64;
 
@@ -36,12 +36,12 @@ const VALUE_BYTES_MAX: usize = 64;
 pub(super) struct Text<'a> {
     pub(super) text: &'a str,
     /// Values that other parts of the same message say are sensitive.
-    pub(super) known: Option<&'a SeenValues>,
+    pub(super) seen_values: Option<&'a SeenValues>,
     pub(super) names: Names<'a>,
     keys: OnceCell<Hints>,
-    columns: OnceCell<Option<Columns>>,
+    columns: OnceCell<Option<ColumnHints>>,
     /// The last look at the words before a value: several readings of a number begin at one place.
-    last_look: Cell<Option<ContextLookup>>,
+    last_lookup: Cell<Option<ContextLookup>>,
 }
 
 /// A look at the words before a value, or one that was not worth it.
@@ -51,7 +51,7 @@ struct ContextLookup {
     origin: usize,
     at: usize,
     /// What [`Text::ahead`] answered.
-    said: Option<(Hints, Hints)>,
+    hints: Option<(Hints, Hints)>,
 }
 
 /// The names above a text in its document, decoded.
@@ -67,8 +67,9 @@ pub(super) struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// Those that may say something of a number: most values of MCP stand below names that do not.
-    fn telling(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let plain = |name: &&str| matches!(*name, "" | "arguments" | "content") || is_plain(name);
+    fn informative(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let plain =
+            |name: &&str| matches!(*name, "" | "arguments" | "content") || is_generic_name(name);
         [self.own, self.parent, self.sibling]
             .into_iter()
             .filter(move |name| !plain(name))
@@ -77,29 +78,34 @@ impl<'a> Names<'a> {
 
 /// What the surroundings of one candidate say.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Around {
+pub(super) struct ValueContext {
     /// What names the value itself: its key, its column, the words right before it.
     pub(super) strong: Hints,
     /// Everything within reach, the former included.
-    pub(super) near: Hints,
+    pub(super) nearby: Hints,
 }
 
-impl Around {
+impl ValueContext {
     /// Whether the value is named as something else than `wanted`.
-    pub(super) fn says_other(self, wanted: Hints) -> bool {
-        self.strong.any(Hints::OTHER.and(Hints::VERSION)) && !self.strong.any(wanted)
+    pub(super) fn names_other(self, wanted: Hints) -> bool {
+        self.strong.intersects(Hints::OTHER.union(Hints::VERSION))
+            && !self.strong.intersects(wanted)
     }
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(text: &'a str, names: Names<'a>, known: Option<&'a SeenValues>) -> Self {
+    pub(super) fn new(
+        text: &'a str,
+        names: Names<'a>,
+        seen_values: Option<&'a SeenValues>,
+    ) -> Self {
         Self {
             text,
-            known,
+            seen_values,
             names,
             keys: OnceCell::new(),
             columns: OnceCell::new(),
-            last_look: Cell::new(None),
+            last_lookup: Cell::new(None),
         }
     }
 
@@ -108,9 +114,9 @@ impl<'a> Text<'a> {
     }
 
     /// Whether another part of the message says that the value at `span` is of `class`.
-    pub(super) fn is_known(&self, span: &Range<usize>, class: Class) -> bool {
-        self.known
-            .is_some_and(|known| known.is(&self.text[span.clone()], class))
+    pub(super) fn is_seen_as(&self, span: &Range<usize>, class: Class) -> bool {
+        self.seen_values
+            .is_some_and(|known| known.contains(&self.text[span.clone()], class))
     }
 
     /// The byte at `at`; zero outside of the text.
@@ -119,13 +125,13 @@ impl<'a> Text<'a> {
     }
 
     /// The byte before `at`; zero at the start.
-    pub(super) fn before(&self, at: usize) -> u8 {
+    pub(super) fn byte_before(&self, at: usize) -> u8 {
         at.checked_sub(1).map_or(0, |before| self.byte(before))
     }
 
     /// How long the dash at `at` is, of whatever kind: the hyphen, those that are not broken, the minus,
     /// and those of other scripts.
-    pub(super) fn dash(&self, at: usize) -> Option<usize> {
+    pub(super) fn dash_len(&self, at: usize) -> Option<usize> {
         match *self.bytes().get(at..)? {
             [b'-', ..] => Some(1),
             [0xC2, 0xAD, ..] | [0xD6, 0x8A | 0xBE, ..] => Some(2),
@@ -141,7 +147,7 @@ impl<'a> Text<'a> {
     }
 
     /// How long the space at `at` is, of whatever width.
-    pub(super) fn space(&self, at: usize) -> Option<usize> {
+    pub(super) fn space_len(&self, at: usize) -> Option<usize> {
         match *self.bytes().get(at..)? {
             [b' ', ..] => Some(1),
             [0xC2, 0xA0, ..] => Some(2),
@@ -153,59 +159,64 @@ impl<'a> Text<'a> {
     }
 
     /// What the surroundings of `span` say.
-    pub(super) fn around(&self, span: &Range<usize>) -> Around {
-        let (strong, before) = self.ahead(span.start);
+    pub(super) fn context(&self, span: &Range<usize>) -> ValueContext {
+        let (strong, before) = self.preceding_hints(span.start);
         let rest = self.rest_of_line(span.end);
         let after = if has_letters(rest) {
-            let mut words = Words::default();
+            let mut words = FoldedWords::default();
             words.fold(rest);
-            words.all().without(Hints::OTHER.and(Hints::VERSION))
+            words
+                .all_hints()
+                .without(Hints::OTHER.union(Hints::VERSION))
         } else {
             Hints::NONE
         };
-        Around {
+        ValueContext {
             strong,
-            near: strong.and(before).and(after),
+            nearby: strong.union(before).union(after),
         }
     }
 
     /// Whether a word about passports may stand near `span` or in a name: a quick look that spares most
     /// numbers the slow one.
     pub(super) fn may_name_passport(&self, span: &Range<usize>) -> bool {
-        let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
+        let start = char_boundary_before(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
         let end = span.end + self.rest_of_line(span.end).len();
-        lexicon::glance::may_name_passport(&self.text[start..end])
-            || self.names.telling().any(lexicon::glance::may_name_passport)
+        lexicon::prefilter::may_name_passport(&self.text[start..end])
+            || self
+                .names
+                .informative()
+                .any(lexicon::prefilter::may_name_passport)
             || self.columns().is_some()
     }
 
     /// Whether something may name a value at `at` a telephone: the words before it, of which only those
     /// after the last number do, a key or a column.
     pub(super) fn may_name_phone(&self, at: usize) -> bool {
-        let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        let start = char_boundary_before(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
         let before = &self.bytes()[start..at];
         let number = before.iter().rposition(u8::is_ascii_digit);
         let label = &before[number.map_or(0, |last| last + 1)..];
         // A name that is cut may end in another word than it does as a whole.
         let may_name = |name: &str| {
-            name.len() > BEFORE_BYTES_MAX || lexicon::glance::may_name_phone(name.as_bytes())
+            name.len() > BEFORE_BYTES_MAX || lexicon::prefilter::may_name_phone(name.as_bytes())
         };
-        lexicon::glance::may_name_phone(label)
-            || self.names.telling().any(may_name)
+        lexicon::prefilter::may_name_phone(label)
+            || self.names.informative().any(may_name)
             || self.columns().is_some()
     }
 
     /// Whether a word of `wanted` stands near `span`, with no other value between the two that it
     /// rather speaks of.
-    pub(super) fn is_attached(&self, span: &Range<usize>, wanted: Hints) -> bool {
+    pub(super) fn is_labelled(&self, span: &Range<usize>, wanted: Hints) -> bool {
         let says = |part: &str| {
-            let mut words = Words::default();
+            let mut words = FoldedWords::default();
             words.fold(part);
-            words.all().any(wanted)
+            words.all_hints().intersects(wanted)
         };
-        let start = floor(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
+        let start = char_boundary_before(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
         let before = &self.text[start..span.start];
-        if says(&before[after_values(before)..]) {
+        if says(&before[end_of_last_value(before)..]) {
             return true;
         }
         let after = self.rest_of_line(span.end);
@@ -216,60 +227,68 @@ impl<'a> Text<'a> {
         ]
         .iter()
         .any(|verb| clause.starts_with(verb));
-        says(clause) && (told || values(clause).next().is_none())
+        says(clause) && (told || digit_words(clause).next().is_none())
     }
 
     /// What the last word before `at` says, or the phrase it ends.
-    pub(super) fn label(&self, at: usize) -> Hints {
+    pub(super) fn preceding_label(&self, at: usize) -> Hints {
         const LABEL_BYTES_MAX: usize = 32;
-        let start = floor(self.text, at.saturating_sub(LABEL_BYTES_MAX));
-        ending(&self.text[start..at])
+        let start = char_boundary_before(self.text, at.saturating_sub(LABEL_BYTES_MAX));
+        last_word_hints(&self.text[start..at])
     }
 
     fn rest_of_line(&self, at: usize) -> &'a str {
-        let end = floor(self.text, (at + AFTER_BYTES_MAX).min(self.text.len())).max(at);
+        let end =
+            char_boundary_before(self.text, (at + AFTER_BYTES_MAX).min(self.text.len())).max(at);
         let rest = &self.text[at..end];
         memchr::memchr(b'\n', rest.as_bytes()).map_or(rest, |newline| &rest[..newline])
     }
 
     /// What names a value that begins at `at`, and what all the words before it say.
-    pub(super) fn ahead(&self, at: usize) -> (Hints, Hints) {
-        let look = self.look(at);
-        let said = look.said.unwrap_or_else(|| {
+    pub(super) fn preceding_hints(&self, at: usize) -> (Hints, Hints) {
+        let look = self.lookup(at);
+        let said = look.hints.unwrap_or_else(|| {
             if look.origin == at {
-                return self.words_ahead(at);
+                return self.preceding_word_hints(at);
             }
-            let strong = self.named(at);
-            (strong, strong.and(self.words_ahead(look.origin).1))
+            let strong = self.name_hints(at);
+            (
+                strong,
+                strong.union(self.preceding_word_hints(look.origin).1),
+            )
         });
-        self.last_look.set(Some(ContextLookup {
-            said: Some(said),
+        self.last_lookup.set(Some(ContextLookup {
+            hints: Some(said),
             ..look
         }));
         said
     }
 
     /// Goes past a value at `at` that nobody needs the words of, in a text without columns.
-    pub(super) fn pass(&self, at: usize) {
-        self.last_look.set(Some(self.look(at)));
+    pub(super) fn skip_value(&self, at: usize) {
+        self.last_lookup.set(Some(self.lookup(at)));
     }
 
     /// The look at the words before `at` as far as the last one tells it: in a row of numbers only
     /// keys and columns name one that is not the first.
-    fn look(&self, at: usize) -> ContextLookup {
-        match self.last_look.get() {
+    fn lookup(&self, at: usize) -> ContextLookup {
+        match self.last_lookup.get() {
             Some(last) if last.at == at => last,
             Some(last) if self.is_row(last, at) => {
-                let said = last.said.map(|(_, before)| {
-                    let strong = self.named(at);
-                    (strong, strong.and(before))
+                let said = last.hints.map(|(_, before)| {
+                    let strong = self.name_hints(at);
+                    (strong, strong.union(before))
                 });
-                ContextLookup { at, said, ..last }
+                ContextLookup {
+                    at,
+                    hints: said,
+                    ..last
+                }
             }
             Some(_) | None => ContextLookup {
                 origin: at,
                 at,
-                said: None,
+                hints: None,
             },
         }
     }
@@ -277,46 +296,46 @@ impl<'a> Text<'a> {
     /// Whether the value at `at` goes on the row of numbers that was last looked at.
     fn is_row(&self, last: ContextLookup, at: usize) -> bool {
         at > last.at
-            && at - last.origin <= ROW_BYTES_MAX
+            && at - last.origin <= ROW_LOOKBACK_MAX
             && self.bytes()[last.at..at]
                 .iter()
                 .all(|b| b.is_ascii_digit() || matches!(b, b' ' | b',' | b'.' | b'-'))
             && self.byte(last.at).is_ascii_digit()
     }
 
-    fn words_ahead(&self, at: usize) -> (Hints, Hints) {
-        let start = floor(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+    fn preceding_word_hints(&self, at: usize) -> (Hints, Hints) {
+        let start = char_boundary_before(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
         if !has_letters(&self.text[start..at]) {
-            let strong = self.named(at);
+            let strong = self.name_hints(at);
             return (strong, strong);
         }
-        let mut words = Words::default();
+        let mut words = FoldedWords::default();
         words.fold(&self.text[start..at]);
-        if start > 0 && !is_boundary(self.before(start)) {
+        if start > 0 && !is_boundary(self.byte_before(start)) {
             words.drop_first();
         }
-        let (tight, before) = words.tight_and_all();
-        (tight.and(self.named(at)), before)
+        let (tight, before) = words.adjacent_and_all();
+        (tight.union(self.name_hints(at)), before)
     }
 
     /// What keys and columns say of a value at `at`.
-    pub(super) fn named(&self, at: usize) -> Hints {
-        self.keys().and(self.column(at))
+    pub(super) fn name_hints(&self, at: usize) -> Hints {
+        self.key_hints().union(self.column_hints(at))
     }
 
     /// What the keys above the text say.
-    pub(super) fn keys(&self) -> Hints {
+    pub(super) fn key_hints(&self) -> Hints {
         *self.keys.get_or_init(|| {
-            let own = self.own_key();
-            let parent = name(self.names.parent).without(Hints::OTHER.and(Hints::VERSION));
-            let sibling = name_but_plain(self.names.sibling);
-            let named = if own.is_none() || own.any(Hints::REACH) {
-                own.and(parent).and(sibling)
+            let own = self.own_key_hints();
+            let parent = name_hints(self.names.parent).without(Hints::OTHER.union(Hints::VERSION));
+            let sibling = specific_name_hints(self.names.sibling);
+            let named = if own.is_empty() || own.intersects(Hints::REACH) {
+                own.union(parent).union(sibling)
             } else {
                 own
             };
             if self.text.len() > VALUE_BYTES_MAX {
-                named.without(Hints::OTHER.and(Hints::VERSION))
+                named.without(Hints::OTHER.union(Hints::VERSION))
             } else {
                 named
             }
@@ -324,18 +343,20 @@ impl<'a> Text<'a> {
     }
 
     /// What the key of the text itself says.
-    pub(super) fn own_key(&self) -> Hints {
-        name_but_plain(self.names.own)
+    pub(super) fn own_key_hints(&self) -> Hints {
+        specific_name_hints(self.names.own)
     }
 
-    fn column(&self, at: usize) -> Hints {
+    fn column_hints(&self, at: usize) -> Hints {
         self.columns()
-            .map_or(Hints::NONE, |columns| columns.at(self.text, at))
+            .map_or(Hints::NONE, |columns| columns.hints_at(self.text, at))
     }
 
     /// The header of the table that the text is, if it is one.
-    pub(super) fn columns(&self) -> Option<&Columns> {
-        let columns = self.columns.get_or_init(|| Columns::of(self.text));
+    pub(super) fn columns(&self) -> Option<&ColumnHints> {
+        let columns = self
+            .columns
+            .get_or_init(|| ColumnHints::parse_header(self.text));
         columns.as_ref()
     }
 }
@@ -346,7 +367,7 @@ fn has_letters(text: &str) -> bool {
 
 /// Where the last value in `before` ends that further words part from what follows; zero when
 /// there is none.
-fn after_values(before: &str) -> usize {
+fn end_of_last_value(before: &str) -> usize {
     const WORD_BYTES_MIN: usize = 4;
     let parting = |rest: &str| {
         rest.contains('\n')
@@ -354,14 +375,14 @@ fn after_values(before: &str) -> usize {
                 .split(|c: char| !c.is_alphabetic())
                 .any(|word| word.len() >= WORD_BYTES_MIN)
     };
-    let ends = values(before).map(|value| value.end);
+    let ends = digit_words(before).map(|value| value.end);
     ends.filter(|end| parting(&before[*end..]))
         .last()
         .unwrap_or(0)
 }
 
 /// Words of `text` with as many digits as a year has.
-fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
+fn digit_words(text: &str) -> impl Iterator<Item = Range<usize>> {
     const DIGITS_MIN: usize = 4;
     let inside = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'/' | b':');
     let bytes = text.as_bytes();
@@ -383,17 +404,17 @@ fn values(text: &str) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// What a name says, but for the plain ones of MCP.
-fn name_but_plain(written: &str) -> Hints {
-    if is_plain(written) {
+fn specific_name_hints(written: &str) -> Hints {
+    if is_generic_name(written) {
         Hints::NONE
     } else {
-        name(written)
+        name_hints(written)
     }
 }
 
 /// Whether a name of MCP is not meant: every content block has a `text`, which invites nobody to
 /// text somebody.
-fn is_plain(name: &str) -> bool {
+fn is_generic_name(name: &str) -> bool {
     matches!(name, "line" | "message" | "text")
 }
 
@@ -402,7 +423,7 @@ fn is_boundary(byte: u8) -> bool {
 }
 
 /// The start of the character that `at` lies in.
-pub(super) fn floor(text: &str, mut at: usize) -> usize {
+pub(super) fn char_boundary_before(text: &str, mut at: usize) -> usize {
     while !text.is_char_boundary(at) {
         at -= 1;
     }
@@ -422,9 +443,12 @@ mod tests {
                 parent: plain,
                 sibling: plain,
             };
-            assert_eq!(names.telling().next(), None, "{plain}");
-            let said = name(plain);
-            assert!(!said.any(Hints::PHONE.and(Hints::PASSPORT)), "{plain}");
+            assert_eq!(names.informative().next(), None, "{plain}");
+            let said = name_hints(plain);
+            assert!(
+                !said.intersects(Hints::PHONE.union(Hints::PASSPORT)),
+                "{plain}"
+            );
         }
     }
 
@@ -437,9 +461,12 @@ mod tests {
             for number in ["22222", "33333"] {
                 let looked = Text::new(&text, Names::default(), None);
                 let passed = Text::new(&text, Names::default(), None);
-                looked.ahead(at("11111"));
-                passed.pass(at("11111"));
-                let (looked, passed) = (looked.ahead(at(number)), passed.ahead(at(number)));
+                looked.preceding_hints(at("11111"));
+                passed.skip_value(at("11111"));
+                let (looked, passed) = (
+                    looked.preceding_hints(at(number)),
+                    passed.preceding_hints(at(number)),
+                );
                 assert_eq!(looked, passed, "{text}");
             }
         }
@@ -451,9 +478,9 @@ mod tests {
             let text = format!("{before}12345");
             let at = before.len();
             let around = Text::new(&text, Names::default(), None);
-            let around = around.around(&(at..at + 5));
-            assert_eq!(around.strong.any(wanted), strong, "{before} strong");
-            assert_eq!(around.near.any(wanted), near, "{before} near");
+            let around = around.context(&(at..at + 5));
+            assert_eq!(around.strong.intersects(wanted), strong, "{before} strong");
+            assert_eq!(around.nearby.intersects(wanted), near, "{before} near");
         };
         check("Téléphone : ", Hints::PHONE, true, true);
         check("phone, then ", Hints::PHONE, false, true);

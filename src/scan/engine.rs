@@ -2,10 +2,10 @@
 
 pub(super) mod compiled;
 mod decode;
+pub(super) mod document_walk;
 mod embedded;
 mod escapes;
-pub(super) mod redaction;
+pub(super) mod scan_sink;
 pub(super) mod schema;
+pub(super) mod schema_fit;
 pub(super) mod search;
-pub(super) mod sink;
-pub(super) mod walk;

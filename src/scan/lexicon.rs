@@ -12,8 +12,8 @@ use std::{
 use super::class::Country;
 use lists::{COMPOUNDS, LISTS, OWNERS};
 
-pub(super) mod glance;
 mod lists;
+pub(super) mod prefilter;
 
 /// Words of a phrase at most.
 pub(super) const PHRASE_WORDS_MAX: usize = 4;
@@ -51,15 +51,15 @@ impl Hints {
     const COUNTRIES_FROM: u64 = 16;
 
     /// An identity number of `country`.
-    pub(super) const fn of(country: Country) -> Self {
+    pub(super) const fn for_country(country: Country) -> Self {
         Self(1 << (Self::COUNTRIES_FROM + country as u64))
     }
 
-    pub(super) const fn any(self, of: Self) -> bool {
+    pub(super) const fn intersects(self, of: Self) -> bool {
         self.0 & of.0 != 0
     }
 
-    pub(super) const fn and(self, other: Self) -> Self {
+    pub(super) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -67,27 +67,27 @@ impl Hints {
         Self(self.0 & !other.0)
     }
 
-    pub(super) const fn is_none(self) -> bool {
+    pub(super) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 }
 
 /// What `phrase` says, if anything.
-pub(super) fn phrase(phrase: &[u8]) -> Hints {
-    entry(phrase).hints
+pub(super) fn phrase_hints(phrase: &[u8]) -> Hints {
+    lookup_phrase(phrase).hints
 }
 
 /// What is known of `phrase`.
-pub(super) fn entry(phrase: &[u8]) -> LexiconEntry {
+pub(super) fn lookup_phrase(phrase: &[u8]) -> LexiconEntry {
     let lexicon = &*LEXICON;
-    if !lexicon.shapes.may_be(phrase) {
+    if !lexicon.shapes.may_contain(phrase) {
         return LexiconEntry::default();
     }
     lexicon.words.get(phrase).copied().unwrap_or_default()
 }
 
 /// Whether `word` says whose a password is, in languages that put that last: `pwd_utente`.
-pub(super) fn is_owner(word: &[u8]) -> bool {
+pub(super) fn is_owner_word(word: &[u8]) -> bool {
     OWNERS.iter().any(|owner| owner.as_bytes() == word)
 }
 
@@ -96,13 +96,13 @@ pub(super) fn is_owner(word: &[u8]) -> bool {
 pub(super) struct LexiconEntry {
     pub(super) hints: Hints,
     /// What the phrases of several words say that begin with this one.
-    pub(super) begins: Hints,
+    pub(super) longer_phrases: Hints,
 }
 
 /// What a long word says by how it begins: languages that write compounds as one word.
-pub(super) fn compound(word: &[u8]) -> Hints {
+pub(super) fn compound_hints(word: &[u8]) -> Hints {
     const COMPOUND_BYTES_MIN: usize = 8;
-    if word.len() < COMPOUND_BYTES_MIN || !LEXICON.compounds.may_be(&word[..2]) {
+    if word.len() < COMPOUND_BYTES_MIN || !LEXICON.compounds.may_contain(&word[..2]) {
         return Hints::NONE;
     }
     let found = COMPOUNDS.iter().find(|(start, _)| {
@@ -127,10 +127,10 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
     for (hints, list) in LISTS {
         for phrase in list.split('|').map(str::trim) {
             let entry = words.entry(phrase.as_bytes()).or_default();
-            entry.hints = entry.hints.and(*hints);
+            entry.hints = entry.hints.union(*hints);
             if let Some((first, _)) = phrase.split_once(' ') {
                 let first = words.entry(first.as_bytes()).or_default();
-                first.begins = first.begins.and(*hints);
+                first.longer_phrases = first.longer_phrases.union(*hints);
             }
         }
     }
@@ -139,14 +139,19 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
     for (word, entry) in &words {
         shapes.add(word);
         let is_phrase = word.contains(&b' ');
-        if !is_phrase && entry.hints.and(entry.begins).any(Hints::PHONE) {
+        if !is_phrase
+            && entry
+                .hints
+                .union(entry.longer_phrases)
+                .intersects(Hints::PHONE)
+        {
             phones.add(word);
         }
     }
     for (start, hints) in COMPOUNDS {
         compounds.add(&start.as_bytes()[..2]);
-        if hints.any(Hints::PHONE) {
-            phones.add_longer(start.as_bytes());
+        if hints.intersects(Hints::PHONE) {
+            phones.add_prefix(start.as_bytes());
         }
     }
     Lexicon {
@@ -167,23 +172,23 @@ impl EntryShapes {
     const LENGTH_MAX: usize = 31;
 
     fn add(&mut self, word: &[u8]) {
-        let (beginning, length) = Self::of(word);
+        let (beginning, length) = Self::shape_of(word);
         self.0[beginning] |= length;
     }
 
     /// Adds all words that begin with `start`.
-    fn add_longer(&mut self, start: &[u8]) {
-        let (beginning, length) = Self::of(start);
+    fn add_prefix(&mut self, start: &[u8]) {
+        let (beginning, length) = Self::shape_of(start);
         self.0[beginning] |= length.wrapping_neg();
     }
 
-    fn may_be(&self, word: &[u8]) -> bool {
-        let (beginning, length) = Self::of(word);
+    fn may_contain(&self, word: &[u8]) -> bool {
+        let (beginning, length) = Self::shape_of(word);
         self.0[beginning] & length != 0
     }
 
     /// The place of a beginning and the bit of a length.
-    fn of(word: &[u8]) -> (usize, u32) {
+    fn shape_of(word: &[u8]) -> (usize, u32) {
         let five = |at: usize| usize::from(word.get(at).map_or(0, |byte| byte & 31));
         (
             five(0) << 5 | five(1),
@@ -225,14 +230,14 @@ mod tests {
     fn every_entry_is_found() {
         for (hints, list) in LISTS {
             for word in list.split('|').map(str::trim) {
-                let known = phrase(word.as_bytes());
-                assert_eq!(known.and(*hints), known, "{word}");
-                assert!(!known.is_none(), "{word}");
+                let known = phrase_hints(word.as_bytes());
+                assert_eq!(known.union(*hints), known, "{word}");
+                assert!(!known.is_empty(), "{word}");
             }
         }
         for (start, hints) in COMPOUNDS {
             let word = format!("{start}sxyz");
-            assert_eq!(compound(word.as_bytes()), *hints, "{start}");
+            assert_eq!(compound_hints(word.as_bytes()), *hints, "{start}");
         }
     }
 }

@@ -44,7 +44,7 @@ fn redacted(scan: &Scan, message: &str) -> String {
 fn values_of_every_class_are_found() {
     let scanner = Scanner::new(&all()).unwrap();
     let check = |class: &str, key: &str, text: &str, value: &str| {
-        let found = scanner.spans(Direction::Results, key, text);
+        let found = scanner.locate_in_text(Direction::Results, key, text);
         let start = text.find(value).unwrap();
         let expect = vec![(Arc::from(class), start..start + value.len())];
         assert_eq!(found, expect, "{class} {key} {text}");
@@ -140,7 +140,7 @@ fn values_of_every_class_are_found() {
 fn national_numbers_are_found_by_country() {
     let scanner = Scanner::new(&all()).unwrap();
     let check = |text: &str, value: &str| {
-        let found = scanner.spans(Direction::Results, "", text);
+        let found = scanner.locate_in_text(Direction::Results, "", text);
         let start = text.find(value).unwrap();
         assert_eq!(
             found,
@@ -167,9 +167,10 @@ fn national_numbers_are_found_by_country() {
         countries: vec!["us".into()],
         ..all()
     };
-    let found = Scanner::new(&only)
-        .unwrap()
-        .spans(Direction::Results, "", "PESEL 44051401359");
+    let found =
+        Scanner::new(&only)
+            .unwrap()
+            .locate_in_text(Direction::Results, "", "PESEL 44051401359");
     assert_eq!(found, vec![]);
 }
 
@@ -178,7 +179,7 @@ fn what_only_looks_like_it_is_left_alone() {
     let scanner = Scanner::new(&all()).unwrap();
     let check = |key: &str, text: &str| {
         assert_eq!(
-            scanner.spans(Direction::Results, key, text),
+            scanner.locate_in_text(Direction::Results, key, text),
             vec![],
             "{key} {text}"
         );
@@ -637,7 +638,7 @@ proptest! {
         let text = pieces.join(" ");
         let scanner = Scanner::new(&all()).unwrap();
         let mut expect = text.clone();
-        for (class, span) in scanner.spans(Direction::Results, "", &text).into_iter().rev() {
+        for (class, span) in scanner.locate_in_text(Direction::Results, "", &text).into_iter().rev() {
             expect.replace_range(span, &format!("[{}]", class.to_uppercase()));
         }
         prop_assume!(!text.trim_start().starts_with(['{', '[']) && !text.contains("\\u"));
@@ -770,8 +771,8 @@ fn no_text_breaks_off_the_scan() {
         "this_is_a_long_environment_variable_name_okta_a1b2c3d4",
         "a1b2c3d4e5f6g7_okta_abcdefghijklmnopqrstuvwxyzabcdefghijABCDEFGHIJ123456",
     ] {
-        scanner.spans(Direction::Results, "", text);
-        scanner.spans(Direction::Results, text, "a1b2c3");
+        scanner.locate_in_text(Direction::Results, "", text);
+        scanner.locate_in_text(Direction::Results, text, "a1b2c3");
     }
     let key = "okta-".repeat(4000);
     let values = |key: &str| Raw::from_value(&json!({ key: vec!["a1b2c3"; 4000] }));

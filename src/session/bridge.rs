@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 
 use super::{Client, modern};
 use crate::mcp::{
-    Era, Logs, Method, Outcome, Raw, Revision, RpcError, error,
+    Era, LogFilter, Method, Outcome, Raw, Revision, RpcError, error,
     json::{self as text, Patch},
     meta::{self, Meta},
     tasks,
 };
 
 /// The params that a server of era `to` understands.
-pub fn request<'p>(
+pub fn translate_request<'p>(
     params: Option<&'p Raw>,
     client: &Client,
-    logs: Logs,
+    logs: LogFilter,
     to: Era,
 ) -> Option<Cow<'p, Raw>> {
     match (client.era(), to) {
@@ -31,37 +31,37 @@ pub fn request<'p>(
 }
 
 /// Declares no capability: a question of the server could not reach the client.
-fn add_envelope(params: Option<&Raw>, client: &Client, logs: Logs) -> Raw {
+fn add_envelope(params: Option<&Raw>, client: &Client, logs: LogFilter) -> Raw {
     let level = match logs {
-        Logs::From(level) => Some(level.as_str()),
-        Logs::All | Logs::None => None,
+        LogFilter::From(level) => Some(level.as_str()),
+        LogFilter::All | LogFilter::None => None,
     };
-    let members = meta::envelope(client.info.as_ref(), &Raw::from_static("{}"), level);
+    let members = meta::modern_members(client.info.as_ref(), &Raw::from_static("{}"), level);
     let empty = Raw::from_static("{}");
     let params = params.unwrap_or(&empty);
     let json = params.as_bytes();
     let mut patch = Patch::new(json);
-    patch.remove_members(0, |member| goes_on(json, member));
-    if let Some(span) = Meta::of(params).span {
+    patch.remove_members(0, |member| is_continuation(json, member));
+    if let Some(span) = Meta::from_params(params).span {
         patch.remove_members(span.start, |member| is_reserved(json, member));
     }
     let stripped = (!patch.is_empty()).then(|| patch.finish());
     let params = stripped.as_ref().unwrap_or(params);
     let mut patch = Patch::new(params.as_bytes());
-    Meta::of(params).insert(&members, &mut patch);
+    Meta::from_params(params).insert(&members, &mut patch);
     patch.finish()
 }
 
 /// Whether a member of params goes on with an earlier request, which legacy clients do not do: what
 /// they mean by it is another thing, and a server would take it for its own.
-fn goes_on(json: &[u8], member: &text::Member) -> bool {
+fn is_continuation(json: &[u8], member: &text::Member) -> bool {
     ["inputResponses", "requestState"]
         .iter()
-        .any(|key| member.is_alike(json, key))
+        .any(|key| member.matches_ignoring_case(json, key))
 }
 
 fn remove_envelope(params: &Raw) -> Raw {
-    let Some(span) = Meta::of(params).span else {
+    let Some(span) = Meta::from_params(params).span else {
         return params.clone();
     };
     let mut patch = Patch::new(params.as_bytes());
@@ -71,27 +71,28 @@ fn remove_envelope(params: &Raw) -> Raw {
 
 fn is_reserved(json: &[u8], member: &text::Member) -> bool {
     [
-        meta::VERSION,
+        meta::PROTOCOL_VERSION,
         meta::CLIENT_INFO,
         meta::CLIENT_CAPABILITIES,
         meta::LOG_LEVEL,
     ]
     .iter()
-    .any(|key| member.is(json, key))
+    .any(|key| member.matches(json, key))
 }
 
 /// That something cannot cross from one revision to another.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "the server speaks {server} and the client {client}: {what}, which cannot cross these revisions"
+    "the server uses {server} and the client {client}: {what}, which is not possible between these \
+     revisions"
 )]
-pub struct Crossing {
+pub struct UnsupportedInEra {
     what: String,
     client: Revision,
     server: Revision,
 }
 
-impl Crossing {
+impl UnsupportedInEra {
     fn new(what: impl Into<String>, client: &Client, server: Revision) -> Self {
         Self {
             what: what.into(),
@@ -101,21 +102,21 @@ impl Crossing {
     }
 
     /// Adds both revisions to the data of an error.
-    pub fn describe(&self, data: &mut Value) {
+    pub fn add_revisions(&self, data: &mut Value) {
         data["serverRevision"] = self.server.as_str().into();
         data["clientRevision"] = self.client.as_str().into();
     }
 
     fn to_raw(&self) -> Raw {
         let mut data = json!({});
-        self.describe(&mut data);
+        self.add_revisions(&mut data);
         let error = RpcError::new(error::INTERNAL, self.to_string());
-        error.with(data).to_raw()
+        error.with_data(data).to_raw()
     }
 }
 
 /// Why a request of `client` is not sent to a server of revision `to`, which has nothing like it.
-pub fn barrier(method: &Method, client: &Client, to: Revision) -> Option<Crossing> {
+pub fn check_supported(method: &Method, client: &Client, to: Revision) -> Option<UnsupportedInEra> {
     let is_legacy_only = matches!(
         method,
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
@@ -126,44 +127,55 @@ pub fn barrier(method: &Method, client: &Client, to: Revision) -> Option<Crossin
         (Era::Legacy, Era::Modern) => is_legacy_only || tasks::is_method(method),
         (Era::Modern, Era::Legacy) => tasks::is_method(method),
     };
-    stays.then(|| Crossing::new(format!("`{method}` is asked for"), client, to))
+    stays.then(|| UnsupportedInEra::new(format!("`{method}` was requested"), client, to))
 }
 
 /// What the client is told of an outcome that a server of revision `from` gave.
-pub fn outcome(method: &Method, outcome: Outcome, client: &Client, from: Revision) -> Outcome {
+pub fn translate_outcome(
+    method: &Method,
+    outcome: Outcome,
+    client: &Client,
+    from: Revision,
+) -> Outcome {
     match (from.era(), client.era()) {
         (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => outcome,
         (Era::Legacy, Era::Modern) => match outcome {
-            Ok(result) => Ok(modern::upgrade(method, &result)),
-            Err(refusal) => Err(to_modern(method, refusal, client, from)),
+            Ok(result) => Ok(modern::upgrade_result(method, &result)),
+            Err(refusal) => Err(error_to_modern(method, refusal, client, from)),
         },
         (Era::Modern, Era::Legacy) => match outcome {
-            Ok(result) => to_legacy(&result, client, from),
+            Ok(result) => result_to_legacy(&result, client, from),
             Err(refusal) => Err(error_to_legacy(method, refusal, client, from)),
         },
     }
 }
 
-fn to_legacy(result: &Raw, client: &Client, from: Revision) -> Outcome {
+fn result_to_legacy(result: &Raw, client: &Client, from: Revision) -> Outcome {
     let kind = result.get("resultType");
     match kind.as_ref().and_then(Raw::as_text).as_deref() {
-        None | Some("complete") => Ok(modern::downgrade(result)),
-        Some("input_required") => Err(Crossing::new("it asks for input", client, from).to_raw()),
+        None | Some("complete") => Ok(modern::downgrade_result(result)),
+        Some("input_required") => Err(UnsupportedInEra::new(
+            "the server requires \
+            input",
+            client,
+            from,
+        )
+        .to_raw()),
         Some(other) => {
-            let what = format!("its result is of the type `{other}`");
-            Err(Crossing::new(what, client, from).to_raw())
+            let what = format!("the result has type `{other}`");
+            Err(UnsupportedInEra::new(what, client, from).to_raw())
         }
     }
 }
 
 /// A missing resource has another code for a modern client; -32042 is a request for input.
-fn to_modern(method: &Method, refusal: Raw, client: &Client, from: Revision) -> Raw {
+fn error_to_modern(method: &Method, refusal: Raw, client: &Client, from: Revision) -> Raw {
     match error::code(&refusal) {
         Some(error::RESOURCE_NOT_FOUND) if *method == Method::ResourcesRead => {
             with_code(&refusal, error::INVALID_PARAMS)
         }
         Some(error::URL_ELICITATION_REQUIRED) => {
-            Crossing::new("it asks for input", client, from).to_raw()
+            UnsupportedInEra::new("the server requires input", client, from).to_raw()
         }
         Some(_) | None => refusal,
     }
@@ -185,8 +197,8 @@ fn error_to_legacy(method: &Method, refusal: Raw, client: &Client, from: Revisio
                 .and_then(|data| data.get("requiredCapabilities"));
             let needed =
                 needed.map_or_else(String::new, |needed| format!(" ({})", needed.as_str()));
-            let what = format!("it needs a capability of the client{needed}");
-            Crossing::new(what, client, from).to_raw()
+            let what = format!("the server requires a client capability{needed}");
+            UnsupportedInEra::new(what, client, from).to_raw()
         }
         Some(_) | None => refusal,
     }
@@ -212,7 +224,7 @@ mod tests {
     fn client(revision: Revision) -> Client {
         Client {
             agent: Arc::new(Agent::anonymous()),
-            opening: Arc::new(ClientInfo {
+            client_info: Arc::new(ClientInfo {
                 revision,
                 info: Some(Raw::from_static(r#"{"name":"c"}"#)),
                 display_name: OnceLock::new(),
@@ -228,7 +240,8 @@ mod tests {
     fn params_cross() {
         let check = |revision: Revision, to: Era, params: &'static str, expect: &str| {
             let params = Raw::from_static(params);
-            let found = request(Some(&params), &client(revision), Logs::All, to).unwrap();
+            let found =
+                translate_request(Some(&params), &client(revision), LogFilter::All, to).unwrap();
             assert_eq!(found.as_str(), expect);
         };
         let own = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"c"}"#;
@@ -256,7 +269,7 @@ mod tests {
     #[test]
     fn outcomes_cross() {
         let check = |from: Revision, to: Revision, method: &str, given: Outcome, expect: &str| {
-            let found = match outcome(&Method::parse(method), given, &client(to), from) {
+            let found = match translate_outcome(&Method::parse(method), given, &client(to), from) {
                 Ok(result) => format!("ok {}", result.as_str()),
                 Err(refusal) => format!("error {}", refusal.as_str()),
             };

@@ -32,11 +32,11 @@ impl ClientInfo {
 
     /// Whether servers can ask the client something.
     pub fn can_be_asked(&self) -> bool {
-        legacy::declares_answers(&self.capabilities)
+        legacy::accepts_server_requests(&self.capabilities)
     }
 
     /// The capability that the client would need to be asked `method`, and has not declared.
-    pub fn lacks_for(&self, method: &Method) -> Option<&'static str> {
-        legacy::undeclared(method, &self.capabilities)
+    pub fn missing_capability(&self, method: &Method) -> Option<&'static str> {
+        legacy::missing_capability(method, &self.capabilities)
     }
 }

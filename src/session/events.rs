@@ -38,7 +38,7 @@ struct QueueState {
 }
 
 /// A queue with nothing in it.
-pub fn events() -> (EventSender, EventReader) {
+pub fn event_queue() -> (EventSender, EventReader) {
     let queue = Arc::new(EventQueue::default());
     (EventSender(Arc::clone(&queue)), EventReader(queue))
 }
@@ -69,13 +69,13 @@ impl EventReader {
     }
 
     /// The next event, when it is there.
-    pub fn take(&mut self) -> Option<Event> {
+    pub fn try_next(&mut self) -> Option<Event> {
         self.0.lock().waiting.pop_front()
     }
 
     /// Hands every event to `put` until there is an answer, and those that came before it even then:
     /// nothing of a call follows its answer.
-    pub async fn until<T>(
+    pub async fn drain_until<T>(
         &mut self,
         answer: impl Future<Output = T>,
         mut put: impl FnMut(Event),
@@ -88,7 +88,7 @@ impl EventReader {
                 answered = &mut answer => break answered,
             }
         };
-        while let Some(event) = self.take() {
+        while let Some(event) = self.try_next() {
             put(event);
         }
         answered
@@ -153,8 +153,8 @@ mod tests {
 
     #[tokio::test]
     async fn events_come_in_order_and_wake_who_waits() {
-        let (send, mut read) = events();
-        assert!(read.take().is_none());
+        let (send, mut read) = event_queue();
+        assert!(read.try_next().is_none());
         let sender = send.clone();
         let (first, ()) = tokio::join!(read.next(), async move {
             assert!(sender.send(event("a")));
@@ -162,12 +162,12 @@ mod tests {
         });
         assert_eq!(name(first), "a");
         assert_eq!(name(read.next().await), "b");
-        assert!(read.take().is_none());
+        assert!(read.try_next().is_none());
     }
 
     #[tokio::test]
     async fn an_answer_is_the_last_of_its_call() {
-        let (send, mut read) = events();
+        let (send, mut read) = event_queue();
         let mut heard = Vec::new();
         let answer = async {
             assert!(send.send(event("a")));
@@ -177,29 +177,31 @@ mod tests {
             assert!(send.send(event("c")));
             "answer"
         };
-        let answer = read.until(answer, |event| heard.push(name(event))).await;
+        let answer = read
+            .drain_until(answer, |event| heard.push(name(event)))
+            .await;
         heard.push(answer.into());
         assert_eq!(heard, ["a", "b", "c", "answer"]);
     }
 
     #[test]
     fn as_many_wait_as_there_is_room_for() {
-        let (send, mut read) = events();
+        let (send, mut read) = event_queue();
         for _ in 0..EVENTS_MAX {
             assert!(send.send(event("a")));
         }
         assert!(!send.send(event("b")));
-        read.take().expect("it was taken");
+        read.try_next().expect("it was taken");
         assert!(send.send(event("b")));
     }
 
     #[test]
     fn nothing_is_taken_that_nobody_reads() {
-        let (send, mut read) = events();
+        let (send, mut read) = event_queue();
         assert!(send.send(event("a")));
         read.close();
         assert!(!send.send(event("b")));
-        assert_eq!(read.take().map(name).as_deref(), Some("a"));
+        assert_eq!(read.try_next().map(name).as_deref(), Some("a"));
         drop(read);
         assert!(!send.send(event("b")));
     }

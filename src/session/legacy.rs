@@ -6,11 +6,11 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{ServerInfo, client_info::ClientInfo};
-use crate::mcp::{Method, Raw, Revision, RpcError, error, types};
+use crate::mcp::{Method, Raw, Revision, RpcError, error, param_types};
 
 /// Bytes of `capabilities` and of `clientInfo` in an `initialize`: a session keeps both, in memory and
 /// in the store.
-pub const INTRODUCTION_BYTES_MAX: usize = 64 << 10;
+pub const CLIENT_INFO_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -23,15 +23,15 @@ struct InitializeParams<'a> {
 /// else our newest legacy one (Spec 2025-11-25, lifecycle, version negotiation).
 ///
 /// # Errors
-/// `-32602` when there is no `protocolVersion`, or more than [`INTRODUCTION_BYTES_MAX`].
-pub fn open(params: Option<&Raw>) -> Result<ClientInfo, RpcError> {
+/// `-32602` when there is no `protocolVersion`, or more than [`CLIENT_INFO_BYTES_MAX`].
+pub fn parse_initialize(params: Option<&Raw>) -> Result<ClientInfo, RpcError> {
     let missing = || {
-        let message = "initialize needs params with a string `protocolVersion`";
+        let message = "`initialize` requires a string `protocolVersion` in its params";
         RpcError::new(error::INVALID_PARAMS, message)
-            .with(json!({ "supported": legacy_revisions(), "requested": null }))
+            .with_data(json!({ "supported": legacy_revisions(), "requested": null }))
     };
     let params = params.ok_or_else(missing)?;
-    types::check(&Method::Initialize, Some(&params.clone().into()))?;
+    param_types::check_params(&Method::Initialize, Some(&params.clone().into()))?;
     let asked: InitializeParams<'_> = params.read().map_err(|_| missing())?;
     let revision = Revision::parse(&asked.protocol_version)
         .filter(|revision| revision.era() == crate::mcp::Era::Legacy)
@@ -40,7 +40,7 @@ pub fn open(params: Option<&Raw>) -> Result<ClientInfo, RpcError> {
         params
             .get(key)
             .filter(Raw::is_object)
-            .map(|raw| raw.detached())
+            .map(|raw| raw.to_owned_memory())
     };
     let capabilities = object("capabilities").unwrap_or(Raw::from_static("{}"));
     let info = object("clientInfo");
@@ -49,9 +49,9 @@ pub fn open(params: Option<&Raw>) -> Result<ClientInfo, RpcError> {
         ("clientInfo", info.as_ref()),
     ] {
         let bytes = part.map_or(0, |part| part.as_bytes().len());
-        if bytes > INTRODUCTION_BYTES_MAX {
+        if bytes > CLIENT_INFO_BYTES_MAX {
             let message =
-                format!("`{name}` has {bytes} bytes; at most {INTRODUCTION_BYTES_MAX} are kept");
+                format!("`{name}` has {bytes} bytes; the maximum is {CLIENT_INFO_BYTES_MAX}");
             return Err(RpcError::new(error::INVALID_PARAMS, message));
         }
     }
@@ -65,35 +65,35 @@ impl ClientInfo {
             revision,
             display_name: OnceLock::new(),
             info,
-            profile: profile(&capabilities),
+            profile: canonical_capabilities(&capabilities),
             capabilities,
         }
     }
 }
 
 /// Questions of servers to clients, and the capability of a client that each needs.
-const QUESTIONS: [(&str, &str); 3] = [
+const SERVER_REQUESTS: [(&str, &str); 3] = [
     ("elicitation/create", "elicitation"),
     ("roots/list", "roots"),
     ("sampling/createMessage", "sampling"),
 ];
 
 /// Whether a client with these capabilities answers questions of servers.
-pub(super) fn declares_answers(capabilities: &Raw) -> bool {
-    let mut questions = QUESTIONS.iter();
+pub(super) fn accepts_server_requests(capabilities: &Raw) -> bool {
+    let mut questions = SERVER_REQUESTS.iter();
     questions.any(|(_, needed)| capabilities.member(needed).is_some())
 }
 
 /// What the question `method` needs and a client with these `capabilities` lacks.
-pub(super) fn undeclared(method: &Method, capabilities: &Raw) -> Option<&'static str> {
-    let mut questions = QUESTIONS.iter();
+pub(super) fn missing_capability(method: &Method, capabilities: &Raw) -> Option<&'static str> {
+    let mut questions = SERVER_REQUESTS.iter();
     let (_, needed) = questions.find(|(question, _)| method.as_str() == *question)?;
     capabilities.member(needed).is_none().then_some(*needed)
 }
 
 /// The capabilities in a canonical spelling, or as they are where there is none; empty when there
 /// are none.
-fn profile(capabilities: &Raw) -> Arc<str> {
+fn canonical_capabilities(capabilities: &Raw) -> Arc<str> {
     match capabilities.read::<serde_json::Value>() {
         Ok(serde_json::Value::Object(object)) if object.is_empty() => Arc::default(),
         Ok(value) => value.to_string().into(),
@@ -103,13 +103,13 @@ fn profile(capabilities: &Raw) -> Arc<str> {
 }
 
 /// The result of `initialize`.
-pub fn initialize_result(revision: Revision, introduction: &ServerInfo) -> Raw {
+pub fn initialize_result(revision: Revision, server_info: &ServerInfo) -> Raw {
     let mut result = json!({
         "protocolVersion": revision.as_str(),
-        "capabilities": introduction.capabilities,
-        "serverInfo": introduction.server_info,
+        "capabilities": server_info.capabilities,
+        "serverInfo": server_info.server_info,
     });
-    if let Some(instructions) = &introduction.instructions {
+    if let Some(instructions) = &server_info.instructions {
         result["instructions"] = json!(instructions);
     }
     Raw::from_value(&result)
@@ -133,7 +133,11 @@ mod tests {
     fn revisions_are_settled() {
         let check = |asked: &str, expect: Revision| {
             let params = Raw::from_value(&json!({ "protocolVersion": asked }));
-            assert_eq!(open(Some(&params)).unwrap().revision, expect, "{asked}");
+            assert_eq!(
+                parse_initialize(Some(&params)).unwrap().revision,
+                expect,
+                "{asked}"
+            );
         };
         check("2024-11-05", Revision::V2024);
         check("2025-03-26", Revision::V2025March);
@@ -151,7 +155,7 @@ mod tests {
             Some(Raw::from_static("[1]")),
         ] {
             assert_eq!(
-                open(params.as_ref()).unwrap_err().code,
+                parse_initialize(params.as_ref()).unwrap_err().code,
                 error::INVALID_PARAMS
             );
         }

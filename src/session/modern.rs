@@ -12,8 +12,8 @@ use super::{Client, ClientInfo, Interest, ServerInfo};
 use crate::{
     auth::Agent,
     mcp::{
-        Level, Logs, Method, Params, Raw, Request, Revision, RpcError, error, header, json as text,
-        meta,
+        Level, LogFilter, Method, Params, Raw, Request, Revision, RpcError, error, header,
+        json as text, meta,
     },
 };
 
@@ -22,7 +22,7 @@ pub const LISTEN_BYTES_MAX: usize = 256 << 10;
 
 /// What a modern request says about its client.
 #[derive(Clone, Debug)]
-pub struct Envelope {
+pub struct RequestEnvelope {
     /// The revision of the request.
     pub revision: Revision,
     /// `clientInfo`.
@@ -30,17 +30,17 @@ pub struct Envelope {
     /// `clientCapabilities`, an object.
     pub capabilities: Raw,
     /// Which log messages are wanted.
-    pub logs: Logs,
+    pub logs: LogFilter,
     /// `progressToken`.
     pub progress_token: Option<Raw>,
 }
 
-impl Envelope {
+impl RequestEnvelope {
     /// The client that a request of `agent` describes, and what it wants.
     pub fn into_client(self, agent: Arc<Agent>) -> (Client, Interest) {
         let client = Client {
             agent,
-            opening: Arc::new(ClientInfo {
+            client_info: Arc::new(ClientInfo {
                 revision: self.revision,
                 info: self.info,
                 display_name: OnceLock::new(),
@@ -50,11 +50,11 @@ impl Envelope {
             session: None,
             gateway: None,
         };
-        let wants = Interest {
+        let interest = Interest {
             logs: self.logs,
             progress_token: self.progress_token,
         };
-        (client, wants)
+        (client, interest)
     }
 }
 
@@ -68,7 +68,7 @@ pub struct ModernRefusal {
 }
 
 impl ModernRefusal {
-    fn bad(code: i64, message: impl Into<String>) -> Self {
+    fn bad_request(code: i64, message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
             error: RpcError::new(code, message),
@@ -77,7 +77,7 @@ impl ModernRefusal {
 }
 
 /// Whether `request` claims to be a modern one.
-pub fn is_claimed_by(request: &Request) -> bool {
+pub fn is_modern(request: &Request) -> bool {
     let params = request.params.as_ref();
     params.is_some_and(|params| params.meta().version.is_some())
 }
@@ -87,22 +87,25 @@ pub fn is_claimed_by(request: &Request) -> bool {
 ///
 /// # Errors
 /// The refusal that the spec prescribes for the first thing wrong.
-pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope, ModernRefusal> {
+pub fn check_request(
+    request: &Request,
+    headers: Option<&HeaderMap>,
+) -> Result<RequestEnvelope, ModernRefusal> {
     let no_meta = || {
-        let message = format!("params._meta lacks `{}`", meta::VERSION);
-        ModernRefusal::bad(error::INVALID_PARAMS, message)
+        let message = format!("params._meta lacks `{}`", meta::PROTOCOL_VERSION);
+        ModernRefusal::bad_request(error::INVALID_PARAMS, message)
     };
     let params = request.params.as_ref().ok_or_else(no_meta)?;
     let found = params.meta();
     let version = found.version.clone().ok_or_else(no_meta)?;
-    let version = text::text(&params.as_bytes()[version]).ok_or_else(no_meta)?;
+    let version = text::decode_string(&params.as_bytes()[version]).ok_or_else(no_meta)?;
     let slice = |span: &Option<Range<usize>>| Some(params.slice(span.clone()?));
     if let Some(headers) = headers {
         check_headers(request, params, &version, headers)?;
     }
     let revision = Revision::parse(&version)
         .filter(|revision| revision.era() == crate::mcp::Era::Modern)
-        .ok_or_else(|| unsupported(&version))?;
+        .ok_or_else(|| unsupported_version(&version))?;
     if !request.method.is_modern() {
         return Err(ModernRefusal {
             status: StatusCode::NOT_FOUND,
@@ -115,9 +118,10 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
     let bytes = request.id.raw().as_bytes().len() + params.as_bytes().len();
     if request.method == Method::Listen && bytes > LISTEN_BYTES_MAX {
         let message = format!(
-            "`subscriptions/listen` has {bytes} bytes of id and params; at most {LISTEN_BYTES_MAX} are kept"
+            "id and params of `subscriptions/listen` have {bytes} bytes; the maximum is \
+             {LISTEN_BYTES_MAX}"
         );
-        return Err(ModernRefusal::bad(error::INVALID_PARAMS, message));
+        return Err(ModernRefusal::bad_request(error::INVALID_PARAMS, message));
     }
     let capabilities = slice(&found.client_capabilities)
         .filter(Raw::is_object)
@@ -126,13 +130,13 @@ pub fn check(request: &Request, headers: Option<&HeaderMap>) -> Result<Envelope,
                 "params._meta lacks the object `{}`",
                 meta::CLIENT_CAPABILITIES
             );
-            ModernRefusal::bad(error::INVALID_PARAMS, message)
+            ModernRefusal::bad_request(error::INVALID_PARAMS, message)
         })?;
     let logs = match slice(&found.log_level) {
-        None => Logs::None,
-        Some(level) => Logs::From(parse_level(&level)?),
+        None => LogFilter::None,
+        Some(level) => LogFilter::From(parse_level(&level)?),
     };
-    Ok(Envelope {
+    Ok(RequestEnvelope {
         revision,
         info: slice(&found.client_info),
         capabilities,
@@ -147,22 +151,22 @@ fn parse_level(level: &Raw) -> Result<Level, ModernRefusal> {
         .and_then(|level| Level::parse(&level))
         .ok_or_else(|| {
             let names = Level::ALL.map(Level::as_str).join(", ");
-            ModernRefusal::bad(
+            ModernRefusal::bad_request(
                 error::INVALID_PARAMS,
-                format!("the log level is none of {names}"),
+                format!("the log level must be one of {names}"),
             )
         })
 }
 
 /// The refusal of a revision that is not spoken here, or not without a session.
-fn unsupported(requested: &str) -> ModernRefusal {
+fn unsupported_version(requested: &str) -> ModernRefusal {
     let Some(legacy) = Revision::parse(requested) else {
         return refuse_version(requested, &Revision::ALL);
     };
     // Whoever is refused goes on with one that is listed, in the same way.
     let mut refusal = refuse_version(requested, &[Revision::MODERN]);
     refusal.error.message =
-        format!("protocol version {legacy} has no per-request _meta: it begins with `initialize`");
+        format!("protocol version {legacy} has no per-request _meta: send `initialize` first");
     refusal
 }
 
@@ -175,7 +179,7 @@ pub fn refuse_version(requested: &str, supported: &[Revision]) -> ModernRefusal 
     let supported: Vec<_> = supported.iter().map(|revision| revision.as_str()).collect();
     ModernRefusal {
         status: StatusCode::BAD_REQUEST,
-        error: error.with(json!({ "supported": supported, "requested": requested })),
+        error: error.with_data(json!({ "supported": supported, "requested": requested })),
     }
 }
 
@@ -187,12 +191,12 @@ fn check_headers(
 ) -> Result<(), ModernRefusal> {
     expect_header(headers, &header::PROTOCOL_VERSION, version)?;
     expect_header(headers, &header::METHOD, request.method.as_str())?;
-    let Some(member) = request.method.name_member() else {
+    let Some(member) = request.method.name_key() else {
         return Ok(());
     };
-    let name = params.text_of(member).ok_or_else(|| {
+    let name = params.text_member(member).ok_or_else(|| {
         let message = format!("{} needs a string `{member}`", request.method);
-        ModernRefusal::bad(error::INVALID_PARAMS, message)
+        ModernRefusal::bad_request(error::INVALID_PARAMS, message)
     })?;
     // The tasks extension only asks clients to send it.
     let optional = matches!(request.method, Method::Other(_));
@@ -208,23 +212,23 @@ fn expect_header(
     name: &HeaderName,
     expect: &str,
 ) -> Result<(), ModernRefusal> {
-    let mismatch = |message: String| ModernRefusal::bad(error::HEADER_MISMATCH, message);
+    let mismatch = |message: String| ModernRefusal::bad_request(error::HEADER_MISMATCH, message);
     let mut values = headers.get_all(name).iter();
     let value = values
         .next()
         .ok_or_else(|| mismatch(format!("the header {name} is missing")))?;
     if values.next().is_some() {
         return Err(mismatch(format!(
-            "the header {name} is there more than once"
+            "the header {name} is given more than once"
         )));
     }
-    if header::reads(value, expect) {
+    if header::matches_plain(value, expect) {
         return Ok(());
     }
     match value.to_str().ok().and_then(header::decode) {
         Some(value) if value == expect => Ok(()),
         Some(value) => Err(mismatch(format!(
-            "the header {name} says `{value}`, the body `{expect}`"
+            "the header {name} is `{value}` but the body has `{expect}`"
         ))),
         None => Err(mismatch(format!("the header {name} cannot be decoded"))),
     }
@@ -237,14 +241,14 @@ pub fn server_info_member() -> String {
 }
 
 /// The result of `server/discover`.
-pub fn discover_result(introduction: &ServerInfo) -> Raw {
+pub fn discover_result(server_info: &ServerInfo) -> Raw {
     let supported = Revision::ALL.map(Revision::as_str);
     let mut result = format!(
         r#"{{"supportedVersions":{},"capabilities":{}"#,
         json!(supported),
-        introduction.capabilities
+        server_info.capabilities
     );
-    if let Some(instructions) = &introduction.instructions {
+    if let Some(instructions) = &server_info.instructions {
         result.push_str(r#","instructions":"#);
         result.push_str(&json!(instructions).to_string());
     }
@@ -255,16 +259,16 @@ pub fn discover_result(introduction: &ServerInfo) -> Raw {
 }
 
 /// Makes the result of a legacy server one of 2026-07-28: what is missing is added at the front.
-pub fn upgrade(method: &Method, result: &Raw) -> Raw {
+pub fn upgrade_result(method: &Method, result: &Raw) -> Raw {
     if !result.is_object() {
         return result.clone();
     }
     let json = result.as_bytes();
     let mut add = String::new();
-    if text::find(json, 0, "resultType").is_none() {
+    if text::find_member(json, 0, "resultType").is_none() {
         add.push_str(r#""resultType":"complete""#);
     }
-    if method.is_cacheable() && text::find(json, 0, "ttlMs").is_none() {
+    if method.is_cacheable() && text::find_member(json, 0, "ttlMs").is_none() {
         add.push_str(if add.is_empty() { "" } else { "," });
         add.push_str(r#""ttlMs":0,"cacheScope":"private""#);
     }
@@ -278,26 +282,26 @@ pub fn upgrade(method: &Method, result: &Raw) -> Raw {
 
 /// Makes a 2026-07-28 result one of the legacy era: its own members are removed, and structured
 /// content that is no object becomes text.
-pub fn downgrade(result: &Raw) -> Raw {
+pub fn downgrade_result(result: &Raw) -> Raw {
     let json = result.as_bytes();
     let mut patch = text::Patch::new(json);
     // Walked once: it may be large.
     let members: Vec<text::Member> = text::members(json, 0).collect();
-    let find = |key: &str| members.iter().rfind(|member| member.is(json, key));
+    let find = |key: &str| members.iter().rfind(|member| member.matches(json, key));
     let foreign = find("structuredContent").filter(|it| json[it.value.start] != b'{');
     let unread = foreign.map(|foreign| {
         let content = find("content").filter(|it| json[it.value.start] == b'[');
-        say_as_text(&mut patch, json, foreign, content)
+        add_text_content(&mut patch, json, foreign, content)
     });
     patch.remove_from(&members, |member| {
         ["resultType", "ttlMs", "cacheScope"]
             .iter()
             .chain(&unread)
-            .any(|key| member.is(json, key))
+            .any(|key| member.matches(json, key))
     });
     if let Some(meta) = find("_meta") {
         patch.remove_members(meta.value.start, |member| {
-            member.is(json, meta::SERVER_INFO)
+            member.matches(json, meta::SERVER_INFO)
         });
     }
     if patch.is_empty() {
@@ -308,12 +312,12 @@ pub fn downgrade(result: &Raw) -> Raw {
 }
 
 /// Has no cache keep a result of 2026-07-28 for others than who asked.
-pub fn keep_private(result: &Raw) -> Raw {
+pub fn mark_private(result: &Raw) -> Raw {
     let json = result.as_bytes();
     let mut patch = text::Patch::new(json);
     for member in text::members(json, 0) {
-        if member.is(json, "cacheScope") && &json[member.value.clone()] != PRIVATE {
-            patch.replace(member.value, PRIVATE);
+        if member.matches(json, "cacheScope") && &json[member.value.clone()] != PRIVATE_SCOPE {
+            patch.replace(member.value, PRIVATE_SCOPE);
         }
     }
     if patch.is_empty() {
@@ -323,11 +327,11 @@ pub fn keep_private(result: &Raw) -> Raw {
     }
 }
 
-const PRIVATE: &[u8] = br#""private""#;
+const PRIVATE_SCOPE: &[u8] = br#""private""#;
 
 /// Has the content of a tool's result say what `structured` does, unless it has text already; the
 /// member that is to be removed then.
-fn say_as_text(
+fn add_text_content(
     patch: &mut text::Patch<'_>,
     json: &[u8],
     structured: &text::Member,
@@ -341,7 +345,7 @@ fn say_as_text(
         return "content";
     };
     let is_text = |element: Range<usize>| {
-        let kind = text::find(json, element.start, "type");
+        let kind = text::find_member(json, element.start, "type");
         kind.is_some_and(|kind| &json[kind] == br#""text""#)
     };
     if !text::elements(json, content).any(is_text) {
@@ -361,7 +365,7 @@ mod tests {
     fn structured_content_of_legacy_results_is_an_object() {
         let check = |modern: &str, legacy: &str| {
             let modern = Raw::parse(modern.to_owned()).unwrap();
-            let downgraded = downgrade(&modern);
+            let downgraded = downgrade_result(&modern);
             assert_eq!(downgraded.as_str(), legacy);
             downgraded.read::<serde_json::Value>().expect("JSON");
         };
@@ -414,7 +418,7 @@ mod tests {
         let version = ("mcp-protocol-version", "2026-07-28");
         let check = |method: &str, params: &str, list: &[(&'static str, &'static str)], expect| {
             let request = request(method, params);
-            let found = super::check(&request, Some(&headers(list)));
+            let found = super::check_request(&request, Some(&headers(list)));
             let found = found.err().map(|r| (r.status.as_u16(), r.error.code));
             assert_eq!(found, expect, "{method} {params} {list:?}");
         };
@@ -479,15 +483,15 @@ mod tests {
     #[test]
     fn results_cross_the_eras() {
         let legacy = Raw::from_static(r#"{"contents":[], "x":1e3}"#);
-        let modern = upgrade(&Method::ResourcesRead, &legacy);
+        let modern = upgrade_result(&Method::ResourcesRead, &legacy);
         assert_eq!(
             modern.as_str(),
             r#"{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[], "x":1e3}"#
         );
-        assert_eq!(downgrade(&modern), legacy);
+        assert_eq!(downgrade_result(&modern), legacy);
         let call = Raw::from_static(r#"{"content":[]}"#);
         assert_eq!(
-            upgrade(&Method::ToolsCall, &call).as_str(),
+            upgrade_result(&Method::ToolsCall, &call).as_str(),
             r#"{"resultType":"complete","content":[]}"#
         );
     }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use crate::{lock::lock, mcp::Raw};
 
 /// From here on not every whole number has a double of its own.
-const EXACT_BELOW: f64 = 9_007_199_254_740_992.0;
+const EXACT_INTEGER_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// What the client of one call hears of its progress.
 #[derive(Debug)]
@@ -30,12 +30,12 @@ impl Progress {
 
     /// Whether the progress that `params` say is more than all before, which it counts among from now on.
     /// Doubles of which nobody can tell may be.
-    pub fn rises(&self, params: &Raw) -> bool {
+    pub fn record_if_rising(&self, params: &Raw) -> bool {
         let progress = params.get("progress");
         let Some(progress) = progress.and_then(|it| it.as_str().parse::<f64>().ok()) else {
             return true;
         };
-        let is_exact = progress.abs() < EXACT_BELOW;
+        let is_exact = progress.abs() < EXACT_INTEGER_MAX;
         let mut last = lock(&self.last);
         let has_risen = last.is_none_or(|last| {
             if is_exact {

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use tokio::{sync::Notify, time::Instant};
 
 use super::{
-    saved::SessionChanges,
+    saved_session::SessionChanges,
     state::{Session, SessionKind},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
 
 /// Sessions that have ended with subscriptions nobody has taken back yet; with more, their servers
 /// go on telling of what nobody hears.
-const LEFT_MAX: usize = 4096;
+const ENDED_MAX: usize = 4096;
 
 /// Bytes of finished answers that are kept for all sessions of one agent while nobody reads them. With more,
 /// those go first that were read, then those whose session was used longest ago.
@@ -39,14 +39,14 @@ pub struct Sessions {
     /// How many of them each agent has, and which of those may make room.
     by_agent: DashMap<AgentId, AgentSessions, RandomState>,
     /// Those that have ended with subscriptions.
-    left: Mutex<Vec<Arc<Session>>>,
-    leaves: Notify,
+    ended: Mutex<Vec<Arc<Session>>>,
+    session_ended: Notify,
     per_agent_max: AtomicUsize,
     idle_max_ms: AtomicU64,
     start: Instant,
     /// Whether no session opens any more.
     closed: AtomicBool,
-    farewell: EndHooks,
+    end_hooks: EndHooks,
     changes: Arc<SessionChanges>,
 }
 
@@ -56,17 +56,17 @@ struct AgentSessions {
     open: usize,
     /// Those that had no running call when all were last looked at, the one that goes first last: an
     /// agent at its limit has not all of its sessions looked at for each that it opens.
-    idle: Vec<(LastUse, String)>,
+    idle: Vec<(EvictionRank, String)>,
 }
 
 /// When a session goes: those that somebody listens to after all others.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct LastUse {
+struct EvictionRank {
     has_reader: bool,
     used_ms: u64,
 }
 
-impl LastUse {
+impl EvictionRank {
     /// That of `session`, unless it has a call running.
     fn of(session: &Session) -> Option<Self> {
         (session.in_flight() == 0).then(|| Self {
@@ -91,7 +91,7 @@ impl std::fmt::Debug for EndHooks {
 
 /// Why no session opens.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum Unopened {
+pub enum SessionRefused {
     /// The gateway stops.
     #[error("the gateway is stopping")]
     Closed,
@@ -111,12 +111,12 @@ impl Sessions {
             idle_max_ms: AtomicU64::new(millis(idle_max)),
             by_id: DashMap::default(),
             by_agent: DashMap::default(),
-            left: Mutex::default(),
-            leaves: Notify::new(),
+            ended: Mutex::default(),
+            session_ended: Notify::new(),
             per_agent_max: AtomicUsize::new(per_agent_max),
             start: Instant::now(),
             closed: AtomicBool::new(false),
-            farewell: EndHooks::default(),
+            end_hooks: EndHooks::default(),
             changes: Arc::default(),
         }
     }
@@ -149,8 +149,8 @@ impl Sessions {
 
     /// Sets what is done with each session that ends, be it in this process only; only the first call
     /// counts.
-    pub fn on_end(&self, farewell: impl Fn(&Session) + Send + Sync + 'static) {
-        drop(self.farewell.0.set(Box::new(farewell)));
+    pub fn on_end(&self, hook: impl Fn(&Session) + Send + Sync + 'static) {
+        drop(self.end_hooks.0.set(Box::new(hook)));
     }
 
     /// Opens a session; beyond the limit the agent's least recently used one without a running
@@ -163,8 +163,8 @@ impl Sessions {
         kind: SessionKind,
         agent: Arc<Agent>,
         scope: Scope,
-    ) -> Result<Arc<Session>, Unopened> {
-        self.make_room(&agent)?;
+    ) -> Result<Arc<Session>, SessionRefused> {
+        self.evict_for(&agent)?;
         self.register(Session::new(kind, agent, scope))
     }
 
@@ -172,33 +172,33 @@ impl Sessions {
     ///
     /// # Errors
     /// As [`Sessions::open`].
-    pub fn take_back(&self, session: Session) -> Result<Arc<Session>, Unopened> {
-        self.make_room(&session.agent)?;
+    pub fn restore(&self, session: Session) -> Result<Arc<Session>, SessionRefused> {
+        self.evict_for(&session.agent)?;
         self.register(session)
     }
 
     /// Registers a session for which there is room.
-    fn register(&self, session: Session) -> Result<Arc<Session>, Unopened> {
+    fn register(&self, session: Session) -> Result<Arc<Session>, SessionRefused> {
         let session = Arc::new(session);
         if session.kind == SessionKind::Streamable {
-            session.report_to(&self.changes);
+            session.set_change_tracker(&self.changes);
         }
         self.touch(&session);
-        self.adopt(&session);
+        self.register_external(&session);
         if session.ended.is_cancelled() {
-            return Err(Unopened::Closed);
+            return Err(SessionRefused::Closed);
         }
         Ok(session)
     }
 
     /// Registers a session that was opened elsewhere, such as that of the process on stdin. After
     /// [`Sessions::close_all`] it ends at once.
-    pub fn adopt(&self, session: &Arc<Session>) {
+    pub fn register_external(&self, session: &Arc<Session>) {
         self.by_agent.entry(session.agent.id).or_default().open += 1;
         self.by_id.insert(session.id.clone(), Arc::clone(session));
         // Whoever closes all says so before looking: one of both sees the other.
         if self.are_closed() && self.by_id.remove(&session.id).is_some() {
-            self.forget_of_agent(session);
+            self.remove_from_agent(session);
             session.end();
         }
     }
@@ -230,13 +230,13 @@ impl Sessions {
             self.note_end(&session);
         }
         if let Some((_, session)) = self.by_id.remove(id) {
-            self.forget_of_agent(&session);
+            self.remove_from_agent(&session);
             self.end_session(&session);
         }
     }
 
     /// Takes a session that is no longer found from what its agent has.
-    fn forget_of_agent(&self, session: &Session) {
+    fn remove_from_agent(&self, session: &Session) {
         let id = session.agent.id;
         if let Some(mut of_agent) = self.by_agent.get_mut(&id) {
             of_agent.open = of_agent.open.saturating_sub(1);
@@ -248,7 +248,7 @@ impl Sessions {
     /// To be called before a session can no longer be found, so that nobody finds it elsewhere.
     fn note_end(&self, session: &Session) {
         if session.kind == SessionKind::Streamable {
-            self.changes.end(&session.id);
+            self.changes.mark_ended(&session.id);
         }
     }
 
@@ -259,27 +259,27 @@ impl Sessions {
         if session.subscriptions().is_empty() {
             return;
         }
-        let mut left = lock(&self.left);
-        if left.len() < LEFT_MAX {
+        let mut left = lock(&self.ended);
+        if left.len() < ENDED_MAX {
             left.push(Arc::clone(session));
-            self.leaves.notify_one();
+            self.session_ended.notify_one();
         } else {
             tracing::warn!(
-                session = session.mark,
-                "its subscriptions are left to their servers"
+                session = session.log_id,
+                "too many ended sessions; subscriptions are left at their servers"
             );
         }
     }
 
     /// The sessions that have ended with subscriptions since the last call, as soon as there are
     /// any. For one caller at a time.
-    pub async fn left(&self) -> Vec<Arc<Session>> {
+    pub async fn ended_with_subscriptions(&self) -> Vec<Arc<Session>> {
         loop {
-            let left = std::mem::take(&mut *lock(&self.left));
+            let left = std::mem::take(&mut *lock(&self.ended));
             if !left.is_empty() {
                 return left;
             }
-            self.leaves.notified().await;
+            self.session_ended.notified().await;
         }
     }
 
@@ -300,13 +300,13 @@ impl Sessions {
         });
         // A farewell is written down, which nobody who looks for a session should wait for.
         for session in ended {
-            self.forget_of_agent(&session);
+            self.remove_from_agent(&session);
             self.run_end_hook(&session);
         }
     }
 
     fn run_end_hook(&self, session: &Session) {
-        if let Some(farewell) = self.farewell.0.get() {
+        if let Some(farewell) = self.end_hooks.0.get() {
             farewell(session);
         }
     }
@@ -333,7 +333,7 @@ impl Sessions {
         });
         // What follows is recorded, which nobody who looks for a session should wait for.
         for session in ended {
-            self.forget_of_agent(&session);
+            self.remove_from_agent(&session);
             self.end_session(&session);
         }
         self.trim_agents(AGENT_BYTES_MAX);
@@ -343,7 +343,7 @@ impl Sessions {
     fn trim_agents(&self, bytes_max: usize) {
         let mut agents: HashMap<AgentId, (usize, Vec<Arc<Session>>)> = HashMap::new();
         for session in self.all() {
-            let bytes = session.streams.kept_bytes();
+            let bytes = session.streams.unread_bytes();
             if bytes > 0 {
                 let (sum, sessions) = agents.entry(session.agent.id).or_default();
                 *sum += bytes;
@@ -358,7 +358,7 @@ impl Sessions {
             let mut excess = bytes - bytes_max;
             for also_unread in [false, true] {
                 for session in &sessions {
-                    let freed = session.streams.give_up(excess, also_unread);
+                    let freed = session.streams.abandon_finished(excess, also_unread);
                     excess = excess.saturating_sub(freed);
                 }
             }
@@ -366,7 +366,7 @@ impl Sessions {
     }
 
     /// Calls `visit` with every session.
-    pub fn each(&self, mut visit: impl FnMut(&Arc<Session>)) {
+    pub fn for_each(&self, mut visit: impl FnMut(&Arc<Session>)) {
         for entry in &self.by_id {
             visit(&entry);
         }
@@ -395,24 +395,26 @@ impl Sessions {
         millis_since(self.start)
     }
 
-    fn make_room(&self, agent: &Agent) -> Result<(), Unopened> {
+    fn evict_for(&self, agent: &Agent) -> Result<(), SessionRefused> {
         let limit = self.per_agent_max();
         let held = self.by_agent.get(&agent.id).map_or(0, |it| it.open);
         // More than one goes where the limit has become smaller.
         for _ in limit..=held {
-            let id = self.next_to_go(agent).ok_or(Unopened::Full { limit })?;
+            let id = self
+                .least_recently_used(agent)
+                .ok_or(SessionRefused::Full { limit })?;
             self.close(&id);
         }
         Ok(())
     }
 
     /// The session of `agent` that goes first of those without a running call.
-    fn next_to_go(&self, agent: &Agent) -> Option<String> {
+    fn least_recently_used(&self, agent: &Agent) -> Option<String> {
         let take = || {
             let mut of_agent = self.by_agent.get_mut(&agent.id)?;
             while let Some((last_use, id)) = of_agent.idle.pop() {
                 let session = self.get(&id);
-                if session.and_then(|it| LastUse::of(&it)) == Some(last_use) {
+                if session.and_then(|it| EvictionRank::of(&it)) == Some(last_use) {
                     return Some(id);
                 }
             }
@@ -423,7 +425,7 @@ impl Sessions {
                 .by_id
                 .iter()
                 .filter(|session| session.agent.id == agent.id)
-                .filter_map(|session| Some((LastUse::of(&session)?, session.id.clone())))
+                .filter_map(|session| Some((EvictionRank::of(&session)?, session.id.clone())))
                 .collect();
             idle.sort_unstable_by(|a, b| b.cmp(a));
             self.by_agent.get_mut(&agent.id)?.idle = idle;
@@ -585,7 +587,7 @@ mod tests {
         };
         let answer = |session: &Session, is_finished: bool| {
             let stream = session.streams.open();
-            stream.push(StreamItem::Message(Bytes::from(vec![b'x'; 100])));
+            stream.push_required(StreamItem::Message(Bytes::from(vec![b'x'; 100])));
             if is_finished {
                 stream.finish();
             }
@@ -594,17 +596,17 @@ mod tests {
         let (old, new) = (open(1), open(2));
         answer(&old, false);
         let attended = answer(&old, true);
-        let reader = attended.attend();
+        let reader = attended.attach_reader();
         answer(&old, true);
         answer(&new, true);
         let read = answer(&new, true);
-        let mut place = read.take_over();
+        let mut place = read.attach_at_end();
         while read.next(&mut place).await.is_some() {}
         let each = read.bytes();
         assert!(each >= 100);
         let check = |bytes_max: usize, expect: [usize; 2]| {
             sessions.trim_agents(bytes_max);
-            let kept = [&old, &new].map(|session| session.streams.kept_bytes() / each);
+            let kept = [&old, &new].map(|session| session.streams.unread_bytes() / each);
             assert_eq!(kept, expect, "{bytes_max}");
         };
         check(3 * each, [1, 2]);
@@ -626,7 +628,7 @@ mod tests {
         let open = || sessions.open(SessionKind::Streamable, agent(), Scope::All);
         let busy = open().unwrap();
         let running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
-        assert_eq!(open().unwrap_err(), Unopened::Full { limit: 1 });
+        assert_eq!(open().unwrap_err(), SessionRefused::Full { limit: 1 });
         assert!(!busy.ended.is_cancelled());
         drop(running);
         assert!(open().is_ok());
@@ -640,9 +642,9 @@ mod tests {
         sessions.close_all();
         assert!(early.unwrap().ended.is_cancelled());
         let late = sessions.open(SessionKind::Streamable, agent(), Scope::All);
-        assert_eq!(late.unwrap_err(), Unopened::Closed);
+        assert_eq!(late.unwrap_err(), SessionRefused::Closed);
         let adopted = Arc::new(Session::new(SessionKind::Stdio, agent(), Scope::All));
-        sessions.adopt(&adopted);
+        sessions.register_external(&adopted);
         assert!(adopted.ended.is_cancelled() && sessions.is_empty());
     }
 
@@ -653,7 +655,7 @@ mod tests {
             .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
         let stranger = Agent {
-            id: AgentId::of_name("stranger"),
+            id: AgentId::from_name("stranger"),
             ..Agent::anonymous()
         };
         assert!(sessions.find(&session.id, &stranger).is_none());

@@ -22,17 +22,17 @@ use tokio_util::sync::CancellationToken;
 use crate::lock::lock;
 
 /// Messages kept for resumption.
-pub const KEPT_MESSAGES_MAX: usize = 256;
+pub const RETAINED_MESSAGES_MAX: usize = 256;
 /// Bytes of messages kept for resumption; one larger message is still kept.
-pub const KEPT_BYTES_MAX: usize = 1 << 20;
+pub const RETAINED_BYTES_MAX: usize = 1 << 20;
 /// Messages nobody has read at which a stream is given up.
 pub const UNREAD_MESSAGES_MAX: usize = 4096;
 /// Bytes of messages nobody has read at which a stream is given up; one larger message may wait.
 pub const UNREAD_BYTES_MAX: usize = 64 << 20;
 /// How long a finished stream is kept after all of it was read, in case its end did not arrive.
-pub const LINGER: Duration = Duration::from_secs(120);
+pub const FINISHED_TTL: Duration = Duration::from_secs(120);
 /// How long a writer waits for a reader that does not keep up before the stream is ended.
-pub const STALL: Duration = Duration::from_secs(30);
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A stream of messages.
 #[derive(Debug)]
@@ -49,10 +49,10 @@ pub struct ReplayStream {
 
 #[derive(Debug, Default)]
 struct StreamInner {
-    kept: VecDeque<KeptItems>,
+    retained: VecDeque<RetainedItem>,
     bytes: usize,
     /// Sequence number of the last message pushed; the first is 1.
-    last: u64,
+    last_seq: u64,
     /// Sequence number up to which some reader has read.
     delivered: u64,
     /// Messages after `delivered` that are kept, and their bytes.
@@ -60,15 +60,15 @@ struct StreamInner {
     unread_bytes: usize,
     /// When something was read last.
     read_at: Option<Instant>,
-    /// Readers of an older generation end at message `cut`.
+    /// Readers of an older generation end at message `cut_seq`.
     generation: u64,
-    cut: u64,
+    cut_seq: u64,
     finished: bool,
     dropped: u64,
 }
 
 #[derive(Debug)]
-struct KeptItems {
+struct RetainedItem {
     seq: u64,
     item: StreamItem,
     may_drop: bool,
@@ -94,7 +94,7 @@ impl StreamItem {
 
 /// A reader's place in a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct ReaderPosition {
+pub struct ReplayCursor {
     /// The last message read.
     pub seq: u64,
     generation: u64,
@@ -102,9 +102,9 @@ pub struct ReaderPosition {
 
 /// A reader that is connected to a stream.
 #[derive(Debug)]
-pub struct Attendance(Arc<ReplayStream>);
+pub struct ReaderGuard(Arc<ReplayStream>);
 
-impl Drop for Attendance {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
         self.0.readers.fetch_sub(1, Ordering::Relaxed);
     }
@@ -113,16 +113,16 @@ impl Drop for Attendance {
 /// The stream had no room for a message that its reader did not make in time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the client does not read its stream")]
-pub struct Stalled;
+pub struct ReaderStalled;
 
 impl ReplayStream {
     /// An empty stream.
     pub fn new(id: u64) -> Self {
-        Self::watched(id, CancellationToken::new())
+        Self::with_overrun(id, CancellationToken::new())
     }
 
     /// An empty stream that cancels `overrun` when it is given up because nobody reads it.
-    pub fn watched(id: u64, overrun: CancellationToken) -> Self {
+    pub fn with_overrun(id: u64, overrun: CancellationToken) -> Self {
         Self {
             id,
             inner: Mutex::default(),
@@ -134,7 +134,7 @@ impl ReplayStream {
     }
 
     /// Adds a message that may be lost when the reader is too slow (progress, logs).
-    pub fn offer(&self, message: Bytes) {
+    pub fn push_droppable(&self, message: Bytes) {
         let mut inner = self.lock();
         if inner.finished {
             return;
@@ -150,16 +150,16 @@ impl ReplayStream {
 
     /// Adds a message that must not be lost and says all of itself: where it waits to be read already
     /// it is not there twice, so that one who is away for long has no more of them than there are.
-    pub fn keep(&self, message: Bytes) {
+    pub fn push_deduplicated(&self, message: Bytes) {
         let item = StreamItem::Message(message);
-        if !self.lock().waits(&item) {
-            self.push(item);
+        if !self.lock().is_queued(&item) {
+            self.push_required(item);
         }
     }
 
     /// Adds a message that must not be lost, without waiting for room. Far beyond what a reader may
     /// leave unread the stream is given up instead.
-    pub fn push(&self, item: StreamItem) {
+    pub fn push_required(&self, item: StreamItem) {
         let mut inner = self.lock();
         if inner.finished {
             return;
@@ -167,12 +167,8 @@ impl ReplayStream {
         if inner.is_overrun() {
             let (unread, bytes) = (inner.unread, inner.unread_bytes);
             drop(inner);
-            tracing::warn!(
-                unread,
-                bytes,
-                "a stream that its client does not read is ended"
-            );
-            return self.give_up();
+            tracing::warn!(unread, bytes, "ended a stream: the client does not read it");
+            return self.abandon();
         }
         inner.push(item, false);
         drop(inner);
@@ -182,29 +178,29 @@ impl ReplayStream {
     /// Adds a message that must not be lost, once there is room.
     ///
     /// # Errors
-    /// After [`STALL`] without room; the stream is finished then.
-    pub async fn send(&self, message: Bytes) -> Result<(), Stalled> {
-        let deadline = timeout(STALL, async {
+    /// After [`STALL_TIMEOUT`] without room; the stream is finished then.
+    pub async fn send(&self, message: Bytes) -> Result<(), ReaderStalled> {
+        let deadline = timeout(STALL_TIMEOUT, async {
             loop {
                 let room = self.read.notified();
                 tokio::pin!(room);
                 room.as_mut().enable();
-                if self.add_where_room(&message) {
+                if self.try_push(&message) {
                     return;
                 }
                 room.await;
             }
         });
         if deadline.await.is_err() {
-            self.give_up();
-            return Err(Stalled);
+            self.abandon();
+            return Err(ReaderStalled);
         }
         Ok(())
     }
 
     /// Adds a message where there is room, or nobody will read it; whether that is done. At one go:
     /// two that find room at once may be too much together.
-    fn add_where_room(&self, message: &Bytes) -> bool {
+    fn try_push(&self, message: &Bytes) -> bool {
         let mut inner = self.lock();
         if inner.finished {
             return true;
@@ -222,11 +218,11 @@ impl ReplayStream {
     pub fn pause(&self, retry_ms: Option<u64>) {
         let is_paused = self.lock().ends_in_pause();
         if !is_paused {
-            self.push(StreamItem::Pause(retry_ms));
+            self.push_required(StreamItem::Pause(retry_ms));
         }
         let mut inner = self.lock();
         inner.generation += 1;
-        inner.cut = inner.last;
+        inner.cut_seq = inner.last_seq;
         drop(inner);
         self.pushed.notify_waiters();
     }
@@ -239,26 +235,28 @@ impl ReplayStream {
     }
 
     /// Ends the stream for a reader that does not keep up, and keeps nothing for it.
-    fn give_up(&self) {
-        self.lock().forget();
+    fn abandon(&self) {
+        self.lock().clear();
         self.finish();
         self.overrun.cancel();
     }
 
     /// Whether everything there will ever be was read a while ago.
-    pub fn is_spent(&self) -> bool {
+    pub fn is_expired(&self) -> bool {
         let inner = self.lock();
-        inner.finished && inner.unread == 0 && inner.read_at.is_none_or(|at| at.elapsed() >= LINGER)
+        inner.finished
+            && inner.unread == 0
+            && inner.read_at.is_none_or(|at| at.elapsed() >= FINISHED_TTL)
     }
 
     /// Notes a reader that is connected, until the result is dropped.
-    pub fn attend(self: &Arc<Self>) -> Attendance {
+    pub fn attach_reader(self: &Arc<Self>) -> ReaderGuard {
         self.readers.fetch_add(1, Ordering::Relaxed);
-        Attendance(Arc::clone(self))
+        ReaderGuard(Arc::clone(self))
     }
 
     /// Whether it is finished, and kept in case somebody reads it once more.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_retained(&self) -> bool {
         self.is_finished() && self.readers() == 0
     }
 
@@ -288,18 +286,18 @@ impl ReplayStream {
     }
 
     /// A place after everything that was read so far; earlier readers end.
-    pub fn take_over(&self) -> ReaderPosition {
+    pub fn attach_at_end(&self) -> ReplayCursor {
         let delivered = self.lock().delivered;
         self.resume(delivered)
     }
 
     /// A place right after message `seq`; earlier readers end.
-    pub fn resume(&self, seq: u64) -> ReaderPosition {
+    pub fn resume(&self, seq: u64) -> ReplayCursor {
         let mut inner = self.lock();
         inner.generation += 1;
-        inner.cut = inner.delivered;
-        let place = ReaderPosition {
-            seq: seq.min(inner.last),
+        inner.cut_seq = inner.delivered;
+        let place = ReplayCursor {
+            seq: seq.min(inner.last_seq),
             generation: inner.generation,
         };
         drop(inner);
@@ -308,7 +306,7 @@ impl ReplayStream {
     }
 
     /// The next message after `place`, which moves on; `None` at the end.
-    pub async fn next(&self, place: &mut ReaderPosition) -> Option<StreamItem> {
+    pub async fn next(&self, place: &mut ReplayCursor) -> Option<StreamItem> {
         loop {
             let pushed = self.pushed.notified();
             tokio::pin!(pushed);
@@ -316,14 +314,14 @@ impl ReplayStream {
             {
                 let mut inner = self.lock();
                 let replaced = inner.generation != place.generation;
-                if replaced && place.seq >= inner.cut {
+                if replaced && place.seq >= inner.cut_seq {
                     return None;
                 }
-                let at = inner.kept.partition_point(|kept| kept.seq <= place.seq);
-                if let Some(kept) = inner.kept.get(at) {
+                let at = inner.retained.partition_point(|kept| kept.seq <= place.seq);
+                if let Some(kept) = inner.retained.get(at) {
                     let item = kept.item.clone();
                     place.seq = kept.seq;
-                    inner.deliver(place.seq);
+                    inner.mark_delivered(place.seq);
                     drop(inner);
                     self.read.notify_waiters();
                     return Some(item);
@@ -343,15 +341,15 @@ impl ReplayStream {
 
 impl StreamInner {
     /// Drops every message.
-    fn forget(&mut self) {
-        self.kept = VecDeque::new();
-        self.delivered = self.last;
+    fn clear(&mut self) {
+        self.retained = VecDeque::new();
+        self.delivered = self.last_seq;
         (self.bytes, self.unread, self.unread_bytes) = (0, 0, 0);
     }
 
     /// Whether messages that nobody has read yet fill the stream.
     fn backlog_is_full(&self) -> bool {
-        self.unread >= KEPT_MESSAGES_MAX || self.unread_bytes >= KEPT_BYTES_MAX
+        self.unread >= RETAINED_MESSAGES_MAX || self.unread_bytes >= RETAINED_BYTES_MAX
     }
 
     /// Whether far more waits to be read than a reader may leave. One message that is larger than that
@@ -369,27 +367,29 @@ impl StreamInner {
     }
 
     /// What is kept that nobody has read.
-    fn unread(&self) -> impl Iterator<Item = &KeptItems> {
-        let first = self.kept.partition_point(|kept| kept.seq <= self.delivered);
-        self.kept.range(first..)
+    fn unread(&self) -> impl Iterator<Item = &RetainedItem> {
+        let first = self
+            .retained
+            .partition_point(|kept| kept.seq <= self.delivered);
+        self.retained.range(first..)
     }
 
     /// Whether a pause is what comes last and nobody has read it: another would say no more.
     fn ends_in_pause(&self) -> bool {
-        let last = self.kept.back();
+        let last = self.retained.back();
         last.is_some_and(|last| {
             matches!(last.item, StreamItem::Pause(_)) && last.seq > self.delivered
         })
     }
 
     /// Whether nobody has read `item` since it was added last.
-    fn waits(&self, item: &StreamItem) -> bool {
+    fn is_queued(&self, item: &StreamItem) -> bool {
         self.unread()
             .any(|kept| !kept.may_drop && kept.item == *item)
     }
 
     /// Notes that everything up to `seq` was read.
-    fn deliver(&mut self, seq: u64) {
+    fn mark_delivered(&mut self, seq: u64) {
         self.read_at = Some(Instant::now());
         if seq <= self.delivered {
             return;
@@ -402,27 +402,27 @@ impl StreamInner {
     }
 
     fn push(&mut self, item: StreamItem, may_drop: bool) {
-        self.last += 1;
+        self.last_seq += 1;
         self.bytes += item.len();
         self.unread += 1;
         self.unread_bytes += item.len();
-        self.kept.push_back(KeptItems {
-            seq: self.last,
+        self.retained.push_back(RetainedItem {
+            seq: self.last_seq,
             item,
             may_drop,
         });
-        while self.kept.len() > KEPT_MESSAGES_MAX || self.bytes > KEPT_BYTES_MAX {
+        while self.retained.len() > RETAINED_MESSAGES_MAX || self.bytes > RETAINED_BYTES_MAX {
             // Read messages go first, then those that may be lost; the rest stays.
             let read = self
-                .kept
+                .retained
                 .front()
                 .is_some_and(|kept| kept.seq <= self.delivered);
             let victim = if read {
                 Some(0)
             } else {
-                self.kept.iter().position(|kept| kept.may_drop)
+                self.retained.iter().position(|kept| kept.may_drop)
             };
-            let Some(gone) = victim.and_then(|at| self.kept.remove(at)) else {
+            let Some(gone) = victim.and_then(|at| self.retained.remove(at)) else {
                 break;
             };
             self.bytes -= gone.item.len();

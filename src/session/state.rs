@@ -15,20 +15,20 @@ use uuid::Uuid;
 
 use super::{
     Cancel, Event, ListViewer, ServerRequest,
-    calls::{Calls, NotBegun, RunningGuard},
     client_info::ClientInfo,
-    encoded::{Encoded, Overflow},
-    questions::ClientQuestions,
-    replay::{ReplayStream, Stalled, StreamItem},
-    saved::{Saved, SessionChanges},
+    client_questions::ClientQuestions,
+    outgoing::{Encoded, Overflow},
+    replay::{ReaderStalled, ReplayStream, StreamItem},
+    running_calls::{CallRejected, Calls, RunningGuard},
+    saved_session::{SavedSession, SessionChanges},
     streams::SessionStreams,
-    subscriptions::{Oversubscribed, Subscriptions},
+    subscriptions::{Subscriptions, TooManySubscriptions},
 };
 use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{GatewayId, Id, Level, Logs, Outcome, Raw, Response},
+    mcp::{GatewayId, Id, Level, LogFilter, Outcome, Raw, Response},
     names::{Scope, ServerName},
 };
 
@@ -45,7 +45,7 @@ pub enum SessionKind {
 
 /// What logs and the audit call the session `id`: the first 16 hex digits of the id's SHA-256, of
 /// which the store has the whole. So nobody who reads them can go on with the session.
-pub fn mark(id: &str) -> String {
+pub fn log_id(id: &str) -> String {
     let hash: [u8; 32] = Sha256::digest(id.as_bytes()).into();
     // Eight bytes: two of the sessions that a machine ever has do not meet in so many.
     let start = hash.first_chunk().expect("32 bytes begin with 8");
@@ -59,7 +59,7 @@ pub struct Session {
     /// agent's key can go on with the session.
     pub id: String,
     /// What logs and the audit call it, see [`mark`].
-    pub mark: String,
+    pub log_id: String,
     /// Whose it is.
     pub agent: Arc<Agent>,
     /// What it sees.
@@ -67,19 +67,19 @@ pub struct Session {
     /// How its client is connected.
     pub kind: SessionKind,
     gateway: OnceLock<GatewayId>,
-    opening: Mutex<Option<Arc<ClientInfo>>>,
-    logs: Mutex<Logs>,
+    client_info: Mutex<Option<Arc<ClientInfo>>>,
+    logs: Mutex<LogFilter>,
     pub(super) calls: Calls,
     questions: ClientQuestions,
     pub(super) streams: SessionStreams,
     subscriptions: Subscriptions,
-    seen: Mutex<Option<[u64; 4]>>,
+    seen_digests: Mutex<Option<[u64; 4]>>,
     /// Servers with a connection for this session alone.
-    own: Mutex<BTreeSet<ServerName>>,
+    dedicated_servers: Mutex<BTreeSet<ServerName>>,
     /// Servers that know it on a connection of many.
-    shared: Mutex<BTreeSet<ServerName>>,
+    shared_servers: Mutex<BTreeSet<ServerName>>,
     /// Those that had one before a restart, while the client has not been told.
-    lost: Mutex<BTreeSet<ServerName>>,
+    lost_servers: Mutex<BTreeSet<ServerName>>,
     /// Whom it tells that it changed, when it outlives the process.
     changes: OnceLock<Arc<SessionChanges>>,
     pub(super) used_ms: AtomicU64,
@@ -93,22 +93,22 @@ impl Session {
     pub fn new(kind: SessionKind, agent: Arc<Agent>, scope: Scope) -> Self {
         let id = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         Self {
-            mark: mark(&id),
+            log_id: log_id(&id),
             id,
             agent,
             scope,
             kind,
             gateway: OnceLock::new(),
-            opening: Mutex::new(None),
-            logs: Mutex::new(Logs::All),
+            client_info: Mutex::new(None),
+            logs: Mutex::new(LogFilter::All),
             calls: Calls::default(),
             questions: ClientQuestions::default(),
-            streams: SessionStreams::after(0),
+            streams: SessionStreams::with_ids_after(0),
             subscriptions: Subscriptions::default(),
-            seen: Mutex::default(),
-            own: Mutex::default(),
-            shared: Mutex::default(),
-            lost: Mutex::default(),
+            seen_digests: Mutex::default(),
+            dedicated_servers: Mutex::default(),
+            shared_servers: Mutex::default(),
+            lost_servers: Mutex::default(),
             changes: OnceLock::new(),
             used_ms: AtomicU64::new(0),
             initialized: AtomicBool::new(false),
@@ -123,7 +123,7 @@ impl Session {
     }
 
     /// Who looks at its lists.
-    pub fn onlooker(&self) -> ListViewer<'_> {
+    pub fn list_viewer(&self) -> ListViewer<'_> {
         ListViewer {
             agent: &self.agent,
             scope: &self.scope,
@@ -137,53 +137,58 @@ impl Session {
     }
 
     /// The session `id` of an earlier process; `None` when it cannot be understood.
-    pub fn restored(id: &str, agent: Arc<Agent>, scope: Scope, saved: &Saved) -> Option<Self> {
+    pub fn restored(
+        id: &str,
+        agent: Arc<Agent>,
+        scope: Scope,
+        saved: &SavedSession,
+    ) -> Option<Self> {
         let capabilities = saved.capabilities.clone();
         let capabilities = capabilities.filter(Raw::is_object);
         let capabilities = capabilities.unwrap_or(Raw::from_static("{}"));
-        let opening = ClientInfo::new(saved.revision()?, saved.info.clone(), capabilities);
+        let info = ClientInfo::new(saved.revision()?, saved.info.clone(), capabilities);
         // More milliseconds have passed since 1970 than streams were opened before.
         let life = u64::try_from(clock::now().as_millisecond()).unwrap_or(1);
         Some(Self {
-            mark: mark(id),
+            log_id: log_id(id),
             id: id.to_owned(),
-            opening: Mutex::new(Some(Arc::new(opening))),
+            client_info: Mutex::new(Some(Arc::new(info))),
             logs: Mutex::new(saved.logs()),
             subscriptions: Subscriptions::to(&saved.subscriptions),
-            seen: Mutex::new(saved.seen),
-            lost: Mutex::new(saved.own.iter().cloned().collect()),
-            streams: SessionStreams::after(life),
+            seen_digests: Mutex::new(saved.seen),
+            lost_servers: Mutex::new(saved.own.iter().cloned().collect()),
+            streams: SessionStreams::with_ids_after(life),
             initialized: AtomicBool::new(saved.initialized),
             ..Self::new(SessionKind::Streamable, agent, scope)
         })
     }
 
     /// From now on, tells `changes` whenever what outlives the process has changed.
-    pub(super) fn report_to(&self, changes: &Arc<SessionChanges>) {
+    pub(super) fn set_change_tracker(&self, changes: &Arc<SessionChanges>) {
         self.changes.get_or_init(|| Arc::clone(changes));
     }
 
-    fn note_change(&self) {
+    fn mark_changed(&self) {
         if let Some(changes) = self.changes.get() {
-            changes.note(&self.id);
+            changes.mark_changed(&self.id);
         }
     }
 
     /// Notes what the client said in `initialize`; a second one replaces the first.
-    pub fn open(&self, opening: ClientInfo) {
-        *lock(&self.opening) = Some(Arc::new(opening));
-        self.note_change();
+    pub fn initialize(&self, info: ClientInfo) {
+        *lock(&self.client_info) = Some(Arc::new(info));
+        self.mark_changed();
     }
 
     /// What the client said in `initialize`; `None` before it did.
-    pub fn opening(&self) -> Option<Arc<ClientInfo>> {
-        lock(&self.opening).clone()
+    pub fn client_info(&self) -> Option<Arc<ClientInfo>> {
+        lock(&self.client_info).clone()
     }
 
     /// Notes that the client finished its handshake.
     pub fn set_initialized(&self) {
         self.initialized.store(true, Ordering::Relaxed);
-        self.note_change();
+        self.mark_changed();
     }
 
     /// Whether the client finished its handshake.
@@ -193,12 +198,12 @@ impl Session {
 
     /// Sets the least severe log message the client wants.
     pub fn set_level(&self, level: Level) {
-        *lock(&self.logs) = Logs::From(level);
-        self.note_change();
+        *lock(&self.logs) = LogFilter::From(level);
+        self.mark_changed();
     }
 
     /// Which log messages the client wants.
-    pub fn logs(&self) -> Logs {
+    pub fn logs(&self) -> LogFilter {
         *lock(&self.logs)
     }
 
@@ -207,7 +212,7 @@ impl Session {
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
     /// When [`CALLS_MAX`](super::calls::CALLS_MAX) are. When the session has ended.
-    pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<RunningGuard, NotBegun> {
+    pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<RunningGuard, CallRejected> {
         self.calls.begin(self, id, cancel)
     }
 
@@ -235,13 +240,13 @@ impl Session {
 
     fn ask(&self, request: ServerRequest) -> Option<Encoded> {
         let bytes = self.questions.ask(request)?;
-        let care = Overflow::Push;
-        Some(Encoded { bytes, care })
+        let overflow = Overflow::Required;
+        Some(Encoded { bytes, overflow })
     }
 
     /// Notes that the client can answer no more: whoever waits for it, now or later, is told.
-    pub fn set_mute(&self) {
-        self.questions.set_mute();
+    pub fn disconnect_client(&self) {
+        self.questions.disconnect();
     }
 
     /// Hands the client's answer to the server request `id`; whether one was waiting.
@@ -250,7 +255,7 @@ impl Session {
     }
 
     /// As [`Session::answer`], for what a client sent as an answer.
-    pub fn take_response(&self, response: Response) -> bool {
+    pub fn handle_response(&self, response: Response) -> bool {
         let id = response.id;
         id.is_some_and(|id| self.answer(&id, response.outcome))
     }
@@ -263,30 +268,30 @@ impl Session {
 
     /// Sends a message that belongs to no call. `false` when the client has no open stream for it.
     pub fn deliver(&self, event: Event) -> bool {
-        let Some(stream) = self.standing() else {
+        let Some(stream) = self.standalone_stream() else {
             return false;
         };
         let Some(encoded) = self.encode(event) else {
             return false;
         };
-        encoded.put(&stream);
+        encoded.push_to(&stream);
         true
     }
 
     /// The stream for messages that belong to no call, once its client has opened it.
-    pub fn standing(&self) -> Option<Arc<ReplayStream>> {
-        self.streams.standing()
+    pub fn standalone_stream(&self) -> Option<Arc<ReplayStream>> {
+        self.streams.standalone()
     }
 
     /// The same stream, opened when there is none.
-    pub fn open_standing(&self) -> Arc<ReplayStream> {
+    pub fn open_standalone_stream(&self) -> Arc<ReplayStream> {
         // A client of streamable HTTP can open the stream again; for others it is the session.
         let overrun = || match self.kind {
             SessionKind::Sse | SessionKind::Stdio => self.ended.clone(),
             SessionKind::Streamable => CancellationToken::new(),
         };
         let has_ended = || self.ended.is_cancelled();
-        self.streams.open_standing(overrun, has_ended)
+        self.streams.open_standalone(overrun, has_ended)
     }
 
     /// Adds an answer to one of its streams once there is room; at once when the session has ended,
@@ -294,12 +299,12 @@ impl Session {
     ///
     /// # Errors
     /// When the client did not make room in time; the stream is finished then.
-    pub async fn send(&self, answer: Bytes, stream: &ReplayStream) -> Result<(), Stalled> {
+    pub async fn send(&self, answer: Bytes, stream: &ReplayStream) -> Result<(), ReaderStalled> {
         tokio::select! {
             biased;
             sent = stream.send(answer.clone()) => sent,
             () = self.ended.cancelled() => {
-                stream.push(StreamItem::Message(answer));
+                stream.push_required(StreamItem::Message(answer));
                 Ok(())
             }
         }
@@ -312,15 +317,15 @@ impl Session {
 
     /// The stream `id`, while it is kept.
     pub fn stream(&self, id: u64) -> Option<Arc<ReplayStream>> {
-        if self.streams.is_standing(id) {
-            return Some(self.open_standing());
+        if self.streams.is_standalone(id) {
+            return Some(self.open_standalone_stream());
         }
         self.streams.answer(id)
     }
 
     /// Whether `id` was that of the stream for messages that belong to no call, before a restart.
-    pub fn was_standing(&self, id: u64) -> bool {
-        self.streams.was_standing(id)
+    pub fn was_standalone(&self, id: u64) -> bool {
+        self.streams.was_standalone(id)
     }
 
     /// Whether somebody reads its stream for what belongs to no call.
@@ -329,50 +334,52 @@ impl Session {
     }
 
     /// Notes the state of the lists that the client has been told of; the state before.
-    pub fn swap_seen(&self, digests: [u64; 4]) -> Option<[u64; 4]> {
-        let before = lock(&self.seen).replace(digests);
+    pub fn swap_seen_digests(&self, digests: [u64; 4]) -> Option<[u64; 4]> {
+        let before = lock(&self.seen_digests).replace(digests);
         if before != Some(digests) {
-            self.note_change();
+            self.mark_changed();
         }
         before
     }
 
     /// The state of the lists that the client has been told of.
-    pub(super) fn seen(&self) -> Option<[u64; 4]> {
-        *lock(&self.seen)
+    pub(super) fn seen_digests(&self) -> Option<[u64; 4]> {
+        *lock(&self.seen_digests)
     }
 
     /// Notes that `server` has a connection for this session alone, and may remember things there.
-    pub fn note_own(&self, server: &ServerName) {
-        if lock(&self.own).insert(server.clone()) {
-            self.note_change();
+    pub fn note_dedicated(&self, server: &ServerName) {
+        if lock(&self.dedicated_servers).insert(server.clone()) {
+            self.mark_changed();
         }
     }
 
     /// Notes that `server` knows this session on a connection of many.
     pub fn note_shared(&self, server: &ServerName) {
-        let mut shared = lock(&self.shared);
+        let mut shared = lock(&self.shared_servers);
         if !shared.contains(server) {
             shared.insert(server.clone());
         }
     }
 
     /// Whether `server` knows this session on a connection of many.
-    pub fn shares(&self, server: &ServerName) -> bool {
-        lock(&self.shared).contains(server)
+    pub fn is_shared_with(&self, server: &ServerName) -> bool {
+        lock(&self.shared_servers).contains(server)
     }
 
     /// Servers with a connection for this session alone, or that had one while the client has not been
     /// told of its end.
-    pub(super) fn own_servers(&self) -> Vec<ServerName> {
-        let lost = lock(&self.lost).clone();
-        lost.union(&lock(&self.own)).cloned().collect()
+    pub(super) fn dedicated_servers(&self) -> Vec<ServerName> {
+        let lost = lock(&self.lost_servers).clone();
+        lost.union(&lock(&self.dedicated_servers))
+            .cloned()
+            .collect()
     }
 
     /// The servers, or only `one`, that lost with a restart what they knew of this session; each is
     /// given once, so that the client is told once.
-    pub fn take_lost(&self, one: Option<&ServerName>) -> Vec<ServerName> {
-        let mut lost = lock(&self.lost);
+    pub fn take_lost_servers(&self, one: Option<&ServerName>) -> Vec<ServerName> {
+        let mut lost = lock(&self.lost_servers);
         if lost.is_empty() {
             return Vec::new();
         }
@@ -382,7 +389,7 @@ impl Session {
         };
         drop(lost);
         if !taken.is_empty() {
-            self.note_change();
+            self.mark_changed();
         }
         taken
     }
@@ -405,30 +412,30 @@ impl Session {
     ///
     /// [`SUBSCRIPTIONS_MAX`]: super::subscriptions::SUBSCRIPTIONS_MAX
     /// [`SUBSCRIPTION_BYTES_MAX`]: super::subscriptions::SUBSCRIPTION_BYTES_MAX
-    pub fn subscribe(&self, uri: &str) -> Result<bool, Oversubscribed> {
+    pub fn subscribe(&self, uri: &str) -> Result<bool, TooManySubscriptions> {
         let is_new = self.subscriptions.add(uri)?;
         if is_new {
-            self.note_change();
+            self.mark_changed();
         }
         Ok(is_new)
     }
 
     /// Notes what a subscribed URI names: a server, and the URI in its spelling. While the server is
     /// away, and where it may no longer be seen, nothing else tells.
-    pub fn note_place(&self, uri: &str, server: &ServerName, original: &str) {
-        self.subscriptions.note_place(uri, server, original);
+    pub fn set_subscription_target(&self, uri: &str, server: &ServerName, original: &str) {
+        self.subscriptions.set_target(uri, server, original);
     }
 
     /// What the subscribed URI named when that was noted last.
-    pub fn place_of(&self, uri: &str) -> Option<(ServerName, String)> {
-        self.subscriptions.place_of(uri)
+    pub fn subscription_target(&self, uri: &str) -> Option<(ServerName, String)> {
+        self.subscriptions.target_of(uri)
     }
 
     /// Removes a subscription; whether there was one.
     pub fn unsubscribe(&self, uri: &str) -> bool {
         let was_there = self.subscriptions.remove(uri);
         if was_there {
-            self.note_change();
+            self.mark_changed();
         }
         was_there
     }
@@ -437,7 +444,7 @@ impl Session {
     /// answers are out.
     pub fn end(&self) {
         self.ended.cancel();
-        self.questions.withdraw();
+        self.questions.cancel_all();
         if self.calls.cancel_all() {
             self.streams.finish();
         }
@@ -447,7 +454,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::replay::KEPT_MESSAGES_MAX;
+    use crate::session::replay::RETAINED_MESSAGES_MAX;
 
     fn agent() -> Arc<Agent> {
         Arc::new(Agent::anonymous())
@@ -472,7 +479,7 @@ mod tests {
             let mut running = session.begin(&Id::number(1), token.clone()).unwrap();
             cancel(&session);
             assert!(token.is_cancelled());
-            assert_eq!(running.answered(), expect);
+            assert_eq!(running.mark_answered(), expect);
         };
         let by_client = |session: &Session| {
             let params = Raw::from_static(r#"{"requestId":1}"#);
@@ -489,8 +496,8 @@ mod tests {
         let id = Id::number(1);
         let begin = || session.begin(&id, Cancel::default());
         let mut running = begin().unwrap();
-        assert!(running.answered());
-        assert!(!running.answered(), "only once");
+        assert!(running.mark_answered());
+        assert!(!running.mark_answered(), "only once");
         drop(begin().expect("the id is free"));
         session.end();
         assert!(!stream.is_finished(), "the answer is not out");
@@ -502,9 +509,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_end_of_a_session_waits_for_no_reader() {
         let session = Arc::new(Session::new(SessionKind::Sse, agent(), Scope::All));
-        let stream = session.open_standing();
-        for _ in 0..=KEPT_MESSAGES_MAX {
-            stream.offer(Bytes::from_static(b"{}"));
+        let stream = session.open_standalone_stream();
+        for _ in 0..=RETAINED_MESSAGES_MAX {
+            stream.push_droppable(Bytes::from_static(b"{}"));
         }
         let start = tokio::time::Instant::now();
         let running = session.begin(&Id::number(1), Cancel::default());

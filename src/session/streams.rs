@@ -18,45 +18,45 @@ pub const STREAM_BYTES_MAX: usize = 16 << 20;
 /// Between the numbers of two streams for answers: those are odd. The stream for messages that
 /// belong to no call has an even one. A restored session counts on from a larger number, so that an
 /// event id of before names none of its streams.
-const STEP: u64 = 2;
+const STREAM_ID_STEP: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct SessionStreams {
     answers: Mutex<Vec<Arc<ReplayStream>>>,
-    standing: Mutex<Option<Arc<ReplayStream>>>,
-    standing_id: u64,
-    next: AtomicU64,
+    standalone: Mutex<Option<Arc<ReplayStream>>>,
+    standalone_id: u64,
+    next_id: AtomicU64,
 }
 
 impl SessionStreams {
     /// Those of a session that had at most `before` of them in earlier processes.
-    pub(super) fn after(before: u64) -> Self {
+    pub(super) fn with_ids_after(before: u64) -> Self {
         Self {
             answers: Mutex::default(),
-            standing: Mutex::default(),
-            standing_id: before * STEP,
-            next: AtomicU64::new(before * STEP + 1),
+            standalone: Mutex::default(),
+            standalone_id: before * STREAM_ID_STEP,
+            next_id: AtomicU64::new(before * STREAM_ID_STEP + 1),
         }
     }
 
     /// The stream for messages that belong to no call, once its client has opened it.
-    pub(super) fn standing(&self) -> Option<Arc<ReplayStream>> {
-        lock(&self.standing).clone()
+    pub(super) fn standalone(&self) -> Option<Arc<ReplayStream>> {
+        lock(&self.standalone).clone()
     }
 
     /// The same stream, opened when there is none; `overrun` is cancelled when its reader does not
     /// keep up at all. It is finished where the session `has_ended`.
-    pub(super) fn open_standing(
+    pub(super) fn open_standalone(
         &self,
         overrun: impl FnOnce() -> CancellationToken,
         has_ended: impl FnOnce() -> bool,
     ) -> Arc<ReplayStream> {
-        let mut standing = lock(&self.standing);
+        let mut standing = lock(&self.standalone);
         if let Some(stream) = standing.as_ref().filter(|stream| !stream.is_finished()) {
             return Arc::clone(stream);
         }
-        let stream = Arc::new(ReplayStream::watched(self.standing_id, overrun()));
+        let stream = Arc::new(ReplayStream::with_overrun(self.standalone_id, overrun()));
         if has_ended() {
             stream.finish();
         }
@@ -65,23 +65,23 @@ impl SessionStreams {
     }
 
     /// Whether `id` is that of the stream for messages that belong to no call.
-    pub(super) fn is_standing(&self, id: u64) -> bool {
-        id == self.standing_id
+    pub(super) fn is_standalone(&self, id: u64) -> bool {
+        id == self.standalone_id
     }
 
     /// Whether `id` was that of the same stream before a restart.
-    pub(super) fn was_standing(&self, id: u64) -> bool {
-        id < self.standing_id && id.is_multiple_of(STEP)
+    pub(super) fn was_standalone(&self, id: u64) -> bool {
+        id < self.standalone_id && id.is_multiple_of(STREAM_ID_STEP)
     }
 
     /// A new stream for the answer to one call.
     pub(super) fn open(&self) -> Arc<ReplayStream> {
-        let id = self.next.fetch_add(STEP, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(STREAM_ID_STEP, Ordering::Relaxed);
         let stream = Arc::new(ReplayStream::new(id));
         self.trim();
         let mut answers = lock(&self.answers);
         if answers.len() >= STREAMS_MAX
-            && let Some(spare) = spare(&answers)
+            && let Some(spare) = evictable(&answers)
         {
             answers.remove(spare);
         }
@@ -98,29 +98,29 @@ impl SessionStreams {
     /// Gives up finished streams that were read, and others beyond the budget.
     pub(super) fn trim(&self) {
         let mut answers = lock(&self.answers);
-        answers.retain(|stream| !stream.is_spent());
+        answers.retain(|stream| !stream.is_expired());
         let mut bytes: usize = answers.iter().map(|stream| stream.bytes()).sum();
         while bytes > STREAM_BYTES_MAX
-            && let Some(spare) = spare(&answers)
+            && let Some(spare) = evictable(&answers)
         {
             bytes -= answers.remove(spare).bytes();
         }
     }
 
     /// Bytes of finished answers that nobody is reading.
-    pub(super) fn kept_bytes(&self) -> usize {
+    pub(super) fn unread_bytes(&self) -> usize {
         let answers = lock(&self.answers);
-        let kept = answers.iter().filter(|stream| stream.is_kept());
+        let kept = answers.iter().filter(|stream| stream.is_retained());
         kept.map(|stream| stream.bytes()).sum()
     }
 
     /// Gives up such answers until `wanted` bytes are free, those that were never read where it is
     /// `also_unread`; how many bytes are.
-    pub(super) fn give_up(&self, wanted: usize, also_unread: bool) -> usize {
+    pub(super) fn abandon_finished(&self, wanted: usize, also_unread: bool) -> usize {
         let mut freed = 0;
         lock(&self.answers).retain(|stream| {
             let is_spared =
-                freed >= wanted || !stream.is_kept() || stream.has_unread() && !also_unread;
+                freed >= wanted || !stream.is_retained() || stream.has_unread() && !also_unread;
             if !is_spared {
                 freed += stream.bytes();
             }
@@ -131,7 +131,7 @@ impl SessionStreams {
 
     /// Whether somebody reads the stream for what belongs to no call.
     pub(super) fn is_listening(&self) -> bool {
-        self.standing().is_some_and(|stream| stream.readers() > 0)
+        self.standalone().is_some_and(|stream| stream.readers() > 0)
     }
 
     /// Whether somebody reads one of them: a body of an answer attends the stream it follows.
@@ -147,7 +147,7 @@ impl SessionStreams {
         for stream in lock(&self.answers).iter() {
             stream.finish();
         }
-        if let Some(standing) = self.standing() {
+        if let Some(standing) = self.standalone() {
             standing.finish();
         }
     }
@@ -155,7 +155,7 @@ impl SessionStreams {
 
 /// Which of these streams makes room for others: one that is finished, and may have been missed only
 /// at its end; else one with something that nobody has read, which would be lost.
-fn spare(answers: &[Arc<ReplayStream>]) -> Option<usize> {
+fn evictable(answers: &[Arc<ReplayStream>]) -> Option<usize> {
     let oldest = |fits: fn(&ReplayStream) -> bool| answers.iter().position(|stream| fits(stream));
     oldest(|stream| stream.is_finished() && !stream.has_unread())
         .or_else(|| oldest(ReplayStream::is_finished))
@@ -171,7 +171,7 @@ mod tests {
     /// A finished stream with an answer of so many bytes.
     fn answered(streams: &SessionStreams, bytes: usize) -> Arc<ReplayStream> {
         let stream = streams.open();
-        stream.push(StreamItem::Message(Bytes::from(vec![b'x'; bytes])));
+        stream.push_required(StreamItem::Message(Bytes::from(vec![b'x'; bytes])));
         stream.finish();
         stream
     }
@@ -179,13 +179,13 @@ mod tests {
     /// The same, read to its end.
     async fn read(streams: &SessionStreams, bytes: usize) {
         let stream = answered(streams, bytes);
-        let mut place = stream.take_over();
+        let mut place = stream.attach_at_end();
         while stream.next(&mut place).await.is_some() {}
     }
 
     #[tokio::test]
     async fn what_was_read_makes_room_for_what_was_not() {
-        let streams = SessionStreams::after(0);
+        let streams = SessionStreams::with_ids_after(0);
         let unread = answered(&streams, 1);
         for _ in 0..2 * STREAMS_MAX {
             read(&streams, 1).await;
@@ -197,7 +197,7 @@ mod tests {
 
     #[tokio::test]
     async fn bytes_that_were_read_make_room_for_those_that_were_not() {
-        let streams = SessionStreams::after(0);
+        let streams = SessionStreams::with_ids_after(0);
         let unread = answered(&streams, STREAM_BYTES_MAX / 2);
         for _ in 0..4 {
             // Of what was read a stream keeps less than this.
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn where_nothing_was_read_the_oldest_goes() {
-        let streams = SessionStreams::after(0);
+        let streams = SessionStreams::with_ids_after(0);
         let all: Vec<_> = (0..=STREAMS_MAX).map(|_| answered(&streams, 1)).collect();
         assert!(streams.answer(all[0].id).is_none());
         let others = all[1..].iter();

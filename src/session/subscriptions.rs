@@ -12,9 +12,10 @@ pub const SUBSCRIPTION_BYTES_MAX: usize = 256 << 10;
 /// The session has as many subscriptions as it may.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
-    "a session has at most {SUBSCRIPTIONS_MAX} subscriptions, with {SUBSCRIPTION_BYTES_MAX} bytes of URIs"
+    "a session may have at most {SUBSCRIPTIONS_MAX} subscriptions and {SUBSCRIPTION_BYTES_MAX} \
+     bytes of URIs"
 )]
-pub struct Oversubscribed;
+pub struct TooManySubscriptions;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -25,14 +26,14 @@ struct Subscription {
     /// As its client named it.
     uri: String,
     /// The server it was found at, and the URI in its spelling.
-    place: Option<(ServerName, String)>,
+    target: Option<(ServerName, String)>,
 }
 
 impl Subscription {
     fn to(uri: impl Into<String>) -> Self {
         Self {
             uri: uri.into(),
-            place: None,
+            target: None,
         }
     }
 }
@@ -52,14 +53,14 @@ impl Subscriptions {
     }
 
     /// Adds one; whether it is new.
-    pub(super) fn add(&self, uri: &str) -> Result<bool, Oversubscribed> {
+    pub(super) fn add(&self, uri: &str) -> Result<bool, TooManySubscriptions> {
         let mut all = lock(&self.0);
         if all.iter().any(|known| known.uri == uri) {
             return Ok(false);
         }
         let bytes: usize = all.iter().map(|known| known.uri.len()).sum();
         if all.len() >= SUBSCRIPTIONS_MAX || bytes + uri.len() > SUBSCRIPTION_BYTES_MAX {
-            return Err(Oversubscribed);
+            return Err(TooManySubscriptions);
         }
         all.push(Subscription::to(uri));
         Ok(true)
@@ -74,17 +75,17 @@ impl Subscriptions {
     }
 
     /// Notes what a URI names: a server, and the URI in its spelling.
-    pub(super) fn note_place(&self, uri: &str, server: &ServerName, original: &str) {
+    pub(super) fn set_target(&self, uri: &str, server: &ServerName, original: &str) {
         let mut all = lock(&self.0);
         if let Some(one) = all.iter_mut().find(|one| one.uri == uri) {
-            one.place = Some((server.clone(), original.to_owned()));
+            one.target = Some((server.clone(), original.to_owned()));
         }
     }
 
     /// What the URI named when that was noted last.
-    pub(super) fn place_of(&self, uri: &str) -> Option<(ServerName, String)> {
+    pub(super) fn target_of(&self, uri: &str) -> Option<(ServerName, String)> {
         let all = lock(&self.0);
-        all.iter().find(|one| one.uri == uri)?.place.clone()
+        all.iter().find(|one| one.uri == uri)?.target.clone()
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
             assert_eq!(subscriptions.add(&format!("mem:{number}")), Ok(true));
         }
         assert_eq!(subscriptions.add("mem:0"), Ok(false));
-        assert_eq!(subscriptions.add("mem:x"), Err(Oversubscribed));
+        assert_eq!(subscriptions.add("mem:x"), Err(TooManySubscriptions));
         assert!(subscriptions.remove("mem:0"));
         assert_eq!(subscriptions.add("mem:x"), Ok(true));
     }
@@ -109,9 +110,12 @@ mod tests {
         let subscriptions = Subscriptions::default();
         let half = "a".repeat(SUBSCRIPTION_BYTES_MAX / 2);
         assert_eq!(subscriptions.add(&half), Ok(true));
-        assert_eq!(subscriptions.add(&format!("{half}b")), Err(Oversubscribed));
+        assert_eq!(
+            subscriptions.add(&format!("{half}b")),
+            Err(TooManySubscriptions)
+        );
         assert_eq!(subscriptions.add(&half.replace('a', "b")), Ok(true));
-        assert_eq!(subscriptions.add("c"), Err(Oversubscribed));
+        assert_eq!(subscriptions.add("c"), Err(TooManySubscriptions));
         assert!(subscriptions.remove(&half));
         assert_eq!(subscriptions.add("c"), Ok(true));
     }

@@ -16,38 +16,38 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{Detail, ProcessUsage, Status, StatusAccess};
+use super::{ProcessUsage, Status, StatusAccess, StatusDetail};
 use crate::{
-    audit::{AuditLog, Room},
+    audit::{AuditLog, LogSpace},
     backend::{ReplicaReport, ServerState, ServerStatusReport},
     governance::RefusalCounts,
-    telemetry::Buckets,
+    telemetry::LatencyBuckets,
 };
 
 /// What the answer says it is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The state of a server that is disconnected because nobody uses it, which is no cause for alarm.
-const SLEEPING: &str = "sleeping";
+const SLEEPING_STATE: &str = "sleeping";
 /// What [`BreakerReport`](crate::backend::BreakerReport) says.
 const BREAKER_STATES: [&str; 3] = ["closed", "half_open", "open"];
 
 /// The state of a server or an instance: that of `/status`, where one that sleeps is told apart by
 /// `asleep`.
-fn named(state: ServerState, is_asleep: bool) -> &'static str {
+fn state_label(state: ServerState, is_asleep: bool) -> &'static str {
     if is_asleep && state == ServerState::Disconnected {
-        SLEEPING
+        SLEEPING_STATE
     } else {
         state.as_str()
     }
 }
 
-/// All that [`named`] says.
-fn names() -> impl Iterator<Item = &'static str> {
+/// All that [`state_label`] says.
+fn state_labels() -> impl Iterator<Item = &'static str> {
     ServerState::ALL
         .map(ServerState::as_str)
         .into_iter()
-        .chain([SLEEPING])
+        .chain([SLEEPING_STATE])
 }
 
 /// Whether a replica gets calls.
@@ -80,14 +80,14 @@ impl ReplicaState {
     }
 }
 
-fn of_replica<'l>(
+fn replica_labels<'l>(
     server: &'l ServerFigures,
     replica: &'l ReplicaReport,
 ) -> [(&'static str, &'l str); 2] {
     [("server", &server.report.name), ("replica", &replica.name)]
 }
 
-fn bounded(figure: usize) -> u64 {
+fn to_u64(figure: usize) -> u64 {
     u64::try_from(figure).unwrap_or(u64::MAX)
 }
 
@@ -110,10 +110,10 @@ struct ServerFigures {
 /// What shows who uses the gateway, and how much.
 #[derive(Debug)]
 struct Traffic {
-    servers: Vec<Used>,
+    servers: Vec<ServerUsage>,
     counts: RefusalCounts,
     audit_lost: u64,
-    audit_room: Room,
+    audit_space: LogSpace,
     audit_head: Option<[(&'static str, String); 3]>,
     sessions: usize,
     streams: u64,
@@ -122,18 +122,18 @@ struct Traffic {
 
 /// How much one server is used.
 #[derive(Debug)]
-struct Used {
+struct ServerUsage {
     name: String,
-    latency: Buckets,
+    latency: LatencyBuckets,
     bytes_to: u64,
     bytes_from: u64,
     spent_micros: u64,
 }
 
 /// The figures of `status` as text; `streams` are the event streams that clients read.
-pub(super) fn render(status: &Status, insight: StatusAccess, streams: u64) -> String {
+pub(super) fn render(status: &Status, access: StatusAccess, streams: u64) -> String {
     let mut registry = Registry::with_prefix("tollbridge");
-    match insight.detail() {
+    match access.detail() {
         Some(detail) => {
             registry.register_collector(Box::new(Figures::of(status, detail, streams)));
         }
@@ -156,10 +156,10 @@ impl PublicFigures {
         let servers = status.proxy.backends().all();
         let states = servers.map(|backend| {
             let report = backend.report();
-            named(report.state, report.asleep)
+            state_label(report.state, report.asleep)
         });
         Self {
-            serving: status.blocked().is_ok(),
+            serving: status.check_serving().is_ok(),
             states: states.collect(),
         }
     }
@@ -168,91 +168,93 @@ impl PublicFigures {
 impl Collector for PublicFigures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let encoder = &mut encoder;
-        serving(encoder, self.serving)?;
+        serving_metric(encoder, self.serving)?;
         let help = "Servers by state";
         let mut family = gauge(encoder, "servers", help)?;
-        for state in names() {
+        for state in state_labels() {
             let figure = self.states.iter().filter(|it| **it == state).count();
-            set(&mut family, &[("state", state)], bounded(figure))?;
+            set_gauge(&mut family, &[("state", state)], to_u64(figure))?;
         }
         Ok(())
     }
 }
 
-fn serving(encoder: &mut DescriptorEncoder<'_>, is_serving: bool) -> Result<(), Error> {
+fn serving_metric(encoder: &mut DescriptorEncoder<'_>, is_serving: bool) -> Result<(), Error> {
     let help = "1 while the gateway serves calls";
     ConstGauge::new(u64::from(is_serving)).encode(gauge(encoder, "serving", help)?)
 }
 
 impl Figures {
-    fn of(status: &Status, detail: Detail, streams: u64) -> Self {
-        let catalog = status.proxy.board().catalog();
+    fn of(status: &Status, detail: StatusDetail, streams: u64) -> Self {
+        let catalog = status.proxy.catalog_store().catalog();
         let backends = status.proxy.backends();
         let server = |report: ServerStatusReport, tools| ServerFigures { report, tools };
         let started = SystemTime::from(status.started_at).duration_since(UNIX_EPOCH);
         Self {
-            serving: status.blocked().is_ok(),
+            serving: status.check_serving().is_ok(),
             started: started.unwrap_or_default(),
             servers: backends
                 .all()
                 .map(|backend| server(backend.report(), catalog.counts(&backend.name).tools))
                 .collect(),
             traffic: match detail {
-                Detail::Part => None,
-                Detail::Whole => Some(Traffic::of(status, streams)),
+                StatusDetail::Summary => None,
+                StatusDetail::Full => Some(Traffic::of(status, streams)),
             },
         }
     }
 
-    fn servers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn server_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut family = gauge(
             encoder,
             "server_state",
             "1 for the current state of the server",
         )?;
         for ServerFigures { report, .. } in &self.servers {
-            for state in names() {
+            for state in state_labels() {
                 let labels = [("server", &*report.name), ("state", state)];
-                let is_it = named(report.state, report.asleep) == state;
-                set(&mut family, &labels, u64::from(is_it))?;
+                let is_it = state_label(report.state, report.asleep) == state;
+                set_gauge(&mut family, &labels, u64::from(is_it))?;
             }
         }
         let help = "Tools the server offers";
-        self.each(gauge(encoder, "server_tools", help)?, |server| {
-            bounded(server.tools)
+        self.gauge_per_server(gauge(encoder, "server_tools", help)?, |server| {
+            to_u64(server.tools)
         })?;
         let help = "Reconnection attempts, over all instances and replicas";
-        self.each_counted(counter(encoder, "server_restarts", help)?, |server| {
+        self.counter_per_server(counter(encoder, "server_restarts", help)?, |server| {
             server.report.restarts
         })?;
         let help = "Failed connection attempts, over all instances and replicas";
-        self.each_counted(counter(encoder, "server_failed_starts", help)?, |server| {
+        self.counter_per_server(counter(encoder, "server_failed_starts", help)?, |server| {
             server.report.failed_starts
         })?;
         let help = "Instances besides the catalog connection (isolation), by state";
         let mut family = gauge(encoder, "server_instances", help)?;
         for ServerFigures { report, .. } in &self.servers {
-            for state in names() {
+            for state in state_labels() {
                 let all = report.instances.iter();
-                let figure = all.filter(|it| named(it.state, it.asleep) == state).count();
+                let figure = all
+                    .filter(|it| state_label(it.state, it.asleep) == state)
+                    .count();
                 let labels = [("server", &*report.name), ("state", state)];
-                set(&mut family, &labels, bounded(figure))?;
+                set_gauge(&mut family, &labels, to_u64(figure))?;
             }
         }
         let help = "Instances with running calls or subscriptions";
-        self.each(gauge(encoder, "server_instances_busy", help)?, |server| {
-            bounded(server.report.instances_busy)
+        self.gauge_per_server(gauge(encoder, "server_instances_busy", help)?, |server| {
+            to_u64(server.report.instances_busy)
         })
     }
 
     /// How the gateway takes care that a server is well and not overrun.
-    fn care(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn health_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let help = "1 for the current state of the server's circuit breaker; with replicas, of the listed one's";
         let mut family = gauge(encoder, "server_breaker_state", help)?;
         for ServerFigures { report, .. } in &self.servers {
             for state in BREAKER_STATES {
                 let labels = [("server", &*report.name), ("state", state)];
-                set(
+                set_gauge(
                     &mut family,
                     &labels,
                     u64::from(report.breaker.state == state),
@@ -260,7 +262,7 @@ impl Figures {
             }
         }
         let help = "Times the circuit breaker of the server or of a replica opened";
-        self.each_counted(counter(encoder, "server_breaker_opened", help)?, |server| {
+        self.counter_per_server(counter(encoder, "server_breaker_opened", help)?, |server| {
             server.report.breaker.opened
         })?;
         let help = "Health checks of the catalog connection, by result";
@@ -273,25 +275,25 @@ impl Figures {
                 ("unauthorized", checks.unauthorized),
             ] {
                 let labels = [("server", &*report.name), ("result", result)];
-                count(&mut family, &labels, figure)?;
+                set_counter(&mut family, &labels, figure)?;
             }
         }
         let help = "Calls in flight";
-        self.each(gauge(encoder, "server_calls_in_flight", help)?, |server| {
+        self.gauge_per_server(gauge(encoder, "server_calls_in_flight", help)?, |server| {
             server.report.in_flight
         })?;
         let help = "Calls waiting for limits.in_flight or for a pool connection";
-        self.each(gauge(encoder, "server_calls_queued", help)?, |server| {
-            bounded(server.report.queued)
+        self.gauge_per_server(gauge(encoder, "server_calls_queued", help)?, |server| {
+            to_u64(server.report.queued)
         })?;
         let help = "Calls rejected because limits.queue was full or the wait too long";
-        self.each_counted(counter(encoder, "server_calls_rejected", help)?, |server| {
+        self.counter_per_server(counter(encoder, "server_calls_rejected", help)?, |server| {
             server.report.refused
         })
     }
 
     /// The replicas of servers that have some.
-    fn replicas(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn replica_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let help = "Replicas by state: healthy (degraded ones included), ejected after a failure, or \
                     down (not connected, or refusing the credential)";
         let mut family = gauge(encoder, "server_replicas", help)?;
@@ -304,7 +306,7 @@ impl Figures {
                 let all = server.report.replicas.iter();
                 let figure = all.filter(|it| ReplicaState::of(it) == state).count();
                 let labels = [("server", &*server.report.name), ("state", state.as_str())];
-                set(&mut family, &labels, bounded(figure))?;
+                set_gauge(&mut family, &labels, to_u64(figure))?;
             }
         }
         let help = "1 for the current state of the replica";
@@ -312,10 +314,10 @@ impl Figures {
         for server in &self.servers {
             for replica in &server.report.replicas {
                 for state in ReplicaState::ALL {
-                    let of = of_replica(server, replica);
+                    let of = replica_labels(server, replica);
                     let labels = [of[0], of[1], ("state", state.as_str())];
                     let is_it = ReplicaState::of(replica) == state;
-                    set(&mut family, &labels, u64::from(is_it))?;
+                    set_gauge(&mut family, &labels, u64::from(is_it))?;
                 }
             }
         }
@@ -324,10 +326,10 @@ impl Figures {
         for server in &self.servers {
             for replica in &server.report.replicas {
                 for state in BREAKER_STATES {
-                    let of = of_replica(server, replica);
+                    let of = replica_labels(server, replica);
                     let labels = [of[0], of[1], ("state", state)];
                     let is_it = replica.breaker.state == state;
-                    set(&mut family, &labels, u64::from(is_it))?;
+                    set_gauge(&mut family, &labels, u64::from(is_it))?;
                 }
             }
         }
@@ -335,44 +337,44 @@ impl Figures {
         let mut family = gauge(encoder, "replica_calls_in_flight", help)?;
         for server in &self.servers {
             for replica in &server.report.replicas {
-                let labels = of_replica(server, replica);
-                set(&mut family, &labels, replica.in_flight)?;
+                let labels = replica_labels(server, replica);
+                set_gauge(&mut family, &labels, replica.in_flight)?;
             }
         }
         Ok(())
     }
 
-    fn each(
+    fn gauge_per_server(
         &self,
         mut family: MetricEncoder<'_>,
         figure: impl Fn(&ServerFigures) -> u64,
     ) -> Result<(), Error> {
         for server in &self.servers {
             let labels = [("server", &*server.report.name)];
-            set(&mut family, &labels, figure(server))?;
+            set_gauge(&mut family, &labels, figure(server))?;
         }
         Ok(())
     }
 
-    fn each_counted(
+    fn counter_per_server(
         &self,
         mut family: MetricEncoder<'_>,
         figure: impl Fn(&ServerFigures) -> u64,
     ) -> Result<(), Error> {
         for server in &self.servers {
             let labels = [("server", &*server.report.name)];
-            count(&mut family, &labels, figure(server))?;
+            set_counter(&mut family, &labels, figure(server))?;
         }
         Ok(())
     }
 
-    fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+    fn call_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let calls = "Finished calls, by outcome";
         let mut family = counter(encoder, "server_calls", calls)?;
         for ServerFigures { report, .. } in &self.servers {
             for (outcome, calls) in [("answered", report.answered), ("failed", report.failed)] {
                 let labels = [("server", &*report.name), ("outcome", outcome)];
-                count(&mut family, &labels, calls)?;
+                set_counter(&mut family, &labels, calls)?;
             }
         }
         Ok(())
@@ -383,7 +385,7 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let encoder = &mut encoder;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        set(
+        set_gauge(
             &mut gauge(
                 encoder,
                 "build",
@@ -395,11 +397,11 @@ impl Collector for Figures {
         let started = ConstGauge::new(self.started.as_secs_f64());
         let help = "Start time of the gateway in Unix seconds";
         started.encode(gauge(encoder, "start_time_seconds", help)?)?;
-        serving(encoder, self.serving)?;
-        self.servers(encoder)?;
-        self.care(encoder)?;
-        self.replicas(encoder)?;
-        self.calls(encoder)?;
+        serving_metric(encoder, self.serving)?;
+        self.server_metrics(encoder)?;
+        self.health_metrics(encoder)?;
+        self.replica_metrics(encoder)?;
+        self.call_metrics(encoder)?;
         match &self.traffic {
             Some(traffic) => traffic.encode(encoder),
             None => Ok(()),
@@ -411,18 +413,18 @@ impl Traffic {
     fn of(status: &Status, streams: u64) -> Self {
         let governance = status.proxy.governance();
         let counts = governance.counts();
-        let used = status.proxy.backends().all().map(|backend| Used {
+        let used = status.proxy.backends().all().map(|backend| ServerUsage {
             name: backend.name.to_string(),
-            latency: backend.stats.latency().buckets(),
+            latency: backend.stats.latency().coarse_buckets(),
             bytes_to: backend.stats.bytes_to(),
             bytes_from: backend.stats.bytes_from(),
             spent_micros: governance.spent_on(&backend.name),
         });
         Self {
             servers: used.collect(),
-            audit_lost: governance.audit().lost(),
-            audit_room: governance.audit().room(),
-            audit_head: head_of(governance.audit()),
+            audit_lost: governance.audit().lost_count(),
+            audit_space: governance.audit().space(),
+            audit_head: audit_head_labels(governance.audit()),
             sessions: status.proxy.sessions().len(),
             streams,
             limits: ProcessUsage::of(status.proxy.limiter()),
@@ -438,8 +440,8 @@ impl Traffic {
             None,
             MetricType::Histogram,
         )?;
-        for Used { name, latency, .. } in &self.servers {
-            let Buckets {
+        for ServerUsage { name, latency, .. } in &self.servers {
+            let LatencyBuckets {
                 sum,
                 count,
                 buckets,
@@ -448,7 +450,7 @@ impl Traffic {
                 .encode_family(&[("server", &**name)])?
                 .encode_histogram::<[(&str, &str); 0]>(*sum, *count, buckets, None)?;
         }
-        self.each(
+        self.counter_per_server(
             counter(
                 encoder,
                 "server_sent_bytes",
@@ -457,12 +459,12 @@ impl Traffic {
             |used| used.bytes_to,
         )?;
         let received = "Bytes of results and errors received from the server";
-        self.each(
+        self.counter_per_server(
             counter(encoder, "server_received_bytes", received)?,
             |used| used.bytes_from,
         )?;
         let spent = "Charged prices in millionths of a USD";
-        self.each(counter(encoder, "spent_micro_dollars", spent)?, |used| {
+        self.counter_per_server(counter(encoder, "spent_micro_dollars", spent)?, |used| {
             used.spent_micros
         })?;
         let mut refused = counter(
@@ -471,12 +473,12 @@ impl Traffic {
             "Calls refused by governance, by `code` (data.code)",
         )?;
         for (code, calls) in &self.counts.refused {
-            count(&mut refused, &[("code", *code)], *calls)?;
+            set_counter(&mut refused, &[("code", *code)], *calls)?;
         }
         let help = "Calls that an observed rule would have refused, by kind of `rule`";
         let mut observed = counter(encoder, "observed_calls", help)?;
         for (rule, calls) in &self.counts.observed {
-            count(&mut observed, &[("rule", *rule)], *calls)?;
+            set_counter(&mut observed, &[("rule", *rule)], *calls)?;
         }
         let help = "Requests answered with 429 after too many refusals (governance.refusals)";
         let held_back = counter(encoder, "held_back_requests", help)?;
@@ -484,26 +486,26 @@ impl Traffic {
         let help = "Requests without a valid API key, by `reason`: missing, unknown, expired, revoked or several";
         let mut strangers = counter(encoder, "unauthenticated_requests", help)?;
         for (reason, requests) in &self.counts.unauthenticated {
-            count(&mut strangers, &[("reason", *reason)], *requests)?;
+            set_counter(&mut strangers, &[("reason", *reason)], *requests)?;
         }
         let help = "Requests refused for a header, by `reason`: host or origin";
         let mut forbidden = counter(encoder, "forbidden_requests", help)?;
         for (reason, requests) in &self.counts.forbidden {
-            count(&mut forbidden, &[("reason", *reason)], *requests)?;
+            set_counter(&mut forbidden, &[("reason", *reason)], *requests)?;
         }
         let lost = "Audit records that could not be written";
         ConstCounter::new(self.audit_lost).encode(counter(encoder, "audit_lost_records", lost)?)?;
-        self.audit(encoder)?;
+        self.audit_metrics(encoder)?;
         let help = "Open sessions of legacy clients";
-        ConstGauge::new(bounded(self.sessions)).encode(gauge(encoder, "sessions", help)?)?;
+        ConstGauge::new(to_u64(self.sessions)).encode(gauge(encoder, "sessions", help)?)?;
         let help = "Open event streams of clients";
         ConstGauge::new(self.streams).encode(gauge(encoder, "streams", help)?)?;
         self.limits.encode(encoder)
     }
 
     /// What room the audit has, and the place of its chain that was last told to the log.
-    fn audit(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let Room { used, quota, free } = self.audit_room;
+    fn audit_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let LogSpace { used, quota, free } = self.audit_space;
         for (name, help, bytes) in [
             ("audit_used_bytes", "Disk usage of the audit log", used),
             (
@@ -527,20 +529,20 @@ impl Traffic {
         Ok(())
     }
 
-    fn each(
+    fn counter_per_server(
         &self,
         mut family: MetricEncoder<'_>,
-        figure: impl Fn(&Used) -> u64,
+        figure: impl Fn(&ServerUsage) -> u64,
     ) -> Result<(), Error> {
         for used in &self.servers {
-            count(&mut family, &[("server", &*used.name)], figure(used))?;
+            set_counter(&mut family, &[("server", &*used.name)], figure(used))?;
         }
         Ok(())
     }
 }
 
 /// Where the chain is that is written, so that scrapes take it elsewhere.
-fn head_of(audit: &AuditLog) -> Option<[(&'static str, String); 3]> {
+fn audit_head_labels(audit: &AuditLog) -> Option<[(&'static str, String); 3]> {
     let (chain, (seq, hash)) = audit.chain().zip(audit.head())?;
     Some([
         ("chain", chain.to_string()),
@@ -569,7 +571,7 @@ impl ProcessUsage {
                 self.bytes_in_flight_max,
             ),
         ] {
-            ConstGauge::new(bounded(figure)).encode(gauge(encoder, name, help)?)?;
+            ConstGauge::new(to_u64(figure)).encode(gauge(encoder, name, help)?)?;
         }
         for (name, help, figure) in [
             (
@@ -605,7 +607,7 @@ fn counter<'e>(
     encoder.encode_descriptor(name, help, None, MetricType::Counter)
 }
 
-fn set<const N: usize>(
+fn set_gauge<const N: usize>(
     family: &mut MetricEncoder<'_>,
     labels: &[(&str, &str); N],
     figure: u64,
@@ -613,7 +615,7 @@ fn set<const N: usize>(
     ConstGauge::new(figure).encode(family.encode_family(labels)?)
 }
 
-fn count<const N: usize>(
+fn set_counter<const N: usize>(
     family: &mut MetricEncoder<'_>,
     labels: &[(&str, &str); N],
     figure: u64,

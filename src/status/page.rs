@@ -3,25 +3,26 @@
 use std::fmt::Write as _;
 
 use super::{
-    ConfigReport, Confinement, Governed, ServerReport, StateReport, States, Status, StatusAccess,
+    ConfigReport, Confinement, Governed, ServerReport, StateReport, Status, StatusAccess,
+    StatusStates,
 };
 use crate::{
     backend::{
         BreakerReport, CallerBreaker, InstanceReport, ReplicaReport, ServerState, Transition,
     },
-    governance, text,
+    escape, governance,
 };
 
 impl Status {
     /// The page for a browser.
-    pub fn page(&self, insight: StatusAccess) -> String {
-        let Some(detail) = insight.detail() else {
-            return self.page_of_states();
+    pub fn render_page(&self, access: StatusAccess) -> String {
+        let Some(detail) = access.detail() else {
+            return self.render_states_page();
         };
         let overview = self.overview(detail);
         let mut rows = String::new();
         for server in &overview.servers {
-            rows.push_str(&row(server));
+            rows.push_str(&server_row(server));
         }
         format!(
             "<!doctype html><html lang=en><meta charset=utf-8>\
@@ -30,20 +31,28 @@ impl Status {
              <h1>Tollbridge {version}</h1>\
              <p><b class={status}>{status}</b>, started {uptime} s ago; {sessions}{tools} tools, \
              {resources} resources, {prompts} prompts listed. \
-             The same as <a href='?format=json'>JSON</a>.</p>{trouble}{lost}{open}\
+             The same as <a href='?format=json'>JSON</a>.</p>{config_problems}{lost}{open}\
              <table><tr><th>Server<th>State<th>Transport<th>Revision<th>Tools<th>Resources\
              <th>Prompts<th>Calls<th>Under way<th>p50 ms<th>p99 ms<th>Pid<th>Restarts<th>Last listed{rows}</table>{governance}",
-            trouble = overview.config.as_ref().map(trouble).unwrap_or_default(),
-            lost = overview.governance.as_ref().map(unkept).unwrap_or_default(),
+            config_problems = overview
+                .config
+                .as_ref()
+                .map(config_problems)
+                .unwrap_or_default(),
+            lost = overview
+                .governance
+                .as_ref()
+                .map(governance_problems)
+                .unwrap_or_default(),
             open = overview
                 .confinement
                 .as_ref()
-                .map(lacking)
+                .map(confinement_gaps)
                 .unwrap_or_default(),
             governance = overview
                 .governance
                 .as_ref()
-                .map(counted)
+                .map(governance_counts)
                 .unwrap_or_default(),
             status = overview.status,
             version = overview.version,
@@ -61,8 +70,8 @@ impl Status {
 
 impl Status {
     /// The page for those who may see nothing but states.
-    fn page_of_states(&self) -> String {
-        let States { status, servers } = self.states();
+    fn render_states_page(&self) -> String {
+        let StatusStates { status, servers } = self.states();
         let mut rows = String::new();
         for StateReport { state } in servers {
             let state = state.as_str();
@@ -79,10 +88,10 @@ impl Status {
 }
 
 /// What an operator has to mend or to know of the config.
-fn trouble(config: &ConfigReport) -> String {
+fn config_problems(config: &ConfigReport) -> String {
     let mut text = String::new();
     if let Some(error) = &config.error {
-        let (since, message) = (escape(&error.since), escape(&error.message));
+        let (since, message) = (escape_html(&error.since), escape_html(&error.message));
         write!(
             text,
             "<p class=failed>The changed config is refused since {since}:</p><pre>{message}</pre>"
@@ -101,25 +110,29 @@ fn trouble(config: &ConfigReport) -> String {
 }
 
 /// Why calls cannot be recorded, or what they cost cannot be kept, and which keys expire soon.
-fn unkept(governed: &Governed) -> String {
+fn governance_problems(report: &Governed) -> String {
     let errors = [
-        ("audit_error", &governed.audit_error),
-        ("audit_warning", &governed.audit_warning),
-        ("budget_error", &governed.budget_error),
+        ("audit_error", &report.audit_error),
+        ("audit_warning", &report.audit_warning),
+        ("budget_error", &report.budget_error),
     ];
     let told = errors.into_iter().filter_map(|(name, error)| {
-        let error = escape(error.as_deref()?);
+        let error = escape_html(error.as_deref()?);
         Some(format!("<p class=failed>{name}: {error}</p>"))
     });
-    let expiring = governed.keys_expiring.iter().map(|it| {
-        let (key, agent, expires) = (escape(&it.key), escape(&it.agent), escape(&it.expires));
+    let expiring = report.keys_expiring.iter().map(|it| {
+        let (key, agent, expires) = (
+            escape_html(&it.key),
+            escape_html(&it.agent),
+            escape_html(&it.expires),
+        );
         format!("<p class=draining>The key {key} of {agent} expires at {expires}.</p>")
     });
     told.chain(expiring).collect()
 }
 
 /// What programs are not kept from.
-fn lacking(confinement: &Confinement) -> String {
+fn confinement_gaps(confinement: &Confinement) -> String {
     if confinement.lacking.is_empty() {
         return String::new();
     }
@@ -127,14 +140,14 @@ fn lacking(confinement: &Confinement) -> String {
 }
 
 /// What governance did.
-fn counted(governed: &Governed) -> String {
+fn governance_counts(report: &Governed) -> String {
     let governance::RefusalCounts {
         refused,
         observed,
         held_back,
         unauthenticated,
         forbidden,
-    } = &governed.counts;
+    } = &report.counts;
     let counts = [
         ("refused", refused),
         ("observed", observed),
@@ -146,16 +159,16 @@ fn counted(governed: &Governed) -> String {
         let counts: Vec<String> = counts.iter().map(|(of, n)| format!("{of} {n}")).collect();
         let counts = match &counts[..] {
             [] => "none".to_owned(),
-            some => escape(&some.join(", ")),
+            some => escape_html(&some.join(", ")),
         };
         write!(text, "<tr><th>{name}<td>{counts}").expect("a String takes all");
     }
-    let chain = governed.audit_chain.as_deref().unwrap_or("none");
+    let chain = report.audit_chain.as_deref().unwrap_or("none");
     write!(
         text,
         "<tr><th>held_back<td>{held_back}<tr><th>audit_chain<td>{}<tr><th>audit_lost<td>{}</table>",
-        escape(chain),
-        governed.audit_lost
+        escape_html(chain),
+        report.audit_lost
     )
     .expect("a String takes all");
     text
@@ -175,30 +188,30 @@ pre{margin:.3em 0;white-space:pre-wrap;font-size:13px;color:#555}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}th,td{border-color:#333}\
 pre{color:#aaa}a{color:#8ab4f8}}";
 
-fn row(server: &ServerReport) -> String {
+fn server_row(server: &ServerReport) -> String {
     let report = &server.report;
     let state = report.state.as_str();
     let millis = |value: Option<f64>| value.map(|value| format!("{value:.2}")).unwrap_or_default();
     let mut row = format!(
         "<tr><td><b>{}</b><td class={state} title='since {}'>{state}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}",
-        escape(&report.name),
-        escape(&report.since),
+        escape_html(&report.name),
+        escape_html(&report.since),
         report.transport,
         report.revision.unwrap_or_default(),
-        offered(server, server.offers.tools, &["tools"]),
-        offered(
+        offered_count(server, server.offers.tools, &["tools"]),
+        offered_count(
             server,
             server.offers.resources + server.offers.templates,
             &["resources", "templates"]
         ),
-        offered(server, server.offers.prompts, &["prompts"]),
+        offered_count(server, server.offers.prompts, &["prompts"]),
         report.answered,
         report.in_flight,
         millis(report.latency_ms_p50),
         millis(report.latency_ms_p99),
         report.pid.map(|pid| pid.to_string()).unwrap_or_default(),
         report.restarts,
-        escape(report.last_listed.as_deref().unwrap_or_default()),
+        escape_html(report.last_listed.as_deref().unwrap_or_default()),
     );
     let mut notes = report.reason.iter().cloned().collect::<Vec<_>>();
     notes.extend(breaker_note(&report.breaker));
@@ -208,14 +221,12 @@ fn row(server: &ServerReport) -> String {
     notes.extend(instance_notes(&report.instances));
     if let Some(stored) = &server.stored {
         let age = stored.age_seconds;
-        notes.push(format!(
-            "stored: it offers what it listed {age} s ago, before this start"
-        ));
+        notes.push(format!("stored: listed {age} s ago, before this start"));
     }
     notes.extend(server.problems.iter().cloned());
     if let Some(line) = &report.last_odd_line {
         notes.push(format!(
-            "{} odd lines on stdout, the last: {line}",
+            "{} stray lines on stdout, the last: {line}",
             report.odd_lines
         ));
     }
@@ -225,7 +236,7 @@ fn row(server: &ServerReport) -> String {
         write!(
             row,
             "<tr><td colspan=14><pre>{}</pre>",
-            escape(&text.join("\n"))
+            escape_html(&text.join("\n"))
         )
         .expect("a String takes all");
     }
@@ -233,7 +244,7 @@ fn row(server: &ServerReport) -> String {
 }
 
 /// How many of these `kinds` a server offers, where that is known.
-fn offered(server: &ServerReport, count: usize, kinds: &[&str]) -> String {
+fn offered_count(server: &ServerReport, count: usize, kinds: &[&str]) -> String {
     let is_unknown = kinds.iter().any(|kind| server.unlisted.contains(kind));
     if count == 0 && is_unknown {
         return "?".to_owned();
@@ -250,7 +261,7 @@ fn breaker_note(breaker: &BreakerReport) -> Option<String> {
         .retry_in_ms
         .map(|wait| format!(", for another {wait} ms"));
     Some(format!(
-        "breaker {}{}: it keeps failing, and calls are answered at once",
+        "circuit breaker {}{}: calls fail fast",
         breaker.state,
         wait.unwrap_or_default()
     ))
@@ -259,7 +270,7 @@ fn breaker_note(breaker: &BreakerReport) -> Option<String> {
 /// A line for each breaker that holds back the calls of one caller, as far as there is room.
 fn caller_breaker_notes(breakers: &[CallerBreaker]) -> Vec<String> {
     let none_is_well = |_: &CallerBreaker| false;
-    as_far_as_there_is_room(
+    notes_up_to_limit(
         "breakers of callers",
         breakers,
         none_is_well,
@@ -284,7 +295,7 @@ fn caller_breaker_note(breaker: &CallerBreaker) -> String {
 
 /// The last changes of state of a server that was in another state than it should.
 fn history_notes(history: &[Transition]) -> impl Iterator<Item = String> {
-    let is_odd = history.iter().any(|past| past.state.is_trouble());
+    let is_odd = history.iter().any(|past| past.state.needs_attention());
     let shown = if is_odd { HISTORY_SHOWN } else { 0 };
     let last = &history[history.len().saturating_sub(shown)..];
     last.iter().map(|past| {
@@ -299,13 +310,13 @@ fn replica_notes(replicas: &[ReplicaReport]) -> Vec<String> {
     let is_well = |it: &ReplicaReport| {
         it.out_for_ms.is_none()
             && it.breaker.state == "closed"
-            && (it.asleep || !it.state.is_trouble())
+            && (it.asleep || !it.state.needs_attention())
     };
-    as_far_as_there_is_room("replicas", replicas, is_well, replica_note)
+    notes_up_to_limit("replicas", replicas, is_well, replica_note)
 }
 
 fn replica_note(replica: &ReplicaReport) -> String {
-    let state = state(replica.asleep, replica.state);
+    let state = state_text(replica.asleep, replica.state);
     let address = match &replica.address[..] {
         "" => String::new(),
         address => format!(" at {address}"),
@@ -327,12 +338,12 @@ fn replica_note(replica: &ReplicaReport) -> String {
 
 /// A line for each instance beside the catalog's, as far as there is room.
 fn instance_notes(instances: &[InstanceReport]) -> Vec<String> {
-    let is_well = |it: &InstanceReport| it.asleep || !it.state.is_trouble();
-    as_far_as_there_is_room("instances", instances, is_well, instance_note)
+    let is_well = |it: &InstanceReport| it.asleep || !it.state.needs_attention();
+    notes_up_to_limit("instances", instances, is_well, instance_note)
 }
 
 /// A line for each of `all`; those that do not do well come first.
-fn as_far_as_there_is_room<T>(
+fn notes_up_to_limit<T>(
     name: &str,
     all: &[T],
     is_well: impl Fn(&T) -> bool,
@@ -340,16 +351,16 @@ fn as_far_as_there_is_room<T>(
 ) -> Vec<String> {
     let mut ordered: Vec<&T> = all.iter().collect();
     ordered.sort_by_key(|it| is_well(it));
-    let shown = ordered.iter().take(PARTS_SHOWN);
+    let shown = ordered.iter().take(INSTANCES_SHOWN);
     let mut notes: Vec<String> = shown.map(|it| note(it)).collect();
-    let more = ordered.len().saturating_sub(PARTS_SHOWN);
+    let more = ordered.len().saturating_sub(INSTANCES_SHOWN);
     if more > 0 {
-        notes.push(format!("{name} that only the JSON has: {more}"));
+        notes.push(format!("{name} shown only in the JSON: {more}"));
     }
     notes
 }
 
-fn state(asleep: bool, state: ServerState) -> &'static str {
+fn state_text(asleep: bool, state: ServerState) -> &'static str {
     if asleep { "asleep" } else { state.as_str() }
 }
 
@@ -361,7 +372,7 @@ fn instance_note(instance: &InstanceReport) -> String {
     };
     let replica = instance.replica.as_ref();
     let replica = replica.map(|name| format!(" at replica {name}"));
-    let state = state(instance.asleep, instance.state);
+    let state = state_text(instance.asleep, instance.state);
     let reason = instance.reason.as_deref().map(|it| format!(": {it}"));
     format!(
         "{} instance {}{}{whose} is {state}{}",
@@ -373,7 +384,7 @@ fn instance_note(instance: &InstanceReport) -> String {
 }
 
 /// Instances of a server on the page, and replicas; the JSON has more.
-const PARTS_SHOWN: usize = 20;
+const INSTANCES_SHOWN: usize = 20;
 
 /// Changes of state on the page; the JSON has more.
 const HISTORY_SHOWN: usize = 6;
@@ -382,9 +393,9 @@ const HISTORY_SHOWN: usize = 6;
 const STDERR_SHOWN: usize = 5;
 
 /// `text` on the page, whose source may be read in a terminal.
-fn escape(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in text::escaped(text, &['\n', '\t']).chars() {
+    for character in escape::escape_controls(text, &['\n', '\t']).chars() {
         match character {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -417,7 +428,7 @@ mod tests {
     fn what_servers_say_is_neither_markup_nor_steering() {
         let said = "<b>\u{1b}[2J & 'x'\n\u{202e}\"";
         let expect = "&lt;b&gt;\\u001b[2J &amp; &#39;x&#39;\n\\u202e&quot;";
-        assert_eq!(escape(said), expect);
+        assert_eq!(escape_html(said), expect);
     }
 
     #[test]
@@ -441,18 +452,18 @@ mod tests {
             odd_lines: 0,
             stderr: Vec::new(),
         };
-        let shown = u64::try_from(PARTS_SHOWN).unwrap();
+        let shown = u64::try_from(INSTANCES_SHOWN).unwrap();
         let mut all: Vec<_> = (1..shown)
             .map(|number| instance(number, ServerState::Connected))
             .collect();
         all.push(instance(shown, ServerState::Failed));
         let notes = instance_notes(&all);
-        assert_eq!(notes.len(), PARTS_SHOWN);
+        assert_eq!(notes.len(), INSTANCES_SHOWN);
         let failed = format!("then instance {shown} at replica b is failed");
         assert_eq!(notes[0], failed);
         assert_eq!(notes[1], "then instance 1 at replica b is connected");
         all.push(instance(shown + 1, ServerState::Connected));
         let last = instance_notes(&all).pop();
-        assert_eq!(last.unwrap(), "instances that only the JSON has: 1");
+        assert_eq!(last.unwrap(), "instances shown only in the JSON: 1");
     }
 }

@@ -106,7 +106,7 @@ pub struct Fund {
 
 impl Fund {
     /// The fund of the window that `now` falls into.
-    pub fn at(now: Timestamp, subject: &BudgetSubject, window: Window) -> Self {
+    pub fn for_window(now: Timestamp, subject: &BudgetSubject, window: Window) -> Self {
         let today = now.to_zoned(TimeZone::UTC).date();
         let midnight = |date: Date| date.to_zoned(TimeZone::UTC).map(|begin| begin.timestamp());
         let (start, next) = match window {
@@ -150,7 +150,7 @@ impl Account {
     }
 
     /// Whose account it is, and in which window; nothing for a text that is no account of ours.
-    pub fn of_whom(&self) -> Option<(BudgetSubject, Window)> {
+    pub fn subject(&self) -> Option<(BudgetSubject, Window)> {
         let (fund, _) = self.0.rsplit_once('#')?;
         let (subject, start) = fund.rsplit_once('/')?;
         let window = match start.matches('-').count() {
@@ -162,7 +162,7 @@ impl Account {
     }
 
     /// The account that reads `text`.
-    pub(super) fn read(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         Self(text.into())
     }
 
@@ -180,7 +180,7 @@ impl fmt::Display for Account {
 
 /// The lease of the process that asks, as it knows it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Own {
+pub struct CallerBreakerState {
     /// Resets of the fund before this lease.
     pub epoch: u32,
     /// What it may spend in all.
@@ -191,9 +191,9 @@ pub struct Own {
     pub held: Micros,
 }
 
-impl Own {
+impl CallerBreakerState {
     /// What it may still hold.
-    pub fn room(&self) -> Micros {
+    pub fn remaining(&self) -> Micros {
         self.granted.saturating_sub(self.used())
     }
 
@@ -205,7 +205,7 @@ impl Own {
 
 /// A process asks for more of a fund.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct LeaseRequest {
     /// The fund.
     pub fund: Fund,
     /// The chain of the process.
@@ -213,25 +213,25 @@ pub struct Ask {
     /// What all processes may use of the account together.
     pub limit: Micros,
     /// The lease of the process; `None` when it has none in memory.
-    pub own: Option<Own>,
+    pub own: Option<CallerBreakerState>,
     /// The call that there must be room for.
     pub price: Micros,
     /// What the slice may come to, unless the call costs more.
     pub slice: Micros,
 }
 
-impl Ask {
+impl LeaseRequest {
     /// What a process asks for that spends little. A crash hides a slice or two from other processes
     /// until it is reconciled.
     pub const SLICE_MIN: Micros = Micros::new(5_000_000);
 
     /// Slices are this part of what is left, so that others find room too.
-    const SLICE_PART: u64 = 16;
+    const SLICE_FRACTION: u64 = 16;
 
     /// What the lease may come to, where others use `elsewhere`; `None` when the limit has no room
     /// for the call, or is below what is granted already.
-    pub fn grant(&self, own: Own, elsewhere: Micros) -> Option<Micros> {
-        let need = self.price.saturating_sub(own.room()).get();
+    pub fn slice_granted(&self, own: CallerBreakerState, elsewhere: Micros) -> Option<Micros> {
+        let need = self.price.saturating_sub(own.remaining()).get();
         let taken = elsewhere.checked_add(own.granted)?;
         let left = self.limit.get().checked_sub(taken.get())?;
         if need > left {
@@ -240,7 +240,7 @@ impl Ask {
         let slice = if need == 0 {
             0
         } else {
-            need.max((left / Self::SLICE_PART).min(self.slice.get()))
+            need.max((left / Self::SLICE_FRACTION).min(self.slice.get()))
         };
         own.granted.checked_add(Micros::new(slice))
     }
@@ -248,14 +248,14 @@ impl Ask {
 
 /// What others make of an account.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Elsewhere {
+pub struct OtherUsage {
     /// Spent by other processes, living or not, as far as they have said.
     pub spent: Micros,
     /// Granted to other processes and not spent: room that may come back.
     pub unspent: Micros,
 }
 
-/// What comes of an [`Ask`].
+/// What comes of an [`LeaseRequest`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LeaseReply {
     /// The lease, durable before this answer was given.
@@ -274,13 +274,13 @@ pub enum LeaseReply {
         /// What the process has spent.
         spent: Micros,
         /// What others make of the account.
-        elsewhere: Elsewhere,
+        elsewhere: OtherUsage,
     },
 }
 
 /// What a process tells about its lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Write {
+pub struct LeaseUpdate {
     /// The account.
     pub account: Account,
     /// What it may still spend in all; never more than before.
@@ -310,7 +310,7 @@ pub struct AccountUsage {
     /// Spent by the process that asks, as far as it has said.
     pub spent: Micros,
     /// What others make of the account.
-    pub elsewhere: Elsewhere,
+    pub elsewhere: OtherUsage,
 }
 
 /// Keeps leases.
@@ -319,21 +319,24 @@ pub struct AccountUsage {
 /// the limit of the ask, all chains together.
 pub trait Leases: fmt::Debug + Send + Sync {
     /// Grants a slice of a fund, in one transaction that is on disk before the answer.
-    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<LeaseReply, StoreError>>;
+    fn acquire<'a>(
+        &'a self,
+        request: &'a LeaseRequest,
+    ) -> BoxFuture<'a, Result<LeaseReply, StoreError>>;
 
     /// Writes what a process says about its leases, all or nothing.
     fn write<'a>(
         &'a self,
         chain: &'a str,
-        writes: &'a [Write],
+        writes: &'a [LeaseUpdate],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Writes what a process says about its leases and closes its others with what it has said they
     /// spent: the process ends.
-    fn end<'a>(
+    fn close_chain<'a>(
         &'a self,
         chain: &'a str,
-        writes: &'a [Write],
+        writes: &'a [LeaseUpdate],
     ) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// How the present account of a fund stands, seen from `chain`.
@@ -344,7 +347,7 @@ pub trait Leases: fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<AccountUsage, StoreError>>;
 
     /// Of which windows that are not over at `now` anybody has spent something, in no order.
-    fn spenders(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>>;
+    fn spent_accounts(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>>;
 
     /// Starts a fresh account of a fund and says which epoch it has.
     fn reset<'a>(
@@ -392,15 +395,15 @@ mod tests {
             BudgetSubject::server(&server),
         ] {
             for window in [Window::Day, Window::Month, Window::Total] {
-                let account = Account::of(Fund::at(now, &subject, window).as_str(), 7);
+                let account = Account::of(Fund::for_window(now, &subject, window).as_str(), 7);
                 assert_eq!(
-                    account.of_whom(),
+                    account.subject(),
                     Some((subject.clone(), window)),
                     "{account}"
                 );
             }
         }
-        assert_eq!(Account::read("else").of_whom(), None);
+        assert_eq!(Account::from_text("else").subject(), None);
     }
 
     #[test]
@@ -409,7 +412,7 @@ mod tests {
         let name = "agent:agent_00000000-0000-0000-0000-000000000000";
         let team = BudgetSubject::team("a/b#c");
         let check = |now: &str, subject: &BudgetSubject, window, fund: &str, ends: Option<&str>| {
-            let found = Fund::at(now.parse().unwrap(), subject, window);
+            let found = Fund::for_window(now.parse().unwrap(), subject, window);
             assert_eq!(found.as_str(), fund);
             assert_eq!(
                 found.ends(),
@@ -451,10 +454,10 @@ mod tests {
     #[test]
     fn nobody_gets_more_than_a_part_of_what_is_left_however_much_is_asked_for() {
         let left = 1_000_000_000;
-        let own = Own {
+        let own = CallerBreakerState {
             granted: Micros::new(600_000_000),
             spent: Micros::new(600_000_000),
-            ..Own::default()
+            ..CallerBreakerState::default()
         };
         let limit = left + 600_000_000 + 400_000_000;
         for (slice, expect) in [
@@ -463,30 +466,30 @@ mod tests {
             (62_500_001, 662_500_000),
             (Micros::MAX.get(), 662_500_000),
         ] {
-            let ask = Ask {
+            let ask = LeaseRequest {
                 slice: Micros::new(slice),
                 ..ask(limit, 1)
             };
-            let granted = ask.grant(own, Micros::new(400_000_000));
+            let granted = ask.slice_granted(own, Micros::new(400_000_000));
             assert_eq!(granted, Some(Micros::new(expect)), "{slice}");
         }
     }
 
     /// `(limit, granted, elsewhere, spent, price)`.
     fn check(row: &str, (limit, granted, elsewhere, spent, price): Row, expect: Option<u64>) {
-        let own = Own {
+        let own = CallerBreakerState {
             epoch: 0,
             granted: Micros::new(granted),
             spent: Micros::new(spent),
             held: Micros::ZERO,
         };
-        let found = ask(limit, price).grant(own, Micros::new(elsewhere));
+        let found = ask(limit, price).slice_granted(own, Micros::new(elsewhere));
         assert_eq!(found.map(Micros::get), expect, "{row}");
     }
 
-    fn ask(limit: u64, price: u64) -> Ask {
-        Ask {
-            fund: Fund::at(
+    fn ask(limit: u64, price: u64) -> LeaseRequest {
+        LeaseRequest {
+            fund: Fund::for_window(
                 Timestamp::UNIX_EPOCH,
                 &BudgetSubject::team("t"),
                 Window::Total,
@@ -495,7 +498,7 @@ mod tests {
             limit: Micros::new(limit),
             own: None,
             price: Micros::new(price),
-            slice: Ask::SLICE_MIN,
+            slice: LeaseRequest::SLICE_MIN,
         }
     }
 

@@ -42,5 +42,5 @@ pub trait Listings: std::fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Option<StoredListing>, StoreError>>;
 
     /// Removes what was listed before `time`.
-    fn forget(&self, time: Timestamp) -> BoxFuture<'_, Result<(), StoreError>>;
+    fn remove_before(&self, time: Timestamp) -> BoxFuture<'_, Result<(), StoreError>>;
 }

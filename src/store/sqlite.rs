@@ -23,12 +23,12 @@ use sqlx::{
 };
 use uuid::Uuid;
 
-use super::{Keeping, StoreError};
+use super::{StoreBackend, StoreError};
 use crate::{key_file::FileKey, money::Micros};
 use mac::Signer;
 
 mod agents;
-mod index;
+mod audit_index;
 mod keys;
 mod leases;
 mod listings;
@@ -55,14 +55,14 @@ const MIGRATIONS: &[&str] = &[
 ];
 
 /// The first version of the schema whose agents and keys have MACs.
-const SIGNED: i64 = 6;
+const FIRST_SIGNED_VERSION: i64 = 6;
 
 /// The file with the secret key of the store, beside the database.
 const KEY_FILE: &str = "secret.key";
 
 /// The same while the rows of before have no MACs yet. Where only this one is there, they get them; where
 /// the other is, whoever takes the schema back to one without MACs gains nothing.
-const KEY_FILE_UNUSED: &str = "secret.key.new";
+const NEW_KEY_FILE: &str = "secret.key.new";
 
 /// The version of the schema that all of them make.
 fn schema_version() -> i64 {
@@ -70,15 +70,15 @@ fn schema_version() -> i64 {
 }
 
 /// How transactions begin that write.
-const BEGIN: &str = "BEGIN IMMEDIATE";
+const BEGIN_IMMEDIATE: &str = "BEGIN IMMEDIATE";
 /// How long a transaction waits for those of other processes, which take milliseconds.
-const BUSY: Duration = Duration::from_secs(10);
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How often opening is tried while another process is creating the database.
 const OPEN_ATTEMPTS: u32 = 100;
 
 /// Between two attempts to open.
-const OPEN_PAUSE: Duration = Duration::from_millis(20);
+const OPEN_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 /// All stores in one file. Each pool is one connection, which is a thread and a quarter of a
 /// megabyte: calls do not wait for the store.
@@ -93,35 +93,38 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     pub(super) async fn open(data_dir: &Path) -> Result<Self, StoreError> {
-        let (path, options) = prepare(data_dir)?;
+        let (path, options) = prepare_files(data_dir)?;
         let durable = connect_durable(&path, &options).await?;
         let signer = migrate(&path, data_dir, &durable).await?;
-        Ok(Self::with(path, options, durable, signer))
+        Ok(Self::from_parts(path, options, durable, signer))
     }
 
     /// Opens what has the schema of this version.
     pub(super) async fn open_unchanged(data_dir: &Path) -> Result<Self, StoreError> {
         let path = data_dir.join(FILE_NAME);
         let options = SqliteConnectOptions::new().filename(&path).read_only(true);
-        let looking = connect(&path, options.busy_timeout(BUSY)).await?;
+        let looking = connect(&path, options.busy_timeout(BUSY_TIMEOUT)).await?;
         let read = async {
-            let application: i64 = pragma("PRAGMA application_id", &looking).await?;
-            Ok((application, pragma("PRAGMA user_version", &looking).await?))
+            let application: i64 = read_pragma("PRAGMA application_id", &looking).await?;
+            Ok((
+                application,
+                read_pragma("PRAGMA user_version", &looking).await?,
+            ))
         };
         let read = read.await;
         looking.close().await;
         let doing = "reading the version of its schema";
-        let (application, found) = read.map_err(|error| explain(&path, doing, error))?;
+        let (application, found) = read.map_err(|error| classify_error(&path, doing, error))?;
         let known = schema_version();
         if application != APPLICATION_ID {
-            return Err(StoreError::Foreign { path });
+            return Err(StoreError::NotOurDatabase { path });
         }
         match found.cmp(&known) {
             Ordering::Equal => {}
             Ordering::Greater => return Err(StoreError::NewerVersion { path, found, known }),
             Ordering::Less => return Err(StoreError::OlderVersion { path, found, known }),
         }
-        let (path, options) = prepare(data_dir)?;
+        let (path, options) = prepare_files(data_dir)?;
         let durable = connect_durable(&path, &options).await?;
         // Under a key that is new no row has its MAC.
         let key = match existing_key(data_dir)? {
@@ -131,10 +134,10 @@ impl Sqlite {
                 source: error.into(),
             })?,
         };
-        Ok(Self::with(path, options, durable, Signer::new(key)))
+        Ok(Self::from_parts(path, options, durable, Signer::new(key)))
     }
 
-    fn with(
+    fn from_parts(
         path: PathBuf,
         options: SqliteConnectOptions,
         durable: SqlitePool,
@@ -143,16 +146,16 @@ impl Sqlite {
         let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);
         Self {
             durable,
-            relaxed: pool().connect_lazy_with(relaxed),
-            reader: pool().connect_lazy_with(options.read_only(true)),
+            relaxed: pool_options().connect_lazy_with(relaxed),
+            reader: pool_options().connect_lazy_with(options.read_only(true)),
             path,
             signer,
         }
     }
 
     /// What an error of the database means for the operator.
-    fn failed(&self, doing: &'static str, source: sqlx::Error) -> StoreError {
-        explain(&self.path, doing, source)
+    fn map_error(&self, doing: &'static str, source: sqlx::Error) -> StoreError {
+        classify_error(&self.path, doing, source)
     }
 
     fn undecodable(&self, what: String, detail: impl std::fmt::Display) -> StoreError {
@@ -164,7 +167,7 @@ impl Sqlite {
     }
 }
 
-impl Keeping for Sqlite {
+impl StoreBackend for Sqlite {
     fn derive_key(&self, purpose: &str) -> [u8; 32] {
         self.signer.derive(purpose)
     }
@@ -181,18 +184,17 @@ impl Keeping for Sqlite {
 /// A key and whether the rows of before have their MACs yet.
 struct StoreKey {
     key: FileKey,
-    is_unused: bool,
+    is_new: bool,
 }
 
 /// The secret key of the store, if there is one. Its file gets its name while others look.
 fn existing_key(data_dir: &Path) -> Result<Option<StoreKey>, StoreError> {
-    for (name, is_unused) in [
-        (KEY_FILE, false),
-        (KEY_FILE_UNUSED, true),
-        (KEY_FILE, false),
-    ] {
+    for (name, is_unused) in [(KEY_FILE, false), (NEW_KEY_FILE, true), (KEY_FILE, false)] {
         if let Some(key) = FileKey::read(&data_dir.join(name))? {
-            return Ok(Some(StoreKey { key, is_unused }));
+            return Ok(Some(StoreKey {
+                key,
+                is_new: is_unused,
+            }));
         }
     }
     Ok(None)
@@ -204,19 +206,22 @@ fn store_key(data_dir: &Path) -> Result<StoreKey, StoreError> {
         return Ok(kept);
     }
     Ok(StoreKey {
-        key: FileKey::read_or_create(&data_dir.join(KEY_FILE_UNUSED))?,
-        is_unused: true,
+        key: FileKey::read_or_create(&data_dir.join(NEW_KEY_FILE))?,
+        is_new: true,
     })
 }
 
 /// Brings the schema to our version, in one transaction: of processes that start together one does it and
 /// the others find it done.
 async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<Signer, StoreError> {
-    let doing = "bringing the schema up to date";
-    let failed = |error| explain(path, doing, error);
+    let doing = "migrating the schema";
+    let failed = |error| classify_error(path, doing, error);
     let mut tx = begin(durable).await.map_err(failed)?;
     let version = version_of(path, &mut tx).await?;
-    let StoreKey { key, is_unused } = store_key(data_dir)?;
+    let StoreKey {
+        key,
+        is_new: is_unused,
+    } = store_key(data_dir)?;
     let signer = Signer::new(key);
     let done = usize::try_from(version).unwrap_or(0);
     for migration in &MIGRATIONS[done..] {
@@ -234,13 +239,13 @@ async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<S
             .await
             .map_err(failed)?;
     }
-    if version < SIGNED && is_unused {
+    if version < FIRST_SIGNED_VERSION && is_unused {
         agents::sign_all(&signer, &mut tx).await.map_err(failed)?;
         keys::sign_all(&signer, &mut tx).await.map_err(failed)?;
     }
     tx.commit().await.map_err(failed)?;
     if is_unused {
-        let renamed = fs::rename(data_dir.join(KEY_FILE_UNUSED), data_dir.join(KEY_FILE));
+        let renamed = fs::rename(data_dir.join(NEW_KEY_FILE), data_dir.join(KEY_FILE));
         match renamed {
             // Another process has done it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -256,16 +261,20 @@ async fn migrate(path: &Path, data_dir: &Path, durable: &SqlitePool) -> Result<S
 /// The version of the schema of what is ours.
 async fn version_of(path: &Path, tx: &mut Transaction<'_, Db>) -> Result<i64, StoreError> {
     let doing = "reading the version of its schema";
-    let failed = |error| explain(path, doing, error);
-    let version = number("PRAGMA user_version", tx).await.map_err(failed)?;
-    let application = number("PRAGMA application_id", tx).await.map_err(failed)?;
-    let tables = number("SELECT count(*) FROM sqlite_schema", tx)
+    let failed = |error| classify_error(path, doing, error);
+    let version = query_number("PRAGMA user_version", tx)
+        .await
+        .map_err(failed)?;
+    let application = query_number("PRAGMA application_id", tx)
+        .await
+        .map_err(failed)?;
+    let tables = query_number("SELECT count(*) FROM sqlite_schema", tx)
         .await
         .map_err(failed)?;
     let path = path.to_owned();
     let known = schema_version();
     if application != APPLICATION_ID && (tables > 0 || application != 0) {
-        return Err(StoreError::Foreign { path });
+        return Err(StoreError::NotOurDatabase { path });
     }
     if version > known {
         return Err(StoreError::NewerVersion {
@@ -279,13 +288,13 @@ async fn version_of(path: &Path, tx: &mut Transaction<'_, Db>) -> Result<i64, St
 
 /// Makes the directory and an empty file that only we may read; what SQLite puts beside it gets the
 /// same mode. How that is opened.
-fn prepare(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreError> {
+fn prepare_files(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreError> {
     let directory = |source| StoreError::Directory {
         path: data_dir.to_owned(),
         source,
     };
     match fs::metadata(data_dir) {
-        Ok(found) if found.is_dir() => check_writers(data_dir, &found)?,
+        Ok(found) if found.is_dir() => check_directory_permissions(data_dir, &found)?,
         Ok(_) => {
             return Err(StoreError::NotADirectory {
                 path: data_dir.to_owned(),
@@ -322,7 +331,7 @@ fn prepare(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreErro
     }
     let options = SqliteConnectOptions::new()
         .filename(&path)
-        .busy_timeout(BUSY)
+        .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal)
         // Slow statements are slow disks or busy machines, which our own lines tell of where it
         // matters.
@@ -331,12 +340,12 @@ fn prepare(data_dir: &Path) -> Result<(PathBuf, SqliteConnectOptions), StoreErro
 }
 
 /// Refuses a data directory in which everybody on this machine can put and replace files.
-fn check_writers(data_dir: &Path, found: &Metadata) -> Result<(), StoreError> {
+fn check_directory_permissions(data_dir: &Path, found: &Metadata) -> Result<(), StoreError> {
     let mode = found.permissions().mode() & 0o777;
     if mode & 0o002 == 0 {
         return Ok(());
     }
-    Err(StoreError::Writable {
+    Err(StoreError::UnsafePermissions {
         path: data_dir.to_owned(),
         mode,
     })
@@ -345,7 +354,7 @@ fn check_writers(data_dir: &Path, found: &Metadata) -> Result<(), StoreError> {
 /// What [`Store::open`](super::Store::open) would refuse of permissions on `data_dir`.
 pub(super) fn check_data_dir(data_dir: &Path) -> Result<(), StoreError> {
     match fs::metadata(data_dir) {
-        Ok(found) if found.is_dir() => check_writers(data_dir, &found),
+        Ok(found) if found.is_dir() => check_directory_permissions(data_dir, &found),
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -362,26 +371,26 @@ async fn connect(path: &Path, options: SqliteConnectOptions) -> Result<SqlitePoo
     let doing = "opening it";
     let mut attempt = 1;
     loop {
-        let error = match pool().connect_with(options.clone()).await {
+        let error = match pool_options().connect_with(options.clone()).await {
             Ok(pool) => return Ok(pool),
-            Err(error) => explain(path, doing, error),
+            Err(error) => classify_error(path, doing, error),
         };
         if attempt == OPEN_ATTEMPTS || !matches!(error, StoreError::Busy { .. }) {
             return Err(error);
         }
         attempt += 1;
-        tokio::time::sleep(OPEN_PAUSE).await;
+        tokio::time::sleep(OPEN_RETRY_DELAY).await;
     }
 }
 
-async fn pragma(sql: &'static str, pool: &SqlitePool) -> Result<i64, sqlx::Error> {
+async fn read_pragma(sql: &'static str, pool: &SqlitePool) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar(sql).fetch_one(pool).await
 }
 
-fn pool() -> SqlitePoolOptions {
+fn pool_options() -> SqlitePoolOptions {
     SqlitePoolOptions::new()
         .max_connections(1)
-        .acquire_timeout(BUSY)
+        .acquire_timeout(BUSY_TIMEOUT)
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
@@ -392,27 +401,30 @@ fn pool() -> SqlitePoolOptions {
 /// SQLite ends a transaction that meets a full disk by itself; sqlx then fails to end it once more,
 /// and takes it to go on for ever. That connection is given up for a new one.
 async fn begin(pool: &SqlitePool) -> Result<Transaction<'static, Db>, sqlx::Error> {
-    match pool.begin_with(BEGIN).await {
+    match pool.begin_with(BEGIN_IMMEDIATE).await {
         Err(sqlx::Error::InvalidSavePointStatement) => {
             if let Err(error) = pool.acquire().await?.close().await {
-                tracing::debug!(%error, "a connection to the store did not end as it should");
+                tracing::debug!(%error, "a database connection did not close cleanly");
             }
-            pool.begin_with(BEGIN).await
+            pool.begin_with(BEGIN_IMMEDIATE).await
         }
         begun => begun,
     }
 }
 
-async fn number(query: &'static str, tx: &mut Transaction<'_, Db>) -> Result<i64, sqlx::Error> {
+async fn query_number(
+    query: &'static str,
+    tx: &mut Transaction<'_, Db>,
+) -> Result<i64, sqlx::Error> {
     sqlx::query_scalar(query).fetch_one(&mut **tx).await
 }
 
-fn explain(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError {
-    explain_on(path, doing, source, |path| statvfs(path).ok())
+fn classify_error(path: &Path, doing: &'static str, source: sqlx::Error) -> StoreError {
+    classify_error_on(path, doing, source, |path| statvfs(path).ok())
 }
 
 /// The same, where `disk` says what there is on the disk of a path.
-fn explain_on(
+fn classify_error_on(
     path: &Path,
     doing: &'static str,
     source: sqlx::Error,
@@ -422,7 +434,7 @@ fn explain_on(
     let busy = |path| StoreError::Busy {
         path,
         doing,
-        seconds: BUSY.as_secs(),
+        seconds: BUSY_TIMEOUT.as_secs(),
     };
     if matches!(source, sqlx::Error::PoolTimedOut) {
         return busy(path);
@@ -430,7 +442,7 @@ fn explain_on(
     let code = source
         .as_database_error()
         .and_then(|error| error.code()?.parse().ok());
-    match code.map(|extended: u32| extended & PRIMARY) {
+    match code.map(|extended: u32| extended & PRIMARY_CODE_MASK) {
         Some(5 | 6) => busy(path),
         Some(8) => StoreError::ReadOnly { path, doing },
         Some(11 | 26) => StoreError::Corrupt {
@@ -453,7 +465,7 @@ fn explain_on(
 
 /// The part of an SQLite result code that names its kind: 5 BUSY, 6 LOCKED, 8 READONLY, 10 IOERR,
 /// 11 CORRUPT, 13 FULL, 26 NOTADB. Source: sqlite.org/rescode.html.
-const PRIMARY: u32 = 0xff;
+const PRIMARY_CODE_MASK: u32 = 0xff;
 
 /// Whether `disk` has less room than the index of the journal takes when it is made. File systems that
 /// have no blocks at all do not say what room they have.

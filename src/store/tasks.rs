@@ -18,23 +18,23 @@ pub struct StoredTask {
     /// Whose it is.
     pub agent: AgentId,
     /// When it was given, to the millisecond.
-    pub given: Timestamp,
+    pub claimed: Timestamp,
 }
 
 /// What a task that is given to one agent says of an older one of the same id.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum SameId {
+pub enum TaskIdScope {
     /// It is another task of another agent: each agent has a server of its own.
-    Another,
+    PerAgent,
     /// It is the same task: all agents are clients of one server.
-    Same,
+    Shared,
 }
 
 /// What became of a task that was given to an agent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TaskClaim {
     /// It is the agent's. So many older ones of the agent were forgotten for it.
-    Kept(u64),
+    Claimed(u64),
     /// Another agent was given it before: it is nobody's from now on, whoever is given it again.
     Contested,
 }
@@ -43,15 +43,15 @@ pub enum TaskClaim {
 pub trait TaskOwners: std::fmt::Debug + Send + Sync {
     /// Keeps that a task was given to its agent, and of that agent the `per_agent_max` that were
     /// given last; of those that are nobody's as many.
-    fn give<'a>(
+    fn claim<'a>(
         &'a self,
         task: &'a StoredTask,
-        same_id: SameId,
+        same_id: TaskIdScope,
         per_agent_max: usize,
     ) -> BoxFuture<'a, Result<TaskClaim, StoreError>>;
 
     /// Those of the tasks that `server` calls `ids` which are `agent`'s.
-    fn own_of<'a>(
+    fn owned_by<'a>(
         &'a self,
         agent: AgentId,
         server: &'a ServerName,

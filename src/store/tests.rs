@@ -126,13 +126,13 @@ async fn agents_are_kept(open: impl AsyncFn() -> (Store, TempDir)) {
         ..agent.clone()
     };
     let error = agents.add(&taken).await.unwrap_err();
-    assert_eq!(error.to_string(), "there is already an agent named `zoe`");
+    assert_eq!(error.to_string(), "an agent named `zoe` already exists");
     let stolen = StoredAgent {
         name: "abe".to_owned(),
         ..agent.clone()
     };
     let error = agents.update(&stolen).await.unwrap_err();
-    assert_eq!(error.to_string(), "there is already an agent named `abe`");
+    assert_eq!(error.to_string(), "an agent named `abe` already exists");
 
     (agent.name, agent.enabled, agent.admin) = ("zed".to_owned(), false, true);
     assert!(agents.update(&agent).await.unwrap());
@@ -208,7 +208,7 @@ async fn the_last_listing_of_a_connection_is_kept(open: impl AsyncFn() -> (Store
     listings.put(&last).await.unwrap();
     let found = listings.listing(&server, [1; 32]).await.unwrap();
     assert_eq!(found, Some(last), "the later one of the two");
-    listings.forget(at(9)).await.unwrap();
+    listings.remove_before(at(9)).await.unwrap();
     assert_eq!(listings.listing(&server, [2; 32]).await.unwrap(), None);
     assert!(listings.listing(&server, [1; 32]).await.unwrap().is_some());
 }
@@ -268,13 +268,14 @@ async fn sessions_end_with_their_agent_and_with_its_keys(open: impl AsyncFn() ->
 
 async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
-    let give = async |task: &StoredTask, same_id| store.tasks.give(task, same_id, 9).await.unwrap();
+    let give =
+        async |task: &StoredTask, same_id| store.tasks.claim(task, same_id, 9).await.unwrap();
     let owners = async |server: &str, id: &str| {
         let (server, id) = (ServerName::parse(server).unwrap(), [TaskHash::of(id)]);
         let mut owners = Vec::new();
         for agent in 1..4 {
             let whose = AgentId(Uuid::from_u128(agent));
-            let own = store.tasks.own_of(whose, &server, &id).await.unwrap();
+            let own = store.tasks.owned_by(whose, &server, &id).await.unwrap();
             if own.contains(&id[0]) {
                 owners.push(agent);
             }
@@ -282,12 +283,12 @@ async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempD
         owners
     };
     for (task, same_id) in [
-        (task("gh", "t", 1, 1), SameId::Same),
-        (task("gh", "t", 2, 2), SameId::Another),
-        (task("db", "t", 3, 3), SameId::Same),
-        (task("gh", "u", 3, 4), SameId::Same),
+        (task("gh", "t", 1, 1), TaskIdScope::Shared),
+        (task("gh", "t", 2, 2), TaskIdScope::PerAgent),
+        (task("db", "t", 3, 3), TaskIdScope::Shared),
+        (task("gh", "u", 3, 4), TaskIdScope::Shared),
     ] {
-        assert_eq!(give(&task, same_id).await, TaskClaim::Kept(0));
+        assert_eq!(give(&task, same_id).await, TaskClaim::Claimed(0));
     }
     assert_eq!(owners("gh", "t").await, [1, 2]);
     assert_eq!(owners("db", "t").await, [3]);
@@ -295,7 +296,7 @@ async fn a_task_is_of_whom_it_was_given_to(open: impl AsyncFn() -> (Store, TempD
 
     // Who is given what is another's takes it from nobody, and has not got it either.
     for agent in [3, 1, 3] {
-        let given = give(&task("gh", "t", agent, 5), SameId::Same).await;
+        let given = give(&task("gh", "t", agent, 5), TaskIdScope::Shared).await;
         assert_eq!(given, TaskClaim::Contested);
         assert_eq!(owners("gh", "t").await, [0; 0]);
     }
@@ -308,8 +309,13 @@ async fn of_the_tasks_of_an_agent_the_last_are_kept(open: impl AsyncFn() -> (Sto
     let (store, _directory) = open().await;
     let give = async |id: &str, agent, second| {
         let task = task("gh", id, agent, second);
-        match store.tasks.give(&task, SameId::Same, 2).await.unwrap() {
-            TaskClaim::Kept(forgotten) => forgotten,
+        match store
+            .tasks
+            .claim(&task, TaskIdScope::Shared, 2)
+            .await
+            .unwrap()
+        {
+            TaskClaim::Claimed(forgotten) => forgotten,
             TaskClaim::Contested => panic!("nobody else has it"),
         }
     };
@@ -327,7 +333,7 @@ async fn of_the_tasks_of_an_agent_the_last_are_kept(open: impl AsyncFn() -> (Sto
         let known = task("gh", id, agent, 0);
         let found = store
             .tasks
-            .own_of(known.agent, &known.server, &[known.id])
+            .owned_by(known.agent, &known.server, &[known.id])
             .await;
         assert_eq!(found.unwrap().contains(&known.id), is_kept, "{id}");
     }
@@ -338,7 +344,11 @@ async fn own_tasks_are_found_among_many(open: impl AsyncFn() -> (Store, TempDir)
     let (store, _directory) = open().await;
     for (id, agent) in [("0", 1), ("1500", 1), ("39999", 1), ("7", 2)] {
         let task = task("gh", id, agent, 1);
-        store.tasks.give(&task, SameId::Same, 9).await.unwrap();
+        store
+            .tasks
+            .claim(&task, TaskIdScope::Shared, 9)
+            .await
+            .unwrap();
     }
     let ids: Vec<_> = (0..40_000)
         .map(|id| TaskHash::of(&id.to_string()))
@@ -347,9 +357,9 @@ async fn own_tasks_are_found_among_many(open: impl AsyncFn() -> (Store, TempDir)
         AgentId(Uuid::from_u128(1)),
         ServerName::parse("gh").unwrap(),
     );
-    let own = store.tasks.own_of(agent, &server, &ids).await.unwrap();
+    let own = store.tasks.owned_by(agent, &server, &ids).await.unwrap();
     assert_eq!(own, HashSet::from([ids[0], ids[1500], ids[39_999]]));
-    let none = store.tasks.own_of(agent, &server, &[]).await.unwrap();
+    let none = store.tasks.owned_by(agent, &server, &[]).await.unwrap();
     assert!(none.is_empty());
 }
 
@@ -359,7 +369,7 @@ fn task(server: &str, id: &str, agent: u128, second: i64) -> StoredTask {
         server: ServerName::parse(server).unwrap(),
         id: TaskHash::of(id),
         agent: AgentId(Uuid::from_u128(agent)),
-        given: at(second),
+        claimed: at(second),
     }
 }
 
@@ -402,7 +412,7 @@ async fn leases_of_all_chains_stay_below_the_limit(open: impl AsyncFn() -> (Stor
     let again = leases.acquire(&ask("b", 100, 20, None)).await.unwrap();
     assert_eq!(again, granted(90, 70), "a closed lease is taken up again");
     assert_eq!(leases.open_chains().await.unwrap(), ["a", "b"]);
-    leases.end("b", &[]).await.unwrap();
+    leases.close_chain("b", &[]).await.unwrap();
     assert_eq!(leases.open_chains().await.unwrap(), ["a"]);
     let c = leases.acquire(&ask("c", 100, 21, None)).await.unwrap();
     assert_eq!(c, refused(0, (80, 0)));
@@ -439,9 +449,9 @@ async fn a_reset_begins_a_fresh_account(open: impl AsyncFn() -> (Store, TempDir)
 async fn a_dead_chain_is_reconciled_any_number_of_times(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
     let leases = &store.leases;
-    let other = Fund::at(at(0), &BudgetSubject::team("other"), Window::Day);
+    let other = Fund::for_window(at(0), &BudgetSubject::team("other"), Window::Day);
     leases.acquire(&ask("dead", 100, 50, None)).await.unwrap();
-    let of_other = Ask {
+    let of_other = LeaseRequest {
         fund: other.clone(),
         ..ask("dead", 100, 7, None)
     };
@@ -465,17 +475,17 @@ async fn a_dead_chain_is_reconciled_any_number_of_times(open: impl AsyncFn() -> 
 async fn compaction_changes_no_sum(open: impl AsyncFn() -> (Store, TempDir)) {
     let (store, _directory) = open().await;
     let leases = &store.leases;
-    let day = Fund::at(at(0), &BudgetSubject::team("t"), Window::Day);
+    let day = Fund::for_window(at(0), &BudgetSubject::team("t"), Window::Day);
     for chain in 0..40 {
         let chain = format!("chain {chain}");
         leases.acquire(&ask(&chain, 1_000, 10, None)).await.unwrap();
         write(&store, &chain, (5, 5), false).await;
-        let of_day = Ask {
+        let of_day = LeaseRequest {
             fund: day.clone(),
             ..ask(&chain, 1_000, 10, None)
         };
         leases.acquire(&of_day).await.unwrap();
-        leases.end(&chain, &[]).await.unwrap();
+        leases.close_chain(&chain, &[]).await.unwrap();
     }
     leases
         .acquire(&ask("alive", 1_000, 10, None))
@@ -596,7 +606,7 @@ async fn the_index_forgets_what_somebody_has_seen_go(open: impl AsyncFn() -> (St
             agrees
         };
         let mark = mark(0, end);
-        let cut = index.cut_segment(&mark, length, witness.boxed()).await;
+        let cut = index.truncate_segment(&mark, length, witness.boxed()).await;
         (is_asked, cut.unwrap())
     };
     assert_eq!(cut(299, 0, true).await, (false, false), "it knows more");
@@ -675,22 +685,22 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn fund() -> Fund {
-    Fund::at(at(0), &BudgetSubject::team("t"), Window::Total)
+    Fund::for_window(at(0), &BudgetSubject::team("t"), Window::Total)
 }
 
-fn ask(chain: &str, limit: u64, price: u64, own: Option<Own>) -> Ask {
-    Ask {
+fn ask(chain: &str, limit: u64, price: u64, own: Option<CallerBreakerState>) -> LeaseRequest {
+    LeaseRequest {
         fund: fund(),
         chain: chain.into(),
         limit: Micros::new(limit),
         own,
         price: Micros::new(price),
-        slice: Ask::SLICE_MIN,
+        slice: LeaseRequest::SLICE_MIN,
     }
 }
 
-fn own(granted: u64, spent: u64) -> Own {
-    Own {
+fn own(granted: u64, spent: u64) -> CallerBreakerState {
+    CallerBreakerState {
         epoch: 0,
         granted: Micros::new(granted),
         spent: Micros::new(spent),
@@ -714,15 +724,15 @@ fn refused(spent: u64, others: (u64, u64)) -> LeaseReply {
     }
 }
 
-fn elsewhere((spent, unspent): (u64, u64)) -> Elsewhere {
-    Elsewhere {
+fn elsewhere((spent, unspent): (u64, u64)) -> OtherUsage {
+    OtherUsage {
         spent: Micros::new(spent),
         unspent: Micros::new(unspent),
     }
 }
 
 async fn write(store: &Store, chain: &str, (granted, spent): (u64, u64), open: bool) {
-    let write = Write {
+    let write = LeaseUpdate {
         account: Account::of(fund().as_str(), 0),
         granted: Micros::new(granted),
         spent: Micros::new(spent),

@@ -17,7 +17,7 @@ pub(crate) const LARGE_BYTES: usize = 256 << 10;
 
 /// How many threads go through large data at once; the rest wait for their turn, so that the workers
 /// find a processor.
-static LARGE: Semaphore = Semaphore::const_new(4);
+static LARGE_WORK_PERMITS: Semaphore = Semaphore::const_new(4);
 
 /// Does `work` on a thread of its own. It is done also when nobody waits for it any more; its panic is
 /// that of the caller.
@@ -27,7 +27,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     let span = Span::current();
     match spawn_blocking(move || span.in_scope(work)).await {
         Ok(done) => done,
-        Err(error) => broken_off(error).await,
+        Err(error) => resume_panic(error).await,
     }
 }
 
@@ -40,7 +40,7 @@ pub(crate) async fn run_blocking_if_large<T: Send + 'static>(
         return work();
     }
     // It is never closed.
-    let turn = LARGE.acquire().await;
+    let turn = LARGE_WORK_PERMITS.acquire().await;
     run_blocking(move || {
         let _turn = turn;
         work()
@@ -48,7 +48,7 @@ pub(crate) async fn run_blocking_if_large<T: Send + 'static>(
     .await
 }
 
-async fn broken_off<T>(error: JoinError) -> T {
+async fn resume_panic<T>(error: JoinError) -> T {
     match error.try_into_panic() {
         Ok(panic) => resume_unwind(panic),
         // The runtime ends, and with it whoever waits here.

@@ -17,70 +17,70 @@ use crate::lock::lock;
 
 /// Requests under way up to which nothing waits for a departure. Few gain nothing by it, and with
 /// several workers each may wake one that sleeps.
-const HASTY_MAX: u64 = 3;
+const IN_FLIGHT_BATCHING_MIN: u64 = 3;
 
 /// How many depart in one turn: others have theirs after that.
-const ABOARD_MAX: usize = 32;
+const FLUSHES_PER_TURN: usize = 32;
 
 /// Who departs with others.
-pub(crate) trait Depart: Send + Sync {
+pub(crate) trait FlushLater: Send + Sync {
     /// Its time has come; called once for each [`Tasks::board`].
-    fn depart(&self);
+    fn flush_now(&self);
 }
 
-type Passengers = Vec<Arc<dyn Depart>>;
+type Passengers = Vec<Arc<dyn FlushLater>>;
 
 thread_local! {
     /// Who departs next of those that came on this thread: nobody waits for what another is busy with.
-    static ABOARD: Arc<Mutex<Passengers>> = Arc::default();
+    static PENDING: Arc<Mutex<Passengers>> = Arc::default();
 }
 
 impl Tasks {
     /// Counts a request for as long as it is not answered.
-    pub(crate) fn under_way(&self) -> InFlightGuard {
-        self.0.under_way.enter()
+    pub(crate) fn track_request(&self) -> InFlightGuard {
+        self.0.in_flight.enter()
     }
 
-    /// Whether it pays to [`Tasks::board`]: more than [`HASTY_MAX`] requests are under way.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.0.under_way.now() > HASTY_MAX
+    /// Whether it pays to [`Tasks::board`]: more than [`IN_FLIGHT_BATCHING_MIN`] requests are under way.
+    pub(crate) fn should_batch(&self) -> bool {
+        self.0.in_flight.count() > IN_FLIGHT_BATCHING_MIN
     }
 
     /// Has `passenger` depart with the next, which goes when others had their turn.
-    pub(crate) fn board(&self, passenger: Arc<dyn Depart>) {
-        let aboard = ABOARD.with(Arc::clone);
-        let mut passengers = lock(&aboard);
-        passengers.push(passenger);
+    pub(crate) fn defer_flush(&self, flush: Arc<dyn FlushLater>) {
+        let pending = PENDING.with(Arc::clone);
+        let mut passengers = lock(&pending);
+        passengers.push(flush);
         if passengers.len() == 1 {
             drop(passengers);
-            self.spawn("departure", Departure::new(aboard).leave());
+            self.spawn("departure", FlushBatch::new(pending).flush_all());
         }
     }
 }
 
 /// One departure. Where it breaks off, whoever is left departs at once.
-struct Departure {
+struct FlushBatch {
     /// Who may still come; `None` once it is closed, and those that come board the next.
-    aboard: Option<Arc<Mutex<Passengers>>>,
-    leaving: vec::IntoIter<Arc<dyn Depart>>,
+    pending: Option<Arc<Mutex<Passengers>>>,
+    flushing: vec::IntoIter<Arc<dyn FlushLater>>,
 }
 
-impl Departure {
-    fn new(aboard: Arc<Mutex<Passengers>>) -> Self {
+impl FlushBatch {
+    fn new(pending: Arc<Mutex<Passengers>>) -> Self {
         Self {
-            aboard: Some(aboard),
-            leaving: Vec::new().into_iter(),
+            pending: Some(pending),
+            flushing: Vec::new().into_iter(),
         }
     }
 
-    async fn leave(mut self) {
+    async fn flush_all(mut self) {
         yield_now().await;
         self.close();
         loop {
-            for passenger in self.leaving.by_ref().take(ABOARD_MAX) {
-                passenger.depart();
+            for passenger in self.flushing.by_ref().take(FLUSHES_PER_TURN) {
+                passenger.flush_now();
             }
-            if self.leaving.len() == 0 {
+            if self.flushing.len() == 0 {
                 return;
             }
             yield_now().await;
@@ -88,17 +88,17 @@ impl Departure {
     }
 
     fn close(&mut self) {
-        if let Some(aboard) = self.aboard.take() {
-            self.leaving = mem::take(&mut *lock(&aboard)).into_iter();
+        if let Some(aboard) = self.pending.take() {
+            self.flushing = mem::take(&mut *lock(&aboard)).into_iter();
         }
     }
 }
 
-impl Drop for Departure {
+impl Drop for FlushBatch {
     fn drop(&mut self) {
         self.close();
-        for passenger in self.leaving.by_ref() {
-            passenger.depart();
+        for passenger in self.flushing.by_ref() {
+            passenger.flush_now();
         }
     }
 }
@@ -106,8 +106,10 @@ impl Drop for Departure {
 #[cfg(test)]
 impl Tasks {
     /// Just as many requests as it takes to be busy.
-    pub(crate) fn busy(&self) -> Vec<InFlightGuard> {
-        (0..=HASTY_MAX).map(|_| self.under_way()).collect()
+    pub(crate) fn in_flight_for_batching(&self) -> Vec<InFlightGuard> {
+        (0..=IN_FLIGHT_BATCHING_MIN)
+            .map(|_| self.track_request())
+            .collect()
     }
 }
 
@@ -122,8 +124,8 @@ mod tests {
     #[derive(Default)]
     struct Passenger(AtomicUsize);
 
-    impl Depart for Passenger {
-        fn depart(&self) {
+    impl FlushLater for Passenger {
+        fn flush_now(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -131,7 +133,7 @@ mod tests {
     #[tokio::test]
     async fn they_leave_together_when_others_had_their_turn() {
         let tasks = Tasks::new();
-        let passengers: Vec<_> = (0..3 * ABOARD_MAX)
+        let passengers: Vec<_> = (0..3 * FLUSHES_PER_TURN)
             .map(|_| Arc::new(Passenger::default()))
             .collect();
         let departed = || {
@@ -141,7 +143,7 @@ mod tests {
             departed.sum::<usize>()
         };
         for passenger in &passengers {
-            tasks.board(Arc::clone(passenger) as _);
+            tasks.defer_flush(Arc::clone(passenger) as _);
         }
         assert_eq!(departed(), 0, "nobody has had a turn");
         let mut seen = Vec::new();
@@ -151,7 +153,10 @@ mod tests {
             seen.dedup();
         }
         seen.retain(|seen| *seen > 0);
-        assert_eq!(seen, [ABOARD_MAX, 2 * ABOARD_MAX, 3 * ABOARD_MAX]);
+        assert_eq!(
+            seen,
+            [FLUSHES_PER_TURN, 2 * FLUSHES_PER_TURN, 3 * FLUSHES_PER_TURN]
+        );
         tasks.finish().await;
     }
 
@@ -159,15 +164,15 @@ mod tests {
     async fn who_comes_before_others_had_their_turn_leaves_with_them() {
         let tasks = Tasks::new();
         let first = Arc::new(Passenger::default());
-        tasks.board(Arc::clone(&first) as _);
+        tasks.defer_flush(Arc::clone(&first) as _);
         let (tell, told) = oneshot::channel();
         let (boards, waits) = (tasks.clone(), Arc::clone(&first));
         tasks.spawn("other", async move {
-            boards.board(Arc::new(Passenger::default()));
+            boards.defer_flush(Arc::new(Passenger::default()));
             tell.send(waits.0.load(Ordering::Relaxed)).expect("awaited");
         });
         assert_eq!(told.await, Ok(0), "the departure waits for the other task");
-        assert_eq!(ABOARD.with(|aboard| lock(aboard).len()), 2);
+        assert_eq!(PENDING.with(|aboard| lock(aboard).len()), 2);
         tasks.finish().await;
         assert_eq!(first.0.load(Ordering::Relaxed), 1);
     }
@@ -179,7 +184,7 @@ mod tests {
         for passenger in &passengers {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             let runtime = runtime.expect("there is nothing to it");
-            runtime.block_on(async { Tasks::new().board(Arc::clone(passenger) as _) });
+            runtime.block_on(async { Tasks::new().defer_flush(Arc::clone(passenger) as _) });
             drop(runtime);
             assert_eq!(passenger.0.load(Ordering::Relaxed), 1);
         }
@@ -188,14 +193,14 @@ mod tests {
     #[tokio::test]
     async fn few_do_not_wait() {
         let tasks = Tasks::new();
-        let mut few = tasks.busy();
-        assert!(tasks.is_busy());
+        let mut few = tasks.in_flight_for_batching();
+        assert!(tasks.should_batch());
         few.pop();
-        assert!(!tasks.is_busy());
+        assert!(!tasks.should_batch());
         // The same requests, whatever they are logged within.
-        few.push(tasks.within(tracing::Span::none()).under_way());
-        assert!(tasks.is_busy());
+        few.push(tasks.with_span(tracing::Span::none()).track_request());
+        assert!(tasks.should_batch());
         few.pop();
-        assert!(!tasks.is_busy());
+        assert!(!tasks.should_batch());
     }
 }

@@ -22,7 +22,7 @@ impl InFlight {
     }
 
     /// How many there are.
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -41,10 +41,10 @@ mod tests {
     fn who_leaves_is_counted_no_longer() {
         let presence = InFlight::default();
         let (one, other) = (presence.enter(), presence.enter());
-        assert_eq!(presence.now(), 2);
+        assert_eq!(presence.count(), 2);
         drop(one);
-        assert_eq!(presence.now(), 1);
+        assert_eq!(presence.count(), 1);
         drop(other);
-        assert_eq!(presence.now(), 0);
+        assert_eq!(presence.count(), 0);
     }
 }

@@ -16,15 +16,15 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use crate::clock::InTurn;
+use crate::clock::PollScope;
 
 /// Polls in a row; a future that still wakes itself then waits its turn like any other.
 const POLLS_MAX: usize = 8;
 
 /// Nobody polls; a wake goes to the task.
-const RESTING: u8 = 0;
+const IDLE: u8 = 0;
 /// Being polled, and not woken since that began; a wake is noted.
-const POLLED: u8 = 1;
+const POLLING: u8 = 1;
 /// Woken, whoever polls next finds something to do; the task knows.
 const WOKEN: u8 = 2;
 
@@ -32,7 +32,7 @@ const WOKEN: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct SelfWake<F> {
     future: Pin<Box<F>>,
-    bell: Arc<LocalWaker>,
+    local_waker: Arc<LocalWaker>,
     waker: Waker,
     /// Who polled last, which the bell knows too: hardly ever another than the time before.
     task: Waker,
@@ -47,16 +47,16 @@ struct LocalWaker {
 impl<F: Future> SelfWake<F> {
     /// Wraps `future`, whose box is made where it is: it may be large.
     pub(crate) fn new(future: Pin<Box<F>>) -> Self {
-        let bell = Arc::new(LocalWaker {
+        let local_waker = Arc::new(LocalWaker {
             // The first poll needs no wake.
             state: AtomicU8::new(WOKEN),
             task: Mutex::new(Waker::noop().clone()),
         });
         Self {
             future,
-            waker: Waker::from(Arc::clone(&bell)),
+            waker: Waker::from(Arc::clone(&local_waker)),
             task: Waker::noop().clone(),
-            bell,
+            local_waker,
         }
     }
 }
@@ -67,21 +67,21 @@ impl<F: Future> Future for SelfWake<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self {
             future,
-            bell,
+            local_waker: bell,
             waker,
             task,
         } = self.get_mut();
         if !task.will_wake(cx.waker()) {
             task.clone_from(cx.waker());
-            bell.belongs_to(task);
+            bell.set_task(task);
         }
-        let _turn = InTurn::begin();
+        let _turn = PollScope::enter();
         for _ in 0..POLLS_MAX {
-            if !bell.moves(WOKEN, POLLED) {
+            if !bell.transition(WOKEN, POLLING) {
                 return Poll::Pending;
             }
             let polled = future.as_mut().poll(&mut Context::from_waker(waker));
-            if polled.is_ready() || bell.moves(POLLED, RESTING) {
+            if polled.is_ready() || bell.transition(POLLING, IDLE) {
                 return polled;
             }
         }
@@ -92,12 +92,12 @@ impl<F: Future> Future for SelfWake<F> {
 
 impl LocalWaker {
     /// Who is woken; noted before the state is looked at, so that no wake goes to who was before.
-    fn belongs_to(&self, task: &Waker) {
+    fn set_task(&self, task: &Waker) {
         let mut known = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         known.clone_from(task);
     }
 
-    fn moves(&self, from: u8, to: u8) -> bool {
+    fn transition(&self, from: u8, to: u8) -> bool {
         self.state
             .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -110,7 +110,7 @@ impl Wake for LocalWaker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.state.swap(WOKEN, Ordering::AcqRel) == RESTING {
+        if self.state.swap(WOKEN, Ordering::AcqRel) == IDLE {
             let task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
             task.wake_by_ref();
         }
@@ -171,7 +171,7 @@ mod tests {
             polled += 1;
             Poll::<()>::Pending
         })));
-        let bell = Arc::clone(&steady.bell);
+        let bell = Arc::clone(&steady.local_waker);
         let mut poll = || Pin::new(&mut steady).poll(&mut Context::from_waker(&task));
         for _ in 0..3 {
             assert_eq!(poll(), Poll::Pending);

@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two lines of the log about one thing.
-const EVERY: Duration = Duration::from_secs(60);
+const THROTTLE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// What the log has heard of lately: the first time is told at once, and after that one in [`EVERY`], with
+/// What the log has heard of lately: the first time is told at once, and after that one in [`THROTTLE_INTERVAL`], with
 /// how many came since.
 #[derive(Debug, Default)]
 pub(crate) struct LogThrottle(Option<ThrottleState>);
@@ -16,7 +16,7 @@ pub(crate) struct LogThrottle(Option<ThrottleState>);
 struct ThrottleState {
     since: Instant,
     /// How many came since, and were not told.
-    held: u64,
+    suppressed: u64,
 }
 
 impl LogThrottle {
@@ -25,16 +25,16 @@ impl LogThrottle {
         let Some(lately) = &mut self.0 else {
             self.0 = Some(ThrottleState {
                 since: now,
-                held: 0,
+                suppressed: 0,
             });
             return Some(0);
         };
-        if now.duration_since(lately.since) < EVERY {
-            lately.held += 1;
+        if now.duration_since(lately.since) < THROTTLE_INTERVAL {
+            lately.suppressed += 1;
             return None;
         }
         lately.since = now;
-        Some(std::mem::take(&mut lately.held))
+        Some(std::mem::take(&mut lately.suppressed))
     }
 }
 
@@ -48,9 +48,9 @@ mod tests {
         let mut come = |after| seldom.record(start + after);
         assert_eq!(come(Duration::ZERO), Some(0));
         assert_eq!(come(Duration::ZERO), None);
-        assert_eq!(come(EVERY / 2), None);
-        assert_eq!(come(EVERY), Some(2));
-        assert_eq!(come(EVERY), None);
-        assert_eq!(come(EVERY * 2), Some(1));
+        assert_eq!(come(THROTTLE_INTERVAL / 2), None);
+        assert_eq!(come(THROTTLE_INTERVAL), Some(2));
+        assert_eq!(come(THROTTLE_INTERVAL), None);
+        assert_eq!(come(THROTTLE_INTERVAL * 2), Some(1));
     }
 }

@@ -23,7 +23,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{dice::Dice, process::Gateway, servers::Servers, support::wire};
+use crate::{process::Gateway, seeded_random::Dice, servers::Servers, support::wire};
 
 /// Longer than any call takes: the gateway gives up after two seconds.
 const PATIENCE: Duration = Duration::from_secs(30);

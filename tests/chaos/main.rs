@@ -24,8 +24,8 @@ mod integration {
 mod binary;
 
 mod clients;
-mod dice;
 mod process;
+mod seeded_random;
 mod servers;
 
 use std::{
@@ -42,8 +42,8 @@ use tollbridge::audit::{Query, Record, RecordFilter, RecordedDecision};
 
 use binary::{Place, send};
 use clients::{Answered, Caller, How, Ledger, Made, Modes};
-use dice::Dice;
 use process::Gateway;
+use seeded_random::Dice;
 use servers::Servers;
 
 /// Clients at a time.

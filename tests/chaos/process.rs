@@ -19,7 +19,7 @@ use tokio::{
 use crate::{
     binary::{Place, bounded},
     clients::{self, Answered},
-    dice::Dice,
+    seeded_random::Dice,
 };
 
 /// Pause between two looks.

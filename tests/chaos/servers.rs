@@ -8,7 +8,7 @@ use std::{
 use tokio::time::sleep;
 
 use crate::{
-    dice::Dice,
+    seeded_random::Dice,
     support::{
         Auto, Backend, Era, Transport,
         backend::Asked,

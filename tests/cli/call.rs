@@ -57,7 +57,7 @@ async fn wrong_arguments_are_wrong_usage() {
     };
     check(&["[1]"], "the arguments are no JSON object").await;
     check(&["{"], "the arguments are not JSON: EOF").await;
-    check(&["--arg", "x"], "--arg x: NAME=VALUE is expected").await;
+    check(&["--arg", "x"], "--arg x: expected NAME=VALUE").await;
     check(&["--arg", "x=1", "--arg", "x=2"], "--arg x is given twice").await;
     check(&["{}", "--arg", "x=1"], "cannot be used with").await;
     check(
@@ -109,12 +109,12 @@ async fn unknown_tools_have_neighbours() {
     let place = Place::new(TWO_SERVERS);
     assert_snapshot!(place.run(&["call", "reapet"]).await.all(), @"
     --- stderr
-    there is no tool `reapet`; did you mean `mcp_script_repeat`?
+    unknown tool `reapet`; did you mean `mcp_script_repeat`?
     --- code 2
     ");
     assert_snapshot!(place.run(&["call", "teleport"]).await.all(), @"
     --- stderr
-    there is no tool `teleport`
+    unknown tool `teleport`
     --- code 2
     ");
 }
@@ -124,7 +124,7 @@ async fn a_tool_may_be_that_of_a_server_that_is_down() {
     let place = Place::new("[servers.missing]\ncommand = \"/nonexistent/server\"\n");
     assert_snapshot!(place.run(&["call", "mcp_missing_read"]).await.all(), @"
     --- stderr
-    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    server `missing` is not connected: cannot start `/nonexistent/server`: No such file or directory (os error 2)
     --- code 1
     ");
 }
@@ -137,12 +137,12 @@ async fn a_call_waits_for_the_servers_of_its_tool_only() {
     let place = Place::new(&format!("{TOOLBOX}{others}"));
     assert_snapshot!(place.run(&["call", "mcp_missing_read"]).await.all(), @"
     --- stderr
-    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    server `missing` is not connected: cannot start `/nonexistent/server`: No such file or directory (os error 2)
     --- code 1
     ");
     assert_snapshot!(place.run(&["call", "mcp_toolbox_curvert_time"]).await.all(), @"
     --- stderr
-    there is no tool `mcp_toolbox_curvert_time`; did you mean `mcp_toolbox_convert_time` or `mcp_toolbox_current_time`?
+    unknown tool `mcp_toolbox_curvert_time`; did you mean `mcp_toolbox_convert_time` or `mcp_toolbox_current_time`?
     --- code 2
     ");
     let ran = place
@@ -152,15 +152,15 @@ async fn a_call_waits_for_the_servers_of_its_tool_only() {
     assert_snapshot!(ran.all(), @"
     --- stderr
     not all servers were listed within 2s 500ms (--wait)
-    server `slow` is not connected: it has not answered yet
+    server `slow` is not connected: no response yet
     --- code 1
     ");
     assert_snapshot!(place.run(&["call", "hsah", "--wait", "2s"]).await.all(), @"
     --- stderr
     not all servers were listed within 2s (--wait)
-    server `slow` is not connected: it has not answered yet
-    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
-    no server that is connected has a tool `hsah`; did you mean `mcp_toolbox_hash`?
+    server `slow` is not connected: no response yet
+    server `missing` is not connected: cannot start `/nonexistent/server`: No such file or directory (os error 2)
+    no connected server has a tool `hsah`; did you mean `mcp_toolbox_hash`?
     --- code 1
     ");
 }
@@ -173,10 +173,7 @@ async fn a_name_that_is_shared_is_nobodys() {
     for _ in 0..5 {
         let called = place.run(&["call", "echo"]).await;
         assert_eq!(called.code, Some(2), "{called:?}");
-        assert!(
-            called.stderr.contains("there is no tool `echo`"),
-            "{called:?}"
-        );
+        assert!(called.stderr.contains("unknown tool `echo`"), "{called:?}");
     }
 }
 
@@ -232,7 +229,7 @@ async fn unknown_tools_of_a_url_have_neighbours() {
     let url = serving.mcp();
     for written in ["reapet", "mcp_script_reapet"] {
         let ran = place.run(&["call", written, "--url", &url]).await;
-        let expect = format!("there is no tool `{written}`; did you mean `mcp_script_repeat`");
+        let expect = format!("unknown tool `{written}`; did you mean `mcp_script_repeat`");
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.stderr.starts_with(&expect), "{ran:?}");
     }

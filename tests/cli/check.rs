@@ -56,7 +56,7 @@ async fn mistakes_are_shown_with_their_place() {
     4 | timeout = "soon"
       |           ^^^^^^ not understood
       |
-      = help: write for example "500ms", "30s" or "1m30s"
+      = help: for example "500ms", "30s" or "1m30s"
 
     1 mistake
     --- code 2
@@ -122,7 +122,7 @@ async fn a_config_is_needed() {
     std::fs::remove_file(place.file("tollbridge.toml")).expect("removed");
     assert_snapshot!(place.run(&["check"]).await.all(), @"
     --- stderr
-    no config: give one with --config FILE, or put tollbridge.toml here
+    no config found: use --config FILE, or create tollbridge.toml here
     --- code 2
     ");
     let as_json = place.run(&["check", "--json"]).await;
@@ -199,7 +199,7 @@ async fn a_gateway_that_would_not_start_or_serve_anybody_is_pointed_out() {
     assert_eq!(left, before, "nothing is left of the look");
     std::fs::write(place.file("data"), "a file").expect("written");
     let refused = said(&place).await;
-    let words = "warning: a gateway of this user would not start: the data directory ";
+    let words = "warning: a gateway run by this user would not start: the data directory ";
     assert!(refused.contains(words), "{refused}");
     assert!(refused.contains("/data cannot be used: "), "{refused}");
 
@@ -304,7 +304,7 @@ async fn one_server_is_tried_alone() {
 #[tokio::test]
 async fn what_shares_a_name_is_reported() {
     for (conflict, code, expect) in [
-        ("error", 1, "it is not listed"),
+        ("error", 1, "not listed"),
         ("first", 0, "one has the name"),
         ("namespace", 0, "it is exposed as `echo_"),
     ] {
@@ -388,13 +388,13 @@ async fn patterns_without_a_match_are_said() {
     let ran = place.run(&["check", "--connect"]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_snapshot!(ran.stderr, @"
-    warning: `governance.policy.deny[0]` matches nothing that servers have: `rep*`
+    warning: `governance.policy.deny[0]`: `rep*` matches nothing
      |
-     = help: names are exposed ones or `server/name` here: write `*/rep*`
-    warning: `governance.policy.deny[2]` matches nothing that servers have: `gone/x`
+     = help: use exposed names or `server/name`: write `*/rep*`
+    warning: `governance.policy.deny[2]`: `gone/x` matches nothing
      |
-     = help: no server is called `gone`
-    warning: `servers.script.tools.deny[0]` matches nothing that servers have: `delete_*`
+     = help: unknown server `gone`
+    warning: `servers.script.tools.deny[0]`: `delete_*` matches nothing
     ");
     let found = place.run(&["check", "--connect", "script", "--json"]).await;
     assert_eq!((found.code, found.stderr.as_str()), (Some(0), ""));
@@ -403,14 +403,13 @@ async fn patterns_without_a_match_are_said() {
     let notices = found["notices"].as_array().expect("a list");
     assert_eq!(notices.len(), 1, "{notices:?}");
     assert_eq!(notices[0]["severity"], "warning");
-    let message = "`servers.script.tools.deny[0]` matches nothing that servers have: `delete_*`";
+    let message = "`servers.script.tools.deny[0]`: `delete_*` matches nothing";
     assert_eq!(notices[0]["message"], message);
 
     let args = ["agents", "add", "bot", "--tools", "script/rep*", "scrpt/*"];
     assert_eq!(place.run(&args).await.code, Some(0));
     let ran = place.run(&["check", "--connect"]).await;
-    let expect =
-        "`store: agents.bot.policy.tools[1]` matches nothing that servers have: `scrpt/*`\n";
+    let expect = "`store: agents.bot.policy.tools[1]`: `scrpt/*` matches nothing\n";
     assert!(ran.stderr.contains(expect), "{ran:?}");
     assert!(!ran.stderr.contains("bot.policy.tools[0]"), "{ran:?}");
     an_older_store_is_left_as_it_is(&place).await;
@@ -425,9 +424,9 @@ async fn patterns_without_a_match_are_said() {
     let ran = place.run(&["check", "--connect"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert_snapshot!(ran.stderr, @"
-    warning: it is unknown whether anything matches `servers.missing.tools.deny[0]`
+    warning: cannot tell whether `servers.missing.tools.deny[0]` match anything
      |
-     = help: not listed, or not in full: `missing`
+     = help: not or only partly listed: `missing`
     ");
 }
 
@@ -472,7 +471,7 @@ async fn schemas_that_are_none_are_reported() {
     let broken = server.replace(r#"{"type":"string"}"#, r#"{"type":"strange"}"#);
     assert_ne!(broken, server);
     std::fs::write(place.file("server.sh"), broken).expect("written");
-    let said = "script: tools: `repeat`: its `inputSchema` is no schema that can be used: ";
+    let said = "script: tools: `repeat`: invalid `inputSchema`: ";
     for connect in [
         &["check", "--connect"][..],
         &["check", "--connect", "script"],

@@ -96,13 +96,13 @@ async fn what_a_broken_server_has_is_missing() {
     NAME→SERVER→DESCRIPTION
     mcp_toolbox_echo→toolbox→Gives a text back as it came, to try the connection.
     --- stderr
-    server `missing` is not connected: `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    server `missing` is not connected: cannot start `/nonexistent/server`: No such file or directory (os error 2)
     --- code 1
     ");
     assert_snapshot!(place.run(&["list", "servers"]).await.all(), @"
     SERVER→STATE→TRANSPORT→REVISION→TOOLS→RESOURCES→PROMPTS→REASON
     toolbox→connected→builtin→2026-07-28→1→0→0→
-    missing→failed→stdio→→→→→`/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    missing→failed→stdio→→→→→cannot start `/nonexistent/server`: No such file or directory (os error 2)
     off→disabled→auto→→→→→
     --- stderr
     --- code 0
@@ -144,7 +144,7 @@ async fn a_server_that_takes_long_is_missing() {
     mcp_toolbox_echo→toolbox→Gives a text back as it came, to try the connection.
     --- stderr
     not all servers were listed within 500ms (--wait)
-    server `slow` is not connected: it has not answered yet
+    server `slow` is not connected: no response yet
     --- code 1
     ");
     let wrong = place.run(&["list", "--wait", "soon"]).await;
@@ -160,15 +160,15 @@ async fn what_shares_a_name_is_missing() {
     };
     assert_snapshot!(listed("error", &["tools"]).await.all(), @"
     --- stderr
-    one: tools: `echo` shares the exposed name `echo` with two; it is not listed
-    two: tools: `echo` shares the exposed name `echo` with one; it is not listed
+    one: tools: `echo` has the same exposed name `echo` as two; not listed
+    two: tools: `echo` has the same exposed name `echo` as one; not listed
     --- code 1
     ");
     assert_snapshot!(listed("priority", &["tools"]).await.all(), @"
     NAME→SERVER→DESCRIPTION
     echo→one→Gives a text back as it came, to try the connection.
     --- stderr
-    two: tools: `echo` shares the exposed name `echo` with one; it is not listed, one has the name
+    two: tools: `echo` has the same exposed name `echo` as one; not listed; one keeps the name
     --- code 0
     ");
     // With a hash behind it each has a name.
@@ -232,7 +232,7 @@ async fn a_url_needs_a_scheme() {
     let place = Place::new("");
     assert_snapshot!(place.run(&["list", "--url", "localhost:8080/mcp"]).await.all(), @"
     --- stderr
-    --url localhost:8080/mcp: the scheme is missing; did you mean `http://localhost:8080/mcp`?
+    --url localhost:8080/mcp: missing scheme; did you mean `http://localhost:8080/mcp`?
     --- code 2
     ");
 }
@@ -398,7 +398,10 @@ async fn a_key_is_sent_and_not_shown() {
         "{head}"
     );
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("it answered HTTP 401"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("the server responded with HTTP 401"),
+        "{ran:?}"
+    );
     assert!(!ran.all().contains("s3cret"));
 }
 
@@ -409,7 +412,7 @@ async fn a_key_must_be_one() {
     let with = |file: &'static str| [url.as_slice(), &[file]].concat();
     assert_snapshot!(place.run_with("a b", &with("-")).await.all(), @"
     --- stderr
-    stdin holds no token: one line of printable characters is expected
+    stdin has no token: expected one line of printable characters
     --- code 2
     ");
     assert_snapshot!(place.run(&with("gone")).await.all(), @"
@@ -429,9 +432,9 @@ async fn a_key_must_be_one() {
      --> --url:1:24
       |
     1 | {"servers":{"x":{"url":"ftp://x/"}}}
-      |                        ^^^^^^^^^^ only `http:`, `https:`, `ws:` and `wss:` are understood
+      |                        ^^^^^^^^^^ only `http:`, `https:`, `ws:` and `wss:` are supported
       |
-      = help: write for example "https://mcp.example.com/mcp"
+      = help: for example "https://mcp.example.com/mcp"
 
     1 mistake
     --- code 2

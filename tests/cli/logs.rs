@@ -157,7 +157,7 @@ async fn a_call_that_is_sent_once_more_is_named() {
     let ended = serving.end(Signal::TERM).await;
     read(&mut answer).await;
     let mut lines = ended.stderr.lines();
-    let again = lines.find(|line| line.contains("a call is sent once more"));
+    let again = lines.find(|line| line.contains("retrying a call"));
     let again = again.unwrap_or_else(|| panic!("{}", ended.stderr));
     let named = r#"agent="anonymous" server="script" method="tools/call" tool="hang" failure=""#;
     assert!(again.contains(named), "{again}");
@@ -202,7 +202,7 @@ async fn a_host_that_is_refused_is_logged_once() {
     let figure = r#"tollbridge_forbidden_requests_total{reason="host"} 4"#;
     assert!(figures.contains(figure), "{figures}");
     let ended = serving.end(Signal::TERM).await;
-    let words = format!("a request is refused: {why} peer=127.0.0.1 more=0");
+    let words = format!("request rejected: {why} peer=127.0.0.1 more=0");
     assert!(ended.stderr.contains(&words), "{ended:?}");
     let told = ended.stderr.matches("a request is refused").count();
     assert_eq!(told, 1, "{ended:?}");
@@ -285,8 +285,8 @@ async fn a_line_about_an_instance_says_which() {
     assert_eq!(one, two);
     let reason = lost["fields"]["reason"].as_str().expect("a reason");
     assert!(reason.ends_with("on stderr: hanging on"), "{reason}");
-    let opened = "the breaker opened: calls fail immediately";
-    for message in [opened, "the breaker is closed again"] {
+    let opened = "circuit breaker opened: calls fail fast";
+    for message in [opened, "circuit breaker closed"] {
         line(&ended, message, |fields| fields["server"] == "script");
     }
 }
@@ -328,7 +328,7 @@ async fn what_the_audit_loses_is_told() {
         1
     );
     assert_eq!(count("lines of the audit are lost"), 1, "{ended:?}");
-    assert_eq!(count("a call cannot be recorded"), 0, "{ended:?}");
+    assert_eq!(count("cannot record the call"), 0, "{ended:?}");
 }
 
 /// Whoever reads the log may have gone, and the disk that takes it may be full.

@@ -2,15 +2,15 @@
 
 mod call;
 mod check;
-mod confined;
+mod child_processes;
+mod config_errors;
+mod confinement;
+mod file_permissions;
 mod governance;
 mod list;
 mod logs;
-mod mistakes;
-mod permissions;
-mod processes;
 mod reload;
-mod service;
+mod service_manager;
 mod support;
 mod terminal;
 mod usage;

@@ -82,7 +82,7 @@ async fn what_became_of_servers_is_said() {
             "started: toolbox (enabled, timeout)",
         ),
         ("timeout = \"8s\"\n", "started anew: toolbox (roots)"),
-        ("", "changed while they run: toolbox (timeout)"),
+        ("", "reconfigured without restart: toolbox (timeout)"),
     ] {
         fs::write(place.file("tollbridge.toml"), config(keys)).expect("written");
         send(&serving.child, Signal::HUP);
@@ -187,9 +187,7 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
     let mut serving = place.serve().await;
     renew();
     send(&serving.child, Signal::HUP);
-    serving
-        .says("read again: certificate taken anew: tls")
-        .await;
+    serving.says("read again: certificate reloaded: tls").await;
     send(&serving.child, Signal::HUP);
     serving.says("read again: nothing differs").await;
     fs::write(place.file("cert.pem"), "").expect("written");
@@ -197,20 +195,18 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .says("cert.pem: the file has no certificate in PEM")
         .await;
     renew();
-    serving
-        .says("read again: certificate taken anew: tls")
-        .await;
+    serving.says("read again: certificate reloaded: tls").await;
     // Those of a refused config are followed as well: they may be all that is wrong with it.
     let moved = "[tls]\ncert = \"cert.pem\"\nkey = \"moved.pem\"\n";
     fs::write(place.file("tollbridge.toml"), format!("{TOOLBOX}\n{moved}")).expect("written");
     serving.says("the file of `tls.key` does not exist").await;
     fs::copy(place.file("key.pem"), place.file("moved.pem")).expect("copied");
-    serving.says("changed, but needs a restart: tls.key").await;
+    serving
+        .says("changed keys that require a restart: tls.key")
+        .await;
     // The key in use is that of before, and followed on.
     renew();
-    serving
-        .says("read again: certificate taken anew: tls")
-        .await;
+    serving.says("read again: certificate reloaded: tls").await;
     serving.end(Signal::TERM).await;
     let place = Place::new("[tls]\ncert = \"cert.pem\"\nkey = \"cert.pem\"\n");
     fs::write(place.file("cert.pem"), "garbage\n").expect("written");
@@ -256,7 +252,7 @@ async fn a_hangup_reads_the_config_again() {
     until(|| (descriptors(pid) <= before + 2).then_some(())).await;
     let ended = serving.end(Signal::INT).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    let said = "the config was read again: servers added: more";
+    let said = "config reloaded: servers added: more";
     assert!(ended.stderr.contains(said), "{}", ended.stderr);
 }
 
@@ -276,9 +272,7 @@ async fn a_mistake_is_reported_and_changes_nothing() {
     let mended = format!("{TOOLBOX}{MORE}");
     fs::write(place.file("tollbridge.toml"), mended).expect("written");
     send(&serving.child, Signal::HUP);
-    serving
-        .says("the config was read again: servers added: more")
-        .await;
+    serving.says("config reloaded: servers added: more").await;
     let ended = serving.end(Signal::TERM).await;
     assert_eq!(ended.code, Some(0), "{ended:?}");
 }

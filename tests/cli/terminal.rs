@@ -59,7 +59,7 @@ async fn failures_have_reasons() {
     let place = Place::new("[servers.missing]\ncommand = \"/nonexistent/server\"\n");
     assert_snapshot!(shown(&place, &["check", "--connect"]).await, @"
     SERVER   STATE   REASON
-    missing  failed  `/nonexistent/server` cannot be started: No such file or directory (os error 2)
+    missing  failed  cannot start `/nonexistent/server`: No such file or directory (os error 2)
     ");
 }
 

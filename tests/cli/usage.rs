@@ -33,7 +33,7 @@ async fn wrong_usage_is_told_apart_from_failure() {
     check(&socket, 2, "a Unix socket has no URL").await;
     check(&["call"], 2, "<TOOL>").await;
     check(&["completions", "dos"], 2, "bash").await;
-    let address = "an IP address, `:` and a port are needed, such as";
+    let address = "expected an IP address, `:` and a port, such as";
     for (written, meant) in [
         ("here", "127.0.0.1:8080"),
         ("localhost:1", "127.0.0.1:1"),
@@ -163,7 +163,7 @@ async fn output_that_cannot_be_written_is_told_of() {
         let output = bounded(child.wait_with_output()).await.expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
-        let expect = "the output cannot be written: No space left on device";
+        let expect = "cannot write the output: No space left on device";
         assert!(said.contains(expect), "{args:?}: {said}");
     }
 }

@@ -119,7 +119,7 @@ fn json_is_understood() {
         r#"{"price": 0.02, "erors": "hunter2"}"#,
     )];
     insta::assert_snapshot!(crate::support::toml_in(&price, FILE), @r#"
-    error: `governance.price` must be an amount in quotes
+    error: `governance.price` must be a quoted amount
      --> environment:1:33
       |
     1 | TOLLBRIDGE_GOVERNANCE={"price": 0.02, "erors": "***"}
@@ -145,7 +145,7 @@ fn a_number_that_is_none() {
     let text = "[servers.a]\ncommand = 'a'\npriority = '${PRIORITY:1}'";
     let report = crate::support::toml_in(&environment, text);
     assert!(
-        report.contains("its variable must hold digits alone"),
+        report.contains("the variable must contain only digits"),
         "{report}"
     );
 }
@@ -260,7 +260,7 @@ fn an_environment_shows_no_values() {
     let environment: Environment = [("TOKEN", "hunter2")].into_iter().collect();
     assert_eq!(format!("{environment:?}"), r#"{"TOKEN"}"#);
     assert_eq!(environment.get("TOKEN"), Some("hunter2"));
-    assert!(Environment::of_process().get("PATH").is_some());
+    assert!(Environment::from_process().get("PATH").is_some());
 }
 
 fn check(name: &str, value: &str, arrives: impl FnOnce(&Config) -> bool) {

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use tollbridge::config::{Environment, LoadScope, Mistakes, Transport, load, load_with};
+use tollbridge::config::{ConfigErrors, Environment, LoadScope, Transport, load, load_with};
 
 use crate::support::{server, warnings};
 
@@ -133,17 +133,17 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     )
     .unwrap_err();
     insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
-    error: cannot tell the format from the file name
+    error: cannot tell the config format from the file name
     --> DIR/a.ini
-     = help: call it `.toml`, `.yaml` or `.json`
+     = help: use the extension `.toml`, `.yaml` or `.json`
 
     error: cannot read the config: No such file or directory (os error 2)
     --> DIR/c.toml
 
-    error: cannot read the config: it is UTF-16: save it as UTF-8
+    error: cannot read the config: the file is UTF-16: save it as UTF-8
     --> DIR/d.json
 
-    error: cannot read the config: byte 0xfc in line 2 is not UTF-8: save it as UTF-8
+    error: cannot read the config: invalid UTF-8 (byte 0xfc in line 2): save the file as UTF-8
     --> DIR/e.toml
 
     error: the file of `tls.cert` does not exist
@@ -168,7 +168,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     2 | x = ***
       | ^ no such key
       |
-      = help: the keys here are `$schema`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `request_state_ttl`, `servers`, `session_idle_timeout`, `socket`, `tls` and `workers`
+      = help: valid keys are `$schema`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `request_state_ttl`, `servers`, `session_idle_timeout`, `socket`, `tls` and `workers`
 
     7 mistakes
     "#);
@@ -190,7 +190,7 @@ fn a_huge_file_is_refused() {
     let file = write(&directory, "a.toml", &"#".repeat((4 << 20) + 1));
     let mistakes = load(&[file], &Environment::default()).unwrap_err();
     insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
-    error: cannot read the config: 4194305 bytes are more than 4194304
+    error: cannot read the config: 4194305 bytes exceed the maximum of 4194304
     --> DIR/a.toml
 
     1 mistake
@@ -238,7 +238,7 @@ fn a_report_counts_what_it_does_not_show() {
     let report = crate::support::toml(&keys.join("\n"));
     assert!(report.contains("nonsense_099") && !report.contains("nonsense_100"));
     assert!(
-        report.ends_with("150 mistakes, of which the first 100 are shown"),
+        report.ends_with("150 mistakes, showing the first 100"),
         "{report}"
     );
 }
@@ -275,7 +275,7 @@ fn doubtful_configs_run_with_warnings() {
     6 | url = "http://example.com/mcp"
       |       ^^^^^^^^^^^^^^^^^^^^^^^^ not encrypted
       |
-      = help: use `https:`, unless the way there is safe
+      = help: use `https:` unless the network path is trusted
 
     warning: `servers.b.args` has no effect
      --> tollbridge.toml:8:1
@@ -293,7 +293,7 @@ fn doubtful_configs_run_with_warnings() {
       --> tollbridge.toml:14:10
        |
     14 | [servers.d]
-       |          ^ disabled, and neither `command` nor `url` is given
+       |          ^ disabled, without `command` or `url`
     "#);
 }
 
@@ -303,7 +303,7 @@ fn write(directory: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn redacted(mistakes: &Mistakes, directory: &tempfile::TempDir) -> String {
+fn redacted(mistakes: &ConfigErrors, directory: &tempfile::TempDir) -> String {
     mistakes
         .to_string()
         .replace(&directory.path().display().to_string(), "DIR")
@@ -346,7 +346,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
     let file = write(&directory, "a.toml", text);
     let asked = load_with(
         std::slice::from_ref(&file),
-        LoadScope::Also("c"),
+        LoadScope::EnabledAnd("c"),
         &Environment::default(),
     );
     let asked = asked.expect_err("wrong").to_string();
@@ -356,7 +356,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
     );
     let mistakes = load(&[file], &Environment::default()).expect_err("wrong");
     insta::assert_snapshot!(redacted(&mistakes, &directory), @r"
-    error: the file of `servers.a.env_file` cannot be read
+    error: cannot read the file of `servers.a.env_file`
      --> DIR/a.toml:3:12
       |
     3 | env_file = 'none.env'
@@ -364,7 +364,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
       |
       = help: looked at DIR/none.env
 
-    error: the file of `servers.b.env_file` cannot be read
+    error: cannot read the file of `servers.b.env_file`
      --> DIR/a.toml:6:12
       |
     6 | env_file = 'bad.env'
@@ -372,7 +372,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
       |
       = help: looked at DIR/bad.env
 
-    warning: the file of `servers.c.env_file` cannot be read
+    warning: cannot read the file of `servers.c.env_file`
      --> DIR/a.toml:9:12
       |
     9 | env_file = 'none.env'

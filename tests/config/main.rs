@@ -1,13 +1,13 @@
 //! The config as an operator meets it: what is accepted, and what is said about the rest.
 
+mod arbitrary_input;
+mod display;
 mod environment;
+mod errors;
 mod files;
-mod foreign;
 mod formats;
-mod governing;
-mod mistakes;
-mod odd;
+mod governance;
+mod import;
 mod secrets;
-mod shown;
 mod support;
 mod variables;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use tollbridge::config::{
-    Config, ConfigFormat, ConfigText, Environment, LoadedConfig, Mistakes, Server, parse,
+    Config, ConfigErrors, ConfigFormat, ConfigText, Environment, LoadedConfig, Server, parse,
 };
 use tollbridge::names::ServerName;
 
@@ -69,7 +69,7 @@ pub(crate) fn warnings(environment: &[(&str, &str)], files: &[(&str, &str)]) -> 
 pub(crate) fn load(
     environment: &[(&str, &str)],
     files: &[(&str, &str)],
-) -> Result<LoadedConfig, Mistakes> {
+) -> Result<LoadedConfig, ConfigErrors> {
     let environment: Environment = environment.iter().copied().collect();
     parse(
         files.iter().map(|(name, text)| source(name, text)),
@@ -81,7 +81,7 @@ pub(crate) fn load(
 pub(crate) fn source(name: &str, text: &str) -> ConfigText {
     ConfigText {
         name: name.to_owned(),
-        format: ConfigFormat::of(Path::new(name)).expect("the name tells the format"),
+        format: ConfigFormat::from_path(Path::new(name)).expect("the name tells the format"),
         text: dedent(text),
         directory: "/etc/tollbridge".into(),
     }

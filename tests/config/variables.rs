@@ -108,7 +108,7 @@ fn what_is_not_used_needs_no_value() {
      --> a.toml:3:1
       |
     3 | url = '${NONE}'
-      | ^^^ disabled, and a variable in its URL has no value
+      | ^^^ disabled, with an unset variable in its URL
     ");
     let replaced = "[servers.a]\ncommand = '${NONE}'";
     let by = "[servers.a]\ncommand = 'a'";
@@ -129,9 +129,9 @@ fn forms_of_others_in_our_documents_are_doubted() {
     2 | command = "${NONE:-npx}"
       |            ^^^^^^^^^^^^ taken literally
       |
-      = help: write `${NONE:npx}`, if the hyphen is not meant
+      = help: use `${NONE:npx}` if the hyphen is not intended
 
-    warning: `env` is the variable here, and `A` its default
+    warning: this reads variable `env` with default `A`
      --> tollbridge.toml:3:10
       |
     3 | args = ["${env:A}"]

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, fmt::Write as _};
 
 use serde_json::{Map, Value};
 
-use tollbridge::config::{fixed_keys, server_keys};
+use tollbridge::config::{restart_keys, server_keys};
 
 use crate::markdown::{anchor, wrap};
 
@@ -163,7 +163,7 @@ impl<'s> Page<'s> {
 fn changed(path: &str) -> &'static str {
     let of_server = path.strip_prefix("servers.NAME.");
     let mut of_servers = server_keys().filter(|(_, is_taken)| !is_taken);
-    if fixed_keys().any(|key| key == path) {
+    if restart_keys().any(|key| key == path) {
         " A change requires a restart of the gateway."
     } else if of_server.is_some_and(|key| of_servers.any(|(anew, _)| anew == key)) {
         " A change restarts the server."

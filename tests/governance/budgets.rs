@@ -8,7 +8,7 @@ use tollbridge::{
     audit::RecordedDecision,
     clock,
     config::{Budget, Window},
-    governance::budget::{Applied, Budgets},
+    governance::budget::{AppliedBudget, Budgets},
     money::Micros,
     names::AgentId,
     store::{BudgetSubject, Store},
@@ -61,8 +61,8 @@ async fn spent(gateway: Gateway, subject: BudgetSubject, window: Window) -> (u64
     let store = Store::open(&data_dir).await.unwrap();
     let budgets = Budgets::new(Arc::clone(&store.leases), "test");
     let limit = Micros::new(1);
-    let applied = Applied::new(subject, Budget { limit, window });
-    let standing = budgets.show(&applied, clock::now()).await.unwrap();
+    let applied = AppliedBudget::new(subject, Budget { limit, window });
+    let standing = budgets.status(&applied, clock::now()).await.unwrap();
     assert_eq!(standing.held, Micros::ZERO);
     assert_eq!(standing.elsewhere, Micros::ZERO, "a lease is still open");
     store.close().await;
@@ -118,7 +118,7 @@ fn today() -> String {
 /// The narrowest of all budgets counts, wherever it is.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 pub(crate) async fn every_budget_holds() {
-    let ann = || BudgetSubject::agent(AgentId::of_name("ann"));
+    let ann = || BudgetSubject::agent(AgentId::from_name("ann"));
     for (agent, team, server, fits) in [
         ("0.11", "0.50", "0.70", 11),
         ("0.70", "0.13", "0.50", 13),

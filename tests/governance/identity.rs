@@ -125,7 +125,7 @@ async fn keys_of_the_store_end() {
     let add = async |name: &str, expires: Option<&str>, revoked: bool| {
         let key = StoredKey {
             id: KeyId::new(name),
-            agent: AgentId::of_name("ann"),
+            agent: AgentId::from_name("ann"),
             hash: KeyHash::of(name),
             prefix: "tbk_abcd".to_owned(),
             created: clock::now(),
@@ -254,7 +254,7 @@ pub(crate) async fn records_name_the_agent() {
         assert_eq!(record.client_revision.as_deref(), Some(revision));
         let record = call(&stage.gateway.client_of(BOB, front, "/mcp").await).await;
         assert_eq!(record.agent_name, "bob", "{front:?}");
-        assert_eq!(record.agent_id, AgentId::of_name("bob"));
+        assert_eq!(record.agent_id, AgentId::from_name("bob"));
         assert_eq!(record.team, None);
     }
     stage.stop().await;
@@ -542,7 +542,7 @@ pub(crate) async fn who_is_shown_nothing_is_told_why() {
         Front::Modern | Front::Streamable => "Connect to /mcp/profiles/p or /mcp/profiles/q.",
         Front::Sse => "Connect to /sse/profiles/p or /sse/profiles/q.",
         Front::Stdio | Front::StdioModern => {
-            "Start `tollbridge stdio` with --profile p or --profile q."
+            "Run `tollbridge stdio` with --profile p or --profile q."
         }
     };
     let disabled = "Nothing is listed here: this agent is disabled.";

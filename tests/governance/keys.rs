@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::{budgets, governing::GOVERNING, identity, meter, records, refusals, rules, scans};
+use crate::{
+    audit_records, budgets, governing::GOVERNING, identity, refusal_backoff, refusals, rules,
+    scanning,
+};
 
 /// What an agent, a profile and the default may say, each with its test at every level.
 const TERMS: &[(&str, fn())] = &[
@@ -37,29 +40,29 @@ const SHARED: &[(&str, fn())] = &[
     ("rate.burst", rules::rate_burst),
     ("rate.calls", rules::rate_calls),
     ("rate.per", rules::rate_per),
-    ("scan.allow", scans::allow),
-    ("scan.arguments.*", scans::arguments),
-    ("scan.base64", scans::base64),
-    ("scan.countries", scans::countries),
-    ("scan.custom.*", scans::custom),
-    ("scan.detectors", scans::detectors),
-    ("scan.detectors.check", scans::detectors),
-    ("scan.detectors.class", scans::detectors),
-    ("scan.detectors.entropy", scans::detectors),
-    ("scan.detectors.id", scans::detectors),
-    ("scan.detectors.mixed", scans::detectors),
-    ("scan.detectors.near", scans::detectors),
-    ("scan.detectors.pattern", scans::detectors),
-    ("scan.dictionaries.*", scans::dictionaries),
-    ("scan.mask", scans::mask),
-    ("scan.notifications.*", scans::notifications),
-    ("scan.prompts.*", scans::prompts),
-    ("scan.resources.*", scans::resources),
-    ("scan.results.*", scans::results),
+    ("scan.allow", scanning::allow),
+    ("scan.arguments.*", scanning::arguments),
+    ("scan.base64", scanning::base64),
+    ("scan.countries", scanning::countries),
+    ("scan.custom.*", scanning::custom),
+    ("scan.detectors", scanning::detectors),
+    ("scan.detectors.check", scanning::detectors),
+    ("scan.detectors.class", scanning::detectors),
+    ("scan.detectors.entropy", scanning::detectors),
+    ("scan.detectors.id", scanning::detectors),
+    ("scan.detectors.mixed", scanning::detectors),
+    ("scan.detectors.near", scanning::detectors),
+    ("scan.detectors.pattern", scanning::detectors),
+    ("scan.dictionaries.*", scanning::dictionaries),
+    ("scan.mask", scanning::mask),
+    ("scan.notifications.*", scanning::notifications),
+    ("scan.prompts.*", scanning::prompts),
+    ("scan.resources.*", scanning::resources),
+    ("scan.results.*", scanning::results),
 ];
 
 /// All others.
-const OTHERS: &[(&str, fn())] = &[
+const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
     ("agents.*.admin", identity::only_admins_see_everything),
     (
         "agents.*.enabled",
@@ -72,12 +75,12 @@ const OTHERS: &[(&str, fn())] = &[
         identity::an_agent_uses_its_profiles_only,
     ),
     ("agents.*.team", identity::records_name_the_agent),
-    ("audit.arguments", records::arguments),
-    ("audit.durability", records::durability),
-    ("audit.enabled", records::enabled),
-    ("audit.quota", records::quota),
-    ("audit.retention", records::retention),
-    ("audit.retention_size", records::retention_size),
+    ("audit.arguments", audit_records::arguments),
+    ("audit.durability", audit_records::durability),
+    ("audit.enabled", audit_records::enabled),
+    ("audit.quota", audit_records::quota),
+    ("audit.retention", audit_records::retention),
+    ("audit.retention_size", audit_records::retention_size),
     (
         "governance.auth",
         identity::without_keys_everybody_is_the_anonymous_agent,
@@ -101,10 +104,13 @@ const OTHERS: &[(&str, fn())] = &[
     ("governance.price", rules::prices),
     (
         "governance.refusals.burst",
-        meter::who_is_refused_too_often_is_held_back,
+        refusal_backoff::who_is_refused_too_often_is_held_back,
     ),
-    ("governance.refusals.calls", meter::it_recovers_soon),
-    ("governance.refusals.per", meter::it_recovers_soon),
+    (
+        "governance.refusals.calls",
+        refusal_backoff::it_recovers_soon,
+    ),
+    ("governance.refusals.per", refusal_backoff::it_recovers_soon),
     ("governance.teams.*.budget", budgets::every_budget_holds),
     (
         "governance.teams.*.budget.limit",
@@ -137,7 +143,7 @@ fn every_key_has_a_test() {
     for (key, _) in SHARED {
         add(format!("servers.*.{key}"));
     }
-    for (key, _) in OTHERS {
+    for (key, _) in COMPLEX_KEYWORDS {
         add((*key).to_owned());
     }
     let listed: BTreeSet<String> = GOVERNING.iter().map(|key| (*key).to_owned()).collect();

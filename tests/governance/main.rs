@@ -21,28 +21,28 @@ mod integration {
 )]
 mod binary;
 
-mod asked;
+mod agent_changes;
+mod audit_records;
+mod auth_failures;
 mod budgets;
-mod crash;
-#[path = "../settings/governing.rs"]
+mod crash_recovery;
+#[path = "../settings/governance.rs"]
 mod governing;
 mod harness;
 mod identity;
+mod input_validation;
 mod keys;
-mod meter;
 mod metrics;
-mod no_way_around;
-mod questions;
-mod records;
+mod policy_bypass;
+mod question_audit;
+mod question_scanning;
+mod refusal_backoff;
 mod refusals;
 mod reload;
-mod revoked;
+mod request_state;
 mod rules;
-mod scans;
-mod states;
-mod strangers;
+mod scanning;
 mod tasks;
-mod validate;
-mod vendor;
+mod vendor_methods;
 
 use integration::support;

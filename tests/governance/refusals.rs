@@ -94,7 +94,7 @@ const CASES: [Case; 13] = [
     Case {
         terms: "args = [{ name = \"small\", at = \"/n\", max = 5, action = \"allow\" }]",
         arguments: r#"{"n":6}"#,
-        message: "Tool not authorized: the rule `small` refuses its arguments",
+        message: "Tool not authorized: rejected by argument rule `small`",
         rule: "args: small",
         observe: Some("args"),
         ..USUAL
@@ -217,7 +217,7 @@ impl Case {
     /// The agent that calls.
     fn agent(&self) -> (String, &'static str) {
         if self.sections.contains("ann") {
-            return (AgentId::of_name("ann").to_string(), "ann");
+            return (AgentId::from_name("ann").to_string(), "ann");
         }
         (AgentId::ANONYMOUS.to_string(), "anonymous")
     }
@@ -446,7 +446,7 @@ async fn a_failure_names_its_call() {
     let settings = "[agents.ann]\n[governance]\nprice = \"0.01\"\n";
     let keys = "timeout = \"200ms\"\nbreaker = { failures = 1000 }";
     let mut stage = Stage::new(settings, keys).await;
-    let agent = json!(AgentId::of_name("ann").to_string());
+    let agent = json!(AgentId::from_name("ann").to_string());
     for (path, tool) in [("/mcp", "mcp_x_echo"), ("/mcp/servers/x", "echo")] {
         stage.path = path;
         for front in Front::ALL {

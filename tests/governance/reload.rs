@@ -35,7 +35,7 @@ keys = ["tbk_eve_0123456789abcdef0123456789abcdef"]
 fn reload(gateway: &Gateway, change: impl FnOnce(&mut Config)) {
     let mut config = gateway.config.clone();
     change(&mut config);
-    gateway.running.core().reload(&config).unwrap();
+    gateway.running.core().apply_config(&config).unwrap();
 }
 
 /// Calls a tool; the code of the refusal, or 0.
@@ -363,7 +363,7 @@ async fn the_audit_has_changes_of_the_config() {
         config.workers += 1;
         config.servers.clear();
     });
-    let expect = "servers removed: x; changed, but needs a restart: workers";
+    let expect = "servers removed: x; changed keys that require a restart: workers";
     let changed = ("config_changed".to_owned(), Some(expect.to_owned()));
     assert_eq!(events(), std::slice::from_ref(&changed));
     let mut open = gateway.config.clone();
@@ -378,7 +378,7 @@ async fn the_audit_has_changes_of_the_config() {
         action: tollbridge::config::ArgumentAction::Refuse,
         observe: false,
     }];
-    gateway.running.core().reload(&open).unwrap_err();
+    gateway.running.core().apply_config(&open).unwrap_err();
     assert_eq!(events(), [changed, ("config_refused".to_owned(), None)]);
     gateway.stop().await;
 }

@@ -277,7 +277,7 @@ async fn an_unknown_profile_is_not_found() {
     let accept = [("accept", "text/event-stream")];
     let sse = http.get("/sse/profiles/other", &accept).await;
     assert_eq!(sse.status(), 404);
-    assert_eq!(sse.text().await, "there is no such profile\n");
+    assert_eq!(sse.text().await, "unknown profile\n");
     assert_eq!(http.post(PATH, ping).await.status(), 200);
     gateway.stop().await;
 }

@@ -34,7 +34,7 @@ fn name(server: &str) -> ServerName {
 fn reload(gateway: &Gateway, change: impl FnOnce(&mut Config)) -> Reloaded {
     let mut config = gateway.config.clone();
     change(&mut config);
-    gateway.running.core().reload(&config).unwrap()
+    gateway.running.core().apply_config(&config).unwrap()
 }
 
 /// Lets the server answer every call by itself.
@@ -59,7 +59,7 @@ async fn config_of(gateway: &Gateway) -> Value {
 
 /// Waits until `reached` holds of what `/status` says of the config.
 async fn config_until(gateway: &Gateway, what: &str, reached: impl Fn(&Value) -> bool) -> Value {
-    let mut changes = gateway.running.core().proxy.board().changes();
+    let mut changes = gateway.running.core().proxy.catalog_store().changes();
     let wait = async {
         loop {
             let config = config_of(gateway).await;
@@ -91,7 +91,10 @@ async fn an_untouched_server_keeps_its_process_and_its_sessions() {
         config.servers[&name("y")].connect_timeout = Duration::from_secs(7);
     });
     assert_eq!(reloaded.servers.changed, [name("y")]);
-    assert_eq!(reloaded.servers.settings[&name("y")], ["connect_timeout"]);
+    assert_eq!(
+        reloaded.servers.changed_settings[&name("y")],
+        ["connect_timeout"]
+    );
     assert!(reloaded.servers.added.is_empty() && reloaded.servers.removed.is_empty());
     let is_new = |y: &Value| y["state"] == "connected" && y["pid"] != old_y["pid"];
     gateway.status_until("y", is_new).await;
@@ -112,7 +115,7 @@ fn goes_on(reloaded: &Reloaded, settings: &[&str]) {
     let changes = &reloaded.servers;
     assert!(changes.added.is_empty() && changes.removed.is_empty());
     assert!(changes.changed.is_empty(), "{changes:?}");
-    assert_eq!(changes.settings[&name("x")], settings);
+    assert_eq!(changes.changed_settings[&name("x")], settings);
 }
 
 /// How long things take, how many there may be at once, and what happens when it fails, is no
@@ -134,7 +137,7 @@ async fn a_server_goes_on_with_other_times_and_limits() {
     let mut config = gateway.config.clone();
     let mut change = |change: fn(&mut Server)| {
         change(&mut config.servers[&name("x")]);
-        gateway.running.core().reload(&config).unwrap()
+        gateway.running.core().apply_config(&config).unwrap()
     };
     // Whoever waits for its turn has it at once.
     let reloaded = change(|x| x.limits.in_flight = NonZeroUsize::new(2));
@@ -650,7 +653,7 @@ async fn what_cannot_be_taken_changes_nothing() {
         action: config::ArgumentAction::Refuse,
         observe: false,
     }];
-    let refused = gateway.running.core().reload(&config);
+    let refused = gateway.running.core().apply_config(&config);
     assert!(matches!(refused, Err(ReloadError::Terms(_))), "{refused:?}");
     let shown = config_of(&gateway).await;
     let message = shown["error"]["message"].as_str().unwrap();
@@ -701,7 +704,7 @@ async fn files_are_followed() {
     let gateway = plan.start().await;
     let pid = gateway.status("x").await["pid"].clone();
     let source = source(&file("tollbridge.toml"), &gateway.config);
-    gateway.running.core().follow(source);
+    gateway.running.core().follow_config(source);
     let reloads = |count: u64| move |config: &Value| config["reloads"] == count;
     // Swapped.
     symlink("v2", file("..new")).unwrap();

@@ -99,7 +99,7 @@ async fn a_tool_that_needs_a_task_says_where_it_is_served() {
             let name = format!(r#""name":"mcp_x_{tool}""#);
             client.ask("1", "tools/call", &name).await;
             let hint = if is_told {
-                "no (tasks are served on /mcp/servers/x and /sse/servers/x alone)"
+                "no (tasks are only served on /mcp/servers/x and /sse/servers/x)"
             } else {
                 "no"
             };

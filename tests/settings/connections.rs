@@ -163,7 +163,7 @@ pub(crate) async fn idle_timeout() {
         let state = if sleeps { "disconnected" } else { "connected" };
         let reached = |status: &serde_json::Value| status["state"] == state;
         let status = gateway.status_until("one", reached).await;
-        let reason = sleeps.then_some("idle, the next call wakes it");
+        let reason = sleeps.then_some("idle; the next call starts it");
         assert_eq!(status["reason"].as_str(), reason, "{keys}");
     }
 }

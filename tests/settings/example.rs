@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::{
     binary::{Place, bounded},
-    commented::{VARIABLES, uncommented},
+    commented_example::{VARIABLES, uncommented},
     listener::{Offer, connector, write_certificate},
 };
 

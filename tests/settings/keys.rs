@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use tollbridge::{
-    config::{fixed_keys, schema, server_keys},
+    config::{restart_keys, schema, server_keys},
     names::ServerName,
 };
 
 use crate::{
-    abuse, connections, governing::GOVERNING, harness::parse, items, limits, listener, lists,
-    naming, process, reach, recovery, replicas, socket, times,
+    connections, governance::GOVERNING, harness::parse, item_rules, limits, list_timing, listener,
+    naming, process_limits, process_settings, recovery, replicas, timeouts, transports,
+    unix_socket,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -20,58 +21,61 @@ const TESTS: &[(&str, fn())] = &[
     ("allowed_origins", listener::allowed_origins),
     (
         "danger_listen_without_auth",
-        process::danger_listen_without_auth,
+        process_settings::danger_listen_without_auth,
     ),
-    ("data_dir", process::data_dir),
-    ("drain_timeout", times::drain_timeout),
-    ("first_list_wait", lists::first_list_wait),
-    ("keep_alive", times::keep_alive),
+    ("data_dir", process_settings::data_dir),
+    ("drain_timeout", timeouts::drain_timeout),
+    ("first_list_wait", list_timing::first_list_wait),
+    ("keep_alive", timeouts::keep_alive),
     ("limits.body", limits::body),
-    ("limits.body_grace", abuse::body_rate),
-    ("limits.body_rate_min", abuse::body_rate),
-    ("limits.bytes_in_flight", abuse::bytes_in_flight),
+    ("limits.body_grace", process_limits::body_rate),
+    ("limits.body_rate_min", process_limits::body_rate),
+    ("limits.bytes_in_flight", process_limits::bytes_in_flight),
     (
         "limits.connections_per_address",
-        abuse::connections_per_address,
+        process_limits::connections_per_address,
     ),
-    ("limits.headers_timeout", abuse::headers_timeout),
-    ("limits.unauthenticated_body", abuse::unauthenticated_body),
+    ("limits.headers_timeout", process_limits::headers_timeout),
+    (
+        "limits.unauthenticated_body",
+        process_limits::unauthenticated_body,
+    ),
     ("limits.depth", limits::depth),
     ("limits.headers", limits::headers),
     ("limits.connections", limits::connections),
     ("limits.in_flight_per_agent", limits::in_flight_per_agent),
     ("limits.sessions_per_agent", limits::sessions_per_agent),
-    ("list_page_size", lists::list_page_size),
+    ("list_page_size", list_timing::list_page_size),
     ("listen", listener::listen),
     ("locality", replicas::locality),
-    ("log.format", process::log_format),
-    ("log.level", process::log_level),
+    ("log.format", process_settings::log_format),
+    ("log.level", process_settings::log_level),
     ("naming.charset", naming::charset),
     ("naming.conflict", naming::conflict),
     ("naming.max_length", naming::max_length),
     ("naming.namespace_resources", naming::namespace_resources),
     ("naming.template", naming::template),
     ("port_search", listener::port_search),
-    ("servers.*.args", reach::args),
-    ("servers.*.auth.name", reach::auth_header),
-    ("servers.*.auth.token", reach::auth_bearer),
-    ("servers.*.auth.type", reach::auth_header),
-    ("servers.*.auth.value", reach::auth_header),
+    ("servers.*.args", transports::args),
+    ("servers.*.auth.name", transports::auth_header),
+    ("servers.*.auth.token", transports::auth_bearer),
+    ("servers.*.auth.type", transports::auth_header),
+    ("servers.*.auth.value", transports::auth_header),
     ("servers.*.balance", replicas::balance),
     ("servers.*.breaker.failures", recovery::breaker_failures),
     ("servers.*.breaker.open_for", recovery::breaker_open_for),
-    ("servers.*.command", reach::command),
-    ("servers.*.connect_timeout", times::connect_timeout),
-    ("servers.*.cwd", reach::cwd),
-    ("servers.*.env_file", reach::env_file),
+    ("servers.*.command", transports::command),
+    ("servers.*.connect_timeout", timeouts::connect_timeout),
+    ("servers.*.cwd", transports::cwd),
+    ("servers.*.env_file", transports::env_file),
     ("servers.*.ejection.base", replicas::ejection),
     ("servers.*.ejection.max", replicas::ejection),
-    ("servers.*.enabled", reach::enabled),
-    ("servers.*.env.*", reach::env),
-    ("servers.*.era", reach::era),
-    ("servers.*.expose", items::expose),
+    ("servers.*.enabled", transports::enabled),
+    ("servers.*.env.*", transports::env),
+    ("servers.*.era", transports::era),
+    ("servers.*.expose", item_rules::expose),
     ("servers.*.grace", recovery::grace),
-    ("servers.*.headers.*", reach::headers),
+    ("servers.*.headers.*", transports::headers),
     ("servers.*.health.failures", recovery::health_failures),
     ("servers.*.health.interval", recovery::health_interval),
     ("servers.*.health.probe", recovery::health_probe),
@@ -86,14 +90,14 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.limits.request", limits::server_request),
     ("servers.*.limits.response", limits::server_response),
     ("servers.*.max_instances", connections::max_instances),
-    ("servers.*.max_total_timeout", times::max_total_timeout),
+    ("servers.*.max_total_timeout", timeouts::max_total_timeout),
     ("servers.*.namespace", naming::namespace),
     ("servers.*.pool_size", connections::pool_size),
     ("servers.*.priority", naming::priority),
-    ("servers.*.prompts.allow", items::allow),
-    ("servers.*.prompts.deny", items::deny),
-    ("servers.*.prompts.describe.*", items::describe),
-    ("servers.*.prompts.rename.*", items::rename),
+    ("servers.*.prompts.allow", item_rules::allow),
+    ("servers.*.prompts.deny", item_rules::deny),
+    ("servers.*.prompts.describe.*", item_rules::describe),
+    ("servers.*.prompts.rename.*", item_rules::rename),
     ("servers.*.replicas", replicas::remote),
     ("servers.*.replicas.args", replicas::program),
     ("servers.*.replicas.auth.name", replicas::remote),
@@ -109,15 +113,15 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.replicas.name", replicas::route),
     ("servers.*.replicas.transport", replicas::remote),
     ("servers.*.replicas.url", replicas::remote),
-    ("servers.*.replicas.user", reach::user),
-    ("servers.*.resources.allow", items::allow),
-    ("servers.*.resources.deny", items::deny),
-    ("servers.*.resources.describe.*", items::describe),
-    ("servers.*.resources.rename.*", items::rename),
-    ("servers.*.retry.base", times::retry_base),
+    ("servers.*.replicas.user", transports::user),
+    ("servers.*.resources.allow", item_rules::allow),
+    ("servers.*.resources.deny", item_rules::deny),
+    ("servers.*.resources.describe.*", item_rules::describe),
+    ("servers.*.resources.rename.*", item_rules::rename),
+    ("servers.*.retry.base", timeouts::retry_base),
     ("servers.*.retry.failed_after", recovery::retry_failed_after),
-    ("servers.*.retry.jitter", times::retry_jitter),
-    ("servers.*.retry.max", times::retry_max),
+    ("servers.*.retry.jitter", timeouts::retry_jitter),
+    ("servers.*.retry.max", timeouts::retry_max),
     ("servers.*.retry.stable_after", recovery::retry_stable_after),
     (
         "servers.*.retry.starts_per_minute",
@@ -135,25 +139,25 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.route.one_of", replicas::route),
     ("servers.*.route.to", replicas::route),
     ("servers.*.route.tools", replicas::route),
-    ("servers.*.startup_timeout", times::startup_timeout),
-    ("servers.*.tags", items::tags),
-    ("servers.*.timeout", times::timeout),
-    ("servers.*.tools.allow", items::allow),
-    ("servers.*.tools.deny", items::deny),
-    ("servers.*.tools.describe.*", items::describe),
-    ("servers.*.tools.rename.*", items::rename),
-    ("servers.*.tools.timeout.*", times::tool_timeout),
-    ("servers.*.transport", reach::transport),
-    ("servers.*.url", reach::url),
-    ("servers.*.user", reach::user),
-    ("servers.*.validate", items::validate),
-    ("request_state_ttl", times::request_state_ttl),
-    ("socket.mode", socket::mode),
-    ("socket.uids", socket::uids),
-    ("session_idle_timeout", times::session_idle_timeout),
+    ("servers.*.startup_timeout", timeouts::startup_timeout),
+    ("servers.*.tags", item_rules::tags),
+    ("servers.*.timeout", timeouts::timeout),
+    ("servers.*.tools.allow", item_rules::allow),
+    ("servers.*.tools.deny", item_rules::deny),
+    ("servers.*.tools.describe.*", item_rules::describe),
+    ("servers.*.tools.rename.*", item_rules::rename),
+    ("servers.*.tools.timeout.*", timeouts::tool_timeout),
+    ("servers.*.transport", transports::transport),
+    ("servers.*.url", transports::url),
+    ("servers.*.user", transports::user),
+    ("servers.*.validate", item_rules::validate),
+    ("request_state_ttl", timeouts::request_state_ttl),
+    ("socket.mode", unix_socket::mode),
+    ("socket.uids", unix_socket::uids),
+    ("session_idle_timeout", timeouts::session_idle_timeout),
     ("tls.cert", listener::tls_cert),
     ("tls.key", listener::tls_key),
-    ("workers", process::workers),
+    ("workers", process_settings::workers),
 ];
 
 /// Every key of the schema has a test, and every test a key.
@@ -256,7 +260,7 @@ fn every_key_counts_at_once_or_after_a_restart() {
     for section in AT_ONCE {
         assert!(keys.iter().any(|key| is_in(key, section)), "{section}");
     }
-    let fixed: Vec<&str> = fixed_keys().collect();
+    let fixed: Vec<&str> = restart_keys().collect();
     let table: Vec<&str> = AFTER_A_RESTART.iter().map(|row| row.0).collect();
     assert_eq!(fixed, table);
 }
@@ -267,13 +271,13 @@ fn what_counts_after_a_restart_is_kept() {
     for (key, running, changed) in AFTER_A_RESTART {
         let running = parse(running).unwrap();
         let mut config = parse(&format!("keep_alive = '99s'\n{changed}")).unwrap();
-        assert_eq!(config.keep_fixed(&running), [*key]);
+        assert_eq!(config.keep_restart_settings(&running), [*key]);
         assert_eq!(config.keep_alive.as_secs(), 99, "{key}");
         config.keep_alive = running.keep_alive;
         // They are those of what was read.
         config.named_files.clone_from(&running.named_files);
         assert_eq!(config, running, "{key}");
-        assert!(config.keep_fixed(&running).is_empty(), "{key}");
+        assert!(config.keep_restart_settings(&running).is_empty(), "{key}");
     }
 }
 
@@ -392,9 +396,9 @@ fn a_changed_key_starts_its_server_anew_or_not() {
                 .unwrap()
         };
         let (old, new) = (server(old), server(new));
-        assert_eq!(old.runs_like(&new), goes_on, "{key}");
-        assert!(old.runs_like(&old) && old.changes_to(&old).is_empty());
-        let told = old.changes_to(&new);
+        assert_eq!(old.is_compatible_with(&new), goes_on, "{key}");
+        assert!(old.is_compatible_with(&old) && old.changed_settings(&old).is_empty());
+        let told = old.changed_settings(&new);
         assert_eq!(told.len(), 1, "{key}: {told:?}");
         assert!(key.starts_with(told[0]), "{key}: {told:?}");
     }
@@ -411,9 +415,13 @@ fn how_a_server_is_reached_is_told_by_its_keys() {
     };
     let check = |old: &str, new: &str, expect: &[&str]| {
         let (old, new) = (server(old), server(new));
-        assert_eq!(old.changes_to(&new), expect, "{old:?} {new:?}");
-        assert_eq!(new.changes_to(&old), expect, "{new:?} {old:?}");
-        assert_eq!(old.runs_like(&new), expect.is_empty(), "{old:?} {new:?}");
+        assert_eq!(old.changed_settings(&new), expect, "{old:?} {new:?}");
+        assert_eq!(new.changed_settings(&old), expect, "{new:?} {old:?}");
+        assert_eq!(
+            old.is_compatible_with(&new),
+            expect.is_empty(),
+            "{old:?} {new:?}"
+        );
     };
     let program = "command = 'a'\nargs = ['b']\nenv = { A = '1' }\ncwd = '/a'";
     let url = "url = 'http://localhost/a'\n";

@@ -18,8 +18,8 @@ use tokio::net::TcpListener;
 
 use crate::{
     harness::{http_backend, launch, try_launch},
-    socket,
     support::{Gateway, soon, wire::request},
+    unix_socket,
 };
 
 #[tokio::test]
@@ -29,7 +29,7 @@ pub(crate) async fn listen() {
         assert_eq!(gateway.addr().ip().to_string(), host);
         assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
     }
-    socket::listen().await;
+    unix_socket::listen().await;
 }
 
 #[tokio::test]
@@ -215,13 +215,13 @@ async fn what_is_wrong_with_a_file_of_tls_is_said() {
         (
             "half",
             "one",
-            "half.pem: it is cut off: a section of it does not end with `-----END CERTIFICATE-----`",
+            "half.pem: truncated PEM: a section does not end with `-----END CERTIFICATE-----`",
         ),
         ("one", "locked", "locked.key: the private key is encrypted"),
         (
             "one",
             "two",
-            "two.key: it is not the key of the certificate in ",
+            "two.key: it does not match the certificate in ",
         ),
     ] {
         let refused = launch_tls(place.path(), cert, key, "").await;
@@ -243,14 +243,14 @@ async fn a_renewed_certificate_is_shown() {
     let new_key = std::fs::read(place.path().join("one.key")).unwrap();
     std::fs::write(place.path().join("one.key"), &old_key).unwrap();
     let core = gateway.running.core();
-    core.reload(&gateway.config).unwrap_err();
+    core.apply_config(&gateway.config).unwrap_err();
     assert!(https(gateway.addr(), &one, false).await.is_some());
     std::fs::write(place.path().join("one.key"), new_key).unwrap();
-    let reloaded = core.reload(&gateway.config).unwrap();
-    assert_eq!(reloaded.others, ["certificate taken anew: tls"]);
+    let reloaded = core.apply_config(&gateway.config).unwrap();
+    assert_eq!(reloaded.others, ["certificate reloaded: tls"]);
     assert!(https(gateway.addr(), &new, false).await.is_some());
     assert_eq!(https(gateway.addr(), &one, false).await, None);
-    let again = core.reload(&gateway.config).unwrap();
+    let again = core.apply_config(&gateway.config).unwrap();
     assert!(again.others.is_empty(), "{again:?}");
 }
 

@@ -19,24 +19,24 @@ mod integration {
 )]
 mod binary;
 
-mod abuse;
-mod commented;
+mod commented_example;
 mod connections;
 mod example;
-mod governing;
+mod governance;
 mod harness;
-mod items;
+mod item_rules;
 mod keys;
 mod limits;
+mod list_timing;
 mod listener;
-mod lists;
 mod naming;
-mod process;
-mod reach;
+mod process_limits;
+mod process_settings;
 mod recovery;
 mod replicas;
-mod socket;
-mod times;
-mod trust;
+mod timeouts;
+mod tls_roots;
+mod transports;
+mod unix_socket;
 
 use integration::support;

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     audit::{AuditError, FoundRecord, Record},
-    text::escaped,
+    escape::escape_controls,
 };
 
 /// Form of an export.
@@ -36,7 +36,7 @@ pub fn export(
     for found in records {
         let found = found?;
         let written = match format {
-            ExportFormat::Csv => row(&found, to),
+            ExportFormat::Csv => write_row(&found, to),
             ExportFormat::JsonLines => to
                 .write_all(&found.entry.line)
                 .and_then(|()| to.write_all(b"\n")),
@@ -78,17 +78,17 @@ const COLUMNS: [&str; 27] = [
     "position",
 ];
 
-fn row(found: &FoundRecord, to: &mut impl Write) -> std::io::Result<()> {
-    for (n, value) in values(found).iter().enumerate() {
+fn write_row(found: &FoundRecord, to: &mut impl Write) -> std::io::Result<()> {
+    for (n, value) in row_values(found).iter().enumerate() {
         if n > 0 {
             to.write_all(b",")?;
         }
-        to.write_all(field(value).as_bytes())?;
+        to.write_all(csv_field(value).as_bytes())?;
     }
     to.write_all(b"\r\n")
 }
 
-fn values(found: &FoundRecord) -> [String; COLUMNS.len()] {
+fn row_values(found: &FoundRecord) -> [String; COLUMNS.len()] {
     let record: &Record<'_> = &found.record;
     let position = found.entry.position;
     let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or("").to_owned();
@@ -130,9 +130,9 @@ fn millis(time: std::time::Duration) -> String {
 }
 
 /// RFC 4180 §2, and OWASP's list of what begins a formula.
-fn field(value: &str) -> String {
+fn csv_field(value: &str) -> String {
     let formula = value.starts_with(['=', '+', '-', '@', '\t', '\r', '\n']);
-    let escaped = escaped(value, &[]);
+    let escaped = escape_controls(value, &[]);
     let safe = if formula {
         format!("'{escaped}")
     } else {

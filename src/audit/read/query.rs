@@ -17,7 +17,7 @@ use crate::{
     audit::{
         AuditError, ChainId, ChainReader, LineType, LogEntry, Position, Record, RecordedDecision,
         files,
-        reader::{SegmentReader, written_at},
+        reader::{SegmentReader, line_time},
     },
     names::InvocationId,
 };
@@ -30,7 +30,7 @@ pub const FOLLOW_BATCH_MAX: usize = 1000;
 
 /// How much later than its own time a record may have been written, as far as searches for old
 /// records are concerned.
-const LATE_MAX: SignedDuration = SignedDuration::from_hours(24);
+const WRITE_DELAY_MAX: SignedDuration = SignedDuration::from_hours(24);
 
 /// Which records are wanted; everything that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,8 +79,8 @@ impl RecordFilter {
     }
 
     /// Whether everything written from `at` on is younger than what is wanted.
-    fn is_over(&self, at: Timestamp) -> bool {
-        let last = self.until.map(|until| until.checked_add(LATE_MAX));
+    fn ends_before(&self, at: Timestamp) -> bool {
+        let last = self.until.map(|until| until.checked_add(WRITE_DELAY_MAX));
         last.and_then(Result::ok).is_some_and(|last| at > last)
     }
 }
@@ -103,7 +103,7 @@ pub struct Query {
     unopened: Vec<(ChainId, Vec<u32>)>,
     /// Open chains, each with its next record.
     open: Vec<(ChainReader, FoundRecord)>,
-    left: usize,
+    remaining: usize,
 }
 
 impl Query {
@@ -112,46 +112,46 @@ impl Query {
     /// # Errors
     /// When the directory cannot be listed.
     pub fn new(directory: &Path, filter: RecordFilter) -> Result<Self, AuditError> {
-        let chains = files::list(directory)?.into_iter().rev();
+        let chains = files::list_chains(directory)?.into_iter().rev();
         Ok(Self {
             directory: directory.to_owned(),
             unopened: chains.collect(),
             open: Vec::new(),
-            left: filter.limit.unwrap_or(usize::MAX),
+            remaining: filter.limit.unwrap_or(usize::MAX),
             filter,
         })
     }
 
     /// Opens the chains that may have a record before the first of those that are open.
-    fn open_due(&mut self) -> Result<(), AuditError> {
+    fn open_next_chains(&mut self) -> Result<(), AuditError> {
         while let Some((chain, _)) = self.unopened.last() {
             let first = self.open.iter().map(|(_, found)| found.record.ts).min();
-            let began = chain.began();
+            let began = chain.started_at();
             if first.is_some_and(|first| first < began) {
                 break;
             }
             let Some((chain, segments)) = self.unopened.pop() else {
                 break;
             };
-            if self.filter.is_over(began) {
+            if self.filter.ends_before(began) {
                 continue;
             }
-            let segments = since(&self.directory, chain, segments, self.filter.since)?;
-            let mut reader = ChainReader::over(&self.directory, chain, segments);
-            if let Some(found) = next_wanted(&mut reader, &self.filter)? {
+            let segments = segments_since(&self.directory, chain, segments, self.filter.since)?;
+            let mut reader = ChainReader::over_segments(&self.directory, chain, segments);
+            if let Some(found) = next_match(&mut reader, &self.filter)? {
                 self.open.push((reader, found));
             }
         }
         Ok(())
     }
 
-    fn take_first(&mut self) -> Result<Option<FoundRecord>, AuditError> {
-        self.open_due()?;
+    fn pop_earliest(&mut self) -> Result<Option<FoundRecord>, AuditError> {
+        self.open_next_chains()?;
         let open = self.open.iter_mut().enumerate();
         let Some((at, (reader, found))) = open.min_by_key(|(_, (_, found))| found.record.ts) else {
             return Ok(None);
         };
-        let next = next_wanted(reader, &self.filter)?;
+        let next = next_match(reader, &self.filter)?;
         Ok(Some(match next {
             Some(next) => std::mem::replace(found, next),
             None => self.open.swap_remove(at).1,
@@ -164,13 +164,13 @@ impl Iterator for Query {
 
     /// After an error nothing more comes.
     fn next(&mut self) -> Option<Self::Item> {
-        if self.left == 0 {
+        if self.remaining == 0 {
             return None;
         }
-        let next = self.take_first();
+        let next = self.pop_earliest();
         match &next {
-            Ok(_) => self.left -= 1,
-            Err(_) => self.left = 0,
+            Ok(_) => self.remaining -= 1,
+            Err(_) => self.remaining = 0,
         }
         next.transpose()
     }
@@ -197,8 +197,8 @@ impl Follow {
             readers: BTreeMap::new(),
             ready: VecDeque::new(),
         };
-        for (chain, segments) in files::list(directory)? {
-            let reader = at_end(directory, chain, segments)?;
+        for (chain, segments) in files::list_chains(directory)? {
+            let reader = reader_at_end(directory, chain, segments)?;
             follow.readers.insert(chain, reader);
         }
         Ok(follow)
@@ -210,17 +210,17 @@ impl Follow {
     /// # Errors
     /// When files cannot be read, or hold something that is not a record of ours.
     pub fn poll(&mut self) -> Result<Vec<FoundRecord>, AuditError> {
-        let chains = files::list(&self.directory)?;
+        let chains = files::list_chains(&self.directory)?;
         self.readers.retain(|chain, _| chains.contains_key(chain));
         for (chain, segments) in chains {
             let directory = &self.directory;
-            let make = || ChainReader::over(directory, chain, segments);
+            let make = || ChainReader::over_segments(directory, chain, segments);
             self.readers.entry(chain).or_insert_with(make);
         }
         let mut found = Vec::new();
         for reader in self.readers.values_mut() {
             while found.len() < FOLLOW_BATCH_MAX
-                && let Some(next) = next_wanted(reader, &self.filter)?
+                && let Some(next) = next_match(reader, &self.filter)?
             {
                 found.push(next);
             }
@@ -247,20 +247,24 @@ impl Follow {
     }
 }
 
-fn at_end(directory: &Path, chain: ChainId, segments: Vec<u32>) -> Result<ChainReader, AuditError> {
+fn reader_at_end(
+    directory: &Path,
+    chain: ChainId,
+    segments: Vec<u32>,
+) -> Result<ChainReader, AuditError> {
     for number in segments.iter().rev() {
         if let Some(mut segment) = SegmentReader::open_existing(directory, chain, *number)?
             && let Some(last) = segment.last_line()?
         {
-            return ChainReader::after(directory, &last);
+            return ChainReader::resume_after(directory, &last);
         }
     }
-    Ok(ChainReader::over(directory, chain, segments))
+    Ok(ChainReader::over_segments(directory, chain, segments))
 }
 
 /// The segments that may hold a record from `since` on: a segment's are written before the next one
 /// begins.
-fn since(
+fn segments_since(
     directory: &Path,
     chain: ChainId,
     mut segments: Vec<u32>,
@@ -272,7 +276,7 @@ fn since(
     let mut from = segments.len().saturating_sub(1);
     while from > 0 {
         let segment = SegmentReader::open_existing(directory, chain, segments[from])?;
-        let begun = segment.map_or(Ok(None), |mut segment| segment.begun())?;
+        let begun = segment.map_or(Ok(None), |mut segment| segment.first_line_time())?;
         if begun.is_some_and(|begun| begun <= since) {
             break;
         }
@@ -281,17 +285,17 @@ fn since(
     Ok(segments.split_off(from))
 }
 
-fn next_wanted(
+fn next_match(
     reader: &mut ChainReader,
     filter: &RecordFilter,
 ) -> Result<Option<FoundRecord>, AuditError> {
     let id = filter.id_text();
     while let Some(position) = reader.advance()? {
         let line = reader.line();
-        if LineType::of(line) == Some(LineType::Begin) && begins_over(line, filter) {
+        if LineType::of(line) == Some(LineType::Begin) && starts_after_range(line, filter) {
             return Ok(None);
         }
-        let found = wanted(position, line, filter, id.as_deref())?;
+        let found = match_line(position, line, filter, id.as_deref())?;
         if found.is_some() {
             return Ok(found);
         }
@@ -300,7 +304,7 @@ fn next_wanted(
 }
 
 /// The record in `line`, if `filter` wants it; `id` is the text of the id that it wants.
-pub(in crate::audit) fn wanted(
+pub(in crate::audit) fn match_line(
     position: Position,
     line: &[u8],
     filter: &RecordFilter,
@@ -318,6 +322,6 @@ pub(in crate::audit) fn wanted(
     Ok(record.map(|record| FoundRecord { record, entry }))
 }
 
-fn begins_over(line: &[u8], filter: &RecordFilter) -> bool {
-    written_at(line).is_some_and(|at| filter.is_over(at))
+fn starts_after_range(line: &[u8], filter: &RecordFilter) -> bool {
+    line_time(line).is_some_and(|at| filter.ends_before(at))
 }

@@ -27,10 +27,10 @@ fn lines_of_one_moment_share_a_write() {
     let before = faults.writes();
     let kept = while_stalled(place.path(), &log, &faults, || {
         assert!(!log.is_synced());
-        put.each_ref().map(|opened| log.opened(opened))
+        put.each_ref().map(|opened| log.record_opened(opened))
     });
     for kept in kept {
-        bounded(kept.kept()).unwrap();
+        bounded(kept.durable()).unwrap();
         assert_eq!(faults.writes(), before + 2);
     }
     let records = ids.map(record);
@@ -44,16 +44,16 @@ fn lines_of_one_moment_share_a_write() {
         kinds(&place, &log),
         "begin event opened opened opened event call call call end"
     );
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
 }
 
 #[test]
 fn a_line_that_nobody_waits_for_is_written() {
     let (place, _, log) = faulty();
-    drop(log.event(&event("2026-01-01T00:00:00Z")));
+    drop(log.record_event(&event("2026-01-01T00:00:00Z")));
     until(|| kinds(&place, &log) == "begin event");
     // Somebody stops waiting, most likely before the write.
-    let mut given_up = Box::pin(log.record(&record(invocation())).kept());
+    let mut given_up = Box::pin(log.record(&record(invocation())).durable());
     drop(given_up.as_mut().now_or_never());
     drop(given_up);
     until(|| kinds(&place, &log) == "begin event call");
@@ -64,12 +64,12 @@ fn a_line_that_nobody_waits_for_is_written() {
 fn a_slow_disk_holds_up_no_worker() {
     let (place, faults, log) = faulty();
     let held = lock(&faults.writes);
-    let call = async { log.opened(&opened(invocation())).kept().await };
+    let call = async { log.record_opened(&opened(invocation())).durable().await };
     let others = async {
         for _ in 0..100 {
             yield_now().await;
             log.ready().unwrap();
-            drop(log.event(&event("2026-01-01T00:00:00Z")));
+            drop(log.record_event(&event("2026-01-01T00:00:00Z")));
         }
         drop(held);
     };
@@ -90,29 +90,29 @@ fn a_slow_disk_holds_up_no_worker() {
 fn a_queue_that_is_full_refuses_calls_but_takes_records_of_opened_ones() {
     let (place, faults, log) = faulty();
     let (id, late) = (invocation(), invocation());
-    assert!(log.opened(&opened(id)).is_written());
+    assert!(log.record_opened(&opened(id)).is_written());
     let kept = while_stalled(place.path(), &log, &faults, || {
         let mut taken = Vec::new();
         let (large, small) = (refusal(ARGUMENTS_BYTES_MAX), refusal(100));
-        while log.lost() == 0 {
+        while log.lost_count() == 0 {
             assert!(taken.len() * ARGUMENTS_BYTES_MAX <= QUEUE_BYTES_MAX);
             taken.push(log.record(&large));
         }
         assert!((taken.len() + 1) * ARGUMENTS_BYTES_MAX > QUEUE_BYTES_MAX);
         // Whatever is as large as the room that is left.
-        while log.lost() < 2 {
+        while log.lost_count() < 2 {
             taken.push(log.record(&small));
         }
-        let refused = bounded(log.opened(&opened(late)).kept()).unwrap_err();
+        let refused = bounded(log.record_opened(&opened(late)).durable()).unwrap_err();
         assert!(matches!(refused, AuditError::Pending { .. }), "{refused}");
         (log.record(&record(id)), taken)
     });
     let (kept, taken) = kept;
     assert!(kept.is_written());
     drop(taken);
-    assert_eq!(log.lost(), 0);
+    assert_eq!(log.lost_count(), 0);
     log.close().unwrap();
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
     let lines = lines(place.path(), log.chain().unwrap());
     let has = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     assert_eq!(has(&id.to_string()), 2);
@@ -149,7 +149,7 @@ fn a_batch_is_no_longer_than_a_write_may_be() {
     );
     assert_eq!(faults.writes(), before + 3);
     log.close().unwrap();
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn a_batch_of_two_days_is_in_two_segments() {
         "2026-01-01",
     ];
     let events = days.map(|day| event(&format!("{day}T00:00:00Z")));
-    let kept: Vec<_> = events.iter().map(|event| log.event(event)).collect();
+    let kept: Vec<_> = events.iter().map(|event| log.record_event(event)).collect();
     assert!(kept.into_iter().all(Durable::is_written));
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.chains[0].segments, 3);
     assert_eq!(
         kinds(&place, &log),
@@ -180,10 +180,10 @@ fn what_is_put_before_the_end_is_written_before_it() {
     let (place, _, log) = faulty();
     let id = invocation();
     let (opened, record) = (opened(id), record(id));
-    let kept = [log.opened(&opened), log.record(&record)];
+    let kept = [log.record_opened(&opened), log.record(&record)];
     log.close().unwrap();
     assert!(kept.into_iter().all(Durable::is_written));
-    let late = bounded(log.record(&record).kept()).unwrap_err();
+    let late = bounded(log.record(&record).durable()).unwrap_err();
     assert!(matches!(late, AuditError::Closed));
     assert_eq!(kinds(&place, &log), "begin opened call end");
 }
@@ -205,7 +205,7 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
     let (place, faults, log) = faulty();
     let [first, second, new, refused] = std::array::from_fn(|_| invocation());
     for id in [first, second] {
-        assert!(log.opened(&opened(id)).is_written());
+        assert!(log.record_opened(&opened(id)).is_written());
     }
     let records = [first, second, refused].map(record);
     let kept = while_stalled(place.path(), &log, &faults, || {
@@ -213,12 +213,12 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
         faults.leave_room(room);
         [
             log.record(&records[0]),
-            log.opened(&opened(new)),
+            log.record_opened(&opened(new)),
             log.record(&records[1]),
             log.record(&records[2]),
         ]
     });
-    let kept = kept.map(|kept| bounded(kept.kept()));
+    let kept = kept.map(|kept| bounded(kept.durable()));
     let fit = kept.iter().take_while(|kept| kept.is_ok()).count();
     let waiting = [3, 2, 2, 1, 0][fit];
     for (line, kept) in kept.iter().enumerate().skip(fit) {
@@ -229,7 +229,7 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
         }
     }
     if waiting > 0 {
-        let later = bounded(log.opened(&opened(invocation())).kept()).unwrap_err();
+        let later = bounded(log.record_opened(&opened(invocation())).durable()).unwrap_err();
         assert!(
             matches!(later, AuditError::Pending { lines, .. } if lines == waiting),
             "{later}"
@@ -237,12 +237,15 @@ fn check_full(room: u64, cut_fails: bool) -> usize {
     }
     faults.cut_fails.store(false, Ordering::SeqCst);
     faults.leave_room(u64::MAX);
-    assert!(log.event(&event("2026-01-01T00:00:00Z")).is_written());
+    assert!(
+        log.record_event(&event("2026-01-01T00:00:00Z"))
+            .is_written()
+    );
     log.ready().unwrap();
     log.close().unwrap();
 
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "room {room}: {report:?}");
+    assert!(report.is_valid(), "room {room}: {report:?}");
     let expected = if fit < 2 {
         "begin opened opened event call call call event end"
     } else {
@@ -265,16 +268,16 @@ fn a_batch_of_two_days_finds_room_for_so_many_of_its_lines() {
         });
         let kept = while_stalled(place.path(), &log, &faults, || {
             faults.leave_room(room);
-            [&today, &tomorrow[0], &tomorrow[1]].map(|opened| log.opened(opened))
+            [&today, &tomorrow[0], &tomorrow[1]].map(|opened| log.record_opened(opened))
         });
-        let kept = kept.map(|kept| bounded(kept.kept()));
+        let kept = kept.map(|kept| bounded(kept.durable()));
         let fit = kept.iter().take_while(|kept| kept.is_ok()).count();
         for kept in &kept[fit..] {
             assert!(matches!(kept, Err(AuditError::Write { .. })), "{kept:?}");
         }
         faults.leave_room(u64::MAX);
         log.close().unwrap();
-        assert!(verify(place.path()).unwrap().is_whole(), "room {room}");
+        assert!(verify(place.path()).unwrap().is_valid(), "room {room}");
         let kinds = kinds(&place, &log);
         assert_eq!(kinds.matches("opened").count(), fit, "room {room}: {kinds}");
         assert_eq!(kinds.matches("call").count(), fit, "room {room}: {kinds}");
@@ -317,12 +320,12 @@ fn a_disk_that_is_not_to_be_trusted_gets_no_opened_lines() {
     }
     let (opened, record) = (opened(invocation()), record(invocation()));
     let kept = [
-        log.opened(&opened),
+        log.record_opened(&opened),
         log.record(&record),
-        log.opened(&opened),
+        log.record_opened(&opened),
         log.record(&record),
     ];
-    let kept = kept.map(|kept| bounded(kept.kept()));
+    let kept = kept.map(|kept| bounded(kept.durable()));
     assert!(kept[1].is_ok() && kept[3].is_ok(), "{kept:?}");
     for kept in [&kept[0], &kept[2]] {
         assert!(matches!(kept, Err(AuditError::Sync { .. })), "{kept:?}");
@@ -345,8 +348,8 @@ fn tasks_on_many_threads_lose_no_line() {
             callers.spawn(async move {
                 for call in 0..25 {
                     let id = invocation();
-                    log.opened(&opened(id)).kept().await.unwrap();
-                    let record = log.record(&record(id)).kept();
+                    log.record_opened(&opened(id)).durable().await.unwrap();
+                    let record = log.record(&record(id)).durable();
                     // Some callers are gone before their record is written.
                     if (caller + call) % 5 == 0 {
                         drop(record.now_or_never());
@@ -360,7 +363,7 @@ fn tasks_on_many_threads_lose_no_line() {
     });
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     let lines = lines(place.path(), log.chain().unwrap());
     let of_calls = |line: &&String| {
         line.starts_with("{\"kind\":\"opened\"") || line.starts_with("{\"kind\":\"call\"")

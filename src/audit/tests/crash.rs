@@ -51,7 +51,7 @@ fn no_kill_loses_a_call_or_records_it_twice() {
     assert!(recover(place.path()).unwrap().is_empty(), "all were dead");
 
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert!(report.chains.iter().all(|chain| chain.ended));
     told.check(place.path());
 }
@@ -156,7 +156,7 @@ fn write_until_killed(directory: &Path) {
                 let id = invocation();
                 let mut call = opened(id);
                 call.ts += jiff::SignedDuration::from_hours(24 * thread * (n / 40));
-                assert!(log.opened(&call).is_written());
+                assert!(log.record_opened(&call).is_written());
                 say(&format!("opened {id}"));
                 assert!(log.record(&record(id)).is_written());
                 say(&format!("recorded {id}"));
@@ -181,7 +181,7 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
     let dead = open_log(place.path(), config()).unwrap();
     let (done, first, second) = (invocation(), invocation(), invocation());
     for id in [done, first, second] {
-        now(dead.opened(&opened(id)));
+        now(dead.record_opened(&opened(id)));
     }
     now(dead.record(&record(done)));
     let chain = dead.chain().unwrap();
@@ -224,7 +224,7 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
     assert!(record.reconciled.is_some_and(|at| at >= record.ts));
     assert!(record.rule.unwrap().contains("gone before the end"));
     assert!(lines[7].starts_with("{\"kind\":\"end\""));
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
     assert!(recover(place.path()).unwrap().is_empty(), "once is enough");
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
 }
@@ -235,7 +235,7 @@ fn a_damaged_chain_is_counted_but_not_touched() {
     let dead = open_log(place.path(), config()).unwrap();
     let (done, open) = (invocation(), invocation());
     for id in [done, open] {
-        now(dead.opened(&opened(id)));
+        now(dead.record_opened(&opened(id)));
     }
     now(dead.record(&record(done)));
     let segment = place
@@ -268,7 +268,7 @@ fn what_died_before_its_first_line_leaves_nothing() {
     }
     fs::write(place.path().join("notes.txt"), "").unwrap();
     assert!(recover(place.path()).unwrap().is_empty());
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
     let left = fs::read_dir(place.path()).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     left.sort();

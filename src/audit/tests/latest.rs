@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::{
     audit::{
         AuditLog, ChainId, Indexer, LINE_BYTES_MAX, Query, Record, RecordFilter, RecordedDecision,
-        latest,
+        latest_records,
         testing::{at, config, invocation, open_log, record},
     },
     names::{AgentId, InvocationId},
@@ -45,7 +45,7 @@ impl Place {
     }
 
     pub(super) async fn latest(&self, filter: &RecordFilter, count: usize) -> Vec<InvocationId> {
-        let found = latest(&self.log_dir(), &*self.store.audit, filter, count).await;
+        let found = latest_records(&self.log_dir(), &*self.store.audit, filter, count).await;
         let found = found.unwrap().into_iter();
         found.map(|found| found.record.id).collect()
     }
@@ -115,7 +115,7 @@ async fn the_index_holds_every_term_of_a_record() {
     let place = Place::new().await;
     let log = place.log();
     put(&log, &at_minute(0));
-    let other = AgentId::of_name("other");
+    let other = AgentId::from_name("other");
     let id = put(
         &log,
         &Record {
@@ -191,7 +191,7 @@ async fn only_lines_that_are_wanted_are_read() {
     };
     assert_eq!(place.latest(&of_first, 5).await, written[..1]);
     let all = RecordFilter::default();
-    let wrong = latest(&place.log_dir(), &*place.store.audit, &all, 9).await;
+    let wrong = latest_records(&place.log_dir(), &*place.store.audit, &all, 9).await;
     assert!(wrong.is_err(), "what cannot be read is not passed over");
     fs::remove_file(segment).unwrap();
     assert!(place.latest(&of_first, 9).await.is_empty(), "it is gone");
@@ -218,11 +218,11 @@ async fn an_index_goes_on_where_it_or_another_ended() {
 #[tokio::test]
 async fn a_chain_that_cannot_be_read_keeps_no_other_from_the_index() {
     let place = Place::new().await;
-    let before = ChainId::begin();
+    let before = ChainId::generate();
     let log = place.log();
     // A directory can be opened, but not read. One is looked at before our log, one after it.
     fs::create_dir(place.segment(before)).unwrap();
-    fs::create_dir(place.segment(ChainId::begin())).unwrap();
+    fs::create_dir(place.segment(ChainId::generate())).unwrap();
     let mut indexer = place.indexer();
     let mut written = Vec::new();
     for minute in 0..3 {
@@ -257,13 +257,13 @@ impl AuditIndex for Busy {
         self.index.find(filter, count)
     }
 
-    fn cut_segment<'a>(
+    fn truncate_segment<'a>(
         &'a self,
         mark: &'a SegmentMark,
         length: u64,
         witness: BoxFuture<'a, bool>,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.index.cut_segment(mark, length, witness)
+        self.index.truncate_segment(mark, length, witness)
     }
 
     fn remove_segment<'a>(

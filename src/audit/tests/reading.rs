@@ -54,7 +54,7 @@ fn filters_hold_together() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     put(&log, 0, |record| record.ts = later(0));
-    let other = AgentId::of_name("other");
+    let other = AgentId::from_name("other");
     let id = put(&log, 1, |record| {
         record.ts = later(1);
         record.agent_id = other;
@@ -144,7 +144,7 @@ fn a_line_that_is_being_written_is_read_once_it_is_whole() {
         while let Some(entry) = reader.read().unwrap() {
             assert_eq!(entry.kind(), Some(LineType::Begin));
         }
-        assert!(verify(place.path()).unwrap().is_whole());
+        assert!(verify(place.path()).unwrap().is_valid());
         assert!(verify(place.path()).unwrap().chains[0].torn_bytes > 0);
     }
     fs::write(&segment, &whole).unwrap();
@@ -165,7 +165,7 @@ fn a_reader_goes_on_after_a_line() {
     let all = entries(place.path(), chain);
     assert!(all.is_sorted_by_key(|entry| entry.position));
     for (n, entry) in all.iter().enumerate() {
-        let mut reader = ChainReader::after(place.path(), &entry.position).unwrap();
+        let mut reader = ChainReader::resume_after(place.path(), &entry.position).unwrap();
         for expected in &all[n + 1..] {
             assert_eq!(reader.read().unwrap().as_ref(), Some(expected));
         }
@@ -240,7 +240,7 @@ fn verification_names_the_first_broken_line() {
     check(
         "no line",
         lines(|lines| lines[1] = "{}".to_owned()),
-        Some(&(2, 2, LineFault::NoLine)),
+        Some(&(2, 2, LineFault::NotALine)),
     );
     check(
         "a forged line",
@@ -275,7 +275,7 @@ fn verification_names_broken_segments() {
     check(
         "the first segment gone",
         gone(1),
-        Some(&(2, 1, LineFault::Unvouched { last: 1 })),
+        Some(&(2, 1, LineFault::UnprovenRemoval { last: 1 })),
     );
     check(
         "a segment under another's name",
@@ -284,7 +284,7 @@ fn verification_names_broken_segments() {
             fs::rename(segment(path, chain, 2), segment(path, chain, 3)).unwrap();
             fs::remove_file(segment(path, chain, 1)).unwrap();
         },
-        Some(&(3, 1, LineFault::Misnamed)),
+        Some(&(3, 1, LineFault::WrongSegmentName)),
     );
     check(
         "half a line after the end",
@@ -316,7 +316,7 @@ fn check(name: &str, harm: impl Fn(&Path, ChainId), expected: Option<&(u32, u64,
     harm(place.path(), chain);
     let report = verify(place.path()).unwrap();
     let fault = report.chains[0].fault.clone();
-    assert_eq!(report.is_whole(), expected.is_none(), "{name}");
+    assert_eq!(report.is_valid(), expected.is_none(), "{name}");
     let found = fault.map(|at| (at.segment, at.line, at.fault));
     assert_eq!(found.as_ref(), expected, "{name}");
 }
@@ -368,11 +368,11 @@ fn what_is_retired_is_vouched_for() {
     assert_eq!(of(&living), [1, 2], "its last is being written");
     assert!(of(&ours).is_empty());
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.chains.len(), 2);
     assert_eq!(report.chains[0].begins_at, retired[4].last_seq + 1);
     put(&living, 0, |_| ());
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
     assert_eq!(
         Query::new(place.path(), RecordFilter::default())
             .unwrap()
@@ -386,7 +386,7 @@ fn what_is_retired_is_vouched_for() {
     assert_eq!(retired.len(), 1, "the chain that vouched");
     let report = verify(place.path()).unwrap();
     assert!(
-        report.is_whole(),
+        report.is_valid(),
         "what is needed was taken over: {report:?}"
     );
     drop(young);
@@ -394,7 +394,10 @@ fn what_is_retired_is_vouched_for() {
     let young = *chains(place.path()).unwrap().last().unwrap();
     fs::remove_file(segment(place.path(), young, 1)).unwrap();
     let fault = verify(place.path()).unwrap().chains[0].fault.clone();
-    assert!(matches!(fault.unwrap().fault, LineFault::Unvouched { .. }));
+    assert!(matches!(
+        fault.unwrap().fault,
+        LineFault::UnprovenRemoval { .. }
+    ));
 }
 
 /// What is lost keeps nothing after it for ever, and stays a fault for as long as what says so is
@@ -426,7 +429,7 @@ fn what_follows_a_lost_segment_is_retired() {
         for day in 1..4 {
             next_day(&ours, day);
         }
-        assert!(!verify(place.path()).unwrap().is_whole());
+        assert!(!verify(place.path()).unwrap().is_valid());
         let later = clock::now() + SignedDuration::from_hours(2);
         let retired: Vec<u32> = ours
             .retire(later)
@@ -440,7 +443,7 @@ fn what_follows_a_lost_segment_is_retired() {
             [&[1, 2][..2 - left], &[3, 4, 5]].concat(),
             "{is_removed}"
         );
-        assert!(verify(place.path()).unwrap().is_whole());
+        assert!(verify(place.path()).unwrap().is_valid());
     }
 }
 
@@ -460,7 +463,7 @@ fn a_closed_log_vouches_for_nothing_and_removes_nothing() {
     let refused = ours.retire(later).unwrap_err();
     assert!(matches!(refused, AuditError::Closed), "{refused}");
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.chains.len(), 2);
 }
 
@@ -486,8 +489,8 @@ fn events_and_opened_calls_are_read_back() {
         detail: Some("lost".into()),
     };
     let call = opened(invocation());
-    assert!(log.event(&event).is_written());
-    assert!(log.opened(&call).is_written());
+    assert!(log.record_event(&event).is_written());
+    assert!(log.record_opened(&call).is_written());
     let entries = entries(place.path(), log.chain().unwrap());
     assert_eq!(entries[1].event().unwrap(), Some(event));
     assert_eq!(entries[1].record().unwrap().map(|it| it.id), None);
@@ -527,7 +530,7 @@ fn next_day(log: &AuditLog, n: usize) {
         actor: None,
         detail: None,
     };
-    assert!(log.event(&event).is_written());
+    assert!(log.record_event(&event).is_written());
 }
 
 fn entries(directory: &Path, chain: ChainId) -> Vec<LogEntry> {
@@ -557,10 +560,10 @@ fn append(path: &Path, text: &str) {
 /// A line with a number and a true hash, which follows nothing.
 fn forged(seq: u64) -> String {
     let mut line = Vec::new();
-    let before = crate::audit::seal::ChainPosition {
+    let before = crate::audit::hash_chain::ChainPosition {
         seq: seq - 1,
         ..Default::default()
     };
-    crate::audit::seal::seal(&mut line, b"{\"kind\":\"event\"", before, None);
+    crate::audit::hash_chain::append_sealed(&mut line, b"{\"kind\":\"event\"", before, None);
     String::from_utf8(line).unwrap().trim_end().to_owned()
 }

@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use crate::audit::{
     AuditLog, ChainId, LineFault, PublicKey, Trust, UNSIGNED_LINES_MAX, VerifyReport,
-    seal::{ChainPosition, seal, unseal},
+    hash_chain::{ChainPosition, append_sealed, unseal},
     signature::SigningKey,
     testing::{
         config, event, invocation, key, open_log, opened, record, recover, refusal, trust, verify,
@@ -23,7 +23,7 @@ fn ended(directory: &Path, calls: usize) -> AuditLog {
     let log = open_log(directory, config()).unwrap();
     for _ in 0..calls {
         let id = invocation();
-        assert!(log.opened(&opened(id)).is_written());
+        assert!(log.record_opened(&opened(id)).is_written());
         assert!(log.record(&record(id)).is_written());
     }
     log.close().unwrap();
@@ -42,8 +42,10 @@ fn forge(path: &Path, keep_signatures: bool, change: impl Fn(usize, &str) -> Opt
         };
         let kept = sealed.signature.filter(|_| keep_signatures);
         last = match kept {
-            Some(signature) => seal(&mut made, body.as_bytes(), last, Some(&|_| signature)),
-            None => seal(&mut made, body.as_bytes(), last, None),
+            Some(signature) => {
+                append_sealed(&mut made, body.as_bytes(), last, Some(&|_| signature))
+            }
+            None => append_sealed(&mut made, body.as_bytes(), last, None),
         };
     }
     fs::write(path, made).unwrap();
@@ -104,8 +106,8 @@ fn the_key_of_somebody_else_is_not_trusted() {
         let sealed = unseal(line.as_bytes()).unwrap();
         let sign = |link| own.sign(chain, link);
         last = match sealed.signature {
-            Some(_) => seal(&mut made, sealed.body, last, Some(&sign)),
-            None => seal(&mut made, sealed.body, last, None),
+            Some(_) => append_sealed(&mut made, sealed.body, last, Some(&sign)),
+            None => append_sealed(&mut made, sealed.body, last, None),
         };
     }
     fs::write(&path, made).unwrap();
@@ -114,9 +116,9 @@ fn the_key_of_somebody_else_is_not_trusted() {
         keys: vec![own.public()],
         ..Trust::default()
     };
-    assert!(verify_by(place.path(), &theirs).unwrap().is_whole());
+    assert!(verify_by(place.path(), &theirs).unwrap().is_valid());
     let nobody = Trust::default();
-    assert!(!verify_by(place.path(), &nobody).unwrap().is_whole());
+    assert!(!verify_by(place.path(), &nobody).unwrap().is_valid());
     assert_eq!(
         own.public().to_string().parse::<PublicKey>(),
         Ok(own.public())
@@ -128,13 +130,13 @@ fn the_key_of_somebody_else_is_not_trusted() {
 fn a_chain_under_another_name_is_found_out() {
     let place = TempDir::new().unwrap();
     let log = ended(place.path(), 2);
-    let other = ChainId::begin();
+    let other = ChainId::generate();
     let (from, to) = (log.chain().unwrap().to_string(), other.to_string());
     let path = place.path().join(format!("{other}.1.jsonl"));
     fs::copy(segment(place.path(), &log), &path).unwrap();
     let of_copy = |report: VerifyReport| report.chains.into_iter().find(|it| it.chain == other);
     let found = of_copy(verify(place.path()).unwrap()).unwrap();
-    assert_eq!(found.fault.unwrap().fault, LineFault::Misnamed);
+    assert_eq!(found.fault.unwrap().fault, LineFault::WrongSegmentName);
     // With its name in the first line it has a signature for another chain.
     forge(&path, true, |_, body| Some(body.replace(&from, &to)));
     let found = of_copy(verify(place.path()).unwrap()).unwrap();
@@ -147,11 +149,14 @@ fn lines_are_signed_so_often() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     for _ in 0..UNSIGNED_LINES_MAX * 2 + 500 {
-        drop(log.event(&event("2026-01-01T00:00:00Z")));
+        drop(log.record_event(&event("2026-01-01T00:00:00Z")));
     }
-    assert!(log.event(&event("2026-01-01T00:00:00Z")).is_written());
+    assert!(
+        log.record_event(&event("2026-01-01T00:00:00Z"))
+            .is_written()
+    );
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert!(report.chains[0].unsigned <= UNSIGNED_LINES_MAX);
     let path = segment(place.path(), &log);
     log.close().unwrap();
@@ -210,11 +215,11 @@ fn a_line_that_is_expected_has_to_be_there() {
         expected: vec![head, hash(&report, 1)],
         ..trust()
     };
-    assert!(verify_by(place.path(), &expecting).unwrap().is_whole());
+    assert!(verify_by(place.path(), &expecting).unwrap().is_valid());
     fs::remove_file(segment(place.path(), &first)).unwrap();
     let report = verify_by(place.path(), &expecting).unwrap();
     assert_eq!(
-        (report.missing.as_slice(), report.is_whole()),
+        (report.missing.as_slice(), report.is_valid()),
         (&[head][..], false)
     );
     fs::remove_file(segment(place.path(), &second)).unwrap();

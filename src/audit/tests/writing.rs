@@ -30,9 +30,9 @@ fn a_call_has_two_lines_and_its_record_every_field() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     let id = "inv_01900000-0000-7000-8000-000000000000";
-    let id = crate::audit::record::line::invocation_id(id).unwrap();
+    let id = crate::audit::record::record_line::parse_invocation_id(id).unwrap();
     let ts = at("2026-01-02T03:04:05.5Z");
-    assert!(log.opened(&Opened { ts, ..opened(id) }).is_written());
+    assert!(log.record_opened(&Opened { ts, ..opened(id) }).is_written());
     let everything = Record {
         ts,
         client: Some("claude \"code\"\n".into()),
@@ -96,7 +96,7 @@ fn arguments_are_recorded_only_when_asked_for() {
         ..config()
     };
     let log = open_log(place.path(), without).unwrap();
-    assert!(!log.wants_arguments());
+    assert!(!log.records_arguments());
     assert!(log.record(&refusal(10)).is_written());
     let lines = lines(place.path(), log.chain().unwrap());
     assert!(!lines[1].contains("arguments"), "{}", lines[1]);
@@ -111,7 +111,7 @@ fn an_audit_that_is_off_leaves_no_trace() {
         ..config()
     };
     let log = open_log(&directory, off).unwrap();
-    assert!(log.opened(&opened(invocation())).is_written());
+    assert!(log.record_opened(&opened(invocation())).is_written());
     assert!(log.record(&record(invocation())).is_written());
     log.close().unwrap();
     assert_eq!(log.chain(), None);
@@ -123,19 +123,19 @@ fn a_closed_chain_has_ended_and_takes_nothing_more() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     let (done, abandoned) = (invocation(), invocation());
-    assert!(log.opened(&opened(done)).is_written());
-    assert!(log.opened(&opened(abandoned)).is_written());
+    assert!(log.record_opened(&opened(done)).is_written());
+    assert!(log.record_opened(&opened(abandoned)).is_written());
     assert!(log.record(&record(done)).is_written());
     log.close().unwrap();
     log.close().unwrap();
     assert!(matches!(
-        bounded(log.opened(&opened(invocation())).kept()),
+        bounded(log.record_opened(&opened(invocation())).durable()),
         Err(AuditError::Closed)
     ));
     assert!(!log.record(&record(invocation())).is_written());
 
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert!(report.chains[0].ended);
     let chain = log.chain().unwrap();
     let total = total(place.path(), chain).unwrap().unwrap();
@@ -157,7 +157,7 @@ fn threads_share_one_chain() {
             thread::spawn(move || {
                 for _ in 0..50 {
                     let id = invocation();
-                    assert!(log.opened(&opened(id)).is_written());
+                    assert!(log.record_opened(&opened(id)).is_written());
                     assert!(log.record(&record(id)).is_written());
                 }
             })
@@ -168,7 +168,7 @@ fn threads_share_one_chain() {
     }
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.chains[0].lines, 2 + 400);
 }
 
@@ -178,7 +178,7 @@ fn a_new_day_and_a_full_segment_begin_another() {
     let log = open_log(place.path(), config()).unwrap();
     let (early, open) = (invocation(), invocation());
     for id in [early, open] {
-        assert!(log.opened(&opened(id)).is_written());
+        assert!(log.record_opened(&opened(id)).is_written());
     }
     assert!(log.record(&record(early)).is_written());
     for ts in [
@@ -186,7 +186,7 @@ fn a_new_day_and_a_full_segment_begin_another() {
         "2099-01-02T00:00:00Z",
         "2099-01-01T23:59:59Z",
     ] {
-        assert!(log.event(&event(ts)).is_written());
+        assert!(log.record_event(&event(ts)).is_written());
     }
     let chain = log.chain().unwrap();
     let third: Value = serde_json::from_str(&first_line(&place, &log, 3)).unwrap();
@@ -204,7 +204,7 @@ fn a_new_day_and_a_full_segment_begin_another() {
     assert!(log.record(&record(open)).is_written());
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.chains[0].segments, 4);
     let total = total(place.path(), chain).unwrap().unwrap();
     assert_eq!(total.charged[ACCOUNT], Micros::new(30_000));
@@ -225,12 +225,12 @@ fn check_full(room: u64, cut_fails: bool) {
     let log = faulty_log(place.path(), config(), &faults).unwrap();
     let (first, second) = (invocation(), invocation());
     for id in [first, second] {
-        assert!(log.opened(&opened(id)).is_written());
+        assert!(log.record_opened(&opened(id)).is_written());
     }
     faults.cut_fails.store(cut_fails, Ordering::SeqCst);
     faults.leave_room(room);
     let kept = [first, second].map(|id| log.record(&record(id)).is_written());
-    let refused = bounded(log.opened(&opened(invocation())).kept()).err();
+    let refused = bounded(log.record_opened(&opened(invocation())).durable()).err();
     if kept == [true, true] {
         assert!(refused.is_none_or(|it| matches!(it, AuditError::Write { .. })));
     } else {
@@ -240,12 +240,15 @@ fn check_full(room: u64, cut_fails: bool) {
     }
     faults.cut_fails.store(false, Ordering::SeqCst);
     faults.leave_room(u64::MAX);
-    assert!(log.event(&event("2026-01-01T00:00:00Z")).is_written());
+    assert!(
+        log.record_event(&event("2026-01-01T00:00:00Z"))
+            .is_written()
+    );
     log.ready().unwrap();
     log.close().unwrap();
 
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "room {room}: {report:?}");
+    assert!(report.is_valid(), "room {room}: {report:?}");
     let lines = lines(place.path(), log.chain().unwrap());
     let order: Vec<Option<usize>> = [first, second]
         .iter()
@@ -284,11 +287,11 @@ fn what_waits_is_written_without_being_asked() {
 fn a_device_that_is_full_refuses_calls() {
     let place = TempDir::new().unwrap();
     let log = testing::full_log(place.path());
-    let refused = bounded(log.opened(&opened(invocation())).kept()).unwrap_err();
-    insta::assert_snapshot!(refused, @"the audit log cannot be written: No space left on device (os error 28)");
+    let refused = bounded(log.record_opened(&opened(invocation())).durable()).unwrap_err();
+    insta::assert_snapshot!(refused, @"cannot write the audit log: No space left on device (os error 28)");
     let kept = log.record(&record(invocation()));
-    let waits = bounded(kept.kept()).unwrap_err();
-    insta::assert_snapshot!(waits, @"the audit log cannot be written: No space left on device (os error 28); lines waiting: 1");
+    let waits = bounded(kept.durable()).unwrap_err();
+    insta::assert_snapshot!(waits, @"cannot write the audit log: No space left on device (os error 28); pending lines: 1");
 }
 
 #[test]
@@ -320,23 +323,23 @@ fn when_too_much_waits_refusals_are_counted_but_opened_calls_are_kept() {
     let faults = Faults::new();
     let log = faulty_log(place.path(), config(), &faults).unwrap();
     let id = invocation();
-    assert!(log.opened(&opened(id)).is_written());
+    assert!(log.record_opened(&opened(id)).is_written());
     faults.leave_room(0);
     let mut waiting = 0;
-    while log.lost() == 0 {
+    while log.lost_count() == 0 {
         assert!(waiting * ARGUMENTS_BYTES_MAX <= PENDING_BYTES_MAX);
         assert!(!log.record(&refusal(ARGUMENTS_BYTES_MAX)).is_written());
         waiting += 1;
     }
     assert!((waiting + 1) * ARGUMENTS_BYTES_MAX > PENDING_BYTES_MAX);
     assert!(!log.record(&record(id)).is_written());
-    assert_eq!(log.lost(), 1);
+    assert_eq!(log.lost_count(), 1);
     faults.leave_room(u64::MAX);
     assert!(log.record(&refusal(10)).is_written());
-    assert_eq!(log.lost(), 0);
+    assert_eq!(log.lost_count(), 0);
     log.close().unwrap();
 
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
     let lines = lines(place.path(), log.chain().unwrap());
     let has = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
     assert_eq!(
@@ -359,16 +362,16 @@ fn records_of_calls_that_were_not_opened_wait_while_there_is_room() {
     let log = faulty_log(place.path(), config(), &faults).unwrap();
     faults.leave_room(0);
     let mut waiting = 0;
-    while log.lost() == 0 {
+    while log.lost_count() == 0 {
         assert!(waiting * ARGUMENTS_BYTES_MAX <= PENDING_BYTES_MAX);
         let refused = refusal(ARGUMENTS_BYTES_MAX);
-        assert!(!log.opened(&opened(refused.id)).is_written());
+        assert!(!log.record_opened(&opened(refused.id)).is_written());
         assert!(!log.record(&refused).is_written());
         waiting += 1;
     }
     faults.leave_room(u64::MAX);
     log.close().unwrap();
-    assert!(verify(place.path()).unwrap().is_whole());
+    assert!(verify(place.path()).unwrap().is_valid());
 }
 
 #[test]
@@ -379,12 +382,18 @@ fn a_segment_that_cannot_be_begun_lets_the_old_one_go_on() {
     let chain = log.chain().unwrap();
     let in_the_way = place.path().join(format!("{chain}.2.jsonl"));
     fs::create_dir(&in_the_way).unwrap();
-    assert!(log.event(&event("2099-01-01T00:00:00Z")).is_written());
+    assert!(
+        log.record_event(&event("2099-01-01T00:00:00Z"))
+            .is_written()
+    );
     fs::remove_dir(&in_the_way).unwrap();
-    assert!(log.event(&event("2099-01-01T00:00:00Z")).is_written());
+    assert!(
+        log.record_event(&event("2099-01-01T00:00:00Z"))
+            .is_written()
+    );
     log.close().unwrap();
     let report = verify(place.path()).unwrap();
-    assert!(report.is_whole(), "{report:?}");
+    assert!(report.is_valid(), "{report:?}");
     assert_eq!(report.chains[0].segments, 2);
 }
 
@@ -418,9 +427,12 @@ fn durability_disk_waits_for_the_disk() {
     let log = faulty_log(place.path(), disk, &faults).unwrap();
     let ids: Vec<_> = (0..20).map(|_| invocation()).collect();
     let before = *faults.syncs.borrow();
-    let kept: Vec<_> = ids.iter().map(|id| log.opened(&opened(*id))).collect();
+    let kept: Vec<_> = ids
+        .iter()
+        .map(|id| log.record_opened(&opened(*id)))
+        .collect();
     for kept in kept {
-        bounded(kept.kept()).unwrap();
+        bounded(kept.durable()).unwrap();
     }
     assert!(log.is_synced());
     let syncs = *faults.syncs.borrow() - before;
@@ -428,10 +440,10 @@ fn durability_disk_waits_for_the_disk() {
 
     faults.sync_fails.store(true, Ordering::SeqCst);
     let kept = log.record(&record(ids[0]));
-    let failed = bounded(kept.kept()).unwrap_err();
+    let failed = bounded(kept.durable()).unwrap_err();
     assert!(matches!(failed, AuditError::Sync { .. }), "{failed}");
     faults.sync_fails.store(false, Ordering::SeqCst);
-    let refused = bounded(log.opened(&opened(invocation())).kept()).unwrap_err();
+    let refused = bounded(log.record_opened(&opened(invocation())).durable()).unwrap_err();
     assert!(
         matches!(refused, AuditError::Sync { .. }),
         "what such a disk holds is uncertain for ever"
@@ -452,7 +464,7 @@ fn a_sum_of_refusals_is_an_event_with_figures() {
         code: "RATE_LIMITED",
         count: 4711,
     };
-    assert!(log.refusals(&refusals).is_written());
+    assert!(log.record_refusals(&refusals).is_written());
     let mut reader = ChainReader::new(place.path(), log.chain().unwrap()).unwrap();
     reader.read().unwrap();
     let entry = reader.read().unwrap().unwrap();

@@ -12,21 +12,21 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::truncation::look_at;
+use super::truncation::check_segment;
 use crate::{
     audit::{
-        AuditError, AuditLog, ChainId, ChainReader, IndexLag, LineType, Position, acknowledge,
-        files,
+        AuditError, AuditLog, ChainId, ChainReader, IndexLag, LineType, Position, files,
+        hash_chain::{Hash, claimed_hash},
         reader::SegmentReader,
-        record::line::{invocation, time},
-        seal::{Hash, claimed_hash},
+        record::record_line::{invocation, time},
+        record_truncations,
     },
     names::InvocationId,
     store::{AuditIndex, IndexedRecord, IndexedSegment, SegmentMark},
 };
 
 /// Bytes of the log that are read before the index is written, at least.
-const TURN_BYTES: u64 = 32 << 20;
+const ROUND_BYTES: u64 = 32 << 20;
 
 /// Brings the index up to the log, and remembers how far it has come.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ pub struct Indexer {
     index: Arc<dyn AuditIndex>,
     /// Where it is recorded that lines are gone which the index knows.
     log: Option<Arc<AuditLog>>,
-    place: IndexPosition,
+    position: IndexPosition,
     /// Whether the marks of the store have been read.
-    begun: bool,
+    is_started: bool,
 }
 
 /// Where in the log we are.
@@ -44,7 +44,7 @@ pub struct Indexer {
 struct IndexPosition {
     directory: PathBuf,
     /// All segments, as they were listed last.
-    listed: BTreeMap<ChainId, Vec<u32>>,
+    segments: BTreeMap<ChainId, Vec<u32>>,
     /// Up to where the index knows each chain.
     marks: HashMap<ChainId, (SegmentMark, Position)>,
     chains: HashMap<ChainId, ChainReader>,
@@ -57,9 +57,9 @@ struct IndexPosition {
 struct IndexRound {
     segments: Vec<IndexedSegment>,
     /// Whether something that was there is gone.
-    is_shorter: bool,
+    is_truncated: bool,
     /// Bytes that may be read yet; none when there may be more to read.
-    left: u64,
+    bytes_left: u64,
     /// Whether every chain could be read.
     outcome: Result<(), AuditError>,
 }
@@ -71,15 +71,15 @@ impl Indexer {
         Self {
             index,
             log: None,
-            place: IndexPosition::of(directory.to_owned()),
-            begun: false,
+            position: IndexPosition::of(directory.to_owned()),
+            is_started: false,
         }
     }
 
     /// The same, for whoever writes to `log`, which is in the same directory: it says there what is
-    /// gone, and lets the index forget it (see [`acknowledge()`]).
+    /// gone, and lets the index forget it (see [`record_truncations()`]).
     #[must_use]
-    pub fn recording_in(self, log: Arc<AuditLog>) -> Self {
+    pub fn with_log(self, log: Arc<AuditLog>) -> Self {
         Self {
             log: Some(log),
             ..self
@@ -91,7 +91,7 @@ impl Indexer {
     /// # Errors
     /// What stands in the way; the next attempt goes on where this one ended.
     pub async fn catch_up(&mut self) -> Result<(), IndexLag> {
-        while self.turn().await? {}
+        while self.index_round().await? {}
         Ok(())
     }
 
@@ -100,49 +100,49 @@ impl Indexer {
     ///
     /// # Errors
     /// As [`Indexer::catch_up`].
-    pub async fn turn(&mut self) -> Result<bool, IndexLag> {
+    pub async fn index_round(&mut self) -> Result<bool, IndexLag> {
         let mut acknowledged = Ok(());
-        if !self.begun {
+        if !self.is_started {
             if let Some(log) = &self.log {
-                acknowledged = acknowledge(log, &*self.index).await;
+                acknowledged = record_truncations(log, &*self.index).await;
             }
-            self.place.begin_at(self.index.marks().await?);
-            self.begun = true;
+            self.position.start_at(self.index.marks().await?);
+            self.is_started = true;
         }
-        let mut place = std::mem::take(&mut self.place);
+        let mut place = std::mem::take(&mut self.position);
         let directory = place.directory.clone();
         let read = spawn_blocking(move || {
-            let turn = place.read();
+            let turn = place.read_round();
             (place, turn)
         });
         let Ok((place, turn)) = read.await else {
-            self.begin_again(directory);
-            return Err(IndexLag::Broken);
+            self.restart(directory);
+            return Err(IndexLag::ReaderPanicked);
         };
-        self.place = place;
+        self.position = place;
         if !turn.segments.is_empty()
             && let Err(error) = self.index.put(&turn.segments).await
         {
             // What was read is not written.
-            self.begin_again(directory);
+            self.restart(directory);
             return Err(error.into());
         }
         if acknowledged.is_err() {
-            self.begin_again(directory);
+            self.restart(directory);
             return acknowledged.map(|()| true);
         }
-        if turn.is_shorter && self.log.is_some() {
-            self.begin_again(directory);
+        if turn.is_truncated && self.log.is_some() {
+            self.restart(directory);
             return Ok(true);
         }
         turn.outcome?;
-        Ok(turn.left == 0)
+        Ok(turn.bytes_left == 0)
     }
 
     /// Goes on from the marks of the store.
-    fn begin_again(&mut self, directory: PathBuf) {
-        self.place = IndexPosition::of(directory);
-        self.begun = false;
+    fn restart(&mut self, directory: PathBuf) {
+        self.position = IndexPosition::of(directory);
+        self.is_started = false;
     }
 }
 
@@ -154,7 +154,7 @@ impl IndexPosition {
         }
     }
 
-    fn begin_at(&mut self, marks: Vec<SegmentMark>) {
+    fn start_at(&mut self, marks: Vec<SegmentMark>) {
         for mark in marks {
             let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
                 continue;
@@ -171,14 +171,14 @@ impl IndexPosition {
     }
 
     /// Reads on. A chain that cannot be read keeps nobody from reading the others.
-    fn read(&mut self) -> IndexRound {
+    fn read_round(&mut self) -> IndexRound {
         let mut turn = IndexRound {
             segments: Vec::new(),
-            is_shorter: false,
-            left: TURN_BYTES,
+            is_truncated: false,
+            bytes_left: ROUND_BYTES,
             outcome: Ok(()),
         };
-        let chains = match files::list(&self.directory) {
+        let chains = match files::list_chains(&self.directory) {
             Ok(chains) => chains,
             Err(error) => {
                 turn.outcome = Err(error);
@@ -188,27 +188,27 @@ impl IndexPosition {
         self.marks.retain(|chain, _| chains.contains_key(chain));
         self.chains.retain(|chain, _| chains.contains_key(chain));
         self.ended.retain(|chain| chains.contains_key(chain));
-        turn.is_shorter = self.is_shorter(&chains);
+        turn.is_truncated = self.is_truncated(&chains);
         for (chain, segments) in &chains {
-            if turn.left > 0 && !self.ended.contains(chain) {
+            if turn.bytes_left > 0 && !self.ended.contains(chain) {
                 let read = self.read_chain(*chain, segments, &mut turn);
                 turn.outcome = turn.outcome.and(read);
             }
         }
-        self.listed = chains;
+        self.segments = chains;
         turn
     }
 
     /// Whether a segment is gone that was there last time, or one that is being read is not what
     /// was read of it.
-    fn is_shorter(&self, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
+    fn is_truncated(&self, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
         let is_there = |chain, segment| {
             let segments: Option<&Vec<u32>> = chains.get(chain);
             segments.is_some_and(|them| them.binary_search(segment).is_ok())
         };
-        let mut listed = self.listed.iter();
+        let mut listed = self.segments.iter();
         listed.any(|(chain, them)| them.iter().any(|it| !is_there(chain, it)))
-            || self.chains.values().any(ChainReader::is_astray)
+            || self.chains.values().any(ChainReader::is_replaced)
     }
 
     fn read_chain(
@@ -223,17 +223,19 @@ impl IndexPosition {
                 let segments = segments.to_vec();
                 place.insert(match self.marks.get(&id) {
                     // What follows something else is no reason to forget what was there.
-                    Some((mark, _)) if look_at(&self.directory, mark)?.is_some() => return Ok(()),
-                    Some((_, mark)) if is_end(&self.directory, mark)? => {
+                    Some((mark, _)) if check_segment(&self.directory, mark)?.is_some() => {
+                        return Ok(());
+                    }
+                    Some((_, mark)) if is_chain_end(&self.directory, mark)? => {
                         self.ended.insert(id);
                         return Ok(());
                     }
-                    Some((_, mark)) => ChainReader::over_after(&self.directory, segments, mark)?,
-                    None => ChainReader::over(&self.directory, id, segments),
+                    Some((_, mark)) => ChainReader::resume_over(&self.directory, segments, mark)?,
+                    None => ChainReader::over_segments(&self.directory, id, segments),
                 })
             }
         };
-        if read_on(reader, turn)? == Some(LineType::End) {
+        if read_until_limit(reader, turn)? == Some(LineType::End) {
             self.chains.remove(&id);
             self.ended.insert(id);
         }
@@ -242,7 +244,7 @@ impl IndexPosition {
 }
 
 /// Whether the chain ends at `mark`.
-fn is_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
+fn is_chain_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
     let Some(mut segment) = SegmentReader::open_existing(directory, mark.chain, mark.segment)?
     else {
         return Ok(false);
@@ -253,14 +255,14 @@ fn is_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
 }
 
 /// Reads on until there is no line, or the turn is over; the kind of the last line.
-fn read_on(
+fn read_until_limit(
     reader: &mut ChainReader,
     turn: &mut IndexRound,
 ) -> Result<Option<LineType>, AuditError> {
     let (mut last, mut new) = (None, None::<IndexedSegment>);
     let mut outcome = Ok(());
     let mut hash = None;
-    while turn.left > 0 {
+    while turn.bytes_left > 0 {
         let position = match reader.advance() {
             Ok(Some(position)) => position,
             Ok(None) => break,
@@ -270,7 +272,7 @@ fn read_on(
                 break;
             }
         };
-        turn.left = turn.left.saturating_sub(position.length);
+        turn.bytes_left = turn.bytes_left.saturating_sub(position.length);
         let number = u64::from(position.segment);
         let done = new.take_if(|segment| segment.segment != number);
         turn.segments.extend(done.map(|it| with_hash(it, hash)));
@@ -283,7 +285,7 @@ fn read_on(
         hash = claimed_hash(reader.line());
         last = LineType::of(reader.line());
         if last == Some(LineType::Call) {
-            let record = indexed(reader.line(), position.offset);
+            let record = to_indexed_record(reader.line(), position.offset);
             segment.records.extend(record);
         }
     }
@@ -301,7 +303,7 @@ fn with_hash(read: IndexedSegment, hash: Option<Hash>) -> IndexedSegment {
 
 /// What of a [`crate::audit::Record`] is in the index.
 #[derive(Deserialize)]
-struct Indexed<'a> {
+struct IndexedColumns<'a> {
     #[serde(deserialize_with = "invocation")]
     id: InvocationId,
     #[serde(deserialize_with = "time")]
@@ -322,26 +324,26 @@ struct Indexed<'a> {
 const TERM_BYTES_MAX: usize = 128;
 
 /// A text as the index has it.
-pub(in crate::audit) fn term(mut text: String) -> String {
+pub(in crate::audit) fn truncate_term(mut text: String) -> String {
     text.truncate(text.floor_char_boundary(TERM_BYTES_MAX));
     text
 }
 
 /// The row of the record in `line`. What only a newer version understands, only a newer version can
 /// show.
-fn indexed(line: &[u8], offset: u64) -> Option<IndexedRecord> {
+fn to_indexed_record(line: &[u8], offset: u64) -> Option<IndexedRecord> {
     // In whole, or each text of it would be looked at for UTF-8 by itself.
     let text = std::str::from_utf8(line).ok()?;
-    let record: Indexed<'_> = serde_json::from_str(text).ok()?;
+    let record: IndexedColumns<'_> = serde_json::from_str(text).ok()?;
     Some(IndexedRecord {
         offset,
         ts: record.ts,
         invocation: record.id.0,
         agent_id: record.agent_id.into_owned(),
-        agent_name: term(record.agent_name.into_owned()),
-        server: record.server.map(term),
-        tool: record.tool.map(term),
-        exposed: record.exposed.map(term),
+        agent_name: truncate_term(record.agent_name.into_owned()),
+        server: record.server.map(truncate_term),
+        tool: record.tool.map(truncate_term),
+        exposed: record.exposed.map(truncate_term),
         decision: record.decision.into_owned(),
     })
 }
@@ -370,8 +372,8 @@ mod tests {
         for _ in 0..2 {
             let mut indexer = Indexer::new(place.path(), Arc::clone(&store.audit));
             indexer.catch_up().await.unwrap();
-            assert_eq!(indexer.place.ended.len(), 3);
-            assert!(indexer.place.chains.is_empty());
+            assert_eq!(indexer.position.ended.len(), 3);
+            assert!(indexer.position.chains.is_empty());
         }
     }
 }

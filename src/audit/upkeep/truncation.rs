@@ -13,11 +13,11 @@ use std::{
 
 use tokio::task::spawn_blocking;
 
-use super::retire::{Voucher, all_vouchers};
+use super::retention::{RetentionProof, all_proofs};
 use crate::{
     audit::{
         AuditError, AuditEvent, AuditLog, ChainId, EventKind, IndexLag, OpenLog,
-        reader::SegmentReader, seal::unseal, signature::PublicKey,
+        hash_chain::unseal, reader::SegmentReader, signature::PublicKey,
     },
     clock,
     store::{AuditIndex, SegmentMark},
@@ -25,7 +25,7 @@ use crate::{
 
 /// A segment that has less than the index knows of it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Shortened {
+pub struct TruncatedSegment {
     /// The chain.
     pub chain: ChainId,
     /// The segment.
@@ -38,15 +38,15 @@ pub struct Shortened {
     pub is_changed: bool,
 }
 
-impl fmt::Display for Shortened {
+impl fmt::Display for TruncatedSegment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { bytes_known, .. } = self;
         match self.bytes_found {
-            None => write!(f, "{bytes_known} bytes are known, the file is gone"),
+            None => write!(f, "{bytes_known} bytes indexed, the file is missing"),
             Some(_) if self.is_changed => {
-                write!(f, "{bytes_known} bytes are known, other lines are there")
+                write!(f, "{bytes_known} bytes indexed, the content differs")
             }
-            Some(found) => write!(f, "{bytes_known} bytes are known, {found} are there"),
+            Some(found) => write!(f, "{bytes_known} bytes indexed, {found} found"),
         }
     }
 }
@@ -54,12 +54,12 @@ impl fmt::Display for Shortened {
 /// Segments that a line `retired` vouches for: the last one of each chain, since those before it
 /// were retired before it.
 #[derive(Debug, Default)]
-pub(in crate::audit) struct Vouched(BTreeMap<ChainId, u32>);
+pub(in crate::audit) struct ProvenRetired(BTreeMap<ChainId, u32>);
 
-impl<'a> FromIterator<&'a Voucher> for Vouched {
-    fn from_iter<T: IntoIterator<Item = &'a Voucher>>(vouchers: T) -> Self {
+impl<'a> FromIterator<&'a RetentionProof> for ProvenRetired {
+    fn from_iter<T: IntoIterator<Item = &'a RetentionProof>>(proofs: T) -> Self {
         let mut last = BTreeMap::new();
-        for voucher in vouchers {
+        for voucher in proofs {
             let segment = last.entry(voucher.chain).or_default();
             *segment = voucher.segment.max(*segment);
         }
@@ -67,9 +67,9 @@ impl<'a> FromIterator<&'a Voucher> for Vouched {
     }
 }
 
-impl Vouched {
+impl ProvenRetired {
     /// Whether it was us who removed the segment.
-    pub(in crate::audit) fn has(&self, it: &Shortened) -> bool {
+    pub(in crate::audit) fn covers(&self, it: &TruncatedSegment) -> bool {
         let is_retired = |last: &u32| *last >= it.segment;
         it.bytes_found.is_none() && self.0.get(&it.chain).is_some_and(is_retired)
     }
@@ -78,13 +78,13 @@ impl Vouched {
 /// The segments in `directory` that have less than `marks`, which must have been read before, say;
 /// and whether all could be read. Those that were retired are among them: their vouchers are there
 /// by the time they are gone.
-pub(in crate::audit) fn find(
+pub(in crate::audit) fn find_truncated(
     directory: &Path,
     marks: &[SegmentMark],
-) -> (Vec<Shortened>, Result<(), AuditError>) {
+) -> (Vec<TruncatedSegment>, Result<(), AuditError>) {
     let (mut found, mut read) = (Vec::new(), Ok(()));
     for mark in marks {
-        match look_at(directory, mark) {
+        match check_segment(directory, mark) {
             Ok(shortened) => found.extend(shortened),
             // It keeps nobody from knowing of the others.
             Err(error) => read = read.and(Err(error)),
@@ -95,14 +95,14 @@ pub(in crate::audit) fn find(
 
 /// The segment of `mark`, if it has less than that says, or something else. What comes after the last
 /// whole line is cut off by whoever takes over the chain.
-pub(in crate::audit) fn look_at(
+pub(in crate::audit) fn check_segment(
     directory: &Path,
     mark: &SegmentMark,
-) -> Result<Option<Shortened>, AuditError> {
+) -> Result<Option<TruncatedSegment>, AuditError> {
     let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
         return Ok(None);
     };
-    let mut shortened = Shortened {
+    let mut truncated = TruncatedSegment {
         chain,
         segment,
         bytes_known: mark.end,
@@ -110,17 +110,17 @@ pub(in crate::audit) fn look_at(
         is_changed: false,
     };
     let Some(mut segment) = SegmentReader::open_existing(directory, chain, segment)? else {
-        return Ok(Some(shortened));
+        return Ok(Some(truncated));
     };
     let last = segment.last_line_within(mark.end)?;
     let found = last.map_or(0, |last| last.end());
-    shortened.bytes_found = Some(found);
-    shortened.is_changed = found == mark.end
+    truncated.bytes_found = Some(found);
+    truncated.is_changed = found == mark.end
         && mark.hash.as_ref().is_some_and(|known| {
-            let sealed = unseal(segment.line()).filter(|sealed| sealed.genuine);
-            sealed.is_none_or(|sealed| sealed.link.hash.to_string() != *known)
+            let sealed = unseal(segment.line()).filter(|sealed| sealed.is_hash_valid);
+            sealed.is_none_or(|sealed| sealed.position.hash.to_string() != *known)
         });
-    Ok((found < mark.end || shortened.is_changed).then_some(shortened))
+    Ok((found < mark.end || truncated.is_changed).then_some(truncated))
 }
 
 /// Records in `log` what `index` knows of its directory and is no longer there, and makes the index
@@ -132,18 +132,18 @@ pub(in crate::audit) fn look_at(
 /// # Errors
 /// When the index or the log cannot be read or written; the next attempt goes on there. Segments that
 /// cannot be read keep none of the others from being recorded.
-pub async fn acknowledge(log: &AuditLog, index: &dyn AuditIndex) -> Result<(), IndexLag> {
+pub async fn record_truncations(log: &AuditLog, index: &dyn AuditIndex) -> Result<(), IndexLag> {
     let Some(open) = &log.open else {
         return Ok(());
     };
     let TruncationCheck {
-        shortened,
-        vouched,
+        truncated: shortened,
+        retired: vouched,
         read,
-    } = compare(open, index).await?;
+    } = compare_with_index(open, index).await?;
     for it in shortened {
         let chain = it.chain.to_string();
-        if vouched.has(&it) {
+        if vouched.covers(&it) {
             index.remove_segment(&chain, it.segment.into()).await?;
             continue;
         }
@@ -158,8 +158,8 @@ pub async fn acknowledge(log: &AuditLog, index: &dyn AuditIndex) -> Result<(), I
         // Of other lines nothing is known.
         let found = it.bytes_found.filter(|_| !it.is_changed);
         let length = found.unwrap_or_default();
-        let recorded = Box::pin(record(log, it));
-        index.cut_segment(&mark, length, recorded).await?;
+        let recorded = Box::pin(record_truncation(log, it));
+        index.truncate_segment(&mark, length, recorded).await?;
         log.ready()?;
     }
     Ok(read?)
@@ -170,53 +170,56 @@ pub async fn acknowledge(log: &AuditLog, index: &dyn AuditIndex) -> Result<(), I
 ///
 /// # Errors
 /// When the index or the log cannot be read.
-pub async fn shortened_chains(
+pub async fn truncated_chains(
     log: &AuditLog,
     index: &dyn AuditIndex,
 ) -> Result<BTreeSet<ChainId>, IndexLag> {
     let Some(open) = &log.open else {
         return Ok(BTreeSet::new());
     };
-    let look = compare(open, index).await?;
-    let lost = look.shortened.iter().filter(|it| !look.vouched.has(it));
+    let look = compare_with_index(open, index).await?;
+    let lost = look.truncated.iter().filter(|it| !look.retired.covers(it));
     Ok(lost.map(|it| it.chain).collect())
 }
 
-async fn compare(open: &OpenLog, index: &dyn AuditIndex) -> Result<TruncationCheck, IndexLag> {
+async fn compare_with_index(
+    open: &OpenLog,
+    index: &dyn AuditIndex,
+) -> Result<TruncationCheck, IndexLag> {
     let marks = index.marks().await?;
     let directory = open.directory.clone();
     let key = open.key;
-    let look = spawn_blocking(move || look(&directory, &key, &marks));
-    Ok(look.await.map_err(|_| IndexLag::Broken)??)
+    let look = spawn_blocking(move || check(&directory, &key, &marks));
+    Ok(look.await.map_err(|_| IndexLag::ReaderPanicked)??)
 }
 
 struct TruncationCheck {
-    shortened: Vec<Shortened>,
-    vouched: Vouched,
+    truncated: Vec<TruncatedSegment>,
+    retired: ProvenRetired,
     /// Whether every segment could be read.
     read: Result<(), AuditError>,
 }
 
-fn look(
+fn check(
     directory: &Path,
     key: &PublicKey,
     marks: &[SegmentMark],
 ) -> Result<TruncationCheck, AuditError> {
-    let (shortened, read) = find(directory, marks);
-    let vouched = if shortened.iter().any(|it| it.bytes_found.is_none()) {
-        all_vouchers(directory, key)?.iter().collect()
+    let (shortened, read) = find_truncated(directory, marks);
+    let retired = if shortened.iter().any(|it| it.bytes_found.is_none()) {
+        all_proofs(directory, key)?.iter().collect()
     } else {
-        Vouched::default()
+        ProvenRetired::default()
     };
     Ok(TruncationCheck {
-        shortened,
-        vouched,
+        truncated: shortened,
+        retired,
         read,
     })
 }
 
 /// Says in our own chain that something is missing; whether it is kept.
-async fn record(log: &AuditLog, it: Shortened) -> bool {
+async fn record_truncation(log: &AuditLog, it: TruncatedSegment) -> bool {
     let event = AuditEvent {
         ts: clock::now(),
         event: EventKind::LogShortened,
@@ -224,7 +227,7 @@ async fn record(log: &AuditLog, it: Shortened) -> bool {
         actor: None,
         detail: Some(it.to_string().into()),
     };
-    let kept = log.event(&event).kept().await.is_ok();
+    let kept = log.record_event(&event).durable().await.is_ok();
     if kept {
         tracing::warn!(
             chain = %it.chain,
@@ -232,7 +235,7 @@ async fn record(log: &AuditLog, it: Shortened) -> bool {
             bytes_known = it.bytes_known,
             bytes_found = it.bytes_found.unwrap_or_default(),
             is_changed = it.is_changed,
-            "the audit log has less than its index knows"
+            "the audit log is shorter than its index"
         );
     }
     kept

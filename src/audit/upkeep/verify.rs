@@ -11,16 +11,16 @@ use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
 use super::{
-    retire::Voucher,
-    truncation::{self, Vouched},
+    retention::RetentionProof,
+    truncation::{self, ProvenRetired},
 };
 use crate::{
     audit::{
-        AuditError, ChainId, IndexLag, LineType, Shortened,
+        AuditError, ChainId, IndexLag, LineType, TruncatedSegment,
         error::LineFault,
         files,
-        reader::{HEAD_BYTES, ReadStep, SegmentReader, written_at},
-        seal::{ChainPosition, Hash, SealedLine, unseal},
+        hash_chain::{ChainPosition, Hash, SealedLine, unseal},
+        reader::{ReadStep, SegmentReader, TIME_SEARCH_BYTES, line_time},
         signature::PublicKey,
         write::writer::UNSIGNED_LINES_MAX,
     },
@@ -29,9 +29,12 @@ use crate::{
 
 impl LineFault {
     /// Whether `sealed` follows `before`.
-    pub(super) fn between(before: ChainPosition, sealed: &SealedLine<'_>) -> Result<(), Self> {
+    pub(super) fn check_succession(
+        before: ChainPosition,
+        sealed: &SealedLine<'_>,
+    ) -> Result<(), Self> {
         let expected = before.seq + 1;
-        if sealed.link.seq != expected {
+        if sealed.position.seq != expected {
             return Err(Self::Seq { expected });
         }
         if sealed.prev != before.hash {
@@ -42,7 +45,7 @@ impl LineFault {
 
     /// Whether `line` is signed with one of `keys`, where it has to be: of a certain kind, or after so
     /// many others that are not.
-    pub(super) fn of_signature(
+    pub(super) fn check_signature(
         line: &[u8],
         chain: ChainId,
         sealed: &SealedLine<'_>,
@@ -50,7 +53,7 @@ impl LineFault {
         unsigned: &mut u64,
     ) -> Result<(), Self> {
         if let Some(signature) = &sealed.signature {
-            let is_of = |key: &PublicKey| key.has_signed(chain, sealed.link, signature);
+            let is_of = |key: &PublicKey| key.verify(chain, sealed.position, signature);
             *unsigned = 0;
             return keys.iter().any(is_of).then_some(()).ok_or(Self::Signature);
         }
@@ -78,8 +81,8 @@ impl Trust {
     /// When the file of the key cannot be used.
     pub fn local(directory: &Path) -> Result<Self, AuditError> {
         let mut trust = Self::default();
-        if !files::list(directory)?.is_empty() {
-            trust.keys.extend(PublicKey::of(directory)?);
+        if !files::list_chains(directory)?.is_empty() {
+            trust.keys.extend(PublicKey::load(directory)?);
         }
         Ok(trust)
     }
@@ -91,14 +94,14 @@ pub struct VerifyReport {
     /// Every chain, by when it began.
     pub chains: Vec<ChainReport>,
     /// Segments of which the index knows more than there is, if it was asked.
-    pub shortened: Vec<Shortened>,
+    pub shortened: Vec<TruncatedSegment>,
     /// Hashes that were expected, and that no line has.
     pub missing: Vec<Hash>,
 }
 
 impl VerifyReport {
     /// Whether nothing is wrong anywhere.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.missing.is_empty()
             && self.shortened.is_empty()
             && self.chains.iter().all(|chain| chain.fault.is_none())
@@ -160,7 +163,7 @@ impl fmt::Display for FaultAt {
 
 /// Times everything is looked at before something is called wrong: segments may be retired
 /// meanwhile.
-const LOOKS: usize = 2;
+const VERIFY_ATTEMPTS: usize = 2;
 
 /// Looks at every line of every chain in `directory`, also while processes write. Trusted is the key of
 /// this data directory.
@@ -177,8 +180,8 @@ pub fn verify(directory: &Path) -> Result<VerifyReport, AuditError> {
 /// As [`verify`].
 pub fn verify_by(directory: &Path, trust: &Trust) -> Result<VerifyReport, AuditError> {
     let mut report = look(directory, &[], trust)?;
-    for _ in 1..LOOKS {
-        if report.is_whole() {
+    for _ in 1..VERIFY_ATTEMPTS {
+        if report.is_valid() {
             break;
         }
         report = look(directory, &[], trust)?;
@@ -201,9 +204,9 @@ pub async fn verify_with(
         let marks = index.marks().await?;
         let (directory, trust) = (directory.to_owned(), trust.clone());
         let report = spawn_blocking(move || look(&directory, &marks, &trust)).await;
-        let report = report.map_err(|_| IndexLag::Broken)??;
+        let report = report.map_err(|_| IndexLag::ReaderPanicked)??;
         looks += 1;
-        if report.is_whole() || looks == LOOKS {
+        if report.is_valid() || looks == VERIFY_ATTEMPTS {
             return Ok(report);
         }
     }
@@ -215,43 +218,48 @@ fn look(
     trust: &Trust,
 ) -> Result<VerifyReport, AuditError> {
     // What is gone by now was vouched for before, so that the vouchers are found below.
-    let (mut shortened, read) = truncation::find(directory, marks);
+    let (mut shortened, read) = truncation::find_truncated(directory, marks);
     read?;
     let mut walks = Vec::new();
-    for (chain, segments) in files::list(directory)? {
-        walks.push(ChainWalk::over(directory, chain, &segments, trust)?);
+    for (chain, segments) in files::list_chains(directory)? {
+        walks.push(ChainWalk::walk(directory, chain, &segments, trust)?);
     }
     let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
-    let vouchers = whole.flat_map(|walk| &walk.vouchers);
-    let vouched: Vouched = vouchers.clone().collect();
-    shortened.retain(|it| !vouched.has(it));
+    let vouchers = whole.flat_map(|walk| &walk.proofs);
+    let vouched: ProvenRetired = vouchers.clone().collect();
+    shortened.retain(|it| !vouched.covers(it));
     // What comes after the beginning of its chain is there or missing, whatever anybody says.
-    let is_gone = |voucher: &&Voucher| {
+    let is_gone = |voucher: &&RetentionProof| {
         let mut of = walks.iter().filter(|it| it.report.chain == voucher.chain);
-        of.all(|walk| voucher.link.seq <= walk.before.seq)
+        of.all(|walk| voucher.last_position.seq <= walk.previous.seq)
     };
     let gone: Vec<Hash> = vouchers
         .clone()
         .filter(is_gone)
-        .map(|it| it.link.hash)
+        .map(|it| it.last_position.hash)
         .collect();
     let mut missing = trust.expected.clone();
     missing.retain(|hash| !gone.contains(hash));
     let vouchers: BTreeMap<(ChainId, u64), Hash> = vouchers
-        .map(|voucher| ((voucher.chain, voucher.link.seq), voucher.link.hash))
+        .map(|voucher| {
+            (
+                (voucher.chain, voucher.last_position.seq),
+                voucher.last_position.hash,
+            )
+        })
         .collect();
     let mut chains = Vec::new();
     for walk in walks {
-        missing.retain(|hash| !walk.met.contains(hash));
+        missing.retain(|hash| !walk.found_expected.contains(hash));
         let mut report = walk.report;
-        let vouched = vouchers.get(&(report.chain, walk.before.seq)) == Some(&walk.before.hash);
-        if report.fault.is_none() && walk.before != ChainPosition::default() && !vouched {
+        let vouched = vouchers.get(&(report.chain, walk.previous.seq)) == Some(&walk.previous.hash);
+        if report.fault.is_none() && walk.previous != ChainPosition::default() && !vouched {
             report.fault = Some(FaultAt {
-                segment: walk.begins_in,
+                segment: walk.first_segment,
                 line: 1,
                 seq: Some(report.begins_at),
-                fault: LineFault::Unvouched {
-                    last: walk.begins_in.saturating_sub(1),
+                fault: LineFault::UnprovenRemoval {
+                    last: walk.first_segment.saturating_sub(1),
                 },
             });
         }
@@ -268,23 +276,23 @@ fn look(
 struct ChainWalk<'a> {
     trust: &'a Trust,
     /// What was expected and is there.
-    met: Vec<Hash>,
+    found_expected: Vec<Hash>,
     report: ChainReport,
     /// What comes before its first line.
-    before: ChainPosition,
+    previous: ChainPosition,
     /// Its last line so far.
-    at: ChainPosition,
+    current: ChainPosition,
     /// The segment being walked.
     segment: u32,
     /// The segment that has its first line.
-    begins_in: u32,
-    vouchers: Vec<Voucher>,
+    first_segment: u32,
+    proofs: Vec<RetentionProof>,
     /// How its last line so far begins.
-    head: Vec<u8>,
+    line_prefix: Vec<u8>,
 }
 
 impl<'a> ChainWalk<'a> {
-    fn over(
+    fn walk(
         directory: &Path,
         chain: ChainId,
         segments: &[u32],
@@ -292,7 +300,7 @@ impl<'a> ChainWalk<'a> {
     ) -> Result<Self, AuditError> {
         let mut walk = Self {
             trust,
-            met: Vec::new(),
+            found_expected: Vec::new(),
             report: ChainReport {
                 chain,
                 segments: segments.len(),
@@ -307,27 +315,32 @@ impl<'a> ChainWalk<'a> {
                 torn_bytes: 0,
                 fault: None,
             },
-            before: ChainPosition::default(),
-            at: ChainPosition::default(),
+            previous: ChainPosition::default(),
+            current: ChainPosition::default(),
             segment: 0,
-            begins_in: 0,
-            vouchers: Vec::new(),
-            head: Vec::new(),
+            first_segment: 0,
+            proofs: Vec::new(),
+            line_prefix: Vec::new(),
         };
         for (n, number) in segments.iter().enumerate() {
             let is_last = n + 1 == segments.len();
-            walk.segment(directory, *number, is_last)?;
+            walk.walk_segment(directory, *number, is_last)?;
             if walk.report.fault.is_some() {
                 break;
             }
         }
-        walk.report.last = written_at(&walk.head);
-        walk.report.ends_at = walk.at.seq;
-        walk.report.hash = walk.at.hash.to_string();
+        walk.report.last = line_time(&walk.line_prefix);
+        walk.report.ends_at = walk.current.seq;
+        walk.report.hash = walk.current.hash.to_string();
         Ok(walk)
     }
 
-    fn segment(&mut self, directory: &Path, number: u32, is_last: bool) -> Result<(), AuditError> {
+    fn walk_segment(
+        &mut self,
+        directory: &Path,
+        number: u32,
+        is_last: bool,
+    ) -> Result<(), AuditError> {
         let expected = self.segment + 1;
         let begins = self.segment == 0;
         self.segment = number;
@@ -362,8 +375,8 @@ impl<'a> ChainWalk<'a> {
                 }
                 ReadStep::Line(_) => lines += 1,
             }
-            if let Err(wrong) = self.line(segment.line(), lines == 1) {
-                let seq = unseal(segment.line()).map(|sealed| sealed.link.seq);
+            if let Err(wrong) = self.walk_line(segment.line(), lines == 1) {
+                let seq = unseal(segment.line()).map(|sealed| sealed.position.seq);
                 self.report.fault = Some(fault(lines, seq, wrong));
                 return Ok(());
             }
@@ -371,29 +384,29 @@ impl<'a> ChainWalk<'a> {
         Ok(())
     }
 
-    fn line(&mut self, line: &[u8], begins: bool) -> Result<(), LineFault> {
-        let sealed = unseal(line).ok_or(LineFault::NoLine)?;
-        if !sealed.genuine {
+    fn walk_line(&mut self, line: &[u8], begins: bool) -> Result<(), LineFault> {
+        let sealed = unseal(line).ok_or(LineFault::NotALine)?;
+        if !sealed.is_hash_valid {
             return Err(LineFault::Hash);
         }
         if self.report.lines == 0 {
-            self.first(line, &sealed)?;
+            self.check_first_line(line, &sealed)?;
         }
         if self.report.ended {
             return Err(LineFault::AfterEnd);
         }
-        LineFault::between(self.at, &sealed)?;
+        LineFault::check_succession(self.current, &sealed)?;
         if begins {
-            self.check_name(line)?;
+            self.check_segment_name(line)?;
         }
         let (keys, unsigned) = (&self.trust.keys, &mut self.report.unsigned);
-        LineFault::of_signature(line, self.report.chain, &sealed, keys, unsigned)?;
-        if self.trust.expected.contains(&sealed.link.hash) {
-            self.met.push(sealed.link.hash);
+        LineFault::check_signature(line, self.report.chain, &sealed, keys, unsigned)?;
+        if self.trust.expected.contains(&sealed.position.hash) {
+            self.found_expected.push(sealed.position.hash);
         }
         match LineType::of(line) {
             Some(LineType::End) => self.report.ended = true,
-            Some(LineType::Retired) => self.vouchers.extend(Voucher::of(line)),
+            Some(LineType::Retired) => self.proofs.extend(RetentionProof::parse(line)),
             Some(
                 LineType::Begin
                 | LineType::Call
@@ -403,41 +416,43 @@ impl<'a> ChainWalk<'a> {
             )
             | None => {}
         }
-        self.at = sealed.link;
+        self.current = sealed.position;
         self.report.lines += 1;
-        self.head.clear();
-        self.head
-            .extend_from_slice(&line[..line.len().min(HEAD_BYTES)]);
+        self.line_prefix.clear();
+        self.line_prefix
+            .extend_from_slice(&line[..line.len().min(TIME_SEARCH_BYTES)]);
         Ok(())
     }
 
     /// A chain begins with line 1 of segment 1, unless what was before is gone.
-    fn first(&mut self, line: &[u8], sealed: &SealedLine<'_>) -> Result<(), LineFault> {
+    fn check_first_line(&mut self, line: &[u8], sealed: &SealedLine<'_>) -> Result<(), LineFault> {
         if self.segment == 1 {
-            LineFault::between(ChainPosition::default(), sealed)?;
+            LineFault::check_succession(ChainPosition::default(), sealed)?;
         } else {
-            self.before = ChainPosition {
-                seq: sealed.link.seq.saturating_sub(1),
+            self.previous = ChainPosition {
+                seq: sealed.position.seq.saturating_sub(1),
                 hash: sealed.prev,
             };
         }
-        self.at = self.before;
-        self.begins_in = self.segment;
-        self.report.begins_at = sealed.link.seq;
-        self.report.first = written_at(line);
+        self.current = self.previous;
+        self.first_segment = self.segment;
+        self.report.begins_at = sealed.position.seq;
+        self.report.first = line_time(line);
         Ok(())
     }
 
     /// The first line of a segment says which it is.
-    fn check_name(&self, line: &[u8]) -> Result<(), LineFault> {
+    fn check_segment_name(&self, line: &[u8]) -> Result<(), LineFault> {
         #[derive(Deserialize)]
         struct Begin<'a> {
             chain: &'a str,
             segment: u32,
         }
-        let begin: Begin<'_> = serde_json::from_slice(line).map_err(|_| LineFault::NoLine)?;
+        let begin: Begin<'_> = serde_json::from_slice(line).map_err(|_| LineFault::NotALine)?;
         let is_begin = LineType::of(line) == Some(LineType::Begin);
         let same = begin.chain == self.report.chain.to_string() && begin.segment == self.segment;
-        (is_begin && same).then_some(()).ok_or(LineFault::Misnamed)
+        (is_begin && same)
+            .then_some(())
+            .ok_or(LineFault::WrongSegmentName)
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     audit::{
         QuestionRecord, RefusalSummary,
         error::AuditError,
-        record::line::{AuditEvent, Opened, Record},
+        record::record_line::{AuditEvent, Opened, Record},
     },
     money::Micros,
     names::InvocationId,
@@ -20,11 +20,11 @@ pub(super) type Reply = oneshot::Sender<Result<(), AuditError>>;
 /// A line that is to be written.
 #[derive(Debug)]
 pub(in crate::audit) struct AuditEntry {
-    pub(in crate::audit) at: Timestamp,
+    pub(in crate::audit) time: Timestamp,
     /// Without its seal.
     pub(in crate::audit) line: Vec<u8>,
-    pub(in crate::audit) about: EntryKind,
-    pub(in crate::audit) fallback: Fallback,
+    pub(in crate::audit) kind: EntryKind,
+    pub(in crate::audit) fallback: WriteFailurePolicy,
     /// Whether whoever waits does so until the disk has it.
     pub(super) is_durable: bool,
     pub(super) reply: Option<Reply>,
@@ -47,7 +47,7 @@ pub(in crate::audit) enum EntryKind {
 
 /// What becomes of a line that cannot be written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::audit) enum Fallback {
+pub(in crate::audit) enum WriteFailurePolicy {
     /// It is nowhere, and who waits is told so.
     Discard,
     /// It waits in memory until it can be written; while there is no room for that either it is counted,
@@ -56,11 +56,15 @@ pub(in crate::audit) enum Fallback {
 }
 
 impl AuditEntry {
-    pub(in crate::audit) fn new(at: Timestamp, line: Vec<u8>, fallback: Fallback) -> Self {
+    pub(in crate::audit) fn new(
+        time: Timestamp,
+        line: Vec<u8>,
+        fallback: WriteFailurePolicy,
+    ) -> Self {
         Self {
-            at,
+            time,
             line,
-            about: EntryKind::Event,
+            kind: EntryKind::Event,
             fallback,
             is_durable: false,
             reply: None,
@@ -68,38 +72,38 @@ impl AuditEntry {
     }
 
     pub(in crate::audit) fn event(event: &AuditEvent<'_>) -> Self {
-        Self::new(event.ts, event.line(), Fallback::Keep)
+        Self::new(event.ts, event.to_line(), WriteFailurePolicy::Keep)
     }
 
     pub(in crate::audit) fn refusals(refusals: &RefusalSummary<'_>) -> Self {
-        Self::new(refusals.until, refusals.line(), Fallback::Keep)
+        Self::new(refusals.until, refusals.to_line(), WriteFailurePolicy::Keep)
     }
 
     pub(in crate::audit) fn question(question: &QuestionRecord<'_>) -> Self {
-        Self::new(question.ts, question.line(), Fallback::Keep)
+        Self::new(question.ts, question.to_line(), WriteFailurePolicy::Keep)
     }
 
     pub(in crate::audit) fn opened(opened: &Opened<'_>) -> Self {
         Self {
-            about: EntryKind::Opened(opened.id),
-            ..Self::new(opened.ts, opened.line(), Fallback::Discard)
+            kind: EntryKind::Opened(opened.id),
+            ..Self::new(opened.ts, opened.to_line(), WriteFailurePolicy::Discard)
         }
     }
 
     pub(in crate::audit) fn record(record: &Record<'_>) -> Self {
         let accounts = record.accounts.iter();
         Self {
-            about: EntryKind::Call {
+            kind: EntryKind::Call {
                 id: record.id,
                 price: record.price,
                 accounts: accounts.map(ToString::to_string).collect(),
             },
-            ..Self::new(record.ts, record.line(), Fallback::Keep)
+            ..Self::new(record.ts, record.to_line(), WriteFailurePolicy::Keep)
         }
     }
 
     /// Tells who waits for the line.
-    pub(in crate::audit) fn reply(&mut self, kept: Result<(), AuditError>) {
+    pub(in crate::audit) fn send_reply(&mut self, kept: Result<(), AuditError>) {
         if let Some(reply) = self.reply.take() {
             // Whoever gave up does not mind.
             drop(reply.send(kept));
@@ -107,7 +111,7 @@ impl AuditEntry {
     }
 
     /// The same for somebody who waits until the disk has it.
-    pub(in crate::audit) fn durable(self) -> Self {
+    pub(in crate::audit) fn require_durable(self) -> Self {
         Self {
             is_durable: true,
             ..self

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::entry::{AuditEntry, EntryKind};
 use crate::{
-    audit::record::line::{LineType, LineWriter, Opened, Record},
+    audit::record::record_line::{LineType, LineWriter, Opened, Record},
     money::Micros,
     names::InvocationId,
 };
@@ -25,7 +25,7 @@ pub(in crate::audit) struct ChainTotals {
     /// Prices of the records by account.
     pub(in crate::audit) charged: BTreeMap<String, Micros>,
     open: HashMap<Uuid, OpenCall>,
-    opened: u64,
+    opened_count: u64,
 }
 
 #[derive(Debug)]
@@ -55,10 +55,10 @@ pub(in crate::audit) struct WrittenTotals<'a> {
 
 impl ChainTotals {
     /// Takes up what a line holds; nothing when it is not of our making.
-    pub(in crate::audit) fn resume(line: &[u8]) -> Option<Self> {
+    pub(in crate::audit) fn from_line(line: &[u8]) -> Option<Self> {
         let written: WrittenTotals<'_> = serde_json::from_slice(line).ok()?;
         let charged = written.charged.into_iter();
-        let mut tally = Self {
+        let mut totals = Self {
             calls: written.calls,
             charged: charged
                 .map(|(name, sum)| (name, Micros::new(sum)))
@@ -69,23 +69,23 @@ impl ChainTotals {
             let object = object.get();
             let opened: Opened<'_> = serde_json::from_str(object).ok()?;
             let members = object.strip_prefix('{')?.strip_suffix('}')?;
-            tally.open(opened.id, LineType::Opened.line(members.as_bytes()));
+            totals.open_call(opened.id, LineType::Opened.wrap(members.as_bytes()));
         }
-        Some(tally)
+        Some(totals)
     }
 
     /// Takes in a sealed line, of which the first `body` bytes come before the seal. Lines other
     /// than `opened` and `call` change nothing; nothing is returned for one not of our making.
-    pub(in crate::audit) fn take_in(&mut self, line: &[u8], body: usize) -> Option<()> {
+    pub(in crate::audit) fn apply_sealed(&mut self, line: &[u8], body: usize) -> Option<()> {
         match LineType::of(line) {
             Some(LineType::Opened) => {
                 let opened: Opened<'_> = serde_json::from_slice(line).ok()?;
-                self.open(opened.id, line.get(..body)?.to_vec());
+                self.open_call(opened.id, line.get(..body)?.to_vec());
             }
             Some(LineType::Call) => {
                 let record: Record<'_> = serde_json::from_slice(line).ok()?;
                 let accounts = record.accounts.iter().map(AsRef::as_ref);
-                self.close(record.id, record.price, accounts);
+                self.close_call(record.id, record.price, accounts);
             }
             Some(
                 LineType::Begin
@@ -100,30 +100,30 @@ impl ChainTotals {
     }
 
     /// Takes in a line that is written.
-    pub(in crate::audit) fn take(&mut self, written: AuditEntry) {
-        match written.about {
+    pub(in crate::audit) fn apply(&mut self, written: AuditEntry) {
+        match written.kind {
             EntryKind::Call {
                 id,
                 price,
                 accounts,
-            } => self.close(id, price, accounts.iter().map(String::as_str)),
+            } => self.close_call(id, price, accounts.iter().map(String::as_str)),
             EntryKind::Event => {}
-            EntryKind::Opened(id) => self.open(id, written.line),
+            EntryKind::Opened(id) => self.open_call(id, written.line),
         }
     }
 
     /// A call was opened by `line`, which comes without its seal.
-    pub(in crate::audit) fn open(&mut self, id: InvocationId, line: Vec<u8>) {
-        self.opened += 1;
+    pub(in crate::audit) fn open_call(&mut self, id: InvocationId, line: Vec<u8>) {
+        self.opened_count += 1;
         let open = OpenCall {
-            order: self.opened,
+            order: self.opened_count,
             line,
         };
         self.open.insert(id.0, open);
     }
 
     /// A record was written.
-    pub(in crate::audit) fn close<'a>(
+    pub(in crate::audit) fn close_call<'a>(
         &mut self,
         id: InvocationId,
         price: Micros,
@@ -145,8 +145,8 @@ impl ChainTotals {
     }
 
     /// The calls that are open, in the order of opening; nothing when one cannot be read.
-    pub(in crate::audit) fn still_open(&self) -> Option<Vec<Opened<'static>>> {
-        let parsed = self.in_order().into_iter().map(|members| {
+    pub(in crate::audit) fn open_calls(&self) -> Option<Vec<Opened<'static>>> {
+        let parsed = self.open_lines().into_iter().map(|members| {
             let object = [b"{", members, b"}"].concat();
             serde_json::from_slice(&object).ok()
         });
@@ -156,7 +156,7 @@ impl ChainTotals {
     /// What the chain will have charged once its open calls are charged too.
     pub(in crate::audit) fn charged_with_open(&self) -> BTreeMap<String, Micros> {
         let mut charged = self.charged.clone();
-        for opened in self.still_open().unwrap_or_default() {
+        for opened in self.open_calls().unwrap_or_default() {
             for account in opened.accounts {
                 let sum = charged.entry(account.into_owned()).or_default();
                 *sum = sum.saturating_add(opened.price);
@@ -176,12 +176,12 @@ impl ChainTotals {
     }
 
     /// Writes everything, as the last members of a line.
-    pub(in crate::audit) fn write(&self, line: &mut LineWriter<'_>) {
+    pub(in crate::audit) fn write_all(&self, line: &mut LineWriter<'_>) {
         self.write_sums(line);
-        line.objects("open", self.in_order().into_iter());
+        line.objects("open", self.open_lines().into_iter());
     }
 
-    fn in_order(&self) -> Vec<&[u8]> {
+    fn open_lines(&self) -> Vec<&[u8]> {
         let mut open: Vec<&OpenCall> = self.open.values().collect();
         open.sort_unstable_by_key(|open| open.order);
         open.into_iter().map(OpenCall::members).collect()

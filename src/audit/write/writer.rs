@@ -11,18 +11,18 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
-    entry::{AuditEntry, EntryKind, Fallback},
-    ration::RefusalSums,
-    room::Room,
-    sink::{SegmentSink, SegmentStore},
+    entry::{AuditEntry, EntryKind, WriteFailurePolicy},
+    log_space::LogSpace,
+    refusal_sums::RefusalSums,
+    segment_store::{SegmentSink, SegmentStore},
     totals::ChainTotals,
 };
 use crate::{
     audit::{
         AuditError, ChainId,
-        files::Loss,
-        record::line::{AuditEvent, EventKind, LineType, LineWriter, Opened, Record},
-        seal::{ChainPosition, SEAL_BYTES_MAX, seal},
+        files::FileLoss,
+        hash_chain::{ChainPosition, SEAL_BYTES_MAX, append_sealed},
+        record::record_line::{AuditEvent, EventKind, LineType, LineWriter, Opened, Record},
         signature::SigningKey,
     },
     clock,
@@ -40,10 +40,10 @@ pub const PENDING_BYTES_MAX: usize = 16 << 20;
 pub const UNSIGNED_LINES_MAX: u64 = 1000;
 
 /// How long lines go without a signature.
-pub(in crate::audit) const CHECKPOINT_EVERY: Duration = Duration::from_secs(30);
+pub(in crate::audit) const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How often a signed place of the chain is told to the log.
-const HEAD_EVERY: Duration = Duration::from_secs(60);
+const HEAD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Bytes of lines that go into one `write`; a longer line has one for itself.
 pub(in crate::audit) const WRITE_BYTES_MAX: usize = 256 << 10;
@@ -68,16 +68,16 @@ impl WriteOutcome {
     pub(in crate::audit) fn of(
         &self,
         line: usize,
-        fallback: Fallback,
+        fallback: WriteFailurePolicy,
         writer: &Writer,
     ) -> Result<(), AuditError> {
-        let is_discarded = fallback == Fallback::Discard;
+        let is_discarded = fallback == WriteFailurePolicy::Discard;
         let refused = self.refused.clone().filter(|_| is_discarded);
         match (refused, writer.broken.clone()) {
             (_, Some(source)) if is_discarded => Err(AuditError::Sync { source }),
             _ if line < self.written => Ok(()),
             (Some(source), _) => Err(AuditError::Write { source }),
-            (None, _) => Err(writer.health().pending()),
+            (None, _) => Err(writer.health().pending_error()),
         }
     }
 }
@@ -85,7 +85,7 @@ impl WriteOutcome {
 /// The one writer of a chain.
 pub(in crate::audit) struct Writer {
     chain: ChainId,
-    place: Box<dyn SegmentStore>,
+    store: Box<dyn SegmentStore>,
     key: Arc<SigningKey>,
     segment: OpenSegment,
     /// Size at which a segment is full.
@@ -98,17 +98,17 @@ pub(in crate::audit) struct Writer {
     signed_at: Instant,
     /// The last signed place of the chain that was told to the log, and when.
     head: Option<(ChainPosition, Instant)>,
-    tally: ChainTotals,
+    totals: ChainTotals,
     pending: PendingLines,
     /// What room there is, and what was not recorded for want of it.
-    pub(in crate::audit) room: Room,
-    summed: RefusalSums,
+    pub(in crate::audit) space: LogSpace,
+    refusal_sums: RefusalSums,
     /// Why the disk is not to be trusted.
     pub(in crate::audit) broken: Option<Arc<io::Error>>,
     /// What became of the segment, and why there is no other one yet.
-    stuck: Option<(Loss, Arc<io::Error>)>,
+    segment_loss: Option<(FileLoss, Arc<io::Error>)>,
     /// What the system said when it last took no line.
-    obstacle: Option<Arc<io::Error>>,
+    last_write_error: Option<Arc<io::Error>>,
     /// Lines with their seals, for one `write`.
     sealed: Vec<u8>,
     /// Where each of them ends, and its place in the chain.
@@ -123,26 +123,26 @@ pub(in crate::audit) struct WriterHealth {
     /// Lines that were given up, of which the log does not know yet.
     pub(in crate::audit) lost: u64,
     /// Why there is no segment to write to.
-    stuck: Option<Arc<io::Error>>,
+    segment_error: Option<Arc<io::Error>>,
     /// What the system said when it last took no line.
-    obstacle: Option<Arc<io::Error>>,
+    last_write_error: Option<Arc<io::Error>>,
     /// The last signed place of the chain that was told to the log.
     pub(in crate::audit) head: Option<ChainPosition>,
     /// What room there is.
-    pub(in crate::audit) room: Room,
+    pub(in crate::audit) space: LogSpace,
 }
 
 impl WriterHealth {
     /// Whether anything may be opened on a disk that is to be trusted.
     pub(in crate::audit) fn ready(&self) -> Result<(), AuditError> {
-        match &self.stuck {
+        match &self.segment_error {
             Some(source) => {
                 let source = Arc::clone(source);
                 Err(AuditError::Write { source })
             }
-            None if self.waiting > 0 => Err(self.pending()),
-            None if self.room.is_over() => {
-                let quota = self.room.quota;
+            None if self.waiting > 0 => Err(self.pending_error()),
+            None if self.space.is_exhausted() => {
+                let quota = self.space.quota;
                 Err(AuditError::Quota { quota })
             }
             None => Ok(()),
@@ -150,10 +150,10 @@ impl WriterHealth {
     }
 
     /// What who waits for a line is told that waits in memory.
-    pub(in crate::audit) fn pending(&self) -> AuditError {
+    pub(in crate::audit) fn pending_error(&self) -> AuditError {
         AuditError::Pending {
             lines: self.waiting,
-            source: self.obstacle.clone(),
+            source: self.last_write_error.clone(),
         }
     }
 }
@@ -193,11 +193,11 @@ pub(in crate::audit) struct OpenSegment {
 }
 
 /// What a chain amounts to that is gone on with.
-pub(in crate::audit) struct Resumed {
+pub(in crate::audit) struct ResumedChain {
     pub(in crate::audit) segment: OpenSegment,
     /// Its last line.
     pub(in crate::audit) last: ChainPosition,
-    pub(in crate::audit) tally: ChainTotals,
+    pub(in crate::audit) totals: ChainTotals,
     /// Lines after the last one that is signed.
     pub(in crate::audit) unsigned: u64,
 }
@@ -217,13 +217,13 @@ impl Writer {
         place: Box<dyn SegmentStore>,
         key: Arc<SigningKey>,
     ) -> io::Result<Self> {
-        let tally = ChainTotals::default();
-        let from = (ChainPosition::default(), &tally);
-        let (segment, last) = begin_segment(&*place, chain, &key, 1, from)?;
-        let resumed = Resumed {
+        let totals = ChainTotals::default();
+        let from = (ChainPosition::default(), &totals);
+        let (segment, last) = create_segment(&*place, chain, &key, 1, from)?;
+        let resumed = ResumedChain {
             segment,
             last,
-            tally,
+            totals,
             unsigned: 0,
         };
         Ok(Self::resume(chain, place, key, resumed))
@@ -232,13 +232,13 @@ impl Writer {
     /// Goes on with a chain.
     pub(in crate::audit) fn resume(
         chain: ChainId,
-        place: Box<dyn SegmentStore>,
+        store: Box<dyn SegmentStore>,
         key: Arc<SigningKey>,
-        from: Resumed,
+        from: ResumedChain,
     ) -> Self {
         Self {
             chain,
-            place,
+            store,
             key,
             segment: from.segment,
             segment_bytes_max: SEGMENT_BYTES_MAX,
@@ -246,13 +246,13 @@ impl Writer {
             unsigned: from.unsigned,
             signed_at: Instant::now(),
             head: None,
-            tally: from.tally,
+            totals: from.totals,
             pending: PendingLines::default(),
-            room: Room::default(),
-            summed: RefusalSums::default(),
+            space: LogSpace::default(),
+            refusal_sums: RefusalSums::default(),
             broken: None,
-            stuck: None,
-            obstacle: None,
+            segment_loss: None,
+            last_write_error: None,
             sealed: Vec::new(),
             ends: Vec::new(),
         }
@@ -267,23 +267,26 @@ impl Writer {
         self.segment.sink.clone()
     }
 
-    pub(in crate::audit) fn tally(&self) -> &ChainTotals {
-        &self.tally
+    pub(in crate::audit) fn totals(&self) -> &ChainTotals {
+        &self.totals
     }
 
     pub(in crate::audit) fn health(&self) -> WriterHealth {
         WriterHealth {
             waiting: self.pending.lines.len(),
             lost: self.pending.lost,
-            stuck: self.stuck.as_ref().map(|(_, error)| Arc::clone(error)),
-            obstacle: self.obstacle.clone(),
+            segment_error: self
+                .segment_loss
+                .as_ref()
+                .map(|(_, error)| Arc::clone(error)),
+            last_write_error: self.last_write_error.clone(),
             head: self.head.map(|(head, _)| head),
-            room: self.room,
+            space: self.space,
         }
     }
 
     /// Whether nothing waits that has to come before the end of the chain.
-    fn ready_for_end(&self) -> Result<(), AuditError> {
+    fn is_ready_to_end(&self) -> Result<(), AuditError> {
         if let Some(source) = self.broken.clone() {
             return Err(AuditError::Sync { source });
         }
@@ -294,29 +297,33 @@ impl Writer {
     }
 
     /// How long to wait for lines before what waits is tried again, or a signature is due.
-    pub(in crate::audit) fn next_try(&self) -> Option<Duration> {
-        if self.waits() || self.is_stuck() {
+    pub(in crate::audit) fn next_wake(&self) -> Option<Duration> {
+        if self.has_pending() || self.has_no_segment() {
             return Some(RETRY_DELAY);
         }
-        let left = CHECKPOINT_EVERY.saturating_sub(self.signed_at.elapsed());
+        let left = CHECKPOINT_INTERVAL.saturating_sub(self.signed_at.elapsed());
         let unsigned = (self.unsigned > 0).then_some(left);
-        let due = unsigned.into_iter().chain(self.summed.left()).min();
+        let due = unsigned
+            .into_iter()
+            .chain(self.refusal_sums.time_until_due())
+            .min();
         due.map(|due| due.max(RETRY_DELAY))
     }
 
     /// Takes lines out for which there is no room, and puts sums of earlier ones in; all at the end.
-    pub(in crate::audit) fn ration(&mut self, lines: &mut Vec<AuditEntry>, is_end: bool) {
-        self.summed.ration(&self.room, &self.tally, lines);
-        lines.extend(self.summed.due(is_end));
+    pub(in crate::audit) fn sum_refusals(&mut self, lines: &mut Vec<AuditEntry>, is_end: bool) {
+        self.refusal_sums
+            .sum_refusals(&self.space, &self.totals, lines);
+        lines.extend(self.refusal_sums.due_entries(is_end));
     }
 
     /// Writes what waits, then lines, and takes them out: all, or so many of the first as there was
     /// room for. Of the others some are discarded, and further ones wait.
     pub(in crate::audit) fn write(&mut self, lines: &mut Vec<AuditEntry>) -> WriteOutcome {
-        let may_go_on = !self.waits() || self.flush_pending();
+        let may_go_on = !self.has_pending() || self.flush_pending();
         // Else whoever has a line is told why.
-        drop(self.unstick());
-        if may_go_on && self.unsigned > 0 && self.signed_at.elapsed() >= CHECKPOINT_EVERY {
+        drop(self.retry_new_segment());
+        if may_go_on && self.unsigned > 0 && self.signed_at.elapsed() >= CHECKPOINT_INTERVAL {
             // Without room for it there is none for further lines, which say so.
             drop(self.checkpoint());
         }
@@ -325,46 +332,48 @@ impl Writer {
         while may_go_on && refused.is_none() && !lines.as_slice().is_empty() {
             // Nothing may be opened on a disk that is not to be trusted.
             let is_broken = self.broken.is_some();
-            let is_passed = |line: &&AuditEntry| is_broken && line.fallback == Fallback::Discard;
+            let is_passed =
+                |line: &&AuditEntry| is_broken && line.fallback == WriteFailurePolicy::Discard;
             let passed = lines.as_slice().iter().take_while(is_passed).count();
             lines.by_ref().take(passed).for_each(drop);
             let run = lines.as_slice().iter().take_while(|line| !is_passed(line));
-            let (count, error) = self.put(run.map(|line| UnsealedLine::of(&line.line, line.at)));
+            let (count, error) =
+                self.append_all(run.map(|line| UnsealedLine::of(&line.line, line.time)));
             let put = lines.by_ref().take(count);
-            put.for_each(|line| self.tally.take(line));
+            put.for_each(|line| self.totals.apply(line));
             written += passed + count;
             refused = error;
         }
         for line in lines {
-            self.postpone(line);
+            self.keep_pending(line);
         }
         WriteOutcome { written, refused }
     }
 
     /// Writes a line that is signed, or nothing.
-    fn signed(&mut self, kind: LineType) -> Result<(), Arc<io::Error>> {
+    fn write_signed(&mut self, kind: LineType) -> Result<(), Arc<io::Error>> {
         let now = clock::now();
         let mut made = Vec::new();
         let mut line = LineWriter::begin(&mut made, kind);
         line.time("ts", now);
         if kind == LineType::End {
-            self.tally.write_sums(&mut line);
+            self.totals.write_sums(&mut line);
         } else {
-            line.shown("chain", &self.chain.to_string());
+            line.plain_text("chain", &self.chain.to_string());
         }
-        self.put_one(UnsealedLine::of(&made, now))
+        self.append_one(UnsealedLine::of(&made, now))
     }
 
     /// Signs all lines until now.
     fn checkpoint(&mut self) -> Result<(), Arc<io::Error>> {
-        self.signed(LineType::Checkpoint)
+        self.write_signed(LineType::Checkpoint)
     }
 
     /// Notes that the last line is signed, and tells the log now and then, so that somebody may know it
     /// who cannot be reached from here.
-    fn is_signed(&mut self) {
+    fn note_signed(&mut self) {
         (self.unsigned, self.signed_at) = (0, Instant::now());
-        let is_told = |(_, at): &(ChainPosition, Instant)| at.elapsed() < HEAD_EVERY;
+        let is_told = |(_, at): &(ChainPosition, Instant)| at.elapsed() < HEAD_INTERVAL;
         if !self.head.as_ref().is_some_and(is_told) {
             let ChainPosition { seq, hash } = self.last;
             tracing::info!(chain = %self.chain, seq, %hash, "audit checkpoint");
@@ -379,23 +388,23 @@ impl Writer {
         record: fn(Opened<'static>, Timestamp) -> Record<'static>,
     ) -> Result<(), AuditError> {
         self.flush_pending();
-        self.ready_for_end()?;
-        let mut sums = self.summed.due(true);
+        self.is_ready_to_end()?;
+        let mut sums = self.refusal_sums.due_entries(true);
         self.write(&mut sums);
-        let open = self.tally.still_open().unwrap_or_default().into_iter();
+        let open = self.totals.open_calls().unwrap_or_default().into_iter();
         let mut records = open
             .map(|opened| AuditEntry::record(&record(opened, clock::now())))
             .collect();
         self.write(&mut records);
-        self.ready_for_end()?;
+        self.is_ready_to_end()?;
         // The last place of a chain is told in any case.
         self.head = None;
-        self.signed(LineType::End)
+        self.write_signed(LineType::End)
             .map_err(|source| AuditError::Write { source })
     }
 
     /// Remembers that the disk is not to be trusted.
-    pub(in crate::audit) fn distrust(&mut self, error: Arc<io::Error>) {
+    pub(in crate::audit) fn mark_disk_failed(&mut self, error: Arc<io::Error>) {
         if self.broken.is_none() {
             tracing::error!(%error, "cannot sync the audit log to disk; calls are refused until the gateway is restarted");
             self.broken = Some(error);
@@ -403,63 +412,63 @@ impl Writer {
     }
 
     /// Remembers lines that were given up before they came here.
-    pub(in crate::audit) fn give_up(&mut self, lines: u64) {
+    pub(in crate::audit) fn count_lost(&mut self, lines: u64) {
         self.pending.lost += lines;
     }
 
     /// Whether the segment is lost and there is no other one.
-    fn is_stuck(&self) -> bool {
-        self.stuck.is_some()
+    fn has_no_segment(&self) -> bool {
+        self.segment_loss.is_some()
     }
 
     /// Looks whether the segment is still where its readers find it, and the chain still ours. If
     /// not, what was written to it is gone or not the last, and the chain goes on in another one,
     /// which says so.
-    pub(in crate::audit) fn look(&mut self) {
-        if self.stuck.is_some() {
+    pub(in crate::audit) fn check_segment(&mut self) {
+        if self.segment_loss.is_some() {
             return;
         }
         let (number, length) = (self.segment.number, self.segment.length);
-        let lost = self.segment.sink.lost(length);
-        let lost = lost.or_else(|| self.place.lost());
+        let lost = self.segment.sink.loss(length);
+        let lost = lost.or_else(|| self.store.loss());
         if let Some(loss) = lost {
             tracing::error!(segment = number, "the audit log file {loss}");
-            self.replace(loss);
+            self.replace_segment(loss);
         }
     }
 
     /// Tries again to begin another segment in place of one that is lost.
-    fn unstick(&mut self) -> io::Result<()> {
-        if let Some((loss, _)) = self.stuck {
-            self.replace(loss);
+    fn retry_new_segment(&mut self) -> io::Result<()> {
+        if let Some((loss, _)) = self.segment_loss {
+            self.replace_segment(loss);
         }
-        match &self.stuck {
+        match &self.segment_loss {
             None => Ok(()),
             Some((_, error)) => Err(io::Error::new(error.kind(), Arc::clone(error))),
         }
     }
 
     /// Begins another segment in place of one that is lost.
-    fn replace(&mut self, loss: Loss) {
+    fn replace_segment(&mut self, loss: FileLoss) {
         let number = self.segment.number;
         let begin = || {
-            self.place.hold()?;
-            let from = (self.last, &self.tally);
-            begin_segment(&*self.place, self.chain, &self.key, number + 1, from)
+            self.store.ensure_owned()?;
+            let from = (self.last, &self.totals);
+            create_segment(&*self.store, self.chain, &self.key, number + 1, from)
         };
         match begin() {
             Ok((segment, last)) => {
                 let day = segment.day.max(self.segment.day);
                 self.segment = OpenSegment { day, ..segment };
                 self.last = last;
-                self.is_signed();
-                self.stuck = None;
+                self.note_signed();
+                self.segment_loss = None;
             }
             Err(error) => {
                 let why = format!(
                     "segment {number} {loss}, and a new segment cannot be created: {error}"
                 );
-                self.stuck = Some((loss, Arc::new(io::Error::new(error.kind(), why))));
+                self.segment_loss = Some((loss, Arc::new(io::Error::new(error.kind(), why))));
                 return;
             }
         }
@@ -471,35 +480,38 @@ impl Writer {
             detail: Some(format!("it {loss}").into()),
         };
         if self
-            .put_one(UnsealedLine::of(&event.line(), event.ts))
+            .append_one(UnsealedLine::of(&event.to_line(), event.ts))
             .is_err()
         {
-            self.postpone(AuditEntry::event(&event));
+            self.keep_pending(AuditEntry::event(&event));
         }
     }
 
     /// Whether anything waits, be it what is to be said of lines that were given up.
-    fn waits(&self) -> bool {
+    fn has_pending(&self) -> bool {
         self.pending.lost > 0 || !self.pending.lines.is_empty()
     }
 
     /// Tries again to write what waits; says whether nothing waits.
     fn flush_pending(&mut self) -> bool {
         // Who made room may have removed the segment, and nothing was synced since.
-        if self.waits() {
-            self.look();
+        if self.has_pending() {
+            self.check_segment();
         }
-        if let Err(error) = self.unstick() {
-            self.obstacle = Some(Arc::new(error));
+        if let Err(error) = self.retry_new_segment() {
+            self.last_write_error = Some(Arc::new(error));
             return false;
         }
         while let Some(line) = self.pending.lines.pop_front() {
-            if self.put_one(UnsealedLine::of(&line.line, line.at)).is_err() {
+            if self
+                .append_one(UnsealedLine::of(&line.line, line.time))
+                .is_err()
+            {
                 self.pending.lines.push_front(line);
                 return false;
             }
             self.pending.bytes -= line.line.len();
-            self.tally.take(line);
+            self.totals.apply(line);
         }
         if self.pending.lost > 0 {
             let detail = format!("{} lines", self.pending.lost);
@@ -511,7 +523,7 @@ impl Writer {
                 detail: Some(detail.into()),
             };
             if self
-                .put_one(UnsealedLine::of(&event.line(), event.ts))
+                .append_one(UnsealedLine::of(&event.to_line(), event.ts))
                 .is_err()
             {
                 return false;
@@ -522,20 +534,23 @@ impl Writer {
     }
 
     /// Keeps a line that could not be written, if it is one that must not be lost.
-    fn postpone(&mut self, line: AuditEntry) {
-        if line.fallback == Fallback::Discard {
+    fn keep_pending(&mut self, line: AuditEntry) {
+        if line.fallback == WriteFailurePolicy::Discard {
             return;
         }
         // Of those there are no more than calls in flight.
         let must_keep =
-            matches!(&line.about, EntryKind::Call { id, .. } if self.tally.is_open(*id));
+            matches!(&line.kind, EntryKind::Call { id, .. } if self.totals.is_open(*id));
         let length = line.line.len();
         if !must_keep && self.pending.bytes + length > PENDING_BYTES_MAX {
             self.pending.lost += 1;
             return;
         }
         if self.pending.lines.is_empty() {
-            let error = self.obstacle.as_deref().map(tracing::field::display);
+            let error = self
+                .last_write_error
+                .as_deref()
+                .map(tracing::field::display);
             tracing::error!(
                 error,
                 "cannot write the audit log; calls are refused until this is fixed"
@@ -545,34 +560,34 @@ impl Writer {
         self.pending.lines.push_back(line);
     }
 
-    fn put_one(&mut self, line: UnsealedLine<'_>) -> Result<(), Arc<io::Error>> {
-        let (_, error) = self.put([line].into_iter());
+    fn append_one(&mut self, line: UnsealedLine<'_>) -> Result<(), Arc<io::Error>> {
+        let (_, error) = self.append_all([line].into_iter());
         error.map_or(Ok(()), Err)
     }
 
     /// Seals and appends the first of `lines`, those that are in one segment and one `write` and find
     /// room; says how many, and why no more of these.
-    fn put<'a>(
+    fn append_all<'a>(
         &mut self,
         lines: impl Iterator<Item = UnsealedLine<'a>>,
     ) -> (usize, Option<Arc<io::Error>>) {
-        let (count, error) = self.put_some(lines);
+        let (count, error) = self.append_some(lines);
         let error = error.map(Arc::new);
         if error.is_some() {
-            self.obstacle.clone_from(&error);
+            self.last_write_error.clone_from(&error);
         }
         (count, error)
     }
 
-    fn put_some<'a>(
+    fn append_some<'a>(
         &mut self,
         lines: impl Iterator<Item = UnsealedLine<'a>>,
     ) -> (usize, Option<io::Error>) {
         let mut lines = lines.peekable();
         if let Some(line) = lines.peek() {
-            self.roll_when_due(line.text.len(), line.at);
+            self.rotate_if_due(line.text.len(), line.at);
         }
-        if let Err(error) = self.unstick() {
+        if let Err(error) = self.retry_new_segment() {
             return (0, Some(error));
         }
         if self.unsigned >= UNSIGNED_LINES_MAX
@@ -593,7 +608,7 @@ impl Writer {
             let is_due = is_signed
                 || line.is_signed
                 || length > WRITE_BYTES_MAX
-                || self.is_due(length, line.at)
+                || self.needs_new_segment(length, line.at)
                 || self.unsigned + self.ends.len() as u64 >= UNSIGNED_LINES_MAX;
             if is_due && !self.ends.is_empty() {
                 break;
@@ -602,64 +617,65 @@ impl Writer {
             is_signed = line.is_signed;
             let sign: Option<&dyn Fn(ChainPosition) -> _> =
                 if is_signed { Some(&sign) } else { None };
-            let link = seal(&mut self.sealed, line.text, before, sign);
-            self.ends.push((self.sealed.len(), link));
+            let position = append_sealed(&mut self.sealed, line.text, before, sign);
+            self.ends.push((self.sealed.len(), position));
         }
         let ends = self.ends.iter().map(|(end, _)| *end);
         let before = self.segment.length;
         let (count, error) = self.segment.append(&self.sealed, ends);
-        self.room.take(self.segment.length - before);
+        self.space.consume(self.segment.length - before);
         if let Some((_, link)) = count.checked_sub(1).and_then(|last| self.ends.get(last)) {
             self.last = *link;
             self.segment.used = true;
             self.unsigned += count as u64;
             if is_signed {
-                self.is_signed();
+                self.note_signed();
             }
         }
         (count, error)
     }
 
     /// Whether so many bytes more of this time belong in another segment.
-    fn is_due(&self, body: usize, at: Timestamp) -> bool {
+    fn needs_new_segment(&self, body: usize, at: Timestamp) -> bool {
         let length = self.segment.length + (body + SEAL_BYTES_MAX) as u64;
-        length > self.segment_bytes_max || day(at) > self.segment.day
+        length > self.segment_bytes_max || day_number(at) > self.segment.day
     }
 
     /// Begins a new segment when the present one is full or of another day. When that fails, the
     /// present one goes on.
-    fn roll_when_due(&mut self, body: usize, at: Timestamp) {
-        if !self.segment.used || !self.is_due(body, at) {
+    fn rotate_if_due(&mut self, body: usize, at: Timestamp) {
+        if !self.segment.used || !self.needs_new_segment(body, at) {
             return;
         }
-        self.look();
-        if self.is_stuck() || !self.is_due(body, at) {
+        self.check_segment();
+        if self.has_no_segment() || !self.needs_new_segment(body, at) {
             return;
         }
-        if let Err(error) = self.roll(at)
+        if let Err(error) = self.rotate(at)
             && !self.segment.overdue
         {
             self.segment.overdue = true;
-            tracing::warn!(%error, "a new segment of the audit log cannot be created");
+            tracing::warn!(%error, "cannot create a new audit log segment");
         }
     }
 
     /// The present segment is on disk before there is a next one, so that a loss of power costs
     /// lines at the end of a chain only; one that is lost has no end to bring there.
-    fn roll(&mut self, at: Timestamp) -> io::Result<()> {
-        self.segment.mend()?;
+    fn rotate(&mut self, at: Timestamp) -> io::Result<()> {
+        self.segment.truncate_torn()?;
         if let Err(error) = self.segment.sink.sync() {
             let kind = error.kind();
-            self.distrust(Arc::new(error));
+            self.mark_disk_failed(Arc::new(error));
             return Err(kind.into());
         }
         let number = self.segment.number + 1;
-        let from = (self.last, &self.tally);
-        let (mut segment, last) = begin_segment(&*self.place, self.chain, &self.key, number, from)?;
-        segment.day = segment.day.max(day(at));
+        let from = (self.last, &self.totals);
+        let (mut segment, last) =
+            create_segment(&*self.store, self.chain, &self.key, number, from)?;
+        segment.day = segment.day.max(day_number(at));
         self.segment = segment;
         self.last = last;
-        self.is_signed();
+        self.note_signed();
         Ok(())
     }
 }
@@ -672,7 +688,7 @@ impl OpenSegment {
             sink,
             length,
             used: false,
-            day: day(clock::now()),
+            day: day_number(clock::now()),
             torn: false,
             overdue: false,
         }
@@ -685,7 +701,7 @@ impl OpenSegment {
         lines: &[u8],
         ends: impl Iterator<Item = usize>,
     ) -> (usize, Option<io::Error>) {
-        if let Err(error) = self.mend() {
+        if let Err(error) = self.truncate_torn() {
             return (0, Some(error));
         }
         let (written, error) = self.write(lines);
@@ -694,7 +710,7 @@ impl OpenSegment {
         self.length += length as u64;
         self.torn = written > length;
         // When this fails, it is tried again before the next line.
-        let mended = self.mend();
+        let mended = self.truncate_torn();
         (count, error.or(mended.err()))
     }
 
@@ -713,9 +729,9 @@ impl OpenSegment {
     }
 
     /// Cuts off part of a line that was left when cutting failed before.
-    fn mend(&mut self) -> io::Result<()> {
+    fn truncate_torn(&mut self) -> io::Result<()> {
         if self.torn {
-            self.sink.cut(self.length)?;
+            self.sink.truncate(self.length)?;
             self.torn = false;
         }
         Ok(())
@@ -723,7 +739,7 @@ impl OpenSegment {
 }
 
 /// Makes a segment with its first line, or nothing.
-fn begin_segment(
+fn create_segment(
     place: &dyn SegmentStore,
     chain: ChainId,
     key: &SigningKey,
@@ -733,13 +749,13 @@ fn begin_segment(
     let mut line = Vec::new();
     let mut members = LineWriter::begin(&mut line, LineType::Begin);
     members.time("ts", clock::now());
-    members.shown("chain", &chain.to_string());
+    members.plain_text("chain", &chain.to_string());
     members.number("segment", number.into());
-    members.shown("version", env!("CARGO_PKG_VERSION"));
-    members.shown("key", &key.public().to_string());
-    tally.write(&mut members);
+    members.plain_text("version", env!("CARGO_PKG_VERSION"));
+    members.plain_text("key", &key.public().to_string());
+    tally.write_all(&mut members);
     let mut sealed = Vec::new();
-    let link = seal(
+    let position = append_sealed(
         &mut sealed,
         &line,
         last,
@@ -752,9 +768,9 @@ fn begin_segment(
         place.remove(number)?;
         return Err(error);
     }
-    Ok((segment, link))
+    Ok((segment, position))
 }
 
-fn day(at: Timestamp) -> i64 {
+fn day_number(at: Timestamp) -> i64 {
     at.as_second().div_euclid(DAY_SECONDS)
 }

@@ -32,7 +32,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(in crate::backend) struct FairLimiter {
     /// Whether any number of calls may be under way: known without the lock.
-    is_open: AtomicBool,
+    is_unlimited: AtomicBool,
     state: Mutex<LimiterState>,
     refused: AtomicU64,
 }
@@ -40,14 +40,14 @@ pub(in crate::backend) struct FairLimiter {
 #[derive(Debug, Default)]
 struct LimiterState {
     /// How many calls may be under way; any number when `None`.
-    seats: Option<NonZeroUsize>,
+    permits_max: Option<NonZeroUsize>,
     /// How many more may wait.
     queue: usize,
-    taken: usize,
+    in_use: usize,
     /// Calls that wait, of all agents.
     waiting: usize,
     /// The agents that wait; the first is next. None of them is without a call.
-    turns: VecDeque<AgentQueue>,
+    queues: VecDeque<AgentQueue>,
     last_ticket: u64,
 }
 
@@ -62,7 +62,7 @@ struct AgentQueue {
 struct WaitingCall {
     ticket: u64,
     /// Gets a seat; dropped without one when the call has to make room.
-    seat: oneshot::Sender<CallPermit>,
+    grant: oneshot::Sender<CallPermit>,
 }
 
 /// Leave to call the server, given back when dropped.
@@ -71,7 +71,7 @@ pub(in crate::backend) struct CallPermit(Option<Arc<FairLimiter>>);
 
 /// A place in the queue, left when dropped.
 struct QueuePlace<'a> {
-    gate: &'a FairLimiter,
+    limiter: &'a FairLimiter,
     ticket: u64,
 }
 
@@ -79,12 +79,12 @@ impl FairLimiter {
     /// A gate for `in_flight` calls at a time, while `queue` more wait.
     pub(in crate::backend) fn new(in_flight: Option<NonZeroUsize>, queue: usize) -> Arc<Self> {
         let state = LimiterState {
-            seats: in_flight,
+            permits_max: in_flight,
             queue,
             ..LimiterState::default()
         };
         Arc::new(Self {
-            is_open: AtomicBool::new(in_flight.is_none()),
+            is_unlimited: AtomicBool::new(in_flight.is_none()),
             state: Mutex::new(state),
             refused: AtomicU64::new(0),
         })
@@ -92,27 +92,32 @@ impl FairLimiter {
 
     /// Lets `in_flight` calls at a time pass from now on, while `queue` more wait. Calls that are
     /// under way stay so; those that came while the gate was open do not count.
-    pub(in crate::backend) fn set(self: &Arc<Self>, in_flight: Option<NonZeroUsize>, queue: usize) {
+    pub(in crate::backend) fn set_limits(
+        self: &Arc<Self>,
+        in_flight: Option<NonZeroUsize>,
+        queue: usize,
+    ) {
         let mut state = self.state();
-        (state.seats, state.queue) = (in_flight, queue);
-        self.is_open.store(in_flight.is_none(), Ordering::Relaxed);
+        (state.permits_max, state.queue) = (in_flight, queue);
+        self.is_unlimited
+            .store(in_flight.is_none(), Ordering::Relaxed);
         let mut next = Vec::new();
-        while state.waiting > 0 && state.take() {
-            next.extend(state.next());
+        while state.waiting > 0 && state.try_take() {
+            next.extend(state.dequeue());
         }
         drop(state);
         for next in next {
             // Whoever has just given up drops the seat, which gives it back.
-            drop(next.send(self.seat()));
+            drop(next.send(self.new_permit()));
         }
     }
 
     /// A seat, when there is nothing to wait for.
-    pub(in crate::backend) fn at_hand(self: &Arc<Self>) -> Option<CallPermit> {
-        if self.is_open.load(Ordering::Relaxed) {
+    pub(in crate::backend) fn try_acquire(self: &Arc<Self>) -> Option<CallPermit> {
+        if self.is_unlimited.load(Ordering::Relaxed) {
             return Some(CallPermit(None));
         }
-        self.state().take().then(|| self.seat())
+        self.state().try_take().then(|| self.new_permit())
     }
 
     /// A seat for a call of `agent`, as soon as it is its turn, within `patience`. How long calls
@@ -120,7 +125,7 @@ impl FairLimiter {
     ///
     /// # Errors
     /// When the queue is full, `cancel` comes first, or `patience` ends.
-    pub(in crate::backend) async fn enter(
+    pub(in crate::backend) async fn acquire(
         self: &Arc<Self>,
         agent: AgentId,
         patience: Duration,
@@ -129,19 +134,22 @@ impl FairLimiter {
     ) -> Result<CallPermit, BackendError> {
         let joined = {
             let mut state = self.state();
-            if state.take() {
+            if state.try_take() {
                 drop(state);
-                return Ok(self.seat());
+                return Ok(self.new_permit());
             }
-            state.join(agent)
+            state.enqueue(agent)
         };
-        let (ticket, seat) = joined.ok_or_else(|| self.refuse(latency, None))?;
-        let _place = QueuePlace { gate: self, ticket };
+        let (ticket, seat) = joined.ok_or_else(|| self.overloaded_error(latency, None))?;
+        let _place = QueuePlace {
+            limiter: self,
+            ticket,
+        };
         tokio::select! {
             biased;
-            seat = seat => seat.map_err(|_| self.refuse(latency, None)),
+            seat = seat => seat.map_err(|_| self.overloaded_error(latency, None)),
             () = cancel.cancelled() => Err(BackendError::Cancelled { is_sent: false }),
-            () = tokio::time::sleep(patience) => Err(self.refuse(latency, Some(patience))),
+            () = tokio::time::sleep(patience) => Err(self.overloaded_error(latency, Some(patience))),
         }
     }
 
@@ -155,33 +163,33 @@ impl FairLimiter {
         self.refused.load(Ordering::Relaxed)
     }
 
-    fn seat(self: &Arc<Self>) -> CallPermit {
+    fn new_permit(self: &Arc<Self>) -> CallPermit {
         CallPermit(Some(Arc::clone(self)))
     }
 
     /// Gives a seat back: to the next call that waits, else to whoever comes.
-    fn leave(self: &Arc<Self>) {
+    fn release(self: &Arc<Self>) {
         let mut state = self.state();
-        state.taken -= 1;
-        if state.waiting == 0 || !state.take() {
+        state.in_use -= 1;
+        if state.waiting == 0 || !state.try_take() {
             return;
         }
-        match state.next() {
+        match state.dequeue() {
             Some(next) => {
                 drop(state);
                 // Whoever has just given up drops the seat, which leads here again.
-                drop(next.send(self.seat()));
+                drop(next.send(self.new_permit()));
             }
-            None => state.taken -= 1,
+            None => state.in_use -= 1,
         }
     }
 
     /// Refuses a call, which has `waited` for as long as it could.
-    fn refuse(&self, latency: &Latency, waited: Option<Duration>) -> BackendError {
+    fn overloaded_error(&self, latency: &Latency, waited: Option<Duration>) -> BackendError {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let typical = latency.percentile(0.5);
         let state = self.state();
-        let seats = state.seats.unwrap_or(NonZeroUsize::MIN);
+        let seats = state.permits_max.unwrap_or(NonZeroUsize::MIN);
         BackendError::Overloaded {
             in_flight: seats.get(),
             queue: state.queue,
@@ -198,28 +206,30 @@ impl FairLimiter {
 impl LimiterState {
     /// Takes a seat when one is free. None is while anybody waits: a seat that is given back goes to
     /// them.
-    fn take(&mut self) -> bool {
-        let is_free = self.seats.is_none_or(|seats| self.taken < seats.get());
-        self.taken += usize::from(is_free);
+    fn try_take(&mut self) -> bool {
+        let is_free = self
+            .permits_max
+            .is_none_or(|seats| self.in_use < seats.get());
+        self.in_use += usize::from(is_free);
         is_free
     }
 
     /// Joins the queue, which may make another agent's last call leave it; `None` when it is full.
-    fn join(&mut self, agent: AgentId) -> Option<(u64, oneshot::Receiver<CallPermit>)> {
-        let own = self.turns.iter().find(|turn| turn.agent == agent);
+    fn enqueue(&mut self, agent: AgentId) -> Option<(u64, oneshot::Receiver<CallPermit>)> {
+        let own = self.queues.iter().find(|turn| turn.agent == agent);
         let own = own.map_or(0, |turn| turn.calls.len());
         if self.waiting >= self.queue {
-            self.make_room(own)?;
+            self.evict_for(own)?;
         }
         self.last_ticket += 1;
         let (seat, receiver) = oneshot::channel();
         let call = WaitingCall {
             ticket: self.last_ticket,
-            seat,
+            grant: seat,
         };
-        match self.turns.iter_mut().find(|turn| turn.agent == agent) {
+        match self.queues.iter_mut().find(|turn| turn.agent == agent) {
             Some(turn) => turn.calls.push_back(call),
-            None => self.turns.push_back(AgentQueue {
+            None => self.queues.push_back(AgentQueue {
                 agent,
                 calls: VecDeque::from([call]),
             }),
@@ -230,8 +240,8 @@ impl LimiterState {
 
     /// Lets the agent with the most calls in the queue lose its last one to an agent with `own`,
     /// where that leaves it with no fewer than the other then has.
-    fn make_room(&mut self, own: usize) -> Option<()> {
-        let longest = self.turns.iter_mut().max_by_key(|turn| turn.calls.len())?;
+    fn evict_for(&mut self, own: usize) -> Option<()> {
+        let longest = self.queues.iter_mut().max_by_key(|turn| turn.calls.len())?;
         if longest.calls.len() <= own + 1 {
             return None;
         }
@@ -241,29 +251,29 @@ impl LimiterState {
     }
 
     /// The call whose turn it is.
-    fn next(&mut self) -> Option<oneshot::Sender<CallPermit>> {
-        let mut turn = self.turns.pop_front()?;
+    fn dequeue(&mut self) -> Option<oneshot::Sender<CallPermit>> {
+        let mut turn = self.queues.pop_front()?;
         let call = turn.calls.pop_front()?;
         self.waiting -= 1;
         if !turn.calls.is_empty() {
-            self.turns.push_back(turn);
+            self.queues.push_back(turn);
         }
-        Some(call.seat)
+        Some(call.grant)
     }
 
     /// Takes a call that no longer waits out of the queue.
-    fn forget(&mut self, ticket: u64) {
+    fn remove(&mut self, ticket: u64) {
         let is_it = |call: &WaitingCall| call.ticket == ticket;
         let at = self
-            .turns
+            .queues
             .iter()
             .position(|turn| turn.calls.iter().any(is_it));
         let Some(at) = at else { return };
-        let calls = &mut self.turns[at].calls;
+        let calls = &mut self.queues[at].calls;
         calls.retain(|call| !is_it(call));
         self.waiting -= 1;
         if calls.is_empty() {
-            self.turns.remove(at);
+            self.queues.remove(at);
         }
     }
 }
@@ -271,14 +281,14 @@ impl LimiterState {
 impl Drop for CallPermit {
     fn drop(&mut self) {
         if let Some(gate) = &self.0 {
-            gate.leave();
+            gate.release();
         }
     }
 }
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        self.gate.state().forget(self.ticket);
+        self.limiter.state().remove(self.ticket);
     }
 }
 
@@ -325,7 +335,7 @@ mod tests {
         let mut coming = Coming(Box::pin(async move {
             let agent = AgentId(uuid::Uuid::from_u128(of));
             let latency = Latency::default();
-            gate.enter(agent, MINUTE, &cancel, &latency).await
+            gate.acquire(agent, MINUTE, &cancel, &latency).await
         }));
         match decided(&mut coming).await {
             Some(Ok(seat)) => Ok(seat),
@@ -351,7 +361,7 @@ mod tests {
         let gate = gate(2, 1);
         let first = come(&gate, 1).await.expect("under the limit");
         let _second = come(&gate, 1).await.expect("at the limit");
-        assert!(gate.at_hand().is_none());
+        assert!(gate.try_acquire().is_none());
         let mut third = come(&gate, 1).await.expect_err("it waits");
         assert_eq!((gate.queued(), gate.refused()), (1, 0));
         let mut fourth = come(&gate, 1).await.expect_err("no room");
@@ -373,13 +383,13 @@ mod tests {
         let mut fifth = come(&gate, 1).await.expect_err("the seat was taken");
         drop(third);
         assert!(matches!(decided(&mut fifth).await, Some(Ok(_))));
-        assert!(gate.at_hand().is_some(), "the verdict was dropped");
+        assert!(gate.try_acquire().is_some(), "the verdict was dropped");
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_a_limit_everybody_enters() {
         let gate = FairLimiter::new(None, 0);
-        let seats: Vec<_> = (0..1000).map(|_| gate.at_hand()).collect();
+        let seats: Vec<_> = (0..1000).map(|_| gate.try_acquire()).collect();
         assert!(seats.iter().all(Option::is_some));
     }
 
@@ -461,11 +471,11 @@ mod tests {
         let verdict = decided(&mut patient).await.expect("its time is over");
         assert_eq!(
             verdict.unwrap_err().to_string(),
-            "it is busy: 1 calls are under way (limits.in_flight), and its turn had not come after 60000 ms"
+            "it is busy: 1 calls in flight (limits.in_flight), timed out in the queue after 60000 ms"
         );
         assert_eq!((gate.queued(), gate.refused()), (0, 1));
         drop(seat);
-        assert!(gate.at_hand().is_some());
+        assert!(gate.try_acquire().is_some());
     }
 
     /// A seat that is on its way to a call which has gone is not lost.
@@ -478,9 +488,9 @@ mod tests {
         drop(seat);
         drop(gone);
         let seat = decided(&mut next).await.expect("it is its turn");
-        assert!(gate.at_hand().is_none());
+        assert!(gate.try_acquire().is_none());
         drop(seat);
-        assert!(gate.at_hand().is_some());
+        assert!(gate.try_acquire().is_some());
     }
 
     #[test]
@@ -504,19 +514,19 @@ mod tests {
         let first = come(&gate, 1).await.expect("under the limit");
         let mut second = come(&gate, 1).await.expect_err("it waits");
         let mut third = come(&gate, 1).await.expect_err("it waits");
-        gate.set(NonZeroUsize::new(2), 9);
+        gate.set_limits(NonZeroUsize::new(2), 9);
         let second = decided(&mut second).await.expect("it is its turn").unwrap();
         assert!(decided(&mut third).await.is_none(), "two of two");
-        gate.set(NonZeroUsize::new(1), 9);
+        gate.set_limits(NonZeroUsize::new(1), 9);
         drop(first);
         assert!(decided(&mut third).await.is_none(), "one of one");
-        gate.set(None, 9);
+        gate.set_limits(None, 9);
         let third = decided(&mut third).await.expect("none waits").unwrap();
         let open = come(&gate, 1).await.expect("without a limit");
-        gate.set(NonZeroUsize::new(2), 0);
-        assert!(gate.at_hand().is_none(), "two are under way that count");
+        gate.set_limits(NonZeroUsize::new(2), 0);
+        assert!(gate.try_acquire().is_none(), "two are under way that count");
         drop((second, open));
-        assert!(gate.at_hand().is_some());
+        assert!(gate.try_acquire().is_some());
         drop(third);
         assert_eq!((gate.queued(), gate.refused()), (0, 0));
     }

@@ -20,7 +20,7 @@ use futures_util::future::select_all;
 use globset::{GlobSet, GlobSetBuilder};
 use tokio::{sync::Notify, time::Instant};
 
-use super::is_repeatable;
+use super::is_idempotent;
 use crate::{
     backend::{
         Answer, Backend, BackendError, CallError, call_health::CallHealth, instance::InstancePhase,
@@ -33,17 +33,17 @@ use crate::{
 };
 use outlier::Outlier;
 pub use report::ReplicaReport;
-use task_owners::{TaskReplicas, asked_about};
+use task_owners::{TaskReplicas, referenced_task};
 
 mod outlier;
 mod report;
 mod task_owners;
 
 /// Sessions whose subscriptions wait to be moved; those of more are not.
-const STRAYS_MAX: usize = 4096;
+const DISPLACED_MAX: usize = 4096;
 /// After how many new sessions, as a part of those that are known, the living ones are counted anew: what
 /// a session costs does not grow with their number.
-const COUNTED_PART: usize = 64;
+const RECOUNT_FRACTION: usize = 64;
 
 /// The replicas of one server.
 #[derive(Debug)]
@@ -52,12 +52,12 @@ pub(in crate::backend) struct Replicas {
     all: Vec<Replica>,
     balance: Balance,
     routes: Vec<ReplicaRoute>,
-    stays: Mutex<Affinity>,
-    begun: Mutex<TaskReplicas>,
+    affinity: Mutex<Affinity>,
+    task_origins: Mutex<TaskReplicas>,
     /// Counts what looks for a replica: of equal ones they have turns.
-    turn: AtomicUsize,
+    round_robin: AtomicUsize,
     /// Tells that a session may have left a replica.
-    moved: Notify,
+    session_moved: Notify,
 }
 
 /// One replica.
@@ -65,7 +65,7 @@ pub(in crate::backend) struct Replicas {
 pub(in crate::backend) struct Replica {
     name: String,
     locality: Option<String>,
-    is_near: bool,
+    is_local: bool,
     /// How it is reached, without secrets.
     address: String,
     backend: Arc<Backend>,
@@ -78,7 +78,7 @@ struct ReplicaRoute {
     tools: GlobSet,
     /// `None` holds of every call.
     test: Option<ArgumentTest>,
-    to: String,
+    replica: String,
 }
 
 impl ReplicaRoute {
@@ -96,86 +96,89 @@ impl ReplicaRoute {
         Some(Self {
             tools: tools.build().ok()?,
             test,
-            to: route.to.clone(),
+            replica: route.to.clone(),
         })
     }
 
-    fn holds(&self, tool: &str, params: Option<&Raw>) -> bool {
+    fn matches(&self, tool: &str, params: Option<&Raw>) -> bool {
         let test = self.test.as_ref();
-        self.tools.is_match(tool) && test.is_none_or(|test| test.holds(params))
+        self.tools.is_match(tool) && test.is_none_or(|test| test.matches(params))
     }
 }
 
 /// The replica that each session has been on.
 #[derive(Debug)]
 struct Affinity {
-    of: HashMap<String, (Weak<Session>, usize)>,
+    sessions: HashMap<String, (Weak<Session>, usize)>,
     /// How many sessions are on each replica; those that have ended since they were last counted too.
     counts: Vec<usize>,
     /// Sessions that may still come to a replica until they are counted anew.
-    uncounted_max: usize,
+    recount_in: usize,
     /// Those that have left a replica on which they are subscribed to resources, and which.
-    strays: Vec<(Weak<Session>, usize)>,
+    displaced: Vec<(Weak<Session>, usize)>,
 }
 
 impl Affinity {
     fn new(replicas: usize) -> Self {
         Self {
-            of: HashMap::new(),
+            sessions: HashMap::new(),
             counts: vec![0; replicas],
-            uncounted_max: 0,
-            strays: Vec::new(),
+            recount_in: 0,
+            displaced: Vec::new(),
         }
     }
 
     /// How many sessions are on each replica.
     fn counts(&mut self) -> Vec<usize> {
-        if self.uncounted_max == 0 {
-            self.count();
+        if self.recount_in == 0 {
+            self.recount();
         }
         self.counts.clone()
     }
 
     /// Counts the living sessions, and forgets the others.
-    fn count(&mut self) {
-        self.of.retain(|_, (session, _)| is_living(session));
+    fn recount(&mut self) {
+        self.sessions.retain(|_, (session, _)| is_live(session));
         self.counts.fill(0);
-        for (_, at) in self.of.values() {
+        for (_, at) in self.sessions.values() {
             self.counts[*at] += 1;
         }
-        self.uncounted_max = self.of.len() / COUNTED_PART;
+        self.recount_in = self.sessions.len() / RECOUNT_FRACTION;
     }
 
     fn note(&mut self, session: &Arc<Session>, replica: usize) {
         let stay = (Arc::downgrade(session), replica);
-        let before = self.of.insert(session.id.clone(), stay).map(|(_, at)| at);
+        let before = self
+            .sessions
+            .insert(session.id.clone(), stay)
+            .map(|(_, at)| at);
         if before == Some(replica) {
             return;
         }
-        if let Some(left) = self.uncounted_max.checked_sub(1) {
-            self.uncounted_max = left;
+        if let Some(left) = self.recount_in.checked_sub(1) {
+            self.recount_in = left;
             self.counts[replica] += 1;
             if let Some(before) = before {
                 self.counts[before] = self.counts[before].saturating_sub(1);
             }
         } else {
-            self.count();
+            self.recount();
         }
         let Some(left) = before.filter(|_| !session.subscriptions().is_empty()) else {
             return;
         };
-        if self.strays.len() == STRAYS_MAX {
+        if self.displaced.len() == DISPLACED_MAX {
             tracing::warn!(
-                session = session.mark,
-                "its subscriptions stay where they were"
+                session = session.log_id,
+                "cannot move subscriptions: too many sessions waiting"
             );
             return;
         }
-        self.strays.push((Arc::downgrade(session), left));
+        self.displaced.push((Arc::downgrade(session), left));
     }
 }
 
-fn is_living(session: &Weak<Session>) -> bool {
+fn is_live(session: &Weak<Session>) -> bool {
     let session = session.upgrade();
     session.is_some_and(|session| !session.ended.is_cancelled())
 }
@@ -187,16 +190,16 @@ struct ReplicaLoad {
     /// Sessions that stay there, and will call again.
     sessions: usize,
     /// How far it is from the one whose turn it is.
-    turns: usize,
+    distance: usize,
 }
 
 impl ReplicaLoad {
     /// That of a replica whose place in the order of preference is all that counts.
-    fn in_order(at: usize) -> Self {
+    fn by_preference(at: usize) -> Self {
         Self {
             in_flight: 0,
             sessions: 0,
-            turns: at,
+            distance: at,
         }
     }
 }
@@ -209,7 +212,7 @@ enum Requester {
     /// A session that will stay.
     Session,
     /// A session that stays where it is.
-    Settled,
+    Pinned,
 }
 
 /// How soon a replica could serve a call, the best first.
@@ -217,30 +220,30 @@ enum Requester {
 enum Readiness {
     Ready,
     Starting,
-    Out,
+    Ejected,
 }
 
 impl Replica {
     fn rank(&self, now: Instant) -> Readiness {
         // The breaker counts what `breaker` says, the outlier a single failure: while others serve,
         // it costs nothing to be careful.
-        if lock(&self.outlier).is_out(now) || self.backend.breaker.is_open() {
-            return Readiness::Out;
+        if lock(&self.outlier).is_ejected(now) || self.backend.breaker.is_open() {
+            return Readiness::Ejected;
         }
         match self.backend.catalog.phase() {
             InstancePhase::Asleep(_) | InstancePhase::Ready(_) => Readiness::Ready,
             InstancePhase::Connecting => Readiness::Starting,
-            InstancePhase::Down { .. } => Readiness::Out,
+            InstancePhase::Down { .. } => Readiness::Ejected,
         }
     }
 
     /// Takes a call, and notes how the replica did.
     async fn call(&self, admitted: &Admitted, waited: Duration) -> Result<Answer, CallError> {
-        let outcome = Box::pin(self.backend.call_after(waited, admitted)).await;
+        let outcome = Box::pin(self.backend.call_with_waited(waited, admitted)).await;
         match &outcome {
             Ok(_) => *lock(&self.outlier) = Outlier::default(),
-            Err(unanswered) if is_ill(&unanswered.failure) => {
-                let ejection = self.backend.written().ejection;
+            Err(unanswered) if is_replica_failure(&unanswered.failure) => {
+                let ejection = self.backend.load_config().ejection;
                 lock(&self.outlier).note_failure(ejection, Instant::now());
             }
             Err(_) => {}
@@ -248,51 +251,51 @@ impl Replica {
         outcome
     }
 
-    fn is_called(&self, name: &str) -> bool {
+    fn has_name(&self, name: &str) -> bool {
         self.name == name || self.locality.as_deref() == Some(name)
     }
 }
 
 /// Whether `failure` says that the replica itself is not well. A slow tool is no sign of that.
-fn is_ill(failure: &BackendError) -> bool {
+fn is_replica_failure(failure: &BackendError) -> bool {
     let is_refused = matches!(failure, BackendError::Unauthorized { .. });
     let is_slow = matches!(failure, BackendError::Timeout { .. });
-    is_refused || !is_slow && CallHealth::of(failure, true) != CallHealth::None
+    is_refused || !is_slow && CallHealth::of(failure, true) != CallHealth::Neutral
 }
 
 /// Whether another replica may do better after `failure`.
-fn is_passed_on(failure: &BackendError) -> bool {
+fn may_fail_over(failure: &BackendError) -> bool {
     let is_held_back = matches!(
         failure,
         BackendError::BackingOff { .. }
             | BackendError::BreakerOpen { .. }
             | BackendError::StartsLimited { .. }
     );
-    is_held_back || is_ill(failure)
+    is_held_back || is_replica_failure(failure)
 }
 
 /// Whether another replica is asked after `unanswered`, or the same one again: where none took the
 /// call, or the one that took it failed and doing it twice is like doing it once.
-fn goes_on(admitted: &Admitted, unanswered: &CallError) -> bool {
+fn should_fail_over(admitted: &Admitted, unanswered: &CallError) -> bool {
     let failure = &unanswered.failure;
     if !unanswered.delivered {
-        return is_passed_on(failure);
+        return may_fail_over(failure);
     }
     let is_lost = matches!(failure, BackendError::Lost { .. });
     let is_broken =
         matches!(failure, BackendError::Http { status, .. } if status.is_server_error());
-    (is_lost || is_broken) && is_repeatable(admitted)
+    (is_lost || is_broken) && is_idempotent(admitted)
 }
 
 /// What a caller is told of two replicas that did not serve its call, where `later` came `after` the
 /// other: that which promises the earliest retry, else the last. What one may have done is not hidden.
-fn more_hopeful(earlier: CallError, after: Duration, later: CallError) -> CallError {
+fn preferred_error(earlier: CallError, after: Duration, later: CallError) -> CallError {
     if earlier.delivered {
         let state = later.state;
-        let twice = CallError::twice(earlier.failure, later.failure);
+        let twice = CallError::after_retry(earlier.failure, later.failure);
         return CallError { state, ..twice };
     }
-    let failure = earlier.failure.after(after);
+    let failure = earlier.failure.with_elapsed(after);
     let other = later.failure.retry_after();
     let is_sooner = |wait| other.is_none_or(|other| wait <= other);
     if failure.retry_after().is_some_and(is_sooner) {
@@ -303,7 +306,7 @@ fn more_hopeful(earlier: CallError, after: Duration, later: CallError) -> CallEr
 }
 
 /// The config of one replica of `server`, as if it were a server of its own.
-fn alone(server: &Server, transport: &Transport) -> Server {
+fn replica_config(server: &Server, transport: &Transport) -> Server {
     Server {
         transport: transport.clone(),
         replicas: Vec::new(),
@@ -333,35 +336,37 @@ impl Replicas {
         let all: Vec<_> = all
             .into_iter()
             .map(|replica| {
-                let alone = alone(server, &replica.transport);
+                let alone = replica_config(server, &replica.transport);
                 Replica {
                     name: replica.name.clone(),
                     locality: replica.locality.clone(),
                     backend: Arc::new(make(&replica.name, &alone)),
-                    is_near: replica.is_near,
+                    is_local: replica.is_near,
                     address: replica.transport.to_address(),
                     outlier: Mutex::default(),
                 }
             })
             .collect();
         Some(Self {
-            stays: Mutex::new(Affinity::new(all.len())),
+            affinity: Mutex::new(Affinity::new(all.len())),
             all,
             balance: server.balance,
             routes: server.route.iter().filter_map(ReplicaRoute::new).collect(),
-            begun: Mutex::default(),
-            turn: AtomicUsize::new(0),
-            moved: Notify::new(),
+            task_origins: Mutex::default(),
+            round_robin: AtomicUsize::new(0),
+            session_moved: Notify::new(),
         })
     }
 
     /// Takes another config of `server`, with which all of them go on.
-    pub(in crate::backend) fn rewrite(&self, server: &Server) {
+    pub(in crate::backend) fn update_config(&self, server: &Server) {
         let now = Instant::now();
         for replica in &self.all {
-            let transport = replica.backend.written().transport.clone();
-            replica.backend.rewrite(&alone(server, &transport));
-            lock(&replica.outlier).set(server.ejection, now);
+            let transport = replica.backend.load_config().transport.clone();
+            replica
+                .backend
+                .update_config(&replica_config(server, &transport));
+            lock(&replica.outlier).set_config(server.ejection, now);
         }
     }
 
@@ -376,14 +381,17 @@ impl Replicas {
     }
 
     /// The one that is listed: the first of those that stand best.
-    pub(in crate::backend) fn lead(&self) -> &Backend {
+    pub(in crate::backend) fn listed(&self) -> &Backend {
         let best = self.backends().min_by_key(|backend| backend.listing_rank());
         best.unwrap_or(&self.all[0].backend)
     }
 
     /// The one that `session` is on.
-    pub(in crate::backend) fn home(&self, session: &Session) -> Option<&Arc<Backend>> {
-        let at = lock(&self.stays).of.get(&session.id).map(|(_, at)| *at);
+    pub(in crate::backend) fn assigned(&self, session: &Session) -> Option<&Arc<Backend>> {
+        let at = lock(&self.affinity)
+            .sessions
+            .get(&session.id)
+            .map(|(_, at)| *at);
         at.map(|at| &self.all[at].backend)
     }
 
@@ -393,45 +401,47 @@ impl Replicas {
     }
 
     /// The one that `session` is on, and from now on stays on: the best where it is on none.
-    pub(in crate::backend) fn home_or_best(&self, session: &Arc<Session>) -> &Arc<Backend> {
-        if let Some(home) = self.home(session) {
+    pub(in crate::backend) fn assigned_or_best(&self, session: &Arc<Session>) -> &Arc<Backend> {
+        if let Some(home) = self.assigned(session) {
             return home;
         }
         let at = self.best().unwrap_or(0);
-        self.note_stay(session, at);
+        self.assign(session, at);
         &self.all[at].backend
     }
 
     /// The one that serves a session best, if any is ready to.
     fn best(&self) -> Option<usize> {
         let now = Instant::now();
-        let burdens = self.burdens(Requester::Session);
+        let burdens = self.loads(Requester::Session);
         let is_ready = |at: &usize| self.all[*at].rank(now) == Readiness::Ready;
         let ready = (0..self.all.len()).filter(is_ready);
-        ready.min_by_key(|at| (!self.all[*at].is_near, burdens[*at]))
+        ready.min_by_key(|at| (!self.all[*at].is_local, burdens[*at]))
     }
 
     /// What each has to do, as far as that decides between them.
-    fn burdens(&self, seeker: Requester) -> Vec<ReplicaLoad> {
+    fn loads(&self, requester: Requester) -> Vec<ReplicaLoad> {
         let count = self.all.len();
         if self.balance == Balance::Failover {
-            return (0..count).map(ReplicaLoad::in_order).collect();
+            return (0..count).map(ReplicaLoad::by_preference).collect();
         }
         // Once for each session, not for each call.
-        let sessions = match seeker {
-            Requester::Call | Requester::Settled => vec![0; count],
-            Requester::Session => lock(&self.stays).counts(),
+        let sessions = match requester {
+            Requester::Call | Requester::Pinned => vec![0; count],
+            Requester::Session => lock(&self.affinity).counts(),
         };
-        let turn = match seeker {
-            Requester::Call | Requester::Session => self.turn.fetch_add(1, Ordering::Relaxed),
-            Requester::Settled => 0,
+        let turn = match requester {
+            Requester::Call | Requester::Session => {
+                self.round_robin.fetch_add(1, Ordering::Relaxed)
+            }
+            Requester::Pinned => 0,
         };
-        let burden = |(at, sessions)| ReplicaLoad {
+        let load = |(at, sessions)| ReplicaLoad {
             in_flight: self.in_flight(at),
             sessions,
-            turns: (at + count - turn % count) % count,
+            distance: (at + count - turn % count) % count,
         };
-        sessions.into_iter().enumerate().map(burden).collect()
+        sessions.into_iter().enumerate().map(load).collect()
     }
 
     fn in_flight(&self, at: usize) -> u64 {
@@ -439,23 +449,23 @@ impl Replicas {
         stats.in_flight.load(Ordering::Relaxed)
     }
 
-    fn note_stay(&self, session: &Arc<Session>, at: usize) {
-        let mut stays = lock(&self.stays);
-        stays.note(session, at);
-        if !stays.strays.is_empty() {
-            self.moved.notify_one();
+    fn assign(&self, session: &Arc<Session>, at: usize) {
+        let mut affinity = lock(&self.affinity);
+        affinity.note(session, at);
+        if !affinity.displaced.is_empty() {
+            self.session_moved.notify_one();
         }
     }
 
     /// The sessions that have left a replica on which they are subscribed to resources, since it was
     /// lost or since a call of theirs went elsewhere, each with the number of that replica; as soon
     /// as there are any. For one caller at a time.
-    pub(in crate::backend) async fn strays(&self) -> Vec<(Arc<Session>, usize)> {
+    pub(in crate::backend) async fn displaced_sessions(&self) -> Vec<(Arc<Session>, usize)> {
         loop {
             // Before looking, so that no change is missed.
             let mut phases: Vec<_> = self.backends().map(|it| it.catalog.subscribe()).collect();
-            self.leave_lost();
-            let strays = std::mem::take(&mut lock(&self.stays).strays);
+            self.release_lost();
+            let strays = std::mem::take(&mut lock(&self.affinity).displaced);
             let living = strays.into_iter().filter_map(|(session, left)| {
                 let session = session.upgrade()?;
                 (!session.ended.is_cancelled()).then_some((session, left))
@@ -467,13 +477,13 @@ impl Replicas {
             let changes = phases.iter_mut().map(|phase| Box::pin(phase.changed()));
             tokio::select! {
                 _ = select_all(changes) => {}
-                () = self.moved.notified() => {}
+                () = self.session_moved.notified() => {}
             }
         }
     }
 
     /// Lets sessions that only listen leave a replica that is lost: no call of theirs would.
-    fn leave_lost(&self) {
+    fn release_lost(&self) {
         let is_lost = |at: usize| {
             matches!(
                 self.all[at].backend.catalog.phase(),
@@ -481,13 +491,17 @@ impl Replicas {
             )
         };
         let Some(best) = self.best() else { return };
-        let stays = lock(&self.stays).of.values().cloned().collect::<Vec<_>>();
-        for (session, _) in stays.into_iter().filter(|(_, at)| is_lost(*at)) {
+        let affinity = lock(&self.affinity)
+            .sessions
+            .values()
+            .cloned()
+            .collect::<Vec<_>>();
+        for (session, _) in affinity.into_iter().filter(|(_, at)| is_lost(*at)) {
             if let Some(session) = session.upgrade()
                 && !session.ended.is_cancelled()
                 && !session.subscriptions().is_empty()
             {
-                self.note_stay(&session, best);
+                self.assign(&session, best);
             }
         }
     }
@@ -503,41 +517,41 @@ impl Replicas {
         let session = call.client.session.as_ref();
         let start = Instant::now();
         // What the caller is told where none takes it, as it was heard then.
-        let mut last = CallError::before(BackendError::Unknown);
+        let mut last = CallError::before_send(BackendError::UnknownServer);
         let mut heard = start;
         let route = self.route(admitted);
-        let origin = asked_about(admitted).and_then(|task| lock(&self.begun).at(&task));
+        let origin = referenced_task(admitted).and_then(|task| lock(&self.task_origins).at(&task));
         let candidates = origin.map_or_else(|| self.candidates(admitted, route), |at| vec![at]);
         let mut candidates = VecDeque::from(candidates);
         while let Some(at) = candidates.pop_front() {
             let replica = &self.all[at];
             match replica.call(admitted, waited + start.elapsed()).await {
-                Err(unanswered) if goes_on(admitted, &unanswered) => {
+                Err(unanswered) if should_fail_over(admitted, &unanswered) => {
                     let is_lost = matches!(unanswered.failure, BackendError::Lost { .. });
                     if is_lost && !last.delivered {
                         candidates.push_back(at);
                     }
-                    last = more_hopeful(last, heard.elapsed(), unanswered);
+                    last = preferred_error(last, heard.elapsed(), unanswered);
                     heard = Instant::now();
                 }
                 // What another replica may have done before is not hidden.
                 Err(unanswered) if last.delivered => {
-                    return Err(more_hopeful(last, heard.elapsed(), unanswered));
+                    return Err(preferred_error(last, heard.elapsed(), unanswered));
                 }
                 outcome => {
                     if let (Some(session), None, None) = (session, route, origin) {
-                        self.note_stay(session, at);
+                        self.assign(session, at);
                     }
                     let answer = outcome.as_ref().ok();
                     if let Some(task) =
-                        answer.and_then(|answer| task_owners::begun(admitted, answer))
+                        answer.and_then(|answer| task_owners::created_task(admitted, answer))
                     {
-                        lock(&self.begun).note(task, at);
+                        lock(&self.task_origins).note(task, at);
                     }
                     return outcome;
                 }
             }
-            if start.elapsed() >= replica.backend.patience(admitted) {
+            if start.elapsed() >= replica.backend.call_idle_timeout(admitted) {
                 break;
             }
         }
@@ -549,7 +563,7 @@ impl Replicas {
         let routed = admitted.routed();
         let tool = routed.tool.as_ref()?;
         let mut routes = self.routes.iter();
-        routes.find(|route| route.holds(&tool.original, routed.params.as_ref()))
+        routes.find(|route| route.matches(&tool.original, routed.params.as_ref()))
     }
 
     /// The replicas that may serve a call, the best first.
@@ -557,10 +571,10 @@ impl Replicas {
         let routed = admitted.routed();
         let session = routed.call.client.session.as_ref();
         let home = session.and_then(|session| {
-            let stays = lock(&self.stays);
-            stays.of.get(&session.id).map(|(_, at)| *at)
+            let affinity = lock(&self.affinity);
+            affinity.sessions.get(&session.id).map(|(_, at)| *at)
         });
-        let may = |at: &usize| route.is_none_or(|route| self.all[*at].is_called(&route.to));
+        let may = |at: &usize| route.is_none_or(|route| self.all[*at].has_name(&route.replica));
         let now = Instant::now();
         let mut ranked: Vec<(Readiness, usize)> = (0..self.all.len())
             .filter(may)
@@ -568,21 +582,21 @@ impl Replicas {
             .collect();
         // Without any that can be expected to answer, they are tried all the same. One whose breaker
         // is open says at once for how long, which may be all that a caller can be told.
-        if ranked.iter().any(|(rank, _)| *rank != Readiness::Out) {
+        if ranked.iter().any(|(rank, _)| *rank != Readiness::Ejected) {
             let is_open = |at: usize| self.all[at].backend.breaker.is_open();
-            ranked.retain(|(rank, at)| *rank != Readiness::Out || is_open(*at));
+            ranked.retain(|(rank, at)| *rank != Readiness::Ejected || is_open(*at));
         }
         let is_home =
             |(rank, at): &(Readiness, usize)| Some(*at) == home && *rank == Readiness::Ready;
-        let seeker = match session {
-            Some(_) if ranked.iter().any(is_home) => Requester::Settled,
+        let requester = match session {
+            Some(_) if ranked.iter().any(is_home) => Requester::Pinned,
             Some(_) if route.is_none() => Requester::Session,
             Some(_) | None => Requester::Call,
         };
-        let burdens = self.burdens(seeker);
+        let burdens = self.loads(requester);
         ranked.sort_by_key(|it| {
             let (rank, at) = *it;
-            (!is_home(it), rank, !self.all[at].is_near, burdens[at])
+            (!is_home(it), rank, !self.all[at].is_local, burdens[at])
         });
         ranked.into_iter().map(|(_, at)| at).collect()
     }
@@ -605,12 +619,12 @@ mod tests {
             retry_after: Duration::from_secs(secs),
         };
         let check = |earlier: &BackendError, later: &BackendError, expect: &BackendError| {
-            let [earlier, later] = [earlier, later].map(|it| CallError::before(it.clone()));
-            let told = more_hopeful(earlier, Duration::from_secs(1), later);
+            let [earlier, later] = [earlier, later].map(|it| CallError::before_send(it.clone()));
+            let told = preferred_error(earlier, Duration::from_secs(1), later);
             assert_eq!(told.failure, *expect);
         };
-        let unlisted = BackendError::Unlisted { why: None };
-        check(&BackendError::Unknown, &unlisted, &unlisted);
+        let unlisted = BackendError::NotListedYet { why: None };
+        check(&BackendError::UnknownServer, &unlisted, &unlisted);
         check(&unlisted, &open(5), &open(5));
         check(&open(5), &unlisted, &open(4));
         check(&open(5), &open(9), &open(4));
@@ -629,15 +643,15 @@ mod tests {
         };
         let mut stays = Affinity::new(2);
         let mut all = Vec::new();
-        for _ in 0..10 * COUNTED_PART {
+        for _ in 0..10 * RECOUNT_FRACTION {
             let session = session();
             stays.note(&session, 0);
             all.push(session);
         }
         stays.note(&all[0], 1);
         stays.note(&all[0], 1);
-        assert_eq!(stays.counts(), [10 * COUNTED_PART - 1, 1]);
-        all.truncate(COUNTED_PART / 2);
+        assert_eq!(stays.counts(), [10 * RECOUNT_FRACTION - 1, 1]);
+        all.truncate(RECOUNT_FRACTION / 2);
         for _ in 0..10 {
             let session = session();
             stays.note(&session, 1);
@@ -645,9 +659,9 @@ mod tests {
         }
         assert_eq!(
             stays.counts(),
-            [COUNTED_PART / 2 - 1, 11],
+            [RECOUNT_FRACTION / 2 - 1, 11],
             "few are counted each time"
         );
-        assert_eq!(stays.of.len(), all.len());
+        assert_eq!(stays.sessions.len(), all.len());
     }
 }

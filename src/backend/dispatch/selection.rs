@@ -13,16 +13,16 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::pool::{ConnectionPool, Loan};
+use super::connection_pool::{ConnectionPool, Loan};
 use crate::{
     backend::{
         Backend, BackendError, ServerState,
         instance::{
             Connection, Instance, InstancePhase,
-            breaker::Principal,
+            breaker::BreakerCaller,
             connector::ConnectSpec,
-            identity::{Callers, InstanceIdentity},
-            supervisor::ATTEMPTS_AWAITED,
+            identity::{InstanceIdentity, SharedBy},
+            supervisor::RETRIES_AWAITED_MAX,
         },
         sharing::{Sharing, SharingKey},
     },
@@ -63,14 +63,14 @@ pub(in crate::backend) struct Predecessor {
     /// Failures in a row.
     pub(in crate::backend) failures: u32,
     /// `None` where it is the first for its callers.
-    pub(in crate::backend) lineage: Option<Arc<InstanceIdentity>>,
+    pub(in crate::backend) identity: Option<Arc<InstanceIdentity>>,
 }
 
 impl Predecessor {
     fn of(instance: &Instance) -> Self {
         Self {
             failures: instance.failures(),
-            lineage: Some(Arc::clone(&instance.lineage)),
+            identity: Some(Arc::clone(&instance.identity)),
         }
     }
 }
@@ -85,7 +85,7 @@ pub(in crate::backend) struct ConnectionRequest<'c> {
 
 impl Backend {
     /// The connection that serves `client`, when there is nothing to wait for.
-    pub(in crate::backend) fn at_hand(&self, client: &Client) -> Option<SelectedConnection> {
+    pub(in crate::backend) fn try_connection(&self, client: &Client) -> Option<SelectedConnection> {
         if self.pool.is_some() {
             return None;
         }
@@ -102,25 +102,25 @@ impl Backend {
     /// The connection that serves `wish`, as soon as there is one.
     pub(in crate::backend) async fn connection(
         &self,
-        wish: ConnectionRequest<'_>,
+        request: ConnectionRequest<'_>,
     ) -> Result<SelectedConnection, BackendError> {
-        let era = self.era_for(wish.client.era()).await?;
-        match self.served(wish, era).await {
+        let era = self.era_for(request.client.era()).await?;
+        match self.select(request, era).await {
             // It ended before it could be used; another takes its place, where it is not too early.
             Err(lost @ (BackendError::Lost { .. } | BackendError::SessionGone)) => {
-                match self.served(wish, era).await {
+                match self.select(request, era).await {
                     Err(BackendError::BackingOff { .. }) => Err(lost),
                     attempt => attempt,
                 }
             }
-            Err(failure) if failure.refuses_era() && self.may_switch(era) => {
-                self.maker.shared.refuse(era);
-                self.served(wish, other(era)).await
+            Err(failure) if failure.refuses_era() && self.may_try_era(era) => {
+                self.connector.shared.note_refuses(era);
+                self.select(request, other_era(era)).await
             }
             Err(failure) if failure.refuses_era() => {
                 // What the catalog's connection found out may no longer hold.
                 if let Some(catalog) = self.catalog.ready() {
-                    catalog.link.mux.doubt();
+                    catalog.link.requests.note_identity_doubt();
                 }
                 Err(failure)
             }
@@ -128,43 +128,43 @@ impl Backend {
         }
     }
 
-    async fn served(
+    async fn select(
         &self,
-        wish: ConnectionRequest<'_>,
+        request: ConnectionRequest<'_>,
         era: Era,
     ) -> Result<SelectedConnection, BackendError> {
-        let was_known = self.asks_roots();
-        let served = self.served_as_known(wish, era).await?;
-        if was_known || !self.asks_roots() {
+        let was_known = self.requests_roots();
+        let served = self.select_by_known_era(request, era).await?;
+        if was_known || !self.requests_roots() {
             return Ok(served);
         }
         // It asked only now. Its roots are those of one client, who may have one of its own.
         drop(served);
-        self.served_as_known(wish, era).await
+        self.select_by_known_era(request, era).await
     }
 
-    async fn served_as_known(
+    async fn select_by_known_era(
         &self,
-        wish: ConnectionRequest<'_>,
+        request: ConnectionRequest<'_>,
         era: Era,
     ) -> Result<SelectedConnection, BackendError> {
-        if let Some(pool) = self.lends(wish) {
-            return self.lent(pool, wish, era).await;
+        if let Some(pool) = self.pool_for(request) {
+            return self.select_from_pool(pool, request, era).await;
         }
-        let mut instance = self.instance(wish.client, era)?;
-        if self.is_awaited(&instance) {
+        let mut instance = self.instance(request.client, era)?;
+        if self.is_retry_awaited(&instance) {
             // Where that finds the server, nobody waits any longer.
-            self.catalog.hurry();
-            instance.retry_time().await;
-            instance = self.instance(wish.client, era)?;
+            self.catalog.retry_now();
+            instance.until_retry_time().await;
+            instance = self.instance(request.client, era)?;
         }
-        if let Some(failure) = instance.backing_off() {
-            if !self.is_back_at_once().await {
+        if let Some(failure) = instance.backoff_error() {
+            if !self.is_back_now().await {
                 return Err(failure);
             }
-            instance = self.instance(wish.client, era)?;
+            instance = self.instance(request.client, era)?;
         }
-        let connection = self.connection_of(&instance).await?;
+        let connection = self.wait_connection(&instance).await?;
         Ok(SelectedConnection {
             connection,
             instance,
@@ -175,30 +175,30 @@ impl Backend {
     /// The pool whose connections serve `wish`. Subscriptions and listen streams are no calls: they
     /// would hold a connection for ever, or lose it with its call. What is asked for them goes to
     /// a connection that no call uses.
-    fn lends(&self, wish: ConnectionRequest<'_>) -> Option<&ConnectionPool> {
+    fn pool_for(&self, request: ConnectionRequest<'_>) -> Option<&ConnectionPool> {
         let pool = self.pool.as_ref()?;
         let stands = matches!(
-            wish.method,
+            request.method,
             Method::Listen | Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
         );
         (!stands).then_some(pool)
     }
 
-    async fn lent(
+    async fn select_from_pool(
         &self,
         pool: &ConnectionPool,
-        wish: ConnectionRequest<'_>,
+        request: ConnectionRequest<'_>,
         era: Era,
     ) -> Result<SelectedConnection, BackendError> {
-        let turn = pool.turn(wish.until).await?;
-        let key = self.lending_key(wish.client, era);
-        pool.settled(&key).await;
+        let turn = pool.acquire(request.until).await?;
+        let key = self.pool_key(request.client, era);
+        pool.wait_loss_known(&key).await;
         let loan = pool.lend(turn, key.clone(), |before| {
-            self.begin(&key, wish.client, before)
+            self.start_instance(&key, request.client, before)
         });
         let loan = loan.inspect_err(|_| {
             // Behind a URL the next one need not wait where that finds the server.
-            self.catalog.hurry();
+            self.catalog.retry_now();
         })?;
         let connection = loan.instance.connection().await;
         loan.note_start(connection.is_ok());
@@ -210,14 +210,14 @@ impl Backend {
     }
 
     /// The connection of `instance`, as soon as there is one. Where the server is away, it is tried at once.
-    async fn connection_of(&self, instance: &Instance) -> Result<Arc<Connection>, BackendError> {
+    async fn wait_connection(&self, instance: &Instance) -> Result<Arc<Connection>, BackendError> {
         match instance.connection().await {
-            Err(failure) if failure.may_pass() => {
-                if !self.waits_for_attempts() {
-                    instance.hurry();
+            Err(failure) if failure.is_transient() => {
+                if !self.callers_wait_for_retries() {
+                    instance.retry_now();
                     return Err(failure);
                 }
-                instance.at_once().await.unwrap_or(Err(failure))
+                instance.retry_result().await.unwrap_or(Err(failure))
             }
             outcome => outcome,
         }
@@ -225,19 +225,19 @@ impl Backend {
 
     /// Whether the server is there again as the catalog's connection finds out at once, for all others
     /// where they lead to the same server.
-    async fn is_back_at_once(&self) -> bool {
-        self.maker.shared.reach.is_common()
-            && self.waits_for_attempts()
-            && matches!(self.catalog.at_once().await, Some(Ok(_)))
+    async fn is_back_now(&self) -> bool {
+        self.connector.shared.reachability.is_shared()
+            && self.callers_wait_for_retries()
+            && matches!(self.catalog.retry_result().await, Some(Ok(_)))
     }
 
     /// Has a server that is away tried at once, since a call needs it; whether it is worth waiting for.
-    pub(in crate::backend) fn hurry(&self) -> bool {
+    pub(in crate::backend) fn retry_now(&self) -> bool {
         let is_hurried = match &self.replicas {
-            None => self.catalog.hurry(),
+            None => self.catalog.retry_now(),
             // Whichever is back will do.
             Some(replicas) => {
-                let hurried = replicas.backends().filter(|it| it.catalog.hurry());
+                let hurried = replicas.backends().filter(|it| it.catalog.retry_now());
                 hurried.count() > 0
             }
         };
@@ -245,44 +245,44 @@ impl Backend {
     }
 
     /// Whether calls wait for attempts to connect: at a replica they do not, since another takes them.
-    fn waits_for_attempts(&self) -> bool {
-        !self.config().grace.is_zero() && !self.maker.shared.is_replica()
+    fn callers_wait_for_retries(&self) -> bool {
+        !self.config().grace.is_zero() && !self.connector.shared.is_replica()
     }
 
     /// Whether a server that failed just now may be back when it is tried again, so that callers
     /// wait until then.
-    fn is_awaited(&self, instance: &Instance) -> bool {
+    fn is_retry_awaited(&self, instance: &Instance) -> bool {
         let may_pass = match instance.phase() {
-            InstancePhase::Down { failure } => failure.may_pass(),
+            InstancePhase::Down { failure } => failure.is_transient(),
             InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Ready(_) => false,
         };
         may_pass
             && !self.config().grace.is_zero()
-            && instance.must_wait()
-            && instance.failures() <= ATTEMPTS_AWAITED
+            && instance.is_backing_off()
+            && instance.failures() <= RETRIES_AWAITED_MAX
     }
 
     /// A connection other than `old`, which has ended.
-    pub(in crate::backend) async fn reconnected(
+    pub(in crate::backend) async fn reconnect(
         &self,
         old: SelectedConnection,
-        wish: ConnectionRequest<'_>,
+        request: ConnectionRequest<'_>,
     ) -> Result<SelectedConnection, BackendError> {
         if old.loan.is_some() {
             // The next one may be in need of its place.
             let failed = Arc::clone(&old.instance);
             drop(old);
-            failed.retry_time().await;
-            return self.connection(wish).await;
+            failed.until_retry_time().await;
+            return self.connection(request).await;
         }
-        let mut fresh = self.connection(wish).await;
+        let mut fresh = self.connection(request).await;
         // The supervisor may not have noticed yet, or wait before it connects again.
         for _ in 0..RECONNECT_CHECKS {
             match &fresh {
                 Ok(served) if !Arc::ptr_eq(&served.connection, &old.connection) => break,
                 Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
             }
-            fresh = self.connection(wish).await;
+            fresh = self.connection(request).await;
         }
         fresh
     }
@@ -293,8 +293,8 @@ impl Backend {
             return Ok(era);
         }
         // The catalog's connection finds out first what the server speaks.
-        let catalog = self.connection_of(&self.catalog).await?;
-        Ok(self.era_beside(catalog.era(), client))
+        let catalog = self.wait_connection(&self.catalog).await?;
+        Ok(self.era_given_catalog(catalog.era(), client))
     }
 
     /// The era to speak for a client, where that can be told without the catalog's connection.
@@ -302,33 +302,39 @@ impl Backend {
         match self.config().era {
             EraPin::Legacy => Some(Era::Legacy),
             EraPin::Modern => Some(Era::Modern),
-            EraPin::Auto => self.maker.shared.speaks(client).then_some(client),
+            EraPin::Auto => self.connector.shared.speaks(client).then_some(client),
         }
     }
 
     /// The era to speak for a client where that of the catalog's connection is `catalog`.
-    fn era_beside(&self, catalog: Era, client: Era) -> Era {
+    fn era_given_catalog(&self, catalog: Era, client: Era) -> Era {
         // A server that was found to be legacy was asked for the modern era and declined.
-        let is_refused = client == Era::Modern || self.maker.shared.has_refused(client);
+        let is_refused = client == Era::Modern || self.connector.shared.has_refused(client);
         if is_refused { catalog } else { client }
     }
 
     /// Whose failures those of `client`'s calls are: nobody else's calls are held back for them. `None`
     /// where nobody has to say who they are, which is everybody.
-    pub(in crate::backend) fn principal<'c>(&self, client: &'c Client) -> Option<Principal<'c>> {
+    pub(in crate::backend) fn breaker_caller<'c>(
+        &self,
+        client: &'c Client,
+    ) -> Option<BreakerCaller<'c>> {
         let agent = Sharing::Agent(client.agent.id);
         let (owner, shares_connection) = if self.pool.is_some() {
             // Each call has a connection to itself.
             (agent, false)
         } else {
             let era = self.likely_era(client.era());
-            match self.key(client, era.unwrap_or(client.era())).owner {
+            match self
+                .sharing_key(client, era.unwrap_or(client.era()))
+                .sharing
+            {
                 Sharing::Shared => (agent, true),
                 owner @ (Sharing::Agent(_) | Sharing::Session(_)) => (owner, false),
             }
         };
-        (owner != Sharing::Agent(AgentId::ANONYMOUS)).then_some(Principal {
-            owner,
+        (owner != Sharing::Agent(AgentId::ANONYMOUS)).then_some(BreakerCaller {
+            sharing: owner,
             client,
             shares_connection,
         })
@@ -338,108 +344,118 @@ impl Backend {
     fn likely_era(&self, client: Era) -> Option<Era> {
         self.known_era(client).or_else(|| {
             let catalog = self.catalog.era()?;
-            Some(self.era_beside(catalog, client))
+            Some(self.era_given_catalog(catalog, client))
         })
     }
 
     /// Where the connection beside the catalog's stands by which `client` is served; `None` where it has
     /// none, or each call another.
-    pub(in crate::backend) fn own_state(&self, client: &Client) -> Option<ServerState> {
+    pub(in crate::backend) fn dedicated_state(&self, client: &Client) -> Option<ServerState> {
         if self.pool.is_some() {
             return None;
         }
-        let key = self.key(client, self.likely_era(client.era())?);
+        let key = self.sharing_key(client, self.likely_era(client.era())?);
         let instance = self.lock().get(&key).map(Arc::clone)?;
         Some(instance.state())
     }
 
-    fn may_switch(&self, era: Era) -> bool {
-        self.config().era == EraPin::Auto && self.maker.shared.speaks(other(era))
+    fn may_try_era(&self, era: Era) -> bool {
+        self.config().era == EraPin::Auto && self.connector.shared.speaks(other_era(era))
     }
 
     fn instance(&self, client: &Client, era: Era) -> Result<Arc<Instance>, BackendError> {
-        let key = self.key(client, era);
-        if self.is_catalogs(&key) {
+        let key = self.sharing_key(client, era);
+        if self.uses_catalog_connection(&key) {
             return Ok(Arc::clone(&self.catalog));
         }
         let mut instances = self.lock();
-        if self.service.is_over() {
+        if self.service.is_closed() {
             let reason = "the config has changed".to_owned();
             return Err(BackendError::Lost { reason });
         }
         // Whoever is told to stop serves nobody again.
-        instances.retain(|_, it| !it.stop.is_cancelled() && !it.is_forgotten());
+        instances.retain(|_, it| !it.stop.is_cancelled() && !it.is_removable());
         let mut before = Predecessor::default();
         if let Some(known) = instances.get(&key) {
             // One that failed just now is not replaced at once: a crash loop must cost nothing.
-            if !known.is_abandoned() || known.must_wait() {
+            if !known.is_abandoned() || known.is_backing_off() {
                 return Ok(Arc::clone(known));
             }
             before = Predecessor::of(known);
         } else if instances.len() >= self.config().max_instances {
-            make_room(&mut instances, self.config().max_instances)?;
+            evict_instances(&mut instances, self.config().max_instances)?;
         }
-        let instance = self.begin(&key, client, before);
+        let instance = self.start_instance(&key, client, before);
         instances.insert(key, Arc::clone(&instance));
         Ok(instance)
     }
 
     /// Begins to make a connection for the callers of `key`, of which `client` is one.
-    fn begin(&self, key: &SharingKey, client: &Client, before: Predecessor) -> Arc<Instance> {
-        if let (Sharing::Session(_), Some(session)) = (&key.owner, &client.session) {
-            session.note_own(&self.name);
+    fn start_instance(
+        &self,
+        key: &SharingKey,
+        client: &Client,
+        before: Predecessor,
+    ) -> Arc<Instance> {
+        if let (Sharing::Session(_), Some(session)) = (&key.sharing, &client.session) {
+            session.note_dedicated(&self.name);
         }
-        let lineage = before.lineage.unwrap_or_else(|| {
-            let callers = match &key.owner {
-                Sharing::Agent(_) => Callers::of_agent(client, key.era),
-                Sharing::Session(_) => Callers::of_session(client, key.era),
-                Sharing::Shared => Callers::any(key.era),
+        let identity = before.identity.unwrap_or_else(|| {
+            let callers = match &key.sharing {
+                Sharing::Agent(_) => SharedBy::for_agent(client, key.era),
+                Sharing::Session(_) => SharedBy::for_session(client, key.era),
+                Sharing::Shared => SharedBy::for_anyone(key.era),
             };
-            let maker = &self.maker;
-            InstanceIdentity::beside(&self.name, callers, &maker.shared.reach, &maker.tasks)
+            let connector = &self.connector;
+            InstanceIdentity::for_callers(
+                &self.name,
+                callers,
+                &connector.shared.reachability,
+                &connector.tasks,
+            )
         });
-        let instance = Instance::new(Arc::clone(&lineage));
+        let instance = Instance::new(Arc::clone(&identity));
         instance.set_failures(before.failures);
         let wanted = ConnectSpec {
             era: match key.era {
                 Era::Legacy => EraPin::Legacy,
                 Era::Modern => EraPin::Modern,
             },
-            capabilities: if key.profile.is_empty() {
+            capabilities: if key.capabilities.is_empty() {
                 Raw::from_static("{}")
             } else {
                 client.capabilities.clone()
             },
-            home: match (&key.owner, self.config().isolation) {
+            session: match (&key.sharing, self.config().isolation) {
                 (Sharing::Session(_), _) | (_, Isolation::Call) => client.session.clone(),
                 (Sharing::Agent(_) | Sharing::Shared, _) => None,
             },
             is_for_lists: false,
-            awaits_roots: self.has_roots_of(client, &key.profile),
-            party: lineage.party().cloned(),
-            lineage,
+            awaits_roots: self.has_roots_of(client, &key.capabilities),
+            start_party: identity.start_party().cloned(),
+            identity,
         };
-        let keep = Arc::clone(&self.maker).keep_while_used(Arc::clone(&instance), wanted);
-        instance.lineage.tasks.spawn("connection", keep);
+        let keep = Arc::clone(&self.connector).supervise_on_demand(Arc::clone(&instance), wanted);
+        instance.identity.tasks.spawn("connection", keep);
         instance
     }
 
     /// Which connections of the pool serve `client`: those that were told what it can do.
-    fn lending_key(&self, client: &Client, era: Era) -> SharingKey {
-        let profile = declared(client, era);
+    fn pool_key(&self, client: &Client, era: Era) -> SharingKey {
+        let profile = declared_capabilities(client, era);
         let session = client.session.as_ref();
-        let owner = match session.filter(|_| self.splits_by_roots(client, &profile)) {
+        let owner = match session.filter(|_| self.is_split_by_roots(client, &profile)) {
             Some(session) => Sharing::Session(session.id.clone()),
             None => Sharing::Shared,
         };
         SharingKey::new(owner, era, profile)
     }
 
-    pub(in crate::backend) fn key(&self, client: &Client, era: Era) -> SharingKey {
+    pub(in crate::backend) fn sharing_key(&self, client: &Client, era: Era) -> SharingKey {
         if self.pool.is_some() {
             return SharingKey::new(Sharing::Shared, era, Arc::default());
         }
-        let profile = declared(client, era);
+        let profile = declared_capabilities(client, era);
         let agent = Sharing::Agent(client.agent.id);
         let session = || {
             client
@@ -449,7 +465,7 @@ impl Backend {
         };
         let owner = match (self.config().isolation, era) {
             (Isolation::Session, _) => session().unwrap_or(agent),
-            (Isolation::Auto, Era::Legacy) if self.splits_by_roots(client, &profile) => {
+            (Isolation::Auto, Era::Legacy) if self.is_split_by_roots(client, &profile) => {
                 session().unwrap_or(agent)
             }
             (Isolation::Agent, _) | (Isolation::Auto, Era::Legacy) => agent,
@@ -461,24 +477,24 @@ impl Backend {
 
     /// A server that asks for roots sees those of one client only. A session that it knows already on
     /// a connection of many stays there: a new process would know nothing of what it was told.
-    fn splits_by_roots(&self, client: &Client, profile: &str) -> bool {
+    fn is_split_by_roots(&self, client: &Client, profile: &str) -> bool {
         let session = client.session.as_ref();
-        let stays = || session.is_some_and(|session| session.shares(&self.name));
-        self.may_offer_roots(profile) && self.asks_roots() && !stays()
+        let affinity = || session.is_some_and(|session| session.is_shared_with(&self.name));
+        self.may_offer_roots(profile) && self.requests_roots() && !affinity()
     }
 
     /// Notes that `client` makes a call while nobody knows yet whether the server asks for roots.
     pub(in crate::backend) fn note_use(&self, client: &Client) {
         if let Some(session) = &client.session
             && self.may_offer_roots(&client.profile)
-            && !self.asks_roots()
+            && !self.requests_roots()
         {
             session.note_shared(&self.name);
         }
     }
 
-    fn asks_roots(&self) -> bool {
-        self.maker.shared.asks_roots.load(Ordering::Relaxed)
+    fn requests_roots(&self) -> bool {
+        self.connector.shared.asks_roots.load(Ordering::Relaxed)
     }
 
     fn may_offer_roots(&self, profile: &str) -> bool {
@@ -498,10 +514,10 @@ impl Backend {
     }
 
     /// Whether the catalog's own connection serves the callers of `key`.
-    pub(in crate::backend) fn is_catalogs(&self, key: &SharingKey) -> bool {
+    pub(in crate::backend) fn uses_catalog_connection(&self, key: &SharingKey) -> bool {
         let anonymous = Sharing::Agent(AgentId::ANONYMOUS);
-        (key.owner == Sharing::Shared || key.owner == anonymous)
-            && key.profile.is_empty()
+        (key.sharing == Sharing::Shared || key.sharing == anonymous)
+            && key.capabilities.is_empty()
             && self.catalog.era().is_none_or(|era| era == key.era)
     }
 
@@ -515,7 +531,7 @@ pub(in crate::backend) const RECONNECT_PAUSE: Duration = Duration::from_millis(5
 pub(in crate::backend) const RECONNECT_CHECKS: usize = 40;
 
 /// The capabilities of `client` that a server of `era` is told when it is connected.
-fn declared(client: &Client, era: Era) -> Arc<str> {
+fn declared_capabilities(client: &Client, era: Era) -> Arc<str> {
     if era == Era::Legacy && client.era() == Era::Legacy {
         Arc::clone(&client.profile)
     } else {
@@ -523,7 +539,7 @@ fn declared(client: &Client, era: Era) -> Arc<str> {
     }
 }
 
-fn other(era: Era) -> Era {
+fn other_era(era: Era) -> Era {
     match era {
         Era::Legacy => Era::Modern,
         Era::Modern => Era::Legacy,
@@ -531,11 +547,11 @@ fn other(era: Era) -> Era {
 }
 
 /// Makes room for one more: those that are down go first, then the one that was unused for longest.
-fn make_room(
+fn evict_instances(
     instances: &mut HashMap<SharingKey, Arc<Instance>>,
     instances_max: usize,
 ) -> Result<(), BackendError> {
-    instances.retain(|_, instance| !instance.is_abandoned() || instance.must_wait());
+    instances.retain(|_, instance| !instance.is_abandoned() || instance.is_backing_off());
     if instances.len() < instances_max {
         return Ok(());
     }
@@ -544,7 +560,7 @@ fn make_room(
         |it: &Instance| !it.is_busy() && !matches!(it.phase(), InstancePhase::Connecting);
     let unused = instances.iter().filter(|(_, instance)| is_unused(instance));
     let oldest = unused
-        .max_by_key(|(_, instance)| instance.idle())
+        .max_by_key(|(_, instance)| instance.idle_for())
         .map(|(key, _)| key.clone());
     let oldest = oldest.ok_or(BackendError::InstancesBusy {
         limit: instances_max,

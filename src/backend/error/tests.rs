@@ -68,11 +68,11 @@ fn check(failure: &BackendError, expect: &str) {
 fn a_client_is_told_nothing_that_the_server_wrote() {
     let text = || "a secret".to_owned();
     check(
-        &BackendError::Garbled {
+        &BackendError::ProtocolViolation {
             what: "it is none".to_owned(),
             quoted: text(),
         },
-        "it broke the protocol: it is none",
+        "protocol violation: it is none",
     );
     check(
         &BackendError::Http {
@@ -80,20 +80,20 @@ fn a_client_is_told_nothing_that_the_server_wrote() {
             body: text(),
             retry_after: None,
         },
-        "it answered HTTP 502 Bad Gateway",
+        "the server responded with HTTP 502 Bad Gateway",
     );
     check(
         &BackendError::Lost {
-            reason: format!("it exited (exit status: 3){OWN_WORDS}a secret"),
+            reason: format!("it exited (exit status: 3){STDERR_SEPARATOR}a secret"),
         },
-        "the connection was lost: it exited (exit status: 3)",
+        "connection lost: it exited (exit status: 3)",
     );
     check(
         &BackendError::Lost {
             reason: "it exited (exit status: 0)".to_owned(),
         }
-        .with_odd(&[text()]),
-        "the connection was lost: it exited (exit status: 0)",
+        .with_stray_lines(&[text()]),
+        "connection lost: it exited (exit status: 0)",
     );
     check(
         &BackendError::Startup {
@@ -101,30 +101,30 @@ fn a_client_is_told_nothing_that_the_server_wrote() {
             key: "startup_timeout",
             odd: vec![text()],
         },
-        "it did not start within 1s (its `startup_timeout`)",
+        "start timed out after 1s (`startup_timeout`)",
     );
     check(
-        &BackendError::Directory {
+        &BackendError::WorkingDirectory {
             path: text().into(),
             problem: "does not exist",
         },
-        "its program cannot be started",
+        "cannot start its program",
     );
     check(
         &BackendError::Refused {
             error: Raw::from_value(&serde_json::json!({ "message": "secret" })),
         },
-        "it refused the handshake",
+        "handshake refused",
     );
     check(
         &BackendError::Revision { offered: text() },
-        "it speaks none of our revisions",
+        "no common protocol revision",
     );
     check(
         &BackendError::Spawn {
             program: text(),
             error: text(),
         },
-        "its program cannot be started",
+        "cannot start its program",
     );
 }

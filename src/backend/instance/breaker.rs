@@ -33,11 +33,11 @@ mod tests;
 
 /// Callers whose failures are remembered. For one more, those who are not held back at present are
 /// forgotten; where all are, the failures of one more hold it back no longer.
-const PRINCIPALS_MAX: usize = 4096;
+const CALLERS_MAX: usize = 4096;
 
 /// What became of a breaker by how a call ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::backend) enum BreakerChange {
+pub(in crate::backend) enum BreakerTransition {
     Closed,
     Opened,
 }
@@ -84,53 +84,53 @@ impl CallerBreaker {
 
 /// Whose failures the failures of a call are: an agent, or a session that has a connection to itself.
 #[derive(Debug)]
-pub(in crate::backend) struct Principal<'c> {
-    pub(in crate::backend) owner: Sharing,
+pub(in crate::backend) struct BreakerCaller<'c> {
+    pub(in crate::backend) sharing: Sharing,
     pub(in crate::backend) client: &'c Client,
     /// Whether others use the same connection.
     pub(in crate::backend) shares_connection: bool,
 }
 
-impl<'c> Principal<'c> {
+impl<'c> BreakerCaller<'c> {
     /// What the end of one of its calls says: that a connection is gone is the matter of all who use it.
-    fn sign(&self, sign: CallHealth) -> CallHealth {
-        if self.shares_connection && sign == CallHealth::Gone {
-            CallHealth::Away
+    fn adjusted_health(&self, health: CallHealth) -> CallHealth {
+        if self.shares_connection && health == CallHealth::Disconnected {
+            CallHealth::Unreachable
         } else {
-            sign
+            health
         }
     }
 
     /// Who is behind it: an agent, however many sessions it has, each with connections of its own.
-    fn party(&self) -> Sharing {
+    fn agent_scope(&self) -> Sharing {
         match self.client.agent.id {
-            AgentId::ANONYMOUS => self.owner.clone(),
+            AgentId::ANONYMOUS => self.sharing.clone(),
             known => Sharing::Agent(known),
         }
     }
 
     /// The agent and the session, as people know them.
-    fn names(&self) -> (&'c str, Option<&'c str>) {
+    fn display_names(&self) -> (&'c str, Option<&'c str>) {
         let session = self.client.session.as_ref();
-        let session = session.filter(|_| matches!(self.owner, Sharing::Session(_)));
-        let mark = session.map(|session| &*session.mark);
+        let session = session.filter(|_| matches!(self.sharing, Sharing::Session(_)));
+        let mark = session.map(|session| &*session.log_id);
         (&self.client.agent.name, mark)
     }
 }
 
 /// A breaker that calls of many tasks pass.
 #[derive(Debug)]
-pub(crate) struct Breaker(Mutex<Cores>);
+pub(crate) struct Breaker(Mutex<Breakers>);
 
 #[derive(Debug)]
-struct Cores {
-    settings: config::BreakerConfig,
+struct Breakers {
+    config: config::BreakerConfig,
     server: BreakerCore,
     /// Of callers that failed and were not answered since.
-    principals: HashMap<Sharing, CallerState>,
+    callers: HashMap<Sharing, CallerState>,
     /// Who they are that failed since any call was answered: of one caller that concerns nobody else,
     /// and each further one counts once.
-    ill: HashSet<Sharing>,
+    failing_callers: HashSet<Sharing>,
 }
 
 /// The core of one caller.
@@ -142,8 +142,8 @@ struct CallerState {
 }
 
 impl CallerState {
-    fn changed(&self, change: BreakerChange) -> Changed {
-        Changed {
+    fn to_change(&self, change: BreakerTransition) -> BreakerChange {
+        BreakerChange {
             change,
             agent: Some(self.agent.clone()),
             session: self.session.clone(),
@@ -153,14 +153,14 @@ impl CallerState {
 
 /// What became of the breaker of a server, or of one of its callers where they are named.
 #[derive(Debug, Eq, PartialEq)]
-pub(in crate::backend) struct Changed {
-    change: BreakerChange,
+pub(in crate::backend) struct BreakerChange {
+    change: BreakerTransition,
     agent: Option<String>,
     session: Option<String>,
 }
 
-impl Changed {
-    fn of_server(change: BreakerChange) -> Self {
+impl BreakerChange {
+    fn of_server(change: BreakerTransition) -> Self {
         Self {
             change,
             agent: None,
@@ -172,152 +172,159 @@ impl Changed {
     pub(in crate::backend) fn log(&self, server: &ServerName, last: Option<&BackendError>) {
         let (agent, session) = (self.agent.as_deref(), self.session.as_deref());
         match self.change {
-            BreakerChange::Opened => {
+            BreakerTransition::Opened => {
                 let last = last.map(BackendError::to_string);
-                tracing::warn!(%server, agent, session, last, "the breaker opened: calls fail immediately");
+                tracing::warn!(%server, agent, session, last, "circuit breaker opened: calls fail \
+                    fast");
             }
-            BreakerChange::Closed => {
-                tracing::info!(%server, agent, session, "the breaker is closed again");
+            BreakerTransition::Closed => {
+                tracing::info!(%server, agent, session, "circuit breaker closed");
             }
         }
     }
 }
 
-impl Cores {
+impl Breakers {
     /// Whether a call of `principal`, or of anybody, may go to the server; else, how long its caller
     /// should wait.
-    fn ask(
+    fn try_acquire(
         &mut self,
-        principal: Option<&Principal<'_>>,
+        caller: Option<&BreakerCaller<'_>>,
         now: Instant,
     ) -> Result<(BreakerPermit, BreakerPermit), Duration> {
-        let own = principal.and_then(|it| self.principals.get_mut(&it.owner));
+        let own = caller.and_then(|it| self.callers.get_mut(&it.sharing));
         // Whoever failed may fail for reasons of its own: whether the server is well again is for others
         // to find out, and it does not take their turn. Whether it can be reached anybody finds out.
         let is_suspect = own.as_ref().is_some_and(|own| !own.core.is_closed());
-        let may_try = !is_suspect || self.server.is_away();
+        let may_try = !is_suspect || self.server.is_unreachable();
         // Whom the server's holds back is on no trial of its own.
-        if let Some(wait) = self.server.wait(now)
+        if let Some(wait) = self.server.retry_in(now)
             && (may_try || self.server.is_open(now))
         {
             return Err(wait);
         }
-        let own = own.map_or(Ok(BreakerPermit::FIRST), |own| own.core.ask(now))?;
+        let own = own.map_or(Ok(BreakerPermit::INITIAL), |own| own.core.try_acquire(now))?;
         let server = if may_try {
-            self.server.ask(now)?
+            self.server.try_acquire(now)?
         } else {
-            self.server.pass_beside_trial(now)
+            self.server.permit_during_trial(now)
         };
         Ok((server, own))
     }
 
     /// Takes how a call ended; what became of both cores.
-    fn tell(&mut self, passage: &Passage<'_, '_>, now: Instant) -> [Option<Changed>; 2] {
-        let mut sign = passage.sign;
-        if sign == CallHealth::Well {
-            self.ill.clear();
+    fn record(
+        &mut self,
+        passage: &BreakerGuard<'_, '_>,
+        now: Instant,
+    ) -> [Option<BreakerChange>; 2] {
+        let mut sign = passage.health;
+        if sign == CallHealth::Success {
+            self.failing_callers.clear();
         }
         let mut own = None;
-        if let Some(principal) = &passage.principal {
-            let of_principal = principal.sign(sign);
-            sign = self.common(principal, of_principal, passage);
-            own = self.tell_own(principal, of_principal, passage, now);
+        if let Some(principal) = &passage.caller {
+            let of_principal = principal.adjusted_health(sign);
+            sign = self.shared_health(principal, of_principal, passage);
+            own = self.record_for_caller(principal, of_principal, passage, now);
         }
-        let server = self.server.tell(&passage.pass, sign, now);
+        let server = self.server.record(&passage.permit, sign, now);
         if server.is_some() {
-            self.ill.clear();
+            self.failing_callers.clear();
         }
-        [server.map(Changed::of_server), own]
+        [server.map(BreakerChange::of_server), own]
     }
 
     /// What it says of the server that a call of `principal` ended with `sign`.
-    fn common(
+    fn shared_health(
         &mut self,
-        principal: &Principal<'_>,
-        sign: CallHealth,
-        passage: &Passage<'_, '_>,
+        caller: &BreakerCaller<'_>,
+        health: CallHealth,
+        guard: &BreakerGuard<'_, '_>,
     ) -> CallHealth {
-        if !is_bad(sign) || !self.server.hears(&passage.pass) {
-            return sign;
+        if !is_caller_failure(health) || !self.server.is_current(&guard.permit) {
+            return health;
         }
-        if self.server.is_away() {
+        if self.server.is_unreachable() {
             // Where it was to be found out whether the server can be reached, that is known; that the
             // caller's own connection is gone answers nothing.
-            return if sign == CallHealth::Gone {
-                CallHealth::None
+            return if health == CallHealth::Disconnected {
+                CallHealth::Neutral
             } else {
-                CallHealth::Well
+                CallHealth::Success
             };
         }
         if !self.server.is_closed() {
-            let is_own = self.principals.contains_key(&principal.owner);
-            return if is_own || sign == CallHealth::Gone {
-                CallHealth::None
+            let is_own = self.callers.contains_key(&caller.sharing);
+            return if is_own || health == CallHealth::Disconnected {
+                CallHealth::Neutral
             } else {
-                sign
+                health
             };
         }
-        let is_first = self.ill.is_empty();
-        let is_another = self.ill.len() < PRINCIPALS_MAX && self.ill.insert(principal.party());
+        let is_first = self.failing_callers.is_empty();
+        let is_another = self.failing_callers.len() < CALLERS_MAX
+            && self.failing_callers.insert(caller.agent_scope());
         if is_another && !is_first {
-            CallHealth::Ill
+            CallHealth::Error
         } else {
-            CallHealth::None
+            CallHealth::Neutral
         }
     }
 
     /// Takes how a call of `principal` ended, as far as that concerns no other caller.
-    fn tell_own(
+    fn record_for_caller(
         &mut self,
-        principal: &Principal<'_>,
+        caller: &BreakerCaller<'_>,
         sign: CallHealth,
-        passage: &Passage<'_, '_>,
+        guard: &BreakerGuard<'_, '_>,
         now: Instant,
-    ) -> Option<Changed> {
+    ) -> Option<BreakerChange> {
         let sign = match sign {
-            CallHealth::Away => CallHealth::None,
-            sign @ (CallHealth::Gone | CallHealth::Ill | CallHealth::None | CallHealth::Well) => {
-                sign
-            }
+            CallHealth::Unreachable => CallHealth::Neutral,
+            sign @ (CallHealth::Disconnected
+            | CallHealth::Error
+            | CallHealth::Neutral
+            | CallHealth::Success) => sign,
         };
-        if is_bad(sign) && !self.principals.contains_key(&principal.owner) {
-            if !self.has_room(now) {
+        if is_caller_failure(sign) && !self.callers.contains_key(&caller.sharing) {
+            if !self.has_room_for_caller(now) {
                 return None;
             }
-            let (agent, session) = principal.names();
+            let (agent, session) = caller.display_names();
             let own = CallerState {
-                core: BreakerCore::new(self.settings),
+                core: BreakerCore::new(self.config),
                 agent: agent.to_owned(),
                 session: session.map(str::to_owned),
             };
-            self.principals.insert(principal.owner.clone(), own);
+            self.callers.insert(caller.sharing.clone(), own);
         }
-        let own = self.principals.get_mut(&principal.owner)?;
-        let change = own.core.tell(&passage.own, sign, now);
-        let changed = change.map(|change| own.changed(change));
-        if own.core.is_clean() {
-            self.principals.remove(&principal.owner);
+        let own = self.callers.get_mut(&caller.sharing)?;
+        let change = own.core.record(&guard.caller_permit, sign, now);
+        let changed = change.map(|change| own.to_change(change));
+        if own.core.is_pristine() {
+            self.callers.remove(&caller.sharing);
         }
         changed
     }
 
     /// Whether the failures of one more can be remembered.
-    fn has_room(&mut self, now: Instant) -> bool {
-        if self.principals.len() >= PRINCIPALS_MAX {
-            self.principals
-                .retain(|_, own| own.core.wait(now).is_some());
+    fn has_room_for_caller(&mut self, now: Instant) -> bool {
+        if self.callers.len() >= CALLERS_MAX {
+            self.callers
+                .retain(|_, own| own.core.retry_in(now).is_some());
         }
-        self.principals.len() < PRINCIPALS_MAX
+        self.callers.len() < CALLERS_MAX
     }
 }
 
 impl Breaker {
     pub(crate) fn new(settings: config::BreakerConfig) -> Self {
-        Self(Mutex::new(Cores {
-            settings,
+        Self(Mutex::new(Breakers {
+            config: settings,
             server: BreakerCore::new(settings),
-            principals: HashMap::new(),
-            ill: HashSet::new(),
+            callers: HashMap::new(),
+            failing_callers: HashSet::new(),
         }))
     }
 
@@ -326,61 +333,70 @@ impl Breaker {
     ///
     /// # Errors
     /// [`BackendError::BreakerOpen`].
-    pub(in crate::backend) fn enter<'c>(
+    pub(in crate::backend) fn acquire<'c>(
         &self,
-        principal: Option<Principal<'c>>,
+        caller: Option<BreakerCaller<'c>>,
         now: Instant,
-    ) -> Result<Passage<'_, 'c>, BackendError> {
-        let asked = self.lock().ask(principal.as_ref(), now);
+    ) -> Result<BreakerGuard<'_, 'c>, BackendError> {
+        let asked = self.lock().try_acquire(caller.as_ref(), now);
         let (pass, own) = asked.map_err(|retry_after| BackendError::BreakerOpen { retry_after })?;
-        Ok(Passage {
+        Ok(BreakerGuard {
             breaker: self,
-            pass,
-            own,
-            principal,
-            sign: CallHealth::None,
+            permit: pass,
+            caller_permit: own,
+            caller,
+            health: CallHealth::Neutral,
         })
     }
 
     /// Keeps to other settings from now on; what became of it by that.
-    pub(in crate::backend) fn set(&self, settings: config::BreakerConfig) -> Vec<Changed> {
+    pub(in crate::backend) fn set_config(
+        &self,
+        settings: config::BreakerConfig,
+    ) -> Vec<BreakerChange> {
         let now = Instant::now();
         let mut cores = self.lock();
-        cores.settings = settings;
-        let server = cores.server.set(settings, now).map(Changed::of_server);
-        let own = cores.principals.values_mut();
-        let own = own.filter_map(|own| Some((own.core.set(settings, now)?, own)));
-        let own = own.map(|(change, own)| own.changed(change));
+        cores.config = settings;
+        let server = cores
+            .server
+            .set_config(settings, now)
+            .map(BreakerChange::of_server);
+        let own = cores.callers.values_mut();
+        let own = own.filter_map(|own| Some((own.core.set_config(settings, now)?, own)));
+        let own = own.map(|(change, own)| own.to_change(change));
         own.chain(server).collect()
     }
 
     /// The server was connected anew, for `owner` where that is not for all.
-    pub(in crate::backend) fn note_back(&self, owner: &Sharing) {
+    pub(in crate::backend) fn note_reconnected(&self, owner: &Sharing) {
         let mut cores = self.lock();
-        cores.server.note_back();
-        if let Some(own) = cores.principals.get_mut(owner) {
-            own.core.note_back();
+        cores.server.note_reconnected();
+        if let Some(own) = cores.callers.get_mut(owner) {
+            own.core.note_reconnected();
         }
     }
 
     /// Whether calls are held back since there was no connection to be had.
-    pub(crate) fn is_away(&self) -> bool {
-        self.lock().server.is_away()
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.lock().server.is_unreachable()
     }
 
     /// The server asked these clients something; what became of it by that.
-    pub(in crate::backend) fn asks(&self, askers: &HashSet<Sharing>) -> Vec<Changed> {
+    pub(in crate::backend) fn note_client_request(
+        &self,
+        askers: &HashSet<Sharing>,
+    ) -> Vec<BreakerChange> {
         let mut cores = self.lock();
         let mut changed: Vec<_> = cores
             .server
-            .asks()
-            .map(Changed::of_server)
+            .note_client_request()
+            .map(BreakerChange::of_server)
             .into_iter()
             .collect();
         for owner in askers {
-            if let Some(own) = cores.principals.get_mut(owner) {
-                let change = own.core.asks();
-                changed.extend(change.map(|change| own.changed(change)));
+            if let Some(own) = cores.callers.get_mut(owner) {
+                let change = own.core.note_client_request();
+                changed.extend(change.map(|change| own.to_change(change)));
             }
         }
         changed
@@ -388,7 +404,7 @@ impl Breaker {
 
     /// Whether a call would be refused now, whoever makes it.
     pub(crate) fn is_open(&self) -> bool {
-        self.lock().server.wait(Instant::now()).is_some()
+        self.lock().server.retry_in(Instant::now()).is_some()
     }
 
     pub(crate) fn report(&self) -> BreakerReport {
@@ -396,13 +412,10 @@ impl Breaker {
     }
 
     /// Those of single callers that are not closed.
-    pub(in crate::backend) fn of_callers(&self) -> Vec<CallerBreaker> {
+    pub(in crate::backend) fn caller_reports(&self) -> Vec<CallerBreaker> {
         let now = Instant::now();
         let cores = self.lock();
-        let open = cores
-            .principals
-            .values()
-            .filter(|own| !own.core.is_closed());
+        let open = cores.callers.values().filter(|own| !own.core.is_closed());
         let reports = open.map(|own| CallerBreaker {
             replica: None,
             agent: Some(own.agent.clone()),
@@ -415,49 +428,49 @@ impl Breaker {
         reports
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cores> {
+    fn lock(&self) -> MutexGuard<'_, Breakers> {
         lock(&self.0)
     }
 }
 
 /// A call on its way; the breaker hears of its end when this is dropped, by which it says nothing
-/// of the server unless [`Passage::end`] was told.
+/// of the server unless [`BreakerGuard::end`] was told.
 #[derive(Debug)]
-pub(in crate::backend) struct Passage<'b, 'c> {
+pub(in crate::backend) struct BreakerGuard<'b, 'c> {
     breaker: &'b Breaker,
-    pass: BreakerPermit,
+    permit: BreakerPermit,
     /// That of its caller's own core.
-    own: BreakerPermit,
-    principal: Option<Principal<'c>>,
-    sign: CallHealth,
+    caller_permit: BreakerPermit,
+    caller: Option<BreakerCaller<'c>>,
+    health: CallHealth,
 }
 
-impl Passage<'_, '_> {
+impl BreakerGuard<'_, '_> {
     /// The call ended with this sign; what became of the breaker by that.
-    pub(in crate::backend) fn end(
+    pub(in crate::backend) fn finish(
         mut self,
-        sign: CallHealth,
-    ) -> impl Iterator<Item = Changed> + use<> {
-        self.sign = sign;
+        health: CallHealth,
+    ) -> impl Iterator<Item = BreakerChange> + use<> {
+        self.health = health;
         // One that says nothing is told of when it is dropped.
-        let changed = (sign != CallHealth::None).then(|| self.tell());
+        let changed = (health != CallHealth::Neutral).then(|| self.record());
         changed.into_iter().flatten().flatten()
     }
 
-    fn tell(&self) -> [Option<Changed>; 2] {
-        self.breaker.lock().tell(self, cached_now())
+    fn record(&self) -> [Option<BreakerChange>; 2] {
+        self.breaker.lock().record(self, cached_now())
     }
 }
 
-impl Drop for Passage<'_, '_> {
+impl Drop for BreakerGuard<'_, '_> {
     fn drop(&mut self) {
-        if self.sign == CallHealth::None {
-            self.tell();
+        if self.health == CallHealth::Neutral {
+            self.record();
         }
     }
 }
 
 /// Whether `sign` is of a failure that is the caller's own where its connections are.
-fn is_bad(sign: CallHealth) -> bool {
-    matches!(sign, CallHealth::Gone | CallHealth::Ill)
+fn is_caller_failure(health: CallHealth) -> bool {
+    matches!(health, CallHealth::Disconnected | CallHealth::Error)
 }

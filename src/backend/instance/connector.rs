@@ -16,7 +16,7 @@ use crate::{
         BackendError, SharedState,
         link::{
             Link,
-            peer::GatewayPeer,
+            gateway_peer::GatewayPeer,
             pending::{LinkSettings, LinkTaskOwners, PendingRequests},
             session_filter::SessionFilters,
         },
@@ -24,7 +24,7 @@ use crate::{
         transport::{
             http::{self, sse},
             pipe,
-            stdio::{self, launch::Launcher},
+            stdio::{self, process_launcher::Launcher},
             websocket,
         },
     },
@@ -38,9 +38,9 @@ use crate::{
 
 /// How long a server may take to open the stream for messages that belong to no call; some send
 /// no headers before the first message.
-const STANDING_PATIENCE: Duration = Duration::from_secs(1);
+const STANDALONE_STREAM_TIMEOUT: Duration = Duration::from_secs(1);
 /// A start that takes longer is reported.
-pub(in crate::backend) const SLOW_START: Duration = Duration::from_secs(10);
+pub(in crate::backend) const SLOW_START_AFTER: Duration = Duration::from_secs(10);
 /// Buffer of the in-process pipe to the builtin server, bytes.
 const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 
@@ -48,12 +48,12 @@ const BUILTIN_PIPE_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct BackendConnector {
     pub(crate) server: ServerName,
-    pub(in crate::backend) written: Arc<LiveConfig>,
+    pub(in crate::backend) live_config: Arc<LiveConfig>,
     pub(crate) tasks: Tasks,
     pub(crate) launcher: Launcher,
     pub(in crate::backend) peer: Arc<GatewayPeer>,
-    pub(in crate::backend) views: SessionFilters,
-    pub(in crate::backend) bytes: ByteBudget,
+    pub(in crate::backend) session_filters: SessionFilters,
+    pub(in crate::backend) byte_budget: ByteBudget,
     pub(crate) shared: Arc<SharedState>,
 }
 
@@ -64,22 +64,22 @@ pub(crate) struct ConnectSpec {
     /// Capabilities declared in `initialize`.
     pub(crate) capabilities: Raw,
     /// The session whose own it will be.
-    pub(crate) home: Option<Arc<Session>>,
+    pub(crate) session: Option<Arc<Session>>,
     /// Whether it is for the lists of the server alone: there is no client to ask.
     pub(crate) is_for_lists: bool,
     /// Whether it is to be known before the first call if the server asks for roots, and that has to
     /// wait until the server has them where the connection is one client's own.
     pub(crate) awaits_roots: bool,
     /// What it is a connection of.
-    pub(crate) lineage: Arc<InstanceIdentity>,
+    pub(crate) identity: Arc<InstanceIdentity>,
     /// Whose the start is, should it come to nothing.
-    pub(in crate::backend) party: Option<StartParty>,
+    pub(in crate::backend) start_party: Option<StartParty>,
 }
 
 impl BackendConnector {
     /// What the config says of the server at present, for a look.
     pub(in crate::backend) fn config(&self) -> arc_swap::Guard<Arc<Server>> {
-        self.written.now()
+        self.live_config.current()
     }
 
     /// Connects and greets, within the time a start may take. A connection that nobody gets, since
@@ -89,16 +89,16 @@ impl BackendConnector {
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
         let limit = self.config().startup_timeout;
-        let lineage = &wanted.lineage;
-        let odd_before = lineage.output.odd().count;
-        let attempt = Box::pin(timeout(limit, self.attempt(wanted)));
-        let attempt = watched(attempt, || self.report_slow(lineage)).await;
-        lineage.set_slow(false);
+        let identity = &wanted.identity;
+        let odd_before = identity.output.stray().count;
+        let attempt = Box::pin(timeout(limit, self.try_connect(wanted)));
+        let attempt = warn_if_slow(attempt, || self.report_slow_start(identity)).await;
+        identity.set_slow(false);
         let connection = attempt.unwrap_or_else(|_| {
             Err(BackendError::Startup {
                 after: limit,
                 key: "startup_timeout",
-                odd: lineage.output.odd().since(odd_before),
+                odd: identity.output.stray().lines_since(odd_before),
             })
         })?;
         let closed_early = connection.closed().clone().drop_guard();
@@ -107,64 +107,65 @@ impl BackendConnector {
         {
             let (opened, open) = oneshot::channel();
             let listen = Arc::clone(http).listen(opened);
-            lineage.tasks.spawn("standing stream", listen);
+            identity.tasks.spawn("standalone stream", listen);
             // What a server says before the stream is open may be lost.
-            drop(timeout(STANDING_PATIENCE, open).await);
+            drop(timeout(STANDALONE_STREAM_TIMEOUT, open).await);
         }
         if wanted.awaits_roots && connection.era() == Era::Legacy {
-            self.await_roots(&connection, wanted.home.is_some()).await;
+            self.await_roots(&connection, wanted.session.is_some())
+                .await;
         }
         closed_early.disarm();
         Ok(connection)
     }
 
     /// Says, here and in `/status`, that a start takes long.
-    fn report_slow(&self, lineage: &InstanceIdentity) {
-        lineage.set_slow(true);
-        let output = &lineage.output;
-        let (odd, stderr) = (output.odd().clone(), output.last_words());
+    fn report_slow_start(&self, identity: &InstanceIdentity) {
+        identity.set_slow(true);
+        let output = &identity.output;
+        let (odd, stderr) = (output.stray().clone(), output.last_stderr_line());
         tracing::warn!(
             server = %self.server,
             odd_lines = odd.count,
             last_odd_line = odd.last(),
             last_on_stderr = stderr,
-            "server has not started within {SLOW_START:?}"
+            "server is still starting after {SLOW_START_AFTER:?}"
         );
     }
 
-    async fn attempt(&self, wanted: &ConnectSpec) -> Result<Arc<Connection>, BackendError> {
-        let config = self.written.load();
+    async fn try_connect(&self, wanted: &ConnectSpec) -> Result<Arc<Connection>, BackendError> {
+        let config = self.live_config.load();
         match &config.transport {
-            Transport::Auto(remote) => self.over_either(remote, wanted).await,
-            Transport::Http(remote) => self.over_http(remote, wanted).await,
-            Transport::Sse(remote) => self.over_sse(remote, wanted).await,
+            Transport::Auto(remote) => self.connect_http_or_sse(remote, wanted).await,
+            Transport::Http(remote) => self.connect_http(remote, wanted).await,
+            Transport::Sse(remote) => self.connect_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {
-                let mux = self.mux(wanted);
+                let mux = self.new_pending_requests(wanted);
                 let link = websocket::open(remote, mux, config.connect_timeout).await?;
-                self.greet(link, wanted, None).await
+                self.handshake(link, wanted, None).await
             }
             Transport::Builtin => {
                 let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
-                let mux = self.mux(wanted);
+                let mux = self.new_pending_requests(wanted);
                 let stop = mux.closed.clone();
                 let serving = crate::builtin::serve(theirs, stop);
-                wanted.lineage.tasks.spawn("builtin server", serving);
+                wanted.identity.tasks.spawn("builtin server", serving);
                 let (reader, writer) = tokio::io::split(ours);
                 let over = mux.closed.clone();
-                let link = pipe::over_lines(reader, writer, &mux, |_, _| {}, over);
-                self.greet(link, wanted, None).await
+                let link = pipe::open_lines(reader, writer, &mux, |_, _| {}, over);
+                self.handshake(link, wanted, None).await
             }
-            Transport::Stdio(command) => match self.over_stdio(command, wanted).await {
+            Transport::Stdio(command) => match self.connect_stdio(command, wanted).await {
                 // Some old servers exit on a request before `initialize`.
                 Err(BackendError::Lost { .. }) if wanted.era == EraPin::Auto => {
                     let legacy = ConnectSpec {
                         era: EraPin::Legacy,
                         ..wanted.clone()
                     };
-                    let second = self.over_stdio(command, &legacy).await;
+                    let second = self.connect_stdio(command, &legacy).await;
                     if second.is_err() {
                         // Two processes came to nothing; whoever asked notes one of them.
-                        self.shared.note_futile_start(wanted.party.as_ref());
+                        self.shared.note_failed_start(wanted.start_party.as_ref());
                     }
                     second
                 }
@@ -173,81 +174,85 @@ impl BackendConnector {
         }
     }
 
-    async fn over_stdio(
+    async fn connect_stdio(
         &self,
         command: &crate::config::StdioCommand,
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
-        let output = &wanted.lineage.output;
-        let odd_before = output.odd().count;
-        let mux = self.mux(wanted);
-        let (link, pid) = stdio::open(command, &mux, output, &self.launcher).await?;
-        let greeted = self.greet(link, wanted, Some(pid)).await;
-        greeted.map_err(|failure| failure.with_odd(&output.odd().since(odd_before)))
+        let output = &wanted.identity.output;
+        let odd_before = output.stray().count;
+        let requests = self.new_pending_requests(wanted);
+        let (link, pid) = stdio::open(command, &requests, output, &self.launcher).await?;
+        let greeted = self.handshake(link, wanted, Some(pid)).await;
+        greeted.map_err(|failure| failure.with_stray_lines(&output.stray().lines_since(odd_before)))
     }
 
     /// Streamable HTTP, and HTTP+SSE where the server refuses that.
-    async fn over_either(
+    async fn connect_http_or_sse(
         &self,
         remote: &Remote,
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
-        let (transport, connection) = match self.over_http(remote, wanted).await {
+        let (transport, connection) = match self.connect_http(remote, wanted).await {
             Err(refusal @ BackendError::Http { .. }) if refusal.refuses_era() => {
-                ("sse", self.over_sse(remote, wanted).await)
+                ("sse", self.connect_sse(remote, wanted).await)
             }
             other => ("http", other),
         };
         if connection.is_ok() {
-            wanted.lineage.set_transport(transport);
+            wanted.identity.set_transport(transport);
         }
         connection
     }
 
-    async fn over_http(
+    async fn connect_http(
         &self,
         remote: &Remote,
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
-        let link = http::open(remote, self.mux(wanted), self.config().connect_timeout)?;
-        self.greet(link, wanted, None).await
+        let link = http::open(
+            remote,
+            self.new_pending_requests(wanted),
+            self.config().connect_timeout,
+        )?;
+        self.handshake(link, wanted, None).await
     }
 
-    async fn over_sse(
+    async fn connect_sse(
         &self,
         remote: &Remote,
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
-        let mux = self.mux(wanted);
-        let link = sse::open(remote, mux, self.config().connect_timeout).await?;
+        let requests = self.new_pending_requests(wanted);
+        let link = sse::open(remote, requests, self.config().connect_timeout).await?;
         // HTTP+SSE exists in the legacy era only.
         let legacy = ConnectSpec {
             era: EraPin::Legacy,
             ..wanted.clone()
         };
-        self.greet(link, &legacy, None).await
+        self.handshake(link, &legacy, None).await
     }
 
-    async fn greet(
+    async fn handshake(
         &self,
         link: Arc<Link>,
         wanted: &ConnectSpec,
         pid: Option<u32>,
     ) -> Result<Arc<Connection>, BackendError> {
-        let closed_early = link.mux.closed.clone().drop_guard();
-        let hello = handshake::greet(&link, wanted.era, &wanted.capabilities).await?;
+        let closed_early = link.requests.closed.clone().drop_guard();
+        let hello = handshake::handshake(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
         // A link is greeted once.
-        link.mux.spoken.set(hello.revision).ok();
+        link.requests.revision.set(hello.revision).ok();
         Ok(Arc::new(Connection {
             link,
             hello,
             pid,
-            followed: AtomicBool::new(false),
+            follows_lists: AtomicBool::new(false),
         }))
     }
 
-    fn mux(&self, wanted: &ConnectSpec) -> Arc<PendingRequests> {
+    fn new_pending_requests(&self, wanted: &ConnectSpec) -> Arc<PendingRequests> {
         let config = self.config();
         let settings = LinkSettings {
             server: self.server.clone(),
@@ -258,30 +263,34 @@ impl BackendConnector {
             ask_timeout: config.max_total_timeout,
             roots: config.roots.clone(),
             is_for_lists: wanted.is_for_lists,
-            views: self.views.clone(),
-            bytes: self.bytes.clone(),
-            begun: begun_before(&config.transport, &wanted.lineage),
+            session_filters: self.session_filters.clone(),
+            byte_budget: self.byte_budget.clone(),
+            task_owners: inherited_tasks(&config.transport, &wanted.identity),
         };
-        PendingRequests::new(settings, wanted.home.clone(), wanted.lineage.tasks.clone())
+        PendingRequests::new(
+            settings,
+            wanted.session.clone(),
+            wanted.identity.tasks.clone(),
+        )
     }
 }
 
-/// The tasks that a new connection of `lineage` may hear of: a program begins with none.
-fn begun_before(transport: &Transport, lineage: &InstanceIdentity) -> Arc<LinkTaskOwners> {
+/// The tasks that a new connection of `identity` may hear of: a program begins with none.
+fn inherited_tasks(transport: &Transport, identity: &InstanceIdentity) -> Arc<LinkTaskOwners> {
     match transport {
-        Transport::Builtin | Transport::Stdio(_) => lineage.begun_anew(),
+        Transport::Builtin | Transport::Stdio(_) => identity.fresh_task_owners(),
         Transport::Auto(_) | Transport::Http(_) | Transport::Sse(_) | Transport::WebSocket(_) => {
-            Arc::clone(&lineage.begun)
+            Arc::clone(&identity.task_owners)
         }
     }
 }
 
-/// Calls `slow` once when `start` takes longer than [`SLOW_START`].
-async fn watched<T>(mut start: impl Future<Output = T> + Unpin, slow: impl FnOnce()) -> T {
+/// Calls `slow` once when `start` takes longer than [`SLOW_START_AFTER`].
+async fn warn_if_slow<T>(mut start: impl Future<Output = T> + Unpin, slow: impl FnOnce()) -> T {
     tokio::select! {
         biased;
         started = &mut start => return started,
-        () = sleep(SLOW_START) => slow(),
+        () = sleep(SLOW_START_AFTER) => slow(),
     }
     start.await
 }
@@ -295,7 +304,7 @@ mod tests {
         let check = async |millis: u64, expect: u32| {
             let mut reports = 0;
             let start = Box::pin(sleep(Duration::from_millis(millis)));
-            watched(start, || reports += 1).await;
+            warn_if_slow(start, || reports += 1).await;
             assert_eq!(reports, expect, "{millis} ms");
         };
         check(9_999, 0).await;

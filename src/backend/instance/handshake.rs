@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     backend::{
         BackendError,
-        link::{Deadlines, Exchange, Link, era::WITHOUT_SESSION},
+        link::{Deadlines, Exchange, Link, era::NO_SESSION_CODE},
     },
     config::EraPin,
     mcp::{Era, Method, Outcome, Raw, Revision, error, meta, method::notice},
@@ -19,7 +19,7 @@ use crate::{
 
 /// Silence after which `initialize` is tried beside an unanswered `server/discover`: legacy
 /// servers may ignore what comes before it, slow modern ones are still starting.
-const DISCOVER_PATIENCE: Duration = Duration::from_secs(3);
+const DISCOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a server said about itself.
 #[derive(Clone, Debug)]
@@ -54,55 +54,55 @@ struct Discovered {
 /// What a `server/discover` proved.
 enum DiscoverVerdict {
     /// It speaks our revision after all.
-    Again,
+    Retry,
     Legacy,
     Modern(Hello),
     /// It speaks our revision, and refuses the greeting with this error.
     Refused(Raw),
     /// It speaks neither of the revisions we do.
-    Stranger(Vec<String>),
+    Incompatible(Vec<String>),
 }
 
 /// Greets the server in the era that `pin` says, or that it turns out to speak.
-pub(crate) async fn greet(
+pub(crate) async fn handshake(
     link: &Link,
     pin: EraPin,
     capabilities: &Raw,
 ) -> Result<Hello, BackendError> {
     let hello = match pin {
         EraPin::Legacy => initialize(link, capabilities).await?,
-        EraPin::Modern => match settle(link, discover(link).await?).await? {
+        EraPin::Modern => match verdict_with_retry(link, discover(link).await?).await? {
             DiscoverVerdict::Modern(hello) => hello,
-            DiscoverVerdict::Again | DiscoverVerdict::Legacy => {
+            DiscoverVerdict::Retry | DiscoverVerdict::Legacy => {
                 return Err(BackendError::Era { era: Era::Modern });
             }
             DiscoverVerdict::Refused(error) => return Err(BackendError::Refused { error }),
-            DiscoverVerdict::Stranger(offered) => return Err(stranger(&offered)),
+            DiscoverVerdict::Incompatible(offered) => return Err(incompatible_error(&offered)),
         },
-        EraPin::Auto => probe(link, capabilities).await?,
+        EraPin::Auto => probe_era(link, capabilities).await?,
     };
     if let Some(http) = link.as_http()
         && hello.revision.era() == Era::Modern
     {
         // The `initialize` that was tried beside has left its own.
-        http.forget();
-        http.speak(hello.revision);
+        http.reset();
+        http.set_revision(hello.revision);
     }
     Ok(hello)
 }
 
-fn stranger(offered: &[String]) -> BackendError {
+fn incompatible_error(offered: &[String]) -> BackendError {
     BackendError::Revision {
         offered: offered.join(", "),
     }
 }
 
-async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
+async fn probe_era(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
     let discovered = discover(link);
     tokio::pin!(discovered);
     let outcome = tokio::select! {
         outcome = &mut discovered => outcome,
-        () = tokio::time::sleep(DISCOVER_PATIENCE) => {
+        () = tokio::time::sleep(DISCOVER_TIMEOUT) => {
             // Whichever is answered well decides; a late answer to the other is ignored.
             tokio::select! {
                 biased;
@@ -110,56 +110,61 @@ async fn probe(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
                 hello = initialize(link, capabilities) => match hello {
                     Ok(hello) => return Ok(hello),
                     Err(BackendError::Refused { .. }) => discovered.await,
-                    Err(failure) if failure.is_old_refusal() => discovered.await,
+                    Err(failure) if failure.is_legacy_rejection() => discovered.await,
                     Err(failure) => return Err(failure),
                 },
             }
         }
     };
     let verdict = match outcome {
-        Ok(outcome) => settle(link, outcome).await?,
+        Ok(outcome) => verdict_with_retry(link, outcome).await?,
         // Nor is what is no answer one of this era.
-        Err(failure) if failure.is_old_refusal() || is_garbled(&failure) => DiscoverVerdict::Legacy,
+        Err(failure) if failure.is_legacy_rejection() || is_protocol_violation(&failure) => {
+            DiscoverVerdict::Legacy
+        }
         Err(failure) => return Err(failure),
     };
     match verdict {
         DiscoverVerdict::Modern(hello) => Ok(hello),
-        DiscoverVerdict::Again | DiscoverVerdict::Legacy => initialize(link, capabilities).await,
+        DiscoverVerdict::Retry | DiscoverVerdict::Legacy => initialize(link, capabilities).await,
         DiscoverVerdict::Refused(error) => Err(BackendError::Refused { error }),
-        DiscoverVerdict::Stranger(offered) => Err(stranger(&offered)),
+        DiscoverVerdict::Incompatible(offered) => Err(incompatible_error(&offered)),
     }
 }
 
 /// The verdict; a server that refused our revision and lists it all the same is asked once more.
-async fn settle(link: &Link, outcome: Outcome) -> Result<DiscoverVerdict, BackendError> {
+async fn verdict_with_retry(
+    link: &Link,
+    outcome: Outcome,
+) -> Result<DiscoverVerdict, BackendError> {
     match verdict(outcome) {
-        DiscoverVerdict::Again => Ok(verdict(discover(link).await?)),
+        DiscoverVerdict::Retry => Ok(verdict(discover(link).await?)),
         settled @ (DiscoverVerdict::Legacy
         | DiscoverVerdict::Modern(_)
         | DiscoverVerdict::Refused(_)
-        | DiscoverVerdict::Stranger(_)) => Ok(settled),
+        | DiscoverVerdict::Incompatible(_)) => Ok(settled),
     }
 }
 
 /// The `_meta` members of our own requests. They declare what we can relay for a client that has
 /// it, so that lists hold what some client can use.
-pub(in crate::backend) fn own_envelope() -> String {
+pub(in crate::backend) fn gateway_meta() -> String {
     let info = Raw::from_value(&session::server_info());
-    meta::envelope(Some(&info), &RELAYED, None)
+    meta::modern_members(Some(&info), &RELAYED_CAPABILITIES, None)
 }
 
 /// The params of a modern request of our own that has no others.
-pub(in crate::backend) fn own_params() -> Raw {
-    let params = format!(r#"{{"_meta":{{{}}}}}"#, own_envelope());
+pub(in crate::backend) fn gateway_params() -> Raw {
+    let params = format!(r#"{{"_meta":{{{}}}}}"#, gateway_meta());
     Raw::parse(params).expect("our own JSON")
 }
 
 /// Capabilities of clients that are relayed.
-pub(in crate::backend) const RELAYED: Raw =
+pub(in crate::backend) const RELAYED_CAPABILITIES: Raw =
     Raw::from_static(r#"{"elicitation":{"form":{},"url":{}},"roots":{},"sampling":{}}"#);
 
 async fn discover(link: &Link) -> Result<Outcome, BackendError> {
-    link.request(&control(&Method::Discover, Some(own_params())))
+    link.request(&control_exchange(&Method::Discover, Some(gateway_params())))
         .await
 }
 
@@ -169,20 +174,20 @@ fn verdict(outcome: Outcome) -> DiscoverVerdict {
             Ok(discovered) if speaks_modern(&discovered.supported_versions) => {
                 DiscoverVerdict::Modern(Hello {
                     revision: Revision::MODERN,
-                    capabilities: object(&result, "capabilities"),
+                    capabilities: object_or_empty(&result, "capabilities"),
                     info: result
                         .get("_meta")
                         .and_then(|meta| meta.get(meta::SERVER_INFO)),
                     instructions: discovered.instructions,
                 })
             }
-            Ok(discovered) => legacy_or_stranger(discovered.supported_versions),
+            Ok(discovered) => legacy_or_incompatible(discovered.supported_versions),
             Err(_) => DiscoverVerdict::Legacy,
         },
         Err(refusal) => match error::code(&refusal) {
-            Some(error::UNSUPPORTED_VERSION) => match offered(&refusal) {
-                Some(offered) if speaks_modern(&offered) => DiscoverVerdict::Again,
-                Some(offered) => legacy_or_stranger(offered),
+            Some(error::UNSUPPORTED_VERSION) => match offered_revisions(&refusal) {
+                Some(offered) if speaks_modern(&offered) => DiscoverVerdict::Retry,
+                Some(offered) => legacy_or_incompatible(offered),
                 None => DiscoverVerdict::Legacy,
             },
             // No other revision has them.
@@ -198,7 +203,7 @@ fn speaks_modern(offered: &[String]) -> bool {
     offered.iter().any(|date| date == Revision::MODERN.as_str())
 }
 
-fn legacy_or_stranger(offered: Vec<String>) -> DiscoverVerdict {
+fn legacy_or_incompatible(offered: Vec<String>) -> DiscoverVerdict {
     let legacy = offered.is_empty()
         || offered.iter().any(|date| {
             Revision::parse(date).is_some_and(|revision| revision.era() == Era::Legacy)
@@ -206,12 +211,12 @@ fn legacy_or_stranger(offered: Vec<String>) -> DiscoverVerdict {
     if legacy {
         DiscoverVerdict::Legacy
     } else {
-        DiscoverVerdict::Stranger(offered)
+        DiscoverVerdict::Incompatible(offered)
     }
 }
 
 /// `data.supported` of a refusal; some servers write `supportedVersions`.
-fn offered(refusal: &Raw) -> Option<Vec<String>> {
+fn offered_revisions(refusal: &Raw) -> Option<Vec<String>> {
     let data: Value = refusal.get("data")?.read().ok()?;
     let list = data
         .get("supported")
@@ -226,7 +231,7 @@ fn offered(refusal: &Raw) -> Option<Vec<String>> {
 
 /// Whether this answer to `server/discover` or `ping` in `era` shows that another server has taken
 /// the place of the one that was greeted, which spoke it.
-pub(in crate::backend) fn is_contradiction(
+pub(in crate::backend) fn contradicts_era(
     era: Era,
     answer: &Result<Outcome, BackendError>,
 ) -> bool {
@@ -238,21 +243,21 @@ pub(in crate::backend) fn is_contradiction(
         (Era::Modern, Ok(Ok(result))) => {
             !matches!(verdict(Ok(result.clone())), DiscoverVerdict::Modern(_))
         }
-        (Era::Modern, Ok(Err(refusal))) => denies_modern(refusal),
-        (Era::Modern, Err(failure)) => failure.is_old_refusal(),
+        (Era::Modern, Ok(Err(refusal))) => rejects_modern(refusal),
+        (Era::Modern, Err(failure)) => failure.is_legacy_rejection(),
         (Era::Legacy, Ok(Ok(_)) | Err(_)) => false,
     }
 }
 
 /// Whether this answer to `server/discover` shows that the server speaks 2026-07-28, and no longer the
 /// revision that it `spoke`. Many speak both.
-pub(in crate::backend) fn has_moved_on(
+pub(in crate::backend) fn has_upgraded(
     spoke: Revision,
     answer: &Result<Outcome, BackendError>,
 ) -> bool {
     let versions = match answer {
         Ok(Ok(result)) => result.read::<Discovered>().map(|it| it.supported_versions),
-        Ok(Err(refusal)) => Ok(offered(refusal).unwrap_or_default()),
+        Ok(Err(refusal)) => Ok(offered_revisions(refusal).unwrap_or_default()),
         Err(_) => return false,
     };
     let versions = versions.unwrap_or_default();
@@ -261,14 +266,14 @@ pub(in crate::backend) fn has_moved_on(
 
 /// Whether this refusal of `server/discover` is one of a server that does not speak our revision. Any
 /// other says no more than that the server is out of order.
-fn denies_modern(refusal: &Raw) -> bool {
+fn rejects_modern(refusal: &Raw) -> bool {
     match error::code(refusal) {
         Some(error::METHOD_NOT_FOUND) => true,
         Some(error::UNSUPPORTED_VERSION) => {
-            offered(refusal).is_none_or(|offered| !speaks_modern(&offered))
+            offered_revisions(refusal).is_none_or(|offered| !speaks_modern(&offered))
         }
-        Some(error::INVALID_REQUEST | error::INVALID_PARAMS | WITHOUT_SESSION) => {
-            is_of_another_era(refusal)
+        Some(error::INVALID_REQUEST | error::INVALID_PARAMS | NO_SESSION_CODE) => {
+            mentions_era_mismatch(refusal)
         }
         Some(_) | None => false,
     }
@@ -276,8 +281,8 @@ fn denies_modern(refusal: &Raw) -> bool {
 
 /// Whether a refusal says that there is no session or that none was opened, or that the revision or the
 /// method is unknown. There is no code for that; these are the words of SDKs.
-fn is_of_another_era(refusal: &Raw) -> bool {
-    const WORDS: [&str; 4] = [
+fn mentions_era_mismatch(refusal: &Raw) -> bool {
+    const ERA_WORDS: [&str; 4] = [
         "initializ",
         "invalid request parameters",
         "protocol version",
@@ -286,18 +291,18 @@ fn is_of_another_era(refusal: &Raw) -> bool {
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let message = message.to_ascii_lowercase();
-    WORDS.iter().any(|words| message.contains(words))
+    ERA_WORDS.iter().any(|words| message.contains(words))
 }
 
-fn is_garbled(failure: &BackendError) -> bool {
-    matches!(failure, BackendError::Garbled { .. })
+fn is_protocol_violation(failure: &BackendError) -> bool {
+    matches!(failure, BackendError::ProtocolViolation { .. })
 }
 
 /// What we say of ourselves, or of the client that we speak for. Its capabilities are what it wrote:
 /// a [`Value`] holds neither every number nor every string nor every depth.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Introduced<'a> {
+struct InitializeArgs<'a> {
     protocol_version: &'a str,
     capabilities: &'a Raw,
     client_info: Value,
@@ -305,20 +310,20 @@ struct Introduced<'a> {
 
 /// The handshake of the legacy era.
 pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
-    let params = Raw::from_value(&Introduced {
+    let params = Raw::from_value(&InitializeArgs {
         protocol_version: Revision::LEGACY.as_str(),
         capabilities,
         client_info: session::server_info(),
     });
     if let Some(http) = link.as_http() {
-        http.forget();
+        http.reset();
     }
     let outcome = link
-        .request(&control(&Method::Initialize, Some(params)))
+        .request(&control_exchange(&Method::Initialize, Some(params)))
         .await?;
     let result = outcome.map_err(|refusal| BackendError::Refused { error: refusal })?;
     let said: Initialized = result.read().map_err(|_| {
-        BackendError::garbled("the answer to `initialize` has no `protocolVersion`")
+        BackendError::protocol_violation("the answer to `initialize` has no `protocolVersion`")
     })?;
     let revision = Revision::parse(&said.protocol_version)
         .filter(|revision| revision.era() == Era::Legacy)
@@ -326,18 +331,18 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
             offered: said.protocol_version,
         })?;
     if let Some(http) = link.as_http() {
-        http.speak(revision);
+        http.set_revision(revision);
     }
     link.notify(notice::INITIALIZED, None).await?;
     Ok(Hello {
         revision,
-        capabilities: object(&result, "capabilities"),
+        capabilities: object_or_empty(&result, "capabilities"),
         info: result.get("serverInfo"),
         instructions: said.instructions,
     })
 }
 
-fn object(result: &Raw, key: &str) -> Raw {
+fn object_or_empty(result: &Raw, key: &str) -> Raw {
     result
         .get(key)
         .filter(Raw::is_object)
@@ -345,7 +350,7 @@ fn object(result: &Raw, key: &str) -> Raw {
 }
 
 /// A request of our own; the caller bounds it in time.
-pub(crate) fn control(method: &Method, params: Option<Raw>) -> Exchange<'_> {
+pub(crate) fn control_exchange(method: &Method, params: Option<Raw>) -> Exchange<'_> {
     Exchange {
         method,
         params: params.map(Cow::Owned),
@@ -360,13 +365,13 @@ pub(crate) fn control(method: &Method, params: Option<Raw>) -> Exchange<'_> {
 }
 
 /// Longer than any process lives, short enough for the arithmetic of timers.
-const EVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// No deadline, for what the caller bounds itself and for streams.
 pub(in crate::backend) const UNBOUNDED: Deadlines = Deadlines {
-    idle: EVER,
-    key: "timeout",
-    total: EVER,
+    idle: FOREVER,
+    idle_key: "timeout",
+    total: FOREVER,
 };
 
 #[cfg(test)]
@@ -380,7 +385,7 @@ mod tests {
         let check = |era, answer: Result<Result<&str, &str>, BackendError>, expect: bool| {
             let raw = |text: &str| Raw::parse(text.to_owned()).unwrap();
             let answer = answer.map(|outcome| outcome.map(raw).map_err(raw));
-            assert_eq!(is_contradiction(era, &answer), expect, "{era} {answer:?}");
+            assert_eq!(contradicts_era(era, &answer), expect, "{era} {answer:?}");
         };
         let modern = |answer, expect| check(Era::Modern, Ok(answer), expect);
         modern(Ok(r#"{"supportedVersions":["2026-07-28"]}"#), false);

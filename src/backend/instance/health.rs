@@ -15,13 +15,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{
     Connection,
-    handshake::{self, control},
+    handshake::{self, control_exchange},
     identity::InstanceIdentity,
 };
 use crate::{
     backend::{
         BackendError, SharedState,
-        link::{era::may_be_modern, pending::PendingRequests},
+        link::{era::suggests_modern, pending::PendingRequests},
         live_config::{ConfigUpdates, LiveConfig},
         state_machine::{ServerEvent, ServerState},
     },
@@ -31,78 +31,79 @@ use crate::{
 };
 
 /// Least time from one check to another that a call which failed leads to.
-const HURRIED_PAUSE: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Why a connection ends whose server is another one.
-const REPLACED: &str = "another server has taken its place";
+const REPLACED_REASON: &str = "the server was replaced by another one";
 
 /// That a call was answered as if another server were there: a doubt still when it is dropped.
 struct IdentityDoubt<'m>(&'m PendingRequests);
 
 impl Drop for IdentityDoubt<'_> {
     fn drop(&mut self) {
-        self.0.doubt();
+        self.0.note_identity_doubt();
     }
 }
 
 /// Checks a connection as the config says at present, for as long as the server gives signs of
 /// life; then says why it is to be ended. `lineage` is told what is found.
-pub(in crate::backend) async fn until_dead(
+pub(in crate::backend) async fn watch_until_dead(
     connection: &Connection,
     written: &LiveConfig,
     shared: &SharedState,
     lineage: &InstanceIdentity,
 ) -> String {
-    let mut rewrites = written.rewrites();
+    let mut rewrites = written.updates();
     // What was missed is missed, whatever the config says afterwards.
     let mut misses = Misses::default();
     loop {
-        let watch = Watch {
+        let watch = HealthWatch {
             connection,
-            written,
-            health: written.now().health,
+            live_config: written,
+            health: written.current().health,
             shared,
-            lineage,
+            identity: lineage,
         };
         tokio::select! {
             reason = watch.until_dead(&mut misses) => return reason,
-            reason = watch.until_another() => return reason,
-            () = watch.until_outdated(&mut rewrites) => {}
+            reason = watch.server_replaced() => return reason,
+            () = watch.config_changed(&mut rewrites) => {}
         }
     }
 }
 
 /// The watch over a connection while `health` says the same.
-struct Watch<'a> {
+struct HealthWatch<'a> {
     connection: &'a Connection,
-    written: &'a LiveConfig,
+    live_config: &'a LiveConfig,
     health: Health,
     shared: &'a SharedState,
-    lineage: &'a InstanceIdentity,
+    identity: &'a InstanceIdentity,
 }
 
-impl Watch<'_> {
+impl HealthWatch<'_> {
     /// Completes when `health` says something else.
-    async fn until_outdated(&self, rewrites: &mut ConfigUpdates) {
-        while self.written.now().health == self.health {
+    async fn config_changed(&self, rewrites: &mut ConfigUpdates) {
+        while self.live_config.current().health == self.health {
             rewrites.changed().await;
         }
     }
 
     async fn until_dead(&self, misses: &mut Misses) -> String {
-        let (health, mux) = (&self.health, &self.connection.link.mux);
+        let (health, mux) = (&self.health, &self.connection.link.requests);
         if health.probe == Probe::Off {
             if misses.count > 0 {
                 // No check will find that it answers.
-                self.note_well_again(misses);
+                self.note_recovered(misses);
             }
             return std::future::pending().await;
         }
         let mut checked = None;
         loop {
             // A refusal is no sign of life, and no reason to ask again at once.
-            let silence =
-                checked.map_or(mux.silence(), |at: Instant| mux.silence().min(at.elapsed()));
+            let silence = checked.map_or(mux.silent_for(), |at: Instant| {
+                mux.silent_for().min(at.elapsed())
+            });
             let pause = if misses.count == 0 {
                 health.interval.saturating_sub(silence)
             } else {
@@ -110,50 +111,51 @@ impl Watch<'_> {
             };
             let in_a_hurry = tokio::select! {
                 () = sleep(pause) => false,
-                () = self.suspicion(checked) => true,
+                () = self.suspected_death(checked) => true,
             };
             if in_a_hurry {
-                self.shared.suspect_from(self.lineage);
+                self.shared.note_suspicion(self.identity);
             }
-            if misses.latest.is_some_and(|at| mux.silence() < at.elapsed()) {
-                self.note_well_again(misses);
+            let latest = misses.latest;
+            if latest.is_some_and(|at| mux.silent_for() < at.elapsed()) {
+                self.note_recovered(misses);
             }
-            if !in_a_hurry && mux.silence() < health.interval {
+            if !in_a_hurry && mux.silent_for() < health.interval {
                 continue;
             }
-            let finding = check(self.connection, health.probe, health.timeout).await;
+            let finding = run_check(self.connection, health.probe, health.timeout).await;
             checked = Some(Instant::now());
             let is_over = self.connection.closed().is_cancelled();
             if !is_over {
-                lock(&self.lineage.checks).note(&finding);
+                lock(&self.identity.checks).note(&finding);
             }
             match finding {
-                HealthFinding::Well => {
+                HealthFinding::Healthy => {
                     if in_a_hurry {
-                        self.shared.note_there(self.lineage);
+                        self.shared.note_reachable(self.identity);
                     }
-                    let is_refused = self.lineage.life.state() == ServerState::NeedsReauth;
-                    if misses.count > 0 || is_refused {
-                        self.note_well_again(misses);
+                    let state = self.identity.state_machine.state();
+                    if misses.count > 0 || state == ServerState::NeedsReauth {
+                        self.note_recovered(misses);
                     }
                 }
                 // Whoever keeps the connection knows why it ended.
-                HealthFinding::Another | HealthFinding::Missed(_) | HealthFinding::Refused(_)
+                HealthFinding::Replaced | HealthFinding::Missed(_) | HealthFinding::Refused(_)
                     if is_over =>
                 {
                     return std::future::pending().await;
                 }
-                HealthFinding::Another => return REPLACED.to_owned(),
+                HealthFinding::Replaced => return REPLACED_REASON.to_owned(),
                 HealthFinding::Refused(refusal) => {
-                    self.tell(ServerEvent::Refused, refusal.to_string());
+                    self.report(ServerEvent::Refused, refusal.to_string());
                 }
                 HealthFinding::Missed(failure) => {
                     misses.note();
-                    self.shared.suspect_from(self.lineage);
+                    self.shared.note_suspicion(self.identity);
                     let count = misses.count;
-                    self.tell(ServerEvent::Missed, missed(count, &failure));
-                    if count >= health.failures && !self.may_answer() {
-                        return missed(count, &failure.for_client());
+                    self.report(ServerEvent::CheckMissed, missed_reason(count, &failure));
+                    if count >= health.failures && !self.has_live_call() {
+                        return missed_reason(count, &failure.client_message());
                     }
                 }
             }
@@ -162,63 +164,63 @@ impl Watch<'_> {
 
     /// Completes when a call was answered as if another server had taken the place of the one that was
     /// greeted, and that is so.
-    async fn until_another(&self) -> String {
+    async fn server_replaced(&self) -> String {
         loop {
-            let mux = &self.connection.link.mux;
-            mux.doubted().await;
+            let requests = &self.connection.link.requests;
+            requests.identity_doubted().await;
             // Given up half way, it remains a doubt.
-            let doubt = IdentityDoubt(mux);
-            let finding = check(self.connection, Probe::Ping, self.health.timeout).await;
+            let doubt = IdentityDoubt(requests);
+            let finding = run_check(self.connection, Probe::Ping, self.health.timeout).await;
             std::mem::forget(doubt);
             if self.connection.closed().is_cancelled() {
                 return std::future::pending().await;
             }
-            lock(&self.lineage.checks).note(&finding);
-            if matches!(finding, HealthFinding::Another) {
-                return REPLACED.to_owned();
+            lock(&self.identity.checks).note(&finding);
+            if matches!(finding, HealthFinding::Replaced) {
+                return REPLACED_REASON.to_owned();
             }
-            sleep(HURRIED_PAUSE).await;
+            sleep(CHECK_INTERVAL_MIN).await;
         }
     }
 
     /// Completes when a call failed as if the server were gone, but not at once after a check, which
     /// was at `checked`: some servers answer every other call with such errors.
-    async fn suspicion(&self, checked: Option<Instant>) {
-        self.connection.link.mux.suspected().await;
+    async fn suspected_death(&self, checked: Option<Instant>) {
+        self.connection.link.requests.suspected().await;
         if let Some(at) = checked {
-            sleep_until(at + HURRIED_PAUSE).await;
+            sleep_until(at + CHECK_INTERVAL_MIN).await;
         }
     }
 
     /// Whether a call is under way that may still be answered.
-    fn may_answer(&self) -> bool {
-        let mux = &self.connection.link.mux;
-        let is_patient = || mux.silence() < patience(&self.written.now());
-        mux.waits_for_person() || mux.in_flight() > 0 && is_patient()
+    fn has_live_call(&self) -> bool {
+        let requests = &self.connection.link.requests;
+        let is_patient = || requests.silent_for() < idle_timeout_max(&self.live_config.current());
+        requests.waits_for_person() || requests.in_flight() > 0 && is_patient()
     }
 
-    fn tell(&self, event: ServerEvent, reason: String) {
-        self.lineage.life.take(event, Some(reason));
+    fn report(&self, event: ServerEvent, reason: String) {
+        self.identity.state_machine.apply(event, Some(reason));
     }
 
     /// The way back to `connected` is a listing.
-    fn note_well_again(&self, misses: &mut Misses) {
+    fn note_recovered(&self, misses: &mut Misses) {
         *misses = Misses::default();
-        self.shared.note_well_again_on(self.lineage);
+        self.shared.note_instance_recovered(self.identity);
     }
 }
 
 /// That `count` checks were missed, the last of them for `cause`.
-fn missed(count: u32, cause: &impl std::fmt::Display) -> String {
+fn missed_reason(count: u32, cause: &impl std::fmt::Display) -> String {
     let checks = match count {
         1 => "a health check".to_owned(),
         count => format!("{count} health checks in a row"),
     };
-    format!("it missed {checks}: {cause}")
+    format!("missed {checks}: {cause}")
 }
 
 /// How long the most patient of its calls waits for a sign of life.
-fn patience(config: &Server) -> Duration {
+fn idle_timeout_max(config: &Server) -> Duration {
     let of_tools = config.tools.timeout.values().copied();
     of_tools.fold(config.timeout, Duration::max)
 }
@@ -239,13 +241,13 @@ impl HealthChecks {
         let count = match finding {
             HealthFinding::Missed(_) => &mut self.missed,
             HealthFinding::Refused(_) => &mut self.unauthorized,
-            HealthFinding::Another | HealthFinding::Well => &mut self.answered,
+            HealthFinding::Replaced | HealthFinding::Healthy => &mut self.answered,
         };
         *count += 1;
     }
 
     /// Those of both.
-    pub(in crate::backend) fn plus(self, other: Self) -> Self {
+    pub(in crate::backend) fn merged(self, other: Self) -> Self {
         Self {
             answered: self.answered + other.answered,
             missed: self.missed + other.missed,
@@ -272,33 +274,33 @@ impl Misses {
 #[derive(Debug)]
 enum HealthFinding {
     /// The server speaks another era than the one that was greeted.
-    Another,
+    Replaced,
     Missed(BackendError),
     /// The server is there and does not take our credential.
     Refused(BackendError),
-    Well,
+    Healthy,
 }
 
-async fn check(connection: &Connection, probe: Probe, after: Duration) -> HealthFinding {
-    let method = question(probe, connection);
+async fn run_check(connection: &Connection, probe: Probe, after: Duration) -> HealthFinding {
+    let method = probe_method(probe, connection);
     let is_list = !matches!(method, Method::Discover | Method::Ping);
-    let answer = ask(connection, &method, after).await;
-    if !is_list && is_another(connection, &answer, after).await {
-        return HealthFinding::Another;
+    let answer = send_probe(connection, &method, after).await;
+    if !is_list && is_other_server(connection, &answer, after).await {
+        return HealthFinding::Replaced;
     }
-    finding(answer, is_list)
+    classify(answer, is_list)
 }
 
 /// What the server says to `method`.
-async fn ask(
+async fn send_probe(
     connection: &Connection,
     method: &Method,
     after: Duration,
 ) -> Result<Outcome, BackendError> {
     // `server/discover` is of that era, whatever else is spoken.
     let is_modern = connection.era() == Era::Modern || *method == Method::Discover;
-    let params = is_modern.then(handshake::own_params);
-    let request = control(method, params);
+    let params = is_modern.then(handshake::gateway_params);
+    let request = control_exchange(method, params);
     let answer = connection.link.request(&request);
     let answer = timeout(after, Box::pin(answer)).await;
     answer.unwrap_or(Err(BackendError::Timeout {
@@ -309,22 +311,22 @@ async fn ask(
 
 /// Whether this `answer` to `server/discover` or `ping` is that of a server that speaks another era than
 /// the one that was greeted.
-async fn is_another(
+async fn is_other_server(
     connection: &Connection,
     answer: &Result<Outcome, BackendError>,
     after: Duration,
 ) -> bool {
     let era = connection.era();
     let is_remote = connection.link.as_http().is_some();
-    if is_remote && era == Era::Legacy && may_be_modern(answer) {
-        let discovered = ask(connection, &Method::Discover, after).await;
-        return handshake::has_moved_on(connection.hello.revision, &discovered);
+    if is_remote && era == Era::Legacy && suggests_modern(answer) {
+        let discovered = send_probe(connection, &Method::Discover, after).await;
+        return handshake::has_upgraded(connection.hello.revision, &discovered);
     }
-    handshake::is_contradiction(era, answer)
+    handshake::contradicts_era(era, answer)
 }
 
 /// What is asked. 2026-07-28 has no `ping`; a server without lists has nothing to list.
-fn question(probe: Probe, connection: &Connection) -> Method {
+fn probe_method(probe: Probe, connection: &Connection) -> Method {
     let lists = [
         ("tools", Method::ToolsList),
         ("prompts", Method::PromptsList),
@@ -342,17 +344,17 @@ fn question(probe: Probe, connection: &Connection) -> Method {
 }
 
 /// Whoever answers is there; a list that is refused is none all the same.
-fn finding(answer: Result<Outcome, BackendError>, is_list: bool) -> HealthFinding {
+fn classify(answer: Result<Outcome, BackendError>, is_list: bool) -> HealthFinding {
     match answer {
-        Ok(Err(refusal)) if is_list => HealthFinding::Missed(BackendError::Garbled {
-            what: "its list was refused".to_owned(),
+        Ok(Err(refusal)) if is_list => HealthFinding::Missed(BackendError::ProtocolViolation {
+            what: "the list request was refused".to_owned(),
             quoted: refusal.as_str().to_owned(),
         }),
         Ok(_) | Err(BackendError::NoMemory | BackendError::ResponseTooLarge { .. }) => {
-            HealthFinding::Well
+            HealthFinding::Healthy
         }
         Err(BackendError::Http { status, .. }) if status.is_client_error() && !is_list => {
-            HealthFinding::Well
+            HealthFinding::Healthy
         }
         Err(refusal @ BackendError::Unauthorized { .. }) => HealthFinding::Refused(refusal),
         Err(failure) => HealthFinding::Missed(failure),

@@ -12,15 +12,15 @@ use std::sync::{
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::{connector::SLOW_START, reachability::Reachability, start_limiter::StartParty};
+use super::{connector::SLOW_START_AFTER, reachability::Reachability, start_limiter::StartParty};
 use crate::{
     backend::{
         HealthChecks, ServerState,
-        error::display_odd,
+        error::display_stray,
         link::pending::LinkTaskOwners,
         sharing::Sharing,
-        state_machine::{Of, StateMachine},
-        transport::stdio::child_output::Output,
+        state_machine::{MachineSubject, StateMachine},
+        transport::stdio::child_output::ChildOutput,
     },
     lock::lock,
     mcp::Era,
@@ -37,80 +37,81 @@ pub(crate) struct InstanceIdentity {
     /// Unique in this process; the catalog's is not shown.
     pub(in crate::backend) number: u64,
     /// Whom it serves; `None` for the catalog's.
-    pub(in crate::backend) callers: Option<Callers>,
-    pub(in crate::backend) life: StateMachine,
+    pub(in crate::backend) shared_by: Option<SharedBy>,
+    pub(in crate::backend) state_machine: StateMachine,
     /// That of its server.
-    pub(in crate::backend) reach: Arc<Reachability>,
-    pub(in crate::backend) output: Arc<Output>,
+    pub(in crate::backend) reachability: Arc<Reachability>,
+    pub(in crate::backend) output: Arc<ChildOutput>,
     /// The tasks that were begun on its connections.
-    pub(in crate::backend) begun: Arc<LinkTaskOwners>,
+    pub(in crate::backend) task_owners: Arc<LinkTaskOwners>,
     /// What is spawned here logs whose it is.
     pub(in crate::backend) tasks: Tasks,
     restarts: AtomicU64,
     failed_starts: AtomicU64,
     pub(in crate::backend) checks: Mutex<HealthChecks>,
     /// Whether the start that is under way takes long.
-    slow: AtomicBool,
+    is_slow: AtomicBool,
     /// The transport found by probing, on the connection made last.
     transport: Mutex<Option<&'static str>>,
 }
 
 /// Whom an instance serves, as people know them.
 #[derive(Clone, Debug)]
-pub(in crate::backend) struct Callers {
+pub(in crate::backend) struct SharedBy {
     /// As connections are told apart.
-    pub(in crate::backend) owner: Sharing,
+    pub(in crate::backend) sharing: Sharing,
     /// Who is behind them, where that is one: an agent, however many sessions it has.
-    party: Option<StartParty>,
+    start_party: Option<StartParty>,
     /// The one agent.
     pub(in crate::backend) agent: Option<String>,
     /// The one session, as the log and the audit call it.
     pub(in crate::backend) session: Option<String>,
     /// Cancelled with that session.
-    ended: Option<CancellationToken>,
+    session_ended: Option<CancellationToken>,
     pub(in crate::backend) era: Era,
 }
 
-impl Callers {
+impl SharedBy {
     /// Those of `client`'s agent, in `era`.
-    pub(in crate::backend) fn of_agent(client: &Client, era: Era) -> Self {
+    pub(in crate::backend) fn for_agent(client: &Client, era: Era) -> Self {
         let id = client.agent.id;
         Self {
-            owner: Sharing::Agent(id),
+            sharing: Sharing::Agent(id),
             // Where nobody has to say who they are, that is everybody.
-            party: (id != AgentId::ANONYMOUS).then_some(StartParty::Caller(Sharing::Agent(id))),
+            start_party: (id != AgentId::ANONYMOUS)
+                .then_some(StartParty::Caller(Sharing::Agent(id))),
             agent: Some(client.agent.name.clone()),
             session: None,
-            ended: None,
+            session_ended: None,
             era,
         }
     }
 
     /// Those of `client`'s session, in `era`.
-    pub(in crate::backend) fn of_session(client: &Client, era: Era) -> Self {
+    pub(in crate::backend) fn for_session(client: &Client, era: Era) -> Self {
         let session = client.session.as_ref();
-        let of_agent = Self::of_agent(client, era);
+        let of_agent = Self::for_agent(client, era);
         let owner = session.map(|session| Sharing::Session(session.id.clone()));
         Self {
-            party: of_agent
-                .party
+            start_party: of_agent
+                .start_party
                 .or_else(|| owner.clone().map(StartParty::Caller)),
-            owner: owner.unwrap_or(of_agent.owner),
+            sharing: owner.unwrap_or(of_agent.sharing),
             agent: of_agent.agent,
-            session: session.map(|session| session.mark.clone()),
-            ended: session.map(|session| session.ended.clone()),
+            session: session.map(|session| session.log_id.clone()),
+            session_ended: session.map(|session| session.ended.clone()),
             era,
         }
     }
 
     /// Whoever comes, in `era`.
-    pub(in crate::backend) fn any(era: Era) -> Self {
+    pub(in crate::backend) fn for_anyone(era: Era) -> Self {
         Self {
-            owner: Sharing::Shared,
-            party: None,
+            sharing: Sharing::Shared,
+            start_party: None,
             agent: None,
             session: None,
-            ended: None,
+            session_ended: None,
             era,
         }
     }
@@ -118,65 +119,70 @@ impl Callers {
 
 impl InstanceIdentity {
     /// That of the catalog's instance, which has failed after so many attempts.
-    pub(in crate::backend) fn of_catalog(
+    pub(in crate::backend) fn for_catalog(
         server: &ServerName,
         failed_after: u32,
         reach: &Arc<Reachability>,
         tasks: &Tasks,
     ) -> Arc<Self> {
-        let life = StateMachine::new(Of::Server, server, tasks.around());
+        let life = StateMachine::new(MachineSubject::Server, server, tasks.span());
         life.set_failed_after(failed_after);
         Arc::new(Self::new(life, reach, next_number(), tasks.clone()))
     }
 
     /// That of an instance for `callers` alone.
-    pub(in crate::backend) fn beside(
+    pub(in crate::backend) fn for_callers(
         server: &ServerName,
-        callers: Callers,
+        callers: SharedBy,
         reach: &Arc<Reachability>,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let number = next_number();
-        let tasks = tasks.within(about(number, &callers, tasks.around()));
-        let life = StateMachine::new(Of::Instance, server, tasks.around());
+        let tasks = tasks.with_span(instance_span(number, &callers, tasks.span()));
+        let life = StateMachine::new(MachineSubject::Instance, server, tasks.span());
         Arc::new(Self {
-            begun: begun_for(Some(&callers)),
-            callers: Some(callers),
+            task_owners: task_owners_for(Some(&callers)),
+            shared_by: Some(callers),
             ..Self::new(life, reach, number, tasks)
         })
     }
 
-    fn new(life: StateMachine, reach: &Arc<Reachability>, number: u64, tasks: Tasks) -> Self {
+    fn new(
+        state_machine: StateMachine,
+        reach: &Arc<Reachability>,
+        number: u64,
+        tasks: Tasks,
+    ) -> Self {
         Self {
             number,
-            callers: None,
-            life,
-            reach: Arc::clone(reach),
+            shared_by: None,
+            state_machine,
+            reachability: Arc::clone(reach),
             output: Arc::default(),
-            begun: begun_for(None),
+            task_owners: task_owners_for(None),
             tasks,
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
             checks: Mutex::default(),
-            slow: AtomicBool::new(false),
+            is_slow: AtomicBool::new(false),
             transport: Mutex::default(),
         }
     }
 
     /// No tasks, of whoever it serves.
-    pub(in crate::backend) fn begun_anew(&self) -> Arc<LinkTaskOwners> {
-        begun_for(self.callers.as_ref())
+    pub(in crate::backend) fn fresh_task_owners(&self) -> Arc<LinkTaskOwners> {
+        task_owners_for(self.shared_by.as_ref())
     }
 
     /// Whose connections it is of.
-    pub(in crate::backend) fn owner(&self) -> &Sharing {
-        let callers = self.callers.as_ref();
-        callers.map_or(&Sharing::Shared, |callers| &callers.owner)
+    pub(in crate::backend) fn sharing(&self) -> &Sharing {
+        let callers = self.shared_by.as_ref();
+        callers.map_or(&Sharing::Shared, |callers| &callers.sharing)
     }
 
     /// Who is behind it, where that is one.
-    pub(in crate::backend) fn party(&self) -> Option<&StartParty> {
-        self.callers.as_ref()?.party.as_ref()
+    pub(in crate::backend) fn start_party(&self) -> Option<&StartParty> {
+        self.shared_by.as_ref()?.start_party.as_ref()
     }
 
     /// Attempts to make a connection again after it was lost or could not be made.
@@ -200,7 +206,7 @@ impl InstanceIdentity {
     }
 
     pub(in crate::backend) fn set_slow(&self, is_slow: bool) {
-        self.slow.store(is_slow, Ordering::Relaxed);
+        self.is_slow.store(is_slow, Ordering::Relaxed);
     }
 
     pub(in crate::backend) fn set_transport(&self, found: &'static str) {
@@ -214,27 +220,30 @@ impl InstanceIdentity {
 
     /// Whether the session is over that it serves alone.
     pub(in crate::backend) fn is_orphaned(&self) -> bool {
-        let ended = self.callers.as_ref().and_then(|it| it.ended.as_ref());
+        let ended = self
+            .shared_by
+            .as_ref()
+            .and_then(|it| it.session_ended.as_ref());
         ended.is_some_and(CancellationToken::is_cancelled)
     }
 
     /// What is awaited of a start while it is under way: of the first one, and of one that takes long.
-    pub(in crate::backend) fn being_started(&self) -> Option<String> {
-        let is_slow = self.slow.load(Ordering::Relaxed);
-        let is_first = self.life.state() == ServerState::Connecting;
+    pub(in crate::backend) fn start_in_progress(&self) -> Option<String> {
+        let is_slow = self.is_slow.load(Ordering::Relaxed);
+        let is_first = self.state_machine.state() == ServerState::Connecting;
         (is_slow || is_first).then(|| {
-            let lines = display_odd(&self.output.odd().since(0));
+            let lines = display_stray(&self.output.stray().lines_since(0));
             if is_slow {
-                return format!("it has not started within {SLOW_START:?}{lines}");
+                return format!("still starting after {SLOW_START_AFTER:?}{lines}");
             }
-            format!("it has not answered yet{lines}")
+            format!("no response yet{lines}")
         })
     }
 }
 
-fn begun_for(callers: Option<&Callers>) -> Arc<LinkTaskOwners> {
+fn task_owners_for(callers: Option<&SharedBy>) -> Arc<LinkTaskOwners> {
     if callers.is_some_and(|callers| callers.agent.is_some()) {
-        Arc::new(LinkTaskOwners::by_one())
+        Arc::new(LinkTaskOwners::single_agent())
     } else {
         Arc::default()
     }
@@ -246,7 +255,7 @@ fn next_number() -> u64 {
 
 /// What the log lines of an instance are within. Above every level: what it adds to a line is wanted
 /// wherever the line is.
-fn about(number: u64, callers: &Callers, around: &Span) -> Span {
+fn instance_span(number: u64, callers: &SharedBy, around: &Span) -> Span {
     let (agent, session) = (callers.agent.as_deref(), callers.session.as_deref());
     // Not within the task of the first caller, which it outlives.
     tracing::error_span!(parent: around, "instance", number, agent, session)

@@ -15,21 +15,21 @@ use crate::{backend::link::pending::PendingRequests, config::Transport, lock::lo
 #[derive(Debug)]
 pub(in crate::backend) struct Reachability {
     /// Whether all connections lead to one server.
-    is_common: bool,
+    is_shared: bool,
     /// The catalog's connection.
     catalog: Mutex<Weak<PendingRequests>>,
     /// When the server was last greeted on the catalog's connection, or found well there after checks
     /// that were missed.
-    back: Latest,
+    catalog_back: LatestEvent,
     /// When it was last greeted on another.
-    beside: Latest,
+    other_back: LatestEvent,
 }
 
 /// The latest time at which something happened, to be waited for.
 #[derive(Debug)]
-struct Latest(watch::Sender<Option<Instant>>);
+struct LatestEvent(watch::Sender<Option<Instant>>);
 
-impl Latest {
+impl LatestEvent {
     fn new() -> Self {
         Self(watch::Sender::new(None))
     }
@@ -42,7 +42,7 @@ impl Latest {
         self.0.borrow().is_some_and(|at| at >= since)
     }
 
-    async fn after(&self, since: Instant) {
+    async fn until_after(&self, since: Instant) {
         let mut times = self.0.subscribe();
         // The sender is at hand: this cannot fail.
         drop(times.wait_for(|at| at.is_some_and(|at| at >= since)).await);
@@ -51,7 +51,7 @@ impl Latest {
 
 impl Reachability {
     pub(in crate::backend) fn new(transport: &Transport) -> Self {
-        let is_common = match transport {
+        let is_shared = match transport {
             Transport::Auto(_)
             | Transport::Http(_)
             | Transport::Sse(_)
@@ -59,63 +59,63 @@ impl Reachability {
             Transport::Builtin | Transport::Stdio(_) => false,
         };
         Self {
-            is_common,
+            is_shared,
             catalog: Mutex::default(),
-            back: Latest::new(),
-            beside: Latest::new(),
+            catalog_back: LatestEvent::new(),
+            other_back: LatestEvent::new(),
         }
     }
 
     /// Whether what one connection finds out holds of all.
-    pub(in crate::backend) fn is_common(&self) -> bool {
-        self.is_common
+    pub(in crate::backend) fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Lets the catalog's connection be checked, since the server looks away from elsewhere.
-    pub(in crate::backend) fn suspect(&self) {
-        if !self.is_common {
+    pub(in crate::backend) fn check_catalog(&self) {
+        if !self.is_shared {
             return;
         }
         let catalog = lock(&self.catalog).upgrade();
         if let Some(mux) = catalog {
-            mux.suspect();
+            mux.note_suspicion();
         }
     }
 
     /// Notes that the catalog's connection was made.
-    pub(in crate::backend) fn note_catalogs(&self, mux: &Arc<PendingRequests>) {
-        *lock(&self.catalog) = Arc::downgrade(mux);
-        self.note_back();
+    pub(in crate::backend) fn set_catalog(&self, requests: &Arc<PendingRequests>) {
+        *lock(&self.catalog) = Arc::downgrade(requests);
+        self.note_catalog_back();
     }
 
     /// Notes that the server is there for the catalog's connection, and may not have been.
-    pub(in crate::backend) fn note_back(&self) {
-        self.back.note();
+    pub(in crate::backend) fn note_catalog_back(&self) {
+        self.catalog_back.note();
     }
 
     /// Notes that it was greeted on a connection beside the catalog's.
-    pub(in crate::backend) fn note_beside(&self) {
-        self.beside.note();
+    pub(in crate::backend) fn note_other_back(&self) {
+        self.other_back.note();
     }
 
     /// Whether the catalog's connection has found it to be there after `since`.
-    pub(in crate::backend) fn is_back(&self, since: Instant) -> bool {
-        self.is_common && self.back.is_after(since)
+    pub(in crate::backend) fn is_catalog_back(&self, since: Instant) -> bool {
+        self.is_shared && self.catalog_back.is_after(since)
     }
 
     /// Completes when the catalog's connection has found it to be there after `since`.
-    pub(in crate::backend) async fn back(&self, since: Instant) {
-        if !self.is_common {
+    pub(in crate::backend) async fn until_catalog_back(&self, since: Instant) {
+        if !self.is_shared {
             return std::future::pending().await;
         }
-        self.back.after(since).await;
+        self.catalog_back.until_after(since).await;
     }
 
     /// Completes when another connection has found it to be there after `since`.
-    pub(in crate::backend) async fn back_beside(&self, since: Instant) {
-        if !self.is_common {
+    pub(in crate::backend) async fn until_other_back(&self, since: Instant) {
+        if !self.is_shared {
             return std::future::pending().await;
         }
-        self.beside.after(since).await;
+        self.other_back.until_after(since).await;
     }
 }

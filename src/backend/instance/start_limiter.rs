@@ -18,7 +18,7 @@ pub(in crate::backend) struct Backoff {
 
 impl Backoff {
     /// After so many `failures` in a row.
-    pub(in crate::backend) fn after(failures: u32) -> Self {
+    pub(in crate::backend) fn after_failures(failures: u32) -> Self {
         Self { failures }
     }
 
@@ -38,7 +38,7 @@ impl Backoff {
         let factor = 1u32 << self.failures.min(16);
         self.failures = self.failures.saturating_add(1);
         let full = retry.base.saturating_mul(factor).min(retry.max);
-        full.mul_f64(1.0 - retry.jitter * fraction())
+        full.mul_f64(1.0 - retry.jitter * random_fraction())
     }
 }
 
@@ -62,7 +62,7 @@ pub(in crate::backend) enum StartParty {
 pub(in crate::backend) struct StartLimiter {
     max: usize,
     /// When, and whose; `None` where nobody led to it.
-    futile: VecDeque<(Instant, Option<StartParty>)>,
+    failed: VecDeque<(Instant, Option<StartParty>)>,
 }
 
 impl StartLimiter {
@@ -70,58 +70,62 @@ impl StartLimiter {
     pub(in crate::backend) fn new(max: usize) -> Self {
         Self {
             max,
-            futile: VecDeque::new(),
+            failed: VecDeque::new(),
         }
     }
 
     /// Allows `max` of them in a minute from now on.
-    pub(in crate::backend) fn set(&mut self, max: usize) {
+    pub(in crate::backend) fn set_max(&mut self, max: usize) {
         self.max = max;
-        let surplus = self.futile.len().saturating_sub(max);
-        self.futile.drain(..surplus);
+        let surplus = self.failed.len().saturating_sub(max);
+        self.failed.drain(..surplus);
     }
 
     /// Notes a start of `party` that came to nothing.
-    pub(in crate::backend) fn note(&mut self, party: Option<&StartParty>, now: Instant) {
-        if self.futile.len() >= self.max {
-            self.futile.pop_front();
+    pub(in crate::backend) fn record(&mut self, start_party: Option<&StartParty>, now: Instant) {
+        if self.failed.len() >= self.max {
+            self.failed.pop_front();
         }
-        self.futile.push_back((now, party.cloned()));
+        self.failed.push_back((now, start_party.cloned()));
     }
 
     /// How long the next start of `party` has to wait.
-    pub(in crate::backend) fn wait(&self, party: Option<&StartParty>, now: Instant) -> Duration {
-        let all = self.futile.iter();
+    pub(in crate::backend) fn wait_time(
+        &self,
+        start_party: Option<&StartParty>,
+        now: Instant,
+    ) -> Duration {
+        let all = self.failed.iter();
         let of_all = all.clone().nth_back(self.max - 1);
-        let own = all.filter(|(_, whose)| party.is_some() && whose.as_ref() == party);
-        let own = own.rev().nth(self.share() - 1);
+        let own = all.filter(|(_, whose)| start_party.is_some() && whose.as_ref() == start_party);
+        let own = own.rev().nth(self.party_max() - 1);
         let ends = of_all.into_iter().chain(own);
         let ends = ends.map(|(at, _)| (*at + STARTS_WINDOW).saturating_duration_since(now));
         ends.max().unwrap_or_default()
     }
 
     /// What callers are told, as long as the next start of `party` has to wait.
-    pub(in crate::backend) fn failure(
+    pub(in crate::backend) fn limit_error(
         &self,
-        party: Option<&StartParty>,
+        start_party: Option<&StartParty>,
         now: Instant,
     ) -> Option<BackendError> {
-        let wait = self.wait(party, now);
-        let is_own = self.wait(None, now) < wait;
+        let wait = self.wait_time(start_party, now);
+        let is_own = self.wait_time(None, now) < wait;
         (!wait.is_zero()).then(|| BackendError::StartsLimited {
-            starts: if is_own { self.share() } else { self.max },
+            starts: if is_own { self.party_max() } else { self.max },
             until: now + wait,
         })
     }
 
     /// How many may be of one party.
-    fn share(&self) -> usize {
+    fn party_max(&self) -> usize {
         self.max.div_ceil(2)
     }
 }
 
 /// A random number from 0 to 1; the quality of UUIDs is more than enough for jitter.
-pub(in crate::backend) fn fraction() -> f64 {
+pub(in crate::backend) fn random_fraction() -> f64 {
     f64::from(uuid::Uuid::new_v4().as_bytes()[15]) / 255.0
 }
 
@@ -159,19 +163,19 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let mut starts = StartLimiter::new(3);
-        let wait = |starts: &StartLimiter, second| starts.wait(None, at(second)).as_secs();
+        let wait = |starts: &StartLimiter, second| starts.wait_time(None, at(second)).as_secs();
         for second in [0, 10] {
-            starts.note(None, at(second));
+            starts.record(None, at(second));
             assert_eq!(wait(&starts, second), 0, "after {second} s");
         }
-        starts.note(None, at(20));
+        starts.record(None, at(20));
         assert_eq!(wait(&starts, 20), 40);
         assert_eq!(wait(&starts, 60), 0, "the first is a minute ago");
-        starts.note(None, at(60));
+        starts.record(None, at(60));
         assert_eq!(wait(&starts, 61), 9);
-        starts.set(4);
+        starts.set_max(4);
         assert_eq!(wait(&starts, 61), 0, "one more is allowed");
-        starts.set(2);
+        starts.set_max(2);
         assert_eq!(wait(&starts, 61), 19);
     }
 
@@ -186,26 +190,26 @@ mod tests {
         let (one, other) = (Some(&one), Some(&other));
         let mut starts = StartLimiter::new(5);
         let wait = |starts: &StartLimiter, second| {
-            [one, other, None].map(|party| starts.wait(party, at(second)).as_secs())
+            [one, other, None].map(|party| starts.wait_time(party, at(second)).as_secs())
         };
         for (second, expect) in [(0, [0, 0, 0]), (1, [0, 0, 0]), (2, [58, 0, 0])] {
-            starts.note(one, at(second));
+            starts.record(one, at(second));
             assert_eq!(wait(&starts, second), expect, "after {second} s");
         }
-        let told = starts.failure(one, at(2));
+        let told = starts.limit_error(one, at(2));
         assert!(matches!(
             told,
             Some(BackendError::StartsLimited { starts: 3, .. })
         ));
-        starts.note(other, at(3));
+        starts.record(other, at(3));
         assert_eq!(wait(&starts, 3), [57, 0, 0], "there is one left");
-        starts.note(other, at(4));
+        starts.record(other, at(4));
         assert_eq!(wait(&starts, 4), [56, 56, 56]);
         assert_eq!(wait(&starts, 60), [0, 0, 0], "their first is a minute ago");
         // Of one there is no half.
         let mut starts = StartLimiter::new(1);
         assert_eq!(wait(&starts, 0), [0, 0, 0]);
-        starts.note(one, at(0));
+        starts.record(one, at(0));
         assert_eq!(wait(&starts, 0), [60, 60, 60]);
     }
 

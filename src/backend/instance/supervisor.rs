@@ -13,7 +13,7 @@ use tokio::{
 };
 
 use super::{
-    Connection, DownAtTheEnd, Instance, InstancePhase,
+    AbandonGuard, Connection, Instance, InstancePhase,
     connector::{BackendConnector, ConnectSpec},
     handshake, health,
     start_limiter::{Backoff, StartParty},
@@ -27,35 +27,35 @@ use crate::{
 };
 
 /// Failed attempts to reconnect that callers wait through, where their deadline lets them.
-pub(in crate::backend) const ATTEMPTS_AWAITED: u32 = 3;
+pub(in crate::backend) const RETRIES_AWAITED_MAX: u32 = 3;
 /// Resources that are subscribed to again at a time: one that is slow holds up few others.
 const RENEWALS_MAX: usize = 16;
 /// The reason of a server that sleeps.
-const ASLEEP: &str = "idle, the next call wakes it";
+const ASLEEP_REASON: &str = "idle; the next call starts it";
 /// How long the calls of a session that ended may take to be cancelled, before their connection ends.
-const CANCELLING: Duration = Duration::from_millis(500);
+const CANCEL_GRACE: Duration = Duration::from_millis(500);
 /// Pause between looks whether an idle connection can end.
-const IDLE_LOOK: Duration = Duration::from_millis(100);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl BackendConnector {
     /// Keeps the catalog's instance up for as long as the gateway runs.
-    pub(crate) async fn keep_up(self: Arc<Self>, instance: Arc<Instance>) {
-        let _down = DownAtTheEnd(&instance);
+    pub(crate) async fn supervise_catalog(self: Arc<Self>, instance: Arc<Instance>) {
+        let _down = AbandonGuard(&instance);
         let mut backoff = Backoff::default();
         // Failed attempts that callers still wait through.
         let mut hope = 0;
         // Who led to the next attempt.
-        let mut party = None;
+        let mut start_party = None;
         while !instance.stop.is_cancelled() {
-            instance.set(InstancePhase::Connecting);
+            instance.set_phase(InstancePhase::Connecting);
             let wanted = ConnectSpec {
                 era: self.config().era,
                 capabilities: Raw::from_static("{}"),
-                home: None,
+                session: None,
                 is_for_lists: false,
                 awaits_roots: false,
-                lineage: Arc::clone(&instance.lineage),
-                party: party.take(),
+                identity: Arc::clone(&instance.identity),
+                start_party: start_party.take(),
             };
             let mut since = Instant::now();
             let attempt = tokio::select! {
@@ -70,13 +70,13 @@ impl BackendConnector {
                     };
                     self.note_uptime(&wanted, up.elapsed());
                     backoff.after_uptime(self.config().retry, up.elapsed());
-                    hope = self.hope(backoff.failures());
+                    hope = self.retries_awaited(backoff.failures());
                     since = Instant::now();
                     (failure, ServerEvent::Lost)
                 }
                 Err(failure) => {
-                    self.shared.count_failed_start(&instance.lineage);
-                    self.shared.note_futile_start(wanted.party.as_ref());
+                    self.shared.count_failed_start(&instance.identity);
+                    self.shared.note_failed_start(wanted.start_party.as_ref());
                     hope = hope.saturating_sub(1);
                     let event = ServerEvent::Unreachable.or_refused(&failure);
                     (failure, event)
@@ -86,24 +86,26 @@ impl BackendConnector {
                 return;
             }
             // First of all: who sees that it is down may ask where the server stands.
-            self.shared.life().take(event, Some(failure.to_string()));
-            let held_back = self.shared.held_back(None);
-            let is_hopeful = hope > 0 && failure.may_pass() && held_back.is_none();
+            self.shared
+                .state_machine()
+                .apply(event, Some(failure.to_string()));
+            let held_back = self.shared.start_limit_error(None);
+            let is_hopeful = hope > 0 && failure.is_transient() && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
-            instance.set(if is_hopeful || failure == BackendError::SessionGone {
+            instance.set_phase(if is_hopeful || failure == BackendError::SessionGone {
                 InstancePhase::Connecting
             } else {
                 let failure = held_back.unwrap_or_else(|| failure.clone());
                 InstancePhase::Down { failure }
             });
             let delay = backoff.next_delay(self.config().retry);
-            let retry_in = for_people(delay.max(self.shared.start_wait(None)));
+            let retry_in = round_for_display(delay.max(self.shared.start_wait(None)));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                led = self.pause(&instance, delay, since) => party = led,
+                led = self.wait_before_retry(&instance, delay, since) => start_party = led,
                 () = instance.stop.cancelled() => return,
             }
-            self.shared.count_restart(&instance.lineage);
+            self.shared.count_restart(&instance.identity);
         }
     }
 
@@ -114,29 +116,31 @@ impl BackendConnector {
         instance: &Instance,
         connection: Arc<Connection>,
     ) -> Option<BackendError> {
-        self.shared.unlearn();
-        self.shared.learn(connection.era());
-        let reason = "its lists are being read".to_owned();
-        self.shared.life().take(ServerEvent::Greeted, Some(reason));
-        let mux = Arc::clone(&connection.link.mux);
-        self.shared.note_start(&mux);
+        self.shared.forget_eras();
+        self.shared.note_speaks(connection.era());
+        let reason = "listing the server".to_owned();
+        self.shared
+            .state_machine()
+            .apply(ServerEvent::Greeted, Some(reason));
+        let requests = Arc::clone(&connection.link.requests);
+        self.shared.note_start(&requests);
         self.renew_subscriptions(instance, &connection);
         let slept = self.serve_or_sleep(instance, connection).await;
-        (!slept).then(|| mux.lost())
+        (!slept).then(|| requests.lost_error())
     }
 
     /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
     /// longer than the config says meanwhile, nor than until a call needs the server or another
     /// connection finds that it is there, which was not by what is known `since` then. Who led to it.
     /// A call that needs it hears of the attempt, or why there is none yet.
-    async fn pause(
+    async fn wait_before_retry(
         &self,
         instance: &Instance,
         mut delay: Duration,
         since: Instant,
     ) -> Option<StartParty> {
-        let (start, mut rewrites) = (Instant::now(), self.written.rewrites());
-        let (mut needed, mut is_needed) = (pin!(instance.needed()), false);
+        let (start, mut rewrites) = (Instant::now(), self.live_config.updates());
+        let (mut needed, mut is_needed) = (pin!(instance.retry_requested()), false);
         loop {
             delay = delay.min(self.config().retry.max);
             let left = delay.saturating_sub(start.elapsed());
@@ -146,17 +150,18 @@ impl BackendConnector {
             }
             let mut wait = left;
             if is_needed {
-                let Some(failure) = self.shared.held_back(Some(&StartParty::Callers)) else {
+                let Some(failure) = self.shared.start_limit_error(Some(&StartParty::Callers))
+                else {
                     return Some(StartParty::Callers);
                 };
                 // Whoever is in a hurry is told.
-                instance.set(InstancePhase::Down { failure });
+                instance.set_phase(InstancePhase::Down { failure });
                 wait = left.min(self.shared.start_wait(Some(&StartParty::Callers)));
             }
             tokio::select! {
                 () = sleep(wait) => {}
                 () = rewrites.changed() => {}
-                () = self.shared.reach.back_beside(since), if !delay.is_zero() => {
+                () = self.shared.reachability.until_other_back(since), if !delay.is_zero() => {
                     delay = Duration::ZERO;
                 }
                 () = &mut needed, if !is_needed => is_needed = true,
@@ -166,44 +171,44 @@ impl BackendConnector {
 
     /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
     /// whoever calls while a server is started again does not notice.
-    fn hope(&self, delays: u32) -> u32 {
+    fn retries_awaited(&self, delays: u32) -> u32 {
         if self.config().grace.is_zero() {
             return 0;
         }
-        ATTEMPTS_AWAITED.saturating_sub(delays)
+        RETRIES_AWAITED_MAX.saturating_sub(delays)
     }
 
     /// Notes how long the connection that was `wanted` held.
     fn note_uptime(&self, wanted: &ConnectSpec, up: Duration) {
         if up < self.config().retry.stable_after {
-            self.shared.note_futile_start(wanted.party.as_ref());
+            self.shared.note_failed_start(wanted.start_party.as_ref());
         }
     }
 
     /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
     /// it, until a call wakes it or the config does; whether that happened.
     async fn serve_or_sleep(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
-        let mux = Arc::clone(&connection.link.mux);
+        let requests = Arc::clone(&connection.link.requests);
         let hello = Arc::new(connection.hello.clone());
         tokio::select! {
             _ = self.serve(instance, connection) => return false,
-            () = self.unused(instance, &mux) => {}
+            () = self.wait_unused(instance, &requests) => {}
         }
-        let reason = ASLEEP.to_owned();
+        let reason = ASLEEP_REASON.to_owned();
         self.shared
-            .life()
-            .take(ServerEvent::FellAsleep, Some(reason));
+            .state_machine()
+            .apply(ServerEvent::FellAsleep, Some(reason));
         tokio::select! {
             () = instance.sleep(hello) => {}
-            () = self.sleeps_no_more() => {}
+            () = self.sleep_disabled() => {}
             () = instance.stop.cancelled() => {}
         }
         true
     }
 
     /// Completes when the config says that it does not sleep.
-    async fn sleeps_no_more(&self) {
-        let mut rewrites = self.written.rewrites();
+    async fn sleep_disabled(&self) {
+        let mut rewrites = self.live_config.updates();
         while self.config().sleeps {
             rewrites.changed().await;
         }
@@ -211,45 +216,47 @@ impl BackendConnector {
 
     /// Ends the link once no client has used it for as long as it is kept; completes then. What we
     /// ask ourselves is no use of it, but is waited for.
-    async fn unused(&self, instance: &Instance, mux: &PendingRequests) {
+    async fn wait_unused(&self, instance: &Instance, mux: &PendingRequests) {
         instance.touch();
-        let mut rewrites = self.written.rewrites();
+        let mut rewrites = self.live_config.updates();
         loop {
             if !self.config().sleeps {
                 rewrites.changed().await;
                 continue;
             }
-            idle_watch(instance, &self.written).await;
+            idle_timeout(instance, &self.live_config).await;
             let sleeps = self.config().sleeps;
-            if sleeps && self.shared.is_read() && mux.close_if_unused() {
+            if sleeps && self.shared.are_lists_read() && mux.close_if_unused() {
                 return;
             }
-            sleep(IDLE_LOOK).await;
+            sleep(IDLE_POLL_INTERVAL).await;
         }
     }
 
     /// Keeps an instance beside the catalog's until it fails, ends, or is idle for long enough.
-    pub(crate) async fn keep_while_used(
+    pub(crate) async fn supervise_on_demand(
         self: Arc<Self>,
         instance: Arc<Instance>,
         mut wanted: ConnectSpec,
     ) {
-        let _down = DownAtTheEnd(&instance);
-        let lineage = &*instance.lineage;
-        if let Some(failure) = self.shared.held_back(wanted.party.as_ref()) {
+        let _down = AbandonGuard(&instance);
+        let identity = &*instance.identity;
+        if let Some(failure) = self.shared.start_limit_error(wanted.start_party.as_ref()) {
             // Of one that sleeps nothing was lost.
-            if !lineage.life.is_asleep() {
+            if !identity.state_machine.is_asleep() {
                 let reason = Some(failure.to_string());
-                lineage.life.take(ServerEvent::Unreachable, reason);
+                identity
+                    .state_machine
+                    .apply(ServerEvent::Unreachable, reason);
             }
             return instance.abandon(failure);
         }
         let mut turn = None;
         loop {
-            if lineage.life.is_down() {
-                self.shared.count_restart(lineage);
+            if identity.state_machine.is_down() {
+                self.shared.count_restart(identity);
             }
-            lineage.life.take(ServerEvent::Started, None);
+            identity.state_machine.apply(ServerEvent::Started, None);
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
@@ -257,9 +264,9 @@ impl BackendConnector {
             let ending = match attempt {
                 Ok(connection) => {
                     drop(turn.take());
-                    self.serve_beside(&instance, &wanted, connection).await
+                    self.serve_instance(&instance, &wanted, connection).await
                 }
-                Err(failure) => self.unmade(&instance, &wanted, failure),
+                Err(failure) => self.note_connect_failed(&instance, &wanted, failure),
             };
             // Whoever is next knows what came of it.
             drop(turn.take());
@@ -268,17 +275,17 @@ impl BackendConnector {
             };
             // A server that has only forgotten us is there; a lost one is waited for, since
             // clients are subscribed to what it has.
-            let is_awaited = forgotten || instance.is_busy() && !self.is_of_another_era(&failure);
+            let is_awaited = forgotten || instance.is_busy() && !self.is_era_mismatch(&failure);
             if instance.stop.is_cancelled() || !is_awaited {
                 return instance.abandon(failure);
             }
             let at_once = self.set_lost(&instance, failure, forgotten);
             tokio::select! {
-                next = self.pause_beside(&instance, at_once) => (wanted.party, turn) = next,
-                () = session_end(&wanted) => return,
+                next = self.wait_before_instance_retry(&instance, at_once) => (wanted.start_party, turn) = next,
+                () = session_ended(&wanted) => return,
                 () = instance.stop.cancelled() => return,
             }
-            instance.set(InstancePhase::Connecting);
+            instance.set_phase(InstancePhase::Connecting);
         }
     }
 
@@ -286,12 +293,14 @@ impl BackendConnector {
     /// calls wait for that, as long as there were few failures. One that nobody waits for is down. Whether
     /// it is made at once, as where the server has only forgotten us, but not on and on.
     fn set_lost(&self, instance: &Instance, failure: BackendError, forgotten: bool) -> bool {
-        let held_back = self.shared.held_back(instance.lineage.party());
-        let is_hoped_for = self.hope(instance.failures().saturating_sub(1)) > 0
-            && (forgotten || failure.may_pass() && instance.is_wanted())
+        let held_back = self
+            .shared
+            .start_limit_error(instance.identity.start_party());
+        let is_hoped_for = self.retries_awaited(instance.failures().saturating_sub(1)) > 0
+            && (forgotten || failure.is_transient() && instance.is_use_requested())
             && held_back.is_none();
-        let at_once = forgotten && !instance.must_wait();
-        instance.set(if at_once || is_hoped_for {
+        let at_once = forgotten && !instance.is_backing_off();
+        instance.set_phase(if at_once || is_hoped_for {
             InstancePhase::Connecting
         } else {
             let failure = held_back.unwrap_or(failure);
@@ -303,50 +312,52 @@ impl BackendConnector {
     /// Waits until another connection is to be made to what clients are subscribed to: once a call wants
     /// it, else once the server is back where its state is known. Whose that is, and its turn where it has
     /// one: those who only listen leave starts to those who call.
-    async fn pause_beside(
+    async fn wait_before_instance_retry(
         &self,
         instance: &Instance,
         at_once: bool,
     ) -> (Option<StartParty>, Option<OwnedSemaphorePermit>) {
-        instance.retry_time().await;
+        instance.until_retry_time().await;
         tokio::select! {
             biased;
             () = ready(()), if at_once => {}
-            () = instance.wanted() => {}
-            turn = self.shared.turn_of_listener() => return (Some(StartParty::Listeners), Some(turn)),
+            () = instance.use_requested() => {}
+            turn = self.shared.listener_start_permit() => return (Some(StartParty::Listeners), Some(turn)),
         }
-        let party = instance.lineage.party();
-        let wait = self.shared.start_wait(party);
-        if let Some(failure) = self.shared.held_back(party) {
+        let start_party = instance.identity.start_party();
+        let wait = self.shared.start_wait(start_party);
+        if let Some(failure) = self.shared.start_limit_error(start_party) {
             // Whoever wants it is told.
-            instance.set(InstancePhase::Down { failure });
+            instance.set_phase(InstancePhase::Down { failure });
         }
         sleep(wait).await;
-        (party.cloned(), None)
+        (start_party.cloned(), None)
     }
 
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a
     /// server may refuse the same while that is away.
-    fn is_of_another_era(&self, failure: &BackendError) -> bool {
+    fn is_era_mismatch(&self, failure: &BackendError) -> bool {
         failure.refuses_era() && !self.shared.speaks(Era::Legacy)
     }
 
     /// Notes that no connection could be made.
-    fn unmade(
+    fn note_connect_failed(
         &self,
         instance: &Instance,
         wanted: &ConnectSpec,
         failure: BackendError,
     ) -> InstanceEnd {
-        let lineage = &*instance.lineage;
-        self.shared.count_failed_start(lineage);
-        self.shared.note_futile_start(wanted.party.as_ref());
+        let identity = &*instance.identity;
+        self.shared.count_failed_start(identity);
+        self.shared.note_failed_start(wanted.start_party.as_ref());
         instance.note_failure(self.config().retry, Duration::ZERO);
-        if failure.may_pass() {
-            self.shared.suspect_from(lineage);
+        if failure.is_transient() {
+            self.shared.note_suspicion(identity);
         }
         let event = ServerEvent::Unreachable.or_refused(&failure);
-        lineage.life.take(event, Some(failure.to_string()));
+        identity
+            .state_machine
+            .apply(event, Some(failure.to_string()));
         InstanceEnd::Lost {
             failure,
             forgotten: false,
@@ -354,51 +365,51 @@ impl BackendConnector {
     }
 
     /// Serves the connection of an instance beside the catalog's until it ends.
-    async fn serve_beside(
+    async fn serve_instance(
         &self,
         instance: &Instance,
         wanted: &ConnectSpec,
         connection: Arc<Connection>,
     ) -> InstanceEnd {
-        let lineage = &*instance.lineage;
-        self.shared.learn(connection.era());
-        let reason = "its server has not been listed yet".to_owned();
+        let identity = &*instance.identity;
+        self.shared.note_speaks(connection.era());
+        let reason = "the server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
-        lineage.life.take(ServerEvent::Greeted, reason);
-        self.shared.note_start_beside(lineage);
+        identity.state_machine.apply(ServerEvent::Greeted, reason);
+        self.shared.note_instance_start(identity);
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
         let is_stopped = tokio::select! {
             is_stopped = self.serve(instance, Arc::clone(&connection)) => is_stopped,
-            () = session_end(wanted) => {
+            () = session_ended(wanted) => {
                 // Nobody can wake it. Its calls are being cancelled.
                 instance.stop.cancel();
-                drop(timeout(CANCELLING, unused(&connection.link.mux)).await);
-                connection.end(self.ending("its session ended")).await;
-                return InstanceEnd::Meant;
+                drop(timeout(CANCEL_GRACE, no_calls_in_flight(&connection.link.requests)).await);
+                connection.end(self.end_reason("the session ended")).await;
+                return InstanceEnd::Intended;
             }
-            () = idle_watch(instance, &self.written) => {
-                lineage.life.take(ServerEvent::FellAsleep, Some(ASLEEP.to_owned()));
+            () = idle_timeout(instance, &self.live_config) => {
+                identity.state_machine.apply(ServerEvent::FellAsleep, Some(ASLEEP_REASON.to_owned()));
                 // New callers find another connection while this one says goodbye.
                 instance.abandon(BackendError::SessionGone);
-                connection.end("it was idle").await;
-                return InstanceEnd::Meant;
+                connection.end("idle").await;
+                return InstanceEnd::Intended;
             }
-            never = self.shared.follow_listing(lineage) => match never {},
+            never = self.shared.follow_listing(identity) => match never {},
         };
         if is_stopped {
-            return InstanceEnd::Meant;
+            return InstanceEnd::Intended;
         }
-        let failure = connection.link.mux.lost();
-        lineage
-            .life
-            .take(ServerEvent::Lost, Some(failure.to_string()));
-        let forgotten = connection.link.mux.is_forgotten();
+        let failure = connection.link.requests.lost_error();
+        identity
+            .state_machine
+            .apply(ServerEvent::Lost, Some(failure.to_string()));
+        let forgotten = connection.link.requests.is_session_lost();
         let (retry, up) = (self.config().retry, up.elapsed());
         if forgotten {
-            instance.note_forgotten(retry, up);
+            instance.note_session_lost(retry, up);
         } else {
-            self.shared.suspect_from(lineage);
+            self.shared.note_suspicion(identity);
             self.note_uptime(wanted, up);
             instance.note_failure(retry, up);
         }
@@ -406,7 +417,7 @@ impl BackendConnector {
     }
 
     /// Why a connection is ended: `reason`, unless all are.
-    fn ending(&self, reason: &'static str) -> &'static str {
+    fn end_reason(&self, reason: &'static str) -> &'static str {
         if self.tasks.drain_token().is_cancelled() || self.tasks.stop_token().is_cancelled() {
             "the gateway is stopping"
         } else {
@@ -424,32 +435,34 @@ impl BackendConnector {
         let (connection, limit) = (Arc::clone(connection), self.config().timeout);
         let (shared, id) = (Arc::clone(&self.shared), instance.id);
         instance
-            .lineage
+            .identity
             .tasks
             .spawn("renewed subscriptions", async move {
                 let renew = async |uri: String| {
                     let params = Raw::from_value(&serde_json::json!({ "uri": uri }));
-                    let request = handshake::control(&Method::ResourcesSubscribe, Some(params));
+                    let request =
+                        handshake::control_exchange(&Method::ResourcesSubscribe, Some(params));
                     let answer = timeout(limit, connection.link.request(&request)).await;
-                    tracing::debug!(uri, ?answer, "subscribed again");
+                    tracing::debug!(uri, ?answer, "resubscribed");
                     matches!(answer, Ok(Ok(Ok(_)))).then_some(uri)
                 };
                 let renewed = stream::iter(uris).map(renew);
                 let renewed = renewed.buffer_unordered(RENEWALS_MAX);
                 let renewed: Vec<String> = renewed.filter_map(ready).collect().await;
                 // Nobody is told of what is not listed.
-                shared.until_read(limit).await;
-                shared.tell_unheard(renewed, id).await;
+                shared.wait_lists_read(limit).await;
+                shared.report_possible_updates(renewed, id).await;
             });
     }
 
     /// Serves until the connection ends; whether that is because the instance is stopped.
     async fn serve(&self, instance: &Instance, connection: Arc<Connection>) -> bool {
-        instance.set(InstancePhase::Ready(Arc::clone(&connection)));
-        let lineage = &*instance.lineage;
-        let watch = health::until_dead(&connection, &self.written, &self.shared, lineage);
+        instance.set_phase(InstancePhase::Ready(Arc::clone(&connection)));
+        let identity = &*instance.identity;
+        let watch =
+            health::watch_until_dead(&connection, &self.live_config, &self.shared, identity);
         let mut death = pin!(watch);
-        let signals = &connection.link.mux.signals;
+        let signals = &connection.link.requests.signals;
         loop {
             tokio::select! {
                 biased;
@@ -458,14 +471,14 @@ impl BackendConnector {
                     return self.tasks.stop_token().is_cancelled();
                 }
                 () = instance.stop.cancelled() => {
-                    connection.end(self.ending("it is being stopped")).await;
+                    connection.end(self.end_reason("stopping")).await;
                     return true;
                 }
                 reason = &mut death => {
                     connection.end(&reason).await;
                     return false;
                 }
-                noted = signals.take() => self.shared.heed(noted, instance),
+                noted = signals.take() => self.shared.handle_signals(noted, instance),
             }
         }
     }
@@ -480,11 +493,11 @@ enum InstanceEnd {
         forgotten: bool,
     },
     /// It was idle, or is stopped.
-    Meant,
+    Intended,
 }
 
 /// `delay` without more digits than anyone reads.
-fn for_people(delay: Duration) -> Duration {
+fn round_for_display(delay: Duration) -> Duration {
     let step = if delay < Duration::from_secs(1) {
         10
     } else {
@@ -495,25 +508,28 @@ fn for_people(delay: Duration) -> Duration {
 }
 
 /// Completes when the session ends whose own the connection is.
-async fn session_end(wanted: &ConnectSpec) {
-    match &wanted.home {
+async fn session_ended(wanted: &ConnectSpec) {
+    match &wanted.session {
         Some(session) => session.ended.cancelled().await,
         None => std::future::pending().await,
     }
 }
 
 /// Completes when no call is under way.
-async fn unused(mux: &PendingRequests) {
+async fn no_calls_in_flight(mux: &PendingRequests) {
     while mux.in_flight() > 0 {
-        sleep(CANCELLING / 50).await;
+        sleep(CANCEL_GRACE / 50).await;
     }
 }
 
 /// Completes when nobody has used the instance for as long as the config says.
-async fn idle_watch(instance: &Instance, written: &LiveConfig) {
-    let mut rewrites = written.rewrites();
+async fn idle_timeout(instance: &Instance, written: &LiveConfig) {
+    let mut rewrites = written.updates();
     loop {
-        let left = written.now().idle_timeout.saturating_sub(instance.idle());
+        let left = written
+            .current()
+            .idle_timeout
+            .saturating_sub(instance.idle_for());
         if left.is_zero() && !instance.is_busy() {
             return;
         }
@@ -531,7 +547,7 @@ mod tests {
     #[test]
     fn delays_are_rounded_for_people() {
         let check = |micros: u64, expect: &str| {
-            let shown = format!("{:?}", for_people(Duration::from_micros(micros)));
+            let shown = format!("{:?}", round_for_display(Duration::from_micros(micros)));
             assert_eq!(shown, expect, "{micros}");
         };
         check(499_607, "500ms");

@@ -18,7 +18,7 @@ pub(in crate::backend) struct Backlog(Arc<Semaphore>);
 impl Backlog {
     /// A place for a message of so many `bytes`, which is free again once it is dropped; `None` where
     /// there is none.
-    pub(in crate::backend) fn place(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    pub(in crate::backend) fn try_reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let room = bytes.clamp(BYTES_MAX / MESSAGES_MAX, BYTES_MAX);
         let room = u32::try_from(room).expect("it is no more than 4 MiB");
         Arc::clone(&self.0).try_acquire_many_owned(room).ok()
@@ -44,18 +44,18 @@ mod tests {
     #[test]
     fn so_many_messages_of_such_length_may_wait() {
         let backlog = Backlog::default();
-        let mut small: Vec<_> = (0..MESSAGES_MAX).map(|_| backlog.place(1)).collect();
+        let mut small: Vec<_> = (0..MESSAGES_MAX).map(|_| backlog.try_reserve(1)).collect();
         assert!(small.iter().all(Option::is_some));
-        assert!(backlog.place(1).is_none());
+        assert!(backlog.try_reserve(1).is_none());
         small.pop();
-        assert!(backlog.place(2 * BYTES_MAX / MESSAGES_MAX).is_none());
-        assert!(backlog.place(1).is_some());
+        assert!(backlog.try_reserve(2 * BYTES_MAX / MESSAGES_MAX).is_none());
+        assert!(backlog.try_reserve(1).is_some());
         drop(small);
 
-        let large = backlog.place(BYTES_MAX);
-        assert!(large.is_some() && backlog.place(1).is_none());
+        let large = backlog.try_reserve(BYTES_MAX);
+        assert!(large.is_some() && backlog.try_reserve(1).is_none());
         drop(large);
-        assert!(backlog.place(usize::MAX).is_some(), "alone");
+        assert!(backlog.try_reserve(usize::MAX).is_some(), "alone");
         assert!(backlog.is_empty());
     }
 }

@@ -4,15 +4,15 @@
 //! else, when all calls under way are of one client, to the latest of them; else, when none is under
 //! way, to the session that owns the link; else nowhere.
 //! `recipient` finds out whose it is, `told` passes it on, `levels` says which log messages, `server_requests` is what it asks,
-//! `recording` what is recorded of that, `signals` what it says to the gateway itself, `url_elicitations` whose the URLs are that it sent clients to.
+//! `question_record` what is recorded of that, `signals` what it says to the gateway itself, `url_elicitations` whose the URLs are that it sent clients to.
 
-mod levels;
+mod log_levels;
+mod notifications;
+mod question_record;
 mod recipient;
-mod recording;
 mod server_requests;
 mod signals;
 mod task_owners;
-mod told;
 mod url_elicitations;
 
 use std::{
@@ -31,14 +31,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-pub(in crate::backend) use recording::Recording;
+pub(in crate::backend) use question_record::QuestionRecording;
 pub(in crate::backend) use server_requests::{QuestionProgress, WaitingRequest, asks_for_roots};
 pub(crate) use signals::NotedSignals;
 pub(crate) use task_owners::LinkTaskOwners;
 
 use super::{
-    Caller, Exchange, activity::Activity, backlog::Backlog, peer::GatewayPeer,
-    recent_calls::Aftermath, session_filter::SessionFilters,
+    Caller, Exchange, backlog::Backlog, exchange_activity::Activity, gateway_peer::GatewayPeer,
+    recent_calls::RecentCalls, session_filter::SessionFilters,
 };
 use crate::{
     backend::BackendError,
@@ -51,10 +51,10 @@ use crate::{
     session::Session,
     task::Tasks,
 };
-use levels::Levels;
+use log_levels::Levels;
 use server_requests::ForwardedRequest;
 use signals::Signals;
-use url_elicitations::Visits;
+use url_elicitations::UrlElicitations;
 
 /// Answers to requests of a server that may wait until it takes them.
 pub(in crate::backend) const ANSWERS_MAX: usize = 4096;
@@ -63,7 +63,7 @@ pub(in crate::backend) const ANSWERS_MAX: usize = 4096;
 pub(in crate::backend) const CANCELLATIONS_MAX: usize = 1024;
 
 /// How long the end of a link may wait for what is being read.
-const READ_PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a link needs to know of its server.
 #[derive(Clone, Debug)]
@@ -80,11 +80,11 @@ pub(crate) struct LinkSettings {
     /// Whether the link is for the lists of the server alone, so that no client is behind it.
     pub(crate) is_for_lists: bool,
     /// How sessions see what the server says outside of calls.
-    pub(crate) views: SessionFilters,
+    pub(crate) session_filters: SessionFilters,
     /// What answers may take of the memory of the process.
-    pub(crate) bytes: ByteBudget,
+    pub(crate) byte_budget: ByteBudget,
     /// The tasks that were begun on it, and on those before it.
-    pub(crate) begun: Arc<LinkTaskOwners>,
+    pub(crate) task_owners: Arc<LinkTaskOwners>,
 }
 
 #[cfg(test)]
@@ -100,9 +100,9 @@ impl LinkSettings {
             ask_timeout: Duration::from_secs(1),
             roots: None,
             is_for_lists: false,
-            views: SessionFilters::clear(),
-            bytes: ByteBudget::new(usize::MAX),
-            begun: Arc::default(),
+            session_filters: SessionFilters::unfiltered(),
+            byte_budget: ByteBudget::new(usize::MAX),
+            task_owners: Arc::default(),
         }
     }
 }
@@ -113,42 +113,42 @@ pub(crate) struct PendingRequests {
     pub(crate) settings: LinkSettings,
     pub(crate) tasks: Tasks,
     /// The revision that the handshake settled on.
-    pub(crate) spoken: OnceLock<Revision>,
+    pub(crate) revision: OnceLock<Revision>,
     /// Cancelled when the link is gone.
     pub(crate) closed: CancellationToken,
     /// The session whose own this link is, where it serves one alone.
-    home: Option<Arc<Session>>,
+    session: Option<Arc<Session>>,
     /// What the supervisor is to know: lists changed, resources updated.
     pub(in crate::backend) signals: Signals,
     pub(in crate::backend) levels: Levels,
-    next: AtomicU64,
+    next_id: AtomicU64,
     pending: Mutex<foldhash::HashMap<u64, PendingEntry>>,
-    asked: Mutex<HashMap<Id, ForwardedRequest>>,
+    forwarded: Mutex<HashMap<Id, ForwardedRequest>>,
     /// Places of our own answers to requests of the server.
     pub(in crate::backend) answers: Arc<Semaphore>,
     /// Places of cancellations that their server does not take at once.
     pub(in crate::backend) cancellations: Arc<Semaphore>,
     /// Notifications of clients that their server does not take at once.
     pub(in crate::backend) backlog: Backlog,
-    visits: Visits,
+    url_elicitations: UrlElicitations,
     reason: Mutex<Option<String>>,
-    aftermath: Aftermath,
-    forgotten: AtomicBool,
-    born: Instant,
-    /// Milliseconds from `born` to the last sign of life.
-    heard_ms: AtomicU64,
+    recent_calls: RecentCalls,
+    session_lost: AtomicBool,
+    created: Instant,
+    /// Milliseconds from `created` to the last sign of life.
+    last_heard_ms: AtomicU64,
     /// Listen streams of our own that the server acknowledged.
     acknowledged: AtomicU64,
     /// A call failed in a way that the server may be gone.
     suspicion: Notify,
     /// A call was answered in a way that another server may be there.
-    doubt: Notify,
+    identity_doubt: Notify,
     /// How far it is with the roots of its client.
     pub(in crate::backend) roots: watch::Sender<Roots>,
     unattributed: AtomicU64,
-    late: AtomicU64,
+    late_answers: AtomicU64,
     /// Large messages that are being read.
-    reads: watch::Sender<usize>,
+    large_reads: watch::Sender<usize>,
 }
 
 /// Whether a server has the roots of its client.
@@ -162,25 +162,25 @@ pub(in crate::backend) enum Roots {
 }
 
 /// Takes the answer to an exchange.
-pub(in crate::backend) type Tell = oneshot::Sender<Result<Outcome, BackendError>>;
+pub(in crate::backend) type Responder = oneshot::Sender<Result<Outcome, BackendError>>;
 
 #[derive(Debug)]
 struct PendingEntry {
     /// Who waits for the answer; `None` where that comes to the exchange by a way of its own.
-    tell: Option<Tell>,
+    responder: Option<Responder>,
     caller: Option<Caller>,
     activity: Arc<Activity>,
     /// Whether it is a listen stream, which is not answered before it ends.
-    listens: bool,
+    is_listen_stream: bool,
     /// Whether a task of the legacy era may come of it.
-    may_begin_task: bool,
+    may_create_task: bool,
     /// How long it waits for a sign of life.
-    patience: Duration,
+    idle_timeout: Duration,
 }
 
 impl PendingEntry {
-    fn end(self, answer: Result<Outcome, BackendError>) {
-        if let Some(tell) = self.tell {
+    fn complete(self, answer: Result<Outcome, BackendError>) {
+        if let Some(tell) = self.responder {
             drop(tell.send(answer));
         }
     }
@@ -194,53 +194,53 @@ impl PendingRequests {
     ) -> Arc<Self> {
         Arc::new(Self {
             settings,
-            aftermath: Aftermath::default(),
-            spoken: OnceLock::new(),
+            recent_calls: RecentCalls::default(),
+            revision: OnceLock::new(),
             closed: tasks.stop_token().child_token(),
             tasks,
-            home,
+            session: home,
             signals: Signals::default(),
             levels: Levels::default(),
-            next: AtomicU64::new(1),
+            next_id: AtomicU64::new(1),
             pending: Mutex::default(),
-            asked: Mutex::default(),
+            forwarded: Mutex::default(),
             answers: Arc::new(Semaphore::new(ANSWERS_MAX)),
             cancellations: Arc::new(Semaphore::new(CANCELLATIONS_MAX)),
             backlog: Backlog::default(),
-            visits: Visits::default(),
+            url_elicitations: UrlElicitations::default(),
             reason: Mutex::default(),
-            forgotten: AtomicBool::new(false),
-            born: Instant::now(),
-            heard_ms: AtomicU64::new(0),
+            session_lost: AtomicBool::new(false),
+            created: Instant::now(),
+            last_heard_ms: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
             suspicion: Notify::new(),
-            doubt: Notify::new(),
+            identity_doubt: Notify::new(),
             roots: watch::Sender::new(Roots::Unasked),
             unattributed: AtomicU64::new(0),
-            late: AtomicU64::new(0),
-            reads: watch::Sender::new(0),
+            late_answers: AtomicU64::new(0),
+            large_reads: watch::Sender::new(0),
         })
     }
 
     /// Registers `exchange`, whose answer goes to `tell`.
-    pub(in crate::backend) fn begin(
+    pub(in crate::backend) fn register(
         self: &Arc<Self>,
         exchange: &Exchange<'_>,
-        tell: Option<Tell>,
+        tell: Option<Responder>,
     ) -> Result<PendingExchange, BackendError> {
         let caller = exchange.caller.as_ref();
         if let Some(caller) = caller {
-            self.settings.begun.serves(caller.client.agent.id);
+            self.settings.task_owners.note_agent(caller.client.agent.id);
         }
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let activity = Arc::new(Activity::new());
         let entry = PendingEntry {
-            tell,
+            responder: tell,
             caller: caller.cloned(),
             activity: Arc::clone(&activity),
-            listens: *exchange.method == Method::Listen,
-            may_begin_task: !self.speaks_modern() && asks_for_task(exchange),
-            patience: exchange.limits.idle,
+            is_listen_stream: *exchange.method == Method::Listen,
+            may_create_task: !self.speaks_modern() && may_create_task(exchange),
+            idle_timeout: exchange.limits.idle,
         };
         let mut pending = lock(&self.pending);
         if self.closed.is_cancelled() {
@@ -250,15 +250,15 @@ impl PendingRequests {
         pending.insert(id, entry);
         drop(pending);
         let has_token = caller.is_some_and(|caller| caller.progress.is_some());
-        let party = caller.map_or(ExchangeParty::Ourselves, |caller| {
+        let start_party = caller.map_or(ExchangeParty::Gateway, |caller| {
             ExchangeParty::Client(caller.client.session.clone())
         });
         Ok(PendingExchange {
             id,
             activity,
-            party,
+            party: start_party,
             has_token,
-            mux: Arc::clone(self),
+            requests: Arc::clone(self),
         })
     }
 
@@ -279,7 +279,7 @@ impl PendingRequests {
         if pending.values().any(|entry| entry.caller.is_some()) {
             return false;
         }
-        let reason = "it was idle";
+        let reason = "idle";
         lock(&self.reason).get_or_insert_with(|| reason.to_owned());
         self.closed.cancel();
         drop(pending);
@@ -289,67 +289,67 @@ impl PendingRequests {
 
     /// Ends the link because the server no longer knows its session. What is under way is left to
     /// find out for itself: the server may have begun it. What it asked, nobody can answer it.
-    pub(crate) fn forget_session(&self) {
-        self.forgotten.store(true, Ordering::Relaxed);
+    pub(crate) fn close_session_lost(&self) {
+        self.session_lost.store(true, Ordering::Relaxed);
         self.withdraw_all();
         self.closed.cancel();
         self.withdraw_all();
     }
 
     /// Whether the link ended because the server no longer knows its session.
-    pub(crate) fn is_forgotten(&self) -> bool {
-        self.forgotten.load(Ordering::Relaxed)
+    pub(crate) fn is_session_lost(&self) -> bool {
+        self.session_lost.load(Ordering::Relaxed)
     }
 
     /// Why the link ended.
-    pub(crate) fn lost(&self) -> BackendError {
-        if self.is_forgotten() {
+    pub(crate) fn lost_error(&self) -> BackendError {
+        if self.is_session_lost() {
             return BackendError::SessionGone;
         }
         let reason = lock(&self.reason).clone();
         BackendError::Lost {
-            reason: reason.unwrap_or_else(|| "it is being stopped".to_owned()),
+            reason: reason.unwrap_or_else(|| "stopping".to_owned()),
         }
     }
 
     /// Notes that the server said something.
-    pub(in crate::backend) fn hear(&self) {
-        self.heard_ms
-            .store(millis_since(self.born), Ordering::Relaxed);
+    pub(in crate::backend) fn note_heard(&self) {
+        self.last_heard_ms
+            .store(millis_since(self.created), Ordering::Relaxed);
     }
 
     /// How long the server has said nothing.
-    pub(in crate::backend) fn silence(&self) -> Duration {
-        let heard = Duration::from_millis(self.heard_ms.load(Ordering::Relaxed));
-        self.born.elapsed().saturating_sub(heard)
+    pub(in crate::backend) fn silent_for(&self) -> Duration {
+        let heard = Duration::from_millis(self.last_heard_ms.load(Ordering::Relaxed));
+        self.created.elapsed().saturating_sub(heard)
     }
 
     /// Notes that a large message is being read, until the guard is dropped.
-    pub(in crate::backend) fn reading(&self) -> LargeMessage<'_> {
-        self.reads.send_modify(|count| *count += 1);
+    pub(in crate::backend) fn begin_large_read(&self) -> LargeMessage<'_> {
+        self.large_reads.send_modify(|count| *count += 1);
         LargeMessage(self)
     }
 
     /// Waits until no large message is being read, for a while at most: who ends the link would lose
     /// what has come already.
-    pub(in crate::backend) async fn read_out(&self) {
-        let mut reads = self.reads.subscribe();
-        drop(timeout(READ_PATIENCE, reads.wait_for(|count| *count == 0)).await);
+    pub(in crate::backend) async fn wait_large_reads(&self) {
+        let mut reads = self.large_reads.subscribe();
+        drop(timeout(READ_TIMEOUT, reads.wait_for(|count| *count == 0)).await);
     }
 
     /// Notes that a call failed as if the server were gone.
-    pub(in crate::backend) fn suspect(&self) {
+    pub(in crate::backend) fn note_suspicion(&self) {
         self.suspicion.notify_one();
     }
 
     /// Notes that a call was answered as if another server had taken its place.
-    pub(in crate::backend) fn doubt(&self) {
-        self.doubt.notify_one();
+    pub(in crate::backend) fn note_identity_doubt(&self) {
+        self.identity_doubt.notify_one();
     }
 
     /// Completes when a call was answered as if another server had taken its place.
-    pub(in crate::backend) async fn doubted(&self) {
-        self.doubt.notified().await;
+    pub(in crate::backend) async fn identity_doubted(&self) {
+        self.identity_doubt.notified().await;
     }
 
     /// Completes when a call failed as if the server were gone, or another were there.
@@ -372,35 +372,35 @@ impl PendingRequests {
 
     /// A place for a notification of so many bytes that waits for its server; it is lost where there is
     /// none.
-    pub(in crate::backend) fn place_of_notification(
+    pub(in crate::backend) fn reserve_notification(
         &self,
         bytes: usize,
     ) -> Option<OwnedSemaphorePermit> {
-        self.or_lost(self.backlog.place(bytes))
+        self.count_if_lost(self.backlog.try_reserve(bytes))
     }
 
     /// The same for the cancellation of a request.
-    pub(in crate::backend) fn place_of_cancellation(&self) -> Option<OwnedSemaphorePermit> {
+    pub(in crate::backend) fn reserve_cancellation(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.cancellations).try_acquire_owned();
-        self.or_lost(place.ok())
+        self.count_if_lost(place.ok())
     }
 
-    fn or_lost(&self, place: Option<OwnedSemaphorePermit>) -> Option<OwnedSemaphorePermit> {
+    fn count_if_lost(&self, place: Option<OwnedSemaphorePermit>) -> Option<OwnedSemaphorePermit> {
         if place.is_none() {
             let server = &self.settings.server;
-            tracing::debug!(%server, "a message is lost: too many others wait");
+            tracing::debug!(%server, "dropped a message: queue full");
         }
         place
     }
 
     /// How long the most patient of the calls under way waits for a sign of life: a server may be at
     /// work on those, and on nothing else. `None` where there are none.
-    pub(in crate::backend) fn patience(&self) -> Option<Duration> {
+    pub(in crate::backend) fn idle_timeout_max(&self) -> Option<Duration> {
         let pending = lock(&self.pending);
         let owed = pending
             .values()
-            .filter(|entry| entry.caller.is_some() && !entry.listens);
-        owed.map(|entry| entry.patience).max()
+            .filter(|entry| entry.caller.is_some() && !entry.is_listen_stream);
+        owed.map(|entry| entry.idle_timeout).max()
     }
 
     /// Whether an exchange under way waits for the answer of a client.
@@ -410,69 +410,73 @@ impl PendingRequests {
     }
 
     /// The exchanges of clients under way.
-    pub(in crate::backend) fn under_way(&self) -> Vec<InvocationId> {
+    pub(in crate::backend) fn invocations(&self) -> Vec<InvocationId> {
         let pending = lock(&self.pending);
         let callers = pending.values().filter_map(|entry| entry.caller.as_ref());
         callers.map(|caller| caller.invocation).collect()
     }
 
-    pub(in crate::backend) fn answered(&self, response: Response) {
+    pub(in crate::backend) fn complete(&self, response: Response) {
         let id = response.id.as_ref().and_then(Id::as_number);
         let Some(entry) = id.and_then(|id| lock(&self.pending).remove(&id)) else {
-            self.late.fetch_add(1, Ordering::Relaxed);
+            self.late_answers.fetch_add(1, Ordering::Relaxed);
             if let Some(id) = id {
-                self.aftermath.laid_to_rest(id);
+                self.recent_calls.late_answer(id);
             }
             return;
         };
         // Before the server says more: it may have a visit or a task done at once.
-        self.heed(&entry, &response.outcome);
-        entry.end(Ok(response.outcome));
+        self.note_side_effects(&entry, &response.outcome);
+        entry.complete(Ok(response.outcome));
     }
 
     /// Fails the exchange `id`, whose answer came but cannot be used.
-    pub(in crate::backend) fn failed(&self, id: u64, failure: BackendError) {
+    pub(in crate::backend) fn fail(&self, id: u64, failure: BackendError) {
         if let Some(entry) = lock(&self.pending).remove(&id) {
-            entry.end(Err(failure));
+            entry.complete(Err(failure));
         }
     }
 
     /// Fails the exchange whose answer this would be, if it said anything. What else is no message may
     /// be a line of a log, or a request that counts like we do.
-    pub(in crate::backend) fn failed_by(&self, malformed: &Malformed) {
-        if let Malformed::Bare { id: Some(id) } = malformed
+    pub(in crate::backend) fn fail_malformed(&self, malformed: &Malformed) {
+        if let Malformed::EmptyEnvelope { id: Some(id) } = malformed
             && let Some(id) = id.as_number()
         {
-            self.failed(id, BackendError::no_answer(malformed));
+            self.fail(id, BackendError::invalid_response(malformed));
         }
     }
 
     pub(in crate::backend) fn speaks_modern(&self) -> bool {
-        let spoken = self.spoken.get();
+        let spoken = self.revision.get();
         spoken.is_some_and(|revision| revision.era() == Era::Modern)
     }
 
     /// Notes what is to be known of the answer to the exchange `id`, which came by a way of its own.
     pub(in crate::backend) fn note_outcome(&self, id: u64, outcome: &Outcome) {
         // Other exchanges wait for what is done below.
-        let is_usual = |result| self.speaks_modern() || !tasks::may_be_named(result);
+        let is_usual = |result| self.speaks_modern() || !tasks::may_reference_task(result);
         if outcome.as_ref().is_ok_and(is_usual) {
             return;
         }
         if let Some(entry) = lock(&self.pending).get(&id) {
-            self.heed(entry, outcome);
+            self.note_side_effects(entry, outcome);
         }
     }
 
     /// Notes the task that a call has begun, or the visits without which it is refused.
-    fn heed(&self, entry: &PendingEntry, outcome: &Outcome) {
+    fn note_side_effects(&self, entry: &PendingEntry, outcome: &Outcome) {
         let Some(caller) = &entry.caller else { return };
         match outcome {
-            Ok(result) if entry.may_begin_task => {
-                self.settings.begun.note(result, caller.client.agent.id);
+            Ok(result) if entry.may_create_task => {
+                self.settings
+                    .task_owners
+                    .note(result, caller.client.agent.id);
             }
             Ok(_) => {}
-            Err(refusal) => self.visits.note_required(refusal, &caller.session()),
+            Err(refusal) => self
+                .url_elicitations
+                .note_required(refusal, &caller.session()),
         }
     }
 }
@@ -483,7 +487,7 @@ pub(in crate::backend) struct LargeMessage<'m>(&'m PendingRequests);
 
 impl Drop for LargeMessage<'_> {
     fn drop(&mut self) {
-        self.0.reads.send_modify(|count| *count -= 1);
+        self.0.large_reads.send_modify(|count| *count -= 1);
     }
 }
 
@@ -494,7 +498,7 @@ pub(crate) struct PendingExchange {
     pub(crate) activity: Arc<Activity>,
     party: ExchangeParty,
     has_token: bool,
-    mux: Arc<PendingRequests>,
+    requests: Arc<PendingRequests>,
 }
 
 /// Who is behind an exchange.
@@ -503,18 +507,18 @@ enum ExchangeParty {
     /// A client, and its session if it has one.
     Client(Option<Arc<Session>>),
     /// Nobody but us.
-    Ourselves,
+    Gateway,
 }
 
 impl PendingExchange {
     /// Notes that the answer came by a way of its own.
-    pub(in crate::backend) fn answered(&self) {
-        lock(&self.mux.pending).remove(&self.id);
+    pub(in crate::backend) fn mark_answered(&self) {
+        lock(&self.requests.pending).remove(&self.id);
     }
 
     /// Notes that the server has not heard of it.
-    pub(in crate::backend) fn never_sent(&mut self) {
-        self.party = ExchangeParty::Ourselves;
+    pub(in crate::backend) fn mark_not_sent(&mut self) {
+        self.party = ExchangeParty::Gateway;
     }
 
     /// `params` with our token in place of the client's; without any where its progress is wanted by
@@ -526,24 +530,24 @@ impl PendingExchange {
 
 impl Drop for PendingExchange {
     fn drop(&mut self) {
-        let answered = lock(&self.mux.pending).remove(&self.id).is_none();
-        if self.activity.leaving.withdraw() {
+        let answered = lock(&self.requests.pending).remove(&self.id).is_none();
+        if self.activity.send_state.withdraw() {
             // Its server never hears of it.
             return;
         }
         if let ExchangeParty::Client(session) = &self.party {
             if !answered {
-                self.mux.withdraw_asked_in(&self.activity);
+                self.requests.withdraw_of_exchange(&self.activity);
             }
-            self.mux
-                .aftermath
-                .ended(self.id, session.as_ref(), answered);
+            self.requests
+                .recent_calls
+                .call_ended(self.id, session.as_ref(), answered);
         }
     }
 }
 
 /// Whether a task may come of `exchange`: others answer what they like.
-fn asks_for_task(exchange: &Exchange<'_>) -> bool {
+fn may_create_task(exchange: &Exchange<'_>) -> bool {
     let params = exchange.params.as_deref();
-    *exchange.method == Method::ToolsCall && params.is_some_and(tasks::is_asked_for)
+    *exchange.method == Method::ToolsCall && params.is_some_and(tasks::requests_task)
 }

@@ -15,18 +15,18 @@ use tokio::time::Instant;
 use crate::{clock::cached_now, lock::lock, session::Session};
 
 /// How long after the end of a call what a server says without an origin is taken for its echo.
-const ECHO: Duration = Duration::from_millis(500);
+const ATTRIBUTION_GRACE: Duration = Duration::from_millis(500);
 /// How long a server may still ask something for a call that it was told to cancel. Nobody else is
 /// asked meanwhile: a question shows what the call was about, and the answer feeds it.
-pub(in crate::backend) const QUESTIONS: Duration = Duration::from_secs(60);
+pub(in crate::backend) const LATE_REQUEST_WINDOW: Duration = Duration::from_secs(60);
 /// How long it may still tell something of such a call.
-pub(in crate::backend) const TELLINGS: Duration = Duration::from_secs(2);
+pub(in crate::backend) const LATE_NOTIFICATION_WINDOW: Duration = Duration::from_secs(2);
 /// Unanswered calls that are remembered; with more, nothing is attributed for a while.
-const GHOSTS_MAX: usize = 256;
+const UNANSWERED_MAX: usize = 256;
 
 /// Calls of one link that have ended.
 #[derive(Debug, Default)]
-pub(in crate::backend) struct Aftermath {
+pub(in crate::backend) struct RecentCalls {
     inner: Mutex<RecentCallsInner>,
 }
 
@@ -34,9 +34,9 @@ pub(in crate::backend) struct Aftermath {
 struct RecentCallsInner {
     latest: Option<(Instant, Weak<Session>)>,
     /// Until then calls of several clients may echo.
-    mixed_until: Option<Instant>,
-    ghosts: HashMap<u64, UnansweredCall>,
-    crowded_until: Option<Instant>,
+    ambiguous_until: Option<Instant>,
+    unanswered: HashMap<u64, UnansweredCall>,
+    overflow_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -46,9 +46,9 @@ struct UnansweredCall {
     since: Instant,
 }
 
-impl Aftermath {
+impl RecentCalls {
     /// Notes the end of call `id`; `answered` says whether the server is through with it.
-    pub(in crate::backend) fn ended(
+    pub(in crate::backend) fn call_ended(
         &self,
         id: u64,
         session: Option<&Arc<Session>>,
@@ -58,55 +58,57 @@ impl Aftermath {
         let session = session.map_or_else(Weak::new, Arc::downgrade);
         let mut inner = self.lock();
         if !answered {
-            inner.haunt(id, session.clone(), now);
+            inner.remember_unanswered(id, session.clone(), now);
         }
         let other = |(at, latest): &(Instant, Weak<Session>)| {
-            now.duration_since(*at) < ECHO && !Weak::ptr_eq(latest, &session)
+            now.duration_since(*at) < ATTRIBUTION_GRACE && !Weak::ptr_eq(latest, &session)
         };
         if session.strong_count() == 0 || inner.latest.as_ref().is_some_and(other) {
-            inner.mixed_until = Some(now + ECHO);
+            inner.ambiguous_until = Some(now + ATTRIBUTION_GRACE);
         }
         inner.latest = Some((now, session));
     }
 
     /// The server has answered call `id` after all.
-    pub(in crate::backend) fn laid_to_rest(&self, id: u64) {
-        self.lock().ghosts.remove(&id);
+    pub(in crate::backend) fn late_answer(&self, id: u64) {
+        self.lock().unanswered.remove(&id);
     }
 
     /// The session that a message right after the end of all calls can only be about.
-    pub(in crate::backend) fn echo(&self) -> Option<Arc<Session>> {
+    pub(in crate::backend) fn last_session(&self) -> Option<Arc<Session>> {
         let inner = self.lock();
         let now = Instant::now();
-        if inner.mixed_until.is_some_and(|until| now < until) {
+        if inner.ambiguous_until.is_some_and(|until| now < until) {
             return None;
         }
         let (at, session) = inner.latest.as_ref()?;
-        session.upgrade().filter(|_| now.duration_since(*at) < ECHO)
+        session
+            .upgrade()
+            .filter(|_| now.duration_since(*at) < ATTRIBUTION_GRACE)
     }
 
     /// Whether a message that names no call may be about a client other than that of `session`,
     /// because of a call that ended unanswered no longer than `within` ago.
-    pub(in crate::backend) fn concerns_others(
+    pub(in crate::backend) fn may_concern_others(
         &self,
         session: Option<&Arc<Session>>,
         within: Duration,
     ) -> bool {
         let mut inner = self.lock();
         let now = Instant::now();
-        if inner.crowded_until.is_some_and(|until| now < until) {
+        if inner.overflow_until.is_some_and(|until| now < until) {
             return true;
         }
         inner
-            .ghosts
-            .retain(|_, ghost| now.duration_since(ghost.since) < QUESTIONS);
+            .unanswered
+            .retain(|_, ghost| now.duration_since(ghost.since) < LATE_REQUEST_WINDOW);
         let own = |ghost: &UnansweredCall| {
             session
                 .is_some_and(|session| std::ptr::eq(ghost.session.as_ptr(), Arc::as_ptr(session)))
         };
         let recent = |ghost: &UnansweredCall| now.duration_since(ghost.since) < within;
         inner
-            .ghosts
+            .unanswered
             .values()
             .any(|ghost| recent(ghost) && !own(ghost))
     }
@@ -117,11 +119,12 @@ impl Aftermath {
 }
 
 impl RecentCallsInner {
-    fn haunt(&mut self, id: u64, session: Weak<Session>, since: Instant) {
-        if self.ghosts.len() < GHOSTS_MAX {
-            self.ghosts.insert(id, UnansweredCall { session, since });
+    fn remember_unanswered(&mut self, id: u64, session: Weak<Session>, since: Instant) {
+        if self.unanswered.len() < UNANSWERED_MAX {
+            self.unanswered
+                .insert(id, UnansweredCall { session, since });
         } else {
-            self.crowded_until = Some(since + QUESTIONS);
+            self.overflow_until = Some(since + LATE_REQUEST_WINDOW);
         }
     }
 }
@@ -142,17 +145,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_echo_belongs_to_the_one_client_that_called() {
         let (one, other) = (session(), session());
-        let aftermath = Aftermath::default();
-        aftermath.ended(1, Some(&one), true);
-        assert!(Arc::ptr_eq(&aftermath.echo().unwrap(), &one));
-        aftermath.ended(2, Some(&other), true);
-        assert!(aftermath.echo().is_none(), "it may be either's");
-        tokio::time::advance(ECHO).await;
-        assert!(aftermath.echo().is_none(), "too long ago");
-        aftermath.ended(3, None, true);
-        aftermath.ended(4, Some(&one), true);
+        let aftermath = RecentCalls::default();
+        aftermath.call_ended(1, Some(&one), true);
+        assert!(Arc::ptr_eq(&aftermath.last_session().unwrap(), &one));
+        aftermath.call_ended(2, Some(&other), true);
+        assert!(aftermath.last_session().is_none(), "it may be either's");
+        tokio::time::advance(ATTRIBUTION_GRACE).await;
+        assert!(aftermath.last_session().is_none(), "too long ago");
+        aftermath.call_ended(3, None, true);
+        aftermath.call_ended(4, Some(&one), true);
         assert!(
-            aftermath.echo().is_none(),
+            aftermath.last_session().is_none(),
             "one without a session ended just before"
         );
     }
@@ -160,32 +163,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_ghost_keeps_others_from_being_meant() {
         let (one, other) = (session(), session());
-        let aftermath = Aftermath::default();
-        aftermath.ended(1, Some(&one), false);
-        assert!(!aftermath.concerns_others(Some(&one), QUESTIONS));
-        assert!(aftermath.concerns_others(Some(&other), QUESTIONS));
-        assert!(aftermath.concerns_others(None, QUESTIONS));
-        tokio::time::advance(TELLINGS).await;
+        let aftermath = RecentCalls::default();
+        aftermath.call_ended(1, Some(&one), false);
+        assert!(!aftermath.may_concern_others(Some(&one), LATE_REQUEST_WINDOW));
+        assert!(aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW));
+        assert!(aftermath.may_concern_others(None, LATE_REQUEST_WINDOW));
+        tokio::time::advance(LATE_NOTIFICATION_WINDOW).await;
         assert!(
-            !aftermath.concerns_others(Some(&other), TELLINGS),
+            !aftermath.may_concern_others(Some(&other), LATE_NOTIFICATION_WINDOW),
             "it has fallen silent"
         );
         assert!(
-            aftermath.concerns_others(Some(&other), QUESTIONS),
+            aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW),
             "it may still ask"
         );
-        aftermath.laid_to_rest(1);
-        assert!(!aftermath.concerns_others(Some(&other), QUESTIONS));
-        for id in 0..=GHOSTS_MAX as u64 {
-            aftermath.ended(id, Some(&one), false);
+        aftermath.late_answer(1);
+        assert!(!aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW));
+        for id in 0..=UNANSWERED_MAX as u64 {
+            aftermath.call_ended(id, Some(&one), false);
         }
         assert!(
-            aftermath.concerns_others(Some(&one), QUESTIONS),
+            aftermath.may_concern_others(Some(&one), LATE_REQUEST_WINDOW),
             "past the limit nobody is meant"
         );
-        tokio::time::advance(QUESTIONS).await;
+        tokio::time::advance(LATE_REQUEST_WINDOW).await;
         assert!(
-            !aftermath.concerns_others(Some(&other), QUESTIONS),
+            !aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW),
             "in the end it is over"
         );
     }

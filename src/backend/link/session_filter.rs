@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::updates::Teller;
+use super::resource_updates::UpdateSender;
 use crate::{
     catalog::UriMap,
     governance::{CallScanners, QuestionEnd, QuestionFacts},
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct SessionView {
     /// What passes is looked at with; `None` where nothing is looked for.
-    pub screens: Option<CallScanners>,
+    pub scanners: Option<CallScanners>,
     /// How URIs of the server become exposed ones.
     pub uris: Option<Arc<UriMap>>,
 }
@@ -45,13 +45,13 @@ pub(crate) struct UpstreamContext {
     /// Who asks.
     pub(crate) gateway: GatewayId,
     /// Hears when other gateways are found behind servers, or no longer.
-    pub(crate) gateways: watch::Sender<()>,
+    pub(crate) gateway_changes: watch::Sender<()>,
     /// Updates of resources.
-    pub(crate) updates: Teller,
+    pub(crate) updates: UpdateSender,
     /// How sessions see the rest.
-    pub(crate) views: SessionFilters,
+    pub(crate) session_filters: SessionFilters,
     /// What answers may take.
-    pub(crate) bytes: ByteBudget,
+    pub(crate) byte_budget: ByteBudget,
 }
 
 /// The viewer, as soon as there is one: the rules and the catalog come after the backends.
@@ -60,18 +60,18 @@ pub(crate) struct SessionFilters(Arc<OnceLock<Arc<dyn SessionFilter>>>);
 
 impl SessionFilters {
     /// Takes the viewer; there is one for good.
-    pub(in crate::backend) fn come_from(&self, viewer: Arc<dyn SessionFilter>) {
-        self.0.set(viewer).ok();
+    pub(in crate::backend) fn set_filter(&self, filter: Arc<dyn SessionFilter>) {
+        self.0.set(filter).ok();
     }
 
     /// How `session` sees `server`; `None` where nobody can say, so that it may see nothing.
-    pub(in crate::backend) fn of(
+    pub(in crate::backend) fn view(
         &self,
         session: &Session,
         server: &ServerName,
     ) -> Option<SessionView> {
-        let viewer = self.0.get()?;
-        Some(viewer.view(session, server))
+        let filter = self.0.get()?;
+        Some(filter.view(session, server))
     }
 
     /// Tells what became of a question.
@@ -88,10 +88,10 @@ impl UpstreamContext {
     pub(crate) fn example() -> Self {
         Self {
             gateway: GatewayId::random(),
-            gateways: watch::Sender::default(),
-            updates: super::updates::updates().0,
-            views: SessionFilters::clear(),
-            bytes: ByteBudget::new(usize::MAX),
+            gateway_changes: watch::Sender::default(),
+            updates: super::resource_updates::update_channel().0,
+            session_filters: SessionFilters::unfiltered(),
+            byte_budget: ByteBudget::new(usize::MAX),
         }
     }
 }
@@ -99,21 +99,21 @@ impl UpstreamContext {
 #[cfg(test)]
 impl SessionFilters {
     /// Everything is seen as it is.
-    pub(crate) fn clear() -> Self {
+    pub(crate) fn unfiltered() -> Self {
         #[derive(Debug)]
         struct Clear;
         impl SessionFilter for Clear {
             fn view(&self, _: &Session, _: &ServerName) -> SessionView {
                 SessionView {
-                    screens: None,
+                    scanners: None,
                     uris: None,
                 }
             }
 
             fn note_question(&self, _: &QuestionFacts, _: QuestionEnd) {}
         }
-        let views = Self::default();
-        views.come_from(Arc::new(Clear));
-        views
+        let filters = Self::default();
+        filters.set_filter(Arc::new(Clear));
+        filters
     }
 }

@@ -20,7 +20,7 @@ async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
     let (writer, mut queue) = mpsc::channel(1);
     let link = Link::pipe(mux, writer);
     assert_eq!(link.notify("notifications/a", None).await, Ok(()));
-    let after = QUEUE_PATIENCE;
+    let after = QUEUE_TIMEOUT;
     let full = link.notify("notifications/b", None).await;
     assert_eq!(
         full,
@@ -40,13 +40,13 @@ async fn a_request_that_finds_no_room_was_not_sent() {
     let (writer, queue) = mpsc::channel(1);
     let link = Link::pipe(mux, writer);
     link.notify("notifications/a", None).await.unwrap();
-    let mut exchange = handshake::control(&Method::Ping, None);
+    let mut exchange = handshake::control_exchange(&Method::Ping, None);
     let after = Duration::from_secs(1);
     exchange.limits.idle = after;
     let unread = link.request(&exchange).await;
     assert_eq!(
         unread,
-        Err(BackendError::Unread {
+        Err(BackendError::WriteTimeout {
             after,
             key: Some("timeout")
         })
@@ -59,7 +59,7 @@ async fn a_request_that_finds_no_room_was_not_sent() {
         async { exchange.cancel.cancel() }
     );
     drop(queue);
-    let exchange = handshake::control(&Method::Ping, None);
+    let exchange = handshake::control_exchange(&Method::Ping, None);
     let lost = link.request(&exchange).await;
     assert!(matches!(lost, Err(BackendError::Lost { .. })), "{lost:?}");
 }
@@ -69,17 +69,17 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
     let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(8);
     let link = Link::pipe(mux, writer);
-    let mut late = handshake::control(&Method::Ping, None);
+    let mut late = handshake::control_exchange(&Method::Ping, None);
     let after = Duration::from_secs(1);
     late.limits.idle = after;
     assert_eq!(
         link.request(&late).await,
-        Err(BackendError::Unread {
+        Err(BackendError::WriteTimeout {
             after,
             key: Some("timeout")
         })
     );
-    let cancelled = handshake::control(&Method::Ping, None);
+    let cancelled = handshake::control_exchange(&Method::Ping, None);
     let given_up = async {
         tokio::task::yield_now().await;
         cancelled.cancel.cancel();
@@ -89,14 +89,14 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
     assert_eq!(answer, unsent);
     // One that was cancelled while it waited for a connection.
     assert_eq!(link.request(&cancelled).await, unsent);
-    let patient = handshake::control(&Method::Ping, None);
+    let patient = handshake::control_exchange(&Method::Ping, None);
     drop(tokio::time::timeout(after, link.request(&patient)).await);
     link.notify("notifications/last", None).await.unwrap();
     let mut sent = Vec::new();
     while let Ok(message) = queue.try_recv() {
-        sent.extend(message.take());
+        sent.extend(message.into_bytes_if_wanted());
     }
-    let last = envelope::notification("notifications/last", None);
+    let last = envelope::encode_notification("notifications/last", None);
     assert_eq!(sent, [last], "neither a request nor its cancellation");
 }
 
@@ -106,7 +106,7 @@ async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<QueuedMes
     let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(count);
     let link = Arc::new(Link::pipe(mux, writer));
-    let exchange = handshake::control(&Method::Ping, None);
+    let exchange = handshake::control_exchange(&Method::Ping, None);
     let requests = futures_util::future::join_all((0..count).map(|_| link.request(&exchange)));
     let (answers, asked) = tokio::join!(requests, async {
         let mut asked = Vec::new();
@@ -117,7 +117,7 @@ async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<QueuedMes
             asked.push(request.id);
         }
         for _ in 0..count {
-            assert!(link.tell("notifications/x", None));
+            assert!(link.forward_notification("notifications/x", None));
         }
         exchange.cancel.cancel();
         asked
@@ -128,7 +128,12 @@ async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<QueuedMes
 }
 
 fn parsed(message: QueuedMessage) -> Message {
-    Message::parse(&message.take().expect("somebody waits for it")).unwrap()
+    Message::parse(
+        &message
+            .into_bytes_if_wanted()
+            .expect("somebody waits for it"),
+    )
+    .unwrap()
 }
 
 /// The ids of the requests that are cancelled in `queue`.
@@ -150,7 +155,7 @@ async fn cancelled(queue: &mut mpsc::Receiver<QueuedMessage>) -> Vec<Id> {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_reads_again_hears_what_is_cancelled() {
     let (_link, asked, mut queue) = given_up(3).await;
-    tokio::time::sleep(ASIDE_PATIENCE / 2).await;
+    tokio::time::sleep(CLIENT_NOTIFICATION_TIMEOUT / 2).await;
     let mut cancelled = cancelled(&mut queue).await;
     cancelled.sort_by_key(Id::as_number);
     assert_eq!(asked, cancelled);
@@ -163,13 +168,13 @@ async fn cancellations_wait_only_so_long_and_so_many() {
     assert_eq!(asked.len(), CANCELLATIONS_MAX + 1);
     assert_eq!(cancelled(&mut queue).await.len(), CANCELLATIONS_MAX);
     assert_eq!(
-        link.mux.cancellations.available_permits(),
+        link.requests.cancellations.available_permits(),
         CANCELLATIONS_MAX
     );
     let (link, _, mut queue) = given_up(1).await;
-    tokio::time::sleep(ASIDE_PATIENCE + QUEUE_PATIENCE).await;
+    tokio::time::sleep(CLIENT_NOTIFICATION_TIMEOUT + QUEUE_TIMEOUT).await;
     assert_eq!(
-        link.mux.cancellations.available_permits(),
+        link.requests.cancellations.available_permits(),
         CANCELLATIONS_MAX
     );
     assert_eq!(cancelled(&mut queue).await, []);
@@ -182,10 +187,10 @@ async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
     let (writer, mut queue) = mpsc::channel(1);
     let link = Link::pipe(mux, writer);
     let text = Raw::from_value(&serde_json::json!({ "text": "x".repeat(bytes) }));
-    let exchange = handshake::control(&Method::Ping, None);
+    let exchange = handshake::control_exchange(&Method::Ping, None);
     let mut requests = FuturesUnordered::new();
     for at in 0..=count {
-        link.tell(&format!("notifications/{at}"), Some(&text));
+        link.forward_notification(&format!("notifications/{at}"), Some(&text));
         requests.push(link.request(&exchange));
         assert_eq!(requests.next().now_or_never(), None, "nobody reads");
     }
@@ -204,7 +209,7 @@ async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
             Message::Response(response) => panic!("{response:?}"),
         });
     }
-    assert!(link.mux.backlog.is_empty());
+    assert!(link.requests.backlog.is_empty());
     read
 }
 
@@ -212,19 +217,22 @@ async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_what_is_being_read() {
     let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-    assert!(mux.read_out().now_or_never().is_some(), "nothing is");
-    let reading = mux.reading();
-    let mut end = Box::pin(mux.read_out());
+    assert!(
+        mux.wait_large_reads().now_or_never().is_some(),
+        "nothing is"
+    );
+    let reading = mux.begin_large_read();
+    let mut end = Box::pin(mux.wait_large_reads());
     assert!((&mut end).now_or_never().is_none());
     drop(reading);
     assert!(end.now_or_never().is_some());
-    let _reading = mux.reading();
-    mux.read_out().await;
+    let _reading = mux.begin_large_read();
+    mux.wait_large_reads().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_reads_again_is_told_in_order() {
-    let read = told_late(2, 10, ASIDE_PATIENCE / 2).await;
+    let read = told_late(2, 10, CLIENT_NOTIFICATION_TIMEOUT / 2).await;
     let numbered = |at| [format!("notifications/{at}"), format!("{}", at + 1)];
     assert_eq!(read, (0..=2).flat_map(numbered).collect::<Vec<_>>());
 }
@@ -245,16 +253,19 @@ async fn notifications_wait_only_so_long_and_so_many() {
     assert_eq!(told(2, half - 100, moment).await, 2);
     assert_eq!(told(2, half + 1, moment).await, 1);
     assert_eq!(told(1, 2 * backlog::BYTES_MAX, moment).await, 1);
-    assert_eq!(told(1, 10, ASIDE_PATIENCE + QUEUE_PATIENCE).await, 0);
+    assert_eq!(
+        told(1, 10, CLIENT_NOTIFICATION_TIMEOUT + QUEUE_TIMEOUT).await,
+        0
+    );
 }
 
 /// What becomes of a listen stream whose server, of this revision, sends a `cancelled` for it.
 async fn ended_by_its_server(revision: Revision) -> Result<Outcome, BackendError> {
     let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-    mux.spoken.set(revision).unwrap();
+    mux.revision.set(revision).unwrap();
     let (writer, mut queue) = mpsc::channel(1);
     let link = Arc::new(Link::pipe(mux, writer));
-    let exchange = handshake::control(&Method::Listen, None);
+    let exchange = handshake::control_exchange(&Method::Listen, None);
     let answer = link.request(&exchange);
     let server = async {
         let Message::Request(asked) = parsed(queue.recv().await.unwrap()) else {
@@ -263,10 +274,10 @@ async fn ended_by_its_server(revision: Revision) -> Result<Outcome, BackendError
         let id = asked.id.raw();
         for about in ["77", id.as_str()] {
             let params = Raw::parse(format!(r#"{{"requestId":{about}}}"#)).unwrap();
-            let told = envelope::notification(notice::CANCELLED, Some(&params));
-            link.incoming(Message::parse(&told).unwrap(), None);
+            let told = envelope::encode_notification(notice::CANCELLED, Some(&params));
+            link.handle_message(Message::parse(&told).unwrap(), None);
         }
-        link.mux.close("it is over");
+        link.requests.close("it is over");
     };
     tokio::join!(answer, server).0
 }
@@ -292,16 +303,16 @@ async fn who_asks_on_and_takes_no_answers_is_given_up() {
     let ask = |count| {
         for id in 0..count {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
-            link.incoming(Message::parse(&text.into()).unwrap(), None);
+            link.handle_message(Message::parse(&text.into()).unwrap(), None);
         }
-        link.mux.closed.is_cancelled()
+        link.requests.closed.is_cancelled()
     };
     assert!(!ask(ANSWERS_MAX));
     // The pipe takes one, which makes room for another.
     tokio::time::sleep(Duration::from_millis(1)).await;
     assert!(!ask(1));
     assert!(ask(1));
-    let BackendError::Lost { reason } = link.mux.lost() else {
+    let BackendError::Lost { reason } = link.requests.lost_error() else {
         panic!("it is lost");
     };
     assert!(reason.contains("does not take the answers"), "{reason}");
@@ -312,7 +323,7 @@ async fn who_asks_on_and_takes_no_answers_is_given_up() {
 async fn who_does_not_answer_in_time_is_asked_no_more() {
     let agent = Arc::new(Agent::anonymous());
     let session = Arc::new(Session::new(SessionKind::Stdio, agent, Scope::All));
-    let stream = session.open_standing();
+    let stream = session.open_standalone_stream();
     let settings = LinkSettings::example();
     let patience = settings.ask_timeout;
     let mux = PendingRequests::new(settings, Some(Arc::clone(&session)), Tasks::new());
@@ -320,8 +331,8 @@ async fn who_does_not_answer_in_time_is_asked_no_more() {
     let link = Arc::new(Link::pipe(mux, writer));
     let asks = r#"{"jsonrpc":"2.0","id":"q","method":"acme/ask"}"#;
     let asks = Message::parse(&Bytes::from_static(asks.as_bytes())).unwrap();
-    link.incoming(asks, None);
-    let mut place = stream.take_over();
+    link.handle_message(asks, None);
+    let mut place = stream.attach_at_end();
     let mut next = async || match stream.next(&mut place).await {
         Some(StreamItem::Message(bytes)) => Message::parse(&bytes).unwrap(),
         other => panic!("{other:?}"),

@@ -7,9 +7,9 @@ use serde::Serialize;
 use crate::{
     backend::{
         Backend, HealthChecks, ServerState, Transition,
-        dispatch::pool::ConnectionPool,
+        dispatch::connection_pool::ConnectionPool,
         instance::{Instance, InstancePhase},
-        state_machine::Stand,
+        state_machine::StateSnapshot,
     },
     lock::lock,
     mcp::Era,
@@ -65,12 +65,12 @@ pub struct InstanceReport {
 
 impl InstanceReport {
     fn of(instance: &Instance) -> Option<Self> {
-        let lineage = &instance.lineage;
-        let callers = lineage.callers.as_ref()?;
+        let identity = &instance.identity;
+        let callers = identity.shared_by.as_ref()?;
         let phase = instance.phase();
-        let stand = lineage.life.stand();
+        let stand = identity.state_machine.snapshot();
         let since = stand.since();
-        let Stand {
+        let StateSnapshot {
             state,
             asleep,
             reason,
@@ -83,7 +83,7 @@ impl InstanceReport {
             }
         };
         Some(Self {
-            number: lineage.number,
+            number: identity.number,
             replica: None,
             agent: callers.agent.clone(),
             session: callers.session.clone(),
@@ -94,15 +94,15 @@ impl InstanceReport {
             state,
             since,
             asleep,
-            reason: reason.or_else(|| lineage.being_started()),
+            reason: reason.or_else(|| identity.start_in_progress()),
             history,
             pid: connection.and_then(|connection| connection.pid),
-            restarts: lineage.restarts(),
-            failed_starts: lineage.failed_starts(),
-            health_checks: *lock(&lineage.checks),
-            in_flight: connection.map_or(0, |connection| connection.link.mux.in_flight()),
-            odd_lines: lineage.output.odd().count,
-            stderr: lineage.output.stderr(),
+            restarts: identity.restarts(),
+            failed_starts: identity.failed_starts(),
+            health_checks: *lock(&identity.checks),
+            in_flight: connection.map_or(0, |connection| connection.link.requests.in_flight()),
+            odd_lines: identity.output.stray().count,
+            stderr: identity.output.stderr(),
         })
     }
 
@@ -124,10 +124,10 @@ impl Backend {
     /// Its instances beside the catalog's, those of all replicas, by their numbers.
     pub(super) fn instance_reports(&self) -> Vec<InstanceReport> {
         let Some(replicas) = &self.replicas else {
-            return self.own_instance_reports();
+            return self.local_instance_reports();
         };
         let of_each = replicas.named().flat_map(|(name, backend)| {
-            let mut reports = backend.own_instance_reports();
+            let mut reports = backend.local_instance_reports();
             for report in &mut reports {
                 report.replica = Some(name.to_owned());
             }
@@ -138,15 +138,15 @@ impl Backend {
         reports
     }
 
-    fn own_instance_reports(&self) -> Vec<InstanceReport> {
+    fn local_instance_reports(&self) -> Vec<InstanceReport> {
         // Those that are told to stop are nobody's any more.
         let keyed = self.lock();
         let kept = keyed
             .values()
-            .filter(|it| !it.stop.is_cancelled() && !it.is_forgotten());
+            .filter(|it| !it.stop.is_cancelled() && !it.is_removable());
         let mut all: Vec<_> = kept.map(Arc::clone).collect();
         drop(keyed);
-        all.extend(self.pool.iter().flat_map(ConnectionPool::with_fallen));
+        all.extend(self.pool.iter().flat_map(ConnectionPool::with_lost));
         let reports = all.iter().filter_map(|it| InstanceReport::of(it));
         let mut reports: Vec<_> = reports.collect();
         reports.sort_by_key(|report| report.number);

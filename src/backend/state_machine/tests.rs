@@ -4,15 +4,15 @@ const EVENTS: [(char, ServerEvent); 12] = [
     ('g', ServerEvent::Greeted),
     ('l', ServerEvent::Listed),
     ('o', ServerEvent::Lost),
-    ('m', ServerEvent::Missed),
+    ('m', ServerEvent::CheckMissed),
     ('r', ServerEvent::Refused),
     ('s', ServerEvent::SwitchedOff),
-    ('u', ServerEvent::Unlisted),
+    ('u', ServerEvent::Unlistable),
     ('x', ServerEvent::Unreachable),
     ('w', ServerEvent::Withdrawn),
     ('z', ServerEvent::FellAsleep),
     ('b', ServerEvent::Started),
-    ('p', ServerEvent::ListedInPart),
+    ('p', ServerEvent::ListedPartly),
 ];
 
 /// Each row says where every event leads from one state.
@@ -35,7 +35,7 @@ fn every_event_in_every_state() {
     for (index, (state, row)) in table.into_iter().enumerate() {
         assert_eq!(ServerState::ALL[index], state, "the table has every state");
         for ((_, event), expect) in EVENTS.into_iter().zip(row) {
-            assert_eq!(state.after(event), expect, "{state:?} after {event:?}");
+            assert_eq!(state.next(event), expect, "{state:?} after {event:?}");
         }
     }
 }
@@ -46,7 +46,7 @@ fn only_a_listing_leads_to_connected() {
     for state in ServerState::ALL {
         for (_, event) in EVENTS {
             let enters =
-                state != ServerState::Connected && state.after(event) == ServerState::Connected;
+                state != ServerState::Connected && state.next(event) == ServerState::Connected;
             assert!(
                 !enters || event == ServerEvent::Listed,
                 "{state:?} after {event:?}"
@@ -56,7 +56,11 @@ fn only_a_listing_leads_to_connected() {
 }
 
 fn life() -> StateMachine {
-    StateMachine::new(Of::Server, &ServerName::parse("x").unwrap(), &Span::none())
+    StateMachine::new(
+        MachineSubject::Server,
+        &ServerName::parse("x").unwrap(),
+        &Span::none(),
+    )
 }
 
 fn lived(events: &str) -> StateMachine {
@@ -72,7 +76,7 @@ fn live(life: &StateMachine, events: &str) {
             .into_iter()
             .find(|(known, _)| *known == letter)
             .unwrap();
-        life.take(event, Some(letter.to_string()));
+        life.apply(event, Some(letter.to_string()));
     }
 }
 
@@ -107,7 +111,7 @@ fn it_has_failed_after_so_many_attempts() {
     life.set_failed_after(3);
     live(&life, "xo");
     assert_eq!(
-        life.stand().reason.as_deref(),
+        life.snapshot().reason.as_deref(),
         Some("o"),
         "what went wrong is shown"
     );
@@ -116,7 +120,7 @@ fn it_has_failed_after_so_many_attempts() {
 #[test]
 fn each_transition_is_kept_once() {
     let check = |events: &str, reason: &str, expect: &[(ServerState, &str)]| {
-        let stand = lived(events).stand();
+        let stand = lived(events).snapshot();
         let found: Vec<_> = stand
             .history
             .iter()
@@ -155,7 +159,7 @@ fn each_transition_is_kept_once() {
 fn who_sleeps_is_not_down_until_it_cannot_be_woken() {
     let check = |events: &str, asleep: bool, down: bool, transitions: usize| {
         let life = lived(events);
-        let stand = life.stand();
+        let stand = life.snapshot();
         assert_eq!(
             (stand.asleep, life.is_down(), stand.history.len()),
             (asleep, down, transitions),
@@ -182,7 +186,7 @@ fn who_sleeps_is_not_down_until_it_cannot_be_woken() {
 fn the_history_has_an_end() {
     for (rounds, expect) in [(15, 31), (16, 32), (30, 32)] {
         let life = lived(&"lo".replace('o', "u").repeat(rounds));
-        let history = life.stand().history;
+        let history = life.snapshot().history;
         assert_eq!(history.len(), expect.min(HISTORY_MAX), "{rounds} rounds");
         assert_eq!(history.last().unwrap().state, ServerState::Degraded);
     }
@@ -191,7 +195,7 @@ fn the_history_has_an_end() {
 /// Who follows it hears of each change, also of one that leaves the state what it is.
 #[test]
 fn what_is_known_of_the_lists_is_told() {
-    use ListState::{Read, ReadInPart, Unreadable, Untried};
+    use ListState::{Read, ReadPartly, Unreadable, Untried};
     let life = life();
     let mut changes = life.changes();
     for (event, lists, is_told) in [
@@ -199,7 +203,7 @@ fn what_is_known_of_the_lists_is_told() {
         ("m", Untried, true),
         ("u", Unreadable, true),
         ("u", Unreadable, false),
-        ("p", ReadInPart, true),
+        ("p", ReadPartly, true),
         ("l", Read, true),
         ("r", Read, true),
         ("o", Read, true),
@@ -216,8 +220,8 @@ fn what_is_known_of_the_lists_is_told() {
 #[test]
 fn what_no_longer_holds_is_not_taken() {
     let life = lived("g");
-    life.take_if(ServerEvent::Listed, None, || false);
+    life.apply_if(ServerEvent::Listed, None, || false);
     assert_eq!(life.state(), ServerState::Connecting);
-    life.take_if(ServerEvent::Listed, None, || true);
+    life.apply_if(ServerEvent::Listed, None, || true);
     assert_eq!(life.state(), ServerState::Connected);
 }

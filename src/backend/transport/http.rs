@@ -1,11 +1,11 @@
 //! Servers behind streamable HTTP, of both eras: one POST a message, answers as JSON or as events.
 
-pub(super) mod client;
 mod connection;
-mod events;
-mod head;
+pub(super) mod http_client;
+mod link_headers;
 mod pool;
 mod read_budget;
+mod server_events;
 pub(in crate::backend) mod sse;
 mod streams;
 #[cfg(test)]
@@ -40,9 +40,9 @@ use crate::{
             pending::{PendingExchange, PendingRequests},
         },
     },
-    body::Unread,
+    body::BodyError,
     config::Remote,
-    governance::masked_name,
+    governance::redact_name,
     lock::lock,
     mcp::{
         Era, Id, Message, Method, Outcome, Revision,
@@ -51,27 +51,27 @@ use crate::{
         method::notice,
     },
 };
-use head::Talk;
+use link_headers::LinkHeaders;
 use transport::{HttpTransport, ResponseBody};
 
 /// How long the server may take to close a session that we end.
-const DELETE_PATIENCE: Duration = Duration::from_secs(2);
+const DELETE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the server may take to accept a notification or an answer.
-const POST_PATIENCE: Duration = Duration::from_secs(30);
+const POST_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a post under way may still take once the link has ended.
 const POST_GRACE: Duration = Duration::from_secs(2);
 /// Notifications and answers that are posted at a time, each on a connection of its own; more wait.
 const POSTS_MAX: usize = 64;
 /// Bytes read of the body of an answer that is no answer.
-const ODD_BODY_BYTES: usize = 512;
+const ERROR_BODY_BYTES: usize = 512;
 
 /// The HTTP side of a link.
 #[derive(Debug)]
 pub(crate) struct HttpLink {
-    way: HttpTransport,
-    mux: Arc<PendingRequests>,
+    transport: HttpTransport,
+    requests: Arc<PendingRequests>,
     link: OnceLock<Weak<Link>>,
-    talk: Mutex<Talk>,
+    headers: Mutex<LinkHeaders>,
     posts: Semaphore,
     /// Whether the path of its URL may be shown.
     shows_path: bool,
@@ -80,23 +80,26 @@ pub(crate) struct HttpLink {
 /// Opens a link to `remote`. Nothing is sent yet.
 pub(crate) fn open(
     remote: &Remote,
-    mux: Arc<PendingRequests>,
+    requests: Arc<PendingRequests>,
     connect: Duration,
 ) -> Result<Arc<Link>, BackendError> {
-    let way = HttpTransport::new(&remote.url, connect, &mux.tasks)?;
-    let mut headers = client::headers(remote, &mux.settings.peer.own)?;
+    let way = HttpTransport::new(&remote.url, connect, &requests.tasks)?;
+    let mut headers = http_client::request_headers(remote, &requests.settings.peer.own_id)?;
     if let Some(host) = way.host() {
         headers.entry(HOST).or_insert(host);
     }
     let http = Arc::new(HttpLink {
-        way,
-        mux: Arc::clone(&mux),
+        transport: way,
+        requests: Arc::clone(&requests),
         link: OnceLock::new(),
-        talk: Mutex::new(Talk::new(headers)),
+        headers: Mutex::new(LinkHeaders::new(headers)),
         posts: Semaphore::new(POSTS_MAX),
-        shows_path: !remote.is_of_variable,
+        shows_path: !remote.is_from_variable,
     });
-    let link = Arc::new(Link::http(mux, Arc::clone(&http) as Arc<dyn HttpChannel>));
+    let link = Arc::new(Link::http(
+        requests,
+        Arc::clone(&http) as Arc<dyn HttpChannel>,
+    ));
     drop(http.link.set(Arc::downgrade(&link)));
     Ok(link)
 }
@@ -119,41 +122,41 @@ impl HttpChannel for HttpLink {
         Box::pin(self.post_in_time(bytes, method))
     }
 
-    fn post_aside(&self, bytes: Bytes, method: &str, place: OwnedSemaphorePermit) -> bool {
-        let server = self.mux.settings.server.clone();
+    fn spawn_post(&self, bytes: Bytes, method: &str, place: OwnedSemaphorePermit) -> bool {
+        let server = self.requests.settings.server.clone();
         let Some(link) = self.link() else {
             return false;
         };
         let method = method.to_owned();
-        self.mux.tasks.spawn("post", async move {
+        self.requests.tasks.spawn("post", async move {
             let Some(http) = link.as_http() else { return };
             if let Err(failure) = http.post(bytes, &method).await {
-                tracing::debug!(%server, %failure, "a message was not taken");
+                tracing::debug!(%server, %failure, "cannot deliver a message");
             }
             drop(place);
         });
         true
     }
 
-    fn speak(&self, revision: Revision) {
-        self.talk().speak(revision);
+    fn set_revision(&self, revision: Revision) {
+        self.headers().set_revision(revision);
     }
 
-    fn forget(&self) {
-        self.talk().forget();
+    fn reset(&self) {
+        self.headers().reset();
     }
 
     fn listen(self: Arc<Self>, opened: oneshot::Sender<()>) -> BoxFuture<'static, ()> {
         Box::pin(self.listen_until_closed(opened))
     }
 
-    fn goodbye(&self) -> BoxFuture<'_, ()> {
+    fn delete_session(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            if !self.talk().has_session() {
+            if !self.headers().has_session() {
                 return;
             }
             let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
-            drop(timeout(DELETE_PATIENCE, self.way.send(request)).await);
+            drop(timeout(DELETE_TIMEOUT, self.transport.send(request)).await);
         })
     }
 }
@@ -167,28 +170,28 @@ impl HttpLink {
         pending: PendingExchange,
     ) -> Result<Outcome, BackendError> {
         // In a box: there is room for it twice in what selects.
-        let conversation = Box::pin(self.converse(bytes, exchange, &pending));
+        let conversation = Box::pin(self.send_and_read(bytes, exchange, &pending));
         let failure = tokio::select! {
             biased;
             outcome = conversation => {
                 if outcome.is_ok() {
-                    pending.activity.overtaken().await;
-                    pending.answered();
+                    pending.activity.wait_out_of_band_quiet().await;
+                    pending.mark_answered();
                 }
                 return outcome;
             }
-            () = self.broken() => return Err(self.mux.lost()),
+            () = self.link_failed() => return Err(self.requests.lost_error()),
             () = exchange.cancel.cancelled() => BackendError::Cancelled { is_sent: true },
             // A server that always has something to say uses up the budget of each turn.
-            failure = unconstrained(pending.activity.expired(exchange.limits)) => failure,
+            failure = unconstrained(pending.activity.deadline_exceeded(exchange.limits)) => failure,
         };
         // In 2026-07-28 the closed stream is the cancellation; before, it takes a message.
-        let legacy = self.talk().era() == Some(Era::Legacy);
+        let legacy = self.headers().era() == Some(Era::Legacy);
         if legacy && *exchange.method != Method::Initialize {
             let params = exchange.cancellation(pending.id, &failure);
-            let bytes = envelope::notification(notice::CANCELLED, Some(&params));
-            if let Some(place) = self.mux.place_of_cancellation() {
-                self.post_aside(bytes, notice::CANCELLED, place);
+            let bytes = envelope::encode_notification(notice::CANCELLED, Some(&params));
+            if let Some(place) = self.requests.reserve_cancellation() {
+                self.spawn_post(bytes, notice::CANCELLED, place);
             }
         }
         Err(failure)
@@ -196,14 +199,14 @@ impl HttpLink {
 
     /// Completes when the link has ended for what is under way too: a request that meets a session
     /// which the server has forgotten is told so itself.
-    async fn broken(&self) {
-        self.mux.closed.cancelled().await;
-        if self.mux.is_forgotten() {
-            self.mux.tasks.stop_token().cancelled().await;
+    async fn link_failed(&self) {
+        self.requests.closed.cancelled().await;
+        if self.requests.is_session_lost() {
+            self.requests.tasks.stop_token().cancelled().await;
         }
     }
 
-    async fn converse(
+    async fn send_and_read(
         &self,
         bytes: Bytes,
         exchange: &Exchange<'_>,
@@ -211,24 +214,22 @@ impl HttpLink {
     ) -> Result<Outcome, BackendError> {
         let request = self.request(Verb::POST, bytes, |headers, era| {
             if *exchange.method == Method::Discover {
-                head::probe(headers);
+                link_headers::add_discover_headers(headers);
             }
             if era == Some(Era::Modern) || *exchange.method == Method::Discover {
-                head::name(exchange, headers);
+                link_headers::add_method_headers(exchange, headers);
             }
-            head::trace(exchange, headers);
+            link_headers::add_trace_headers(exchange, headers);
         });
-        let response = self.way.send(request).await?;
+        let response = self.transport.send(request).await?;
         if *exchange.method == Method::Initialize {
             let session = response.headers().get(header::SESSION_ID);
-            self.talk().set_session(session.cloned());
+            self.headers().set_session(session.cloned());
         }
-        if let Err(failure) = self.check(&response) {
+        if let Err(failure) = self.check_status(&response) {
             return match content_type(&response) {
-                Content::Json
-                    if exchange.caller.is_some() && is_out_of_order(response.status()) =>
-                {
-                    Box::pin(self.read_beneath(failure, response, pending)).await
+                Content::Json if exchange.caller.is_some() && is_unavailable(response.status()) => {
+                    Box::pin(self.read_error_body(failure, response, pending)).await
                 }
                 Content::Events | Content::Json | Content::Other => Err(failure),
             };
@@ -240,32 +241,32 @@ impl HttpLink {
             Content::Events => Box::pin(self.read_events(response, exchange, pending)).await,
             Content::Json => {
                 let status = response.status();
-                let body = self.body(response.into_body()).await?;
+                let body = self.read_body(response.into_body()).await?;
                 self.find_answer(&body, status, pending).await
             }
-            Content::Other => Err(Box::pin(odd(response)).await),
+            Content::Other => Err(Box::pin(describe_unexpected(response)).await),
         }
     }
 
     /// Turns statuses that say something about the link, not the request, into failures.
-    fn check(&self, response: &Response<ResponseBody>) -> Result<(), BackendError> {
-        self.mux.settings.peer.hear(response)?;
+    fn check_status(&self, response: &Response<ResponseBody>) -> Result<(), BackendError> {
+        self.requests.settings.peer.note_response(response)?;
         let status = response.status();
-        if let Some(refused) = BackendError::of_credential(status) {
+        if let Some(refused) = BackendError::from_auth_status(status) {
             return Err(refused);
         }
         match status {
-            StatusCode::NOT_FOUND | StatusCode::GONE if self.talk().has_session() => {
-                self.mux.forget_session();
+            StatusCode::NOT_FOUND | StatusCode::GONE if self.headers().has_session() => {
+                self.requests.close_session_lost();
                 Err(BackendError::SessionGone)
             }
-            _ if is_out_of_order(status) => Err(BackendError::Http {
+            _ if is_unavailable(status) => Err(BackendError::Http {
                 status,
                 body: String::new(),
                 retry_after: retry_after(response.headers()),
             }),
             _ if status.is_redirection() => {
-                Err(redirected(status, response.headers(), self.shows_path))
+                Err(redirect_error(status, response.headers(), self.shows_path))
             }
             _ => Ok(()),
         }
@@ -273,11 +274,12 @@ impl HttpLink {
 
     /// Whether an answer without a message denies our session, which is then forgotten. Some servers
     /// answer 400 in a session that they do not know, where the specification has 404.
-    fn is_denied(&self, status: StatusCode, body: &[u8]) -> bool {
-        let is_denied =
-            status == StatusCode::BAD_REQUEST && self.talk().has_session() && denies_session(body);
+    fn clears_denied_session(&self, status: StatusCode, body: &[u8]) -> bool {
+        let is_denied = status == StatusCode::BAD_REQUEST
+            && self.headers().has_session()
+            && denies_session(body);
         if is_denied {
-            self.mux.forget_session();
+            self.requests.close_session_lost();
         }
         is_denied
     }
@@ -288,8 +290,10 @@ impl HttpLink {
         response: Response<ResponseBody>,
         pending: &PendingExchange,
     ) -> Result<Outcome, BackendError> {
-        let body = self.body(response.into_body()).await?;
-        if !self.names(&body, pending).await && self.is_denied(StatusCode::BAD_REQUEST, &body) {
+        let body = self.read_body(response.into_body()).await?;
+        if !self.body_answers(&body, pending).await
+            && self.clears_denied_session(StatusCode::BAD_REQUEST, &body)
+        {
             return Err(BackendError::SessionGone);
         }
         self.find_answer(&body, StatusCode::BAD_REQUEST, pending)
@@ -298,15 +302,15 @@ impl HttpLink {
 
     /// Beneath a status that says the server is out of order, it may have answered the call all the same,
     /// by its id; else that is the `failure`.
-    async fn read_beneath(
+    async fn read_error_body(
         &self,
         failure: BackendError,
         response: Response<ResponseBody>,
         pending: &PendingExchange,
     ) -> Result<Outcome, BackendError> {
         let status = response.status();
-        match self.body(response.into_body()).await {
-            Ok(body) if self.names(&body, pending).await => {
+        match self.read_body(response.into_body()).await {
+            Ok(body) if self.body_answers(&body, pending).await => {
                 self.find_answer(&body, status, pending).await
             }
             Ok(_) | Err(_) => Err(failure),
@@ -314,9 +318,9 @@ impl HttpLink {
     }
 
     /// Whether a body holds an answer to the exchange by its own id.
-    async fn names(&self, body: &Bytes, pending: &PendingExchange) -> bool {
+    async fn body_answers(&self, body: &Bytes, pending: &PendingExchange) -> bool {
         let mut is_named = false;
-        each_message(&self.mux, body, |_, parsed| {
+        each_message(&self.requests, body, |_, parsed| {
             if let Ok(Message::Response(found)) = parsed {
                 is_named |= found.id.as_ref().and_then(Id::as_number) == Some(pending.id);
             }
@@ -331,33 +335,35 @@ impl HttpLink {
         status: StatusCode,
         pending: &PendingExchange,
     ) -> Result<Outcome, BackendError> {
-        let answer = self.take_in(body, status, pending).await;
+        let answer = self.handle_payload(body, status, pending).await;
         answer.unwrap_or_else(|| {
-            let what = "its answer holds none to this request".to_owned();
-            Err(no_message(status, (what, None), body))
+            let what = "the response body has no response to this request".to_owned();
+            Err(not_a_message_error(status, (what, None), body))
         })
     }
 
     /// Takes what a body or an event of an exchange holds; the answer, when it is among that, or that it
     /// says nothing.
-    async fn take_in(
+    async fn handle_payload(
         &self,
         bytes: &Bytes,
         status: StatusCode,
         pending: &PendingExchange,
     ) -> Option<Result<Outcome, BackendError>> {
         let mut answer = None;
-        each_message(&self.mux, bytes, |_, parsed| match parsed {
-            Ok(Message::Response(found)) if is_ours(found.id.as_ref(), pending, status) => {
+        each_message(&self.requests, bytes, |_, parsed| match parsed {
+            Ok(Message::Response(found))
+                if answers_exchange(found.id.as_ref(), pending, status) =>
+            {
                 // Before the server says more on other streams.
-                self.mux.note_outcome(pending.id, &found.outcome);
+                self.requests.note_outcome(pending.id, &found.outcome);
                 answer = Some(Ok(found.outcome));
             }
-            Ok(message) => self.hand_in(message, pending.id),
-            Err(bare @ Malformed::Bare { .. })
-                if status.is_success() && is_ours(bare.id(), pending, status) =>
+            Ok(message) => self.deliver(message, pending.id),
+            Err(bare @ Malformed::EmptyEnvelope { .. })
+                if status.is_success() && answers_exchange(bare.id(), pending, status) =>
             {
-                answer = Some(Err(BackendError::no_answer(bare)));
+                answer = Some(Err(BackendError::invalid_response(bare)));
             }
             Err(_) => {}
         })
@@ -368,19 +374,19 @@ impl HttpLink {
     /// Posts a notification or an answer. It ends soon after the link does.
     async fn post_in_time(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
         let ended = async {
-            self.mux.closed.cancelled().await;
+            self.requests.closed.cancelled().await;
             tokio::time::sleep(POST_GRACE).await;
         };
         tokio::select! {
             biased;
-            posted = timeout(POST_PATIENCE, self.post_whole(bytes, method)) => {
-                posted.unwrap_or(Err(BackendError::Timeout { after: POST_PATIENCE, key: None }))
+            posted = timeout(POST_TIMEOUT, self.send_post(bytes, method)) => {
+                posted.unwrap_or(Err(BackendError::Timeout { after: POST_TIMEOUT, key: None }))
             }
-            () = ended => Err(self.mux.lost()),
+            () = ended => Err(self.requests.lost_error()),
         }
     }
 
-    async fn post_whole(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
+    async fn send_post(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
         // It is never closed.
         let _place = self.posts.acquire().await;
         let request = self.request(Verb::POST, bytes, |headers, era| {
@@ -390,20 +396,20 @@ impl HttpLink {
                 headers.insert(header::METHOD, value);
             }
         });
-        let response = self.way.send(request).await?;
-        self.check(&response)?;
+        let response = self.transport.send(request).await?;
+        self.check_status(&response)?;
         let status = response.status();
         if status.is_success() {
             return Ok(());
         }
-        Err(self.odd(response).await)
+        Err(self.unexpected_response(response).await)
     }
 
     /// What an answer without a message says.
-    async fn odd(&self, response: Response<ResponseBody>) -> BackendError {
-        let failure = odd(response).await;
+    async fn unexpected_response(&self, response: Response<ResponseBody>) -> BackendError {
+        let failure = describe_unexpected(response).await;
         if let BackendError::Http { status, body, .. } = &failure
-            && self.is_denied(*status, body.as_bytes())
+            && self.clears_denied_session(*status, body.as_bytes())
         {
             return BackendError::SessionGone;
         }
@@ -417,31 +423,31 @@ impl HttpLink {
         body: Bytes,
         add: impl FnOnce(&mut HeaderMap, Option<Era>),
     ) -> Box<HttpRequest<Full<Bytes>>> {
-        let (headers, era) = self.talk().head(&verb, body.len());
+        let (headers, era) = self.headers().for_request(&verb, body.len());
         let mut request = Box::new(HttpRequest::new(Full::new(body)));
-        request.uri_mut().clone_from(self.way.target());
+        request.uri_mut().clone_from(self.transport.target());
         *request.headers_mut() = headers;
         add(request.headers_mut(), era);
         *request.method_mut() = verb;
         request
     }
 
-    async fn body(&self, mut body: ResponseBody) -> Result<Bytes, BackendError> {
-        let limit = self.mux.settings.response_bytes_max;
-        let room = self.mux.settings.bytes.answer();
-        let body = crate::body::read(&mut body, limit, room).await;
+    async fn read_body(&self, mut body: ResponseBody) -> Result<Bytes, BackendError> {
+        let limit = self.requests.settings.response_bytes_max;
+        let room = self.requests.settings.byte_budget.reserve_answer();
+        let body = crate::body::read_to_end(&mut body, limit, room).await;
         body.map_err(|unread| match unread {
-            Unread::Full(_) => BackendError::NoMemory,
-            Unread::TooLarge { limit } => BackendError::ResponseTooLarge { limit },
-            Unread::BrokeOff(error) => BackendError::Lost {
-                reason: format!("its answer broke off: {error}"),
+            BodyError::OutOfMemory(_) => BackendError::NoMemory,
+            BodyError::TooLarge { limit } => BackendError::ResponseTooLarge { limit },
+            BodyError::Connection(error) => BackendError::Lost {
+                reason: format!("the response was incomplete: {error}"),
             },
         })
     }
 
-    fn hand_in(&self, message: Message, origin: u64) {
+    fn deliver(&self, message: Message, origin: u64) {
         if let Some(link) = self.link() {
-            link.incoming(message, Some(origin));
+            link.handle_message(message, Some(origin));
         }
     }
 
@@ -449,8 +455,8 @@ impl HttpLink {
         self.link.get().and_then(Weak::upgrade)
     }
 
-    fn talk(&self) -> MutexGuard<'_, Talk> {
-        lock(&self.talk)
+    fn headers(&self) -> MutexGuard<'_, LinkHeaders> {
+        lock(&self.headers)
     }
 }
 
@@ -476,12 +482,12 @@ fn content_type<B>(response: &Response<B>) -> Content {
 }
 
 /// Whether a status says that the server, or what stands before it, is out of order for the moment.
-fn is_out_of_order(status: StatusCode) -> bool {
+fn is_unavailable(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
 /// Whether an answer is the one to our exchange; errors may come without a legible id.
-fn is_ours(id: Option<&Id>, pending: &PendingExchange, status: StatusCode) -> bool {
+fn answers_exchange(id: Option<&Id>, pending: &PendingExchange, status: StatusCode) -> bool {
     match id {
         Some(id) => id.as_number() == Some(pending.id),
         None => !status.is_success(),
@@ -491,7 +497,7 @@ fn is_ours(id: Option<&Id>, pending: &PendingExchange, status: StatusCode) -> bo
 /// Whether the body of a 400 that answers no request says that the session is not known. There is no
 /// code for that; these are the words of SDKs and of servers that follow them.
 pub(in crate::backend) fn denies_session(body: &[u8]) -> bool {
-    let start = &body[..body.len().min(ODD_BODY_BYTES)];
+    let start = &body[..body.len().min(ERROR_BODY_BYTES)];
     let words = String::from_utf8_lossy(start).to_ascii_lowercase();
     let has = |any: &[&str]| any.iter().any(|phrase| words.contains(phrase));
     // Servers have sessions of other kinds too: a word alone says nothing.
@@ -517,14 +523,14 @@ pub(in crate::backend) fn denies_session(body: &[u8]) -> bool {
 }
 
 /// What an answer says that is none: that of a success is `what`.
-fn no_message(
+fn not_a_message_error(
     status: StatusCode,
     (what, retry_after): (String, Option<Duration>),
     body: &[u8],
 ) -> BackendError {
-    let quoted = String::from_utf8_lossy(&body[..body.len().min(ODD_BODY_BYTES)]).into_owned();
+    let quoted = String::from_utf8_lossy(&body[..body.len().min(ERROR_BODY_BYTES)]).into_owned();
     if status.is_success() {
-        return BackendError::Garbled { what, quoted };
+        return BackendError::ProtocolViolation { what, quoted };
     }
     BackendError::Http {
         status,
@@ -534,18 +540,18 @@ fn no_message(
 }
 
 /// The longest time until a server lets us come back that is told.
-const RETRY_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// When to come back, where these headers say it in seconds; of dates no server of this kind was seen.
 pub(in crate::backend) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse();
     seconds
         .ok()
-        .map(|it| Duration::from_secs(it).min(RETRY_MAX))
+        .map(|it| Duration::from_secs(it).min(RETRY_AFTER_MAX))
 }
 
 /// What type of content these headers name, as far as it may be shown.
-pub(in crate::backend) fn shown_type(headers: &HeaderMap) -> Option<&str> {
+pub(in crate::backend) fn content_type_label(headers: &HeaderMap) -> Option<&str> {
     let named = headers.get(CONTENT_TYPE)?.to_str().ok()?;
     let named = named.split(';').next().unwrap_or_default().trim();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-');
@@ -555,25 +561,25 @@ pub(in crate::backend) fn shown_type(headers: &HeaderMap) -> Option<&str> {
 
 /// What a redirect says. None is followed: our credentials are for the URL of the config alone. Where it
 /// leads is said if it `shows_path`: that of a URL out of a variable may be a credential.
-pub(in crate::backend) fn redirected(
+pub(in crate::backend) fn redirect_error(
     status: StatusCode,
     headers: &HeaderMap,
     shows_path: bool,
 ) -> BackendError {
     let location = headers.get(LOCATION).filter(|_| shows_path);
-    let target = location.and_then(target).map_or_else(
+    let target = location.and_then(redirect_target).map_or_else(
         || "the final URL".to_owned(),
-        |target| format!("the final URL, which may be `{}`,", masked_name(&target)),
+        |target| format!("the final URL, which may be `{}`,", redact_name(&target)),
     );
     BackendError::Http {
         status,
-        body: format!("redirects are not followed; {target} has to be written into the config"),
+        body: format!("redirects are not followed; put {target} into the config"),
         retry_after: None,
     }
 }
 
 /// Where a redirect leads, without what may open something: user and query.
-fn target(location: &HeaderValue) -> Option<String> {
+fn redirect_target(location: &HeaderValue) -> Option<String> {
     let uri: Uri = location.to_str().ok()?.parse().ok()?;
     let scheme = uri.scheme_str().map(|scheme| format!("{scheme}://"));
     let host = uri.authority().map(Authority::as_str);
@@ -583,7 +589,7 @@ fn target(location: &HeaderValue) -> Option<String> {
 }
 
 /// What an answer without a message says.
-pub(in crate::backend) async fn odd<B>(response: Response<B>) -> BackendError
+pub(in crate::backend) async fn describe_unexpected<B>(response: Response<B>) -> BackendError
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -591,19 +597,19 @@ where
     let status = response.status();
     let allow = response.headers().get(ALLOW).cloned();
     let retry_after = retry_after(response.headers());
-    let what = match shown_type(response.headers()) {
-        Some(named) => format!("its answer is no message, but of type `{named}`"),
-        None => "its answer is no message, and does not say of what type it is".to_owned(),
+    let what = match content_type_label(response.headers()) {
+        Some(named) => format!("unexpected content type `{named}`"),
+        None => "the response is not a message and has no content type".to_owned(),
     };
-    let body = Limited::new(response.into_body(), ODD_BODY_BYTES)
+    let body = Limited::new(response.into_body(), ERROR_BODY_BYTES)
         .collect()
         .await;
     let body = body
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
-    let failure = no_message(status, (what, retry_after), &body);
+    let failure = not_a_message_error(status, (what, retry_after), &body);
     // What a server writes may quote what it was sent, which is for no log.
     let bytes = body.len();
-    tracing::debug!(%status, bytes, ?allow, "no answer to a message");
+    tracing::debug!(%status, bytes, ?allow, "no response to a message");
     failure
 }

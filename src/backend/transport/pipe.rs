@@ -19,7 +19,7 @@ use crate::{
     limiter::Reservation,
     mcp::{
         Id, RpcError,
-        envelope::{Malformed, Outline},
+        envelope::{Malformed, MessageOutline},
         error,
     },
 };
@@ -27,55 +27,58 @@ use crate::{
 /// Messages written in one go.
 const BATCH_MAX: usize = 64;
 /// What is read of a server once its link is closed: more than any has to say at its end.
-const REST_BYTES_MAX: u64 = 64 << 20;
+const DRAIN_BYTES_MAX: u64 = 64 << 20;
 /// Room for messages that a writer keeps.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
+const WRITE_BUFFER_KEPT_MAX: usize = 256 * 1024;
 /// Bytes asked of the reader at a time.
 const READ_BYTES: usize = 64 * 1024;
 /// How long after the end of input or output a better reason for it may come.
-const END_PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_REASON_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many times what a line may have it is skipped; it is given up then.
-const ENDLESS_TIMES: usize = 16;
+const SKIP_FACTOR_MAX: usize = 16;
 /// What is skipped of a line at least before that, where it may have little.
-const ENDLESS_BYTES_MIN: usize = 1 << 20;
+const SKIP_BYTES_MIN: usize = 1 << 20;
 /// Lines read in a row before others have their turn.
-const LINES_MAX: usize = 128;
+const LINES_PER_TURN: usize = 128;
 /// Lines in a row that are no messages before a server that says nothing is held back: more than wait
 /// to be read of one that has ended and whose last line is an answer.
-const ODD_LINES_MAX: usize = 64 * 1024;
+const STRAY_LINES_MAX: usize = 64 * 1024;
 /// Lines of one that is held back between two pauses.
-const ODD_LINES_BETWEEN: usize = 1024;
+const STRAY_LINES_PER_PAUSE: usize = 1024;
 /// How long a pause is. The server finds its pipe full meanwhile, and waits like any program whose
 /// output is read slowly.
-const ODD_PAUSE: Duration = Duration::from_millis(50);
+const STRAY_PAUSE: Duration = Duration::from_millis(50);
 /// How much of a line that is too long is shown before its end.
-const START_BYTES_MAX: usize = 4096;
+const SHOWN_BYTES_MAX: usize = 4096;
 
 /// Opens a link over newline-delimited JSON and starts its two tasks. `odd` is told of lines that
 /// are no messages. What comes when the link is closed is read and dropped until `over`.
-pub(crate) fn over_lines<R, W>(
+pub(crate) fn open_lines<R, W>(
     reader: R,
     writer: W,
-    mux: &Arc<PendingRequests>,
-    odd: impl Fn(&[u8], &Malformed) + Send + Sync + 'static,
+    requests: &Arc<PendingRequests>,
+    stray: impl Fn(&[u8], &Malformed) + Send + Sync + 'static,
     over: CancellationToken,
 ) -> Arc<Link>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let (link, queue) = Link::queued(mux);
-    let tasks = &mux.tasks;
-    tasks.spawn("pipe writer", write_lines(writer, queue, Arc::clone(mux)));
+    let (link, queue) = Link::new_queued(requests);
+    let tasks = &requests.tasks;
+    tasks.spawn(
+        "pipe writer",
+        write_lines(writer, queue, Arc::clone(requests)),
+    );
     let of_reader = Arc::clone(&link);
     tasks.spawn("pipe reader", async move {
-        let settings = &of_reader.mux.settings;
-        let room = settings.bytes.answer();
+        let settings = &of_reader.requests.settings;
+        let room = settings.byte_budget.reserve_answer();
         let mut lines = Lines::new(reader, settings.response_bytes_max, room);
-        read_lines(&mut lines, &of_reader, odd).await;
+        read_lines(&mut lines, &of_reader, stray).await;
         // It is no use to a link that is closed, and lives as long as somebody holds it.
         drop(of_reader);
-        drop_rest(lines.reader, over).await;
+        drain(lines.reader, over).await;
     });
     link
 }
@@ -83,7 +86,7 @@ where
 async fn write_lines<W: AsyncWrite + Unpin>(
     mut writer: W,
     mut queue: mpsc::Receiver<QueuedMessage>,
-    mux: Arc<PendingRequests>,
+    requests: Arc<PendingRequests>,
 ) {
     let mut batch = Vec::with_capacity(BATCH_MAX);
     let mut out = BytesMut::new();
@@ -91,12 +94,15 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         let count = tokio::select! {
             biased;
             count = queue.recv_many(&mut batch, BATCH_MAX) => count,
-            () = mux.closed.cancelled() => 0,
+            () = requests.closed.cancelled() => 0,
         };
         if count == 0 {
             break;
         }
-        for message in batch.drain(..).filter_map(QueuedMessage::take) {
+        for message in batch
+            .drain(..)
+            .filter_map(QueuedMessage::into_bytes_if_wanted)
+        {
             push_line(&message, &mut out);
         }
         let written = async {
@@ -106,20 +112,20 @@ async fn write_lines<W: AsyncWrite + Unpin>(
         tokio::select! {
             biased;
             written = written => if let Err(error) = written {
-                better_reason(&mux).await;
-                return mux.close(format!("it stopped reading: {error}"));
+                wait_exit_reason(&requests).await;
+                return requests.close(format!("the server stopped reading: {error}"));
             },
             // Whoever holds the other end may never read it.
-            () = mux.closed.cancelled() => return,
+            () = requests.closed.cancelled() => return,
         }
-        clear(&mut out);
+        clear_buffer(&mut out);
     }
     drop(writer.shutdown().await);
 }
 
 /// Empties `out`; a large message does not take memory for the rest of the connection.
-fn clear(out: &mut BytesMut) {
-    if out.capacity() > KEPT_BYTES_MAX {
+fn clear_buffer(out: &mut BytesMut) {
+    if out.capacity() > WRITE_BUFFER_KEPT_MAX {
         *out = BytesMut::new();
     }
     out.clear();
@@ -144,40 +150,49 @@ pub(crate) fn push_line(message: &[u8], out: &mut BytesMut) {
 async fn read_lines<R: AsyncRead + Unpin>(
     lines: &mut Lines<R>,
     link: &Arc<Link>,
-    odd: impl Fn(&[u8], &Malformed),
+    stray: impl Fn(&[u8], &Malformed),
 ) {
-    let mux = &link.mux;
+    let requests = &link.requests;
     let mut pace = ReadPace::default();
     loop {
         let line = tokio::select! {
             biased;
             line = lines.next() => line,
-            () = mux.closed.cancelled() => return,
+            () = requests.closed.cancelled() => return,
         };
         match line {
-            Ok(Some(OutputLine::Whole(line))) => pace.note(take(&line, link, &odd).await),
+            Ok(Some(OutputLine::Complete(line))) => {
+                pace.note(handle_line(&line, link, &stray).await);
+            }
             Ok(Some(OutputLine::TooLong { start })) => {
                 // An object may be an answer, and say at its end to what.
                 if !start.trim_ascii_start().starts_with(b"{") {
-                    return mux.close(oversized(mux.settings.response_bytes_max));
+                    return requests.close(oversized_reason(requests.settings.response_bytes_max));
                 }
             }
-            Ok(Some(OutputLine::Skipped(outline, excess))) => refuse(&outline, excess, link),
-            Ok(Some(OutputLine::Endless)) => {
-                return mux.close(oversized(mux.settings.response_bytes_max));
+            Ok(Some(OutputLine::Skipped(outline, excess))) => {
+                reject_oversized(&outline, excess, link);
+            }
+            Ok(Some(OutputLine::Unterminated)) => {
+                return requests.close(oversized_reason(requests.settings.response_bytes_max));
             }
             Ok(None) => {
-                if let Some(OutputLine::Skipped(outline, excess)) = lines.rest() {
-                    refuse(&outline, excess, link);
+                if let Some(OutputLine::Skipped(outline, excess)) = lines.take_remainder() {
+                    reject_oversized(&outline, excess, link);
                 }
                 // Who waits for the last line hears that there is none to come.
-                drop(odd);
-                better_reason(mux).await;
-                return mux.close("it closed its output");
+                drop(stray);
+                wait_exit_reason(requests).await;
+                return requests.close("the server closed its output");
             }
-            Err(error) => return mux.close(format!("its output cannot be read: {error}")),
+            Err(error) => {
+                return requests.close(format!(
+                    "cannot read the server's output: \
+                {error}"
+                ));
+            }
         }
-        if pace.rest().await && mux.closed.is_cancelled() {
+        if pace.pause().await && requests.closed.is_cancelled() {
             return;
         }
     }
@@ -188,26 +203,26 @@ async fn read_lines<R: AsyncRead + Unpin>(
 #[derive(Debug, Default)]
 struct ReadPace {
     lines: usize,
-    odd: usize,
+    stray: usize,
 }
 
 impl ReadPace {
     fn note(&mut self, heard: LineKind) {
         self.lines += 1;
         match heard {
-            LineKind::Message => self.odd = 0,
-            LineKind::Nothing => self.odd += 1,
+            LineKind::Message => self.stray = 0,
+            LineKind::Stray => self.stray += 1,
         }
     }
 
     /// Waits where it is time to; whether it did.
-    async fn rest(&mut self) -> bool {
-        if self.odd >= ODD_LINES_MAX + ODD_LINES_BETWEEN {
-            self.odd = ODD_LINES_MAX;
-            sleep(ODD_PAUSE).await;
+    async fn pause(&mut self) -> bool {
+        if self.stray >= STRAY_LINES_MAX + STRAY_LINES_PER_PAUSE {
+            self.stray = STRAY_LINES_MAX;
+            sleep(STRAY_PAUSE).await;
             return true;
         }
-        if self.lines >= LINES_MAX {
+        if self.lines >= LINES_PER_TURN {
             self.lines = 0;
             yield_now().await;
             return true;
@@ -220,13 +235,13 @@ impl ReadPace {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LineKind {
     Message,
-    Nothing,
+    Stray,
 }
 
 /// Reads what a server writes once its link is closed, so that it can end in its own way: its last
 /// messages are none of its mistakes.
-async fn drop_rest<R: AsyncRead + Unpin>(reader: R, over: CancellationToken) {
-    let mut rest = reader.take(REST_BYTES_MAX);
+async fn drain<R: AsyncRead + Unpin>(reader: R, over: CancellationToken) {
+    let mut rest = reader.take(DRAIN_BYTES_MAX);
     let mut nowhere = tokio::io::sink();
     tokio::select! {
         biased;
@@ -237,24 +252,28 @@ async fn drop_rest<R: AsyncRead + Unpin>(reader: R, over: CancellationToken) {
 }
 
 /// A child that has ended says why in a moment: its exit status and last words.
-async fn better_reason(mux: &PendingRequests) {
-    mux.read_out().await;
-    drop(timeout(END_PATIENCE, mux.closed.cancelled()).await);
+async fn wait_exit_reason(requests: &PendingRequests) {
+    requests.wait_large_reads().await;
+    drop(timeout(EXIT_REASON_TIMEOUT, requests.closed.cancelled()).await);
 }
 
-async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&[u8], &Malformed)) -> LineKind {
-    let mut heard = LineKind::Nothing;
+async fn handle_line(
+    line: &Bytes,
+    link: &Arc<Link>,
+    stray: &impl Fn(&[u8], &Malformed),
+) -> LineKind {
+    let mut heard = LineKind::Stray;
     if line.iter().all(u8::is_ascii_whitespace) {
         return heard;
     }
-    each_message(&link.mux, line, |part, parsed| match parsed {
+    each_message(&link.requests, line, |part, parsed| match parsed {
         Ok(message) => {
             heard = LineKind::Message;
-            link.incoming(message, None);
+            link.handle_message(message, None);
         }
         Err(malformed) => {
-            link.mux.failed_by(&malformed);
-            odd(part, &malformed);
+            link.requests.fail_malformed(&malformed);
+            stray(part, &malformed);
         }
     })
     .await;
@@ -262,26 +281,26 @@ async fn take(line: &Bytes, link: &Arc<Link>, odd: &impl Fn(&[u8], &Malformed)) 
 }
 
 /// An oversized message fails its own call when its id can be read, else the link.
-fn refuse(outline: &Outline, excess: LineExcess, link: &Arc<Link>) {
-    let limit = link.mux.settings.response_bytes_max;
-    if let (Some(id), LineExcess::Memory) = (outline.request(), excess) {
-        let error = RpcError::new(error::INTERNAL, "the gateway has no memory for the request");
+fn reject_oversized(outline: &MessageOutline, excess: LineExcess, link: &Arc<Link>) {
+    let limit = link.requests.settings.response_bytes_max;
+    if let (Some(id), LineExcess::Memory) = (outline.request_id(), excess) {
+        let error = RpcError::new(error::INTERNAL, "out of memory for the request");
         return link.respond(id.clone(), Err(error.to_raw()));
     }
-    match (outline.answer().and_then(Id::as_number), excess) {
+    match (outline.response_id().and_then(Id::as_number), excess) {
         (Some(id), LineExcess::Length) => link
-            .mux
-            .failed(id, BackendError::ResponseTooLarge { limit }),
-        (Some(id), LineExcess::Memory) => link.mux.failed(id, BackendError::NoMemory),
-        (None, LineExcess::Length) => link.mux.close(oversized(limit)),
+            .requests
+            .fail(id, BackendError::ResponseTooLarge { limit }),
+        (Some(id), LineExcess::Memory) => link.requests.fail(id, BackendError::NoMemory),
+        (None, LineExcess::Length) => link.requests.close(oversized_reason(limit)),
         // It is no fault of the server, and was no answer.
         (None, LineExcess::Memory) => {}
     }
 }
 
 /// Why a link ended whose server sent more than it may in one message.
-pub(in crate::backend) fn oversized(limit: usize) -> String {
-    format!("a message of the server is larger than limits.response ({limit} bytes)")
+pub(in crate::backend) fn oversized_reason(limit: usize) -> String {
+    format!("a message exceeds limits.response ({limit} bytes)")
 }
 
 /// Lines of a byte stream.
@@ -292,7 +311,7 @@ pub(crate) struct Lines<R> {
     scanned: usize,
     bytes_max: usize,
     /// What the line that comes takes of the memory of the process.
-    room: Reservation,
+    reservation: Reservation,
     /// What there was of a line that grew too long, of which nothing more is kept.
     skipped: Option<Skipped>,
 }
@@ -301,7 +320,7 @@ pub(crate) struct Lines<R> {
 #[derive(Debug)]
 struct Skipped {
     bytes: usize,
-    outline: Outline,
+    outline: MessageOutline,
     excess: LineExcess,
 }
 
@@ -318,20 +337,20 @@ pub(crate) enum LineExcess {
 #[derive(Debug)]
 pub(crate) enum OutputLine {
     /// The end of a line that was longer than allowed, and what message it was.
-    Skipped(Outline, LineExcess),
+    Skipped(MessageOutline, LineExcess),
     /// Longer than allowed; its start. All of it is skipped.
     TooLong { start: Bytes },
     /// Such a line goes on and on, and may never end.
-    Endless,
+    Unterminated,
     /// Without its line end.
-    Whole(Bytes),
+    Complete(Bytes),
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    pub(crate) fn new(reader: R, bytes_max: usize, room: Reservation) -> Self {
+    pub(crate) fn new(reader: R, bytes_max: usize, reservation: Reservation) -> Self {
         Self {
             reader,
-            room,
+            reservation,
             buffer: BytesMut::new(),
             scanned: 0,
             bytes_max,
@@ -358,11 +377,11 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     }
 
     /// What stands behind the last line end, once the stream has ended.
-    pub(crate) fn rest(&mut self) -> Option<OutputLine> {
+    pub(crate) fn take_remainder(&mut self) -> Option<OutputLine> {
         if let Some(skipped) = self.skipped.take() {
             return Some(OutputLine::Skipped(skipped.outline, skipped.excess));
         }
-        (!self.buffer.is_empty()).then(|| OutputLine::Whole(self.buffer.split().freeze()))
+        (!self.buffer.is_empty()).then(|| OutputLine::Complete(self.buffer.split().freeze()))
     }
 
     fn take_line(&mut self) -> Option<OutputLine> {
@@ -374,18 +393,18 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let bytes = end.unwrap_or(self.buffer.len());
         let excess = if bytes > self.bytes_max {
             Some(LineExcess::Length)
-        } else if self.room.grow_to(bytes).is_err() {
+        } else if self.reservation.grow_to(bytes).is_err() {
             Some(LineExcess::Memory)
         } else {
             None
         };
         if let Some(excess) = excess {
-            let start = Bytes::copy_from_slice(&self.buffer[..bytes.min(START_BYTES_MAX)]);
+            let start = Bytes::copy_from_slice(&self.buffer[..bytes.min(SHOWN_BYTES_MAX)]);
             self.scanned = 0;
-            drop(self.room.take());
+            drop(self.reservation.split_off());
             self.skipped = Some(Skipped {
                 bytes: 0,
-                outline: Outline::default(),
+                outline: MessageOutline::default(),
                 excess,
             });
             return Some(OutputLine::TooLong { start });
@@ -397,7 +416,9 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let mut line = self.buffer.split_to(end + 1).freeze();
         line.truncate(end);
         self.scanned = 0;
-        Some(OutputLine::Whole(self.room.take().hold(line)))
+        Some(OutputLine::Complete(
+            self.reservation.split_off().attach(line),
+        ))
     }
 
     /// Throws away what there is of a line that is too long, of which `end` is the end.
@@ -405,8 +426,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         let skipped = self.skipped.as_mut()?;
         let bytes = end.unwrap_or(self.buffer.len());
         skipped.outline.read(&self.buffer[..bytes]);
-        let endless = self.bytes_max.saturating_mul(ENDLESS_TIMES);
-        let endless = endless.max(ENDLESS_BYTES_MIN);
+        let endless = self.bytes_max.saturating_mul(SKIP_FACTOR_MAX);
+        let endless = endless.max(SKIP_BYTES_MIN);
         let was_endless = skipped.bytes > endless;
         skipped.bytes = skipped.bytes.saturating_add(bytes);
         let is_endless = skipped.bytes > endless;
@@ -416,7 +437,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             return skipped.map(|it| OutputLine::Skipped(it.outline, it.excess));
         }
         self.buffer.clear();
-        (is_endless && !was_endless).then_some(OutputLine::Endless)
+        (is_endless && !was_endless).then_some(OutputLine::Unterminated)
     }
 }
 
@@ -428,17 +449,20 @@ mod tests {
     use crate::limiter::ByteBudget;
 
     fn room() -> Reservation {
-        ByteBudget::new(usize::MAX).answer()
+        ByteBudget::new(usize::MAX).reserve_answer()
     }
 
     #[test]
     fn a_large_message_takes_no_memory_for_ever() {
-        for (bytes, is_kept) in [(KEPT_BYTES_MAX, true), (KEPT_BYTES_MAX + 1, false)] {
+        for (bytes, is_kept) in [
+            (WRITE_BUFFER_KEPT_MAX, true),
+            (WRITE_BUFFER_KEPT_MAX + 1, false),
+        ] {
             let mut out = BytesMut::with_capacity(bytes);
             out.extend_from_slice(b"x");
-            clear(&mut out);
+            clear_buffer(&mut out);
             assert!(out.is_empty());
-            assert_eq!(out.capacity() >= KEPT_BYTES_MAX, is_kept, "{bytes}");
+            assert_eq!(out.capacity() >= WRITE_BUFFER_KEPT_MAX, is_kept, "{bytes}");
         }
     }
 
@@ -450,14 +474,14 @@ mod tests {
         let text = [2 * READ_BYTES, 2 * READ_BYTES + 1, 2 * READ_BYTES, 1]
             .map(line)
             .concat();
-        let mut lines = Lines::new(text.as_bytes(), usize::MAX, budget.answer());
+        let mut lines = Lines::new(text.as_bytes(), usize::MAX, budget.reserve_answer());
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
-                OutputLine::Whole(line) => format!("{} {}", line.len(), budget.used()),
+                OutputLine::Complete(line) => format!("{} {}", line.len(), budget.used()),
                 OutputLine::TooLong { .. } => "too long".to_owned(),
                 OutputLine::Skipped(_, excess) => format!("{excess:?}"),
-                OutputLine::Endless => "endless".to_owned(),
+                OutputLine::Unterminated => "endless".to_owned(),
             });
         }
         assert_eq!(
@@ -478,21 +502,21 @@ mod tests {
         // How long it takes to hear as many lines that are nothing, a message, and as many again.
         let check = async |first: usize, then: usize, expect: Duration| {
             let (start, mut pace) = (Instant::now(), ReadPace::default());
-            for (odd, heard) in [(first, LineKind::Message), (then, LineKind::Nothing)] {
+            for (odd, heard) in [(first, LineKind::Message), (then, LineKind::Stray)] {
                 for _ in 0..odd {
-                    pace.note(LineKind::Nothing);
-                    pace.rest().await;
+                    pace.note(LineKind::Stray);
+                    pace.pause().await;
                 }
                 pace.note(heard);
-                pace.rest().await;
+                pace.pause().await;
             }
             assert_eq!(start.elapsed(), expect, "{first} and {then}");
         };
-        let first = ODD_LINES_MAX + ODD_LINES_BETWEEN;
+        let first = STRAY_LINES_MAX + STRAY_LINES_PER_PAUSE;
         check(first - 1, first - 2, Duration::ZERO).await;
-        check(first - 1, first - 1, ODD_PAUSE).await;
-        check(first, 0, ODD_PAUSE).await;
-        check(first + 2 * ODD_LINES_BETWEEN, 0, 3 * ODD_PAUSE).await;
+        check(first - 1, first - 1, STRAY_PAUSE).await;
+        check(first, 0, STRAY_PAUSE).await;
+        check(first + 2 * STRAY_LINES_PER_PAUSE, 0, 3 * STRAY_PAUSE).await;
     }
 
     #[tokio::test]
@@ -502,19 +526,24 @@ mod tests {
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             found.push(match line {
-                OutputLine::Whole(line) => String::from_utf8(line.to_vec()).unwrap(),
+                OutputLine::Complete(line) => String::from_utf8(line.to_vec()).unwrap(),
                 OutputLine::TooLong { .. } => "too long".to_owned(),
-                OutputLine::Skipped(outline, _) => format!("{:?}", outline.request()),
-                OutputLine::Endless => "endless".to_owned(),
+                OutputLine::Skipped(outline, _) => format!("{:?}", outline.request_id()),
+                OutputLine::Unterminated => "endless".to_owned(),
             });
         }
         assert_eq!(found, ["12345", "too long", "None", "1234", ""]);
-        assert!(matches!(lines.rest(), Some(OutputLine::Whole(rest)) if rest == "rest"));
-        assert!(lines.rest().is_none());
+        assert!(
+            matches!(lines.take_remainder(), Some(OutputLine::Complete(rest)) if rest == "rest")
+        );
+        assert!(lines.take_remainder().is_none());
         let mut lines = Lines::new(&b"123456"[..], 5, room());
         while lines.next().await.unwrap().is_some() {}
-        assert!(matches!(lines.rest(), Some(OutputLine::Skipped(..))));
-        assert!(lines.rest().is_none());
+        assert!(matches!(
+            lines.take_remainder(),
+            Some(OutputLine::Skipped(..))
+        ));
+        assert!(lines.take_remainder().is_none());
     }
 
     /// Of a line that is thrown away it is known which message it was, in however many pieces it came.
@@ -533,9 +562,9 @@ mod tests {
             let Some(OutputLine::Skipped(outline, _)) = second else {
                 panic!("{second:?}");
             };
-            assert_eq!(outline.request(), Some(&Id::number(7)));
+            assert_eq!(outline.request_id(), Some(&Id::number(7)));
             let third = lines.next().await.unwrap();
-            assert!(matches!(third, Some(OutputLine::Whole(line)) if line == "next"));
+            assert!(matches!(third, Some(OutputLine::Complete(line)) if line == "next"));
         }
     }
 
@@ -544,7 +573,7 @@ mod tests {
     async fn a_line_is_too_long_before_it_ends() {
         let (mut writer, reader) = tokio::io::duplex(READ_BYTES);
         let mut lines = Lines::new(reader, 9, room());
-        let mut text = vec![b'x'; ENDLESS_BYTES_MIN + 2 * READ_BYTES];
+        let mut text = vec![b'x'; SKIP_BYTES_MIN + 2 * READ_BYTES];
         text.extend_from_slice(b"x\nnext\n");
         let write = async { writer.write_all(&text).await.unwrap() };
         let read = async { read_endless(&mut lines).await };
@@ -557,11 +586,11 @@ mod tests {
             matches!(first, Some(OutputLine::TooLong { start }) if start.starts_with(b"xxxxxxxxxx"))
         );
         let second = lines.next().await.unwrap();
-        assert!(matches!(second, Some(OutputLine::Endless)));
+        assert!(matches!(second, Some(OutputLine::Unterminated)));
         let third = lines.next().await.unwrap();
         assert!(matches!(third, Some(OutputLine::Skipped(..))));
         let fourth = lines.next().await.unwrap();
-        assert!(matches!(fourth, Some(OutputLine::Whole(line)) if line == "next"));
+        assert!(matches!(fourth, Some(OutputLine::Complete(line)) if line == "next"));
     }
 
     #[tokio::test]
@@ -569,13 +598,13 @@ mod tests {
         // What is left of so many bytes.
         let left = async |bytes: u64, over: CancellationToken| {
             let mut rest = tokio::io::repeat(b'x').take(bytes);
-            drop_rest(&mut rest, over).await;
+            drain(&mut rest, over).await;
             rest.limit()
         };
         let never = CancellationToken::new;
-        assert_eq!(left(REST_BYTES_MAX, never()).await, 0);
-        assert_eq!(left(REST_BYTES_MAX + 1, never()).await, 1);
-        assert_eq!(left(REST_BYTES_MAX - 1, never()).await, 0);
+        assert_eq!(left(DRAIN_BYTES_MAX, never()).await, 0);
+        assert_eq!(left(DRAIN_BYTES_MAX + 1, never()).await, 1);
+        assert_eq!(left(DRAIN_BYTES_MAX - 1, never()).await, 0);
         let over = never();
         over.cancel();
         assert_eq!(left(10, over).await, 10);

@@ -5,8 +5,8 @@
 pub(in crate::backend) mod child_output;
 mod env_redaction;
 pub(in crate::backend) mod exit_reason;
-pub(in crate::backend) mod launch;
 mod memory_watcher;
+pub(in crate::backend) mod process_launcher;
 
 use std::{
     os::unix::process::ExitStatusExt,
@@ -31,33 +31,33 @@ use super::pipe::{self, Lines, OutputLine};
 use crate::{
     backend::{
         BackendError,
-        error::OWN_WORDS,
+        error::STDERR_SEPARATOR,
         link::{Link, pending::PendingRequests},
     },
     config::{self, StdioCommand},
     launcher,
     mcp::envelope::Malformed,
 };
-use child_output::Output;
+use child_output::ChildOutput;
 use env_redaction::EnvRedaction;
-use launch::{Launched, Launcher, LauncherControl};
+use process_launcher::{Launched, Launcher, LauncherControl};
 
 /// How long a child may take to end by itself once its input is closed, and again after SIGTERM.
-const GRACE: Duration = Duration::from_secs(2);
+const EXIT_GRACE: Duration = Duration::from_secs(2);
 /// How long after the end of a child its output is read; what it started may hold it open.
-const OUTPUT_PATIENCE: Duration = Duration::from_millis(100);
+const OUTPUT_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// Bytes kept of a line of stderr.
 const STDERR_LINE_BYTES_MAX: usize = 1024;
 /// How much of an odd line is kept for `/status`.
-const ODD_LINE_BYTES_MAX: usize = 200;
+const STRAY_LINE_BYTES_MAX: usize = 200;
 /// Calls that a logged line of stderr may be about which are named with it.
 const CALLS_LOGGED_MAX: usize = 8;
 
 /// Starts `command` and opens a link to it; the child ends with the link.
 pub(crate) async fn open(
     command: &StdioCommand,
-    mux: &Arc<PendingRequests>,
-    output: &Arc<Output>,
+    requests: &Arc<PendingRequests>,
+    output: &Arc<ChildOutput>,
     launcher: &Launcher,
 ) -> Result<(Arc<Link>, u32), BackendError> {
     let Launched {
@@ -68,12 +68,12 @@ pub(crate) async fn open(
         stderr: errors,
         control,
     } = launcher.launch(command).await?;
-    let tasks = mux.tasks.clone();
+    let tasks = requests.tasks.clone();
     let (all_read, stderr_read) = oneshot::channel::<()>();
     let (all_heard, stdout_read) = oneshot::channel::<()>();
-    let (noted, of_link) = (Arc::clone(output), Arc::clone(mux));
-    let hushed = Arc::new(EnvRedaction::of(command));
-    let of_errors = Arc::clone(&hushed);
+    let (noted, of_link) = (Arc::clone(output), Arc::clone(requests));
+    let redaction = Arc::new(EnvRedaction::of(command));
+    let of_errors = Arc::clone(&redaction);
     let over = CancellationToken::new();
     let over_too = over.clone();
     let kept = RunningChild {
@@ -92,45 +92,52 @@ pub(crate) async fn open(
         }
         drop(all_read);
     });
-    tasks.spawn("child", keep(kept, Arc::clone(mux), launcher.clone()));
-    let odd = Arc::clone(output);
-    let (server, is_told) = (mux.settings.server.clone(), AtomicBool::new(false));
+    tasks.spawn(
+        "child",
+        supervise_child(kept, Arc::clone(requests), launcher.clone()),
+    );
+    let stray = Arc::clone(output);
+    let (server, is_told) = (requests.settings.server.clone(), AtomicBool::new(false));
     let note_odd = move |line: &[u8], malformed: &Malformed| {
         // Dropped with this, at the end.
         let _ = &all_heard;
-        odd.note_odd(&hushed.start(line, ODD_LINE_BYTES_MAX));
+        stray.note_stray_line(&redaction.redact_prefix(line, STRAY_LINE_BYTES_MAX));
         // A part of an answer may be among them, which is for no log.
         if !is_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %server,
                 pid,
-                "a line on its stdout is no message ({malformed}): it is ignored, as others will be; \
-                 `/status` shows the last one"
+                "ignored a line on stdout that is not a message ({malformed}); further ones are \
+                 counted in `/status`"
             );
         }
     };
-    let link = pipe::over_lines(stdout, stdin, mux, note_odd, over_too);
+    let link = pipe::open_lines(stdout, stdin, requests, note_odd, over_too);
     Ok((link, pid))
 }
 
 /// Keeps the last lines; the log has all, each with the calls that were under way.
 async fn read_stderr(
     stderr: ChildStderr,
-    output: Arc<Output>,
-    mux: Arc<PendingRequests>,
+    output: Arc<ChildOutput>,
+    requests: Arc<PendingRequests>,
     pid: u32,
-    hushed: &EnvRedaction,
+    redaction: &EnvRedaction,
 ) {
-    let mut lines = Lines::new(stderr, STDERR_LINE_BYTES_MAX, mux.settings.bytes.answer());
+    let mut lines = Lines::new(
+        stderr,
+        STDERR_LINE_BYTES_MAX,
+        requests.settings.byte_budget.reserve_answer(),
+    );
     while let Some(line) = next_line(&mut lines).await {
-        let (OutputLine::Whole(bytes) | OutputLine::TooLong { start: bytes }) = line else {
+        let (OutputLine::Complete(bytes) | OutputLine::TooLong { start: bytes }) = line else {
             continue;
         };
-        let line = hushed.start(&bytes, STDERR_LINE_BYTES_MAX);
+        let line = redaction.redact_prefix(&bytes, STDERR_LINE_BYTES_MAX);
         if tracing::enabled!(tracing::Level::DEBUG) {
-            let calls = mux.under_way().into_iter().take(CALLS_LOGGED_MAX);
+            let calls = requests.invocations().into_iter().take(CALLS_LOGGED_MAX);
             let calls: Vec<_> = calls.map(|call| call.to_string()).collect();
-            let server = &mux.settings.server;
+            let server = &requests.settings.server;
             tracing::debug!(%server, pid, invocations = calls.join(" "), line, "stderr");
         }
         output.note_stderr(pid, line);
@@ -147,7 +154,7 @@ struct RunningChild {
     child: Child,
     control: LauncherControl,
     pid: u32,
-    output: Arc<Output>,
+    output: Arc<ChildOutput>,
     /// Fails once stderr was read to its end.
     stderr_read: oneshot::Receiver<()>,
     /// Fails once stdout was: its last answer, or what it wrote in place of one.
@@ -157,7 +164,7 @@ struct RunningChild {
 }
 
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
-async fn keep(kept: RunningChild, mux: Arc<PendingRequests>, launcher: Launcher) {
+async fn supervise_child(kept: RunningChild, requests: Arc<PendingRequests>, launcher: Launcher) {
     let RunningChild {
         mut child,
         control,
@@ -171,23 +178,26 @@ async fn keep(kept: RunningChild, mux: Arc<PendingRequests>, launcher: Launcher)
         status = child.wait() => {
             // Its last words may still be on their way.
             let all_read = async { tokio::join!(stderr_read, stdout_read) };
-            drop(timeout(OUTPUT_PATIENCE, all_read).await);
-            mux.read_out().await;
-            mux.close(exit_reason(status.ok(), output.reason_of(pid)));
+            drop(timeout(OUTPUT_DRAIN_TIMEOUT, all_read).await);
+            requests.wait_large_reads().await;
+            requests.close(exit_reason(status.ok(), output.exit_reason(pid)));
         }
-        () = mux.closed.cancelled() => {}
-        used = launcher.lookout().exceeded(pid, mux.settings.memory_max.map(|limit| limit.0)) => {
-            mux.close(memory_reason(used, mux.settings.memory_max));
+        () = requests.closed.cancelled() => {}
+        used = launcher.memory_watcher().exceeded(pid, requests.settings.memory_max.map(|limit| limit.0)) => {
+            requests.close(memory_reason(used, requests.settings.memory_max));
             // Time to end by itself is time to use more.
-            end_now(&mut child, &control, pid).await;
+            kill_child(&mut child, &control, pid).await;
         }
     }
     // Who was never greeted has nothing to finish, and may not look at its input yet.
-    let grace = mux.spoken.get().map_or(Duration::ZERO, |_| GRACE);
+    let grace = requests
+        .revision
+        .get()
+        .map_or(Duration::ZERO, |_| EXIT_GRACE);
     if timeout(grace, child.wait()).await.is_err() {
         control.terminate();
-        if timeout(GRACE, child.wait()).await.is_err() {
-            end_now(&mut child, &control, pid).await;
+        if timeout(EXIT_GRACE, child.wait()).await.is_err() {
+            kill_child(&mut child, &control, pid).await;
         }
     }
     let status = child.try_wait().ok().flatten();
@@ -200,12 +210,12 @@ async fn keep(kept: RunningChild, mux: Arc<PendingRequests>, launcher: Launcher)
 
 /// Ends a child and all that it started, also past a launcher that does not obey: on systems that cannot
 /// keep programs from it, one may have stopped its own.
-async fn end_now(child: &mut Child, control: &LauncherControl, pid: u32) {
+async fn kill_child(child: &mut Child, control: &LauncherControl, pid: u32) {
     control.kill();
-    if timeout(GRACE, child.wait()).await.is_ok() {
+    if timeout(EXIT_GRACE, child.wait()).await.is_ok() {
         return;
     }
-    if let Some(launcher) = child.id().and_then(process) {
+    if let Some(launcher) = child.id().and_then(to_pid) {
         launcher::signal_descendants(launcher, Signal::KILL);
     }
     signal_group(pid, Signal::KILL);
@@ -220,23 +230,23 @@ fn exit_reason(status: Option<ExitStatus>, own_words: Option<String>) -> String 
         |status| status.to_string(),
     );
     match own_words {
-        Some(words) => format!("it exited ({status}){OWN_WORDS}{words}"),
-        None => format!("it exited ({status})"),
+        Some(words) => format!("exited ({status}){STDERR_SEPARATOR}{words}"),
+        None => format!("exited ({status})"),
     }
 }
 
 fn memory_reason(used: u64, limit: Option<config::MemorySize>) -> String {
     let limit = limit.map(|limit| limit.to_string()).unwrap_or_default();
     let used = used >> 20;
-    format!("it used more than limits.memory = {limit}: {used} MiB with all that it started")
+    format!("exceeded limits.memory = {limit}: {used} MiB including child processes")
 }
 
-fn process(pid: u32) -> Option<Pid> {
+fn to_pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
 fn signal_group(pid: u32, signal: Signal) {
-    if let Some(group) = process(pid) {
+    if let Some(group) = to_pid(pid) {
         // An error means that the group is gone already.
         kill_process_group(group, signal).ok();
     }

@@ -25,7 +25,7 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{http::client, pipe};
+use super::{http::http_client, pipe};
 use crate::{
     backend::{
         BackendError,
@@ -36,27 +36,27 @@ use crate::{
 
 /// Time between pings; a peer from which nothing came in between is dead, unless it may be at work: then
 /// it has as long as the most patient call under way.
-const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the peer may take to read a message.
-const SEND_PATIENCE: Duration = Duration::from_secs(60);
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the peer may take to read that the socket is closed.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 type WebSocketConnection = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// Opens a socket to `remote` and starts its task.
 pub(crate) async fn open(
     remote: &Remote,
-    mux: Arc<PendingRequests>,
+    requests: Arc<PendingRequests>,
     connect: Duration,
 ) -> Result<Arc<Link>, BackendError> {
-    let peer = &mux.settings.peer;
+    let peer = &requests.settings.peer;
     let failed = |error: &tungstenite::Error| {
         if let tungstenite::Error::Http(response) = error {
-            if let Err(failure) = peer.hear(response) {
+            if let Err(failure) = peer.note_response(response) {
                 return failure;
             }
-            if let Some(refused) = BackendError::of_credential(response.status()) {
+            if let Some(refused) = BackendError::from_auth_status(response.status()) {
                 return refused;
             }
         }
@@ -65,9 +65,9 @@ pub(crate) async fn open(
             tungstenite::Error::Protocol(ProtocolError::HttparseError(_))
         );
         let reason = if is_unreadable {
-            format!("{error}; {}", client::NO_HTTP)
+            format!("{error}; {}", http_client::NO_HTTP_REASON)
         } else {
-            client::explain(error)
+            http_client::root_cause(error)
         };
         BackendError::Connect { reason }
     };
@@ -78,13 +78,13 @@ pub(crate) async fn open(
         .map_err(|error| failed(&error))?;
     request
         .headers_mut()
-        .extend(client::headers(remote, &peer.own)?);
+        .extend(http_client::request_headers(remote, &peer.own_id)?);
     request
         .headers_mut()
         .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
     let secure = remote.url.scheme_str() == Some("wss");
-    let connector = Connector::Rustls(Arc::new(client::tls(secure)?));
-    let limit = mux.settings.response_bytes_max;
+    let connector = Connector::Rustls(Arc::new(http_client::tls_config(secure)?));
+    let limit = requests.settings.response_bytes_max;
     let config = WebSocketConfig::default()
         .max_message_size(Some(limit))
         .max_frame_size(Some(limit));
@@ -97,33 +97,34 @@ pub(crate) async fn open(
             odd: Vec::new(),
         })?
         .map_err(|error| failed(&error))?;
-    let (link, queue) = Link::queued(&mux);
-    mux.tasks
+    let (link, queue) = Link::new_queued(&requests);
+    requests
+        .tasks
         .spawn("websocket", run(socket, queue, Arc::clone(&link)));
     Ok(link)
 }
 
 async fn run(socket: WebSocketConnection, queue: mpsc::Receiver<QueuedMessage>, link: Arc<Link>) {
-    let mux = Arc::clone(&link.mux);
+    let requests = Arc::clone(&link.requests);
     let (mut sink, stream) = socket.split();
     // Whether anything was heard since the last ping.
     let heard = AtomicBool::new(true);
     let mut reading = std::pin::pin!(read(stream, &link, &heard));
     let reason = tokio::select! {
         reason = &mut reading => reason,
-        reason = write(&mut sink, queue, &heard, &mux) => {
+        reason = write(&mut sink, queue, &heard, &requests) => {
             // What is being read came before the end.
             tokio::select! {
                 biased;
-                () = mux.read_out() => {}
+                () = requests.wait_large_reads() => {}
                 _ = reading => {}
             }
             reason
         }
-        () = mux.closed.cancelled() => "it is being stopped".to_owned(),
+        () = requests.closed.cancelled() => "stopping".to_owned(),
     };
-    mux.close(reason);
-    drop(timeout(CLOSE_PATIENCE, sink.close()).await);
+    requests.close(reason);
+    drop(timeout(CLOSE_TIMEOUT, sink.close()).await);
 }
 
 /// Reads until the link is over; says why.
@@ -136,13 +137,13 @@ async fn read(
         let frame = match stream.next().await {
             Some(Ok(frame)) => frame,
             Some(Err(tungstenite::Error::Capacity(_))) => {
-                return pipe::oversized(link.mux.settings.response_bytes_max);
+                return pipe::oversized_reason(link.requests.settings.response_bytes_max);
             }
             Some(Err(error)) => return error.to_string(),
-            None => return "it closed the socket".to_owned(),
+            None => return "the server closed the socket".to_owned(),
         };
         heard.store(true, Ordering::Relaxed);
-        if let Some(reason) = take(frame, link).await {
+        if let Some(reason) = handle_frame(frame, link).await {
             return reason;
         }
         // Frames that are there already cost nothing of the budget of a task.
@@ -155,21 +156,21 @@ async fn write<S>(
     sink: &mut S,
     mut queue: mpsc::Receiver<QueuedMessage>,
     heard: &AtomicBool,
-    mux: &PendingRequests,
+    requests: &PendingRequests,
 ) -> String
 where
     S: Sink<Frame, Error = tungstenite::Error> + Unpin,
 {
-    let mut ping = interval(PING_EVERY);
+    let mut ping = interval(PING_INTERVAL);
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard_at = Instant::now();
     loop {
         let frame = tokio::select! {
             message = queue.recv() => {
                 let Some(message) = message else {
-                    return "it is being stopped".to_owned();
+                    return "stopping".to_owned();
                 };
-                match message.take().map(Utf8Bytes::try_from) {
+                match message.into_bytes_if_wanted().map(Utf8Bytes::try_from) {
                     Some(Ok(text)) => Frame::Text(text),
                     Some(Err(_)) | None => continue,
                 }
@@ -178,17 +179,17 @@ where
                 let silence = heard_at.elapsed();
                 if heard.swap(false, Ordering::Relaxed) {
                     heard_at = Instant::now();
-                } else if is_too_long(silence, mux) {
+                } else if is_dead_after(silence, requests) {
                     let seconds = silence.as_secs();
-                    return format!("it gave no sign of life for {seconds}s");
+                    return format!("no data received for {seconds}s");
                 }
                 Frame::Ping(Bytes::new())
             }
         };
-        match timeout(SEND_PATIENCE, sink.send(frame)).await {
+        match timeout(SEND_TIMEOUT, sink.send(frame)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return error.to_string(),
-            Err(_) => return format!("it took no message for {SEND_PATIENCE:?}"),
+            Err(_) => return format!("sending timed out after {SEND_TIMEOUT:?}"),
         }
     }
 }
@@ -196,22 +197,22 @@ where
 /// Whether a peer that was silent for so long is dead. Servers that do one thing at a time answer no
 /// ping during a call, nor while they wait for what they asked a client; but whatever they are at work
 /// on, their callers have given it up by then.
-fn is_too_long(silence: Duration, mux: &PendingRequests) -> bool {
-    let patience = mux.patience().unwrap_or_default();
-    silence >= patience && !mux.waits_for_person()
+fn is_dead_after(silence: Duration, requests: &PendingRequests) -> bool {
+    let patience = requests.idle_timeout_max().unwrap_or_default();
+    silence >= patience && !requests.waits_for_person()
 }
 
 /// Takes one frame; a reason when it ends the link.
-async fn take(frame: Frame, link: &Arc<Link>) -> Option<String> {
+async fn handle_frame(frame: Frame, link: &Arc<Link>) -> Option<String> {
     let bytes = match frame {
         Frame::Text(text) => Bytes::from(text),
         Frame::Binary(bytes) => bytes,
-        Frame::Close(_) => return Some("it closed the socket".to_owned()),
+        Frame::Close(_) => return Some("the server closed the socket".to_owned()),
         Frame::Ping(_) | Frame::Pong(_) | Frame::Frame(_) => return None,
     };
     // It is there already, and bounded by `limits.response`.
-    let bytes = link.mux.settings.bytes.received(bytes);
-    link.take(&bytes, "odd frame").await;
+    let bytes = link.requests.settings.byte_budget.count_received(bytes);
+    link.receive(&bytes, "ignored an unexpected frame").await;
     None
 }
 
@@ -225,12 +226,12 @@ mod tests {
     use crate::{
         auth::Agent,
         backend::{
-            instance::handshake::{UNBOUNDED, control},
-            link::{Caller, Exchange, activity::Suspended, pending::LinkSettings},
+            instance::handshake::{UNBOUNDED, control_exchange},
+            link::{Caller, Exchange, exchange_activity::Suspended, pending::LinkSettings},
         },
-        mcp::{Logs, Method, Revision},
+        mcp::{LogFilter, Method, Revision},
         names::InvocationId,
-        session::{Client, events::events},
+        session::{Client, events::event_queue},
         task::Tasks,
     };
 
@@ -243,7 +244,7 @@ mod tests {
         let (_send, queue) = mpsc::channel(1);
         let mut stuck = Box::pin(unfold((), |(), _: Frame| pending()));
         let reason = write(&mut stuck, queue, &AtomicBool::new(true), &mux()).await;
-        assert_eq!(reason, "it took no message for 60s");
+        assert_eq!(reason, "sending timed out after 60s");
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,7 +254,7 @@ mod tests {
         let heard = AtomicBool::new(true);
         let (start, mux) = (Instant::now(), mux());
         let lively = async {
-            tokio::time::sleep(PING_EVERY / 2).await;
+            tokio::time::sleep(PING_INTERVAL / 2).await;
             heard.store(true, Ordering::Relaxed);
             pending().await
         };
@@ -261,8 +262,8 @@ mod tests {
             reason = write(&mut open, queue, &heard, &mux) => reason,
             never = lively => never,
         };
-        assert_eq!(reason, "it gave no sign of life for 30s");
-        assert_eq!(start.elapsed(), PING_EVERY * 2, "it was heard once");
+        assert_eq!(reason, "no data received for 30s");
+        assert_eq!(start.elapsed(), PING_INTERVAL * 2, "it was heard once");
     }
 
     /// A server that does one thing at a time answers no ping meanwhile. A listen stream is nothing
@@ -271,18 +272,18 @@ mod tests {
     async fn a_peer_that_may_be_at_work_is_not_given_up() {
         for (method, is_waited_for) in [(Method::ToolsCall, true), (Method::Listen, false)] {
             let mux = mux();
-            let pending = mux.begin(&call(&method, UNBOUNDED.idle), None).unwrap();
+            let pending = mux.register(&call(&method, UNBOUNDED.idle), None).unwrap();
             let (_send, queue) = mpsc::channel(1);
             let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
             let start = Instant::now();
             let heard = AtomicBool::new(true);
             let mut written = Box::pin(write(&mut open, queue, &heard, &mux));
-            let gives_up = timeout(PING_EVERY * 10, &mut written).await.is_ok();
+            let gives_up = timeout(PING_INTERVAL * 10, &mut written).await.is_ok();
             assert_eq!(gives_up, !is_waited_for, "{method}");
             if is_waited_for {
                 drop(pending);
                 written.await;
-                assert_eq!(start.elapsed(), PING_EVERY * 11, "the call is over");
+                assert_eq!(start.elapsed(), PING_INTERVAL * 11, "the call is over");
             }
         }
     }
@@ -291,32 +292,32 @@ mod tests {
     /// for alive because others call meanwhile. People take their time.
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_is_silent_for_longer_than_callers_wait_is_given_up() {
-        let patience = PING_EVERY * 5 / 2;
+        let patience = PING_INTERVAL * 5 / 2;
         for asks_client in [false, true] {
             let mux = mux();
             let exchange = call(&Method::ToolsCall, patience);
-            let pending = mux.begin(&exchange, None).unwrap();
+            let pending = mux.register(&exchange, None).unwrap();
             let asking = asks_client.then(|| Suspended::new(&pending.activity));
             let (_send, queue) = mpsc::channel(1);
             let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
             let start = Instant::now();
             let heard = AtomicBool::new(true);
             let mut written = Box::pin(write(&mut open, queue, &heard, &mux));
-            let given_up = timeout(PING_EVERY * 10, &mut written).await;
+            let given_up = timeout(PING_INTERVAL * 10, &mut written).await;
             if asks_client {
                 given_up.expect_err("a person is waited for");
                 drop(asking);
                 written.await;
             } else {
-                assert_eq!(given_up.unwrap(), "it gave no sign of life for 90s");
-                assert_eq!(start.elapsed(), PING_EVERY * 3);
+                assert_eq!(given_up.unwrap(), "no data received for 90s");
+                assert_eq!(start.elapsed(), PING_INTERVAL * 3);
             }
         }
     }
 
     /// A call of a client that waits for so long.
     fn call(method: &Method, patience: Duration) -> Exchange<'_> {
-        let mut exchange = control(method, None);
+        let mut exchange = control_exchange(method, None);
         exchange.limits.idle = patience;
         exchange.caller = Some(Caller {
             invocation: InvocationId(uuid::Uuid::now_v7()),
@@ -324,11 +325,11 @@ mod tests {
                 Agent::anonymous().into(),
                 Revision::LEGACY,
             )),
-            events: events().0,
-            logs: Logs::All,
+            events: event_queue().0,
+            logs: LogFilter::All,
             progress: None,
             uris: None,
-            screens: None,
+            scanners: None,
         });
         exchange
     }

@@ -2,7 +2,7 @@
 
 use std::{iter::Peekable, str::Chars};
 
-use super::Spanned;
+use super::SpannedServers;
 use crate::catalog::prefixes::{Affix, Prefixes};
 use crate::names::ServerName;
 
@@ -27,7 +27,7 @@ enum GlobToken {
 }
 
 /// The globs that `glob`, which is one, stands for; `None` where they are too many.
-pub(super) fn of(glob: &str) -> Option<Vec<Alternative>> {
+pub(super) fn alternatives_of(glob: &str) -> Option<Vec<Alternative>> {
     let texts = expand(&mut glob.chars().peekable(), false)?;
     let alternative = |text: String| Alternative {
         tokens: tokens(&text),
@@ -48,7 +48,9 @@ fn expand(chars: &mut Peekable<Chars<'_>>, is_inner: bool) -> Option<Vec<String>
         };
         match c {
             '}' if is_inner => break,
-            ',' if is_inner => branches.append(&mut std::mem::replace(&mut current, one())),
+            ',' if is_inner => {
+                branches.append(&mut std::mem::replace(&mut current, empty_expansion()));
+            }
             '{' => {
                 let inner = expand(chars, true)?;
                 if current.len() * inner.len() > ALTERNATIVES_MAX {
@@ -62,7 +64,7 @@ fn expand(chars: &mut Peekable<Chars<'_>>, is_inner: bool) -> Option<Vec<String>
                 };
                 current = current.iter().flat_map(joined).collect();
             }
-            '[' => put(&mut current, &class(chars)),
+            '[' => put(&mut current, &char_class(chars)),
             '\\' => {
                 let escaped: String = chars.next().into_iter().collect();
                 put(&mut current, &format!("\\{escaped}"));
@@ -79,12 +81,12 @@ fn expand(chars: &mut Peekable<Chars<'_>>, is_inner: bool) -> Option<Vec<String>
     (branches.len() <= ALTERNATIVES_MAX).then_some(branches)
 }
 
-fn one() -> Vec<String> {
+fn empty_expansion() -> Vec<String> {
     vec![String::new()]
 }
 
 /// The rest of a class of characters, with its brackets.
-fn class(chars: &mut Peekable<Chars<'_>>) -> String {
+fn char_class(chars: &mut Peekable<Chars<'_>>) -> String {
     let mut text = String::from("[");
     text.extend(chars.next_if(|c| matches!(c, '!' | '^')));
     // There it does not close it.
@@ -107,7 +109,7 @@ fn tokens(text: &str) -> Vec<GlobToken> {
             '?' => GlobToken::One,
             '\\' => GlobToken::Char(chars.next().unwrap_or(c)),
             '[' => {
-                let class = class(&mut chars);
+                let class = char_class(&mut chars);
                 let mut inner = class.trim_start_matches('[').trim_end_matches(']').chars();
                 match (inner.next(), inner.next()) {
                     (Some(only), None) if only != '!' && only != '^' => GlobToken::Char(only),
@@ -122,7 +124,7 @@ fn tokens(text: &str) -> Vec<GlobToken> {
 
 impl Alternative {
     /// What it says of the server and of the item, where it has a `/`.
-    pub(super) fn parted(&self) -> Option<(&str, &str)> {
+    pub(super) fn split_at_slash(&self) -> Option<(&str, &str)> {
         let mut chars = self.text.char_indices().peekable();
         while let Some((at, c)) = chars.next() {
             match c {
@@ -134,7 +136,7 @@ impl Alternative {
                 }
                 '[' => {
                     let mut rest = self.text[at + 1..].chars().peekable();
-                    let length = class(&mut rest).len();
+                    let length = char_class(&mut rest).len();
                     while chars.next_if(|(next, _)| *next < at + length).is_some() {}
                 }
                 _ => {}
@@ -145,36 +147,38 @@ impl Alternative {
 
     /// The servers whose prefix it begins with, the longest; `None` where it may be about any.
     pub(super) fn owners<'p>(&self, prefixes: &'p Prefixes) -> Option<&'p [ServerName]> {
-        let (head, tail) = (self.head(), self.tail());
-        prefixes.owners(&head, &tail, self.is_name())
+        let (head, tail) = (self.literal_prefix(), self.literal_suffix());
+        prefixes.matching_servers(&head, &tail, self.is_name_pattern())
     }
 
-    pub(super) fn spanned<'p>(&self, prefixes: &'p Prefixes) -> Option<Spanned<'p>> {
-        let is_whole_name = self.is_name() || self.parted().is_some();
-        if is_whole_name || !prefixes.tell_something(&self.head(), &self.tail()) {
+    pub(super) fn spanned<'p>(&self, prefixes: &'p Prefixes) -> Option<SpannedServers<'p>> {
+        let is_whole_name = self.is_name_pattern() || self.split_at_slash().is_some();
+        if is_whole_name
+            || !prefixes.is_server_specific(&self.literal_prefix(), &self.literal_suffix())
+        {
             return None;
         }
         let matched = prefixes
             .affixes()
             .filter(|(affix, _)| self.may_match(affix));
         let matched: Vec<&[ServerName]> = matched.map(|(_, servers)| servers).collect();
-        (matched.len() > 1).then(|| Spanned {
-            meant: self.owners(prefixes),
+        (matched.len() > 1).then(|| SpannedServers {
+            intended: self.owners(prefixes),
             servers: matched.into_iter().flatten().collect(),
         })
     }
 
-    fn is_name(&self) -> bool {
+    fn is_name_pattern(&self) -> bool {
         let mut tokens = self.tokens.iter();
         tokens.all(|token| matches!(token, GlobToken::Char(_)))
     }
 
-    fn head(&self) -> String {
-        characters(self.tokens.iter()).collect()
+    fn literal_prefix(&self) -> String {
+        literal_chars(self.tokens.iter()).collect()
     }
 
-    fn tail(&self) -> String {
-        let mut tail: Vec<char> = characters(self.tokens.iter().rev()).collect();
+    fn literal_suffix(&self) -> String {
+        let mut tail: Vec<char> = literal_chars(self.tokens.iter().rev()).collect();
         tail.reverse();
         tail.into_iter().collect()
     }
@@ -182,12 +186,12 @@ impl Alternative {
     /// Whether it may match a name with `affix`.
     fn may_match(&self, affix: &Affix) -> bool {
         let reversed: Vec<GlobToken> = self.tokens.iter().rev().copied().collect();
-        may_begin(&self.tokens, affix.before.chars())
-            && may_begin(&reversed, affix.after.chars().rev())
+        may_start_with(&self.tokens, affix.before.chars())
+            && may_start_with(&reversed, affix.after.chars().rev())
     }
 }
 
-fn characters<'t>(tokens: impl Iterator<Item = &'t GlobToken>) -> impl Iterator<Item = char> {
+fn literal_chars<'t>(tokens: impl Iterator<Item = &'t GlobToken>) -> impl Iterator<Item = char> {
     tokens.map_while(|token| match token {
         GlobToken::Char(c) => Some(*c),
         GlobToken::Many | GlobToken::One => None,
@@ -195,9 +199,9 @@ fn characters<'t>(tokens: impl Iterator<Item = &'t GlobToken>) -> impl Iterator<
 }
 
 /// Whether `tokens` match a text that begins with `start` and is longer.
-fn may_begin(tokens: &[GlobToken], start: impl Iterator<Item = char>) -> bool {
+fn may_start_with(tokens: &[GlobToken], start: impl Iterator<Item = char>) -> bool {
     /// Where one may stand: also behind what may be nothing.
-    fn with_skips(mut places: Vec<usize>, tokens: &[GlobToken]) -> Vec<usize> {
+    fn with_epsilon(mut places: Vec<usize>, tokens: &[GlobToken]) -> Vec<usize> {
         let mut at = 0;
         while let Some(place) = places.get(at).copied() {
             if tokens.get(place) == Some(&GlobToken::Many) && !places.contains(&(place + 1)) {
@@ -207,7 +211,7 @@ fn may_begin(tokens: &[GlobToken], start: impl Iterator<Item = char>) -> bool {
         }
         places
     }
-    let mut places = with_skips(vec![0], tokens);
+    let mut places = with_epsilon(vec![0], tokens);
     for c in start {
         let mut next = Vec::new();
         for place in places {
@@ -221,7 +225,7 @@ fn may_begin(tokens: &[GlobToken], start: impl Iterator<Item = char>) -> bool {
                 next.push(to);
             }
         }
-        places = with_skips(next, tokens);
+        places = with_epsilon(next, tokens);
     }
     places.iter().any(|place| *place < tokens.len())
 }
@@ -234,7 +238,7 @@ mod tests {
     use super::*;
 
     fn texts(glob: &str) -> Vec<String> {
-        let all = of(glob).unwrap();
+        let all = alternatives_of(glob).unwrap();
         all.into_iter().map(|it| it.text).collect()
     }
 
@@ -256,9 +260,9 @@ mod tests {
         }
         let many = "{a,b}".repeat(12);
         assert_eq!(texts(&many).len(), ALTERNATIVES_MAX);
-        assert!(of(&format!("{many}{{a,b}}")).is_none());
+        assert!(alternatives_of(&format!("{many}{{a,b}}")).is_none());
         assert!(
-            of(&format!("{{{}}}", "x,".repeat(ALTERNATIVES_MAX + 1)))
+            alternatives_of(&format!("{{{}}}", "x,".repeat(ALTERNATIVES_MAX + 1)))
                 .is_some_and(|it| it.len() == 1)
         );
     }
@@ -273,7 +277,11 @@ mod tests {
             ("a[!/]", None),
             ("abc", None),
         ] {
-            assert_eq!(of(glob).unwrap()[0].parted(), expect, "{glob}");
+            assert_eq!(
+                alternatives_of(glob).unwrap()[0].split_at_slash(),
+                expect,
+                "{glob}"
+            );
         }
     }
 

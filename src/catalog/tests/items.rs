@@ -138,14 +138,14 @@ fn odd_items_cost_only_themselves() {
     );
     let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(problems.join("\n"), @r"
-    s: tools: item 0 is not an object; it is not served
-    s: tools: item 1 is not an object; it is not served
-    s: tools: item 2 is not an object; it is not served
-    s: tools: item 3 has no usable `name`; it is not served
-    s: tools: item 4 has no usable `name`; it is not served
-    s: tools: item 5 has no usable `name`; it is not served
-    s: tools: item 6 has no usable `name`; it is not served
-    s: tools: item 7 has no usable `name`; it is not served
+    s: tools: item 0 is not an object; skipped
+    s: tools: item 1 is not an object; skipped
+    s: tools: item 2 is not an object; skipped
+    s: tools: item 3 has no valid `name`; skipped
+    s: tools: item 4 has no valid `name`; skipped
+    s: tools: item 5 has no valid `name`; skipped
+    s: tools: item 6 has no valid `name`; skipped
+    s: tools: item 7 has no valid `name`; skipped
     s: tools: `twice` is listed more than once; only the first is served
     ");
 }
@@ -170,15 +170,15 @@ fn problems_read_well() {
     let catalog = Catalog::build(&naming(), &[first, offer("s-1", &["a_b"])]);
     let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     insta::assert_snapshot!(problems.join("\n"), @r"
-    s.1: tools: `h`: x-mcp-header `P` is on a property that is not a string, integer or boolean; the annotation is left out
-    s.1: tools: `taken` is not served, since the config renames `old` to `taken`
-    s.1: resources: item 0 has no usable `uri`; it is not served
-    s.1: tools: `a.b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_7744f5f8`
-    s.1: tools: `a-b` shares the exposed name `mcp_s_1_a_b` with s-1, s.1; it is exposed as `mcp_s_1_a_b_d8b19523`
-    s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357`, since its name is too long
-    s-1: tools: `a_b` shares the exposed name `mcp_s_1_a_b` with s.1; it is exposed as `mcp_s_1_a_b_cf5d3ffa`
+    s.1: tools: `h`: x-mcp-header `P` annotates a property that is not a string, integer or boolean; the annotation is ignored
+    s.1: tools: `taken` is not served because the config renames `old` to `taken`
+    s.1: resources: item 0 has no valid `uri`; skipped
+    s.1: tools: `a.b` has the same exposed name `mcp_s_1_a_b` as s-1, s.1; exposed as `mcp_s_1_a_b_7744f5f8`
+    s.1: tools: `a-b` has the same exposed name `mcp_s_1_a_b` as s-1, s.1; exposed as `mcp_s_1_a_b_d8b19523`
+    s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357` because its name is too long
+    s-1: tools: `a_b` has the same exposed name `mcp_s_1_a_b` as s.1; exposed as `mcp_s_1_a_b_cf5d3ffa`
     s.1: tools: `old`: `title`, `inputSchema` missing or of the wrong type; merged routes show it mended
-    s.1: instructions are cut after 4096 characters on merged routes
+    s.1: instructions are truncated to 4096 characters on merged routes
     ");
 }
 
@@ -190,7 +190,7 @@ fn a_name_that_a_collision_gave_away_is_taken() {
     let own = given.strip_prefix("mcp_s_").unwrap();
     let catalog = Catalog::build(&naming(), &[offer("s", &["a.b", "a-b", own])]);
     let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
-    let about_it = format!("`{own}` shares the exposed name `{given}` with s; it is exposed as");
+    let about_it = format!("`{own}` has the same exposed name `{given}` as s; it is exposed as");
     assert!(
         told.iter().any(|problem| problem.contains(&about_it)),
         "{told:?}"
@@ -315,7 +315,7 @@ fn items_that_are_too_deep_or_too_large_are_left_out() {
             let plain =
                 format!(r#"{{"{key}":"{name}2","name":"m","inputSchema":{{"type":"object"}}}}"#);
             let mut listing = Listing::default();
-            listing.put(kind, vec![raw(&item), raw(&plain)], FirstPage::default());
+            listing.set_list(kind, vec![raw(&item), raw(&plain)], FirstPage::default());
             let mut offer = listed("s", listing);
             let (bytes, depth) = limits;
             config(&mut offer).limits.item = item.len() + bytes - value.len();
@@ -368,7 +368,7 @@ fn what_comes_with_a_list_may_be_left_out() {
         });
         let catalog = Catalog::build(&naming(), &[listed("s", listing)]);
         let own = catalog.list(&server("s"), Kind::Tools);
-        assert_eq!(own.rest().is_none(), is_left, "{levels}");
+        assert_eq!(own.other_members().is_none(), is_left, "{levels}");
         assert_eq!(catalog.problems().len(), usize::from(is_left), "{levels}");
         assert_eq!(own.len(), 1);
     }

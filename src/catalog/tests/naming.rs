@@ -124,7 +124,7 @@ fn equal_names_follow_the_conflict_rule() {
         let is_hidden = |problem: &&CatalogProblem| {
             matches!(
                 &problem.cause,
-                Cause::Collision {
+                ProblemCause::Collision {
                     outcome: NameOutcome::Hidden(_),
                     ..
                 }
@@ -218,8 +218,8 @@ fn a_longer_prefix_keeps_its_names() {
         let tool = catalog.tool(&Scope::All, "mcp_git_hub_search").unwrap();
         assert_eq!(tool.server.as_str(), "git_hub", "{conflict:?}");
         let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
-        let problem = "git: tools: `hub_search` shares the exposed name `mcp_git_hub_search` with git_hub; \
-                       it is exposed as `mcp_git_hub_search_02a4f55d`";
+        let problem = "git: tools: `hub_search` has the same exposed name `mcp_git_hub_search` as git_hub; \
+                       exposed as `mcp_git_hub_search_02a4f55d`";
         assert_eq!(problems, [problem], "{conflict:?}");
     }
 }

@@ -37,7 +37,7 @@ fn conflict() -> impl Strategy<Value = Conflict> {
 type Route = (String, String, String);
 
 fn routes(naming: &Naming, servers: &[(String, Vec<String>)]) -> Vec<Route> {
-    let offers: Vec<Offer> = servers
+    let offers: Vec<ServerOffer> = servers
         .iter()
         .map(|(server, tools)| {
             let mut offer = offer(
@@ -107,7 +107,7 @@ proptest! {
     #[test]
     fn digests_change_with_the_bytes(one in alike(), other in alike()) {
         let build = |servers: &[(String, Vec<String>)]| {
-            let offers: Vec<Offer> = servers
+            let offers: Vec<ServerOffer> = servers
                 .iter()
                 .map(|(server, tools)| offer(server, &tools.iter().map(String::as_str).collect::<Vec<_>>()))
                 .collect();

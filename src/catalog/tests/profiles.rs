@@ -174,16 +174,12 @@ fn a_name_that_a_profile_gives_twice_is_a_problem() {
     check(
         &[("search", "find")],
         &["find", "look", "read"],
-        &[
-            "gh: tools: `find` is not served in the profile `reading`, which renames `search` to `find`",
-        ],
+        &["gh: tools: `find` is not served in profile `reading`, which renames `search` to `find`"],
     );
     check(
         &[("search", "x"), ("look", "x")],
         &["find", "read", "x"],
-        &[
-            "docs: tools: `search` is not served in the profile `reading`, which renames `look` to `x`",
-        ],
+        &["docs: tools: `search` is not served in profile `reading`, which renames `look` to `x`"],
     );
     check(
         &[("find", "find")],
@@ -325,7 +321,7 @@ fn a_profile_changes_only_with_its_own_view() {
         tools: Some(vec![glob("docs/*")]),
         ..profile()
     };
-    let digest = |offers: &[Offer]| {
+    let digest = |offers: &[ServerOffer]| {
         let catalog = with_profile(&naming(), &profile, offers);
         let digest = catalog.list(&reading(), Kind::Tools).digest();
         (digest, catalog.version())
@@ -428,7 +424,7 @@ pub(super) fn profile() -> Profile {
     }
 }
 
-pub(super) fn with_profile(naming: &Naming, profile: &Profile, offers: &[Offer]) -> Catalog {
+pub(super) fn with_profile(naming: &Naming, profile: &Profile, offers: &[ServerOffer]) -> Catalog {
     let name = ProfileName::parse("reading").unwrap();
     let servers = offers.iter().map(|offer| (&offer.server, &*offer.config));
     let prefixes = Arc::new(Prefixes::new(naming, servers));

@@ -68,8 +68,8 @@ fn a_template_that_is_too_long_claims_what_begins_like_it() {
     let told_of = "fs: resourceTemplates: too long or too many to hold each URI against: 1; \
                    what begins like one counts as its own";
     assert_eq!(told, [told_of]);
-    assert!(catalog.problems()[0].concerns(&Scope::All));
-    assert!(!catalog.problems()[0].concerns(&server("fs")));
+    assert!(catalog.problems()[0].affects_route(&Scope::All));
+    assert!(!catalog.problems()[0].affects_route(&server("fs")));
     config(&mut offer).expose.resources = false;
     assert_eq!(Catalog::build(&naming(), &[offer]).problems(), []);
 }
@@ -253,9 +253,9 @@ fn listings_are_told_apart_and_joined_by_name() {
     };
     let (base, mut more) = (listing(&["a", "b"]), listing(&["b", "c", "d"]));
     more.pages.tools = Some(FirstPage::default());
-    let beyond = more.beyond(&base);
+    let beyond = more.difference(&base);
     assert_eq!(names(&beyond), ["\"c\"", "\"d\""]);
-    assert!(base.beyond(&base).is_empty() && !beyond.is_empty());
+    assert!(base.difference(&base).is_empty() && !beyond.is_empty());
 
     // The server may list one of them for everyone by now: then it is there once, as it is there.
     let mut now = listing(&["a", "c"]);

@@ -14,7 +14,7 @@ fn freshness_is_the_least_of_all_parts() {
         });
         offer
     };
-    let check = |offers: &[Offer], ttl_ms: u64, public: bool| {
+    let check = |offers: &[ServerOffer], ttl_ms: u64, public: bool| {
         let catalog = Catalog::build(&naming(), offers);
         let freshness = catalog.list(&Scope::All, Kind::Tools).freshness();
         assert_eq!(freshness, Freshness { ttl_ms, public });
@@ -39,8 +39,8 @@ fn freshness_is_the_least_of_all_parts() {
     let catalog = Catalog::build(&naming(), &[long, short]);
     let own = catalog.list(&server("b"), Kind::Tools);
     assert_eq!(own.freshness().ttl_ms, 300);
-    assert_eq!(own.rest().map(Raw::as_str), Some(r#"{"x":1}"#));
-    assert_eq!(catalog.list(&Scope::All, Kind::Tools).rest(), None);
+    assert_eq!(own.other_members().map(Raw::as_str), Some(r#"{"x":1}"#));
+    assert_eq!(catalog.list(&Scope::All, Kind::Tools).other_members(), None);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn instructions_are_merged_by_server() {
     assert_eq!(length(limit), (limit, 0));
     assert_eq!(length(limit + 1), (limit, 1));
     let many = 1 + MERGED_CHARACTERS_MAX / limit;
-    let offers: Vec<Offer> = (0..many)
+    let offers: Vec<ServerOffer> = (0..many)
         .map(|at| says(&format!("s{at}"), &"ü".repeat(limit)))
         .collect();
     let catalog = Catalog::build(&naming(), &offers);
@@ -156,7 +156,7 @@ fn pages_cover_the_list_once() {
 
 #[test]
 fn the_version_tells_snapshots_apart() {
-    let build = |offers: &[Offer]| Catalog::build(&naming(), offers).version();
+    let build = |offers: &[ServerOffer]| Catalog::build(&naming(), offers).version();
     let base = build(&[offer("a", &["x"]), offer("b", &["y"])]);
     assert_eq!(build(&[offer("a", &["x"]), offer("b", &["y"])]), base);
     assert_ne!(build(&[offer("a", &["x"]), offer("b", &["z"])]), base);
@@ -174,13 +174,13 @@ fn the_version_tells_snapshots_apart() {
 fn snapshots_are_shared_between_threads() {
     fn check<T: Send + Sync + 'static>() {}
     check::<Catalog>();
-    check::<Offer>();
+    check::<ServerOffer>();
 }
 
 #[test]
 fn large_catalogs_are_built() {
     let description = "d".repeat(400);
-    let offers: Vec<Offer> = (0..20)
+    let offers: Vec<ServerOffer> = (0..20)
         .map(|at| {
             let tools = (0..500).map(|n| {
                 let name = format!("tool_number_{n}_with_a_rather_long_name_{}", n * at);

@@ -8,9 +8,9 @@ use clap::{Args, ValueEnum};
 use globset::Glob;
 
 use super::super::{
-    data_dir::{CommandError, DataDir, unknown},
-    output::say,
-    qualified_names::Slashes,
+    data_dir::{CommandError, DataDir, unknown_name},
+    output::eprint,
+    qualified_names::QualifiedNames,
     suggest::did_you_mean,
 };
 use crate::{
@@ -62,8 +62,8 @@ pub(super) struct Flags {
     deny: Option<Vec<Glob>>,
     /// Spending limit in USD: AMOUNT/day, AMOUNT/month or AMOUNT/total (AMOUNT alone is total).
     /// Several limits all apply. `off` is unlimited, `default` the budget of the config
-    #[arg(long, value_name = "LIMIT", num_args = 1.., value_parser = Limit::parse)]
-    budget: Option<Vec<Limit>>,
+    #[arg(long, value_name = "LIMIT", num_args = 1.., value_parser = BudgetArg::parse)]
+    budget: Option<Vec<BudgetArg>>,
     /// Rate limit over all tools, such as 120/1m, or 120/1m/20 for bursts of 20; or `default`
     #[arg(long, value_name = "RATE", value_parser = RateArg::parse)]
     rate: Option<RateArg>,
@@ -76,10 +76,10 @@ pub(super) struct Flags {
     scan: Option<ScanArg>,
     /// Argument rules: tables as in the config, such as { name = "small", at = "/limit", max = 9,
     /// action = "allow" }. Without a value all rules are removed
-    #[arg(long, value_name = "TABLE", num_args = 0.., value_parser = data::table)]
+    #[arg(long, value_name = "TABLE", num_args = 0.., value_parser = data::parse_table)]
     args: Option<Vec<String>>,
     /// Kinds of rules that only count what they would refuse: args, budget, policy, rate, scan
-    #[arg(long, value_name = "RULE", num_args = 0.., value_parser = data::rule)]
+    #[arg(long, value_name = "RULE", num_args = 0.., value_parser = data::parse_rule_kind)]
     observe: Option<Vec<RuleKind>>,
     /// Profiles it may use, and no other route
     #[arg(long, value_name = "PROFILE", num_args = 1.., conflicts_with = "all_profiles")]
@@ -112,7 +112,7 @@ impl Mode {
 
 /// A budget on a command line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::cli) enum Limit {
+pub(in crate::cli) enum BudgetArg {
     /// What holds for everybody.
     Default,
     Given(Budget),
@@ -120,14 +120,14 @@ pub(in crate::cli) enum Limit {
     Off,
 }
 
-impl Limit {
+impl BudgetArg {
     /// Reads `2.50/day`, `10`, `off` or `default`.
     pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
         let (amount, window) = match text {
             "off" => return Ok(Self::Off),
             "default" => return Ok(Self::Default),
             _ => match text.split_once('/') {
-                Some((amount, window)) => (amount, window_named(window)?),
+                Some((amount, window)) => (amount, parse_window(window)?),
                 None => (text, Window::Total),
             },
         };
@@ -136,7 +136,7 @@ impl Limit {
     }
 
     /// What `limits` mean in terms.
-    pub(in crate::cli) fn all(limits: &[Self]) -> Result<Option<Vec<Budget>>, CommandError> {
+    pub(in crate::cli) fn to_budgets(limits: &[Self]) -> Result<Option<Vec<Budget>>, CommandError> {
         match limits {
             [Self::Off] => return Ok(Some(Vec::new())),
             [Self::Default] => return Ok(None),
@@ -145,18 +145,18 @@ impl Limit {
         let budgets = limits.iter().map(|limit| match limit {
             Self::Given(budget) => Ok(*budget),
             Self::Off | Self::Default => Err(CommandError::usage(
-                "`off` and `default` stand alone: they are no limit beside another",
+                "`off` and `default` cannot be combined with limits",
             )),
         });
         budgets.collect::<Result<_, _>>().map(Some)
     }
 }
 
-fn window_named(name: &str) -> Result<Window, String> {
+fn parse_window(name: &str) -> Result<Window, String> {
     let mut all = Window::ALL.into_iter();
     all.find(|window| window.as_str() == name).ok_or_else(|| {
         let names = Window::ALL.map(Window::as_str).join(", ");
-        format!("`{name}` is no window: these are {names}")
+        format!("unknown window `{name}`: use {names}")
     })
 }
 
@@ -168,7 +168,7 @@ enum RateArg {
 
 impl RateArg {
     /// What it means in terms.
-    const fn rate(self) -> Option<Rate> {
+    const fn to_rate(self) -> Option<Rate> {
         match self {
             Self::Default => None,
             Self::Given(rate) => Some(rate),
@@ -183,25 +183,25 @@ impl RateArg {
         let (Some(calls), Some(per), burst, None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err("write CALLS/PERIOD or CALLS/PERIOD/BURST, such as 120/1m/20".to_owned());
+            return Err("use CALLS/PERIOD or CALLS/PERIOD/BURST, such as 120/1m/20".to_owned());
         };
-        let calls = count(calls)?;
+        let calls = parse_count(calls)?;
         let per = humantime::parse_duration(per).map_err(|error| format!("`{per}`: {error}"))?;
         if !(Rate::PER_MIN..=Rate::PER_MAX).contains(&per) {
-            return Err("the period of a rate is between 1s and 24h".to_owned());
+            return Err("the period must be between 1s and 24h".to_owned());
         }
         Ok(Self::Given(Rate {
             calls,
             per,
-            burst: burst.map_or(Ok(calls), count)?,
+            burst: burst.map_or(Ok(calls), parse_count)?,
         }))
     }
 }
 
 /// Says that nothing limits what `team` spends, where teams have budgets: most often it is another
 /// that is meant.
-fn warn_of_team(team: &str, books: &DataDir) {
-    let teams = &books.config.governance.teams;
+fn warn_if_team_unlimited(team: &str, data_dir: &DataDir) {
+    let teams = &data_dir.config.governance.teams;
     if teams.is_empty() || teams.contains_key(team) {
         return;
     }
@@ -212,13 +212,13 @@ fn warn_of_team(team: &str, books: &DataDir) {
     } else {
         near
     };
-    say(&format!(
-        "warning: no budget is written for the team `{team}` in `[governance.teams]`{known}\n"
+    eprint(&format!(
+        "warning: `[governance.teams]` has no budget for the team `{team}`{known}\n"
     ));
 }
 
 /// What a new agent may use, where no flag said it, and how that is changed.
-pub(super) fn allowed(agent: &StoredAgent, books: &DataDir) -> Option<String> {
+pub(super) fn default_access_note(agent: &StoredAgent, data_dir: &DataDir) -> Option<String> {
     let name = &agent.name;
     let plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     let written = if name.chars().all(plain) {
@@ -227,9 +227,9 @@ pub(super) fn allowed(agent: &StoredAgent, books: &DataDir) -> Option<String> {
         format!("'{}'", name.replace('\'', "'\\''"))
     };
     let change = format!("tollbridge agents set {written} --tools 'SERVER/*'");
-    let default = books.config.governance.terms.policy.as_ref();
+    let default = data_dir.config.governance.terms.policy.as_ref();
     let policy = agent.terms.policy.as_ref().or(default);
-    let whose = if agent.terms.policy.is_some() {
+    let owner = if agent.terms.policy.is_some() {
         "its policy"
     } else {
         "the default policy"
@@ -245,7 +245,7 @@ pub(super) fn allowed(agent: &StoredAgent, books: &DataDir) -> Option<String> {
     if nothing {
         let mode = policy.map_or("none", |policy| policy.mode.as_str());
         return Some(format!(
-            "`{name}` may use nothing: {whose} is `{mode}` and lists nothing; `{change}` lets it call tools\n"
+            "`{name}` may use nothing: {owner} is `{mode}` and lists nothing; `{change}` lets it call tools\n"
         ));
     }
     let (None, Some(policy)) = (&agent.terms.policy, policy) else {
@@ -256,19 +256,25 @@ pub(super) fn allowed(agent: &StoredAgent, books: &DataDir) -> Option<String> {
     } else {
         "what the default policy allows"
     };
-    let shown = policy_shown(&Terms {
+    let shown = display_policy(&Terms {
         policy: Some(policy.clone()),
         ..Terms::default()
     });
     Some(format!(
-        "`{name}` may use {may} ({shown}); `{change}` narrows it\n"
+        "`{name}` may use {may} ({shown}); use `{change}` to restrict it\n"
     ))
 }
 
-fn count(text: &str) -> Result<std::num::NonZeroU32, String> {
+fn parse_count(text: &str) -> Result<std::num::NonZeroU32, String> {
     let count = text.parse().ok().and_then(std::num::NonZeroU32::new);
     let count = count.filter(|count| count.get() <= Rate::CALLS_MAX);
-    count.ok_or_else(|| format!("`{text}` is no number of calls: 1 to {}", Rate::CALLS_MAX))
+    count.ok_or_else(|| {
+        format!(
+            "`{text}` is not a valid number of calls (1 to \
+        {})",
+            Rate::CALLS_MAX
+        )
+    })
 }
 
 impl Flags {
@@ -276,16 +282,16 @@ impl Flags {
     pub(super) fn apply(
         &self,
         agent: &mut StoredAgent,
-        books: &DataDir,
+        data_dir: &DataDir,
     ) -> Result<Vec<String>, CommandError> {
         let mut done = Vec::new();
         if let Some(team) = &self.team {
             if team.trim().is_empty() || team.contains(char::is_control) {
                 return Err(CommandError::usage(
-                    "--team is empty; --no-team takes it out of its team",
+                    "--team must not be empty; use --no-team to remove the agent from its team",
                 ));
             }
-            warn_of_team(team, books);
+            warn_if_team_unlimited(team, data_dir);
             agent.team = Some(team.clone());
             done.push(format!("team {team}"));
         } else if self.no_team {
@@ -297,7 +303,7 @@ impl Flags {
             done.push(format!("admin {admin}"));
         }
         if let Some(names) = &self.profiles {
-            agent.profiles = Some(profiles(names, books)?);
+            agent.profiles = Some(parse_profiles(names, data_dir)?);
             done.push(format!("profiles {}", names.join(" ")));
         } else if self.all_profiles {
             agent.profiles = None;
@@ -305,31 +311,34 @@ impl Flags {
         }
         let before = agent.terms.clone();
         self.apply_terms(&mut agent.terms, &mut done)?;
-        if let Err(failure) = vet(agent, books) {
+        if let Err(failure) = check_terms(agent, data_dir) {
             if agent.terms != before {
                 return Err(failure);
             }
             // They were so before, and what is asked for is another matter.
-            say(&format!(
+            eprint(&format!(
                 "warning: `{}` may use nothing: {failure}\n",
                 agent.name
             ));
         }
-        self.warn_of_servers(agent.terms.policy.as_ref(), &books.config);
+        self.warn_unknown_servers(agent.terms.policy.as_ref(), &data_dir.config);
         Ok(done)
     }
 
     /// Says which globs of `policy` are about a server that there is none of, and about nothing else that has
     /// a `/`. Whether the others match something only servers know: `check --connect` asks them.
-    fn warn_of_servers(&self, policy: Option<&Policy>, config: &Config) {
+    fn warn_unknown_servers(&self, policy: Option<&Policy>, config: &Config) {
         // An allowlist takes nothing by an exposed name that reads like an item of another server.
         let refuses = policy.is_some_and(|policy| policy.mode == PolicyMode::Denylist);
-        let slashes = Slashes::of(config);
-        let names =
-            |first: &str| slashes.begin_alias(first) || refuses && slashes.begin_name(first);
-        let uris = |_: &str| refuses && slashes.begin_uris();
+        let qualified = QualifiedNames::of(config);
+        let names = |first: &str| {
+            qualified.may_start_alias(first) || refuses && qualified.may_start_name(first)
+        };
+        let uris = |_: &str| refuses && qualified.exposes_original_uris();
         let any = |first: &str| {
-            slashes.begin_alias(first) || slashes.begin_name(first) || slashes.begin_uris()
+            qualified.may_start_alias(first)
+                || qualified.may_start_name(first)
+                || qualified.exposes_original_uris()
         };
         let servers = &config.servers;
         for (flag, globs, begins_other) in [
@@ -347,9 +356,8 @@ impl Flags {
                 });
                 let Some(server) = unknown else { continue };
                 let near = did_you_mean(server.as_str(), servers.keys().map(|it| [it.as_str()]));
-                say(&format!(
-                    "warning: {flag}: `{glob}` matches nothing that servers have: no server is called \
-                     `{server}`{near}\n"
+                eprint(&format!(
+                    "warning: {flag}: `{glob}` matches nothing: unknown server `{server}`{near}\n"
                 ));
             }
         }
@@ -357,20 +365,20 @@ impl Flags {
 
     fn apply_terms(&self, terms: &mut Terms, done: &mut Vec<String>) -> Result<(), CommandError> {
         if self.policy.is_some() || self.has_lists() || self.deny.is_some() {
-            terms.policy = self.policy(terms.policy.take())?;
-            done.push(format!("policy {}", policy_shown(terms)));
+            terms.policy = self.updated_policy(terms.policy.take())?;
+            done.push(format!("policy {}", display_policy(terms)));
         }
         if let Some(limits) = &self.budget {
-            terms.budget = Limit::all(limits)?;
-            done.push(format!("budget {}", budget_shown(terms)));
+            terms.budget = BudgetArg::to_budgets(limits)?;
+            done.push(format!("budget {}", display_budgets(terms)));
         }
         if let Some(pace) = self.rate {
-            terms.rate = pace.rate();
-            done.push(format!("rate {}", rate_shown(terms.rate)));
+            terms.rate = pace.to_rate();
+            done.push(format!("rate {}", display_rate(terms.rate)));
         }
         if let Some(pace) = self.tool_rate {
-            terms.tool_rate = pace.rate();
-            done.push(format!("tool rate {}", rate_shown(terms.tool_rate)));
+            terms.tool_rate = pace.to_rate();
+            done.push(format!("tool rate {}", display_rate(terms.tool_rate)));
         }
         self.apply_data(terms, done)
     }
@@ -384,16 +392,22 @@ impl Flags {
             }
         };
         if let Some(look) = &self.scan {
-            terms.scan = look.read()?;
-            done.push(format!("scan {}", data::scan_shown(terms)));
+            terms.scan = look.to_scan()?;
+            done.push(format!("scan {}", data::display_scan(terms)));
         }
         if let Some(tables) = &self.args {
             terms.args = data::argument_rules(tables)?;
-            done.push(format!("args {}", or_none(data::args_shown(terms))));
+            done.push(format!(
+                "args {}",
+                or_none(data::display_argument_rules(terms))
+            ));
         }
         if let Some(rules) = &self.observe {
             terms.observe.clone_from(rules);
-            done.push(format!("observe {}", or_none(data::observe_shown(terms))));
+            done.push(format!(
+                "observe {}",
+                or_none(data::display_observed(terms))
+            ));
         }
         Ok(())
     }
@@ -404,12 +418,12 @@ impl Flags {
     }
 
     /// The policy that the flags make of the one that there was.
-    fn policy(&self, old: Option<Policy>) -> Result<Option<Policy>, CommandError> {
+    fn updated_policy(&self, old: Option<Policy>) -> Result<Option<Policy>, CommandError> {
         let mode = match self.policy {
             Some(mode) => match mode.policy() {
                 Some(mode) => mode,
                 None if self.has_lists() || self.deny.is_some() => {
-                    let message = "--policy default has no lists of its own";
+                    let message = "--policy default cannot be combined with lists";
                     return Err(CommandError::usage(message));
                 }
                 None => return Ok(None),
@@ -418,16 +432,14 @@ impl Flags {
                 Some(old) => old.mode,
                 None if self.has_lists() => PolicyMode::Allowlist,
                 None => {
-                    return Err(CommandError::usage(
-                        "--deny needs --policy, to say what is allowed beside what is denied",
-                    ));
+                    return Err(CommandError::usage("--deny requires --policy"));
                 }
             },
         };
         if self.has_lists() && matches!(mode, PolicyMode::All | PolicyMode::None) {
             return Err(CommandError::usage(format!(
-                "--tools, --prompts, --resources and --methods have no effect with the policy \
-                 `{}`; write --policy allowlist or --policy denylist",
+                "--tools, --prompts, --resources and --methods have no effect with policy `{}`; \
+                 use --policy allowlist or --policy denylist",
                 mode.as_str()
             )));
         }
@@ -451,33 +463,28 @@ impl Flags {
 
 /// Refuses terms that could not be used, as a gateway does at its start with those of a config. Servers and
 /// other agents are nothing to them.
-fn vet(agent: &StoredAgent, books: &DataDir) -> Result<(), CommandError> {
-    let mut config = books.config.clone();
+fn check_terms(agent: &StoredAgent, data_dir: &DataDir) -> Result<(), CommandError> {
+    let mut config = data_dir.config.clone();
     config.servers.clear();
     config.agents.clear();
     let law = PolicySet::new(&config)?;
     Ok(law.validate(&Arc::new(Agent::from(agent.clone())))?)
 }
 
-fn profiles(names: &[String], books: &DataDir) -> Result<Vec<ProfileName>, CommandError> {
-    let known = books.config.profiles.keys();
+fn parse_profiles(names: &[String], data_dir: &DataDir) -> Result<Vec<ProfileName>, CommandError> {
+    let known = data_dir.config.profiles.keys();
     let find = |name: &String| {
         let found = known.clone().find(|known| known.as_str() == name);
         found.cloned().ok_or_else(|| {
             let known: Vec<&str> = known.clone().map(ProfileName::as_str).collect();
-            unknown(
-                "profile",
-                name,
-                &known,
-                "profiles are written in the config",
-            )
+            unknown_name("profile", name, &known, "profiles are set in the config")
         })
     };
     names.iter().map(find).collect()
 }
 
 /// The policy on one line.
-pub(super) fn policy_shown(terms: &Terms) -> String {
+pub(super) fn display_policy(terms: &Terms) -> String {
     let Some(policy) = &terms.policy else {
         return "default".to_owned();
     };
@@ -499,20 +506,21 @@ pub(super) fn policy_shown(terms: &Terms) -> String {
 }
 
 /// The budgets on one line.
-pub(in crate::cli) fn budget_shown(terms: &Terms) -> String {
+pub(in crate::cli) fn display_budgets(terms: &Terms) -> String {
     match terms.budget.as_deref() {
         None => "default".to_owned(),
         Some([]) => "off".to_owned(),
         Some(budgets) => {
-            let shown =
-                |budget: &Budget| format!("{}/{}", budget.limit.exact(), budget.window.as_str());
+            let shown = |budget: &Budget| {
+                format!("{}/{}", budget.limit.to_decimal(), budget.window.as_str())
+            };
             budgets.iter().map(shown).collect::<Vec<_>>().join(" ")
         }
     }
 }
 
 /// The rate on one line.
-pub(super) fn rate_shown(rate: Option<Rate>) -> String {
+pub(super) fn display_rate(rate: Option<Rate>) -> String {
     rate.map_or_else(
         || "default".to_owned(),
         |rate| {
@@ -529,9 +537,9 @@ mod tests {
     #[test]
     fn budgets_are_read_as_they_are_shown() {
         let check = |text: &str, expect: Result<&str, &str>| {
-            let read = Limit::parse(text).map(|limit| {
-                let budget = Limit::all(&[limit]).expect("one alone");
-                budget_shown(&Terms {
+            let read = BudgetArg::parse(text).map(|limit| {
+                let budget = BudgetArg::to_budgets(&[limit]).expect("one alone");
+                display_budgets(&Terms {
                     budget,
                     ..Terms::default()
                 })
@@ -549,13 +557,13 @@ mod tests {
         check("2.50/week", Err("`week` is no window"));
         check("-1", Err("never negative"));
         check("0.0000001", Err("six digits"));
-        assert!(Limit::all(&[Limit::Off, Limit::Off]).is_err());
+        assert!(BudgetArg::to_budgets(&[BudgetArg::Off, BudgetArg::Off]).is_err());
     }
 
     #[test]
     fn rates_are_read_as_they_are_shown() {
         let check = |text: &str, expect: Result<&str, &str>| {
-            let read = RateArg::parse(text).map(|pace| rate_shown(pace.rate()));
+            let read = RateArg::parse(text).map(|pace| display_rate(pace.to_rate()));
             match expect {
                 Ok(shown) => assert_eq!(read.as_deref(), Ok(shown), "{text}"),
                 Err(part) => assert!(read.as_ref().is_err_and(|e| e.contains(part)), "{read:?}"),

@@ -9,12 +9,12 @@ use super::{
     super::{
         args::ConfigArgs,
         data_dir::{self, CommandError, blocking},
-        gateway::patiently,
+        gateway::with_progress,
         output::OutputFormat,
         table::TextTable,
     },
-    filter::{in_order, moment},
-    only_latest, print_lines,
+    filter::{check_order, parse_time},
+    print_lines, truncate_to_latest,
 };
 use crate::{
     audit::{AuditError, AuditEvent, ChainReader, LogEntry, chains},
@@ -24,10 +24,10 @@ use crate::{
 #[derive(Args, Debug)]
 pub(super) struct EventsArgs {
     /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or an age (2h)
-    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_time)]
     since: Option<Timestamp>,
     /// Before: a time or an age
-    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_time)]
     until: Option<Timestamp>,
     /// Maximum number of events
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
@@ -49,30 +49,31 @@ impl EventsArgs {
     pub(super) fn run(&self) -> ExitCode {
         match self
             .config
-            .load_quietly_for(LoadScope::Books, OutputFormat::of(self.json))
+            .load_scope_with_quiet_log(LoadScope::DataDir, OutputFormat::from_flag(self.json))
         {
-            Ok(config) => data_dir::run(self.show(&config)),
+            Ok(config) => data_dir::run_interruptible(self.show(&config)),
             Err(code) => code,
         }
     }
 
     async fn show(&self, config: &Config) -> Result<ExitCode, CommandError> {
-        in_order(self.since, self.until)?;
+        check_order(self.since, self.until)?;
         let log_dir = config.data_dir.join("audit");
         let (since, until) = (self.since, self.until);
         let wanted = move |at: Timestamp| {
             since.is_none_or(|since| at >= since) && until.is_none_or(|until| at < until)
         };
         let limit = self.limit;
-        let read = blocking(move || latest(&log_dir, wanted, limit.saturating_add(1)));
-        let mut found = patiently(read, || "reading the audit".to_owned()).await??;
-        only_latest(&mut found, limit);
+        let read = blocking(move || latest_events(&log_dir, wanted, limit.saturating_add(1)));
+        let mut found = with_progress(read, || "reading the audit".to_owned()).await??;
+        truncate_to_latest(&mut found, limit);
         if self.json {
             return Ok(print_lines(found.iter().map(|found| &found.entry)));
         }
-        let mut table = TextTable::new(["TIME", "EVENT", "SUBJECT", "BY", "DETAIL"]).fitting();
+        let mut table =
+            TextTable::new(["TIME", "EVENT", "SUBJECT", "BY", "DETAIL"]).fit_to_terminal();
         for FoundEvent { event, .. } in &found {
-            table.add_whole([
+            table.add_verbatim([
                 format!("{:.3}", event.ts),
                 event.event.as_str().to_owned(),
                 event.subject.to_string(),
@@ -86,7 +87,7 @@ impl EventsArgs {
 
 /// The latest `count` events, oldest of them first. Events are few among the lines and no index
 /// knows them, so that every line is read.
-fn latest(
+fn latest_events(
     log_dir: &Path,
     wanted: impl Fn(Timestamp) -> bool,
     count: usize,

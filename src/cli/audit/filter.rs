@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::super::{
     data_dir::{CommandError, KnownAgents},
-    output::say,
+    output::eprint,
     suggest::did_you_mean,
 };
 use crate::{
@@ -33,13 +33,13 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "DECISION")]
     decision: Option<RecordedDecision>,
     /// Not before: a time (2026-11-22T10:00:00Z, or a date, UTC) or an age (2h)
-    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_time)]
     since: Option<Timestamp>,
     /// Before: a time or an age
-    #[arg(long, value_name = "WHEN", value_parser = moment)]
+    #[arg(long, value_name = "WHEN", value_parser = parse_time)]
     pub(super) until: Option<Timestamp>,
     /// Only the call with this id, `inv_...`
-    #[arg(long, value_name = "ID", value_parser = invocation)]
+    #[arg(long, value_name = "ID", value_parser = parse_invocation)]
     id: Option<InvocationId>,
 }
 
@@ -52,20 +52,20 @@ pub(super) struct RecordQuery {
 }
 
 impl FilterArgs {
-    pub(super) fn resolve(&self, roll: &KnownAgents) -> Result<RecordQuery, CommandError> {
-        in_order(self.since, self.until)?;
+    pub(super) fn resolve(&self, agents: &KnownAgents) -> Result<RecordQuery, CommandError> {
+        check_order(self.since, self.until)?;
         let (agent, unknown_agent) = match self.agent.as_deref() {
             None => (None, None),
-            Some(name) => match roll.agent(name) {
+            Some(name) => match agents.agent(name) {
                 Ok(agent) => (Some(agent.id), None),
                 // It may have been removed; its records stay.
                 Err(unknown) => {
-                    let id = name.parse().unwrap_or_else(|_| AgentId::of_name(name));
+                    let id = name.parse().unwrap_or_else(|_| AgentId::from_name(name));
                     (Some(id), Some(unknown))
                 }
             },
         };
-        let (server, tool) = self.server_and_tool(roll);
+        let (server, tool) = self.split_server_and_tool(agents);
         Ok(RecordQuery {
             filter: RecordFilter {
                 agent: agent.map(|id| id.to_string()),
@@ -85,36 +85,36 @@ impl FilterArgs {
     ///
     /// # Errors
     /// When there is no such agent.
-    pub(super) fn nothing_found(
+    pub(super) fn report_nothing_found(
         &self,
         unknown_agent: Option<CommandError>,
-        roll: &KnownAgents,
+        agents: &KnownAgents,
     ) -> Result<(), CommandError> {
         if let Some(unknown) = unknown_agent {
             return Err(unknown);
         }
-        let (server, tool) = self.server_and_tool(roll);
-        let known = || roll.config.servers.keys().map(ServerName::as_str);
+        let (server, tool) = self.split_server_and_tool(agents);
+        let known = || agents.config.servers.keys().map(ServerName::as_str);
         let mut text = "no record matches".to_owned();
         if let Some(server) = server.filter(|server| known().all(|name| name != server)) {
             let near = did_you_mean(&server, known().map(|name| [name]));
-            write!(text, "; no server is called `{server}`{near}").expect("a String takes all");
+            write!(text, "; unknown server `{server}`{near}").expect("a String takes all");
         } else if let Some(tool) = tool
             && let Some((server, _)) = tool.split_once('/')
         {
             let near = did_you_mean(server, known().map(|name| [name]));
-            write!(text, "; no server is called `{server}`{near}").expect("a String takes all");
+            write!(text, "; unknown server `{server}`{near}").expect("a String takes all");
         }
         text.push('\n');
-        say(&text);
+        eprint(&text);
         Ok(())
     }
 
     /// `server/tool` says both.
-    fn server_and_tool(&self, roll: &KnownAgents) -> (Option<String>, Option<String>) {
+    fn split_server_and_tool(&self, agents: &KnownAgents) -> (Option<String>, Option<String>) {
         let both = self.tool.as_deref().and_then(|tool| tool.split_once('/'));
         let is_server = |name: &str| {
-            let mut servers = roll.config.servers.keys();
+            let mut servers = agents.config.servers.keys();
             servers.any(|server| server.as_str() == name)
         };
         match both.filter(|(server, _)| self.server.is_none() && is_server(server)) {
@@ -128,7 +128,7 @@ impl FilterArgs {
 ///
 /// # Errors
 /// Says so.
-pub(super) fn in_order(
+pub(super) fn check_order(
     since: Option<Timestamp>,
     until: Option<Timestamp>,
 ) -> Result<(), CommandError> {
@@ -139,13 +139,12 @@ pub(super) fn in_order(
         return Ok(());
     }
     Err(CommandError::usage(format!(
-        "nothing lies between --since {since:.0} and --until {until:.0}, which is not after it; \
-         give the earlier time to --since"
+        "--since {since:.0} is not before --until {until:.0}"
     )))
 }
 
 /// Reads a time, a date or a duration before now.
-pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(time);
     }
@@ -156,15 +155,17 @@ pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
     let ago = humantime::parse_duration(text).ok();
     let time = ago.and_then(|ago| clock::now().checked_sub(ago).ok());
     time.ok_or_else(|| {
-        "write a time such as 2026-11-22T10:00:00Z, a date, or how long ago, such as 2h".to_owned()
+        "use a time such as 2026-11-22T10:00:00Z, a date, or a duration before now such as \
+         2h"
+        .to_owned()
     })
 }
 
-fn invocation(text: &str) -> Result<InvocationId, String> {
+fn parse_invocation(text: &str) -> Result<InvocationId, String> {
     let uuid = text.strip_prefix("inv_").map(Uuid::try_parse);
     match uuid {
         Some(Ok(uuid)) => Ok(InvocationId(uuid)),
-        Some(Err(_)) | None => Err("an id is `inv_` and a UUID".to_owned()),
+        Some(Err(_)) | None => Err("an id consists of `inv_` and a UUID".to_owned()),
     }
 }
 
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn moments_are_times_dates_and_durations() {
         let check = |text: &str, expect: &str| {
-            let read = moment(text).map(|at| at.to_string());
+            let read = parse_time(text).map(|at| at.to_string());
             assert_eq!(read.as_deref(), Ok(expect), "{text}");
         };
         check("2026-11-22T10:00:00Z", "2026-11-22T10:00:00Z");
@@ -183,20 +184,20 @@ mod tests {
         check("2026-11-22T10:00:00", "2026-11-22T10:00:00Z");
         check("2026-11-22 10:00", "2026-11-22T10:00:00Z");
         check("2026-11-22", "2026-11-22T00:00:00Z");
-        let then = moment("2h").expect("a duration");
+        let then = parse_time("2h").expect("a duration");
         let ago = clock::now().duration_since(then);
         assert!((7200..7260).contains(&ago.as_secs()), "{ago}");
         for wrong in ["", "yesterday", "2026-13-01", "-2h", "99999999y"] {
-            assert!(moment(wrong).is_err(), "{wrong}");
+            assert!(parse_time(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn ids_are_read_as_they_are_written() {
         let id = InvocationId(Uuid::now_v7());
-        assert_eq!(invocation(&id.to_string()), Ok(id));
+        assert_eq!(parse_invocation(&id.to_string()), Ok(id));
         for wrong in ["", "inv_", "inv_x", &id.0.to_string()] {
-            assert!(invocation(wrong).is_err(), "{wrong}");
+            assert!(parse_invocation(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::super::{
     args::ConfigArgs,
     data_dir::{self, CommandError, blocking, open_index},
-    gateway::patiently,
-    output::{OutputFormat, print, print_json, say, time},
+    gateway::with_progress,
+    output::{OutputFormat, eprint, format_time, print, print_json},
 };
 use crate::{
     audit::{
-        ChainReport, Hash, IndexLag, PublicKey, Shortened, Trust, VerifyReport, chains, verify_by,
-        verify_with,
+        ChainReport, Hash, IndexLag, PublicKey, TruncatedSegment, Trust, VerifyReport, chains,
+        verify_by, verify_with,
     },
     config::{Config, LoadScope},
     store::{Store, StoreError},
@@ -51,9 +51,9 @@ impl Verify {
     pub(super) fn run(&self) -> ExitCode {
         match self
             .config
-            .load_quietly_for(LoadScope::Books, OutputFormat::of(self.json))
+            .load_scope_with_quiet_log(LoadScope::DataDir, OutputFormat::from_flag(self.json))
         {
-            Ok(config) => data_dir::run(self.verify(&config)),
+            Ok(config) => data_dir::run_interruptible(self.verify(&config)),
             Err(code) => code,
         }
     }
@@ -61,34 +61,34 @@ impl Verify {
     async fn verify(&self, config: &Config) -> Result<ExitCode, CommandError> {
         let log_dir = config.data_dir.join("audit");
         let shown = log_dir.display().to_string();
-        let trust = self.trust(&log_dir)?;
-        let store = open_index(config, say_uncompared).await;
-        let look = look(log_dir, &trust, store.as_ref());
-        let (report, indexed) = patiently(look, || format!("reading {shown}")).await?;
+        let trust = self.trusted_keys(&log_dir)?;
+        let store = open_index(config, warn_not_compared).await;
+        let look = verify_log(log_dir, &trust, store.as_ref());
+        let (report, indexed) = with_progress(look, || format!("reading {shown}")).await?;
         if let Some(store) = &store {
             store.close().await;
         }
         let printed = if self.json {
             print_json(&json!({
-                "ok": report.is_whole(),
+                "ok": report.is_valid(),
                 "chains": report.chains.iter().map(to_json).collect::<Vec<_>>(),
                 "indexed": indexed,
                 "missing": report.missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "shortened": report.shortened.iter().map(shortened_to_json).collect::<Vec<_>>(),
+                "shortened": report.shortened.iter().map(truncated_to_json).collect::<Vec<_>>(),
             }))
         } else {
-            print(&plain(&report, &shown))
+            print(&report_text(&report, &shown))
         };
         // Whoever names a key knows of an audit that it signed.
         let is_missing = report.chains.is_empty() && !self.key.is_empty();
-        Ok(if report.is_whole() && !is_missing {
+        Ok(if report.is_valid() && !is_missing {
             printed
         } else {
             ExitCode::FAILURE
         })
     }
 
-    fn trust(&self, log_dir: &Path) -> Result<Trust, CommandError> {
+    fn trusted_keys(&self, log_dir: &Path) -> Result<Trust, CommandError> {
         let local = match &self.key[..] {
             [] => Trust::local(log_dir)?,
             keys => Trust {
@@ -97,7 +97,7 @@ impl Verify {
             },
         };
         if local.keys.is_empty() && !chains(log_dir)?.is_empty() {
-            say("no audit.key here to check signatures with; pass --key\n");
+            eprint("no audit.key to verify signatures; use --key\n");
         }
         Ok(Trust {
             expected: self.expect.clone(),
@@ -116,35 +116,35 @@ impl PublicKeyArgs {
     pub(super) fn run(&self) -> ExitCode {
         match self
             .config
-            .load_quietly_for(LoadScope::Books, OutputFormat::Text)
+            .load_scope_with_quiet_log(LoadScope::DataDir, OutputFormat::Text)
         {
-            Ok(config) => data_dir::run(async { Self::show(&config) }),
+            Ok(config) => data_dir::run_interruptible(async { Self::show(&config) }),
             Err(code) => code,
         }
     }
 
     fn show(config: &Config) -> Result<ExitCode, CommandError> {
         let log_dir = config.data_dir.join("audit");
-        if let Some(key) = PublicKey::of(&log_dir)? {
+        if let Some(key) = PublicKey::load(&log_dir)? {
             return Ok(print(&format!("{key}\n")));
         }
         let dir = config.data_dir.display();
-        say(&format!(
-            "there is no audit.key in {dir}: no gateway has begun an audit there\n"
+        eprint(&format!(
+            "no audit.key in {dir}: no gateway has written an audit log there\n"
         ));
         Ok(ExitCode::FAILURE)
     }
 }
 
 /// What is found in `log_dir`, and whether it was compared with the index of `store`.
-async fn look(
+async fn verify_log(
     log_dir: PathBuf,
     trust: &Trust,
     store: Option<&Store>,
 ) -> Result<(VerifyReport, bool), CommandError> {
     if let Some(store) = store {
         match verify_with(&log_dir, &*store.audit, trust).await {
-            Err(IndexLag::Store(error)) => say_uncompared(&error),
+            Err(IndexLag::Store(error)) => warn_not_compared(&error),
             looked => return Ok((looked?, true)),
         }
     }
@@ -152,13 +152,13 @@ async fn look(
     Ok((blocking(move || verify_by(&log_dir, &trust)).await??, false))
 }
 
-fn say_uncompared(error: &StoreError) {
-    say(&format!(
-        "the audit was not checked against its index: {error}\n"
+fn warn_not_compared(error: &StoreError) {
+    eprint(&format!(
+        "the audit log was not compared with its index: {error}\n"
     ));
 }
 
-fn plain(report: &VerifyReport, log_dir: &str) -> String {
+fn report_text(report: &VerifyReport, log_dir: &str) -> String {
     let chains = report.chains.len();
     let faults = report.chains.iter().filter_map(|chain| {
         let fault = chain.fault.as_ref()?;
@@ -172,7 +172,7 @@ fn plain(report: &VerifyReport, log_dir: &str) -> String {
     let missing = missing.map(|hash| format!("no line has the hash {hash}\n"));
     let broken: String = faults.chain(shortened).chain(missing).collect();
     if chains == 0 && broken.is_empty() {
-        return format!("there is no record in {log_dir}\n");
+        return format!("no records in {log_dir}\n");
     }
     if broken.is_empty() {
         let lines: u64 = report.chains.iter().map(|chain| chain.lines).sum();
@@ -182,14 +182,12 @@ fn plain(report: &VerifyReport, log_dir: &str) -> String {
             0 => String::new(),
             unsigned => format!(", {unsigned} not signed yet"),
         };
-        return format!(
-            "every line is as it was written: {lines} in {chains} chain{plural}{unsigned}\n"
-        );
+        return format!("verified: {lines} lines in {chains} chain{plural}{unsigned}\n");
     }
     broken
 }
 
-fn shortened_to_json(it: &Shortened) -> Value {
+fn truncated_to_json(it: &TruncatedSegment) -> Value {
     json!({
         "chain": it.chain.to_string(),
         "segment": it.segment,
@@ -204,8 +202,8 @@ fn to_json(chain: &ChainReport) -> Value {
         "chain": chain.chain.to_string(),
         "segments": chain.segments,
         "lines": chain.lines,
-        "first": chain.first.map(time),
-        "last": chain.last.map(time),
+        "first": chain.first.map(format_time),
+        "last": chain.last.map(format_time),
         "ended": chain.ended,
         "begins_at": chain.begins_at,
         "ends_at": chain.ends_at,

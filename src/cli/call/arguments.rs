@@ -17,10 +17,10 @@ pub(super) enum GivenArgument {
 
 /// Why there are no arguments; the caller mends the command line.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Invalid {
+pub(super) enum InvalidArguments {
     /// An argument is given more than once.
     #[error("--arg {name} is given twice")]
-    Doubled {
+    Duplicate {
         /// Its name.
         name: String,
     },
@@ -31,16 +31,16 @@ pub(super) enum Invalid {
         error: serde_json::Error,
     },
     /// Not an object.
-    #[error("the arguments are no JSON object; write {{\"name\": value}} or --arg name=value")]
-    NoObject,
+    #[error("the arguments are not a JSON object; use {{\"name\": value}} or --arg name=value")]
+    NotAnObject,
     /// Not a pair.
-    #[error("--arg {text}: NAME=VALUE is expected")]
-    NoPair {
+    #[error("--arg {text}: expected NAME=VALUE")]
+    NotAPair {
         /// What was given.
         text: String,
     },
     /// stdin cannot be read.
-    #[error("the arguments on stdin: {0}")]
+    #[error("cannot read the arguments from stdin: {0}")]
     Read(#[from] io::Error),
     /// stdin is asked for twice.
     #[error("the key and the arguments cannot both come from stdin")]
@@ -49,26 +49,26 @@ pub(super) enum Invalid {
 
 impl GivenArgument {
     /// Checks that `text` is an object.
-    pub(super) fn object(text: String) -> Result<Self, Invalid> {
-        let object = Raw::parse(text).map_err(|error| Invalid::Json { error })?;
+    pub(super) fn from_object(text: String) -> Result<Self, InvalidArguments> {
+        let object = Raw::parse(text).map_err(|error| InvalidArguments::Json { error })?;
         if object.is_object() {
             Ok(Self::Object(object))
         } else {
-            Err(Invalid::NoObject)
+            Err(InvalidArguments::NotAnObject)
         }
     }
 
     /// Splits each of `pairs` at its first `=`.
-    pub(super) fn pairs(pairs: &[String]) -> Result<Self, Invalid> {
+    pub(super) fn from_pairs(pairs: &[String]) -> Result<Self, InvalidArguments> {
         let mut split: Vec<(String, String)> = Vec::with_capacity(pairs.len());
         for pair in pairs {
             let text = || pair.clone();
             let (name, value) = pair
                 .split_once('=')
-                .ok_or_else(|| Invalid::NoPair { text: text() })?;
+                .ok_or_else(|| InvalidArguments::NotAPair { text: text() })?;
             if split.iter().any(|(known, _)| known == name) {
                 let name = name.to_owned();
-                return Err(Invalid::Doubled { name });
+                return Err(InvalidArguments::Duplicate { name });
             }
             split.push((name.to_owned(), value.to_owned()));
         }
@@ -77,7 +77,7 @@ impl GivenArgument {
 
     /// The arguments object for the tool that is listed as `item`. A value that is JSON is taken as
     /// such, in its own spelling, unless the tool wants a string there.
-    pub(super) fn for_tool(&self, item: &Raw) -> Raw {
+    pub(super) fn to_arguments(&self, item: &Raw) -> Raw {
         let pairs = match self {
             Self::Object(object) => return object.clone(),
             Self::Pairs(pairs) => pairs,
@@ -90,7 +90,7 @@ impl GivenArgument {
             .iter()
             .map(|(name, text)| {
                 let wanted = schema.get("properties").and_then(|all| all.get(name));
-                let value = value(text, wanted);
+                let value = to_value(text, wanted);
                 format!("{}:{}", Raw::string(name).as_str(), value.as_str())
             })
             .collect();
@@ -98,7 +98,7 @@ impl GivenArgument {
     }
 }
 
-fn value(text: &str, wanted: Option<&Value>) -> Raw {
+fn to_value(text: &str, wanted: Option<&Value>) -> Raw {
     if wanted.is_some_and(wants_string) {
         return Raw::string(text);
     }
@@ -137,8 +137,11 @@ mod tests {
     fn the_schema_decides_what_a_value_is() {
         let check = |pairs: &[&str], expect: &str| {
             let pairs: Vec<String> = pairs.iter().map(ToString::to_string).collect();
-            let found = match GivenArgument::pairs(&pairs) {
-                Ok(given) => given.for_tool(&Raw::from_static(ITEM)).as_str().to_owned(),
+            let found = match GivenArgument::from_pairs(&pairs) {
+                Ok(given) => given
+                    .to_arguments(&Raw::from_static(ITEM))
+                    .as_str()
+                    .to_owned(),
                 Err(invalid) => invalid.to_string(),
             };
             assert_eq!(found, expect, "{pairs:?}");
@@ -151,15 +154,18 @@ mod tests {
             r#"{"either":"null","maybe":"7","e":"1"}"#,
         );
         check(&["any=a=b", "n="], r#"{"any":"a=b","n":""}"#);
-        check(&["any"], "--arg any: NAME=VALUE is expected");
+        check(&["any"], "--arg any: expected NAME=VALUE");
         check(&["any=1", "any=2"], "--arg any is given twice");
     }
 
     #[test]
     fn an_object_is_passed_on_as_it_is() {
         let check = |text: &str, expect: &str| {
-            let found = match GivenArgument::object(text.to_owned()) {
-                Ok(given) => given.for_tool(&Raw::from_static(ITEM)).as_str().to_owned(),
+            let found = match GivenArgument::from_object(text.to_owned()) {
+                Ok(given) => given
+                    .to_arguments(&Raw::from_static(ITEM))
+                    .as_str()
+                    .to_owned(),
                 Err(invalid) => invalid.to_string(),
             };
             assert_eq!(found, expect, "{text}");

@@ -12,11 +12,13 @@ use std::{
 use globset::{Glob, GlobMatcher};
 use indexmap::IndexMap;
 
-use super::super::{output::harmless, qualified_names::Slashes, suggest::did_you_mean};
+use super::super::{
+    output::escape_terminal, qualified_names::QualifiedNames, suggest::did_you_mean,
+};
 use crate::{
     catalog::{
-        Catalog, Kind, Offer, Prefixes, Profiles,
-        globs::{self, Forms, GlobWidth, Globs, ItemForms, Over, Spanned},
+        Catalog, Kind, Prefixes, Profiles, ServerOffer,
+        globs::{self, GlobTarget, GlobWidth, Globs, ItemForms, MatchForms, SpannedServers},
     },
     config::{Config, ItemRules, Naming, Notice, PolicyMode, Profile, Server, Terms, key_path},
     names::{Scope, ServerName},
@@ -27,7 +29,7 @@ const TOOLS: &[Kind] = &[Kind::Tools];
 const PROMPTS: &[Kind] = &[Kind::Prompts];
 const RESOURCES: &[Kind] = &[Kind::Resources, Kind::Templates];
 /// What a profile can give another name.
-const NAMED: &[Kind] = &[Kind::Tools, Kind::Prompts];
+const RENAMABLE: &[Kind] = &[Kind::Tools, Kind::Prompts];
 
 /// Every pattern of a config.
 #[derive(Debug, Default)]
@@ -42,7 +44,7 @@ struct ConfigPattern {
     /// `None`: it is a name.
     glob: Option<GlobMatcher>,
     place: PatternPlace,
-    reading: GlobWidth,
+    width: GlobWidth,
 }
 
 /// What the patterns of a list are about.
@@ -54,7 +56,7 @@ struct PatternPlace {
 }
 
 impl PatternPlace {
-    fn routes(kinds: &'static [Kind]) -> Self {
+    fn on_routes(kinds: &'static [Kind]) -> Self {
         let server = None;
         Self { server, kinds }
     }
@@ -79,7 +81,7 @@ impl ConfigPatterns {
     }
 
     /// With those of agents of the store, each under the key that it would have in a config.
-    pub(super) fn and_of(mut self, stored: &[StoredAgent]) -> Self {
+    pub(super) fn with_stored_agents(mut self, stored: &[StoredAgent]) -> Self {
         for agent in stored {
             let key = key_path("agents", &agent.name);
             self.add_terms(&agent.terms, &format!("store: {key}"));
@@ -96,18 +98,18 @@ impl ConfigPatterns {
                 ("deny", &policy.deny, &Kind::ALL[..]),
             ] {
                 let reading = match policy.mode {
-                    _ if list == "deny" => GlobWidth::Wide,
-                    PolicyMode::Denylist => GlobWidth::Wide,
-                    PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => GlobWidth::Narrow,
+                    _ if list == "deny" => GlobWidth::Broad,
+                    PolicyMode::Denylist => GlobWidth::Broad,
+                    PolicyMode::All | PolicyMode::Allowlist | PolicyMode::None => GlobWidth::Strict,
                 };
-                let place = PatternPlace::routes(kinds);
+                let place = PatternPlace::on_routes(kinds);
                 self.add_globs(globs, &format!("{at}.policy.{list}"), (&place, reading));
             }
         }
         for (index, rule) in terms.args.iter().enumerate() {
-            let place = PatternPlace::routes(TOOLS);
+            let place = PatternPlace::on_routes(TOOLS);
             let at = format!("{at}.args[{index}].tools");
-            self.add_globs(&rule.tools, &at, (&place, GlobWidth::Wide));
+            self.add_globs(&rule.tools, &at, (&place, GlobWidth::Broad));
         }
     }
 
@@ -118,12 +120,12 @@ impl ConfigPatterns {
             ("resources", &profile.resources, RESOURCES),
         ] {
             let globs = globs.as_deref().unwrap_or_default();
-            let place = PatternPlace::routes(kinds);
-            self.add_globs(globs, &format!("{at}.{list}"), (&place, GlobWidth::Narrow));
+            let place = PatternPlace::on_routes(kinds);
+            self.add_globs(globs, &format!("{at}.{list}"), (&place, GlobWidth::Strict));
         }
-        let rename = PatternPlace::routes(NAMED);
+        let rename = PatternPlace::on_routes(RENAMABLE);
         self.add_names(&profile.rename, &format!("{at}.rename"), &rename);
-        let describe = PatternPlace::routes(&Kind::ALL);
+        let describe = PatternPlace::on_routes(&Kind::ALL);
         self.add_names(&profile.describe, &format!("{at}.describe"), &describe);
         self.add_terms(&profile.terms, at);
     }
@@ -143,14 +145,18 @@ impl ConfigPatterns {
         }
         for (index, route) in server.route.iter().enumerate() {
             let at = format!("{at}.route[{index}].tools");
-            self.add_globs(&route.tools, &at, (&place(TOOLS), GlobWidth::Narrow));
+            self.add_globs(&route.tools, &at, (&place(TOOLS), GlobWidth::Strict));
         }
     }
 
     fn add_rules(&mut self, rules: &ItemRules, at: &str, place: &PatternPlace) {
         let allow = rules.allow.as_deref().unwrap_or_default();
-        self.add_globs(allow, &format!("{at}.allow"), (place, GlobWidth::Narrow));
-        self.add_globs(&rules.deny, &format!("{at}.deny"), (place, GlobWidth::Wide));
+        self.add_globs(allow, &format!("{at}.allow"), (place, GlobWidth::Strict));
+        self.add_globs(
+            &rules.deny,
+            &format!("{at}.deny"),
+            (place, GlobWidth::Broad),
+        );
         self.add_names(&rules.rename, &format!("{at}.rename"), place);
         self.add_names(&rules.describe, &format!("{at}.describe"), place);
         self.add_names(&rules.price, &format!("{at}.price"), place);
@@ -169,7 +175,7 @@ impl ConfigPatterns {
             text: glob.glob().to_owned(),
             glob: Some(glob.compile_matcher()),
             place: place.clone(),
-            reading,
+            width: reading,
         }));
     }
 
@@ -179,13 +185,13 @@ impl ConfigPatterns {
             text: name.clone(),
             glob: None,
             place: place.clone(),
-            reading: GlobWidth::Narrow,
+            width: GlobWidth::Strict,
         }));
     }
 
     /// Warns of those that match names of several servers although they begin as those of some do: who
     /// reads them may take them for what they are not.
-    pub(super) fn spanning(&self, config: &Config) -> Vec<Notice> {
+    pub(super) fn spanning_warnings(&self, config: &Config) -> Vec<Notice> {
         let prefixes = Prefixes::of(config);
         let named = |pattern: &&ConfigPattern| {
             let PatternPlace { server, kinds } = &pattern.place;
@@ -193,15 +199,18 @@ impl ConfigPatterns {
         };
         let spanning = self.0.iter().filter(named).filter_map(|pattern| {
             let ConfigPattern { at, text, .. } = pattern;
-            let Spanned { meant, servers } = globs::spanned(text, &prefixes)?;
-            let servers = quoted(&servers);
-            let message = format!("`{at}` spans servers: `{text}` matches names of {servers}");
-            let help = match (meant, pattern.reading) {
-                (Some(meant), GlobWidth::Narrow) => {
-                    let meant = quoted(meant);
-                    format!("it allows those of {meant} alone, by the longest prefix; write `SERVER/...`")
+            let SpannedServers {
+                intended: meant,
+                servers,
+            } = globs::spanned_servers(text, &prefixes)?;
+            let servers = quoted_list(&servers);
+            let message = format!("`{at}`: `{text}` matches names of several servers: {servers}");
+            let help = match (meant, pattern.width) {
+                (Some(meant), GlobWidth::Strict) => {
+                    let meant = quoted_list(meant);
+                    format!("it allows only those of {meant} (longest prefix); use `SERVER/...`")
                 }
-                (_, _) => "it is about all of them; write `SERVER/...` to say which".to_owned(),
+                (_, _) => "it applies to all of them; use `SERVER/...` to select one".to_owned(),
             };
             Some(Notice::warning(message, Some(help)))
         });
@@ -212,42 +221,42 @@ impl ConfigPatterns {
     pub(super) fn warnings(&self, names: &ServerItems, only: Option<&ServerName>) -> Vec<Notice> {
         let (mut warnings, mut unknown) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
         for pattern in &self.0 {
-            if only.is_some() && names.server_in(pattern) != only {
+            if only.is_some() && names.sole_server(pattern) != only {
                 continue;
             }
-            match names.judge(pattern) {
-                PatternVerdict::Something => {}
-                PatternVerdict::Nothing => {
+            match names.evaluate(pattern) {
+                PatternVerdict::Matches => {}
+                PatternVerdict::NoMatch => {
                     let ConfigPattern { at, text, .. } = pattern;
-                    let message = format!("`{at}` matches nothing that servers have: `{text}`");
+                    let message = format!("`{at}`: `{text}` matches nothing");
                     warnings.push(Notice::warning(message, names.suggestion(pattern)));
                 }
-                PatternVerdict::NoServer(server) => {
+                PatternVerdict::UnknownServer(server) => {
                     let ConfigPattern { at, text, .. } = pattern;
-                    let message = format!("`{at}` matches nothing that servers have: `{text}`");
+                    let message = format!("`{at}`: `{text}` matches nothing");
                     let servers = names.servers.iter().map(|(name, _)| [name.as_str()]);
                     let near = did_you_mean(server, servers);
-                    let why = format!("no server is called `{server}`{near}");
+                    let why = format!("unknown server `{server}`{near}");
                     warnings.push(Notice::warning(message, Some(why)));
                 }
-                PatternVerdict::Unknown(servers) => {
+                PatternVerdict::Undetermined(servers) => {
                     unknown.entry(servers).or_default().push(&pattern.at);
                 }
             }
         }
         warnings.extend(unknown.iter().map(|(servers, keys)| {
-            let (servers, keys) = (quoted(servers), quoted(keys));
-            let message = format!("it is unknown whether anything matches {keys}");
+            let (servers, keys) = (quoted_list(servers), quoted_list(keys));
+            let message = format!("cannot tell whether {keys} match anything");
             Notice::warning(
                 message,
-                Some(format!("not listed, or not in full: {servers}")),
+                Some(format!("not or only partly listed: {servers}")),
             )
         }));
         warnings
     }
 }
 
-fn quoted(names: &[impl std::fmt::Display]) -> String {
+fn quoted_list(names: &[impl std::fmt::Display]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     quoted.join(", ")
 }
@@ -256,12 +265,12 @@ fn quoted(names: &[impl std::fmt::Display]) -> String {
 #[derive(Debug, Eq, PartialEq)]
 enum PatternVerdict<'p> {
     /// It matches something, or may match what no server lists.
-    Something,
-    Nothing,
+    Matches,
+    NoMatch,
     /// It is about a server that there is none of.
-    NoServer(&'p str),
+    UnknownServer(&'p str),
     /// Nothing that is listed, but these servers are not.
-    Unknown(Vec<ServerName>),
+    Undetermined(Vec<ServerName>),
 }
 
 /// What servers call their items.
@@ -271,7 +280,7 @@ pub(super) struct ServerItems {
     /// Every server of the config, and whether it is listed.
     servers: Vec<(ServerName, bool)>,
     /// Before which a `/` there need not be a server.
-    slashes: Slashes,
+    qualified_names: QualifiedNames,
     prefixes: Arc<Prefixes>,
 }
 
@@ -292,7 +301,7 @@ struct NamedPattern {
 }
 
 impl NamedPattern {
-    fn known(&self) -> ItemForms<'_> {
+    fn item_forms(&self) -> ItemForms<'_> {
         ItemForms {
             server: &self.server,
             original: &self.original,
@@ -305,25 +314,25 @@ impl NamedPattern {
 
 impl ServerItems {
     /// The names of what `offers` have, which were made from `config`.
-    pub(super) fn of(config: &Config, offers: &[Offer]) -> Self {
+    pub(super) fn of(config: &Config, offers: &[ServerOffer]) -> Self {
         let is_listed = |server: &ServerName| offers.iter().any(|it| it.server == *server);
         let servers = config.servers.keys();
         let mut names = Self {
             items: HashSet::new(),
             servers: servers.map(|it| (it.clone(), is_listed(it))).collect(),
-            slashes: Slashes::of(config),
+            qualified_names: QualifiedNames::of(config),
             prefixes: Arc::new(Prefixes::of(config)),
         };
         let profiles = Profiles::new(&config.profiles, Arc::clone(&names.prefixes));
         names.add(&config.naming, &profiles, offers);
         // With what rules of servers hide: those rules match something too, and so does a policy
         // that refuses the same once more.
-        let open: Vec<Offer> = offers.iter().map(without_filters).collect();
+        let open: Vec<ServerOffer> = offers.iter().map(without_filters).collect();
         names.add(&config.naming, &profiles, &open);
         names
     }
 
-    fn add(&mut self, naming: &Naming, profiles: &Profiles, offers: &[Offer]) {
+    fn add(&mut self, naming: &Naming, profiles: &Profiles, offers: &[ServerOffer]) {
         let catalog = Catalog::build_with(naming, profiles, offers);
         let servers = offers
             .iter()
@@ -346,30 +355,30 @@ impl ServerItems {
         }
     }
 
-    fn judge<'p>(&self, pattern: &'p ConfigPattern) -> PatternVerdict<'p> {
-        let about = self.server_in(pattern);
+    fn evaluate<'p>(&self, pattern: &'p ConfigPattern) -> PatternVerdict<'p> {
+        let about = self.sole_server(pattern);
         let concerns = |server: &ServerName| about.is_none_or(|about| about == server);
-        let globs = pattern.of_routes(&self.prefixes);
+        let globs = pattern.route_globs(&self.prefixes);
         let matches = |item: &NamedPattern| pattern.matches(item, globs.as_ref());
-        if self.items_for(pattern).any(matches) || self.means_all(pattern) {
-            return PatternVerdict::Something;
+        if self.items_for(pattern).any(matches) || self.matches_all(pattern) {
+            return PatternVerdict::Matches;
         }
-        if let Some(server) = self.server_of_none(pattern) {
-            return PatternVerdict::NoServer(server);
+        if let Some(server) = self.unknown_server(pattern) {
+            return PatternVerdict::UnknownServer(server);
         }
         let unlisted = self.servers.iter().filter(|(_, is_listed)| !is_listed);
         let unlisted = unlisted.map(|(server, _)| server.clone());
         let unlisted: Vec<ServerName> = unlisted.filter(concerns).collect();
         if !unlisted.is_empty() {
-            return PatternVerdict::Unknown(unlisted);
+            return PatternVerdict::Undetermined(unlisted);
         }
         // A server with templates has resources that it does not list.
         let mut items = self.items.iter();
         let has_templates = items.any(|it| it.kind == Kind::Templates && concerns(&it.server));
-        if has_templates && pattern.may_be_of_uris() {
-            return PatternVerdict::Something;
+        if has_templates && pattern.may_match_uris() {
+            return PatternVerdict::Matches;
         }
-        PatternVerdict::Nothing
+        PatternVerdict::NoMatch
     }
 
     /// The items that `pattern` is about.
@@ -382,7 +391,7 @@ impl ServerItems {
     }
 
     /// The one server that `pattern` is about.
-    fn server_in<'n>(&'n self, pattern: &'n ConfigPattern) -> Option<&'n ServerName> {
+    fn sole_server<'n>(&'n self, pattern: &'n ConfigPattern) -> Option<&'n ServerName> {
         if pattern.place.server.is_some() || pattern.glob.is_none() {
             return pattern.place.server.as_ref();
         }
@@ -392,24 +401,24 @@ impl ServerItems {
     }
 
     /// The server that `pattern` is about, where the config has none of that name.
-    fn server_of_none<'p>(&self, pattern: &'p ConfigPattern) -> Option<&'p str> {
+    fn unknown_server<'p>(&self, pattern: &'p ConfigPattern) -> Option<&'p str> {
         let PatternPlace { server, kinds } = &pattern.place;
         if server.is_some() || pattern.glob.is_none() {
             return None;
         }
         let (first, _) = pattern.text.split_once('/')?;
         let has = |kind| kinds.contains(&kind);
-        let slashes = &self.slashes;
-        let is_other = has(Kind::Resources) && slashes.begin_uris()
+        let qualified = &self.qualified_names;
+        let is_other = has(Kind::Resources) && qualified.exposes_original_uris()
             || (has(Kind::Tools) || has(Kind::Prompts))
-                && (slashes.begin_alias(first) || slashes.begin_name(first));
+                && (qualified.may_start_alias(first) || qualified.may_start_name(first));
         let is_name = ServerName::parse(first).is_ok() && !is_other;
-        (is_name && self.server_in(pattern).is_none()).then_some(first)
+        (is_name && self.sole_server(pattern).is_none()).then_some(first)
     }
 
     /// Whether it stands for all there is, of all servers or one: nobody has misspelt a name there.
-    fn means_all(&self, pattern: &ConfigPattern) -> bool {
-        let rest = match self.server_in(pattern) {
+    fn matches_all(&self, pattern: &ConfigPattern) -> bool {
+        let rest = match self.sole_server(pattern) {
             Some(server) => pattern.text.strip_prefix(server.as_str()),
             None => None,
         };
@@ -426,7 +435,7 @@ impl ServerItems {
             && is_of_routes
             && items.any(|item| glob.is_match(&item.original))
         {
-            let why = "names are exposed ones or `server/name` here";
+            let why = "use exposed names or `server/name`";
             return Some(format!("{why}: write `*/{text}`"));
         }
         let known = self.items_for(pattern).map(|item| {
@@ -439,17 +448,17 @@ impl ServerItems {
             ways.map(String::as_str)
         });
         let ending = did_you_mean(text, known);
-        ending.strip_prefix("; ").map(harmless)
+        ending.strip_prefix("; ").map(escape_terminal)
     }
 }
 
 impl ConfigPattern {
     /// The matcher of a glob over names of routes.
-    fn of_routes(&self, prefixes: &Prefixes) -> Option<Globs<()>> {
+    fn route_globs(&self, prefixes: &Prefixes) -> Option<Globs<()>> {
         let glob = self.glob.as_ref().filter(|_| self.place.server.is_none())?;
         let globs = std::iter::once(((), glob.glob()));
         // What cannot be used is refused before anybody is asked what it matches.
-        Globs::new(globs, Over::All, self.reading, prefixes).ok()
+        Globs::new(globs, GlobTarget::All, self.width, prefixes).ok()
     }
 
     /// Whether it matches `item`, which is of its kind and server; `globs` is its matcher where it is about
@@ -457,11 +466,15 @@ impl ConfigPattern {
     fn matches(&self, item: &NamedPattern, globs: Option<&Globs<()>>) -> bool {
         let is_uri = matches!(item.kind, Kind::Resources | Kind::Templates);
         match (&self.glob, globs) {
-            (Some(_), Some(globs)) => match (self.reading, is_uri) {
-                (GlobWidth::Narrow, false) => globs.allowing(&item.known()).is_some(),
-                (GlobWidth::Narrow, true) => globs.allowing_uri(&item.known()).is_some(),
-                (GlobWidth::Wide, false) => globs.is_match(&Forms::of_name(&item.known())),
-                (GlobWidth::Wide, true) => globs.is_match(&Forms::of_any_uri(&item.known())),
+            (Some(_), Some(globs)) => match (self.width, is_uri) {
+                (GlobWidth::Strict, false) => globs.matching_name(&item.item_forms()).is_some(),
+                (GlobWidth::Strict, true) => globs.matching_uri(&item.item_forms()).is_some(),
+                (GlobWidth::Broad, false) => {
+                    globs.is_match(&MatchForms::for_name(&item.item_forms()))
+                }
+                (GlobWidth::Broad, true) => {
+                    globs.is_match(&MatchForms::for_any_uri(&item.item_forms()))
+                }
             },
             (Some(glob), None) => glob.is_match(&item.original),
             (None, _) if self.place.server.is_some() => self.text == item.original,
@@ -470,7 +483,7 @@ impl ConfigPattern {
     }
 
     /// Whether it is about resources, listed or not; a `deny` is about all kinds, and says so by a URI.
-    fn may_be_of_uris(&self) -> bool {
+    fn may_match_uris(&self) -> bool {
         let kinds = self.place.kinds;
         let is_of_uris = kinds == RESOURCES || self.text.contains(':');
         is_of_uris && kinds.contains(&Kind::Resources) && self.glob.is_some()
@@ -478,7 +491,7 @@ impl ConfigPattern {
 }
 
 /// The offer with all that its server listed.
-fn without_filters(offer: &Offer) -> Offer {
+fn without_filters(offer: &ServerOffer) -> ServerOffer {
     let mut config = Server::clone(&offer.config);
     for rules in [
         &mut config.tools,
@@ -488,7 +501,7 @@ fn without_filters(offer: &Offer) -> Offer {
         rules.allow = None;
         rules.deny.clear();
     }
-    Offer {
+    ServerOffer {
         config: config.into(),
         ..offer.clone()
     }

@@ -15,11 +15,11 @@ pub(in crate::config) const MASK: &str = "***";
 
 /// Stretches of a text that must not be shown.
 #[derive(Debug, Default)]
-pub(in crate::config) struct Hidden {
+pub(in crate::config) struct HiddenRanges {
     ranges: Vec<Range<usize>>,
 }
 
-impl Hidden {
+impl HiddenRanges {
     /// Hides every value below `node` of a freshly parsed text that stands where secrets do.
     pub(in crate::config) fn add_secrets(&mut self, node: &Node, text: &str) {
         if node.as_text().is_some() {
@@ -31,7 +31,7 @@ impl Hidden {
             .clone()
             .map(|item| item.as_text().unwrap_or_default())
             .collect();
-        for (item, secret) in items.zip(secret_words(&words)) {
+        for (item, secret) in items.zip(secret_offsets(&words)) {
             if secret.is_some() {
                 self.add_values(item, text);
             } else {
@@ -40,9 +40,9 @@ impl Hidden {
         }
         for (key, entry) in node.as_table().into_iter().flatten() {
             match secrecy(key) {
-                Secrecy::None => {}
-                Secrecy::Below => self.add_secrets(&entry.node, text),
-                Secrecy::Whole => self.add_values(&entry.node, text),
+                Secrecy::Public => {}
+                Secrecy::ByKey => self.add_secrets(&entry.node, text),
+                Secrecy::All => self.add_values(&entry.node, text),
             }
         }
     }
@@ -51,7 +51,7 @@ impl Hidden {
     fn add_command_line(&mut self, range: Range<usize>, text: &str) {
         let written = text.get(range.clone()).unwrap_or_default();
         let written = written.trim_end_matches(['"', '\'']);
-        if let Some(start) = first_secret(written) {
+        if let Some(start) = first_secret_at(written) {
             self.add(range.start + start..range.start + written.len(), text);
         }
     }
@@ -68,7 +68,7 @@ impl Hidden {
             .as_table()
             .into_iter()
             .flatten()
-            .filter(|(key, entry)| *key != "type" || !is_kind(&entry.node))
+            .filter(|(key, entry)| *key != "type" || !is_credential_kind(&entry.node))
         {
             self.add_values(&entry.node, text);
         }
@@ -90,7 +90,7 @@ impl Hidden {
         let mut start = range.start;
         for (at, _) in text[range.clone()].match_indices("${") {
             let at = range.start + at;
-            if let Some(length) = reference(&text[at..range.end]).filter(|_| at >= start) {
+            if let Some(length) = reference_len(&text[at..range.end]).filter(|_| at >= start) {
                 self.ranges.push(start..at);
                 start = at + length;
             }
@@ -109,7 +109,7 @@ impl Hidden {
     /// Hides what is secret in the URLs written in `range`.
     fn add_urls(&mut self, range: Range<usize>, text: &str) {
         let written = text.get(range.clone()).unwrap_or_default();
-        let secrets = secrets_of_urls(written).into_iter();
+        let secrets = url_secrets(written).into_iter();
         let moved = secrets.map(|it| range.start + it.start..range.start + it.end);
         self.ranges.extend(moved);
     }
@@ -118,8 +118,8 @@ impl Hidden {
     pub(in crate::config) fn add_unparsed(&mut self, text: &str) {
         let mut start = 0;
         for line in text.split_inclusive('\n') {
-            let value = start + value_start(line);
-            let keys = later_keys(line);
+            let value = start + line_value_start(line);
+            let keys = keys_on_line(line);
             let is_key = |word: &Range<usize>| {
                 let within = |key: &Range<usize>| {
                     start + key.start <= word.start && word.end <= start + key.end
@@ -149,7 +149,7 @@ impl Hidden {
 
 /// Where the value of a line may begin: behind the `=` or `:` after a key, or at once when the line
 /// has no key and is no table header.
-fn value_start(line: &str) -> usize {
+fn line_value_start(line: &str) -> usize {
     if line.trim_start().starts_with('[') && !line.contains(['=', ':', '"', '\'']) {
         return line.len();
     }
@@ -165,7 +165,7 @@ fn value_start(line: &str) -> usize {
         None => !key.contains(|c: char| c.is_whitespace() || matches!(c, '"' | '\'')),
     };
     // The padding of a token is a `=` too.
-    if is_key && generated(key).is_none() {
+    if is_key && generated_start(key).is_none() {
         end + 1
     } else {
         0
@@ -175,7 +175,7 @@ fn value_start(line: &str) -> usize {
 /// The keys on one line of a text that could not be parsed, which the reader needs to see: words
 /// between a bracket or comma and `=` or `:`, outside of lists and strings. None where a string has no end,
 /// since it is not known then what stands in strings.
-fn later_keys(line: &str) -> Vec<Range<usize>> {
+fn keys_on_line(line: &str) -> Vec<Range<usize>> {
     let mut keys = Vec::new();
     let mut brackets = Vec::new();
     // A key may begin here; the one that was read last.
@@ -184,7 +184,7 @@ fn later_keys(line: &str) -> Vec<Range<usize>> {
     while let Some((at, c)) = rest.next() {
         match c {
             '"' | '\'' => {
-                let Some(end) = string_end(&line[at..]).map(|length| at + length) else {
+                let Some(end) = quoted_len(&line[at..]).map(|length| at + length) else {
                     return Vec::new();
                 };
                 let word = MaskWord {
@@ -230,7 +230,7 @@ fn later_keys(line: &str) -> Vec<Range<usize>> {
             },
         }
     }
-    keys.retain(|key| generated(&line[key.clone()]).is_none());
+    keys.retain(|key| generated_start(&line[key.clone()]).is_none());
     keys
 }
 
@@ -241,7 +241,7 @@ struct MaskWord {
 }
 
 /// The length of the string, quotes included, that `text` begins with.
-fn string_end(text: &str) -> Option<usize> {
+fn quoted_len(text: &str) -> Option<usize> {
     let quote = text.chars().next()?;
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -258,7 +258,7 @@ fn string_end(text: &str) -> Option<usize> {
 
 /// The length of `${TOKEN}`, or of `${TOKEN:` without the default, at the start of `text`: it
 /// tells nothing, and is what the reader needs to see.
-fn reference(text: &str) -> Option<usize> {
+fn reference_len(text: &str) -> Option<usize> {
     let inner = text.strip_prefix("${")?;
     let name = ["env:", "input:"]
         .iter()
@@ -271,30 +271,30 @@ fn reference(text: &str) -> Option<usize> {
 
 /// Whether `text` is the name of one variable: it tells nothing.
 fn is_reference(text: &str) -> bool {
-    reference(text) == Some(text.len()) && text.ends_with('}')
+    reference_len(text) == Some(text.len()) && text.ends_with('}')
 }
 
 /// The words of a command line without what is secret in them.
-pub(in crate::config) fn shown_words(words: &[&str]) -> Vec<String> {
-    let secrets = secret_words(words);
+pub(in crate::config) fn redact_words(words: &[&str]) -> Vec<String> {
+    let secrets = secret_offsets(words);
     let shown = words.iter().zip(secrets).map(|(word, start)| match start {
         Some(start) if is_reference(&word[start..]) => (*word).to_owned(),
         Some(start) => format!("{}{MASK}", &word[..start]),
-        None => without_secrets(word),
+        None => redact_urls(word),
     });
     shown.collect()
 }
 
 /// The command line `text`, one string, up to its first secret: where that ends nobody knows.
-pub(in crate::config) fn shown_line(text: &str) -> String {
-    match first_secret(text) {
-        Some(start) => format!("{}{MASK}", without_secrets(&text[..start])),
-        None => without_secrets(text),
+pub(in crate::config) fn redact_command_line(text: &str) -> String {
+    match first_secret_at(text) {
+        Some(start) => format!("{}{MASK}", redact_urls(&text[..start])),
+        None => redact_urls(text),
     }
 }
 
 /// Where the first secret of the command line `text` begins.
-fn first_secret(text: &str) -> Option<usize> {
+fn first_secret_at(text: &str) -> Option<usize> {
     let is_quote = |c: char| matches!(c, '"' | '\'' | '\\');
     // It may be a list that is written as text.
     let is_between = |c: char| c.is_whitespace() || matches!(c, ',' | '[' | ']' | '{' | '}');
@@ -303,7 +303,7 @@ fn first_secret(text: &str) -> Option<usize> {
         .map(|word| word.trim_matches(is_quote));
     let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
     let mut at = 0;
-    for (word, secret) in words.iter().zip(secret_words(&words)) {
+    for (word, secret) in words.iter().zip(secret_offsets(&words)) {
         // Each stands behind the one before it.
         at += text[at..].find(word)?;
         if let Some(start) = secret {
@@ -318,18 +318,18 @@ fn first_secret(text: &str) -> Option<usize> {
 /// what stands behind a name that sounds like it (`--token=`, `API_KEY=`, `X-Api-Key:`), what looks
 /// generated, and, whatever they are called, the values of variables and headers that the program
 /// hands on, as under `env` and `headers`.
-fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
+fn secret_offsets(words: &[&str]) -> Vec<Option<usize>> {
     let start = |(index, word): (usize, &&str)| {
         let before = index.checked_sub(1).map_or("", |before| words[before]);
         let follows_flag = before.starts_with('-')
             && !before.contains('=')
-            && !HANDING_ON.contains(&before)
+            && !PASS_THROUGH_FLAGS.contains(&before)
             && names_secret(before, word)
             && !is_flag(word);
         if follows_flag {
             return Some(0);
         }
-        if USERS.contains(&before) && !word.contains("://") && word.contains(':') {
+        if USER_FLAGS.contains(&before) && !word.contains("://") && word.contains(':') {
             return word.find(':').map(|at| at + 1);
         }
         let lower = word.to_lowercase();
@@ -337,24 +337,24 @@ fn secret_words(words: &[&str]) -> Vec<Option<usize>> {
         // One without a space would be looked at again and again.
         let line = || {
             let is_line = word.contains(char::is_whitespace);
-            is_line.then(|| first_secret(word)).flatten()
+            is_line.then(|| first_secret_at(word)).flatten()
         };
-        behind_name(word, HANDING_ON.contains(&before))
+        named_value_start(word, PASS_THROUGH_FLAGS.contains(&before))
             .or_else(|| is_credential.then_some(0))
             .or_else(line)
-            .or_else(|| generated(word))
+            .or_else(|| generated_start(word))
     };
     words.iter().enumerate().map(start).collect()
 }
 
 /// Flags whose values are variables and headers that the program hands on.
-const HANDING_ON: [&str; 4] = ["--env", "--header", "-H", "-e"];
+const PASS_THROUGH_FLAGS: [&str; 4] = ["--env", "--header", "-H", "-e"];
 /// Flags whose values are a user and a password.
-const USERS: [&str; 4] = ["--proxy-user", "--user", "-U", "-u"];
+const USER_FLAGS: [&str; 4] = ["--proxy-user", "--user", "-U", "-u"];
 
 /// Where in `word` the value begins whose name sounds secret, or that is one to hand on.
-fn behind_name(word: &str, is_handed_on: bool) -> Option<usize> {
-    let glued = HANDING_ON
+fn named_value_start(word: &str, is_handed_on: bool) -> Option<usize> {
+    let glued = PASS_THROUGH_FLAGS
         .iter()
         .find_map(|flag| word.strip_prefix(flag)?.strip_prefix('='));
     let is_handed_on = is_handed_on || glued.is_some();
@@ -391,7 +391,7 @@ fn is_flag(word: &str) -> bool {
 /// word for one at its end, or by a slip of the pen for either.
 fn names_secret(name: &str, value: &str) -> bool {
     /// What may as well name a file.
-    const WEAK: [&str; 12] = [
+    const AMBIGUOUS_WORDS: [&str; 12] = [
         "auth", "bearer", "cookie", "cred", "creds", "jwt", "key", "pass", "pat", "pin", "pw",
         "pwd",
     ];
@@ -418,7 +418,11 @@ fn names_secret(name: &str, value: &str) -> bool {
         .filter(|word| !word.is_empty())
         .collect();
     let is_path = value.starts_with(['/', '.', '~']) || value.is_empty();
-    if !is_path && words.last().is_some_and(|word| WEAK.contains(word)) {
+    if !is_path
+        && words
+            .last()
+            .is_some_and(|word| AMBIGUOUS_WORDS.contains(word))
+    {
         return true;
     }
     let is_meant = |word: &str| {
@@ -431,7 +435,7 @@ fn names_secret(name: &str, value: &str) -> bool {
 }
 
 /// Where in `word`, which is no path and no URL, begins what nobody made up: a token.
-fn generated(word: &str) -> Option<usize> {
+fn generated_start(word: &str) -> Option<usize> {
     if word.starts_with(['/', '.', '~']) || word.contains("://") {
         return None;
     }
@@ -498,21 +502,21 @@ fn is_generated(part: &str) -> bool {
 }
 
 /// `text` without what is secret in its URLs.
-pub(in crate::config) fn without_secrets(text: &str) -> String {
-    let mut hidden = Hidden::default();
+pub(in crate::config) fn redact_urls(text: &str) -> String {
+    let mut hidden = HiddenRanges::default();
     hidden.add_urls(0..text.len(), text);
-    Masked::new("", text, &hidden).text
+    RedactedText::new("", text, &hidden).text
 }
 
 /// The `path` of a URL without what looks generated in it.
-pub(in crate::config) fn shown_path(path: &str) -> String {
+pub(in crate::config) fn redact_path(path: &str) -> String {
     let segments = path.split('/');
     let shown = segments.map(|it| if is_generated(it) { MASK } else { it });
     shown.collect::<Vec<_>>().join("/")
 }
 
 /// User, password, query, fragment and generated parts of the path of every URL in `text`.
-fn secrets_of_urls(text: &str) -> Vec<Range<usize>> {
+fn url_secrets(text: &str) -> Vec<Range<usize>> {
     let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>');
     let mut secrets = Vec::new();
     let mut at = 0;
@@ -522,7 +526,7 @@ fn secrets_of_urls(text: &str) -> Vec<Range<usize>> {
             .find(ends)
             .map_or(text.len(), |len| start + len);
         let path = start
-            + user_info(&text[start..end]).map_or(0, |user| {
+            + user_info_len(&text[start..end]).map_or(0, |user| {
                 secrets.push(start..start + user);
                 user
             });
@@ -542,14 +546,14 @@ fn secrets_of_urls(text: &str) -> Vec<Range<usize>> {
         at = end;
     }
     if at == 0 {
-        secrets.extend(secrets_without_scheme(text));
+        secrets.extend(schemeless_url_secrets(text));
     }
     secrets
 }
 
 /// The length of user and password in what follows the scheme of a URL. A password may have signs that it
 /// must not have: what follows a colon is no port then.
-fn user_info(url: &str) -> Option<usize> {
+fn user_info_len(url: &str) -> Option<usize> {
     let host = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
     if let Some(user) = host.rfind('@') {
         return Some(user);
@@ -560,7 +564,7 @@ fn user_info(url: &str) -> Option<usize> {
 }
 
 /// The same of a URL whose scheme was left out: `me:password@host`, `host/?key=...`.
-fn secrets_without_scheme(text: &str) -> Vec<Range<usize>> {
+fn schemeless_url_secrets(text: &str) -> Vec<Range<usize>> {
     let inside = text.trim_matches(['"', '\'']);
     let start = text.find(inside).unwrap_or_default();
     let end = start + inside.len();
@@ -585,15 +589,15 @@ fn secrets_without_scheme(text: &str) -> Vec<Range<usize>> {
 }
 
 /// What of `args` is not shown, where `shown` is how they are shown.
-pub(crate) fn hidden_in(args: &[String], shown: &[String]) -> Vec<String> {
+pub(crate) fn hidden_parts(args: &[String], shown: &[String]) -> Vec<String> {
     let each = args.iter().zip(shown).filter(|(arg, shown)| arg != shown);
     let hidden = each.flat_map(|(arg, shown)| {
         let (mut rest, mut shown) = (arg.as_str(), shown.as_str());
         let mut hidden = Vec::new();
-        while let Some(place) = next_place(shown) {
+        while let Some(place) = next_redaction(shown) {
             let literal = shown[..place.start].replace("$$", "$");
             shown = &shown[place.end..];
-            let after = &shown[..next_place(shown).map_or(shown.len(), |next| next.start)];
+            let after = &shown[..next_redaction(shown).map_or(shown.len(), |next| next.start)];
             let after = after.replace("$$", "$");
             rest = rest.strip_prefix(&*literal).unwrap_or(rest);
             let end = if after.is_empty() {
@@ -611,7 +615,7 @@ pub(crate) fn hidden_in(args: &[String], shown: &[String]) -> Vec<String> {
 }
 
 /// Where in `shown` something else stands than the value: a mask, or the name of a variable.
-fn next_place(shown: &str) -> Option<Range<usize>> {
+fn next_redaction(shown: &str) -> Option<Range<usize>> {
     let mask = shown.find(MASK).map(|at| at..at + MASK.len());
     let variable = shown.find("${").map(|at| {
         let end = shown[at..]
@@ -627,17 +631,17 @@ fn next_place(shown: &str) -> Option<Range<usize>> {
 
 /// What of `value`, which is a secret, is one also by itself: the password in a URL, what stands behind
 /// `Bearer`, the lines of a key.
-pub(crate) fn parts(value: &str) -> Vec<&str> {
+pub(crate) fn secret_parts(value: &str) -> Vec<&str> {
     const LINE_BYTES_MIN: usize = 16;
     let mut parts = Vec::new();
-    for secret in secrets_of_urls(value) {
+    for secret in url_secrets(value) {
         let secret = &value[secret];
         parts.extend(secret.split('&').map(|part| {
             let at = part.find(['=', ':']).map_or(0, |at| at + 1);
             &part[at..]
         }));
     }
-    if let Some(start) = first_secret(value) {
+    if let Some(start) = first_secret_at(value) {
         let end = |c: char| c.is_whitespace() || matches!(c, ';' | '&' | ',' | '"' | '\'');
         let secret = value[start..].trim_start_matches(end);
         parts.extend(secret.split(end).next());
@@ -651,7 +655,7 @@ pub(crate) fn parts(value: &str) -> Vec<&str> {
 }
 
 /// Whether `node` says of which kind a credential is, even if misspelt.
-fn is_kind(node: &Node) -> bool {
+fn is_credential_kind(node: &Node) -> bool {
     let kinds = ["basic", "bearer", "header", "none", "oauth"];
     node.as_text()
         .is_some_and(|kind| closest(kind, kinds).is_some())
@@ -660,16 +664,16 @@ fn is_kind(node: &Node) -> bool {
 /// How secret the values below a key are.
 enum Secrecy {
     /// They never are.
-    None,
+    Public,
     /// That depends on the keys below.
-    Below,
+    ByKey,
     /// All of them are.
-    Whole,
+    All,
 }
 
 /// Whether what is called `name` is most likely secret, wherever it stands.
 pub(in crate::config) fn sounds_secret(name: &str) -> bool {
-    matches!(secrecy(name), Secrecy::Whole)
+    matches!(secrecy(name), Secrecy::All)
 }
 
 /// Judges `key` by its name alone, wherever it stands.
@@ -704,32 +708,32 @@ fn secrecy(key: &str) -> Secrecy {
         .collect::<String>()
         .to_lowercase();
     if NONE.contains(&plain.as_str()) {
-        Secrecy::None
+        Secrecy::Public
     } else if WHOLE.contains(&plain.as_str()) || PART.iter().any(|part| plain.contains(part)) {
-        Secrecy::Whole
+        Secrecy::All
     } else {
-        Secrecy::Below
+        Secrecy::ByKey
     }
 }
 
 /// A text without its secrets, and how places in it moved.
 #[derive(Debug)]
-pub(in crate::config) struct Masked {
+pub(in crate::config) struct RedactedText {
     pub(in crate::config) name: String,
     pub(in crate::config) text: String,
     /// Hidden stretch of the original text, and what stands for it here.
-    moves: Vec<(Range<usize>, Range<usize>)>,
+    offsets: Vec<(Range<usize>, Range<usize>)>,
 }
 
-impl Masked {
-    pub(in crate::config) fn new(name: &str, original: &str, hidden: &Hidden) -> Self {
+impl RedactedText {
+    pub(in crate::config) fn new(name: &str, original: &str, hidden: &HiddenRanges) -> Self {
         let mut masked = Self {
             name: name.to_owned(),
             text: String::new(),
-            moves: Vec::new(),
+            offsets: Vec::new(),
         };
         let mut at = 0;
-        for range in joined(&hidden.ranges) {
+        for range in merge_ranges(&hidden.ranges) {
             masked.text.push_str(&original[at..range.start]);
             let start = masked.text.len();
             masked.text.push_str(MASK);
@@ -737,22 +741,22 @@ impl Masked {
             let lines = original[range.clone()].matches('\n').count();
             masked.text.push_str(&"\n".repeat(lines));
             at = range.end;
-            masked.moves.push((range, start..masked.text.len()));
+            masked.offsets.push((range, start..masked.text.len()));
         }
         masked.text.push_str(&original[at..]);
         masked
     }
 
     /// Where `range` of the original text is here.
-    pub(in crate::config) fn range(&self, range: Range<usize>) -> Range<usize> {
-        let start = self.position(range.start, |stand_in| stand_in.start);
-        let end = self.position(range.end, |stand_in| stand_in.end);
+    pub(in crate::config) fn map_range(&self, range: Range<usize>) -> Range<usize> {
+        let start = self.map_position(range.start, |stand_in| stand_in.start);
+        let end = self.map_position(range.end, |stand_in| stand_in.end);
         start..end.max(start)
     }
 
-    fn position(&self, at: usize, inside: impl Fn(&Range<usize>) -> usize) -> usize {
+    fn map_position(&self, at: usize, inside: impl Fn(&Range<usize>) -> usize) -> usize {
         let mut position = at;
-        for (original, stand_in) in &self.moves {
+        for (original, stand_in) in &self.offsets {
             if at >= original.end {
                 position = stand_in.end + (at - original.end);
             } else if at > original.start {
@@ -768,7 +772,7 @@ impl Masked {
 }
 
 /// The ranges in order, overlapping ones joined.
-fn joined(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
+fn merge_ranges(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut ranges = ranges.to_vec();
     ranges.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<usize>> = Vec::new();

@@ -14,26 +14,26 @@ use annotate_snippets::{
     AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle,
 };
 
-use super::redact::{Hidden, Masked};
+use super::redact::{HiddenRanges, RedactedText};
 use crate::config::node::{ConfigTable, Node, Span, TableEntry};
 
 /// How many notices a report shows in full; the rest is counted, since a file with more of them
 /// is most likely not a config at all.
-const SHOWN_MAX: usize = 100;
+const NOTICES_SHOWN_MAX: usize = 100;
 
 /// Longest sentence of a notice; longer ones quote something that is no word.
 const MESSAGE_CHARS_MAX: usize = 600;
 
 /// Everything that is wrong with a config, and the warnings beside it, in the order of the files.
 #[derive(Clone, Debug, thiserror::Error)]
-pub struct Mistakes {
+pub struct ConfigErrors {
     /// At least one of severity [`Severity::Mistake`].
     pub notices: Vec<Notice>,
     /// The files that the config names, in which a mistake may be.
     pub named_files: Vec<PathBuf>,
 }
 
-impl Mistakes {
+impl ConfigErrors {
     /// The report for a terminal that shows colours.
     pub fn styled(&self) -> String {
         self.render(Notice::styled)
@@ -46,26 +46,31 @@ impl Mistakes {
                 .filter(|n| n.severity == severity)
                 .count()
         };
-        let mut summary = vec![counted(count(Severity::Mistake), "mistake")];
+        let mut summary = vec![count_noun(count(Severity::Mistake), "error")];
         if count(Severity::Warning) > 0 {
-            summary.push(counted(count(Severity::Warning), "warning"));
+            summary.push(count_noun(count(Severity::Warning), "warning"));
         }
-        if self.notices.len() > SHOWN_MAX {
-            summary.push(format!("of which the first {SHOWN_MAX} are shown"));
+        if self.notices.len() > NOTICES_SHOWN_MAX {
+            summary.push(format!("showing the first {NOTICES_SHOWN_MAX}"));
         }
-        let mut paragraphs: Vec<String> = self.notices.iter().take(SHOWN_MAX).map(each).collect();
+        let mut paragraphs: Vec<String> = self
+            .notices
+            .iter()
+            .take(NOTICES_SHOWN_MAX)
+            .map(each)
+            .collect();
         paragraphs.push(summary.join(", "));
         paragraphs.join("\n\n")
     }
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.render(Notice::to_string))
     }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn count_noun(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -103,7 +108,7 @@ pub enum Severity {
 /// A marked place, in the text that may be shown.
 #[derive(Clone, Debug)]
 struct RenderedMark {
-    excerpt: Arc<Masked>,
+    excerpt: Arc<RedactedText>,
     /// Line and column in the file.
     place: (usize, usize),
     range: std::ops::Range<usize>,
@@ -112,13 +117,13 @@ struct RenderedMark {
 
 impl RenderedMark {
     /// Whether both stand in one source.
-    fn is_beside(&self, other: &Self) -> bool {
+    fn is_same_source(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.excerpt, &other.excerpt)
     }
 
     /// The renderer counts columns in the excerpt, which is shorter than the file where a secret
     /// was; this puts the file's column into `report`.
-    fn correct(&self, report: &str) -> String {
+    fn fix_columns(&self, report: &str) -> String {
         let name = &self.excerpt.name;
         let (line, column) = self.place;
         let (_, rendered) = line_and_column(&self.excerpt.text, self.range.start);
@@ -133,15 +138,15 @@ impl RenderedMark {
 impl Notice {
     /// A warning of what is known only once the servers are asked, when no file is at hand any more.
     pub(crate) fn warning(message: String, suggestion: Option<String>) -> Self {
-        Self::of_no_file(Severity::Warning, message, suggestion)
+        Self::without_file(Severity::Warning, message, suggestion)
     }
 
     /// A mistake in what the config refers to.
-    pub(crate) fn mistake(message: String) -> Self {
-        Self::of_no_file(Severity::Mistake, message, None)
+    pub(crate) fn error(message: String) -> Self {
+        Self::without_file(Severity::Mistake, message, None)
     }
 
-    fn of_no_file(severity: Severity, message: String, suggestion: Option<String>) -> Self {
+    fn without_file(severity: Severity, message: String, suggestion: Option<String>) -> Self {
         Self {
             severity,
             message,
@@ -177,7 +182,7 @@ impl Notice {
         let renderer = renderer.clone().decor_style(DecorStyle::Ascii);
         let report = renderer.render(&[group]);
         self.marks_of_sources()
-            .fold(report, |report, mark| mark.correct(&report))
+            .fold(report, |report, mark| mark.fix_columns(&report))
     }
 
     /// The first mark of each source.
@@ -185,7 +190,7 @@ impl Notice {
         self.marks.iter().enumerate().filter_map(|(index, mark)| {
             let is_first = self.marks[..index]
                 .iter()
-                .all(|other| !other.is_beside(mark));
+                .all(|other| !other.is_same_source(mark));
             is_first.then_some(mark)
         })
     }
@@ -194,7 +199,7 @@ impl Notice {
     fn excerpt<'a>(&'a self, mark: &'a RenderedMark, group: Group<'a>) -> Group<'a> {
         let mut snippet = Snippet::source(&*mark.excerpt.text).path(&*mark.excerpt.name);
         for (index, other) in self.marks.iter().enumerate() {
-            if other.is_beside(mark) {
+            if other.is_same_source(mark) {
                 let kind = if index == 0 {
                     AnnotationKind::Primary
                 } else {
@@ -228,33 +233,33 @@ pub(in crate::config) struct SourceText {
     /// Where it is.
     directory: PathBuf,
     /// Whether it has the shape of another program's config, with that program's `${...}` forms.
-    pub(in crate::config) foreign: bool,
+    pub(in crate::config) is_foreign: bool,
     /// The inputs it declares (VS Code), with their defaults.
     pub(in crate::config) inputs: BTreeMap<String, Option<String>>,
     /// Secrets in it.
-    pub(in crate::config) hidden: Hidden,
+    pub(in crate::config) hidden: HiddenRanges,
 }
 
 impl SourceText {
     /// Where relative paths in it start: where it is, but for settings of an editor in a project,
     /// which are about the project.
-    pub(in crate::config) fn folder(&self) -> &Path {
-        let project = self.directory.parent().filter(|_| self.is_of_project());
+    pub(in crate::config) fn base_dir(&self) -> &Path {
+        let project = self.directory.parent().filter(|_| self.is_project_file());
         project.unwrap_or(&self.directory)
     }
 
     /// Whether it is kept with a project, in the directory that an editor has there.
-    pub(in crate::config) fn is_of_project(&self) -> bool {
-        self.foreign && (self.is_in(".vscode") || self.is_in(".cursor"))
+    pub(in crate::config) fn is_project_file(&self) -> bool {
+        self.is_foreign && (self.is_in_directory(".vscode") || self.is_in_directory(".cursor"))
     }
 
     /// Whether it is the document that VS Code keeps with a project.
-    pub(in crate::config) fn is_of_vs_code(&self) -> bool {
-        self.is_in(".vscode") && Path::new(&self.name).ends_with("mcp.json")
+    pub(in crate::config) fn is_vs_code_file(&self) -> bool {
+        self.is_in_directory(".vscode") && Path::new(&self.name).ends_with("mcp.json")
     }
 
     /// Whether it is in a directory of this name.
-    fn is_in(&self, directory: &str) -> bool {
+    fn is_in_directory(&self, directory: &str) -> bool {
         self.directory
             .file_name()
             .is_some_and(|name| name == directory)
@@ -273,9 +278,9 @@ impl ConfigTexts {
             name,
             text,
             directory,
-            foreign: false,
+            is_foreign: false,
             inputs: BTreeMap::new(),
-            hidden: Hidden::default(),
+            hidden: HiddenRanges::default(),
         });
         self.list.len() - 1
     }
@@ -286,7 +291,7 @@ impl ConfigTexts {
 
     /// Notes that `source` is another program's config.
     pub(in crate::config) fn mark_foreign(&mut self, source: usize) {
-        self.list[source].foreign = true;
+        self.list[source].is_foreign = true;
     }
 
     /// Notes an input that `source` declares.
@@ -303,7 +308,7 @@ impl ConfigTexts {
     pub(in crate::config) fn hide(
         &mut self,
         source: usize,
-        change: impl FnOnce(&mut Hidden, &str),
+        change: impl FnOnce(&mut HiddenRanges, &str),
     ) {
         let SourceText { hidden, text, .. } = &mut self.list[source];
         change(hidden, text);
@@ -325,7 +330,7 @@ impl ConfigTexts {
     }
 
     /// The text at `span`, as it was written.
-    pub(in crate::config) fn written(&self, span: Span) -> &str {
+    pub(in crate::config) fn source_text(&self, span: Span) -> &str {
         self.list[span.source]
             .text
             .get(span.range())
@@ -344,7 +349,7 @@ pub(in crate::config) struct Diagnostic {
 }
 
 impl Diagnostic {
-    pub(in crate::config) fn mistake(message: impl Into<String>) -> Self {
+    pub(in crate::config) fn error(message: impl Into<String>) -> Self {
         Self::new(Severity::Mistake, &message.into())
     }
 
@@ -355,7 +360,7 @@ impl Diagnostic {
     fn new(severity: Severity, message: &str) -> Self {
         Self {
             severity,
-            message: printable(message),
+            message: to_printable_line(message),
             marks: Vec::new(),
             help: None,
             file: None,
@@ -365,7 +370,7 @@ impl Diagnostic {
     /// Marks `span`; the first mark is where the notice points.
     pub(in crate::config) fn at(mut self, span: Option<Span>, label: impl Into<String>) -> Self {
         if let Some(span) = span {
-            self.marks.push((span, printable(&label.into())));
+            self.marks.push((span, to_printable_line(&label.into())));
         }
         self
     }
@@ -377,7 +382,7 @@ impl Diagnostic {
     }
 
     pub(in crate::config) fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = Some(printable(&help.into()));
+        self.help = Some(to_printable_line(&help.into()));
         self
     }
 
@@ -393,8 +398,8 @@ impl Diagnostic {
 #[derive(Debug, Default)]
 pub(in crate::config) struct Diagnostics {
     list: Vec<Diagnostic>,
-    dropped: Vec<Node>,
-    excused: Vec<Span>,
+    duplicate_values: Vec<Node>,
+    suppressed: Vec<Span>,
 }
 
 impl Diagnostics {
@@ -411,34 +416,34 @@ impl Diagnostics {
     ) {
         if let Some(other) = table.get(&name) {
             self.add(
-                Diagnostic::mistake(format!("the key `{}` occurs twice", name.escape_debug()))
+                Diagnostic::error(format!("duplicate key `{}`", name.escape_debug()))
                     .at(Some(entry.key), "here")
                     .at(Some(other.key), "and here"),
             );
         }
-        self.dropped
+        self.duplicate_values
             .extend(table.insert(name, entry).map(|old| old.node));
     }
 
     /// Values that no tree holds, since their key occurred again; they may be secret.
-    pub(in crate::config) fn take_dropped(&mut self) -> Vec<Node> {
-        std::mem::take(&mut self.dropped)
+    pub(in crate::config) fn take_duplicate_values(&mut self) -> Vec<Node> {
+        std::mem::take(&mut self.duplicate_values)
     }
 
     /// What points into `span` is not told.
-    pub(in crate::config) fn excuse(&mut self, span: Span) {
-        self.excused.push(span);
+    pub(in crate::config) fn suppress(&mut self, span: Span) {
+        self.suppressed.push(span);
     }
 
-    pub(in crate::config) fn is_excused(&self, span: Span) -> bool {
-        self.excused.iter().any(|excused| excused.contains(span))
+    pub(in crate::config) fn is_suppressed(&self, span: Span) -> bool {
+        self.suppressed.iter().any(|excused| excused.contains(span))
     }
 
     /// Renders them, in the order of the sources and of the places in them.
     pub(in crate::config) fn into_notices(mut self, sources: &ConfigTexts) -> Vec<Notice> {
         let place = |f: &Diagnostic| f.marks.first().map(|(span, _)| (span.source, span.start));
         self.list.sort_by_key(place);
-        let excused = std::mem::take(&mut self.excused);
+        let excused = std::mem::take(&mut self.suppressed);
         let is_told = |finding: &Diagnostic| match finding.marks.first() {
             Some((span, _)) => !excused.iter().any(|excused| excused.contains(*span)),
             None => true,
@@ -447,20 +452,30 @@ impl Diagnostics {
         let masked: Vec<_> = sources
             .list
             .iter()
-            .map(|source| Arc::new(Masked::new(&source.name, &source.text, &source.hidden)))
+            .map(|source| {
+                Arc::new(RedactedText::new(
+                    &source.name,
+                    &source.text,
+                    &source.hidden,
+                ))
+            })
             .collect();
         self.list
             .into_iter()
-            .map(|finding| notice(finding, sources, &masked))
+            .map(|finding| render_notice(finding, sources, &masked))
             .collect()
     }
 }
 
-fn notice(finding: Diagnostic, sources: &ConfigTexts, masked: &[Arc<Masked>]) -> Notice {
-    let first = finding.marks.first().map(|(span, _)| *span);
+fn render_notice(
+    diagnostic: Diagnostic,
+    sources: &ConfigTexts,
+    masked: &[Arc<RedactedText>],
+) -> Notice {
+    let first = diagnostic.marks.first().map(|(span, _)| *span);
     let at = |span: Span| line_and_column(&sources.get(span.source).text, span.start);
     let mark = |(span, label): (Span, String)| {
-        let range = masked[span.source].range(span.range());
+        let range = masked[span.source].map_range(span.range());
         RenderedMark {
             excerpt: Arc::clone(&masked[span.source]),
             place: at(span),
@@ -469,21 +484,21 @@ fn notice(finding: Diagnostic, sources: &ConfigTexts, masked: &[Arc<Masked>]) ->
         }
     };
     Notice {
-        severity: finding.severity,
-        message: finding.message,
-        label: finding.marks.first().map(|(_, label)| label.clone()),
-        suggestion: finding.help,
+        severity: diagnostic.severity,
+        message: diagnostic.message,
+        label: diagnostic.marks.first().map(|(_, label)| label.clone()),
+        suggestion: diagnostic.help,
         file: first
             .map(|span| sources.get(span.source).name.clone())
-            .or(finding.file),
+            .or(diagnostic.file),
         line: first.map(|span| at(span).0),
         column: first.map(|span| at(span).1),
-        marks: finding.marks.into_iter().map(mark).collect(),
+        marks: diagnostic.marks.into_iter().map(mark).collect(),
     }
 }
 
 /// `text` on one line of sensible length: it may quote whatever a file holds.
-fn printable(text: &str) -> String {
+fn to_printable_line(text: &str) -> String {
     let mut printable = String::new();
     for (count, c) in text.chars().enumerate() {
         if count == MESSAGE_CHARS_MAX {

@@ -28,16 +28,16 @@ pub(in crate::config) fn closest<'k>(
 }
 
 /// `` `a`, `b` and `c` ``
-pub(in crate::config) fn listed<T: AsRef<str>>(names: &[T]) -> String {
+pub(in crate::config) fn list_and<T: AsRef<str>>(names: &[T]) -> String {
     let quoted: Vec<String> = names
         .iter()
         .map(|name| format!("`{}`", name.as_ref()))
         .collect();
-    joined(&quoted, "and")
+    join_words(&quoted, "and")
 }
 
 /// `a, b and c`, with `word` before the last.
-pub(in crate::config) fn joined(names: &[String], word: &str) -> String {
+pub(in crate::config) fn join_words(names: &[String], word: &str) -> String {
     match names {
         [] => "none".to_owned(),
         [only] => only.clone(),
@@ -46,13 +46,13 @@ pub(in crate::config) fn joined(names: &[String], word: &str) -> String {
 }
 
 /// How `words`, of which the first is a program, are written as the command of a server.
-pub(in crate::config) fn command(words: &[String]) -> String {
+pub(in crate::config) fn command_suggestion(words: &[String]) -> String {
     let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     match words.as_slice() {
-        [] => "write command = \"...\"".to_owned(),
-        [program] => format!("write command = {program}"),
+        [] => "use command = \"...\"".to_owned(),
+        [program] => format!("use command = {program}"),
         [program, args @ ..] => {
-            format!("write command = {program} and args = [{}]", args.join(", "))
+            format!("use command = {program} and args = [{}]", args.join(", "))
         }
     }
 }

@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::governing::{BudgetsSection, RateSection, ScanSection};
+use super::governance::{BudgetsSection, RateSection, ScanSection};
 use crate::config::{
     Balance, EraPin, Isolation, Probe, Secret, Validate,
     units::{Amount, Size, Time},

@@ -5,8 +5,8 @@
 //! changes. It gives a server up after `retryAttempts`; we show it as failed then and go on.
 
 use super::{
-    entry, no_equivalent,
-    servers::{millis, number},
+    moved_entry, no_equivalent_warning,
+    servers::{millis_text, number},
 };
 use crate::config::{
     diagnostics::report::Diagnostics,
@@ -27,37 +27,43 @@ pub(super) const SERVER_KEYS: [&str; 6] = [
 const RETRY_MAX_MILLIS: f64 = 30_000.0;
 
 /// Puts `key` of a server of the older gateway into `ours`.
-pub(super) fn server_key(
+pub(super) fn import_server_key(
     key: &str,
     theirs: TableEntry,
     ours: &mut ConfigTable,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     match key {
-        "retryAttempts" => retry_attempts(theirs, ours, findings),
-        "healthCheck" => health_check(theirs, ours, findings),
-        "retryDelay" => retry_delay(theirs, ours, findings),
+        "retryAttempts" => import_retry_attempts(theirs, ours, diagnostics),
+        "healthCheck" => import_health_check(theirs, ours, diagnostics),
+        "retryDelay" => import_retry_delay(theirs, ours, diagnostics),
         "toolNamespace" | "resourceNamespace" | "promptNamespace" => {
-            namespace(key, theirs, ours, findings);
+            import_namespace(key, theirs, ours, diagnostics);
         }
         "priority" => {
             let mut theirs = theirs;
             if let ConfigValue::Integer(priority) = &mut theirs.node.value {
                 *priority = priority.saturating_neg();
             }
-            findings.insert_key(ours, key.to_owned(), theirs);
+            diagnostics.insert_key(ours, key.to_owned(), theirs);
         }
-        _ => findings.insert_key(ours, key.to_owned(), theirs),
+        _ => diagnostics.insert_key(ours, key.to_owned(), theirs),
     }
 }
 
-fn health_check(theirs: TableEntry, ours: &mut ConfigTable, findings: &mut Diagnostics) {
+fn import_health_check(theirs: TableEntry, ours: &mut ConfigTable, diagnostics: &mut Diagnostics) {
     let (key, span) = (theirs.key, theirs.node.span);
     let health = match theirs.node.value {
         ConfigValue::Table(keys) => {
             let words = [("interval", "interval"), ("timeout", "timeout")];
             let off = ("probe", ConfigValue::Text("off".to_owned()));
-            ConfigValue::Table(switched("healthCheck", keys, words, off, findings))
+            ConfigValue::Table(import_switched_section(
+                "healthCheck",
+                keys,
+                words,
+                off,
+                diagnostics,
+            ))
         }
         other @ (ConfigValue::Bool(_)
         | ConfigValue::Float(_)
@@ -66,12 +72,12 @@ fn health_check(theirs: TableEntry, ours: &mut ConfigTable, findings: &mut Diagn
         | ConfigValue::Null
         | ConfigValue::Text(_)) => other,
     };
-    findings.insert_key(ours, "health".to_owned(), entry(key, span, health));
+    diagnostics.insert_key(ours, "health".to_owned(), moved_entry(key, span, health));
 }
 
 /// The keys of a section of theirs under our names, `words` being pairs of theirs and ours; where
 /// `enabled` is false, `off` is put there. A bare number under a key of time is milliseconds.
-fn switched(
+fn import_switched_section(
     section: &str,
     keys: ConfigTable,
     words: [(&str, &str); 2],
@@ -88,62 +94,77 @@ fn switched(
                 is_off = (!enabled).then_some((at, node.span));
             }
             (Some((_, name)), _) => {
-                let time = number(&node).filter(|_| key != "maxFailures").map(millis);
+                let time = number(&node)
+                    .filter(|_| key != "maxFailures")
+                    .map(millis_text);
                 let value = time.map_or(node.value, ConfigValue::Text);
-                ours.insert((*name).to_owned(), entry(at, node.span, value));
+                ours.insert((*name).to_owned(), moved_entry(at, node.span, value));
             }
             (None, _) => {
                 let what = format!("{section}.{key}");
-                findings.add(no_equivalent(&what, at, "not a key that is understood"));
+                findings.add(no_equivalent_warning(&what, at, "unsupported key"));
             }
         }
     }
     if let Some((at, span)) = is_off {
         let (name, value) = off;
-        ours.insert(name.to_owned(), entry(at, span, value));
+        ours.insert(name.to_owned(), moved_entry(at, span, value));
     }
     ours
 }
 
 /// Attempts that are none still leave the first one.
-fn retry_attempts(mut theirs: TableEntry, ours: &mut ConfigTable, findings: &mut Diagnostics) {
+fn import_retry_attempts(
+    mut theirs: TableEntry,
+    ours: &mut ConfigTable,
+    diagnostics: &mut Diagnostics,
+) {
     if let ConfigValue::Integer(attempts @ 0) = &mut theirs.node.value {
         *attempts = 1;
     }
-    in_section("retry", "failed_after", theirs, ours, findings);
+    set_in_section("retry", "failed_after", theirs, ours, diagnostics);
 }
 
-fn retry_delay(mut theirs: TableEntry, ours: &mut ConfigTable, findings: &mut Diagnostics) {
+fn import_retry_delay(
+    mut theirs: TableEntry,
+    ours: &mut ConfigTable,
+    diagnostics: &mut Diagnostics,
+) {
     if let Some(delay) = number(&theirs.node) {
-        theirs.node.value = ConfigValue::Text(millis(delay));
+        theirs.node.value = ConfigValue::Text(millis_text(delay));
         if delay > RETRY_MAX_MILLIS {
-            in_section("retry", "max", theirs.clone(), ours, findings);
+            set_in_section("retry", "max", theirs.clone(), ours, diagnostics);
         }
     }
-    in_section("retry", "base", theirs, ours, findings);
+    set_in_section("retry", "base", theirs, ours, diagnostics);
 }
 
 /// Theirs has a namespace for each kind of item, ours one for all.
-fn namespace(key: &str, theirs: TableEntry, ours: &mut ConfigTable, findings: &mut Diagnostics) {
+fn import_namespace(
+    key: &str,
+    theirs: TableEntry,
+    ours: &mut ConfigTable,
+    diagnostics: &mut Diagnostics,
+) {
     match ours.get("namespace") {
         None => {
             ours.insert("namespace".to_owned(), theirs);
         }
         Some(other) if other.node.as_text() == theirs.node.as_text() => {}
-        Some(_) => findings.add(no_equivalent(
+        Some(_) => diagnostics.add(no_equivalent_warning(
             key,
             theirs.key,
-            "a server has one namespace for all its items, the first one written",
+            "a server has one namespace for all items; using the first one",
         )),
     }
 }
 
 /// Puts the section `bridge` into `servers` and into the top level `table`.
-pub(super) fn translate(
+pub(super) fn import_bridge_section(
     bridge: TableEntry,
     servers: &mut Node,
     table: &mut ConfigTable,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     let ConfigValue::Table(keys) = bridge.node.value else {
         table.insert("bridge".to_owned(), bridge);
@@ -151,23 +172,25 @@ pub(super) fn translate(
     };
     for (key, theirs) in keys {
         match (key.as_str(), &theirs.node.value) {
-            ("conflictResolution", _) => in_section("naming", "conflict", theirs, table, findings),
+            ("conflictResolution", _) => {
+                set_in_section("naming", "conflict", theirs, table, diagnostics);
+            }
             ("defaultNamespace", ConfigValue::Bool(true)) => {}
             ("defaultNamespace", ConfigValue::Bool(false)) => {
                 let bare = ConfigValue::Text("{tool}".to_owned());
-                in_section(
+                set_in_section(
                     "naming",
                     "template",
-                    entry(theirs.key, theirs.node.span, bare),
+                    moved_entry(theirs.key, theirs.node.span, bare),
                     table,
-                    findings,
+                    diagnostics,
                 );
                 let off = ConfigValue::Bool(false);
-                let off = entry(theirs.key, theirs.node.span, off);
-                in_section("naming", "namespace_resources", off, table, findings);
+                let off = moved_entry(theirs.key, theirs.node.span, off);
+                set_in_section("naming", "namespace_resources", off, table, diagnostics);
             }
             ("aggregation", ConfigValue::Table(kinds)) => {
-                expose(kinds, theirs.node.span, servers, findings);
+                import_expose(kinds, theirs.node.span, servers, diagnostics);
             }
             ("failover", ConfigValue::Table(keys)) => {
                 let words = [
@@ -176,7 +199,8 @@ pub(super) fn translate(
                 ];
                 let off = ("failures", ConfigValue::Integer(0));
                 let section = "bridge.failover";
-                let breaker = switched(section, keys.clone(), words, off, findings);
+                let breaker =
+                    import_switched_section(section, keys.clone(), words, off, diagnostics);
                 for_each_server(
                     "breaker",
                     theirs.node.span,
@@ -184,48 +208,53 @@ pub(super) fn translate(
                     servers,
                 );
             }
-            _ => findings.add(no_equivalent(
+            _ => diagnostics.add(no_equivalent_warning(
                 &format!("bridge.{key}"),
                 theirs.key,
-                "not a key that is understood",
+                "unsupported key",
             )),
         }
     }
 }
 
 /// Sets `key` in the section `name` of `table`, unless the document has it in our own words.
-fn in_section(
+fn set_in_section(
     name: &str,
     key: &str,
     value: TableEntry,
     table: &mut ConfigTable,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     let section = table.entry(name.to_owned()).or_insert_with(|| {
-        entry(
+        moved_entry(
             value.key,
             value.node.span,
             ConfigValue::Table(ConfigTable::new()),
         )
     });
     if let Some(section) = section.node.as_table_mut() {
-        findings.insert_key(section, key.to_owned(), value);
+        diagnostics.insert_key(section, key.to_owned(), value);
     }
 }
 
 /// Lets every server that does not say so itself show the kinds that `kinds` switches on.
-fn expose(kinds: &ConfigTable, span: Span, servers: &mut Node, findings: &mut Diagnostics) {
+fn import_expose(
+    kinds: &ConfigTable,
+    span: Span,
+    servers: &mut Node,
+    diagnostics: &mut Diagnostics,
+) {
     const KINDS: [&str; 3] = ["tools", "resources", "prompts"];
     for (kind, switch) in kinds {
         let why = if !KINDS.contains(&kind.as_str()) {
-            "not a key that is understood"
+            "unsupported key"
         } else if !matches!(switch.node.value, ConfigValue::Bool(_)) {
-            "neither `true` nor `false`"
+            "expected `true` or `false`"
         } else {
             continue;
         };
         let what = format!("bridge.aggregation.{kind}");
-        findings.add(no_equivalent(&what, switch.key, why));
+        diagnostics.add(no_equivalent_warning(&what, switch.key, why));
     }
     let is_on = |kind: &&str| {
         let switch = kinds.get(*kind).map(|entry| &entry.node.value);
@@ -244,7 +273,7 @@ fn for_each_server(key: &str, span: Span, value: &ConfigValue, servers: &mut Nod
     for (_, server) in servers.as_table_mut().into_iter().flatten() {
         if let Some(keys) = server.node.as_table_mut() {
             keys.entry(key.to_owned())
-                .or_insert_with(|| entry(span, span, value.clone()));
+                .or_insert_with(|| moved_entry(span, span, value.clone()));
         }
     }
 }

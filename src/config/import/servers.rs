@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Dialect, bridge, entry, no_equivalent};
+use super::{ForeignDialect, bridge, moved_entry, no_equivalent_warning};
 use crate::{
     config::{
         diagnostics::report::{Diagnostic, Diagnostics},
@@ -16,59 +16,59 @@ use crate::{
 
 /// From here on a number is taken for milliseconds: no call takes that many seconds, and several
 /// clients write milliseconds.
-const MILLIS_FROM: f64 = 1000.0;
+const MILLIS_MIN: f64 = 1000.0;
 
 /// Keys that are ours under another name, with the same values.
-const RENAMED: [(&str, &str); 3] = [
+const RENAMED_KEYS: [(&str, &str); 3] = [
     ("envFile", "env_file"),
     ("serverUrl", "url"),
     ("transportType", "type"),
 ];
 
 /// Keys that nothing here answers to, and why that is so.
-const NO_EQUIVALENT: [(&str, &str); 11] = [
-    ("alwaysAllow", "clients ask their users themselves"),
-    ("autoApprove", "clients ask their users themselves"),
-    ("description", "only for readers of the file"),
-    ("dev", "only for who writes the server"),
-    ("gallery", "only for readers of the file"),
-    ("headersHelper", "write `headers`"),
+const UNSUPPORTED_KEYS: [(&str, &str); 11] = [
+    ("alwaysAllow", "clients prompt their users themselves"),
+    ("autoApprove", "clients prompt their users themselves"),
+    ("description", "informational only"),
+    ("dev", "for server developers only"),
+    ("gallery", "informational only"),
+    ("headersHelper", "use `headers`"),
     (
         "oauth",
-        "not supported by this version: write `auth` or `headers`",
+        "not supported by this version: use `auth` or `headers`",
     ),
     ("sandbox", "not supported by this version"),
     ("sandboxEnabled", "not supported by this version"),
-    ("trust", "clients ask their users themselves"),
-    ("version", "only for readers of the file"),
+    ("trust", "clients prompt their users themselves"),
+    ("version", "informational only"),
 ];
 
 /// The servers of `section`, in our shape and with names that we can use.
-pub(super) fn translate(
+pub(super) fn import_servers(
     section: Node,
-    dialect: Dialect,
+    dialect: ForeignDialect,
     is_of_project: bool,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Node {
     let ConfigValue::Table(entries) = section.value else {
         return section;
     };
     let mut servers = ConfigTable::new();
     for (name, mut entry) in entries {
-        let name = usable_name(name, &entry, findings);
+        let name = to_valid_name(name, &entry, diagnostics);
         if let Some(table) = entry.node.as_table_mut() {
             let mut theirs = std::mem::take(table);
-            if dialect == Dialect::VsCode {
-                as_vs_code_starts(&mut theirs, is_of_project);
+            if dialect == ForeignDialect::VsCode {
+                apply_vs_code_launch(&mut theirs, is_of_project);
             }
-            *table = Translation {
+            *table = ServerImport {
                 dialect,
-                findings,
+                findings: diagnostics,
                 ours: ConfigTable::new(),
             }
             .run(theirs);
         }
-        findings.insert_key(&mut servers, name, entry);
+        diagnostics.insert_key(&mut servers, name, entry);
     }
     Node {
         value: ConfigValue::Table(servers),
@@ -78,7 +78,7 @@ pub(super) fn translate(
 
 /// `name`, or what we call a server with a name that we cannot use: what is left of it, or, where that is
 /// nothing (a name in Chinese, say), a hash of it, so that no other has the same.
-fn usable_name(name: String, entry: &TableEntry, findings: &mut Diagnostics) -> String {
+fn to_valid_name(name: String, entry: &TableEntry, diagnostics: &mut Diagnostics) -> String {
     if ServerName::parse(&name).is_ok() {
         return name;
     }
@@ -100,17 +100,17 @@ fn usable_name(name: String, entry: &TableEntry, findings: &mut Diagnostics) -> 
         let [a, b, c, d, ..] = hash;
         usable = format!("server-{a:02x}{b:02x}{c:02x}{d:02x}");
     }
-    findings.add(
-        Diagnostic::warning(format!("this server is called `{usable}` here")).at(
+    diagnostics.add(
+        Diagnostic::warning(format!("the server is renamed to `{usable}`")).at(
             Some(entry.key),
-            "names have letters, digits, `_`, `-` and `.`",
+            "names consist of letters, digits, `_`, `-` and `.`",
         ),
     );
     usable
 }
 
 /// What VS Code does with programs: `~` is the user's directory, and those of a project start in it.
-fn as_vs_code_starts(server: &mut ConfigTable, is_of_project: bool) {
+fn apply_vs_code_launch(server: &mut ConfigTable, is_of_project: bool) {
     for key in ["args", "command", "cwd", "envFile"] {
         if let Some(entry) = server.get_mut(key) {
             expand_home(&mut entry.node);
@@ -118,7 +118,7 @@ fn as_vs_code_starts(server: &mut ConfigTable, is_of_project: bool) {
     }
     if let Some(program) = server.get("command").filter(|_| is_of_project) {
         let folder = ConfigValue::Text("${workspaceFolder}".to_owned());
-        let here = entry(program.key, program.node.span, folder);
+        let here = moved_entry(program.key, program.node.span, folder);
         server.entry("cwd".to_owned()).or_insert(here);
     }
 }
@@ -141,35 +141,37 @@ fn expand_home(node: &mut Node) {
     }
 }
 
-struct Translation<'f> {
-    dialect: Dialect,
+struct ServerImport<'f> {
+    dialect: ForeignDialect,
     findings: &'f mut Diagnostics,
     ours: ConfigTable,
 }
 
-impl Translation<'_> {
+impl ServerImport<'_> {
     fn run(mut self, theirs: ConfigTable) -> ConfigTable {
         for (key, entry) in theirs {
-            let known = NO_EQUIVALENT.iter().find(|(name, _)| *name == key);
+            let known = UNSUPPORTED_KEYS.iter().find(|(name, _)| *name == key);
             if let Some((_, why)) = known {
-                self.findings.add(no_equivalent(&key, entry.key, why));
+                self.findings
+                    .add(no_equivalent_warning(&key, entry.key, why));
                 continue;
             }
-            let renamed = RENAMED.iter().find(|(name, _)| *name == key);
-            self.key(renamed.map_or(key.as_str(), |(_, ours)| ours), entry);
+            let renamed = RENAMED_KEYS.iter().find(|(name, _)| *name == key);
+            self.import_key(renamed.map_or(key.as_str(), |(_, ours)| ours), entry);
         }
         self.ours
     }
 
-    fn key(&mut self, key: &str, entry: TableEntry) {
+    fn import_key(&mut self, key: &str, entry: TableEntry) {
         match (key, &entry.node.value) {
             ("auth", ConfigValue::Table(auth)) if !auth.contains_key("type") => {
-                let why = "not supported by this version: write `headers`";
-                self.findings.add(no_equivalent(key, entry.key, why));
+                let why = "not supported by this version: use `headers`";
+                self.findings
+                    .add(no_equivalent_warning(key, entry.key, why));
             }
             ("disabled", ConfigValue::Bool(disabled)) => {
                 let enabled = ConfigValue::Bool(!disabled);
-                self.put(
+                self.set(
                     "enabled",
                     entry.key,
                     Node {
@@ -180,14 +182,14 @@ impl Translation<'_> {
             }
             ("httpUrl", _) => {
                 let http = Node::new(entry.key, ConfigValue::Text("http".to_owned()));
-                self.put("transport", entry.key, http);
-                self.put("url", entry.key, entry.node);
+                self.set("transport", entry.key, http);
+                self.set("url", entry.key, entry.node);
             }
             ("type", ConfigValue::Text(word)) => {
-                let ours = transport(word, self.dialect);
+                let ours = transport_word(word, self.dialect);
                 if let Some(word) = ours {
                     let value = ConfigValue::Text(word.to_owned());
-                    self.put(
+                    self.set(
                         "transport",
                         entry.key,
                         Node {
@@ -198,24 +200,24 @@ impl Translation<'_> {
                 }
             }
             ("timeout", ConfigValue::Integer(_) | ConfigValue::Float(_)) => {
-                self.timeout(entry.key, &entry.node);
+                self.import_timeout(entry.key, &entry.node);
             }
-            ("disabledTools" | "excludeTools", _) => self.tools("deny", entry),
-            ("enabledTools" | "includeTools", _) => self.tools("allow", entry),
+            ("disabledTools" | "excludeTools", _) => self.import_tools("deny", entry),
+            ("enabledTools" | "includeTools", _) => self.import_tools("allow", entry),
             // Copilot lists the tools it may use, or all of them.
             ("tools", ConfigValue::List(names)) => {
                 if !names.iter().any(|name| name.as_text() == Some("*")) {
-                    self.tools("allow", entry);
+                    self.import_tools("allow", entry);
                 }
             }
-            _ if self.dialect == Dialect::Bridge => {
-                bridge::server_key(key, entry, &mut self.ours, self.findings);
+            _ if self.dialect == ForeignDialect::Bridge => {
+                bridge::import_server_key(key, entry, &mut self.ours, self.findings);
             }
-            _ => self.put(key, entry.key, entry.node),
+            _ => self.set(key, entry.key, entry.node),
         }
     }
 
-    fn put(&mut self, key: &str, span: Span, node: Node) {
+    fn set(&mut self, key: &str, span: Span, node: Node) {
         self.findings.insert_key(
             &mut self.ours,
             key.to_owned(),
@@ -224,22 +226,22 @@ impl Translation<'_> {
     }
 
     /// A bare number is seconds, as the older gateway has it, or milliseconds.
-    fn timeout(&mut self, key: Span, node: &Node) {
+    fn import_timeout(&mut self, key: Span, node: &Node) {
         let seconds = number(node).unwrap_or_default();
-        let is_millis = self.dialect != Dialect::Bridge && seconds >= MILLIS_FROM;
+        let is_millis = self.dialect != ForeignDialect::Bridge && seconds >= MILLIS_MIN;
         let time = if is_millis {
-            millis(seconds)
+            millis_text(seconds)
         } else {
-            millis(seconds * 1000.0)
+            millis_text(seconds * 1000.0)
         };
         if is_millis {
             self.findings.add(
-                Diagnostic::warning("this timeout is taken for milliseconds")
+                Diagnostic::warning("the timeout is read as milliseconds")
                     .at(Some(node.span), format!("read as \"{time}\""))
-                    .help(format!("write \"{time}\" to be sure")),
+                    .help(format!("use \"{time}\" to be explicit")),
             );
         }
-        self.put(
+        self.set(
             "timeout",
             key,
             Node::new(node.span, ConfigValue::Text(time)),
@@ -247,13 +249,13 @@ impl Translation<'_> {
     }
 
     /// A list of tools, as the rule `rule` of ours.
-    fn tools(&mut self, rule: &str, list: TableEntry) {
+    fn import_tools(&mut self, rule: &str, list: TableEntry) {
         let TableEntry { key, node } = list;
         let span = node.span;
         let tools = self
             .ours
             .entry("tools".to_owned())
-            .or_insert_with(|| entry(key, span, ConfigValue::Table(ConfigTable::new())));
+            .or_insert_with(|| moved_entry(key, span, ConfigValue::Table(ConfigTable::new())));
         if let Some(rules) = tools.node.as_table_mut() {
             self.findings
                 .insert_key(rules, rule.to_owned(), TableEntry { key, node });
@@ -262,13 +264,13 @@ impl Translation<'_> {
 }
 
 /// The word of ours for their `type`; `None` where the URL says as much.
-fn transport(word: &str, dialect: Dialect) -> Option<&str> {
+fn transport_word(word: &str, dialect: ForeignDialect) -> Option<&str> {
     match word {
         "local" => Some("stdio"),
         "remote" => None,
         // VS Code falls back to the older transport by itself, and tries the newer one first
         // whatever the word.
-        "http" | "sse" if dialect == Dialect::VsCode => Some("auto"),
+        "http" | "sse" if dialect == ForeignDialect::VsCode => Some("auto"),
         "streamable-http" | "streamableHttp" | "streamable_http" => Some("http"),
         "ws" => Some("websocket"),
         other => Some(other),
@@ -289,7 +291,7 @@ pub(super) fn number(node: &Node) -> Option<f64> {
 }
 
 /// A time in our notation; what is none is left for the later checks to report.
-pub(super) fn millis(millis: f64) -> String {
+pub(super) fn millis_text(millis: f64) -> String {
     match Duration::try_from_secs_f64(millis.round() / 1000.0) {
         Ok(time) => Time(time).to_string(),
         Err(_) => format!("{millis}ms"),

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 /// Variables that programs need to find their files and speak the user's language; no secrets.
-const INHERITED: [&str; 14] = [
+const INHERITED_VARIABLES: [&str; 14] = [
     "HOME",
     "LANG",
     "LC_ALL",
@@ -22,7 +22,7 @@ const INHERITED: [&str; 14] = [
 
 /// Our values of the variables that every child inherits.
 pub fn child_environment() -> Vec<(&'static str, OsString)> {
-    INHERITED
+    INHERITED_VARIABLES
         .iter()
         .filter_map(|name| Some((*name, std::env::var_os(name)?)))
         .collect()

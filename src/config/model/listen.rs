@@ -7,7 +7,7 @@ use std::{
 };
 
 /// What the path of a Unix socket comes after.
-const UNIX: &str = "unix:";
+const UNIX_PREFIX: &str = "unix:";
 
 /// Where a gateway listens over HTTP.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -30,26 +30,26 @@ pub struct SocketConfig {
 /// A text is nothing to listen on. Names are none: what they mean differs from machine to machine,
 /// and whether others are let in must show.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{}, such as {suggestion}", self.needed())]
-pub struct NotAnAddress {
+#[error("{}, such as {suggestion}", self.expected())]
+pub struct InvalidListenAddress {
     /// What was most likely meant.
     pub suggestion: Listen,
 }
 
-impl NotAnAddress {
+impl InvalidListenAddress {
     /// What would have done.
-    pub(in crate::config) fn needed(&self) -> &'static str {
+    pub(in crate::config) fn expected(&self) -> &'static str {
         match self.suggestion {
-            Listen::Address(_) => "an IP address, `:` and a port are needed",
-            Listen::Unix(_) => "`unix:` and the path of a file are needed",
+            Listen::Address(_) => "expected an IP address, `:` and a port",
+            Listen::Unix(_) => "expected `unix:` and a file path",
         }
     }
 }
 
 /// Reads where to listen; a relative path stays one.
-pub(crate) fn listen_address(written: &str) -> Result<Listen, NotAnAddress> {
-    let unusable = |suggestion| NotAnAddress { suggestion };
-    if let Some(path) = written.strip_prefix(UNIX) {
+pub(crate) fn listen_address(written: &str) -> Result<Listen, InvalidListenAddress> {
+    let unusable = |suggestion| InvalidListenAddress { suggestion };
+    if let Some(path) = written.strip_prefix(UNIX_PREFIX) {
         // As in `unix:///run/a.sock`.
         let path = path.strip_prefix("//").unwrap_or(path);
         // Abstract names begin with `@`. They have no mode.
@@ -59,10 +59,10 @@ pub(crate) fn listen_address(written: &str) -> Result<Listen, NotAnAddress> {
         return listen.ok_or_else(|| unusable(suggestion));
     }
     let address = written.parse().map(Listen::Address);
-    address.map_err(|_| unusable(Listen::Address(suggestion(written))))
+    address.map_err(|_| unusable(Listen::Address(suggest_address(written))))
 }
 
-fn suggestion(written: &str) -> SocketAddr {
+fn suggest_address(written: &str) -> SocketAddr {
     let (host, port) = written.rsplit_once(':').unwrap_or((written, ""));
     let port = port
         .parse()
@@ -97,7 +97,7 @@ impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "{UNIX}{}", path.display()),
+            Self::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display()),
         }
     }
 }

@@ -142,9 +142,9 @@ pub enum Transport {
 
 /// What is shown and has no effect: no two configs differ in it.
 #[derive(Clone, Debug, Default)]
-pub struct ForPeople<T>(pub T);
+pub struct DisplayOnly<T>(pub T);
 
-impl<T> PartialEq for ForPeople<T> {
+impl<T> PartialEq for DisplayOnly<T> {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -158,7 +158,7 @@ pub struct StdioCommand {
     /// Its arguments.
     pub args: Vec<String>,
     /// The arguments as anybody may see them: variables by their names, and nothing that looks like a secret.
-    pub shown_args: ForPeople<Vec<String>>,
+    pub shown_args: DisplayOnly<Vec<String>>,
     /// Variables added to the minimal environment; values may be secret.
     pub env: IndexMap<String, Secret>,
     /// Working directory; ours when `None`.
@@ -173,7 +173,7 @@ pub struct Remote {
     /// `http:`, `https:`, `ws:` or `wss:`.
     pub url: http::Uri,
     /// Whether the environment gave a part of it: its path may be a credential then, and is not shown.
-    pub is_of_variable: bool,
+    pub is_from_variable: bool,
     /// Headers sent with every request; values may be secret.
     pub headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
@@ -182,11 +182,11 @@ pub struct Remote {
 
 impl Remote {
     /// The path as anybody may see it.
-    pub fn shown_path(&self) -> String {
+    pub fn displayed_path(&self) -> String {
         match self.url.path() {
             "/" => "/".to_owned(),
-            _ if self.is_of_variable => "/***".to_owned(),
-            path => redact::shown_path(path),
+            _ if self.is_from_variable => "/***".to_owned(),
+            path => redact::redact_path(path),
         }
     }
 }
@@ -265,7 +265,7 @@ pub struct ItemRules {
 pub enum Isolation {
     /// One connection per agent.
     Agent,
-    /// `shared` for modern servers, `agent` for legacy servers.
+    /// `queue` for modern servers, `agent` for legacy servers.
     Auto,
     /// A new connection per call, closed afterwards; at most `max_instances` at a time.
     Call,

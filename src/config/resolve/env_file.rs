@@ -8,16 +8,16 @@ use crate::config::{LoadScope, Secret, diagnostics::report::Diagnostic, file, no
 
 impl Resolver<'_> {
     /// The variables of the program of `server`: those of `env` over those of `env_file`.
-    pub(super) fn variables(
+    pub(super) fn server_variables(
         &mut self,
         server: &file::ServerSection,
         at: &ValuePath<'_>,
     ) -> IndexMap<String, Secret> {
-        self.environment(&server.env, &at.key("env"));
+        self.check_env(&server.env, &at.child("env"));
         let mut variables = match &server.env_file {
             // Nobody who looks into the data directory has to be able to read it.
-            Some(written) if self.surroundings.used != LoadScope::Books => {
-                self.env_file(written, server.enabled, &at.key("env_file"))
+            Some(written) if self.context.scope != LoadScope::DataDir => {
+                self.env_file(written, server.enabled, &at.child("env_file"))
             }
             Some(_) | None => IndexMap::new(),
         };
@@ -35,39 +35,40 @@ impl Resolver<'_> {
     ) -> IndexMap<String, Secret> {
         let path = self.path(written, at);
         self.named_files.push(path.clone());
-        let read = (self.surroundings.files.read)(&path).map_err(|error| error.to_string());
-        let variables = read.and_then(|text| variables(&text));
+        let read = (self.context.files.read)(&path).map_err(|error| error.to_string());
+        let variables = read.and_then(|text| parse_env_file(&text));
         variables.unwrap_or_else(|why| {
-            let found = format!("the file of `{}` cannot be read", at.path());
-            let finding = if self.is_used(at, is_enabled) {
-                Diagnostic::mistake(found)
+            let found = format!("cannot read the file of `{}`", at.path());
+            let diagnostic = if self.is_used(at, is_enabled) {
+                Diagnostic::error(found)
             } else {
                 Diagnostic::warning(found)
             };
             let place = at
                 .is_quotable()
                 .then(|| format!("looked at {}", path.display()));
-            self.findings.add(finding.at(at.span(), why).help_if(place));
+            self.findings
+                .add(diagnostic.at(at.span(), why).help_if(place));
             IndexMap::new()
         })
     }
 
     /// Whether somebody uses the server that `at` is of.
     fn is_used(&self, at: &ValuePath<'_>, is_enabled: bool) -> bool {
-        match self.surroundings.used {
-            LoadScope::Also(name) => {
+        match self.context.scope {
+            LoadScope::EnabledAnd(name) => {
                 let rest = at.path().strip_prefix("servers.");
                 let rest = rest.and_then(|path| path.strip_prefix(name));
                 is_enabled || rest.is_some_and(|rest| rest.starts_with('.'))
             }
-            LoadScope::Books => false,
+            LoadScope::DataDir => false,
             LoadScope::Enabled => is_enabled,
         }
     }
 }
 
 /// The variables of `text`, of which the last of each name counts; else what is wrong, and where.
-fn variables(text: &str) -> Result<IndexMap<String, Secret>, String> {
+fn parse_env_file(text: &str) -> Result<IndexMap<String, Secret>, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let entries = parse_str(text).map_err(|error| match error {
         Error::Parse(error) => format!("line {}: {}", error.line, error.kind),

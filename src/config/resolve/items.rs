@@ -3,12 +3,12 @@
 use globset::Glob;
 use indexmap::IndexMap;
 
-use super::{Resolver, is_name_char, quote, server::TIMEOUT_MIN};
+use super::{Resolver, is_name_char, quoted_or_hidden, server::TIMEOUT_MIN};
 use crate::config::{
     ItemRules,
     diagnostics::report::Diagnostic,
     file::{self, ItemKindSection},
-    model::governing::glob,
+    model::governance::glob,
     node::ValuePath,
 };
 
@@ -17,9 +17,9 @@ const NAME_LENGTH_MAX: usize = 128;
 
 impl Resolver<'_> {
     pub(super) fn tool_rules(&mut self, rules: file::ToolRules, at: &ValuePath<'_>) -> ItemRules {
-        let limits = at.key("timeout");
+        let limits = at.child("timeout");
         let timeout = rules.timeout.into_iter().map(|(tool, limit)| {
-            let limit = self.time(limit, TIMEOUT_MIN, &limits.key(&tool));
+            let limit = self.time(limit, TIMEOUT_MIN, &limits.child(&tool));
             (tool, limit)
         });
         let timeout = timeout.collect();
@@ -37,12 +37,12 @@ impl Resolver<'_> {
         kind: ItemKindSection,
         at: &ValuePath<'_>,
     ) -> ItemRules {
-        self.rename(&rules.rename, kind, &at.key("rename"));
+        self.check_renames(&rules.rename, kind, &at.child("rename"));
         ItemRules {
             allow: rules
                 .allow
-                .map(|allow| self.globs(&allow, &at.key("allow"))),
-            deny: self.globs(&rules.deny, &at.key("deny")),
+                .map(|allow| self.globs(&allow, &at.child("allow"))),
+            deny: self.globs(&rules.deny, &at.child("deny")),
             rename: rules.rename,
             describe: rules.describe,
             price: IndexMap::new(),
@@ -56,9 +56,9 @@ impl Resolver<'_> {
             match glob(text) {
                 Ok(glob) => parsed.push(glob),
                 Err(error) => {
-                    let at = at.item(index);
+                    let at = at.item_at(index);
                     self.findings.add(
-                        Diagnostic::mistake(format!("{} is not a glob", quote(text, &at)))
+                        Diagnostic::error(format!("{} is not a glob", quoted_or_hidden(text, &at)))
                             .at(at.span(), error.kind().to_string())
                             .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
                     );
@@ -68,7 +68,7 @@ impl Resolver<'_> {
         parsed
     }
 
-    pub(super) fn rename(
+    pub(super) fn check_renames(
         &mut self,
         rename: &IndexMap<String, String>,
         kind: ItemKindSection,
@@ -76,29 +76,37 @@ impl Resolver<'_> {
     ) {
         let mut taken: IndexMap<&str, &str> = IndexMap::new();
         for (original, new) in rename {
-            let entry = at.key(original);
+            let entry = at.child(original);
             if !is_item_name(new, kind) {
                 self.findings.add(
-                    Diagnostic::mistake(format!("{} cannot be a name", quote(new, &entry)))
-                        .at(entry.span(), "not a legal name")
-                        .help(match kind {
-                            ItemKindSection::Resources => "write a name for people, on one line",
-                            ItemKindSection::Prompts | ItemKindSection::Tools => {
-                                "names have 1 to 128 letters, digits, `_`, `-`, `.` and `/`"
-                            }
-                        }),
+                    Diagnostic::error(format!(
+                        "{} is not a valid \
+                        name",
+                        quoted_or_hidden(new, &entry)
+                    ))
+                    .at(entry.span(), "invalid name")
+                    .help(match kind {
+                        ItemKindSection::Resources => "use a display name on one line",
+                        ItemKindSection::Prompts | ItemKindSection::Tools => {
+                            "names consist of 1 to 128 letters, digits, `_`, `-`, `.` and `/`"
+                        }
+                    }),
                 );
             }
             if kind != ItemKindSection::Resources
                 && let Some(other) = taken.insert(new, original)
             {
                 self.findings.add(
-                    Diagnostic::mistake(format!("two names in `{}` become the same", at.path()))
-                        .at(entry.span(), format!("`{original}` gets this name"))
-                        .at(
-                            at.key(other).span(),
-                            format!("and `{other}` has it already"),
-                        ),
+                    Diagnostic::error(format!(
+                        "two entries of `{}` map to the same \
+                        name",
+                        at.path()
+                    ))
+                    .at(entry.span(), format!("`{original}` is renamed to this"))
+                    .at(
+                        at.child(other).span(),
+                        format!("which `{other}` already has"),
+                    ),
                 );
             }
         }

@@ -28,36 +28,36 @@ const PLACEHOLDERS: [&str; 20] = [
 
 /// The least number of steps in which a key can be spelled, see [`steps`]. Of 32 random characters few
 /// stand in any other; a word or a count that is written again and again has less.
-const STEPS_MIN: usize = 19;
+const SPELLING_STEPS_MIN: usize = 19;
 
 /// A copy of less than this says as much as its characters.
-const COPIED_MIN: usize = 3;
+const COPY_LEN_MIN: usize = 3;
 
 /// The least information of a key, bits, as far as its characters tell; 32 random digits have some 100.
-const BITS_MIN: f64 = 80.0;
+const ENTROPY_BITS_MIN: f64 = 80.0;
 
 /// Of so many pairs of neighbours in a hundred, the second may follow the first in a count.
-const COUNTED_MAX_PERCENT: usize = 84;
+const SEQUENTIAL_MAX_PERCENT: usize = 84;
 
 /// Why `key` can be guessed, if it can.
 pub(in crate::config) fn weakness(key: &str) -> Option<&'static str> {
     let text = key.to_ascii_lowercase();
     let words: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
     if PLACEHOLDERS.iter().any(|word| words.contains(word)) {
-        return Some("it reads like a placeholder");
+        return Some("looks like a placeholder");
     }
     let bytes = text.as_bytes();
-    if steps(bytes) < STEPS_MIN || bits(bytes) < BITS_MIN {
-        return Some("it repeats itself");
+    if spelling_steps(bytes) < SPELLING_STEPS_MIN || entropy_bits(bytes) < ENTROPY_BITS_MIN {
+        return Some("is repetitive");
     }
     let pairs = bytes.windows(2);
     let counted = pairs.clone().filter(|pair| pair[0].abs_diff(pair[1]) <= 1);
-    (counted.count() * 100 > pairs.len() * COUNTED_MAX_PERCENT)
-        .then_some("it is a sequence of consecutive characters")
+    (counted.count() * 100 > pairs.len() * SEQUENTIAL_MAX_PERCENT)
+        .then_some("is a sequence of consecutive characters")
 }
 
 /// In how many steps `key` can be spelled, where a step writes a character, or copies what was written.
-fn steps(key: &[u8]) -> usize {
+fn spelling_steps(key: &[u8]) -> usize {
     let (mut at, mut steps) = (0, 0);
     while at < key.len() {
         let copied = (0..at)
@@ -67,7 +67,7 @@ fn steps(key: &[u8]) -> usize {
                 same.count()
             })
             .max();
-        at += copied.filter(|it| *it >= COPIED_MIN).unwrap_or(1);
+        at += copied.filter(|it| *it >= COPY_LEN_MIN).unwrap_or(1);
         steps += 1;
     }
     steps
@@ -75,7 +75,7 @@ fn steps(key: &[u8]) -> usize {
 
 /// What the characters of `key` tell, bits, if each came as often as it does by chance.
 #[expect(clippy::cast_precision_loss, reason = "keys are short")]
-fn bits(key: &[u8]) -> f64 {
+fn entropy_bits(key: &[u8]) -> f64 {
     let mut counts: HashMap<u8, usize> = HashMap::new();
     for byte in key {
         *counts.entry(*byte).or_default() += 1;

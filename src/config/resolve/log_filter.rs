@@ -5,18 +5,18 @@ use crate::config::diagnostics::suggest;
 /// The levels that there are.
 const LEVELS: [&str; 6] = ["debug", "error", "info", "off", "trace", "warn"];
 /// What to write instead of something else.
-pub(in crate::config) const HELP: &str =
+pub(in crate::config) const LOG_FILTER_HELP: &str =
     "levels are error, warn, info, debug and trace; a filter looks like `info,tollbridge=debug`";
 
 /// A text is no filter of log lines; whoever wrote it mends it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("not a log level or filter{}; {HELP}", meant(*close))]
-pub struct NotALogFilter {
+#[error("not a log level or filter{}; {LOG_FILTER_HELP}", suggestion_text(*suggestion))]
+pub struct InvalidLogFilter {
     /// The level that was most likely meant.
-    pub(in crate::config) close: Option<&'static str>,
+    pub(in crate::config) suggestion: Option<&'static str>,
 }
 
-fn meant(close: Option<&str>) -> String {
+fn suggestion_text(close: Option<&str>) -> String {
     close.map_or_else(String::new, |close| format!(" (did you mean `{close}`?)"))
 }
 
@@ -25,7 +25,7 @@ fn meant(close: Option<&str>) -> String {
 ///
 /// # Errors
 /// When `text` is no level and no filter.
-pub(crate) fn check_log_filter(text: &str) -> Result<(), NotALogFilter> {
+pub(crate) fn check_log_filter(text: &str) -> Result<(), InvalidLogFilter> {
     let level = text.trim().to_lowercase();
     if LEVELS.contains(&level.as_str()) {
         return Ok(());
@@ -37,7 +37,7 @@ pub(crate) fn check_log_filter(text: &str) -> Result<(), NotALogFilter> {
         return Ok(());
     }
     let close = suggest::closest(&level, LEVELS);
-    Err(NotALogFilter { close })
+    Err(InvalidLogFilter { suggestion: close })
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Several instances of one server, and which calls go to which.
 
-use super::{Resolver, quote};
+use super::{Resolver, quoted_or_hidden};
 use crate::config::{
     Condition, ReplicaConfig, RouteConfig, diagnostics::report::Diagnostic, file, node::ValuePath,
 };
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
-const REACH_KEYS: [&str; 10] = [
+const TRANSPORT_KEYS: [&str; 10] = [
     "args",
     "auth",
     "command",
@@ -31,33 +31,42 @@ impl Resolver<'_> {
         at: &ValuePath<'_>,
     ) -> Vec<ReplicaConfig> {
         if server.replicas.is_empty() {
-            self.no_effect(at, "a server without `replicas`", &REPLICA_KEYS);
+            self.warn_of_unused_keys(at, "a server without `replicas`", &REPLICA_KEYS);
             return Vec::new();
         }
-        for key in REACH_KEYS.iter().map(|key| at.key(key)) {
+        for key in TRANSPORT_KEYS.iter().map(|key| at.child(key)) {
             if key.has_content() {
                 self.findings.add(
-                    Diagnostic::mistake(format!("`{}` stands beside `replicas`", key.path()))
-                        .at(key.key_span(), "how one server is reached")
-                        .at(at.key("replicas").key_span(), "how several are")
-                        .help("write it into each of the replicas that needs it"),
+                    Diagnostic::error(format!(
+                        "`{}` cannot be combined with \
+                        `replicas`",
+                        key.path()
+                    ))
+                    .at(key.key_span(), "describes a single server")
+                    .at(at.child("replicas").key_span(), "describes several servers")
+                    .help("set it in each replica that needs it"),
                 );
             }
         }
-        let all = at.key("replicas");
+        let all = at.child("replicas");
         let mut resolved: Vec<ReplicaConfig> = Vec::new();
         for (index, replica) in server.replicas.iter().enumerate() {
-            let item = all.item(index);
+            let item = all.item_at(index);
             let number = || (index + 1).to_string();
             let name = replica.name.clone().unwrap_or_else(number);
             if resolved.iter().any(|other| other.name == name) {
                 self.findings.add(
-                    Diagnostic::mistake(format!("two replicas are called {}", quote(&name, &item)))
-                        .at(item.key("name").span(), "this one")
-                        .help("give each its own name"),
+                    Diagnostic::error(format!(
+                        "duplicate replica name \
+                        {}",
+                        quoted_or_hidden(&name, &item)
+                    ))
+                    .at(item.child("name").span(), "this one")
+                    .help("use unique names"),
                 );
             }
-            let Some(transport) = self.transport(&reached_like(replica, server.enabled), &item)
+            let Some(transport) =
+                self.transport(&as_server_section(replica, server.enabled), &item)
             else {
                 continue;
             };
@@ -80,19 +89,19 @@ impl Resolver<'_> {
     ) -> Vec<RouteConfig> {
         let mut resolved = Vec::new();
         for (index, route) in routes.into_iter().enumerate() {
-            let item = at.item(index);
+            let item = at.item_at(index);
             let is_known = replicas.iter().any(|replica| {
                 replica.name == route.to || replica.locality.as_ref() == Some(&route.to)
             });
             if !is_known && !replicas.is_empty() {
-                let to = item.key("to");
+                let to = item.child("to");
                 self.findings.add(
-                    Diagnostic::mistake(format!("`{}` names no replica", to.path()))
+                    Diagnostic::error(format!("`{}` does not match any replica", to.path()))
                         .at(
-                            to.span().or(item.whole_span()),
-                            "neither the name nor the locality of one",
+                            to.span().or(item.full_span()),
+                            "not the name or locality of any replica",
                         )
-                        .help("calls that the rule is about could go nowhere"),
+                        .help("matching calls would have no replica"),
                 );
             }
             resolved.push(self.route(route, &item));
@@ -113,18 +122,18 @@ impl Resolver<'_> {
             action: crate::config::ArgumentAction::Refuse,
             observe: false,
         };
-        self.pointer(&rule.at, &at.key("at"));
+        self.check_pointer(&rule.at, &at.child("at"));
         let condition = self.condition(&rule, at);
         if route.at.is_some() && condition == Condition::default() {
             self.findings.add(
-                Diagnostic::mistake(format!("`{}` has no condition", at.path()))
-                    .at(at.key("at").key_span(), "nothing is asked of this argument")
-                    .help("write `equals`, `one_of`, `matches`, `min` or `max`"),
+                Diagnostic::error(format!("`{}` has no condition", at.path()))
+                    .at(at.child("at").key_span(), "the rule has no condition")
+                    .help("add `equals`, `one_of`, `matches`, `min` or `max`"),
             );
         }
         let tools = route.tools.unwrap_or_else(|| vec!["*".to_owned()]);
         RouteConfig {
-            tools: self.globs(&tools, &at.key("tools")),
+            tools: self.globs(&tools, &at.child("tools")),
             at: rule.at,
             condition,
             to: route.to,
@@ -133,7 +142,7 @@ impl Resolver<'_> {
 }
 
 /// A server that is reached like a replica.
-fn reached_like(replica: &file::ReplicaSection, enabled: bool) -> file::ServerSection {
+fn as_server_section(replica: &file::ReplicaSection, enabled: bool) -> file::ServerSection {
     let replica = replica.clone();
     file::ServerSection {
         command: replica.command,

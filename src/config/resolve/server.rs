@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indexmap::IndexMap;
 
-use super::{CALLS_MAX, DEPTH_MAX, Resolver, governing::budgets, quote};
+use super::{CALLS_MAX, DEPTH_MAX, Resolver, governance::budgets, quoted_or_hidden};
 use crate::{
     config::{
         BreakerConfig, Ejection, Expose, Health, MemorySize, Retry, Root, Server, ServerLimits,
@@ -41,7 +41,7 @@ impl Resolver<'_> {
     ) -> IndexMap<ServerName, Server> {
         let mut resolved = IndexMap::new();
         for (name, server) in servers {
-            let at = at.key(&name);
+            let at = at.child(&name);
             match ServerName::parse(&name) {
                 Ok(name) => {
                     if let Some(server) = self.server(server, locality, &at) {
@@ -49,9 +49,9 @@ impl Resolver<'_> {
                     }
                 }
                 Err(error) => self.findings.add(
-                    Diagnostic::mistake("this is not the name of a server")
+                    Diagnostic::error("invalid server name")
                         .at(at.key_span(), error.to_string())
-                        .help("names are part of URLs: write for example `aws-s3`"),
+                        .help("names are part of URLs: for example `aws-s3`"),
                 ),
             }
         }
@@ -68,60 +68,67 @@ impl Resolver<'_> {
         let replicas = self.replicas(&server, locality, at);
         let transport = match replicas.first() {
             Some(first) => Some(first.transport.clone()),
-            None if at.key("replicas").has_content() => None,
+            None if at.child("replicas").has_content() => None,
             None => self.transport(&server, at),
         };
-        let timeout = self.timeout(server.timeout, &at.key("timeout"));
+        let timeout = self.timeout(server.timeout, &at.child("timeout"));
         let resolved = Server {
             era: server.era,
             enabled: server.enabled,
-            namespace: self.namespace(server.namespace, &at.key("namespace")),
+            namespace: self.namespace(server.namespace, &at.child("namespace")),
             expose: expose(&server.expose),
             priority: server.priority,
-            tags: self.tags(server.tags, &at.key("tags")),
+            tags: self.tags(server.tags, &at.child("tags")),
             roots: server
                 .roots
-                .map(|roots| self.roots(roots, &at.key("roots"))),
-            tools: self.tool_rules(server.tools, &at.key("tools")),
+                .map(|roots| self.roots(roots, &at.child("roots"))),
+            tools: self.tool_rules(server.tools, &at.child("tools")),
             resources: self.item_rules(
                 server.resources,
                 ItemKindSection::Resources,
-                &at.key("resources"),
+                &at.child("resources"),
             ),
-            prompts: self.item_rules(server.prompts, ItemKindSection::Prompts, &at.key("prompts")),
+            prompts: self.item_rules(
+                server.prompts,
+                ItemKindSection::Prompts,
+                &at.child("prompts"),
+            ),
             isolation: server.isolation,
-            max_instances: self.within(
+            max_instances: self.check_range(
                 server.max_instances,
                 1,
                 usize::MAX,
-                &at.key("max_instances"),
+                &at.child("max_instances"),
             ),
-            pool_size: self.within(server.pool_size, 1, usize::MAX, &at.key("pool_size")),
+            pool_size: self.check_range(server.pool_size, 1, usize::MAX, &at.child("pool_size")),
             idle_timeout: server.idle_timeout.map_or(IDLE_TIMEOUT, |idle| {
-                self.timeout(idle, &at.key("idle_timeout"))
+                self.timeout(idle, &at.child("idle_timeout"))
             }),
             sleeps: server.idle_timeout.is_some() && matches!(transport, Some(Transport::Stdio(_))),
-            startup_timeout: self.timeout(server.startup_timeout, &at.key("startup_timeout")),
-            connect_timeout: self.timeout(server.connect_timeout, &at.key("connect_timeout")),
+            startup_timeout: self.timeout(server.startup_timeout, &at.child("startup_timeout")),
+            connect_timeout: self.timeout(server.connect_timeout, &at.child("connect_timeout")),
             timeout,
             max_total_timeout: self.max_total_timeout(server.max_total_timeout, timeout, at),
-            retry: self.retry(server.retry, &at.key("retry")),
+            retry: self.retry(server.retry, &at.child("retry")),
             breaker: BreakerConfig {
                 failures: server.breaker.failures,
-                open_for: self.timeout(server.breaker.open_for, &at.key("breaker").key("open_for")),
+                open_for: self.timeout(
+                    server.breaker.open_for,
+                    &at.child("breaker").child("open_for"),
+                ),
             },
-            health: self.health(server.health, &at.key("health")),
-            grace: self.time(server.grace, Duration::ZERO, &at.key("grace")),
-            limits: self.server_limits(server.limits, &at.key("limits")),
+            health: self.health(server.health, &at.child("health")),
+            grace: self.time(server.grace, Duration::ZERO, &at.child("grace")),
+            limits: self.server_limits(server.limits, &at.child("limits")),
             balance: server.balance,
-            ejection: self.ejection(server.ejection, &at.key("ejection")),
-            route: self.routes(server.route, &replicas, &at.key("route")),
+            ejection: self.ejection(server.ejection, &at.child("ejection")),
+            route: self.routes(server.route, &replicas, &at.child("route")),
             replicas,
             validate: server.validate,
             price: server.price.map(|price| price.0),
             budget: server.budget.map(budgets).unwrap_or_default(),
-            rate: server.rate.map(|rate| self.rate(rate, &at.key("rate"))),
-            scan: server.scan.map(|scan| self.scan(scan, &at.key("scan"))),
+            rate: server.rate.map(|rate| self.rate(rate, &at.child("rate"))),
+            scan: server.scan.map(|scan| self.scan(scan, &at.child("scan"))),
             transport: transport?,
         };
         Some(resolved)
@@ -133,18 +140,18 @@ impl Resolver<'_> {
         at: &ValuePath<'_>,
     ) -> ServerLimits {
         ServerLimits {
-            request: self.size(limits.request, &at.key("request")),
-            response: self.size(limits.response, &at.key("response")),
-            in_flight: self.at_once(limits.in_flight, &at.key("in_flight")),
-            queue: self.within(limits.queue, 0, CALLS_MAX, &at.key("queue")),
-            memory: self.memory(limits.memory, &at.key("memory")),
-            item: self.size(limits.item, &at.key("item")),
-            item_depth: self.within(limits.item_depth, 1, DEPTH_MAX, &at.key("item_depth")),
+            request: self.size(limits.request, &at.child("request")),
+            response: self.size(limits.response, &at.child("response")),
+            in_flight: self.concurrency_limit(limits.in_flight, &at.child("in_flight")),
+            queue: self.check_range(limits.queue, 0, CALLS_MAX, &at.child("queue")),
+            memory: self.memory(limits.memory, &at.child("memory")),
+            item: self.size(limits.item, &at.child("item")),
+            item_depth: self.check_range(limits.item_depth, 1, DEPTH_MAX, &at.child("item_depth")),
         }
     }
 
     fn memory(&mut self, written: Option<Size>, at: &ValuePath<'_>) -> Option<MemorySize> {
-        let size = self.within(written?, MEMORY_MIN, MEMORY_MAX, at);
+        let size = self.check_range(written?, MEMORY_MIN, MEMORY_MAX, at);
         Some(MemorySize(size.0))
     }
 
@@ -161,22 +168,19 @@ impl Resolver<'_> {
         let Some(total) = written else {
             return timeout.max(MAX_TOTAL_TIMEOUT);
         };
-        let at = server.key("max_total_timeout");
+        let at = server.child("max_total_timeout");
         if total.0 < timeout {
             self.findings.add(
-                Diagnostic::mistake(format!("`{}` is less than `timeout`", at.path()))
-                    .at(at.span(), "ends every call first")
+                Diagnostic::error(format!("`{}` is less than `timeout`", at.path()))
+                    .at(at.span(), "would end every call first")
                     .at(
                         server
-                            .key("timeout")
+                            .child("timeout")
                             .span()
-                            .filter(|_| server.key("timeout").is_written()),
+                            .filter(|_| server.child("timeout").is_written()),
                         "is longer",
                     )
-                    .help(format!(
-                        "`timeout` is {}; write at least that",
-                        Time(timeout)
-                    )),
+                    .help(format!("`timeout` is {}; use at least that", Time(timeout))),
             );
         }
         self.timeout(total, &at)
@@ -184,55 +188,60 @@ impl Resolver<'_> {
 
     /// Reports a `base` that is longer than its `max`, since what is `meant` grows from one to the
     /// other.
-    fn grows(&mut self, times: (Time, Time), meant: &str, at: &ValuePath<'_>) {
+    fn check_base_below_max(&mut self, times: (Time, Time), meant: &str, at: &ValuePath<'_>) {
         let (base, max) = times;
         if base.0 <= max.0 {
             return;
         }
-        let (base_at, max_at) = (at.key("base"), at.key("max"));
+        let (base_at, max_at) = (at.child("base"), at.child("max"));
         let first = if base_at.is_written() {
             &base_at
         } else {
             &max_at
         };
         self.findings.add(
-            Diagnostic::mistake(format!("`{}` is longer than `max`", base_at.path()))
+            Diagnostic::error(format!("`{}` is longer than `max`", base_at.path()))
                 .at(first.span(), format!("base is {base}, max is {max}"))
                 .help(format!("{meant} from `base` to `max`")),
         );
     }
 
     fn ejection(&mut self, ejection: file::EjectionSection, at: &ValuePath<'_>) -> Ejection {
-        self.grows((ejection.base, ejection.max), "it grows", at);
+        self.check_base_below_max((ejection.base, ejection.max), "delays double", at);
         Ejection {
-            base: self.timeout(ejection.base, &at.key("base")),
-            max: self.timeout(ejection.max, &at.key("max")),
+            base: self.timeout(ejection.base, &at.child("base")),
+            max: self.timeout(ejection.max, &at.child("max")),
         }
     }
 
     fn retry(&mut self, retry: file::RetrySection, at: &ValuePath<'_>) -> Retry {
-        self.grows((retry.base, retry.max), "delays grow", at);
-        let jitter = at.key("jitter");
+        self.check_base_below_max((retry.base, retry.max), "delays grow", at);
+        let jitter = at.child("jitter");
         Retry {
-            base: self.timeout(retry.base, &at.key("base")),
-            max: self.timeout(retry.max, &at.key("max")),
-            jitter: self.within(retry.jitter, 0.0, 1.0, &jitter),
-            stable_after: self.timeout(retry.stable_after, &at.key("stable_after")),
-            starts_per_minute: self.within(
+            base: self.timeout(retry.base, &at.child("base")),
+            max: self.timeout(retry.max, &at.child("max")),
+            jitter: self.check_range(retry.jitter, 0.0, 1.0, &jitter),
+            stable_after: self.timeout(retry.stable_after, &at.child("stable_after")),
+            starts_per_minute: self.check_range(
                 retry.starts_per_minute,
                 1,
                 STARTS_PER_MINUTE_MAX,
-                &at.key("starts_per_minute"),
+                &at.child("starts_per_minute"),
             ),
-            failed_after: self.within(retry.failed_after, 1, u32::MAX, &at.key("failed_after")),
+            failed_after: self.check_range(
+                retry.failed_after,
+                1,
+                u32::MAX,
+                &at.child("failed_after"),
+            ),
         }
     }
 
     fn health(&mut self, health: file::HealthSection, at: &ValuePath<'_>) -> Health {
         Health {
-            interval: self.timeout(health.interval, &at.key("interval")),
-            timeout: self.timeout(health.timeout, &at.key("timeout")),
-            failures: self.within(health.failures, 1, u32::MAX, &at.key("failures")),
+            interval: self.timeout(health.interval, &at.child("interval")),
+            timeout: self.timeout(health.timeout, &at.child("timeout")),
+            failures: self.check_range(health.failures, 1, u32::MAX, &at.child("failures")),
             probe: health.probe,
         }
     }
@@ -240,9 +249,12 @@ impl Resolver<'_> {
     fn namespace(&mut self, namespace: Option<String>, at: &ValuePath<'_>) -> Option<String> {
         if let Some(Err(error)) = namespace.as_deref().map(ServerName::parse) {
             self.findings.add(
-                Diagnostic::mistake(format!("`{}` must be a name like a server's", at.path()))
-                    .at(at.span(), error.to_string())
-                    .help("write for example \"aws-s3\""),
+                Diagnostic::error(format!(
+                    "`{}` must follow the rules of server names",
+                    at.path()
+                ))
+                .at(at.span(), error.to_string())
+                .help("for example \"aws-s3\""),
             );
         }
         namespace
@@ -255,8 +267,8 @@ impl Resolver<'_> {
             .filter(|(_, tag)| tag.trim().is_empty())
         {
             self.findings.add(
-                Diagnostic::mistake(format!("`{}` is empty", at.item(index).path()))
-                    .at(at.item(index).span(), "write a word, or leave it out"),
+                Diagnostic::error(format!("`{}` is empty", at.item_at(index).path()))
+                    .at(at.item_at(index).span(), "use a word, or remove it"),
             );
         }
         tags
@@ -265,16 +277,19 @@ impl Resolver<'_> {
     fn roots(&mut self, roots: Vec<file::RootSection>, at: &ValuePath<'_>) -> Vec<Root> {
         let mut resolved = Vec::new();
         for (index, root) in roots.into_iter().enumerate() {
-            let item = at.item(index);
+            let item = at.item_at(index);
             let (uri, name, at) = match root {
                 file::RootSection::Uri(uri) => (uri, None, item),
-                file::RootSection::Named(root) => (root.uri, root.name, item.key("uri")),
+                file::RootSection::Named(root) => (root.uri, root.name, item.child("uri")),
             };
             if !uri.starts_with("file:///") {
                 self.findings.add(
-                    Diagnostic::mistake(format!("{} is not a `file:` URI", quote(&uri, &at)))
-                        .at(at.span(), "roots are local directories")
-                        .help(root_help(&uri)),
+                    Diagnostic::error(format!(
+                        "{} is not a `file:` URI",
+                        quoted_or_hidden(&uri, &at)
+                    ))
+                    .at(at.span(), "roots are local directories")
+                    .help(root_help(&uri)),
                 );
             }
             resolved.push(Root { uri, name });
@@ -285,8 +300,8 @@ impl Resolver<'_> {
 
 fn root_help(written: &str) -> String {
     match written.strip_prefix('/') {
-        Some(path) => format!("write \"file:///{path}\""),
-        None => "write for example \"file:///home/me/project\"".to_owned(),
+        Some(path) => format!("use \"file:///{path}\""),
+        None => "for example \"file:///home/me/project\"".to_owned(),
     }
 }
 

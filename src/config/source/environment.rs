@@ -21,7 +21,7 @@ use crate::config::{
 const PREFIX: &str = "TOLLBRIDGE_";
 
 /// Variables with the prefix that are none of the config's: the command line reads them.
-const NOT_KEYS: [&str; 1] = ["TOLLBRIDGE_CONFIG"];
+const NON_CONFIG_VARIABLES: [&str; 1] = ["TOLLBRIDGE_CONFIG"];
 
 /// How messages name the source of an override.
 const SOURCE_NAME: &str = "environment";
@@ -37,7 +37,7 @@ pub struct Environment {
 
 impl Environment {
     /// The variables of this process that are Unicode.
-    pub fn of_process() -> Self {
+    pub fn from_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect()
@@ -88,13 +88,13 @@ pub(in crate::config) fn override_keys(
     environment: &Environment,
     used: &[String],
     sources: &mut ConfigTexts,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             continue;
         };
-        if NOT_KEYS.contains(&name.as_str()) || used.contains(name) {
+        if NON_CONFIG_VARIABLES.contains(&name.as_str()) || used.contains(name) {
             continue;
         }
         let line = format!("{name}={text}");
@@ -103,7 +103,7 @@ pub(in crate::config) fn override_keys(
             name: Span::new(source, 0..name.len()),
             value: Span::new(source, name.len() + 1..name.len() + 1 + text.len()),
         };
-        match path_of(rest, config) {
+        match key_path(rest, config) {
             Ok(path) => {
                 let mut value = Node {
                     span: spans.value,
@@ -118,15 +118,15 @@ pub(in crate::config) fn override_keys(
                     Some(&entry.node)
                 });
                 if below.is_some_and(|below| below.as_table().is_some()) {
-                    unfold(&mut value);
+                    parse_compound(&mut value);
                 }
-                let over = nested(&path, value, spans.name);
+                let over = nest_at(&path, value, spans.name);
                 sources.hide(source, |hidden, text| hidden.add_secrets(&over, text));
-                config.merge(over);
+                config.merge_over(over);
             }
             Err(problem) => {
                 sources.hide(source, |hidden, text| hidden.add(spans.value.range(), text));
-                findings.add(problem.finding(name, spans.name));
+                diagnostics.add(problem.into_diagnostic(name, spans.name));
             }
         }
     }
@@ -139,7 +139,7 @@ struct OverrideSpans {
 }
 
 /// Why a variable stands for no key.
-enum NoPath {
+enum PathError {
     Ambiguous {
         candidates: Vec<String>,
     },
@@ -150,24 +150,30 @@ enum NoPath {
     },
 }
 
-impl NoPath {
-    fn finding(self, name: &str, span: Span) -> Diagnostic {
-        let finding = Diagnostic::mistake(format!("the variable {name} overrides no key"));
+impl PathError {
+    fn into_diagnostic(self, name: &str, span: Span) -> Diagnostic {
+        let diagnostic = Diagnostic::error(format!(
+            "the variable {name} does not match any config \
+            key"
+        ));
         match self {
-            Self::Ambiguous { candidates } => finding
+            Self::Ambiguous { candidates } => diagnostic
                 .at(
                     Some(span),
-                    format!("could mean any of {}", suggest::listed(&candidates)),
+                    format!(
+                        "ambiguous: may mean any of {}",
+                        suggest::list_and(&candidates)
+                    ),
                 )
                 .help("rename one of them"),
-            Self::Empty => finding
-                .at(Some(span), "a part of the name is empty")
-                .help("write TOLLBRIDGE_LISTEN, TOLLBRIDGE_NAMING__CHARSET, and so on"),
-            Self::UnknownName { noun, known } => finding
-                .at(Some(span), format!("no {noun} of the config has this name"))
+            Self::Empty => diagnostic
+                .at(Some(span), "the name has an empty segment")
+                .help("use names such as TOLLBRIDGE_LISTEN or TOLLBRIDGE_NAMING__CHARSET"),
+            Self::UnknownName { noun, known } => diagnostic
+                .at(Some(span), format!("the config has no {noun} of this name"))
                 .help(match known.len() {
-                    0 => format!("the files configure no {noun}"),
-                    _ => format!("the {noun}s are {}", suggest::listed(&known)),
+                    0 => format!("no {noun} is configured in the files"),
+                    _ => format!("the {noun}s are {}", suggest::list_and(&known)),
                 }),
         }
     }
@@ -177,28 +183,30 @@ impl NoPath {
 ///
 /// Names that operators chose (servers, and keys of tables such as `env`) are looked up in
 /// `config`, ignoring case and taking every other character for `_`; a name that is not there is
-/// taken as it is written, but for those of [`NAMED`]. Where classes of a scan are keys, they are
+/// taken as it is written, but for those of [`NAMED_SECTIONS`]. Where classes of a scan are keys, they are
 /// those of the product or an operator's own.
-fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
+fn key_path(name: &str, config: &Node) -> Result<Vec<String>, PathError> {
     let segments: Vec<&str> = name.split("__").collect();
     if segments.iter().any(|segment| segment.is_empty()) {
-        return Err(NoPath::Empty);
+        return Err(PathError::Empty);
     }
     let mut path: Vec<String> = Vec::new();
     let mut at = Some(config);
     for segment in segments {
         let above: Vec<&str> = path.iter().map(String::as_str).collect();
-        let named = NAMED.iter().find(|(section, _)| above == [*section]);
+        let named = NAMED_SECTIONS
+            .iter()
+            .find(|(section, _)| above == [*section]);
         let key = if let Some((_, noun)) = named {
-            existing(segment, at, Some(noun))?
+            resolve_existing_key(segment, at, Some(noun))?
         } else if is_chosen_by_operator(&above) {
-            existing(segment, at, None)?
+            resolve_existing_key(segment, at, None)?
         } else if let [.., "scan", part] = above.as_slice()
-            && SCANNED.contains(part)
+            && SCAN_CLASS_TABLES.contains(part)
         {
             let mut tables: Vec<&Node> = at.into_iter().collect();
-            own_classes(config, &mut tables);
-            class(segment, &tables)?
+            collect_class_tables(config, &mut tables);
+            resolve_class(segment, &tables)?
         } else {
             segment.to_lowercase()
         };
@@ -209,14 +217,14 @@ fn path_of(name: &str, config: &Node) -> Result<Vec<String>, NoPath> {
 }
 
 /// Sections whose entries only files can add, and what one entry is.
-const NAMED: [(&str, &str); 3] = [
+const NAMED_SECTIONS: [(&str, &str); 3] = [
     ("agents", "agent"),
     ("profiles", "profile"),
     ("servers", "server"),
 ];
 
 /// Keys of `scan` whose keys are classes.
-const SCANNED: [&str; 5] = [
+const SCAN_CLASS_TABLES: [&str; 5] = [
     "arguments",
     "notifications",
     "prompts",
@@ -225,21 +233,21 @@ const SCANNED: [&str; 5] = [
 ];
 
 /// Adds the tables below `node` in which an operator names classes of a scan.
-fn own_classes<'n>(node: &'n Node, tables: &mut Vec<&'n Node>) {
+fn collect_class_tables<'n>(node: &'n Node, tables: &mut Vec<&'n Node>) {
     for (key, TableEntry { node, .. }) in node.as_table().into_iter().flatten() {
         if key == "scan" {
             let own = ["custom", "dictionaries"].map(|key| node.get(key));
             tables.extend(own.into_iter().flatten().map(|entry| &entry.node));
         } else {
-            own_classes(node, tables);
+            collect_class_tables(node, tables);
         }
     }
 }
 
 /// The class that `segment` stands for: a key of `tables`, else one of the product's.
-fn class(segment: &str, tables: &[&Node]) -> Result<String, NoPath> {
+fn resolve_class(segment: &str, tables: &[&Node]) -> Result<String, PathError> {
     let keys = tables.iter().filter_map(|table| table.as_table());
-    let same = |key: &&String| plain(key) == segment.to_uppercase();
+    let same = |key: &&String| normalize_segment(key) == segment.to_uppercase();
     let keys = keys.flat_map(|table| table.keys()).filter(same);
     let mut candidates: Vec<String> = keys.cloned().collect();
     candidates.sort_unstable();
@@ -247,7 +255,7 @@ fn class(segment: &str, tables: &[&Node]) -> Result<String, NoPath> {
     match candidates.len() {
         0 => Ok(segment.to_lowercase()),
         1 => Ok(candidates.remove(0)),
-        _ => Err(NoPath::Ambiguous { candidates }),
+        _ => Err(PathError::Ambiguous { candidates }),
     }
 }
 
@@ -264,32 +272,32 @@ fn is_chosen_by_operator(path: &[&str]) -> bool {
 }
 
 /// The key of `table` that `segment` stands for; with a `noun` it must be there.
-fn existing(
+fn resolve_existing_key(
     segment: &str,
     table: Option<&Node>,
     noun: Option<&'static str>,
-) -> Result<String, NoPath> {
+) -> Result<String, PathError> {
     let keys = || {
         table
             .and_then(Node::as_table)
             .into_iter()
             .flat_map(|table| table.keys())
     };
-    let same = |key: &&String| plain(key) == segment.to_uppercase();
+    let same = |key: &&String| normalize_segment(key) == segment.to_uppercase();
     let mut candidates: Vec<String> = keys().filter(same).cloned().collect();
     match (candidates.len(), noun) {
         (1, _) => Ok(candidates.remove(0)),
-        (0, Some(noun)) => Err(NoPath::UnknownName {
+        (0, Some(noun)) => Err(PathError::UnknownName {
             noun,
             known: keys().cloned().collect(),
         }),
         (0, None) => Ok(segment.to_owned()),
-        _ => Err(NoPath::Ambiguous { candidates }),
+        _ => Err(PathError::Ambiguous { candidates }),
     }
 }
 
 /// `aws-s3` -> `AWS_S3`.
-fn plain(key: &str) -> String {
+fn normalize_segment(key: &str) -> String {
     key.chars()
         .map(|c| if c.is_alphanumeric() { c } else { '_' })
         .collect::<String>()
@@ -297,7 +305,7 @@ fn plain(key: &str) -> String {
 }
 
 /// A table that holds `text` at `path` and nothing else.
-fn nested(path: &[String], value: Node, name: Span) -> Node {
+fn nest_at(path: &[String], value: Node, name: Span) -> Node {
     path.iter().rev().fold(value, |node, key| {
         let entry = TableEntry { key: name, node };
         Node::new(
@@ -308,41 +316,44 @@ fn nested(path: &[String], value: Node, name: Span) -> Node {
 }
 
 /// Makes `node` the list or table that is written in it, where a variable holds one.
-pub(in crate::config) fn unfold(node: &mut Node) {
+pub(in crate::config) fn parse_compound(node: &mut Node) {
     let text = node
         .as_text()
         .filter(|_| node.origin == ValueOrigin::Environment);
-    if let Some(compound) = text.and_then(|text| compound(text, node.span)) {
+    if let Some(compound) = text.and_then(|text| read_compound(text, node.span)) {
         *node = compound;
     }
 }
 
 /// The list or table written in the value of a variable: JSON, as templates of deployments write it, or
 /// as in `[a, b]` or `{a = "b"}`; `None` when it is neither.
-fn compound(text: &str, span: Span) -> Option<Node> {
-    let node = from_json(text, span).or_else(|| from_words(text, span))?;
+fn read_compound(text: &str, span: Span) -> Option<Node> {
+    let node = from_json(text, span).or_else(|| parse_bare_list(text, span))?;
     matches!(node.value, ConfigValue::List(_) | ConfigValue::Table(_)).then_some(node)
 }
 
 fn from_json(text: &str, span: Span) -> Option<Node> {
-    let mut findings = Diagnostics::default();
-    let node = json::read(span.source, text, &mut findings)?;
-    let is_right = findings.into_notices(&ConfigTexts::default()).is_empty();
-    is_right.then(|| placed(node, span))
+    let mut diagnostics = Diagnostics::default();
+    let node = json::read(span.source, text, &mut diagnostics)?;
+    let is_right = diagnostics.into_notices(&ConfigTexts::default()).is_empty();
+    is_right.then(|| with_span(node, span))
 }
 
 /// `node`, which was read from what stands at `span`, at its place.
-fn placed(node: Node, span: Span) -> Node {
+fn with_span(node: Node, span: Span) -> Node {
     let place = |at: Span| Span::new(span.source, at.start + span.start..at.end + span.start);
     let value = match node.value {
-        ConfigValue::List(items) => {
-            ConfigValue::List(items.into_iter().map(|item| placed(item, span)).collect())
-        }
+        ConfigValue::List(items) => ConfigValue::List(
+            items
+                .into_iter()
+                .map(|item| with_span(item, span))
+                .collect(),
+        ),
         ConfigValue::Table(entries) => {
             let entries = entries.into_iter().map(|(name, entry)| {
                 let entry = TableEntry {
                     key: place(entry.key),
-                    node: placed(entry.node, span),
+                    node: with_span(entry.node, span),
                 };
                 (name, entry)
             });
@@ -362,7 +373,7 @@ fn placed(node: Node, span: Span) -> Node {
     }
 }
 
-fn from_words(text: &str, span: Span) -> Option<Node> {
+fn parse_bare_list(text: &str, span: Span) -> Option<Node> {
     // The parser of figment recurses without a limit of its own, and 0.10.19 takes bytes for
     // characters when it meets an escape.
     let depth = text.chars().filter(|c| matches!(c, '[' | '{')).count();

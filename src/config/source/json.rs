@@ -18,48 +18,54 @@ use crate::config::{
 pub(in crate::config) fn read(
     source: usize,
     text: &str,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Node> {
     let collect = CollectOptions {
         comments: CommentCollectionStrategy::Off,
         tokens: false,
     };
-    let problem = match parse_to_ast(text, &collect, &dialect()) {
+    let problem = match parse_to_ast(text, &collect, &parse_options()) {
         Ok(parsed) => {
             if let Some(value) = parsed.value {
-                return Some(JsonReader { source, findings }.value(value));
+                return Some(
+                    JsonReader {
+                        source,
+                        findings: diagnostics,
+                    }
+                    .value(value),
+                );
             }
-            Diagnostic::mistake("this is not JSON: there is no value in it")
+            Diagnostic::error("invalid JSON: no value")
                 .at(Some(Span::new(source, 0..0)), "expected `{`")
         }
-        Err(error) => syntax(source, text, &error),
+        Err(error) => syntax_error(source, text, &error),
     };
-    findings.add(problem);
+    diagnostics.add(problem);
     None
 }
 
 /// What keeps `text` from being read. What is open at its end is found there: the bracket may stand
 /// anywhere before.
-fn syntax(source: usize, text: &str, error: &ParseError) -> Diagnostic {
-    let kind = lower_first(&error.kind().to_string());
-    let finding = Diagnostic::mistake(format!("this is not JSON: {kind}"));
+fn syntax_error(source: usize, text: &str, error: &ParseError) -> Diagnostic {
+    let kind = lowercase_first(&error.kind().to_string());
+    let diagnostic = Diagnostic::error(format!("invalid JSON: {kind}"));
     let range = error.range();
     let is_open = matches!(
         error.kind(),
         ParseErrorKind::UnterminatedArray | ParseErrorKind::UnterminatedObject
     );
     if !is_open {
-        return finding.at(Some(span(source, range)), "here");
+        return diagnostic.at(Some(span(source, range)), "here");
     }
     let end = text.trim_end().len();
     let bracket = range.start..range.start + 1;
-    finding
+    diagnostic
         .at(Some(Span::new(source, end..end)), "the file ends here")
-        .at(Some(Span::new(source, bracket)), "this is not closed")
+        .at(Some(Span::new(source, bracket)), "not closed")
 }
 
 /// JSON, comments and trailing commas; nothing else of what the parser can take.
-fn dialect() -> ParseOptions {
+fn parse_options() -> ParseOptions {
     ParseOptions {
         allow_comments: true,
         allow_trailing_commas: true,
@@ -125,7 +131,7 @@ fn number(written: &str) -> ConfigValue {
     }
 }
 
-fn lower_first(text: &str) -> String {
+fn lowercase_first(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| {
         first.to_lowercase().chain(chars).collect()

@@ -15,23 +15,27 @@ use crate::config::{
 pub(in crate::config) fn read(
     source: usize,
     text: &str,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Node> {
     let (document, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        let root = TomlReader { source, findings }.table(document.get_ref());
+        let root = TomlReader {
+            source,
+            findings: diagnostics,
+        }
+        .table(document.get_ref());
         return Some(Node::new(Span::new(source, 0..0), ConfigValue::Table(root)));
     }
-    for error in certain(errors) {
+    for error in root_errors(errors) {
         let span = Span::new(source, error.span().unwrap_or(0..0));
-        findings.add(syntax(&error).at(Some(span), "here"));
+        diagnostics.add(syntax_error(&error).at(Some(span), "here"));
     }
     None
 }
 
 /// Those of `errors` that do not follow from others. Where a bracket stays open, the rest of the text was
 /// read as what stands in it, so that nothing is certain but the first and that.
-fn certain(mut errors: Vec<Error>) -> Vec<Error> {
+fn root_errors(mut errors: Vec<Error>) -> Vec<Error> {
     let start = |error: &Error| error.span().map(|span| span.start);
     errors.sort_by_key(start);
     errors.dedup_by_key(|error| start(error));
@@ -46,9 +50,9 @@ fn certain(mut errors: Vec<Error>) -> Vec<Error> {
     errors
 }
 
-fn syntax(error: &Error) -> Diagnostic {
+fn syntax_error(error: &Error) -> Diagnostic {
     let message = error.message().trim_end().replace('\n', ", ");
-    Diagnostic::mistake(format!("this is not TOML: {message}"))
+    Diagnostic::error(format!("invalid TOML: {message}"))
 }
 
 struct TomlReader<'f> {
@@ -75,11 +79,11 @@ impl TomlReader<'_> {
             DeValue::String(text) => ConfigValue::Text(text.to_string()),
             DeValue::Integer(number) => match integer(number) {
                 Some(number) => ConfigValue::Integer(number),
-                None => return self.too_large(span),
+                None => return self.report_out_of_range(span),
             },
             DeValue::Float(number) => match float(number) {
                 Some(number) => ConfigValue::Float(number),
-                None => return self.too_large(span),
+                None => return self.report_out_of_range(span),
             },
             DeValue::Boolean(boolean) => ConfigValue::Bool(*boolean),
             // No key takes a date; as text it gets the same message as any other wrong string.
@@ -93,12 +97,12 @@ impl TomlReader<'_> {
     }
 
     /// Stands for a number that is none here, once that is reported.
-    fn too_large(&mut self, span: Span) -> Node {
-        let finding = Diagnostic::mistake("this number is too large");
+    fn report_out_of_range(&mut self, span: Span) -> Node {
+        let diagnostic = Diagnostic::error("number out of range");
         self.findings
-            .add(finding.at(Some(span), "more than 64 bits hold"));
+            .add(diagnostic.at(Some(span), "does not fit into 64 bits"));
         Node {
-            origin: ValueOrigin::Broken,
+            origin: ValueOrigin::Invalid,
             ..Node::new(span, ConfigValue::Null)
         }
     }

@@ -20,29 +20,29 @@ use crate::config::{
 };
 
 /// Deepest nesting of defaults.
-const DEPTH_MAX: usize = 16;
+const DEFAULT_DEPTH_MAX: usize = 16;
 
 /// Expands every string below `node`; where a variable has no value, that is reported, but where that is
 /// not `used`.
-pub(in crate::config) fn expand(
+pub(in crate::config) fn expand_variables(
     node: &mut Node,
     used: LoadScope<'_>,
     environment: &Environment,
     sources: &ConfigTexts,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) {
     let mut expander = Expander {
         used,
         environment,
         sources,
-        findings,
+        findings: diagnostics,
         lenient: false,
     };
-    expander.tree(node, &mut Vec::new());
+    expander.expand_tree(node, &mut Vec::new());
 }
 
 /// The names of the variables that strings below `node` refer to.
-pub(in crate::config) fn names(node: &Node) -> Vec<String> {
+pub(in crate::config) fn variable_names(node: &Node) -> Vec<String> {
     let mut names = Vec::new();
     each_text(node, &mut |text| {
         for rest in text.replace("$$", "").split("${").skip(1) {
@@ -70,34 +70,34 @@ struct Expander<'e> {
 }
 
 impl Expander<'_> {
-    fn tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
+    fn expand_tree(&mut self, node: &mut Node, path: &mut Vec<String>) {
         let was_lenient = self.lenient;
-        self.lenient |= self.is_of_no_use(node, path);
+        self.lenient |= self.is_unused(node, path);
         if node.origin == ValueOrigin::Written {
-            self.text(node, path);
+            self.expand_text(node, path);
         }
         if let ConfigValue::List(items) = &mut node.value {
             for item in items {
-                self.tree(item, path);
+                self.expand_tree(item, path);
             }
         }
         for (key, entry) in node.as_table_mut().into_iter().flatten() {
             path.push(key.clone());
-            self.tree(&mut entry.node, path);
+            self.expand_tree(&mut entry.node, path);
             path.pop();
         }
         self.lenient = was_lenient;
     }
 
     /// Whether nobody will use what stands at `path`.
-    fn is_of_no_use(&mut self, node: &mut Node, path: &[String]) -> bool {
+    fn is_unused(&mut self, node: &mut Node, path: &[String]) -> bool {
         match path {
             [section, name] if section == "servers" => {
-                let is_enabled = self.used == LoadScope::Books || !self.is_disabled(node);
-                !self.used.is_of(name, is_enabled)
+                let is_enabled = self.used == LoadScope::DataDir || !self.is_disabled(node);
+                !self.used.includes_server(name, is_enabled)
             }
             [section, _, key] => {
-                section == "agents" && key == "keys" && self.used == LoadScope::Books
+                section == "agents" && key == "keys" && self.used == LoadScope::DataDir
             }
             _ => false,
         }
@@ -111,12 +111,12 @@ impl Expander<'_> {
         else {
             return false;
         };
-        self.tree(&mut entry.node, &mut vec!["enabled".to_owned()]);
+        self.expand_tree(&mut entry.node, &mut vec!["enabled".to_owned()]);
         let text = entry.node.as_text().map(str::trim);
         matches!(entry.node.value, ConfigValue::Bool(false)) || text == Some("false")
     }
 
-    fn text(&mut self, node: &mut Node, path: &[String]) {
+    fn expand_text(&mut self, node: &mut Node, path: &[String]) {
         let ConfigValue::Text(text) = &node.value else {
             return;
         };
@@ -133,7 +133,7 @@ impl Expander<'_> {
             has_variable: false,
             is_incomplete: false,
             problems: Vec::new(),
-            doubts: Vec::new(),
+            suspicious_forms: Vec::new(),
         };
         expansion.run(text, 0);
         let Expansion {
@@ -142,11 +142,11 @@ impl Expander<'_> {
             has_variable,
             is_incomplete,
             problems,
-            doubts,
+            suspicious_forms: doubts,
             ..
         } = expansion;
         let dotted = path.join(".");
-        let place = |written: &str| Some(part(node.span, written, source));
+        let place = |written: &str| Some(span_of_part(node.span, written, source));
         for doubt in doubts {
             self.findings.add(
                 Diagnostic::warning(doubt.message)
@@ -155,7 +155,7 @@ impl Expander<'_> {
             );
         }
         if is_incomplete {
-            self.findings.excuse(node.span);
+            self.findings.suppress(node.span);
         }
         if problems.is_empty() {
             node.shown = (shown != output).then_some(shown);
@@ -166,16 +166,16 @@ impl Expander<'_> {
             return;
         }
         for problem in problems {
-            let finding = problem.finding(&dotted, self.environment);
+            let diagnostic = problem.to_diagnostic(&dotted, self.environment);
             self.findings
-                .add(finding.at(place(problem.written()), "needed here"));
+                .add(diagnostic.at(place(problem.written()), "needed here"));
         }
-        node.origin = ValueOrigin::Broken;
+        node.origin = ValueOrigin::Invalid;
     }
 }
 
 /// The part of `span` that reads `written`, or all of it.
-fn part(span: Span, written: &str, source: &SourceText) -> Span {
+fn span_of_part(span: Span, written: &str, source: &SourceText) -> Span {
     let whole = source.text.get(span.range()).unwrap_or_default();
     match whole.find(written) {
         Some(at) => {
@@ -198,7 +198,7 @@ struct Expansion<'e> {
     /// Whether the name of a variable stands in for its value.
     is_incomplete: bool,
     problems: Vec<VariableProblem>,
-    doubts: Vec<SuspiciousForm>,
+    suspicious_forms: Vec<SuspiciousForm>,
 }
 
 /// A form that is legal and yet most likely not what was meant.
@@ -212,10 +212,10 @@ impl Expansion<'_> {
     fn run(&mut self, text: &str, depth: usize) {
         let mut rest = text;
         while let Some(at) = rest.find('$') {
-            self.literal(&rest[..at]);
+            self.push_literal(&rest[..at]);
             let after = &rest[at + 1..];
-            if after.starts_with('$') && !self.source.foreign {
-                self.literal("$");
+            if after.starts_with('$') && !self.source.is_foreign {
+                self.push_literal("$");
                 rest = &after[1..];
             } else if let Some(inner) = after.strip_prefix('{') {
                 let Some(end) = closing_brace(inner) else {
@@ -224,7 +224,7 @@ impl Expansion<'_> {
                     });
                     return;
                 };
-                self.variable(&inner[..end], depth);
+                self.expand_variable(&inner[..end], depth);
                 rest = &inner[end + 1..];
             } else {
                 self.output.push('$');
@@ -233,31 +233,31 @@ impl Expansion<'_> {
                 rest = after;
             }
         }
-        self.literal(rest);
+        self.push_literal(rest);
     }
 
     /// Puts out `text` as it is.
-    fn literal(&mut self, text: &str) {
+    fn push_literal(&mut self, text: &str) {
         self.output.push_str(text);
         self.shown.push_str(&text.replace('$', "$$"));
     }
 
     /// Puts out the `value` of the variable `name`.
-    fn value(&mut self, name: &str, value: &str) {
+    fn push_value(&mut self, name: &str, value: &str) {
         self.output.push_str(value);
         self.shown.extend(["${", name, "}"]);
     }
 
     /// Puts out what `${inner}` stands for.
-    fn variable(&mut self, inner: &str, depth: usize) {
-        if depth >= DEPTH_MAX {
+    fn expand_variable(&mut self, inner: &str, depth: usize) {
+        if depth >= DEFAULT_DEPTH_MAX {
             self.problems.push(VariableProblem::TooDeep {
                 written: format!("${{{inner}}}"),
             });
             return;
         }
         self.has_variable = true;
-        if self.source.foreign && self.foreign_form(inner, depth) {
+        if self.source.is_foreign && self.expand_foreign(inner, depth) {
             return;
         }
         let (name, default) = match inner.split_once(':') {
@@ -270,18 +270,18 @@ impl Expansion<'_> {
             });
             return;
         }
-        if !self.source.foreign {
-            self.doubt(inner, name, default);
+        if !self.source.is_foreign {
+            self.check_suspicious(inner, name, default);
         }
-        self.value_or(name, default, depth);
+        self.expand_or_default(name, default, depth);
     }
 
     /// The value of the variable `name`, else `default`, else a problem.
-    fn value_or(&mut self, name: &str, default: Option<&str>, depth: usize) {
+    fn expand_or_default(&mut self, name: &str, default: Option<&str>, depth: usize) {
         match (self.environment.get(name), default) {
-            (Some(value), _) => self.value(name, value),
-            (None, Some(default)) => self.default(name, default, depth),
-            (None, None) if self.lenient => self.stand_in(name),
+            (Some(value), _) => self.push_value(name, value),
+            (None, Some(default)) => self.expand_default(name, default, depth),
+            (None, None) if self.lenient => self.push_placeholder(name),
             (None, None) => self.problems.push(VariableProblem::Unset {
                 name: name.to_owned(),
             }),
@@ -289,7 +289,7 @@ impl Expansion<'_> {
     }
 
     /// Puts out the default of the variable `name`.
-    fn default(&mut self, name: &str, default: &str, depth: usize) {
+    fn expand_default(&mut self, name: &str, default: &str, depth: usize) {
         let start = self.shown.len();
         self.run(default, depth + 1);
         if redact::sounds_secret(name) {
@@ -298,69 +298,71 @@ impl Expansion<'_> {
         }
     }
 
-    fn stand_in(&mut self, name: &str) {
-        self.value(name, name);
+    fn push_placeholder(&mut self, name: &str) {
+        self.push_value(name, name);
         self.is_incomplete = true;
     }
 
-    fn doubt(&mut self, inner: &str, name: &str, default: Option<&str>) {
+    fn check_suspicious(&mut self, inner: &str, name: &str, default: Option<&str>) {
         let written = format!("${{{inner}}}");
         match default {
             Some(default) if default.starts_with('-') => {
                 let meant = format!("${{{name}:{}}}", &default[1..]);
-                self.doubts.push(SuspiciousForm {
+                self.suspicious_forms.push(SuspiciousForm {
                     message: format!("the default of `{name}` begins with a hyphen"),
-                    help: format!("write `{meant}`, if the hyphen is not meant"),
+                    help: format!("use `{meant}` if the hyphen is not intended"),
                     written,
                 });
             }
-            Some(default) if name == "env" || name == "input" => self.doubts.push(SuspiciousForm {
-                message: format!("`{name}` is the variable here, and `{default}` its default"),
-                help: format!("write `${{{default}}}` for the variable `{default}`"),
-                written,
-            }),
+            Some(default) if name == "env" || name == "input" => {
+                self.suspicious_forms.push(SuspiciousForm {
+                    message: format!("this reads variable `{name}` with default `{default}`"),
+                    help: format!("use `${{{default}}}` for the variable `{default}`"),
+                    written,
+                });
+            }
             _ => {}
         }
     }
 
     /// The forms of other programs; false when `inner` is none of them.
-    fn foreign_form(&mut self, inner: &str, depth: usize) -> bool {
-        let folder = self.source.folder();
+    fn expand_foreign(&mut self, inner: &str, depth: usize) -> bool {
+        let folder = self.source.base_dir();
         match inner {
-            "userHome" => self.value_or("HOME", None, depth),
-            "workspaceFolder" => self.literal(&folder.to_string_lossy()),
+            "userHome" => self.expand_or_default("HOME", None, depth),
+            "workspaceFolder" => self.push_literal(&folder.to_string_lossy()),
             "workspaceFolderBasename" => {
                 let name = folder.file_name().unwrap_or_default().to_string_lossy();
-                self.literal(&name);
+                self.push_literal(&name);
             }
-            "pathSeparator" | "/" => self.literal(std::path::MAIN_SEPARATOR_STR),
-            _ => return self.foreign_prefix(inner, depth),
+            "pathSeparator" | "/" => self.push_literal(std::path::MAIN_SEPARATOR_STR),
+            _ => return self.expand_foreign_prefix(inner, depth),
         }
         true
     }
 
-    fn foreign_prefix(&mut self, inner: &str, depth: usize) -> bool {
+    fn expand_foreign_prefix(&mut self, inner: &str, depth: usize) -> bool {
         let Some((prefix, rest)) = inner.split_once(':') else {
             return false;
         };
         match prefix {
             "env" => match rest.split_once(":-").or_else(|| rest.split_once(':')) {
-                Some((name, default)) => self.value_or(name, Some(default), depth),
-                None => self.value_or(rest, None, depth),
+                Some((name, default)) => self.expand_or_default(name, Some(default), depth),
+                None => self.expand_or_default(rest, None, depth),
             },
-            "input" => self.input(rest),
+            "input" => self.expand_input(rest),
             "command" | "config" => {
                 self.problems.push(VariableProblem::Editor {
                     written: format!("${{{inner}}}"),
                 });
             }
-            "workspaceFolder" => self.literal(&self.source.folder().to_string_lossy()),
+            "workspaceFolder" => self.push_literal(&self.source.base_dir().to_string_lossy()),
             name => match rest.strip_prefix('-') {
                 // As in a shell, an empty variable takes the default too.
                 Some(default) if self.environment.get(name).is_none_or(str::is_empty) => {
-                    self.default(name, default, depth);
+                    self.expand_default(name, default, depth);
                 }
-                Some(_) => self.value_or(name, None, depth),
+                Some(_) => self.expand_or_default(name, None, depth),
                 None => return false,
             },
         }
@@ -368,18 +370,18 @@ impl Expansion<'_> {
     }
 
     /// `${input:id}`: nobody can be asked, so that the answer comes from the environment.
-    fn input(&mut self, id: &str) {
+    fn expand_input(&mut self, id: &str) {
         let name = input_variable(id);
         let default = self.source.inputs.get(id).cloned().flatten();
         match (self.environment.get(&name), default) {
-            (Some(value), _) => self.value(&name, value),
+            (Some(value), _) => self.push_value(&name, value),
             // Nothing in it is expanded; whether it is secret its name may say.
             (None, Some(default)) if redact::sounds_secret(id) => {
                 self.output.push_str(&default);
                 self.shown.push_str(redact::MASK);
             }
-            (None, Some(default)) => self.literal(&default),
-            (None, None) if self.lenient => self.stand_in(&name),
+            (None, Some(default)) => self.push_literal(&default),
+            (None, None) if self.lenient => self.push_placeholder(&name),
             (None, None) => self.problems.push(VariableProblem::Input {
                 id: id.to_owned(),
                 name,
@@ -456,32 +458,33 @@ impl VariableProblem {
         }
     }
 
-    fn finding(&self, path: &str, environment: &Environment) -> Diagnostic {
+    fn to_diagnostic(&self, path: &str, environment: &Environment) -> Diagnostic {
         match self {
-            Self::Editor { .. } => {
-                Diagnostic::mistake(format!("`{path}` has a variable that only an editor knows"))
-                    .help("write the value, or `${VARIABLE}`")
-            }
-            Self::Input { id, name } => {
-                Diagnostic::mistake(format!("the input `{id}` has no value"))
-                    .help(format!("set the variable {name}: nobody can be asked here"))
-            }
+            Self::Editor { .. } => Diagnostic::error(format!(
+                "`{path}` uses a variable that only an editor can \
+                    resolve"
+            ))
+            .help("use the value, or `${VARIABLE}`"),
+            Self::Input { id, name } => Diagnostic::error(format!("the input `{id}` has no value"))
+                .help(format!(
+                    "set the variable {name}: the gateway cannot prompt"
+                )),
             Self::Name { .. } => {
-                Diagnostic::mistake(format!("`{path}` has a variable without a proper name"))
-                    .help("names have letters, digits and `_`; write `$${` for a literal `${`")
+                Diagnostic::error(format!("`{path}` has a variable with an invalid name"))
+                    .help("names consist of letters, digits and `_`; use `$${` for a literal `${`")
             }
-            Self::TooDeep { .. } => {
-                Diagnostic::mistake(format!("`{path}` nests more than {DEPTH_MAX} defaults"))
-            }
+            Self::TooDeep { .. } => Diagnostic::error(format!(
+                "`{path}` nests more than {DEFAULT_DEPTH_MAX} defaults"
+            )),
             Self::Unclosed { .. } => {
-                Diagnostic::mistake(format!("`{path}` has a `${{` without `}}`"))
-                    .help("close it, or write `$${` for a literal `${`")
+                Diagnostic::error(format!("`{path}` has a `${{` without `}}`"))
+                    .help("close it, or use `$${` for a literal `${`")
             }
             Self::Unset { name } => {
                 let close = suggest::closest(name, environment.names());
-                Diagnostic::mistake(format!("the variable {name} is not set")).help(match close {
+                Diagnostic::error(format!("the variable {name} is not set")).help(match close {
                     Some(close) => format!("did you mean {close}?"),
-                    None => format!("set it, or write a default: `${{{name}:...}}`"),
+                    None => format!("set it, or add a default: `${{{name}:...}}`"),
                 })
             }
         }

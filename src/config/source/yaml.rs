@@ -21,23 +21,23 @@ const VALUES_MAX: usize = 100_000;
 pub(in crate::config) fn read(
     source: usize,
     text: &str,
-    findings: &mut Diagnostics,
+    diagnostics: &mut Diagnostics,
 ) -> Option<Node> {
     let mut reader = YamlReader {
         parser: Parser::new_from_str(text),
-        place: Places {
+        place: SpanMap {
             source,
             bytes: byte_offsets(text),
             text,
         },
         anchors: HashMap::new(),
         values: 0,
-        findings,
+        findings: diagnostics,
     };
-    match reader.document() {
+    match reader.read_document() {
         Ok(node) => Some(node),
         Err(finding) => {
-            findings.add(finding);
+            diagnostics.add(finding);
             None
         }
     }
@@ -52,13 +52,13 @@ fn byte_offsets(text: &str) -> Vec<usize> {
 }
 
 /// Spans of the parser, which counts characters, as spans of a source.
-struct Places<'t> {
+struct SpanMap<'t> {
     source: usize,
     bytes: Vec<usize>,
     text: &'t str,
 }
 
-impl Places<'_> {
+impl SpanMap<'_> {
     fn span(&self, span: YamlSpan) -> Span {
         let byte = |at: usize| self.bytes.get(at).copied().unwrap_or(self.text.len());
         let Range { start, end } = byte(span.start.index())..byte(span.end.index());
@@ -69,17 +69,17 @@ impl Places<'_> {
 
 struct YamlReader<'t, 'f> {
     parser: Parser<'t, StrInput<'t>>,
-    place: Places<'t>,
+    place: SpanMap<'t>,
     anchors: HashMap<usize, Node>,
     values: usize,
     findings: &'f mut Diagnostics,
 }
 
 impl<'t> YamlReader<'t, '_> {
-    fn document(&mut self) -> Result<Node, Diagnostic> {
+    fn read_document(&mut self) -> Result<Node, Diagnostic> {
         let mut document = None;
         loop {
-            let (event, span) = self.next()?;
+            let (event, span) = self.next_event()?;
             if let Event::StreamEnd = event {
                 break;
             }
@@ -91,8 +91,8 @@ impl<'t> YamlReader<'t, '_> {
                     | Event::MappingStart(..)
             );
             if is_content && document.is_some() {
-                return Err(Diagnostic::mistake("a config is one YAML document")
-                    .at(Some(self.place.span(span)), "the second one begins here"));
+                return Err(Diagnostic::error("a config must be a single YAML document")
+                    .at(Some(self.place.span(span)), "a second document starts here"));
             }
             if is_content {
                 document = Some(self.node(event, span, 0)?);
@@ -110,21 +110,21 @@ impl<'t> YamlReader<'t, '_> {
         })
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, YamlSpan), Diagnostic> {
+    fn next_event(&mut self) -> Result<(Event<'t>, YamlSpan), Diagnostic> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
-            Some(Err(error)) => Err(self.syntax(&error)),
+            Some(Err(error)) => Err(self.syntax_error(&error)),
             None => Ok((Event::StreamEnd, YamlSpan::default())),
         }
     }
 
-    fn syntax(&self, error: &ScanError) -> Diagnostic {
+    fn syntax_error(&self, error: &ScanError) -> Diagnostic {
         let mut span = self.place.span(YamlSpan::empty(*error.marker()));
         let end = self.place.text.trim_end().len();
         if span.start > end {
             span = Span::new(self.place.source, end..end);
         }
-        Diagnostic::mistake(format!("this is not YAML: {}", error.info())).at(Some(span), "here")
+        Diagnostic::error(format!("invalid YAML: {}", error.info())).at(Some(span), "here")
     }
 
     fn node(&mut self, event: Event<'t>, span: YamlSpan, depth: usize) -> Result<Node, Diagnostic> {
@@ -132,23 +132,27 @@ impl<'t> YamlReader<'t, '_> {
         self.values += 1;
         if depth > DEPTH_MAX || self.values > VALUES_MAX {
             let message = format!(
-                "a config has at most {VALUES_MAX} values, nested {DEPTH_MAX} deep at most"
+                "a config may have at most {VALUES_MAX} values, nested at most {DEPTH_MAX} deep"
             );
-            return Err(Diagnostic::mistake(message).at(Some(at), "too many, or too deep"));
+            return Err(Diagnostic::error(message).at(
+                Some(at),
+                "too many values or too deeply \
+                nested",
+            ));
         }
         let (anchor, value) = match event {
-            Event::Alias(anchor) => return self.alias(anchor, at),
+            Event::Alias(anchor) => return self.expand_alias(anchor, at),
             Event::Scalar(text, style, anchor, tag) => {
-                known_tag(tag.as_deref(), at)?;
-                (anchor, scalar(&text, style, tag.as_deref()))
+                check_tag(tag.as_deref(), at)?;
+                (anchor, parse_scalar(&text, style, tag.as_deref()))
             }
             Event::SequenceStart(anchor, tag) => {
-                known_tag(tag.as_deref(), at)?;
-                (anchor, ConfigValue::List(self.sequence(depth)?))
+                check_tag(tag.as_deref(), at)?;
+                (anchor, ConfigValue::List(self.read_sequence(depth)?))
             }
             Event::MappingStart(anchor, tag) => {
-                known_tag(tag.as_deref(), at)?;
-                (anchor, ConfigValue::Table(self.mapping(depth)?))
+                check_tag(tag.as_deref(), at)?;
+                (anchor, ConfigValue::Table(self.read_mapping(depth)?))
             }
             Event::Nothing
             | Event::StreamStart
@@ -166,25 +170,22 @@ impl<'t> YamlReader<'t, '_> {
     }
 
     /// What the anchor stands for; its values count again, so that aliases of aliases end.
-    fn alias(&mut self, anchor: usize, at: Span) -> Result<Node, Diagnostic> {
+    fn expand_alias(&mut self, anchor: usize, at: Span) -> Result<Node, Diagnostic> {
         let Some(node) = self.anchors.get(&anchor) else {
-            return Err(
-                Diagnostic::mistake("an alias stands inside what it stands for")
-                    .at(Some(at), "this never ends"),
-            );
+            return Err(Diagnostic::error("recursive alias").at(Some(at), "endless expansion"));
         };
-        self.values += count(node);
+        self.values += count_values(node);
         if self.values > VALUES_MAX {
-            let message = format!("aliases make this config longer than {VALUES_MAX} values");
-            return Err(Diagnostic::mistake(message).at(Some(at), "here"));
+            let message = format!("aliases expand to more than {VALUES_MAX} values");
+            return Err(Diagnostic::error(message).at(Some(at), "here"));
         }
         Ok(node.clone())
     }
 
-    fn sequence(&mut self, depth: usize) -> Result<Vec<Node>, Diagnostic> {
+    fn read_sequence(&mut self, depth: usize) -> Result<Vec<Node>, Diagnostic> {
         let mut items = Vec::new();
         loop {
-            let (event, span) = self.next()?;
+            let (event, span) = self.next_event()?;
             if matches!(event, Event::SequenceEnd | Event::StreamEnd) {
                 return Ok(items);
             }
@@ -192,23 +193,27 @@ impl<'t> YamlReader<'t, '_> {
         }
     }
 
-    fn mapping(&mut self, depth: usize) -> Result<ConfigTable, Diagnostic> {
+    fn read_mapping(&mut self, depth: usize) -> Result<ConfigTable, Diagnostic> {
         let mut table = ConfigTable::new();
         let mut merged = Vec::new();
         loop {
-            let (event, span) = self.next()?;
+            let (event, span) = self.next_event()?;
             if matches!(event, Event::MappingEnd | Event::StreamEnd) {
                 break;
             }
             let key = self.place.span(span);
             let Event::Scalar(name, style, anchor, _) = event else {
-                return Err(Diagnostic::mistake("a key must be a word").at(Some(key), "not a word"));
+                return Err(Diagnostic::error("a key must be a scalar").at(
+                    Some(key),
+                    "not a \
+                    scalar",
+                ));
             };
             if anchor > 0 {
                 self.anchors
                     .insert(anchor, Node::new(key, ConfigValue::Text(name.to_string())));
             }
-            let (event, span) = self.next()?;
+            let (event, span) = self.next_event()?;
             let node = self.node(event, span, depth + 1)?;
             if name == "<<" && style == ScalarStyle::Plain {
                 merged.push(TableEntry { key, node });
@@ -218,8 +223,8 @@ impl<'t> YamlReader<'t, '_> {
             }
         }
         for TableEntry { key, node } in merged {
-            merge(&mut table, node).map_err(|()| {
-                Diagnostic::mistake("`<<` merges mappings").at(Some(key), "this is none")
+            merge_mapping(&mut table, node).map_err(|()| {
+                Diagnostic::error("`<<` merges mappings").at(Some(key), "not a mapping")
             })?;
         }
         Ok(table)
@@ -227,20 +232,20 @@ impl<'t> YamlReader<'t, '_> {
 }
 
 /// Tags of the core schema are; what others stand for nobody knows.
-fn known_tag(tag: Option<&Tag>, at: Span) -> Result<(), Diagnostic> {
+fn check_tag(tag: Option<&Tag>, at: Span) -> Result<(), Diagnostic> {
     match tag {
-        Some(tag) if !tag.is_yaml_core_schema() => Err(Diagnostic::mistake(format!(
-            "the tag `{}{}` is not known",
+        Some(tag) if !tag.is_yaml_core_schema() => Err(Diagnostic::error(format!(
+            "unknown tag `{}{}`",
             tag.handle, tag.suffix
         ))
-        .at(Some(at), "behind this tag")
-        .help("remove the tag; variables are written `${VAR}`")),
+        .at(Some(at), "after this tag")
+        .help("remove the tag; use `${VAR}` for variables")),
         _ => Ok(()),
     }
 }
 
 /// Adds the entries of a mapping, or of a list of them, that `table` does not have.
-fn merge(table: &mut ConfigTable, node: Node) -> Result<(), ()> {
+fn merge_mapping(table: &mut ConfigTable, node: Node) -> Result<(), ()> {
     match node.value {
         ConfigValue::Table(entries) => {
             for (name, entry) in entries {
@@ -248,7 +253,9 @@ fn merge(table: &mut ConfigTable, node: Node) -> Result<(), ()> {
             }
             Ok(())
         }
-        ConfigValue::List(items) => items.into_iter().try_for_each(|item| merge(table, item)),
+        ConfigValue::List(items) => items
+            .into_iter()
+            .try_for_each(|item| merge_mapping(table, item)),
         ConfigValue::Bool(_)
         | ConfigValue::Float(_)
         | ConfigValue::Integer(_)
@@ -257,12 +264,12 @@ fn merge(table: &mut ConfigTable, node: Node) -> Result<(), ()> {
     }
 }
 
-fn count(node: &Node) -> usize {
-    1 + node.children().map(count).sum::<usize>()
+fn count_values(node: &Node) -> usize {
+    1 + node.children().map(count_values).sum::<usize>()
 }
 
 /// The value of a scalar by the core schema (YAML 1.2.2 chapter 10.3).
-fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> ConfigValue {
+fn parse_scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> ConfigValue {
     if style != ScalarStyle::Plain || tag.is_some_and(|tag| tag.suffix == "str") {
         return ConfigValue::Text(text.to_owned());
     }
@@ -270,11 +277,11 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> ConfigValue {
         "" | "~" | "null" | "Null" | "NULL" => ConfigValue::Null,
         "true" | "True" | "TRUE" => ConfigValue::Bool(true),
         "false" | "False" | "FALSE" => ConfigValue::Bool(false),
-        _ => number(text).unwrap_or_else(|| ConfigValue::Text(text.to_owned())),
+        _ => parse_number(text).unwrap_or_else(|| ConfigValue::Text(text.to_owned())),
     }
 }
 
-fn number(text: &str) -> Option<ConfigValue> {
+fn parse_number(text: &str) -> Option<ConfigValue> {
     for (prefix, radix) in [("0o", 8), ("0x", 16)] {
         if let Some(digits) = text.strip_prefix(prefix) {
             // `from_str_radix` would take a sign here, after which it is a string in YAML.

@@ -1,6 +1,6 @@
 //! How the schema of a config is read: as much of JSON Schema as the types of `file` generate.
 
-pub(in crate::config) mod places;
+pub(in crate::config) mod key_tables;
 
 use serde_json::Value as Json;
 
@@ -22,13 +22,13 @@ pub(in crate::config) fn resolve<'s>(root: &'s Json, schema: &'s Json) -> (&'s s
 pub(in crate::config) fn type_of(schema: &Json) -> &str {
     match schema.get("type").and_then(Json::as_str) {
         Some(name) => name,
-        None if words_of(schema).is_empty() => "",
+        None if enum_words(schema).is_empty() => "",
         None => "string",
     }
 }
 
 /// The words that are all that `schema` allows.
-pub(in crate::config) fn words_of(schema: &Json) -> Vec<&str> {
+pub(in crate::config) fn enum_words(schema: &Json) -> Vec<&str> {
     let listed = schema.get("enum").and_then(Json::as_array);
     let described = schema.get("oneOf").and_then(Json::as_array);
     let words = listed.into_iter().flatten().filter_map(Json::as_str);
@@ -40,13 +40,13 @@ pub(in crate::config) fn words_of(schema: &Json) -> Vec<&str> {
 }
 
 /// The value of the tag in the schema `option`.
-pub(in crate::config) fn tag(option: &Json) -> Option<&str> {
+pub(in crate::config) fn tag_value(option: &Json) -> Option<&str> {
     option.get("properties")?.get(TAG)?.get("const")?.as_str()
 }
 
 /// The least and the greatest legal integer; the schema names the width of a type, not always
 /// its bounds.
-pub(in crate::config) fn bounds(schema: &Json) -> (i64, i64) {
+pub(in crate::config) fn integer_bounds(schema: &Json) -> (i64, i64) {
     let (min, max) = match schema.get("format").and_then(Json::as_str) {
         Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
         Some("uint16") => (0, i64::from(u16::MAX)),

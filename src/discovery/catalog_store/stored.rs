@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::CatalogStore;
 use crate::{
     backend::{Backend, Backends},
-    catalog::{ByKind, Listing, Offer},
+    catalog::{ByKind, Listing, ServerOffer},
     clock,
     config::{Auth, EraPin, Remote, Server, Transport},
     lock::lock,
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Listings that were not confirmed for so long are removed.
-const KEPT: SignedDuration = SignedDuration::from_hours(24 * 90);
+const STORED_TTL: SignedDuration = SignedDuration::from_hours(24 * 90);
 /// Bytes of a listing that is kept; a larger one is asked for again after a start.
 const BYTES_MAX: usize = 32 << 20;
 
@@ -37,21 +37,21 @@ pub(super) struct StoredServer {
     plain: Arc<Listing>,
     modern_http: bool,
     /// What it lists beyond that for clients that can be asked something, if that is known.
-    able: Option<Arc<Listing>>,
+    interactive: Option<Arc<Listing>>,
 }
 
 impl StoredServer {
-    fn new(offer: Offer, able: Option<Arc<Listing>>) -> Self {
+    fn new(offer: ServerOffer, interactive: Option<Arc<Listing>>) -> Self {
         Self {
             connection: identity(&offer.config),
             plain: offer.listing,
             modern_http: offer.modern_http,
-            able,
+            interactive,
         }
     }
 
-    fn is(&self, other: &Self) -> bool {
-        let is_able_same = match (&self.able, &other.able) {
+    fn is_same_as(&self, other: &Self) -> bool {
+        let is_able_same = match (&self.interactive, &other.interactive) {
             (Some(able), Some(other)) => Arc::ptr_eq(able, other),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
@@ -64,14 +64,14 @@ impl StoredServer {
 
     /// As the store has it; `None` where it is too large.
     fn body(&self, server: &ServerName) -> Option<String> {
-        let body = BodyOf {
+        let body = StoredItemsRef {
             plain: &self.plain,
             modern_http: self.modern_http,
-            able: self.able.as_deref(),
+            able: self.interactive.as_deref(),
         };
         let body = serde_json::to_string(&body).ok()?;
         if body.len() > BYTES_MAX {
-            tracing::warn!(%server, bytes = body.len(), "its listing is too large to be kept");
+            tracing::warn!(%server, bytes = body.len(), "the listing is too large to store");
             return None;
         }
         Some(body)
@@ -90,7 +90,7 @@ struct StoredItems {
 
 /// The same on its way to the store.
 #[derive(Serialize)]
-struct BodyOf<'l> {
+struct StoredItemsRef<'l> {
     plain: &'l Listing,
     modern_http: bool,
     able: Option<&'l Listing>,
@@ -100,8 +100,8 @@ impl CatalogStore {
     /// Serves the last listing of every enabled server until it has been listed anew. What cannot be
     /// read is as if it had never been kept.
     pub async fn restore(&self, store: &dyn Listings, backends: &Backends) {
-        if let Err(error) = store.forget(clock::now() - KEPT).await {
-            tracing::warn!(%error, "old listings are not removed");
+        if let Err(error) = store.remove_before(clock::now() - STORED_TTL).await {
+            tracing::warn!(%error, "cannot remove old listings");
         }
         let mut restored = Vec::new();
         for backend in backends.all() {
@@ -109,45 +109,49 @@ impl CatalogStore {
                 continue;
             }
             let found = store
-                .listing(&backend.name, identity(&backend.written()))
+                .listing(&backend.name, identity(&backend.load_config()))
                 .await;
             let stored = match found {
                 Ok(Some(stored)) => stored,
                 Ok(None) => continue,
                 Err(error) => {
-                    tracing::warn!(server = %backend.name, %error, "its last listing is not read");
+                    tracing::warn!(server = %backend.name, %error, "cannot read the stored \
+                        listing");
                     continue;
                 }
             };
             let Ok(body) = serde_json::from_str::<StoredItems>(&stored.body) else {
-                tracing::debug!(server = %backend.name, "its last listing is of another version");
+                tracing::debug!(server = %backend.name, "stored listing has an incompatible \
+                    version; ignored");
                 continue;
             };
-            let offer = Offer {
+            let offer = ServerOffer {
                 server: backend.name.clone(),
-                config: backend.written(),
+                config: backend.load_config(),
                 listing: Arc::new(body.plain),
                 modern_http: body.modern_http,
-                gaps: ByKind::default(),
+                listing_gaps: ByKind::default(),
             };
             restored.push((offer, body.able.map(Arc::new), stored.listed));
         }
         self.serve_stored(restored);
     }
 
-    fn serve_stored(&self, restored: Vec<(Offer, Option<Arc<Listing>>, Timestamp)>) {
-        let Some(mut next) = self.next().filter(|_| !restored.is_empty()) else {
+    fn serve_stored(&self, restored: Vec<(ServerOffer, Option<Arc<Listing>>, Timestamp)>) {
+        let Some(mut next) = self.begin_draft().filter(|_| !restored.is_empty()) else {
             return;
         };
-        let offers = &mut next.state.offers;
-        let mut kept = lock(&self.kept);
+        let catalogs = &mut next.state.offers;
+        let mut kept = lock(&self.saved);
         let (mut listed, mut known_for_able) = (Vec::new(), Vec::new());
         for (offer, able, when) in restored {
             let server = offer.server.clone();
-            offers.plain.insert(server.clone(), offer.clone());
-            offers.stored.insert(server.clone(), when);
+            catalogs.plain.insert(server.clone(), offer.clone());
+            catalogs.stored.insert(server.clone(), when);
             if let Some(able) = &able {
-                offers.able.insert(server.clone(), Arc::clone(able));
+                catalogs
+                    .interactive
+                    .insert(server.clone(), Arc::clone(able));
                 known_for_able.push(server.clone());
             }
             kept.insert(server.clone(), StoredServer::new(offer, able));
@@ -155,36 +159,37 @@ impl CatalogStore {
         }
         drop(kept);
         next.merge();
-        next.show();
+        next.publish();
         for server in &listed {
-            self.settle(server);
+            self.mark_ready(server);
         }
         for server in &known_for_able {
-            self.settle_for_able(server);
+            self.mark_interactive_ready(server);
         }
     }
 
     /// When what is served of `server` was listed, if that was in an earlier process.
-    pub fn stored(&self, server: &ServerName) -> Option<Timestamp> {
+    pub fn stored_at(&self, server: &ServerName) -> Option<Timestamp> {
         self.current.load().offers.stored.get(server).copied()
     }
 
     /// The listing that the store has of the server as it is reached at present, as far as this
     /// process read or wrote it.
-    pub(in crate::discovery) fn kept(&self, backend: &Backend) -> Option<Arc<Listing>> {
-        let connection = identity(&backend.written());
-        let kept = lock(&self.kept);
+    pub(in crate::discovery) fn saved_listing(&self, backend: &Backend) -> Option<Arc<Listing>> {
+        let connection = identity(&backend.load_config());
+        let kept = lock(&self.saved);
         let kept = kept.get(&backend.name);
         let kept = kept.filter(|kept| kept.connection == connection);
         kept.map(|kept| Arc::clone(&kept.plain))
     }
 
     /// Keeps every new listing in `store`, for ever.
-    pub async fn keep(&self, store: &dyn Listings) {
+    pub async fn persist_listings(&self, store: &dyn Listings) {
         loop {
             self.listed.notified().await;
-            if let Err(error) = self.keep_new(store).await {
-                tracing::warn!(%error, "listings are not kept; the next start waits for servers");
+            if let Err(error) = self.persist_unsaved(store).await {
+                tracing::warn!(%error, "cannot store listings; the next start has to wait for \
+                    servers");
             }
         }
     }
@@ -194,20 +199,20 @@ impl CatalogStore {
     ///
     /// # Errors
     /// The first of the store; what was not written is tried again with the next listing of any server.
-    pub async fn keep_new(&self, store: &dyn Listings) -> Result<(), StoreError> {
-        let servers: Vec<ServerName> = lock(&self.unkept).iter().cloned().collect();
+    pub async fn persist_unsaved(&self, store: &dyn Listings) -> Result<(), StoreError> {
+        let servers: Vec<ServerName> = lock(&self.unsaved).iter().cloned().collect();
         let mut kept = Ok(());
         for server in servers {
-            let new = self.to_keep(&server);
+            let new = self.listing_to_save(&server);
             if let Some(new) = &new
-                && let Err(error) = self.keep_one(&server, new, store).await
+                && let Err(error) = self.persist_listing(&server, new, store).await
             {
                 kept = kept.and(Err(error));
                 continue;
             }
-            let mut unkept = lock(&self.unkept);
-            let is_same = match (&new, self.to_keep(&server)) {
-                (Some(new), Some(current)) => new.is(&current),
+            let mut unkept = lock(&self.unsaved);
+            let is_same = match (&new, self.listing_to_save(&server)) {
+                (Some(new), Some(current)) => new.is_same_as(&current),
                 (None, None) => true,
                 (Some(_), None) | (None, Some(_)) => false,
             };
@@ -218,15 +223,15 @@ impl CatalogStore {
         kept
     }
 
-    async fn keep_one(
+    async fn persist_listing(
         &self,
         server: &ServerName,
         new: &StoredServer,
         store: &dyn Listings,
     ) -> Result<(), StoreError> {
         // A server says often that its lists changed when they did not.
-        let known = lock(&self.kept).get(server).cloned();
-        let is_known = known.is_some_and(|known| known.is(new));
+        let known = lock(&self.saved).get(server).cloned();
+        let is_known = known.is_some_and(|known| known.is_same_as(new));
         if is_known && store.confirm(server, new.connection, clock::now()).await? {
             return Ok(());
         }
@@ -241,15 +246,22 @@ impl CatalogStore {
             body,
         };
         store.put(&listing).await?;
-        lock(&self.kept).insert(server.clone(), new.clone());
+        lock(&self.saved).insert(server.clone(), new.clone());
         Ok(())
     }
 
     /// What is to be kept of `server`.
-    fn to_keep(&self, server: &ServerName) -> Option<StoredServer> {
-        let offers = &self.current.load().offers;
-        let offer = offers.plain.get(server).filter(|it| it.is_whole())?.clone();
-        Some(StoredServer::new(offer, offers.able.get(server).cloned()))
+    fn listing_to_save(&self, server: &ServerName) -> Option<StoredServer> {
+        let catalogs = &self.current.load().offers;
+        let offer = catalogs
+            .plain
+            .get(server)
+            .filter(|it| it.is_complete())?
+            .clone();
+        Some(StoredServer::new(
+            offer,
+            catalogs.interactive.get(server).cloned(),
+        ))
     }
 }
 
@@ -261,20 +273,20 @@ fn identity(server: &Server) -> [u8; 32] {
         EraPin::Modern => "modern",
     };
     let way = match &server.transport {
-        Transport::Auto(remote) => away("auto", remote),
+        Transport::Auto(remote) => remote_identity("auto", remote),
         Transport::Builtin => json!(["builtin", env!("CARGO_PKG_VERSION")]),
-        Transport::Http(remote) => away("http", remote),
-        Transport::Sse(remote) => away("sse", remote),
+        Transport::Http(remote) => remote_identity("http", remote),
+        Transport::Sse(remote) => remote_identity("sse", remote),
         Transport::Stdio(command) => {
             let names: Vec<_> = command.env.keys().collect();
             json!(["stdio", command.program, command.args, names, command.cwd])
         }
-        Transport::WebSocket(remote) => away("websocket", remote),
+        Transport::WebSocket(remote) => remote_identity("websocket", remote),
     };
     Sha256::digest(json!([era, way]).to_string()).into()
 }
 
-fn away(transport: &str, remote: &Remote) -> Value {
+fn remote_identity(transport: &str, remote: &Remote) -> Value {
     let auth = match &remote.auth {
         Auth::Bearer { .. } => "bearer",
         Auth::Header { name, .. } => name,
@@ -340,7 +352,7 @@ mod tests {
             ready(Ok(None)).boxed()
         }
 
-        fn forget(&self, _: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+        fn remove_before(&self, _: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
             ready(Ok(())).boxed()
         }
     }
@@ -351,35 +363,38 @@ mod tests {
         let server = ServerName::parse("one").unwrap();
         let store = Noting::default();
         let keep = async || {
-            board.note_new(&server);
-            board.keep_new(&store).await.unwrap();
+            board.mark_unsaved(&server);
+            board.persist_unsaved(&store).await.unwrap();
             store.asked()
         };
         assert!(keep().await.is_empty(), "it has listed nothing");
         tests::list(&board, "one");
         store.is_stuck.store(true, Ordering::SeqCst);
-        board.note_new(&server);
-        let mut cut_off = Box::pin(board.keep_new(&store));
+        board.mark_unsaved(&server);
+        let mut cut_off = Box::pin(board.persist_unsaved(&store));
         while lock(&store.asked).is_empty() {
             assert!(cut_off.as_mut().now_or_never().is_none());
             yield_now().await;
         }
         drop(cut_off);
         store.is_stuck.store(false, Ordering::SeqCst);
-        board.keep_new(&store).await.unwrap();
+        board.persist_unsaved(&store).await.unwrap();
         assert_eq!(store.asked(), ["put", "put"], "the first was cut off");
         assert_eq!(keep().await, ["confirm"], "it is the same");
         tests::list(&board, "two");
         assert_eq!(keep().await, ["confirm"], "another server has listed");
         tests::list(&board, "one");
         assert_eq!(keep().await, ["put"], "it has listed something else");
-        let mut next = board.next().unwrap();
+        let mut next = board.begin_draft().unwrap();
         let more = Listing {
             prompts: vec![Raw::from_static("{}")],
             ..Listing::default()
         };
-        next.state.offers.able.insert(server.clone(), more.into());
-        next.show();
+        next.state
+            .offers
+            .interactive
+            .insert(server.clone(), more.into());
+        next.publish();
         assert_eq!(keep().await, ["put"], "it lists more for some");
         store.is_empty.store(true, Ordering::SeqCst);
         assert_eq!(keep().await, ["confirm", "put"], "it is there no more");

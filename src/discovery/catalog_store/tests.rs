@@ -26,15 +26,17 @@ pub(super) fn board(tasks: &Tasks) -> (Arc<CatalogStore>, Config, Backends) {
 /// Lets `server` list a tool of the same name.
 pub(super) fn list(board: &CatalogStore, server: &str) {
     let server = ServerName::parse(server).unwrap();
-    let Some(mut next) = board.next() else { return };
+    let Some(mut next) = board.begin_draft() else {
+        return;
+    };
     let config = next.state.plan.servers.iter().find(|(it, _)| *it == server);
     let config = Arc::clone(&config.unwrap().1);
-    let mut offer = unlisted(&server, &config);
+    let mut offer = empty_offer(&server, &config);
     let tool = format!(r#"{{"name":"{server}"}}"#);
     Arc::make_mut(&mut offer.listing).tools = vec![Raw::parse(tool).unwrap()];
     next.state.offers.plain.insert(server, offer);
     next.merge();
-    next.show();
+    next.publish();
 }
 
 fn tools(board: &CatalogStore) -> Vec<String> {
@@ -47,7 +49,7 @@ fn tools(board: &CatalogStore) -> Vec<String> {
 async fn readers_wait_for_nobody_who_merges() {
     let (board, ..) = board(&Tasks::new());
     list(&board, "one");
-    let merging = board.next().unwrap();
+    let merging = board.begin_draft().unwrap();
     let (done, read) = mpsc::channel();
     let reader = Arc::clone(&board);
     thread::spawn(move || {
@@ -55,10 +57,10 @@ async fn readers_wait_for_nobody_who_merges() {
             ServerName::parse("one").unwrap(),
             ProfileName::parse("p").unwrap(),
         );
-        assert!(reader.lists(&one, Kind::Tools) && reader.stored(&one).is_none());
+        assert!(reader.has_current_list(&one, Kind::Tools) && reader.stored_at(&one).is_none());
         assert!(reader.has_profile(&profile) && reader.listing(&one).is_some());
-        let prospects = reader.prospects(&Scope::All, Kind::Tools, "mcp_two_x");
-        let candidates = reader.candidates(Kind::Tools, "mcp_one_x");
+        let prospects = reader.unlisted_candidates(&Scope::All, Kind::Tools, "mcp_two_x");
+        let candidates = reader.possible_servers(Kind::Tools, "mcp_one_x");
         let offers = reader.offers();
         let counts = [prospects.len(), candidates.len(), offers.len()];
         done.send((counts, tools(&reader))).unwrap();
@@ -72,12 +74,12 @@ async fn readers_wait_for_nobody_who_merges() {
 async fn what_is_shown_later_has_what_was_shown_before() {
     let (board, config, backends) = board(&Tasks::new());
     let mut changes = board.changes();
-    let merging = board.next().unwrap();
+    let merging = board.begin_draft().unwrap();
     let others = ["one", "two"].map(|server| {
         let board = Arc::clone(&board);
         thread::spawn(move || list(&board, server))
     });
-    merging.show();
+    merging.publish();
     for other in others {
         other.join().unwrap();
     }

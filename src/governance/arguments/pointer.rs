@@ -6,7 +6,7 @@
 
 use icu_normalizer::ComposingNormalizerBorrowed;
 
-use super::{RuleFault, is_doubled_within};
+use super::{RuleFault, has_duplicate_keys};
 use crate::mcp::{
     Raw,
     json::{self, JsonStep, Member},
@@ -14,8 +14,8 @@ use crate::mcp::{
 
 /// How often one rule may go through the bytes of a call, and bytes on top of that; what leads further
 /// cannot be judged. Only lists in lists under several `*` lead as far.
-const WALKS_MAX: usize = 16;
-const WALKED_BYTES: usize = 1 << 22;
+const PASSES_MAX: usize = 16;
+const BYTES_VISITED_MAX: usize = 1 << 22;
 /// Nesting of JSON that stands in a text; what is deeper cannot be judged.
 const DEPTH_MAX: usize = 128;
 
@@ -38,7 +38,7 @@ pub(super) enum PointerToken {
 pub(super) struct MemberName {
     pub(super) text: String,
     /// What it is to those who take names loosely, see [`loose`].
-    loose: String,
+    normalized: String,
     /// The element that it is of an array: digits without leading zeros.
     pub(super) index: Option<usize>,
 }
@@ -50,7 +50,7 @@ pub(super) enum PointerTarget<'a> {
     Missing,
     /// What servers read differently, or cannot be judged: more than one member has the name, or a text
     /// begins as JSON and is none.
-    Unclear,
+    Ambiguous,
     /// This value.
     Value(&'a [u8]),
 }
@@ -75,14 +75,19 @@ impl Pointer {
 
     /// Whether `test` holds of anything that it leads to from the value `json`; where `is_lax`, of anything
     /// that it leads a server to which converts values.
-    pub(super) fn any(
+    pub(super) fn any_target(
         &self,
         json: &[u8],
         is_lax: bool,
         test: &mut dyn FnMut(PointerTarget<'_>) -> bool,
     ) -> bool {
-        let left = WALKS_MAX * json.len() + WALKED_BYTES;
-        ArgumentWalk { is_lax, left, test }.any(json, &self.0)
+        let left = PASSES_MAX * json.len() + BYTES_VISITED_MAX;
+        ArgumentWalk {
+            is_lax,
+            bytes_left: left,
+            test,
+        }
+        .any(json, &self.0)
     }
 }
 
@@ -105,7 +110,7 @@ impl PointerToken {
     }
 
     /// Whether a value that is no list may be taken for the element that this names.
-    fn takes_single(&self) -> bool {
+    fn accepts_single_value(&self) -> bool {
         match self {
             Self::Each => true,
             Self::Name(name) => name.index == Some(0),
@@ -119,7 +124,7 @@ impl MemberName {
             && text.bytes().all(|byte| byte.is_ascii_digit())
             && (text == "0" || !text.starts_with('0'));
         Self {
-            loose: loose(&text),
+            normalized: normalized_name(&text),
             // One that no machine counts to is of no array.
             index: is_index.then(|| text.parse().unwrap_or(usize::MAX)),
             text,
@@ -127,23 +132,24 @@ impl MemberName {
     }
 
     /// Whether a server may take `member` for it.
-    pub(super) fn may_be(&self, json: &[u8], member: &Member) -> bool {
-        if member.is_alike(json, &self.text) {
+    pub(super) fn may_match(&self, json: &[u8], member: &Member) -> bool {
+        if member.matches_ignoring_case(json, &self.text) {
             return true;
         }
         let quoted = &json[member.key.clone()];
         // Spelling takes bytes away, and adds none to letters.
-        let is_longer = quoted.len() > self.loose.len() + 2 || !quoted.is_ascii();
-        (is_longer || self.loose.len() < self.text.len())
-            && json::text(quoted).is_some_and(|key| loose(&key) == self.loose)
+        let is_longer = quoted.len() > self.normalized.len() + 2 || !quoted.is_ascii();
+        (is_longer || self.normalized.len() < self.text.len())
+            && json::decode_string(quoted)
+                .is_some_and(|key| normalized_name(&key) == self.normalized)
     }
 }
 
 /// `key` as those read it who know members by several names: in compatibility form (NFKC), without case,
 /// and with `snake_case`, `kebab-case` and `camelCase` as one.
-fn loose(key: &str) -> String {
+fn normalized_name(key: &str) -> String {
     let composed = ComposingNormalizerBorrowed::new_nfkc().normalize(key);
-    let mut letters = json::without_case(&composed);
+    let mut letters = json::case_folded(&composed);
     letters.retain(|c| !matches!(c, '_' | '-' | ' '));
     letters
 }
@@ -151,7 +157,7 @@ fn loose(key: &str) -> String {
 /// A way through the arguments of a call.
 struct ArgumentWalk<'w> {
     is_lax: bool,
-    left: usize,
+    bytes_left: usize,
     test: &'w mut dyn FnMut(PointerTarget<'_>) -> bool,
 }
 
@@ -160,26 +166,26 @@ impl ArgumentWalk<'_> {
         let Some((token, rest)) = path.split_first() else {
             return (self.test)(PointerTarget::Value(json));
         };
-        let Some(left) = self.left.checked_sub(json.len()) else {
-            return (self.test)(PointerTarget::Unclear);
+        let Some(left) = self.bytes_left.checked_sub(json.len()) else {
+            return (self.test)(PointerTarget::Ambiguous);
         };
-        self.left = left;
+        self.bytes_left = left;
         let found = match (json.first(), token) {
-            (Some(b'{' | b'['), PointerToken::Each) => self.each(json, path),
+            (Some(b'{' | b'['), PointerToken::Each) => self.each_child(json, path),
             (Some(b'{'), PointerToken::Name(name)) => self.member(json, name, rest),
             (Some(b'['), PointerToken::Name(name)) => return self.element(json, name, path),
-            (Some(b'"'), _) => self.in_text(json, path) || (self.test)(PointerTarget::Missing),
+            (Some(b'"'), _) => self.in_json_text(json, path) || (self.test)(PointerTarget::Missing),
             _ => (self.test)(PointerTarget::Missing),
         };
-        let is_single = self.is_lax && token.takes_single() && json.first() != Some(&b'[');
+        let is_single = self.is_lax && token.accepts_single_value() && json.first() != Some(&b'[');
         found || is_single && self.any(json, rest)
     }
 
     /// All that is in an array or object.
-    fn each(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
+    fn each_child(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         let rest = &path[1..];
         if rest.is_empty() && self.is_lax {
-            return self.below(json);
+            return self.all_descendants(json);
         }
         if json.first() == Some(&b'{') {
             let mut members = json::members(json, 0);
@@ -187,26 +193,26 @@ impl ArgumentWalk<'_> {
         }
         json::elements(json, 0).any(|span| {
             let element = &json[span];
-            self.any(element, rest) || self.is_lax && self.in_list(element, path)
+            self.any(element, rest) || self.is_lax && self.nested_elements(element, path)
         })
     }
 
     /// The elements of a list in a list.
-    fn in_list(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
+    fn nested_elements(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         if json.first() == Some(&b'[') {
             return self.any(json, path);
         }
         match Decoded::of(json) {
-            Decoded::Json(inner) => self.in_list(inner.as_bytes(), path),
-            Decoded::TooDeep => (self.test)(PointerTarget::Unclear),
-            Decoded::Broken | Decoded::Plain => false,
+            Decoded::Json(inner) => self.nested_elements(inner.as_bytes(), path),
+            Decoded::TooDeep => (self.test)(PointerTarget::Ambiguous),
+            Decoded::Malformed | Decoded::Plain => false,
         }
     }
 
     /// Everything in an array or object, however deep.
-    fn below(&mut self, json: &[u8]) -> bool {
-        if is_doubled_within(json) {
-            return (self.test)(PointerTarget::Unclear);
+    fn all_descendants(&mut self, json: &[u8]) -> bool {
+        if has_duplicate_keys(json) {
+            return (self.test)(PointerTarget::Ambiguous);
         }
         let mut open = Vec::new();
         let mut steps = json::steps(json);
@@ -217,7 +223,7 @@ impl ArgumentWalk<'_> {
                     continue;
                 }
                 JsonStep::Key(_) => continue,
-                JsonStep::Plain(span) => span,
+                JsonStep::Scalar(span) => span,
                 // The outermost is not in itself.
                 JsonStep::End => match open.pop().filter(|_| !open.is_empty()) {
                     Some(start) => start..steps.position(),
@@ -226,39 +232,39 @@ impl ArgumentWalk<'_> {
             };
             let value = &json[span];
             // Each test reads all of the value, which is part of those around it.
-            let Some(left) = self.left.checked_sub(value.len()) else {
-                return (self.test)(PointerTarget::Unclear);
+            let Some(left) = self.bytes_left.checked_sub(value.len()) else {
+                return (self.test)(PointerTarget::Ambiguous);
             };
-            self.left = left;
+            self.bytes_left = left;
             let is_found = (self.test)(PointerTarget::Value(value));
-            if is_found || value.first() == Some(&b'"') && self.below_text(value) {
+            if is_found || value.first() == Some(&b'"') && self.descendants_of_text(value) {
                 return true;
             }
         }
         false
     }
 
-    fn below_text(&mut self, json: &[u8]) -> bool {
+    fn descendants_of_text(&mut self, json: &[u8]) -> bool {
         match Decoded::of(json) {
             Decoded::Json(inner) if inner.as_bytes().first() == Some(&b'"') => {
-                self.below_text(inner.as_bytes())
+                self.descendants_of_text(inner.as_bytes())
             }
-            Decoded::Json(inner) => self.below(inner.as_bytes()),
-            Decoded::TooDeep => (self.test)(PointerTarget::Unclear),
-            Decoded::Broken | Decoded::Plain => false,
+            Decoded::Json(inner) => self.all_descendants(inner.as_bytes()),
+            Decoded::TooDeep => (self.test)(PointerTarget::Ambiguous),
+            Decoded::Malformed | Decoded::Plain => false,
         }
     }
 
     fn member(&mut self, json: &[u8], name: &MemberName, rest: &[PointerToken]) -> bool {
         let (mut alike, mut is_exact) = (0, false);
-        for member in json::members(json, 0).filter(|member| name.may_be(json, member)) {
-            alike += usize::from(member.is_alike(json, &name.text));
-            is_exact |= member.is(json, &name.text);
+        for member in json::members(json, 0).filter(|member| name.may_match(json, member)) {
+            alike += usize::from(member.matches_ignoring_case(json, &name.text));
+            is_exact |= member.matches(json, &name.text);
             if self.any(&json[member.value], rest) {
                 return true;
             }
         }
-        alike > 1 && (self.test)(PointerTarget::Unclear)
+        alike > 1 && (self.test)(PointerTarget::Ambiguous)
             || !is_exact && (self.test)(PointerTarget::Missing)
     }
 
@@ -279,13 +285,13 @@ impl ArgumentWalk<'_> {
             || (self.test)(PointerTarget::Missing)
     }
 
-    fn in_text(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
+    fn in_json_text(&mut self, json: &[u8], path: &[PointerToken]) -> bool {
         if !self.is_lax {
             return false;
         }
         match Decoded::of(json) {
             Decoded::Json(inner) => self.any(inner.as_bytes(), path),
-            Decoded::Broken | Decoded::TooDeep => (self.test)(PointerTarget::Unclear),
+            Decoded::Malformed | Decoded::TooDeep => (self.test)(PointerTarget::Ambiguous),
             Decoded::Plain => false,
         }
     }
@@ -307,7 +313,7 @@ pub(super) enum Decoded {
     /// JSON, nested deeper than can be judged.
     TooDeep,
     /// What begins as an array or object and cannot be read, or what is no text.
-    Broken,
+    Malformed,
     /// Something else.
     Plain,
 }
@@ -317,28 +323,28 @@ impl Decoded {
         if json.first() != Some(&b'"') {
             return Self::Plain;
         }
-        let Some(text) = json::text(json) else {
-            return Self::Broken;
+        let Some(text) = json::decode_string(json) else {
+            return Self::Malformed;
         };
-        let text = super::number::trimmed(&text);
+        let text = super::decimal::trim_lenient(&text);
         // Numbers are read where they are compared.
         let is_list = text.starts_with(['{', '[']);
         let is_word = matches!(text, "null" | "true" | "false");
         if !is_list && !is_word && !text.starts_with('"') {
             return Self::Plain;
         }
-        let parsed = Raw::parse(text.to_owned()).or_else(|_| Raw::parse(without_nan(text)));
+        let parsed = Raw::parse(text.to_owned()).or_else(|_| Raw::parse(quote_non_finite(text)));
         match parsed {
-            Ok(inner) if !json::is_deeper(inner.as_bytes(), DEPTH_MAX) => Self::Json(inner),
+            Ok(inner) if !json::is_nested_deeper(inner.as_bytes(), DEPTH_MAX) => Self::Json(inner),
             Ok(_) => Self::TooDeep,
-            Err(_) if is_list => Self::Broken,
+            Err(_) if is_list => Self::Malformed,
             Err(_) => Self::Plain,
         }
     }
 }
 
 /// `text` with strings for the numbers that Python reads and writes, and JSON does not have.
-fn without_nan(text: &str) -> String {
+fn quote_non_finite(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(['"', 'N', 'I', '-']) {

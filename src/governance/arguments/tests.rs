@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-mod lax;
+mod coercion_model;
 
 use crate::{config::Config, governance::policy::ItemKind, names::ServerName};
 
@@ -193,7 +193,7 @@ fn what_the_schema_wants_decides() {
     let check = |at: &str, action: &str, condition: Value, schema: Value, arguments: &str| {
         let rules = rules(&[rule(at, action, condition)]);
         let params = Raw::parse(format!(r#"{{"arguments":{arguments}}}"#)).unwrap();
-        let about = rules.about(&item("pay"), Some(&Raw::from_value(&schema)));
+        let about = rules.applicable_to(&item("pay"), Some(&Raw::from_value(&schema)));
         !rules.check(&about, Some(&params)).refused.is_empty()
     };
     let of = |schema: Value| json!({"type": "object", "properties": {"a": schema}});
@@ -359,7 +359,7 @@ fn what_leads_too_far_is_refused() {
     let refuses = |at: &str, json: Value| {
         let rules = rule(at);
         let params = Raw::from_value(&json!({"arguments": json}));
-        let about = rules.about(&item("pay"), None);
+        let about = rules.applicable_to(&item("pay"), None);
         !rules.check(&about, Some(&params)).refused.is_empty()
     };
     let lists = |depth| "[".repeat(depth) + &"]".repeat(depth);
@@ -393,7 +393,7 @@ fn a_missing_value_fails_what_must_hold_and_passes_what_must_not() {
         assert!(!refuses(std::slice::from_ref(&refuse), params), "{params}");
     }
     let rules = rules(&[allow]);
-    let none = rules.check(&rules.about(&item("pay"), None), None);
+    let none = rules.check(&rules.applicable_to(&item("pay"), None), None);
     assert_eq!(none.refused.len(), 1);
 }
 
@@ -477,7 +477,7 @@ fn rules_are_about_their_tools_and_report_by_name() {
     let rules = rules(&[limit, watch, other]);
     let check = |tool: &str, params: &str, refused: &[&str], observed: &[&str]| {
         let params = Raw::parse(params.to_owned()).unwrap();
-        let found = rules.check(&rules.about(&item(tool), None), Some(&params));
+        let found = rules.check(&rules.applicable_to(&item(tool), None), Some(&params));
         assert_eq!(found.refused, refused, "{tool}");
         assert_eq!(found.observed, observed, "{tool}");
     };
@@ -496,7 +496,7 @@ fn a_rule_that_cannot_be_used_is_named() {
             .unwrap_err()
             .to_string();
         assert!(
-            error.starts_with("the argument rule `r` cannot be used: ") && error.contains(expect),
+            error.starts_with("invalid argument rule `r`: ") && error.contains(expect),
             "{error}"
         );
     };
@@ -564,9 +564,9 @@ fn what_is_doubled_is_found_wherever_it_is() {
         (r#"["a","a",{}]"#, false),
         ("1", false),
     ] {
-        assert_eq!(is_doubled_within(json.as_bytes()), expect, "{json}");
+        assert_eq!(has_duplicate_keys(json.as_bytes()), expect, "{json}");
     }
-    crate::mcp::json::assert_as_fast_when_deep(|json| assert!(!is_doubled_within(json)));
+    crate::mcp::json::assert_as_fast_when_deep(|json| assert!(!has_duplicate_keys(json)));
 }
 
 fn rules(rules: &[Value]) -> ArgumentRules {
@@ -584,7 +584,7 @@ fn prefixes() -> Prefixes {
 fn refuses(given: &[Value], params: &str) -> bool {
     let params = Raw::parse(params.to_owned()).unwrap();
     let rules = rules(given);
-    let found = rules.check(&rules.about(&item("pay"), None), Some(&params));
+    let found = rules.check(&rules.applicable_to(&item("pay"), None), Some(&params));
     !found.refused.is_empty()
 }
 

@@ -19,12 +19,12 @@ use crate::{lock::lock, money::Micros};
 
 /// How long a refusal of the store is repeated without asking again, so that a caller who keeps
 /// asking costs no I/O. Others hand back what they do not use within seconds anyway.
-const REPEAT: Duration = Duration::from_millis(250);
+const DENIAL_TTL: Duration = Duration::from_millis(250);
 
 /// One of the purses that a hold takes from.
 #[derive(Debug)]
 pub(super) struct AccountLimit {
-    pub(super) purse: Arc<BudgetAccount>,
+    pub(super) account: Arc<BudgetAccount>,
     pub(super) limit: Micros,
 }
 
@@ -32,13 +32,13 @@ pub(super) struct AccountLimit {
 pub(super) struct BudgetAccount {
     pub(super) key: LeaseKey,
     /// Held while the store is asked; waiters queue in order.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) store_lock: tokio::sync::Mutex<()>,
     current: ArcSwapOption<Lease>,
-    memory: Mutex<AccountMemory>,
+    state: Mutex<AccountState>,
 }
 
 #[derive(Default)]
-struct AccountMemory {
+struct AccountState {
     denied: Option<Denied>,
     /// The end of the last window whose lease was retired: a caller who read the clock before must
     /// not open that window again, since calls of it may still be under way.
@@ -58,9 +58,9 @@ impl BudgetAccount {
     pub(super) fn new(key: LeaseKey) -> Self {
         Self {
             key,
-            turn: tokio::sync::Mutex::default(),
+            store_lock: tokio::sync::Mutex::default(),
             current: ArcSwapOption::empty(),
-            memory: Mutex::default(),
+            state: Mutex::default(),
         }
     }
 
@@ -72,8 +72,8 @@ impl BudgetAccount {
     }
 
     /// `now`, or the end of the window that is over already.
-    pub(super) fn never_before(&self, now: Timestamp) -> Timestamp {
-        self.memory().ended.map_or(now, |ended| now.max(ended))
+    pub(super) fn clamp_to_window(&self, now: Timestamp) -> Timestamp {
+        self.state().ended.map_or(now, |ended| now.max(ended))
     }
 
     /// The lease of the window of `now` and the right to change what the store knows of it.
@@ -82,7 +82,7 @@ impl BudgetAccount {
         now: Timestamp,
     ) -> Option<(Arc<Lease>, LeaseWriteGuard)> {
         let lease = self.lease(now)?;
-        let writing = lease.begin_writing().await;
+        let writing = lease.lock_for_write().await;
         let retired = lease.is_retired();
         (!retired).then_some((lease, writing))
     }
@@ -91,7 +91,7 @@ impl BudgetAccount {
     pub(super) fn install(&self, lease: Arc<Lease>) {
         let fund = lease.fund().as_str().to_owned();
         let old = self.current.swap(Some(lease));
-        self.memory().denied = None;
+        self.state().denied = None;
         let Some(old) = old else { return };
         old.retire();
         if old.fund().as_str() != fund {
@@ -100,18 +100,18 @@ impl BudgetAccount {
     }
 
     /// Retires the present lease when it is older than `epoch` of `fund`.
-    pub(super) fn forget(&self, fund: &str, epoch: u32) {
-        self.memory().denied = None;
+    pub(super) fn retire_older(&self, fund: &str, epoch: u32) {
+        self.state().denied = None;
         let lease = self.current.load_full();
         let old = lease.filter(|lease| lease.fund().as_str() == fund && lease.epoch() < epoch);
         if let Some(old) = old {
             old.retire();
-            self.let_go(&old);
+            self.detach(&old);
         }
     }
 
     /// Lets go of `lease`, which is retired.
-    pub(super) fn let_go(&self, lease: &Arc<Lease>) {
+    pub(super) fn detach(&self, lease: &Arc<Lease>) {
         let current = self.current.load_full();
         if current.is_some_and(|current| Arc::ptr_eq(&current, lease)) {
             self.current.store(None);
@@ -120,25 +120,25 @@ impl BudgetAccount {
 
     /// Sees to it that nobody opens the window of `lease` again.
     pub(super) fn close_window(&self, lease: &Lease) {
-        let mut memory = self.memory();
+        let mut memory = self.state();
         memory.ended = memory.ended.max(lease.fund().ends());
     }
 
     /// The refusal that still holds for a caller who needs as much.
-    pub(super) fn still_exceeded(
+    pub(super) fn cached_denial(
         &self,
         lease: Option<&Lease>,
         limit: Micros,
         price: Micros,
         now: Timestamp,
     ) -> Option<Exceeded> {
-        let memory = self.memory();
+        let memory = self.state();
         let denied = memory.denied.as_ref()?;
         let known = &denied.exceeded;
-        let own = lease.map(Lease::own).unwrap_or_default();
+        let own = lease.map(Lease::granted).unwrap_or_default();
         let repeats = Instant::now() < denied.until
             && limit <= known.limit
-            && price.saturating_sub(own.room()) >= denied.need
+            && price.saturating_sub(own.remaining()) >= denied.need
             && known.ends.is_none_or(|ends| now < ends)
             && lease.is_none_or(|lease| *lease.account() == known.account);
         repeats.then(|| Exceeded {
@@ -155,8 +155,8 @@ impl BudgetAccount {
 
     /// Keeps a refusal for a while. `need` is what was missing.
     pub(super) fn deny(&self, exceeded: Exceeded, need: Micros, spent_elsewhere: Micros) {
-        let until = Instant::now() + REPEAT;
-        self.memory().denied = Some(Denied {
+        let until = Instant::now() + DENIAL_TTL;
+        self.state().denied = Some(Denied {
             until,
             need,
             spent_elsewhere,
@@ -165,12 +165,12 @@ impl BudgetAccount {
     }
 
     #[cfg(test)]
-    pub(super) fn forget_refusal(&self) {
-        self.memory().denied = None;
+    pub(super) fn clear_denial(&self) {
+        self.state().denied = None;
     }
 
-    fn memory(&self) -> std::sync::MutexGuard<'_, AccountMemory> {
-        lock(&self.memory)
+    fn state(&self) -> std::sync::MutexGuard<'_, AccountState> {
+        lock(&self.state)
     }
 }
 

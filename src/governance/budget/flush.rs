@@ -17,15 +17,15 @@ use super::{
 use crate::{
     clock,
     lock::lock,
-    store::{StoreError, Write},
+    store::{LeaseUpdate, StoreError},
     task::Tasks,
 };
 
 /// Between two beats.
-const BEAT: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Between two compactions of the store.
-const COMPACT: Duration = Duration::from_secs(3600);
+const COMPACT_INTERVAL: Duration = Duration::from_secs(3600);
 
 impl Budgets {
     /// Starts the background task. It ends with `tasks`, after a last beat; [`Budgets::close`] is
@@ -34,16 +34,16 @@ impl Budgets {
         let budgets = self.clone();
         let stop = tasks.stop_token().clone();
         tasks.spawn("budgets", async move {
-            let mut beats = tokio::time::interval(BEAT);
+            let mut beats = tokio::time::interval(FLUSH_INTERVAL);
             beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut compacted = None;
             loop {
                 tokio::select! {
-                    _ = beats.tick() => budgets.beat_or_warn().await,
-                    () = budgets.low.notified() => budgets.top_up(clock::now()).await,
-                    () = stop.cancelled() => return budgets.beat_or_warn().await,
+                    _ = beats.tick() => budgets.flush_or_warn().await,
+                    () = budgets.running_low.notified() => budgets.prefetch_slices(clock::now()).await,
+                    () = stop.cancelled() => return budgets.flush_or_warn().await,
                 }
-                if compacted.is_none_or(|at: Instant| at.elapsed() >= COMPACT) {
+                if compacted.is_none_or(|at: Instant| at.elapsed() >= COMPACT_INTERVAL) {
                     compacted = Some(Instant::now());
                     budgets.compact_or_warn().await;
                 }
@@ -58,18 +58,18 @@ impl Budgets {
     /// Those of the store; the slices then count as spent until this process is reconciled.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.closed.store(true, Ordering::Release);
-        let purses: Vec<_> = self.purses.iter().map(|purse| purse.clone()).collect();
-        for purse in purses {
-            drop(purse.turn.lock().await);
+        let accounts: Vec<_> = self.accounts.iter().map(|purse| purse.clone()).collect();
+        for purse in accounts {
+            drop(purse.store_lock.lock().await);
         }
-        let leases = self.all().clone();
+        let leases = self.leases().clone();
         let (mut writes, mut writings) = (Vec::new(), Vec::new());
         for lease in leases {
-            writings.push(lease.begin_writing().await);
-            writes.push(lease.finish());
-            lease.purse().let_go(&lease);
+            writings.push(lease.lock_for_write().await);
+            writes.push(lease.final_write());
+            lease.account_cache().detach(&lease);
         }
-        self.store.end(&self.chain, &writes).await
+        self.store.close_chain(&self.chain, &writes).await
     }
 
     /// Says what was spent and notices resets at once, without waiting for the next beat.
@@ -77,31 +77,31 @@ impl Budgets {
     /// # Errors
     /// Those of the store.
     pub async fn refresh(&self) -> Result<(), StoreError> {
-        self.beat(clock::now()).await
+        self.flush(clock::now()).await
     }
 
     /// Why the store did not keep what it was told last; `None` while it does.
-    pub fn failure(&self) -> Option<String> {
-        lock(&self.failure).clone()
+    pub fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone()
     }
 
     /// Notes how the store took what it was told.
-    pub(super) fn note<T>(&self, told: &Result<T, StoreError>) {
-        *lock(&self.failure) = told.as_ref().err().map(ToString::to_string);
+    pub(super) fn note_store_result<T>(&self, told: &Result<T, StoreError>) {
+        *lock(&self.last_error) = told.as_ref().err().map(ToString::to_string);
     }
 
     /// One beat: says what was spent, hands back, notices resets.
-    pub(super) async fn beat(&self, now: Timestamp) -> Result<(), StoreError> {
-        self.notice_resets().await?;
-        let said = self.due(now);
+    pub(super) async fn flush(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.detect_resets().await?;
+        let said = self.due_writes(now);
         if !said.is_empty() {
-            let writes: Vec<Write> = said.iter().map(|(_, write, _)| write.clone()).collect();
+            let writes: Vec<LeaseUpdate> = said.iter().map(|(_, write, _)| write.clone()).collect();
             let written = self.store.write(&self.chain, &writes).await;
-            self.note(&written);
+            self.note_store_result(&written);
             written?;
         }
         for (lease, write, writing) in said {
-            lease.wrote(&write);
+            lease.note_written(&write);
             drop(writing);
         }
         self.sweep();
@@ -109,15 +109,18 @@ impl Budgets {
     }
 
     /// Takes the next slice for leases that run low. What the store refuses, the next call finds out.
-    pub(super) async fn top_up(&self, now: Timestamp) {
-        let leases = self.all().clone();
+    pub(super) async fn prefetch_slices(&self, now: Timestamp) {
+        let leases = self.leases().clone();
         for lease in leases {
-            if let Some((price, limit)) = lease.take_wanted() {
-                let purse = lease.purse().clone();
-                let room = lease.own().room();
-                let line = AccountLimit { purse, limit };
+            if let Some((price, limit)) = lease.take_refill_request() {
+                let purse = lease.account_cache().clone();
+                let room = lease.granted().remaining();
+                let line = AccountLimit {
+                    account: purse,
+                    limit,
+                };
                 if let Err(refusal) = self.refill(&line, room.saturating_add(price), now).await {
-                    tracing::debug!(account = %lease.account(), %refusal, "no slice ahead of need");
+                    tracing::debug!(account = %lease.account(), %refusal, "cannot prefetch budget");
                 }
             }
         }
@@ -125,11 +128,11 @@ impl Budgets {
 
     /// Leases of which the store does not know all. A lease that is being asked for has its turn at
     /// the next beat: asking tells the store as well.
-    fn due(&self, now: Timestamp) -> Vec<(Arc<Lease>, Write, LeaseWriteGuard)> {
-        let leases = self.all().clone();
+    fn due_writes(&self, now: Timestamp) -> Vec<(Arc<Lease>, LeaseUpdate, LeaseWriteGuard)> {
+        let leases = self.leases().clone();
         let due = leases.into_iter().filter_map(|lease| {
-            let writing = lease.try_writing()?;
-            let write = lease.beat(now)?;
+            let writing = lease.try_lock_for_write()?;
+            let write = lease.pending_write(now)?;
             Some((lease, write, writing))
         });
         due.collect()
@@ -137,50 +140,51 @@ impl Budgets {
 
     /// Forgets leases that ended or sleep, and purses that nobody has a hand in.
     fn sweep(&self) {
-        self.all().retain(|lease| {
+        self.leases().retain(|lease| {
             if lease.is_retired() {
-                lease.purse().let_go(lease);
+                lease.account_cache().detach(lease);
             }
-            !lease.is_gone()
+            !lease.is_removable()
         });
-        self.purses.retain(|_, purse| Arc::strong_count(purse) > 1);
+        self.accounts
+            .retain(|_, purse| Arc::strong_count(purse) > 1);
     }
 
     /// Retires leases of budgets that another process has reset.
-    async fn notice_resets(&self) -> Result<(), StoreError> {
-        let seen = *self.seen();
+    async fn detect_resets(&self) -> Result<(), StoreError> {
+        let seen = *self.resets_seen();
         for reset in self.store.resets_after(seen).await? {
             let subject = reset
                 .fund
                 .rsplit_once('/')
                 .map_or("", |(subject, _)| subject);
-            let purses = self.purses.iter();
-            let concerned: Vec<_> = purses
+            let accounts = self.accounts.iter();
+            let concerned: Vec<_> = accounts
                 .filter(|purse| purse.key.subject.to_string() == subject)
                 .map(|purse| purse.clone())
                 .collect();
             for purse in concerned {
-                let _turn = purse.turn.lock().await;
-                purse.forget(&reset.fund, reset.epoch);
+                let _turn = purse.store_lock.lock().await;
+                purse.retire_older(&reset.fund, reset.epoch);
             }
-            *self.seen() = reset.seq;
+            *self.resets_seen() = reset.seq;
         }
         Ok(())
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, i64> {
+    fn resets_seen(&self) -> std::sync::MutexGuard<'_, i64> {
         lock(&self.resets_seen)
     }
 
-    async fn beat_or_warn(&self) {
-        if let Err(error) = self.beat(clock::now()).await {
-            tracing::warn!(%error, "what was spent could not be written; it will be tried again");
+    async fn flush_or_warn(&self) {
+        if let Err(error) = self.flush(clock::now()).await {
+            tracing::warn!(%error, "cannot persist spending; will retry");
         }
     }
 
     async fn compact_or_warn(&self) {
         if let Err(error) = self.store.compact(clock::now()).await {
-            tracing::warn!(%error, "closed leases could not be added up; it will be tried again");
+            tracing::warn!(%error, "cannot compact closed leases; will retry");
         }
     }
 }

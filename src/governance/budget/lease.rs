@@ -15,42 +15,42 @@ use super::{
 use crate::{
     lock::lock,
     money::Micros,
-    store::{Account, Ask, Elsewhere, Fund, Own, Write},
+    store::{Account, CallerBreakerState, Fund, LeaseRequest, LeaseUpdate, OtherUsage},
 };
 
 /// Beats without a call after which what is left goes back: two seconds.
-const HAND_BACK_BEATS: u32 = 2;
+const IDLE_FLUSHES_BEFORE_RETURN: u32 = 2;
 
 /// Beats without a call after which the lease leaves memory: a minute.
-const SLEEP_BEATS: u32 = 60;
+const IDLE_FLUSHES_BEFORE_SLEEP: u32 = 60;
 
 /// The right to change what the store knows of a lease.
 pub(super) type LeaseWriteGuard = tokio::sync::OwnedMutexGuard<()>;
 
 /// A lease of this process.
 pub(super) struct Lease {
-    purse: Arc<BudgetAccount>,
+    account_cache: Arc<BudgetAccount>,
     account: Account,
     fund: Fund,
     epoch: u32,
     /// Wakes the background task, which takes the next slice before this one is used up.
-    low: Arc<Notify>,
-    writing: Arc<tokio::sync::Mutex<()>>,
+    running_low: Arc<Notify>,
+    write_lock: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<LeaseState>,
 }
 
 struct LeaseState {
-    own: Own,
+    granted: CallerBreakerState,
     /// The limit at the last grant; a caller with a lower one has the store asked.
     limit: Micros,
     /// Room below which the next slice is wanted; zero once it was said.
     low_water: Micros,
-    pace: SpendRate,
+    spend_rate: SpendRate,
     /// The price of the last call that found the lease low.
-    wanted: Option<Micros>,
+    wanted_price: Option<Micros>,
     phase: LeasePhase,
     used: bool,
-    quiet_beats: u32,
+    idle_flushes: u32,
     /// What the store knows; `None` while an answer of it is outstanding.
     written: Option<(Micros, Micros)>,
 }
@@ -69,30 +69,35 @@ enum LeasePhase {
 
 impl Lease {
     /// The lease that the store granted for `ask`.
-    pub(super) fn new(purse: Arc<BudgetAccount>, ask: &Ask, own: Own, low: Arc<Notify>) -> Self {
+    pub(super) fn new(
+        account_cache: Arc<BudgetAccount>,
+        ask: &LeaseRequest,
+        own: CallerBreakerState,
+        running_low: Arc<Notify>,
+    ) -> Self {
         Self {
-            purse,
+            account_cache,
             account: Account::of(ask.fund.as_str(), own.epoch),
             fund: ask.fund.clone(),
             epoch: own.epoch,
-            low,
-            writing: Arc::default(),
+            running_low,
+            write_lock: Arc::default(),
             state: Mutex::new(LeaseState {
-                own,
+                granted: own,
                 limit: ask.limit,
-                low_water: half(own.room()),
-                pace: SpendRate::since(ask.slice, own.used(), Instant::now()),
-                wanted: None,
+                low_water: half(own.remaining()),
+                spend_rate: SpendRate::since(ask.slice, own.used(), Instant::now()),
+                wanted_price: None,
                 phase: LeasePhase::Live,
                 used: true,
-                quiet_beats: 0,
+                idle_flushes: 0,
                 written: Some((own.granted, own.spent)),
             }),
         }
     }
 
-    pub(super) fn purse(&self) -> &Arc<BudgetAccount> {
-        &self.purse
+    pub(super) fn account_cache(&self) -> &Arc<BudgetAccount> {
+        &self.account_cache
     }
 
     pub(super) fn account(&self) -> &Account {
@@ -107,8 +112,8 @@ impl Lease {
         self.epoch
     }
 
-    pub(super) fn own(&self) -> Own {
-        self.state().own
+    pub(super) fn granted(&self) -> CallerBreakerState {
+        self.state().granted
     }
 
     pub(super) fn has_room(&self, price: Micros, limit: Micros) -> bool {
@@ -120,46 +125,48 @@ impl Lease {
     }
 
     /// Whether memory has no more use for it.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(super) fn is_removable(&self) -> bool {
         matches!(self.state().phase, LeasePhase::Asleep | LeasePhase::Closed)
     }
 
     /// Waits for the right to write, and assumes nothing of what the store will know then.
-    pub(super) async fn begin_writing(&self) -> LeaseWriteGuard {
-        let writing = self.writing.clone().lock_owned().await;
+    pub(super) async fn lock_for_write(&self) -> LeaseWriteGuard {
+        let writing = self.write_lock.clone().lock_owned().await;
         self.state().written = None;
         writing
     }
 
-    pub(super) fn try_writing(&self) -> Option<LeaseWriteGuard> {
-        self.writing.clone().try_lock_owned().ok()
+    pub(super) fn try_lock_for_write(&self) -> Option<LeaseWriteGuard> {
+        self.write_lock.clone().try_lock_owned().ok()
     }
 
     /// What the next slice may come to.
     pub(super) fn next_slice(&self) -> Micros {
         let state = self.state();
-        state.pace.slice(state.own.used(), Instant::now())
+        state
+            .spend_rate
+            .next_slice(state.granted.used(), Instant::now())
     }
 
     /// Takes up what the store granted.
-    pub(super) fn grow(&self, granted: Micros, ask: &Ask) {
+    pub(super) fn add_slice(&self, granted: Micros, ask: &LeaseRequest) {
         let mut state = self.state();
-        state.own.granted = granted;
+        state.granted.granted = granted;
         state.limit = ask.limit;
-        state.low_water = half(state.own.room());
-        state.pace = SpendRate::since(ask.slice, state.own.used(), Instant::now());
+        state.low_water = half(state.granted.remaining());
+        state.spend_rate = SpendRate::since(ask.slice, state.granted.used(), Instant::now());
         state.used = true;
     }
 
     /// Gives up what a lower limit does not allow, as far as it is not used.
-    pub(super) fn shrink(&self, limit: Micros, elsewhere: Elsewhere) -> Own {
+    pub(super) fn shrink(&self, limit: Micros, elsewhere: OtherUsage) -> CallerBreakerState {
         let mut state = self.state();
         let others = elsewhere.spent.saturating_add(elsewhere.unspent);
-        let allowed = limit.saturating_sub(others).max(state.own.used());
-        state.own.granted = state.own.granted.min(allowed);
+        let allowed = limit.saturating_sub(others).max(state.granted.used());
+        state.granted.granted = state.granted.granted.min(allowed);
         state.limit = limit;
         state.low_water = Micros::ZERO;
-        state.own
+        state.granted
     }
 
     /// Lets no call hold any more.
@@ -168,48 +175,50 @@ impl Lease {
     }
 
     /// The price of the last call, when it found the lease low, and the limit it had.
-    pub(super) fn take_wanted(&self) -> Option<(Micros, Micros)> {
+    pub(super) fn take_refill_request(&self) -> Option<(Micros, Micros)> {
         let mut state = self.state();
-        let price = state.wanted.take()?;
+        let price = state.wanted_price.take()?;
         (state.phase == LeasePhase::Live).then_some((price, state.limit))
     }
 
     /// A second has passed, and the right to write is held: what the store should know, if it does
     /// not.
-    pub(super) fn beat(&self, now: Timestamp) -> Option<Write> {
+    pub(super) fn pending_write(&self, now: Timestamp) -> Option<LeaseUpdate> {
         let mut state = self.state();
         let used = mem::take(&mut state.used);
-        state.quiet_beats = if used { 0 } else { state.quiet_beats + 1 };
+        state.idle_flushes = if used { 0 } else { state.idle_flushes + 1 };
         if self.fund.ends().is_some_and(|ends| ends <= now) && state.phase == LeasePhase::Live {
             state.phase = LeasePhase::Retired;
-            self.purse.close_window(self);
+            self.account_cache.close_window(self);
         }
-        let idle = state.quiet_beats >= HAND_BACK_BEATS || state.phase != LeasePhase::Live;
+        let idle =
+            state.idle_flushes >= IDLE_FLUSHES_BEFORE_RETURN || state.phase != LeasePhase::Live;
         if idle {
-            state.give_back(Micros::ZERO);
+            state.shrink_room(Micros::ZERO);
         } else {
-            state.slow_down(Instant::now());
+            state.shrink_to_rate(Instant::now());
         }
-        let known = state.written == Some((state.own.granted, state.own.spent));
-        let sleepy = state.quiet_beats >= SLEEP_BEATS && state.own.held == Micros::ZERO;
+        let known = state.written == Some((state.granted.granted, state.granted.spent));
+        let sleepy =
+            state.idle_flushes >= IDLE_FLUSHES_BEFORE_SLEEP && state.granted.held == Micros::ZERO;
         if known && sleepy && state.phase == LeasePhase::Live {
             state.phase = LeasePhase::Asleep;
         }
-        let write = self.write(&state);
+        let write = self.write_of(&state);
         (!known || !write.open).then_some(write)
     }
 
     /// The process ends: what the store should know last. It stays open for calls under way, until
     /// the audit tells what became of them.
-    pub(super) fn finish(&self) -> Write {
+    pub(super) fn final_write(&self) -> LeaseUpdate {
         let mut state = self.state();
         state.phase = LeasePhase::Retired;
-        state.give_back(Micros::ZERO);
-        self.write(&state)
+        state.shrink_room(Micros::ZERO);
+        self.write_of(&state)
     }
 
     /// The store knows `write`.
-    pub(super) fn wrote(&self, write: &Write) {
+    pub(super) fn note_written(&self, write: &LeaseUpdate) {
         let mut state = self.state();
         state.written = Some((write.granted, write.spent));
         if !write.open {
@@ -217,21 +226,21 @@ impl Lease {
         }
     }
 
-    fn write(&self, state: &LeaseState) -> Write {
-        let ended = state.phase == LeasePhase::Retired && state.own.held == Micros::ZERO;
-        Write {
+    fn write_of(&self, state: &LeaseState) -> LeaseUpdate {
+        let recorded = state.phase == LeasePhase::Retired && state.granted.held == Micros::ZERO;
+        LeaseUpdate {
             account: self.account.clone(),
-            granted: state.own.granted,
-            spent: state.own.spent,
-            open: !ended,
+            granted: state.granted.granted,
+            spent: state.granted.spent,
+            open: !recorded,
         }
     }
 
-    fn end_hold(&self, price: Micros, spend: bool) {
+    fn finish_hold(&self, price: Micros, spend: bool) {
         let mut state = self.state();
-        state.own.held = state.own.held.saturating_sub(price);
+        state.granted.held = state.granted.held.saturating_sub(price);
         if spend {
-            state.own.spent = state.own.spent.saturating_add(price);
+            state.granted.spent = state.granted.spent.saturating_add(price);
         }
     }
 
@@ -242,52 +251,56 @@ impl Lease {
 
 impl LeaseState {
     fn has_room(&self, price: Micros, limit: Micros) -> bool {
-        self.phase == LeasePhase::Live && limit >= self.limit && price <= self.own.room()
+        self.phase == LeasePhase::Live && limit >= self.limit && price <= self.granted.remaining()
     }
 
     /// Holds `price`, for which there is room, and tells whether the next slice is wanted.
     fn hold(&mut self, price: Micros) -> bool {
-        self.own.held = self.own.held.saturating_add(price);
+        self.granted.held = self.granted.held.saturating_add(price);
         self.used = true;
-        let low = self.own.room() < self.low_water;
+        let low = self.granted.remaining() < self.low_water;
         if low {
             self.low_water = Micros::ZERO;
-            self.wanted = Some(price);
+            self.wanted_price = Some(price);
         }
         low
     }
 
     /// Gives up all that is beyond `room`; whether that was anything.
-    fn give_back(&mut self, room: Micros) -> bool {
-        let kept = self.own.used().saturating_add(room);
-        if kept >= self.own.granted {
+    fn shrink_room(&mut self, room: Micros) -> bool {
+        let kept = self.granted.used().saturating_add(room);
+        if kept >= self.granted.granted {
             return false;
         }
-        self.own.granted = kept;
+        self.granted.granted = kept;
         self.low_water = self.low_water.min(half(room));
         true
     }
 
     /// Gives up what is more than its pace asks for, which is counted anew from then on.
-    fn slow_down(&mut self, now: Instant) {
-        let used = self.own.used();
-        if let Some(room) = self.pace.room_max(used, now)
-            && self.give_back(room)
+    fn shrink_to_rate(&mut self, now: Instant) {
+        let used = self.granted.used();
+        if let Some(room) = self.spend_rate.room_max(used, now)
+            && self.shrink_room(room)
         {
-            self.pace = SpendRate::since(self.pace.slice(used, now), used, now);
+            self.spend_rate = SpendRate::since(self.spend_rate.next_slice(used, now), used, now);
         }
     }
 }
 
 /// Holds `price` against all lines or none; the index of the first without room otherwise.
-pub(super) fn take(lines: &[AccountLimit], price: Micros, now: Timestamp) -> Result<Hold, usize> {
+pub(super) fn try_hold(
+    lines: &[AccountLimit],
+    price: Micros,
+    now: Timestamp,
+) -> Result<Hold, usize> {
     let mut leases = Vec::with_capacity(lines.len());
     for (index, line) in lines.iter().enumerate() {
-        leases.push(line.purse.lease(now).ok_or(index)?);
+        leases.push(line.account.lease(now).ok_or(index)?);
     }
     let low = hold_all(&leases, lines, price)?;
     if low && let Some(lease) = leases.first() {
-        lease.low.notify_one();
+        lease.running_low.notify_one();
     }
     Ok(Hold { leases, price })
 }
@@ -322,7 +335,7 @@ pub struct Hold {
 
 impl Hold {
     /// A hold that touches nothing.
-    pub(super) fn of_nothing(price: Micros) -> Self {
+    pub(super) fn empty(price: Micros) -> Self {
         Self {
             leases: Vec::new(),
             price,
@@ -341,17 +354,17 @@ impl Hold {
 
     /// Turns what is held into spend: the call reached its server.
     pub fn settle(mut self) {
-        self.end(true);
+        self.finish(true);
     }
 
     /// Gives back what is held: the call cost nothing. The audit must say so already.
     pub fn release(mut self) {
-        self.end(false);
+        self.finish(false);
     }
 
-    fn end(&mut self, spend: bool) {
+    fn finish(&mut self, spend: bool) {
         for lease in mem::take(&mut self.leases) {
-            lease.end_hold(self.price, spend);
+            lease.finish_hold(self.price, spend);
         }
     }
 }
@@ -361,10 +374,10 @@ impl Drop for Hold {
         if let Some(lease) = self.leases.first() {
             tracing::warn!(
                 account = %lease.account,
-                price = %self.price.exact(),
-                "a call was cut off: its price counts as spent"
+                price = %self.price.to_decimal(),
+                "a call was aborted; its price is charged"
             );
-            self.end(true);
+            self.finish(true);
         }
     }
 }
@@ -373,6 +386,6 @@ impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let accounts = self.accounts().map(Account::as_str);
         let accounts: Vec<_> = accounts.collect();
-        write!(f, "Hold({} of {accounts:?})", self.price.exact())
+        write!(f, "Hold({} of {accounts:?})", self.price.to_decimal())
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{money::Micros, store::Ask};
+use crate::{money::Micros, store::LeaseRequest};
 
 /// How long a slice should last, and how long it must have lasted before less is kept.
-const LASTS: Duration = Duration::from_secs(1);
+const SLICE_DURATION: Duration = Duration::from_secs(1);
 
 /// How fast a lease is used up.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(super) struct SpendRate {
     /// What the last slice could come to.
     slice: Micros,
     /// When it was taken.
-    taken: Instant,
+    taken_at: Instant,
     /// What was used of the lease by then.
     used: Micros,
 }
@@ -26,29 +26,29 @@ impl SpendRate {
     pub(super) fn since(slice: Micros, used: Micros, now: Instant) -> Self {
         Self {
             slice,
-            taken: now,
+            taken_at: now,
             used,
         }
     }
 
     /// What the next slice may come to: what was used since the last one, for a second; at most twice
     /// the last one, so that a few calls at once do not make it large.
-    pub(super) fn slice(&self, used: Micros, now: Instant) -> Micros {
+    pub(super) fn next_slice(&self, used: Micros, now: Instant) -> Micros {
         let used = used.saturating_sub(self.used).get();
-        let millis = now.duration_since(self.taken).as_millis().max(1);
-        let a_second = u128::from(used) * LASTS.as_millis() / millis;
+        let millis = now.duration_since(self.taken_at).as_millis().max(1);
+        let a_second = u128::from(used) * SLICE_DURATION.as_millis() / millis;
         let a_second = Micros::new(u64::try_from(a_second).unwrap_or(u64::MAX));
         let twice = self.slice.saturating_add(self.slice);
-        a_second.min(twice).max(Ask::SLICE_MIN)
+        a_second.min(twice).max(LeaseRequest::SLICE_MIN)
     }
 
     /// How much room a lease keeps that has slowed down, which is room for two slices as when one is
     /// taken ahead of need; `None` where that is not known yet.
     pub(super) fn room_max(&self, used: Micros, now: Instant) -> Option<Micros> {
-        if now.duration_since(self.taken) < LASTS {
+        if now.duration_since(self.taken_at) < SLICE_DURATION {
             return None;
         }
-        let slice = self.slice(used, now);
+        let slice = self.next_slice(used, now);
         Some(slice.saturating_add(slice))
     }
 }
@@ -89,7 +89,7 @@ mod tests {
         let (now, before) = (Instant::now(), dollars(7));
         let pace = SpendRate::since(dollars(slice), before, now);
         let used = before.saturating_add(dollars(used));
-        let found = pace.slice(used, now + Duration::from_millis(millis));
+        let found = pace.next_slice(used, now + Duration::from_millis(millis));
         assert_eq!(found, dollars(expect), "{row}");
     }
 

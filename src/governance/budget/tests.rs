@@ -45,7 +45,7 @@ async fn processes_together_spend_all_and_no_more() {
     let mut hand_backs = 0;
     while spent < 150 {
         for process in &processes {
-            process.beat(now()).await.unwrap();
+            process.flush(now()).await.unwrap();
         }
         processes.iter().for_each(forget_refusals);
         for process in &processes {
@@ -55,7 +55,7 @@ async fn processes_together_spend_all_and_no_more() {
                     spent += 1;
                 }
                 Err(BudgetRefusal::Exceeded(exceeded)) => {
-                    assert!(exceeded.retryable(), "{exceeded}");
+                    assert!(exceeded.is_retryable(), "{exceeded}");
                 }
                 Err(other) => panic!("{other}"),
             }
@@ -64,13 +64,13 @@ async fn processes_together_spend_all_and_no_more() {
         assert!(hand_backs < 500, "{spent} of 150 after {hand_backs} beats");
     }
     for process in &processes {
-        process.beat(now()).await.unwrap();
+        process.flush(now()).await.unwrap();
     }
     processes.iter().for_each(forget_refusals);
     for process in &processes {
         let exceeded = exceeded(process.hold(&budget, PRICE, now()).await);
         assert_eq!((exceeded.spent, exceeded.limit), (times(150), times(150)));
-        assert!(!exceeded.retryable(), "{exceeded}");
+        assert!(!exceeded.is_retryable(), "{exceeded}");
     }
 }
 
@@ -87,17 +87,17 @@ async fn what_is_left_of_a_slice_goes_back_after_two_quiet_beats() {
         .unwrap()
         .settle();
     let refusal = exceeded(two.hold(&budget, PRICE, now()).await);
-    assert!(refusal.retryable(), "{refusal}");
+    assert!(refusal.is_retryable(), "{refusal}");
     assert_eq!(refusal.elsewhere, times(10), "{refusal}");
 
-    one.beat(now()).await.unwrap();
-    one.beat(now()).await.unwrap();
+    one.flush(now()).await.unwrap();
+    one.flush(now()).await.unwrap();
     assert_eq!(
         standing(&two, &budget[0]).await,
         (151, 0, 9),
         "spent is said"
     );
-    one.beat(now()).await.unwrap();
+    one.flush(now()).await.unwrap();
     assert_eq!(standing(&two, &budget[0]).await, (151, 0, 1), "one is held");
     forget_refusals(&two);
     two.hold(&budget, times(8), now()).await.unwrap().settle();
@@ -106,7 +106,7 @@ async fn what_is_left_of_a_slice_goes_back_after_two_quiet_beats() {
     let last = one.hold(&budget, PRICE, now()).await.unwrap();
     let none = exceeded(one.hold(&budget, PRICE, now()).await);
     assert_eq!((none.spent, none.held), (times(159), PRICE));
-    assert!(!none.retryable());
+    assert!(!none.is_retryable());
     last.settle();
 }
 
@@ -189,11 +189,11 @@ async fn windows_end_at_midnight_and_calls_are_settled_where_they_began() {
     assert_eq!(names(&early), ["team:t/2026-11-23#0"]);
     let slow_clock = exceeded(process.hold(&budget, PRICE, evening).await);
     assert_eq!(slow_clock.account.as_str(), "team:t/2026-11-23#0");
-    process.beat(midnight).await.unwrap();
+    process.flush(midnight).await.unwrap();
     late.settle();
     early.release();
-    process.beat(midnight).await.unwrap();
-    let at = |now| process.show(&budget[0], now);
+    process.flush(midnight).await.unwrap();
+    let at = |now| process.status(&budget[0], now);
     assert_eq!(at(evening).await.unwrap().spent, times(2));
     assert_eq!(at(midnight).await.unwrap().spent, Micros::ZERO);
     assert_eq!(at(midnight).await.unwrap().ends, Some(midnight + DAY));
@@ -206,7 +206,7 @@ async fn a_window_that_a_beat_has_ended_is_not_opened_again_while_its_calls_run(
     let budget = [team("t", 2, Window::Day)];
     let evening = "2026-11-22T23:59:59.999Z".parse().unwrap();
     let late = process.hold(&budget, times(2), evening).await.unwrap();
-    process.beat(evening + DAY).await.unwrap();
+    process.flush(evening + DAY).await.unwrap();
     let next = process.hold(&budget, PRICE, evening).await.unwrap();
     assert_eq!(names(&next), ["team:t/2026-11-23#0"]);
     next.settle();
@@ -236,7 +236,7 @@ async fn a_reset_counts_at_once_here_and_at_the_next_beat_elsewhere() {
     old.settle();
     assert_eq!(standing(&here, &budget[0]).await, (0, 2, 0));
 
-    there.beat(now()).await.unwrap();
+    there.flush(now()).await.unwrap();
     let there_too = there.hold(&budget, PRICE, now()).await.unwrap();
     assert!(names(&there_too).contains(&"team:t/2026-11#1".to_owned()));
     there_too.settle();
@@ -333,8 +333,8 @@ async fn leases_of_a_cut_audit_count_as_spent() {
     let next = budgets(&store, "b");
     let (spent, _, unspent) = standing(&next, &budget[0]).await;
     assert!(spent == 0 && unspent > 3, "{unspent}");
-    assert_eq!(next.forfeit("a").await.unwrap(), 1);
-    assert_eq!(next.forfeit("a").await.unwrap(), 0);
+    assert_eq!(next.forfeit_chain("a").await.unwrap(), 1);
+    assert_eq!(next.forfeit_chain("a").await.unwrap(), 0);
     let sums = BTreeMap::from([("team:t/total#0".to_owned(), PRICE)]);
     next.reconcile("a", &sums).await.unwrap();
     assert_eq!(standing(&next, &budget[0]).await, (unspent, 0, 0));
@@ -347,7 +347,7 @@ async fn the_next_slice_is_taken_before_it_is_needed() {
     let budget = [team("t", 1_600, Window::Total)];
     process.hold(&budget, PRICE, now()).await.unwrap().settle();
     for _ in 0..500 {
-        process.top_up(now()).await;
+        process.prefetch_slices(now()).await;
         let ready = process.hold(&budget, PRICE, now()).now_or_never();
         ready.expect("there is always room").unwrap().settle();
     }
@@ -359,22 +359,22 @@ async fn who_spends_fast_takes_larger_slices_and_gives_them_back_when_that_ends(
     let (fast, other) = (budgets(&store, "fast"), budgets(&store, "other"));
     let dollar = Micros::new(1_000_000);
     let budget = [team("t", 100_000_000, Window::Total)];
-    let kept = || async { other.show(&budget[0], now()).await.unwrap().elsewhere };
+    let kept = || async { other.status(&budget[0], now()).await.unwrap().elsewhere };
     fast.hold(&budget, dollar, now()).await.unwrap().settle();
-    assert_eq!(kept().await, Ask::SLICE_MIN);
+    assert_eq!(kept().await, LeaseRequest::SLICE_MIN);
     for _ in 0..200 {
         fast.hold(&budget, dollar, now()).await.unwrap().settle();
     }
-    fast.beat(now()).await.unwrap();
+    fast.flush(now()).await.unwrap();
     let large = kept().await;
-    assert!(large > times(2_000), "{}", large.exact());
+    assert!(large > times(2_000), "{}", large.to_decimal());
 
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();
     fast.hold(&budget, dollar, now()).await.unwrap().settle();
-    fast.beat(now()).await.unwrap();
-    assert_eq!(kept().await, Micros::new(2 * Ask::SLICE_MIN.get()));
+    fast.flush(now()).await.unwrap();
+    assert_eq!(kept().await, Micros::new(2 * LeaseRequest::SLICE_MIN.get()));
 }
 
 #[tokio::test]
@@ -394,9 +394,9 @@ async fn memory_keeps_only_what_is_in_use() {
             .await
             .unwrap()
             .settle();
-        process.beat(now()).await.unwrap();
+        process.flush(now()).await.unwrap();
     }
-    assert_eq!((process.purses.len(), process.all().len()), (1, 1));
+    assert_eq!((process.accounts.len(), process.leases().len()), (1, 1));
     for budget in &idle {
         process
             .hold(budget, times(4), now())
@@ -540,7 +540,7 @@ impl World {
                 }
             }
             Event::End { .. } => {}
-            Event::Beat { process } => self.processes[process].beat(self.now).await.unwrap(),
+            Event::Beat { process } => self.processes[process].flush(self.now).await.unwrap(),
             Event::NextDay => self.now += DAY,
             Event::Crash { process } => self.replace(process).await,
             Event::Close { process } => {
@@ -550,7 +550,7 @@ impl World {
         }
     }
 
-    async fn hold(&mut self, process: usize, budget: &[Applied], price: Micros) -> bool {
+    async fn hold(&mut self, process: usize, budget: &[AppliedBudget], price: Micros) -> bool {
         let held = self.processes[process].hold(budget, price, self.now).await;
         let Ok(hold) = held else { return false };
         self.record(process, &hold, true);
@@ -586,7 +586,7 @@ impl World {
 
     fn check(&self) {
         for (account, sum) in self.sums() {
-            assert!(sum <= times(Self::LIMIT), "{account}: {}", sum.exact());
+            assert!(sum <= times(Self::LIMIT), "{account}: {}", sum.to_decimal());
         }
     }
 
@@ -604,7 +604,7 @@ impl World {
             } else {
                 (agent(Self::LIMIT, Window::Total), self.now)
             };
-            let standing = last.show(&budget, at).await.unwrap();
+            let standing = last.status(&budget, at).await.unwrap();
             assert_eq!(standing.account.as_str(), account);
             assert_eq!((standing.spent, standing.elsewhere), (*sum, Micros::ZERO));
         }
@@ -622,7 +622,7 @@ impl World {
 }
 
 /// 200 callers at once, of which exactly `expect` get a hold.
-async fn check_exact(budget: &[Applied], expect: u64) {
+async fn check_exact(budget: &[AppliedBudget], expect: u64) {
     let (store, _directory) = open().await;
     let process = budgets(&store, "a");
     let mut callers = JoinSet::new();
@@ -634,7 +634,9 @@ async fn check_exact(budget: &[Applied], expect: u64) {
     for held in callers.join_all().await {
         match held {
             Ok(hold) => holds.push(hold),
-            Err(BudgetRefusal::Exceeded(exceeded)) => assert!(!exceeded.retryable(), "{exceeded}"),
+            Err(BudgetRefusal::Exceeded(exceeded)) => {
+                assert!(!exceeded.is_retryable(), "{exceeded}");
+            }
             Err(other) => panic!("{other}"),
         }
     }
@@ -652,8 +654,8 @@ async fn check_exact(budget: &[Applied], expect: u64) {
 }
 
 /// `(spent, held, elsewhere)` in calls.
-async fn standing(process: &Budgets, budget: &Applied) -> (u64, u64, u64) {
-    let standing = process.show(budget, now()).await.unwrap();
+async fn standing(process: &Budgets, budget: &AppliedBudget) -> (u64, u64, u64) {
+    let standing = process.status(budget, now()).await.unwrap();
     let calls = |amount: Micros| amount.get() / PRICE.get();
     (
         calls(standing.spent),
@@ -664,8 +666,8 @@ async fn standing(process: &Budgets, budget: &Applied) -> (u64, u64, u64) {
 
 /// As if the time had passed for which a refusal is repeated from memory.
 fn forget_refusals(process: &Arc<Budgets>) {
-    for purse in &process.purses {
-        purse.forget_refusal();
+    for purse in &process.accounts {
+        purse.clear_denial();
     }
 }
 
@@ -690,21 +692,21 @@ fn budgets(store: &Store, chain: &str) -> Arc<Budgets> {
     Arc::new(Budgets::new(store.leases.clone(), chain))
 }
 
-fn team(name: &str, calls: u64, window: Window) -> Applied {
+fn team(name: &str, calls: u64, window: Window) -> AppliedBudget {
     let limit = times(calls);
-    Applied::new(BudgetSubject::team(name), Budget { limit, window })
+    AppliedBudget::new(BudgetSubject::team(name), Budget { limit, window })
 }
 
-fn agent(calls: u64, window: Window) -> Applied {
+fn agent(calls: u64, window: Window) -> AppliedBudget {
     let limit = times(calls);
     let subject = BudgetSubject::agent(crate::names::AgentId::ANONYMOUS);
-    Applied::new(subject, Budget { limit, window })
+    AppliedBudget::new(subject, Budget { limit, window })
 }
 
-fn server(calls: u64, window: Window) -> Applied {
+fn server(calls: u64, window: Window) -> AppliedBudget {
     let limit = times(calls);
     let name = crate::names::ServerName::parse("github").unwrap();
-    Applied::new(BudgetSubject::server(&name), Budget { limit, window })
+    AppliedBudget::new(BudgetSubject::server(&name), Budget { limit, window })
 }
 
 fn times(calls: u64) -> Micros {

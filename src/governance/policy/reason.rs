@@ -11,21 +11,21 @@ pub struct Decision<'r> {
     /// Whether it may.
     pub allowed: bool,
     /// What decided.
-    pub because: Reason<'r>,
+    pub reason: Reason<'r>,
 }
 
 impl<'r> Decision<'r> {
-    pub(super) const fn allowed(because: Reason<'r>) -> Self {
+    pub(super) const fn allowed(reason: Reason<'r>) -> Self {
         Self {
             allowed: true,
-            because,
+            reason,
         }
     }
 
-    pub(super) const fn refused(because: Reason<'r>) -> Self {
+    pub(super) const fn refused(reason: Reason<'r>) -> Self {
         Self {
             allowed: false,
-            because,
+            reason,
         }
     }
 
@@ -49,7 +49,7 @@ impl<'r> Decision<'r> {
             }
             text.push(')');
         }
-        write!(text, ": {}.", self.because).expect("a String takes everything");
+        write!(text, ": {}.", self.reason).expect("a String takes everything");
         text
     }
 }
@@ -58,7 +58,7 @@ impl<'r> Decision<'r> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reason<'r> {
     /// Nobody knows what its server makes of the URI (`..`, backslashes, control characters).
-    Astray,
+    AmbiguousUri,
     /// A `deny` entry, which wins over every list.
     Denied {
         /// Whose entry.
@@ -87,7 +87,7 @@ pub enum Reason<'r> {
     /// Nobody wrote a policy.
     NoPolicy,
     /// A vendor method names a resource by what is no text.
-    Unclear,
+    AmbiguousResource,
     /// No entry of the list matches.
     Unlisted {
         /// Whose policy.
@@ -102,11 +102,14 @@ pub enum Reason<'r> {
 impl fmt::Display for Reason<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Astray => f.write_str("its URI may lead elsewhere (`..`, or what is legal in no URI), past what policies name"),
+            Self::AmbiguousUri => f.write_str(
+                "its URI is ambiguous (`..`, or characters not \
+                allowed in URIs) and could bypass policies",
+            ),
             Self::Denied { whose, glob } => {
                 write!(
                     f,
-                    "{whose} has `{glob}` in `deny`, which wins over every list"
+                    "{whose} has `{glob}` in `deny`, which overrides all lists"
                 )
             }
             Self::Listed {
@@ -123,11 +126,11 @@ impl fmt::Display for Reason<'_> {
                 }
             },
             Self::NoPolicy => f.write_str("no policy applies, so nothing is allowed"),
-            Self::Unclear => f.write_str("its `uri` is not a string"),
+            Self::AmbiguousResource => f.write_str("its `uri` is not a string"),
             Self::Unlisted { whose, mode, list } => {
                 write!(
                     f,
-                    "{whose} is {} and nothing in `{list}` matches",
+                    "{whose} is {} and no entry of `{list}` matches",
                     article(*mode)
                 )
             }

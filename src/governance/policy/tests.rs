@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     auth::Agent,
-    catalog::{ByKind, Catalog, Listing, Offer, Profiles, Scope},
+    catalog::{ByKind, Catalog, Listing, Profiles, Scope, ServerOffer},
     config::{self, Config, ConfigFormat, ConfigText, Environment, Terms},
-    mcp::{Id, Logs, Raw, Revision},
+    mcp::{Id, LogFilter, Raw, Revision},
     names::ProfileName,
     router,
     session::{Call, Cancel, Client, state},
@@ -147,7 +147,7 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
         let exposed = format!("github+{original}");
         let item = resource(&exposed, original);
         let decision = rules.decide(&item);
-        let found = (!decision.allowed).then(|| decision.because.to_string());
+        let found = (!decision.allowed).then(|| decision.reason.to_string());
         let as_expected = match (&found, because) {
             (Some(found), Some(because)) => found.contains(because),
             (found, because) => found.is_none() && because.is_none(),
@@ -209,7 +209,7 @@ fn a_uri_is_the_same_whoever_else_has_it() {
     );
     let prefixes = Prefixes::of(&config);
     let names = |server: &ServerName| {
-        prefixes.names(
+        prefixes.names_for_item(
             (server, &config.servers[server]),
             (Kind::Resources, "file:///a"),
         )
@@ -276,7 +276,7 @@ fn no_spelling_of_a_host_leads_around_a_policy() {
         let rules = rules([None, None, Some(policy.clone())]);
         let exposed = format!("github+{original}");
         let decision = rules.decide(&resource(&exposed, original));
-        let is_denied = decision.because.to_string().contains("in `deny`");
+        let is_denied = decision.reason.to_string().contains("in `deny`");
         assert_eq!(
             (!decision.allowed, is_denied),
             (refused, refused),
@@ -318,7 +318,8 @@ fn exposed_names_mean_the_server_of_the_longest_prefix() {
         let config = Config::example(&format!("{naming}\n{SERVERS}"));
         let prefixes = Prefixes::of(&config);
         let server = ServerName::parse(server).unwrap();
-        let names = prefixes.names((&server, &config.servers[&server]), (Kind::Tools, original));
+        let names =
+            prefixes.names_for_item((&server, &config.servers[&server]), (Kind::Tools, original));
         let item = PolicyItem {
             kind: ItemKind::Tool,
             exposed: "",
@@ -414,7 +415,7 @@ fn the_most_specific_policy_replaces_and_denials_add_up() {
         let rules = rules(policies.clone());
         let decision = rules.decide(&tool("get"));
         assert_eq!(decision.allowed, allowed, "{policies:?}");
-        assert_eq!(decision.because.to_string(), because, "{policies:?}");
+        assert_eq!(decision.reason.to_string(), because, "{policies:?}");
     };
     let everything = |whose: &str| format!("{whose} policy allows everything");
     check(
@@ -436,7 +437,7 @@ fn the_most_specific_policy_replaces_and_denials_add_up() {
     check(
         [None, allow(&["x"]), all()],
         false,
-        "the profile's policy is an allowlist and nothing in `tools` matches",
+        "the profile's policy is an allowlist and no entry of `tools` matches",
     );
     check(
         [Some(json!({})), all(), all()],
@@ -446,12 +447,12 @@ fn the_most_specific_policy_replaces_and_denials_add_up() {
     check(
         [all(), all(), deny("all", &["x", "*/get"])],
         false,
-        "the default policy has `*/get` in `deny`, which wins over every list",
+        "the default policy has `*/get` in `deny`, which overrides all lists",
     );
     check(
         [allow(&["*"]), deny("all", &["mcp_github_get"]), all()],
         false,
-        "the profile's policy has `mcp_github_get` in `deny`, which wins over every list",
+        "the profile's policy has `mcp_github_get` in `deny`, which overrides all lists",
     );
     check(
         [
@@ -583,9 +584,7 @@ fn a_list_that_is_too_large_is_refused() {
     let prefixes = Prefixes::of(&config());
     let error = PolicyRules::new([None, None, Some(&policy)], &prefixes).unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with("a list of globs cannot be used: "),
+        error.to_string().starts_with("invalid list of globs: "),
         "{error}"
     );
 }
@@ -722,12 +721,12 @@ fn catalog() -> Catalog {
         templates: all(r#"{"uriTemplate":"file:///{path}"} {"uriTemplate":"{+any}"}"#),
         ..Listing::default()
     };
-    let offers = config.servers.iter().map(|(server, config)| Offer {
+    let offers = config.servers.iter().map(|(server, config)| ServerOffer {
         server: server.clone(),
         config: Arc::new(config.clone()),
         listing: Arc::new(listing.clone()),
         modern_http: false,
-        gaps: ByKind::default(),
+        listing_gaps: ByKind::default(),
     });
     let rename = [
         ("mcp_github_get", "find"),
@@ -784,11 +783,11 @@ fn call(scope: &Scope, kind: Kind, name: &str) -> Box<Call> {
         )),
         scope: scope.clone(),
         kind: state::SessionKind::Streamable,
-        logs: Logs::All,
+        log_filter: LogFilter::All,
         progress: None,
-        events: crate::session::events::events().0,
+        events: crate::session::events::event_queue().0,
         cancel: Cancel::default(),
-        ended: None,
+        session_ended: None,
         correlation: None,
         address: None,
     })

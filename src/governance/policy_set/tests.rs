@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    catalog::{ByKind, Catalog, Kind, Listing, Offer, Prefixes, Profiles, Scope},
+    catalog::{ByKind, Catalog, Kind, Listing, Prefixes, Profiles, Scope, ServerOffer},
     governance::policy::PolicyItem,
     mcp::Raw,
 };
@@ -37,14 +37,14 @@ struct Said {
 fn said(config: &Config, beside: &str, tools: &[String]) -> BTreeMap<String, Said> {
     let law = PolicySet::new(config).unwrap();
     let catalog = catalog(config, beside, tools);
-    let agent = Arc::new(Agent::written(&config.agents["a"]));
+    let agent = Arc::new(Agent::from_config(&config.agents["a"]));
     let rules = law.compile(&agent, None, &Limiters::default()).unwrap();
     let own = catalog.tools().filter(|tool| {
         OWN.iter()
             .any(|(server, _)| *server == tool.server.as_str())
     });
     let said = |tool: &Arc<Tool>| {
-        let about = rules.of_tool(tool);
+        let about = rules.tool_decisions(tool);
         let toll = law.server_rules(&tool.server).unwrap();
         let item = PolicyItem::of_tool(tool);
         assert_eq!(rules.policy.decide(&item).allowed, about.allowed);
@@ -52,7 +52,7 @@ fn said(config: &Config, beside: &str, tools: &[String]) -> BTreeMap<String, Sai
             allowed: about.allowed,
             arguments: rules
                 .arguments
-                .named(&about.arguments)
+                .rule_names(&about.arguments)
                 .map(|(name, _)| name.to_owned())
                 .collect(),
             price: law.price_of(Some(tool), toll),
@@ -80,7 +80,7 @@ fn catalog(config: &Config, beside: &str, tools: &[String]) -> Catalog {
             ))
             .unwrap()
         };
-        Offer {
+        ServerOffer {
             server: server.clone(),
             config: Arc::new(written.clone()),
             listing: Arc::new(Listing {
@@ -88,7 +88,7 @@ fn catalog(config: &Config, beside: &str, tools: &[String]) -> Catalog {
                 ..Listing::default()
             }),
             modern_http: false,
-            gaps: ByKind::default(),
+            listing_gaps: ByKind::default(),
         }
     });
     Catalog::build_with(&config.naming, &profiles, &offers.collect::<Vec<_>>())
@@ -237,7 +237,7 @@ fn rules_of_agents_that_are_gone_are_forgotten() {
     let config = Config::example("[agents.a]\n[agents.b]\n");
     let law = PolicySet::new(&config).unwrap();
     let limiters = Limiters::default();
-    for agent in config.agents.values().map(Agent::written).map(Arc::new) {
+    for agent in config.agents.values().map(Agent::from_config).map(Arc::new) {
         law.rules_of(&agent, None, &limiters).unwrap();
     }
     assert_eq!(law.rules.len(), 2);

@@ -10,19 +10,19 @@ fn scan(class: &str) -> Scan {
 #[test]
 fn what_scans_for_the_same_is_compiled_once() {
     let scanners = Scanners::default();
-    let email = scanners.of(&scan("email")).unwrap();
-    let again = scanners.of(&scan("email")).unwrap();
-    let phone = scanners.of(&scan("phone")).unwrap();
+    let email = scanners.get_or_compile(&scan("email")).unwrap();
+    let again = scanners.get_or_compile(&scan("email")).unwrap();
+    let phone = scanners.get_or_compile(&scan("phone")).unwrap();
     assert!(Arc::ptr_eq(&email, &again));
     assert!(!Arc::ptr_eq(&email, &phone));
-    assert!(scanners.of(&scan("weather")).is_err());
+    assert!(scanners.get_or_compile(&scan("weather")).is_err());
 }
 
 #[test]
 fn a_scanner_that_nobody_uses_is_forgotten() {
     let scanners = Scanners::default();
     for _ in 0..3 {
-        drop(scanners.of(&scan("email")).unwrap());
+        drop(scanners.get_or_compile(&scan("email")).unwrap());
     }
     assert_eq!(scanners.0.lock().unwrap().len(), 1, "the last one");
 }
@@ -55,7 +55,7 @@ fn all_that_a_client_writes_is_looked_at() {
 
 fn check_looked_at(method: &Method, params: &'static str, expect: &[&str]) {
     let params = Raw::from_static(params);
-    let found = of_request(method, &params).into_iter();
+    let found = request_parts(method, &params).into_iter();
     let found = found.map(|(direction, span)| format!("{direction:?} {}", &params.as_str()[span]));
     assert_eq!(found.collect::<Vec<_>>(), expect, "{method}");
 }
@@ -63,7 +63,7 @@ fn check_looked_at(method: &Method, params: &'static str, expect: &[&str]) {
 #[test]
 fn both_scanners_look() {
     let scanners = Scanners::default();
-    let compiled = |class| scanners.of(&scan(class)).unwrap();
+    let compiled = |class| scanners.get_or_compile(&scan(class)).unwrap();
     let (email, card) = (compiled("email"), compiled("credit_card"));
     let data = Raw::from_static(r#"["ann.lee@example.org","4111 1111 1111 1111"]"#);
     let check = |terms, server, expect: &str| {
@@ -84,7 +84,7 @@ fn both_scanners_look() {
 
 #[test]
 fn what_cannot_be_masked_is_refused_or_counted_as_such() {
-    let email = Scanners::default().of(&scan("email")).unwrap();
+    let email = Scanners::default().get_or_compile(&scan("email")).unwrap();
     let data = Raw::from_static(r#"{"structuredContent":{"to":"ann.lee@example.org"}}"#);
     let schema = r#"{"properties":{"to":{"const":"ann.lee@example.org"}}}"#;
     let schema = OutputSchema::new(Raw::from_static(schema));
@@ -107,9 +107,9 @@ fn what_cannot_be_masked_is_refused_or_counted_as_such() {
 #[tokio::test]
 async fn what_could_not_be_looked_at_does_not_pass() {
     let found = || (ScanReport::default(), true);
-    let (seen, asks) = failing_closed(run_blocking_if_large(LARGE_BYTES + 1, found)).await;
+    let (seen, asks) = scan_or_block(run_blocking_if_large(LARGE_BYTES + 1, found)).await;
     assert_eq!((seen.blocked.len(), asks), (0, true));
     let breaks = || -> (ScanReport, bool) { panic!("odd data") };
-    let (seen, asks) = failing_closed(run_blocking_if_large(LARGE_BYTES + 1, breaks)).await;
+    let (seen, asks) = scan_or_block(run_blocking_if_large(LARGE_BYTES + 1, breaks)).await;
     assert_eq!((seen.blocked, asks), (vec!["unscanned".into()], false));
 }

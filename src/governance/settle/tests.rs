@@ -13,9 +13,9 @@ use crate::{
     config::{self, Budget, Config, ConfigText, Durability, Environment, Window},
     governance::{
         Seal, Storage,
-        budget::{self, Applied, Budgets},
+        budget::{self, AppliedBudget, Budgets},
     },
-    mcp::{Id, Logs, Method, Raw, Request, Revision, error},
+    mcp::{Id, LogFilter, Method, Raw, Request, Revision, error},
     names::Scope,
     session::{Call, Client, ClientInfo, Interest},
     store::{BudgetSubject, Store},
@@ -60,10 +60,10 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
     let store = Store::open(place.path()).await.unwrap();
     let directory = place.path().join("audit");
     let governance = governance(&store, &directory, durability);
-    let budgets = governance.books.budgets.clone().unwrap();
+    let budgets = governance.storage.budgets.clone().unwrap();
     let limit = Micros::new(2 * PRICE.get());
     let window = Window::Total;
-    let two_calls = [Applied::new(
+    let two_calls = [AppliedBudget::new(
         BudgetSubject::team("t"),
         Budget { limit, window },
     )];
@@ -86,7 +86,7 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
     drop(settled);
 
     let chain = governance.audit().chain().unwrap();
-    let total = audit::total(&directory, chain).unwrap().unwrap();
+    let total = audit::chain_total(&directory, chain).unwrap().unwrap();
     let spent = if charge { PRICE } else { Micros::ZERO };
     assert_eq!(total.calls, 1);
     assert_eq!(
@@ -153,12 +153,12 @@ fn call() -> Box<Call> {
     };
     let client = Client {
         agent: Arc::new(Agent::anonymous()),
-        opening: Arc::new(opening),
+        client_info: Arc::new(opening),
         session: None,
         gateway: None,
     };
     let wants = Interest {
-        logs: Logs::None,
+        logs: LogFilter::None,
         progress_token: None,
     };
     Call::new(request, Arc::new(client), Scope::All, wants).0

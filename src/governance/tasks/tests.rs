@@ -21,16 +21,16 @@ use crate::{
 struct Asked(AtomicUsize);
 
 impl TaskOwners for Asked {
-    fn give<'a>(
+    fn claim<'a>(
         &'a self,
         _: &'a StoredTask,
-        _: SameId,
+        _: TaskIdScope,
         _: usize,
     ) -> BoxFuture<'a, Result<TaskClaim, StoreError>> {
-        Box::pin(async { Ok(TaskClaim::Kept(0)) })
+        Box::pin(async { Ok(TaskClaim::Claimed(0)) })
     }
 
-    fn own_of<'a>(
+    fn owned_by<'a>(
         &'a self,
         _: AgentId,
         _: &'a ServerName,
@@ -51,9 +51,9 @@ async fn the_store_is_asked_once_for_a_list() {
     let directory = place.path().join("audit");
     let mut governance = governance(&store, &directory, Durability::Process);
     let asked = Arc::new(Asked::default());
-    governance.books.tasks = Some(Arc::<Asked>::clone(&asked));
+    governance.storage.tasks = Some(Arc::<Asked>::clone(&asked));
     let server = ServerName::parse("x").unwrap();
-    let agent = AgentId::of_name("ann");
+    let agent = AgentId::from_name("ann");
 
     let ids: Vec<_> = (0..2000).map(|id| id.to_string()).collect();
     let tasks = |ids: &[String]| {
@@ -62,7 +62,7 @@ async fn the_store_is_asked_once_for_a_list() {
     };
     let with_other = [&ids[..], &["other".to_owned()]].concat();
     let own = governance
-        .own_of_list(&tasks(&with_other), agent, &server)
+        .filter_task_list(&tasks(&with_other), agent, &server)
         .await;
     assert_eq!(own.as_str(), tasks(&ids).as_str());
     assert_eq!(asked.0.load(Ordering::Relaxed), 1);

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use super::{Member, Raw, check::skip_space, elements, members};
+use super::{Member, Raw, elements, members, validator::skip_space};
 
 /// Replacements in one JSON text, applied at once; everything between them is copied as it is.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl<'a> Patch<'a> {
 
     /// Leaves those elements in the array at `list` for which `keep` says so, told by where each begins.
     /// What is no array becomes an empty one: nobody can say what of it to leave.
-    pub fn keep_elements(&mut self, list: Range<usize>, keep: impl Fn(usize) -> bool) {
+    pub fn retain_elements(&mut self, list: Range<usize>, keep: impl Fn(usize) -> bool) {
         let json = self.json;
         let all: Vec<_> = elements(json, list.start).collect();
         let kept = all.iter().filter(|element| keep(element.start));
@@ -110,14 +110,14 @@ impl<'a> Patch<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mcp::json::find;
+    use crate::mcp::json::find_member;
 
     #[test]
     fn removal_leaves_valid_json_whatever_goes() {
         let check = |drop: &[&str], expect: &str| {
             let json = br#"{ "a" : 1 , "\u0062":[2,{"a":"}"}], "c":"x\"y" }"#;
             let mut patch = Patch::new(json);
-            patch.remove_members(0, |m| drop.iter().any(|key| m.is(json, key)));
+            patch.remove_members(0, |m| drop.iter().any(|key| m.matches(json, key)));
             assert_eq!(patch.finish().as_str(), expect, "without {drop:?}");
         };
         check(&[], r#"{ "a" : 1 , "\u0062":[2,{"a":"}"}], "c":"x\"y" }"#);
@@ -134,8 +134,8 @@ mod tests {
     fn what_is_left_of_a_list_is_a_list() {
         let check = |keep: &[u8], json: &str, expect: &str| {
             let mut patch = Patch::new(json.as_bytes());
-            let list = find(json.as_bytes(), 0, "a").expect("all have one");
-            patch.keep_elements(list, |at| keep.contains(&json.as_bytes()[at]));
+            let list = find_member(json.as_bytes(), 0, "a").expect("all have one");
+            patch.retain_elements(list, |at| keep.contains(&json.as_bytes()[at]));
             assert_eq!(patch.is_empty(), json == expect, "{json}");
             assert_eq!(patch.finish().as_str(), expect, "{json}");
         };

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::{check::skip_space, skip_separators, skip_string, skip_value};
+use super::{skip_separators, skip_string, skip_value, validator::skip_space};
 
 /// What comes next in a JSON value.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -15,7 +15,7 @@ pub enum JsonStep {
     /// The key of the member whose value is next, with its quotes.
     Key(Range<usize>),
     /// A string, number or literal.
-    Plain(Range<usize>),
+    Scalar(Range<usize>),
     /// What began last, and has not ended, ends.
     End,
 }
@@ -64,13 +64,13 @@ impl Iterator for Steps<'_> {
                     self.is_value = true;
                     (JsonStep::Key(start..end), skip_space(self.json, colon + 1))
                 } else {
-                    (JsonStep::Plain(start..end), end)
+                    (JsonStep::Scalar(start..end), end)
                 }
             }
             _ => {
                 // Of text that is no JSON, something is left out.
                 let end = skip_value(self.json, start).max(start + 1);
-                (JsonStep::Plain(start..end), end)
+                (JsonStep::Scalar(start..end), end)
             }
         };
         self.at = end;
@@ -108,7 +108,7 @@ mod tests {
             JsonStep::Object => "{".to_owned(),
             JsonStep::Array => "[".to_owned(),
             JsonStep::Key(span) => format!("{}:", &json[span]),
-            JsonStep::Plain(span) => json[span].to_owned(),
+            JsonStep::Scalar(span) => json[span].to_owned(),
             JsonStep::End => "^".to_owned(),
         });
         told.collect::<Vec<_>>().join(" ")

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::words::name;
+use super::words::name_hints;
 use crate::scan::lexicon::Hints;
 
 /// Longest first line that is read as the header of a table, bytes.
@@ -12,19 +12,19 @@ const COLUMNS_MAX: usize = 64;
 
 /// The header of a table whose cells are parted by one character.
 #[derive(Debug)]
-pub(in crate::scan) struct Columns {
+pub(in crate::scan) struct ColumnHints {
     separator: u8,
     pub(in crate::scan) hints: Vec<Hints>,
     /// Where the header ends.
     end: usize,
 }
 
-impl Columns {
+impl ColumnHints {
     /// Longest line that is read as a row, bytes.
     const ROW_BYTES_MAX: usize = 512;
 
     /// Reads the first line of `text`, when more follow and it looks like a header.
-    pub(super) fn of(text: &str) -> Option<Self> {
+    pub(super) fn parse_header(text: &str) -> Option<Self> {
         let head = &text.as_bytes()[..text.len().min(HEADER_BYTES_MAX)];
         let end = memchr::memchr(b'\n', head)?;
         let line = text.get(..end)?;
@@ -40,7 +40,7 @@ impl Columns {
             .into_iter()
             .find(|s| count(s) > 0)?;
         let cells = line.split(char::from(separator)).take(COLUMNS_MAX);
-        let hints: Vec<Hints> = cells.map(|cell| name(cell.trim())).collect();
+        let hints: Vec<Hints> = cells.map(|cell| name_hints(cell.trim())).collect();
         Some(Self {
             separator,
             hints,
@@ -86,7 +86,7 @@ impl Columns {
     }
 
     /// What the header says of the cell at `at`; nothing in lines too long to be rows.
-    pub(super) fn at(&self, text: &str, at: usize) -> Hints {
+    pub(super) fn hints_at(&self, text: &str, at: usize) -> Hints {
         if at <= self.end {
             return Hints::NONE;
         }

@@ -2,49 +2,49 @@
 
 use std::ops::Range;
 
-use super::{BEFORE_BYTES_MAX, floor};
+use super::{BEFORE_BYTES_MAX, char_boundary_before};
 use crate::scan::{
     class::Class,
     lexicon::{self, Hints, PHRASE_WORDS_MAX},
 };
 
 /// What a name such as `billingPhone` or `date_of_birth` says.
-pub(in crate::scan) fn name(name: &str) -> Hints {
+pub(in crate::scan) fn name_hints(name: &str) -> Hints {
     if name.is_empty() || has_mask(name) {
         return Hints::NONE;
     }
-    let mut words = Words::default();
-    words.fold(&name[..floor(name, name.len().min(BEFORE_BYTES_MAX))]);
-    words.named()
+    let mut words = FoldedWords::default();
+    words.fold(&name[..char_boundary_before(name, name.len().min(BEFORE_BYTES_MAX))]);
+    words.name_hints()
 }
 
 /// What the last word of `name`, or the phrase it ends, says; digits after it say nothing.
-pub(in crate::scan) fn ending(name: &str) -> Hints {
+pub(in crate::scan) fn last_word_hints(name: &str) -> Hints {
     if has_mask(name) {
         return Hints::NONE;
     }
-    let mut words = Words::default();
+    let mut words = FoldedWords::default();
     words.fold(name);
     let turns_nothing = |word: usize| {
-        words.is_numeric(word) || word > 0 && lexicon::is_owner(words.phrase(word, word + 1))
+        words.is_numeric(word) || word > 0 && lexicon::is_owner_word(words.phrase(word, word + 1))
     };
     let end = (0..words.count)
         .rev()
         .find(|word| !turns_nothing(*word))
         .map_or(0, |last| last + 1);
     let phrases = (end.saturating_sub(PHRASE_WORDS_MAX)..end)
-        .map(|start| lexicon::phrase(words.phrase(start, end)));
+        .map(|start| lexicon::phrase_hints(words.phrase(start, end)));
     let compound = if end > 0 {
-        lexicon::compound(words.phrase(end - 1, end))
+        lexicon::compound_hints(words.phrase(end - 1, end))
     } else {
         Hints::NONE
     };
-    phrases.fold(compound, Hints::and)
+    phrases.fold(compound, Hints::union)
 }
 
 /// Words as the lexicon has them, parted by one space.
 #[derive(Debug)]
-pub(super) struct Words {
+pub(super) struct FoldedWords {
     text: [u8; Self::BYTES_MAX],
     len: usize,
     starts: [u8; Self::WORDS_MAX],
@@ -53,7 +53,7 @@ pub(super) struct Words {
     clause: usize,
 }
 
-impl Default for Words {
+impl Default for FoldedWords {
     fn default() -> Self {
         Self {
             text: [0; Self::BYTES_MAX],
@@ -67,41 +67,41 @@ impl Default for Words {
 
 /// The kind of the character that a fold has seen last.
 #[derive(Clone, Copy, Eq, PartialEq)]
-enum Last {
+enum LastChar {
     Digit,
     Lower,
     None,
     Upper,
 }
 
-impl Words {
+impl FoldedWords {
     const BYTES_MAX: usize = 160;
     const WORDS_MAX: usize = 40;
     /// Words before a value that still name it.
-    const TIGHT_WORDS: usize = 5;
+    const ADJACENT_WORDS: usize = 5;
 
     pub(super) fn fold(&mut self, text: &str) {
-        let mut last = Last::None;
+        let mut last = LastChar::None;
         let mut at = 0;
         while let Some(byte) = text.as_bytes().get(at) {
             if !byte.is_ascii() {
                 let c = text[at..].chars().next().expect("a character begins here");
                 at += c.len_utf8();
-                last = self.unusual(c, last);
+                last = self.fold_non_ascii(c, last);
                 continue;
             }
             if byte.is_ascii_lowercase() {
-                let run = run(&text.as_bytes()[at..], u8::is_ascii_lowercase);
-                self.letters(run, matches!(last, Last::None | Last::Digit));
+                let run = leading_run(&text.as_bytes()[at..], u8::is_ascii_lowercase);
+                self.push_letters(run, matches!(last, LastChar::None | LastChar::Digit));
                 at += run.len();
-                last = Last::Lower;
+                last = LastChar::Lower;
                 continue;
             }
             if byte.is_ascii_digit() {
-                let run = run(&text.as_bytes()[at..], u8::is_ascii_digit);
-                self.letters(run, true);
+                let run = leading_run(&text.as_bytes()[at..], u8::is_ascii_digit);
+                self.push_letters(run, true);
                 at += run.len();
-                last = Last::Digit;
+                last = LastChar::Digit;
                 continue;
             }
             at += 1;
@@ -110,45 +110,45 @@ impl Words {
                     // `IPAddress` is two words, and so is `phoneNumber`.
                     let next = text.as_bytes().get(at);
                     let next_is_lower = next.is_some_and(u8::is_ascii_lowercase);
-                    let starts = last != Last::Upper || next_is_lower && self.last_len() > 0;
-                    self.letter(byte.to_ascii_lowercase(), starts);
-                    Last::Upper
+                    let starts = last != LastChar::Upper || next_is_lower && self.last_len() > 0;
+                    self.push_letter(byte.to_ascii_lowercase(), starts);
+                    LastChar::Upper
                 }
                 // `SS#` is `SS no`.
-                b'#' if matches!(last, Last::Lower | Last::Upper) => {
-                    self.letters(b"no", true);
-                    Last::None
+                b'#' if matches!(last, LastChar::Lower | LastChar::Upper) => {
+                    self.push_letters(b"no", true);
+                    LastChar::None
                 }
                 b'[' => {
                     at += mask_len(&text[at..]).unwrap_or(0);
-                    Last::None
+                    LastChar::None
                 }
                 _ => {
                     if self.ends_clause(*byte, &text[at..]) {
                         self.clause = self.count;
                     }
-                    Last::None
+                    LastChar::None
                 }
             };
         }
     }
 
     /// Folds a character beyond ASCII.
-    fn unusual(&mut self, c: char, last: Last) -> Last {
+    fn fold_non_ascii(&mut self, c: char, last: LastChar) -> LastChar {
         if is_accent(c) {
             return last;
         }
         if !c.is_alphabetic() {
-            return Last::None;
+            return LastChar::None;
         }
-        let starts = matches!(last, Last::None | Last::Digit);
-        for (at, letter) in unaccented(c).bytes().enumerate() {
-            self.letter(letter, starts && at == 0);
+        let starts = matches!(last, LastChar::None | LastChar::Digit);
+        for (at, letter) in strip_accent(c).bytes().enumerate() {
+            self.push_letter(letter, starts && at == 0);
         }
         if c.is_uppercase() {
-            Last::Upper
+            LastChar::Upper
         } else {
-            Last::Lower
+            LastChar::Lower
         }
     }
 
@@ -166,19 +166,19 @@ impl Words {
         }
     }
 
-    fn letter(&mut self, letter: u8, starts: bool) {
-        self.letters(&[letter], starts);
+    fn push_letter(&mut self, letter: u8, starts: bool) {
+        self.push_letters(&[letter], starts);
     }
 
     /// Goes on with `letters`, which are those of a word from its start or from within.
-    fn letters(&mut self, letters: &[u8], starts: bool) {
+    fn push_letters(&mut self, letters: &[u8], starts: bool) {
         if starts {
             if self.len > 0 && self.len < Self::BYTES_MAX {
                 self.text[self.len] = b' ';
                 self.len += 1;
             }
             if self.count == Self::WORDS_MAX || self.len + 1 >= Self::BYTES_MAX {
-                self.shift();
+                self.reset_if_full();
             }
             self.starts[self.count] = u8::try_from(self.len).expect("BYTES_MAX is below 256");
             self.count += 1;
@@ -189,7 +189,7 @@ impl Words {
     }
 
     /// Forgets everything, when there is more than fits: the words close by are what counts.
-    fn shift(&mut self) {
+    fn reset_if_full(&mut self) {
         (self.len, self.count, self.clause) = (0, 0, 0);
     }
 
@@ -225,34 +225,34 @@ impl Words {
     }
 
     /// What the words of `starts` say, with the phrases that begin at one of them.
-    fn hints(&self, starts: Range<usize>) -> Hints {
+    fn hints_in(&self, starts: Range<usize>) -> Hints {
         let mut found = Hints::NONE;
         for start in starts {
             if self.is_numeric(start) {
                 continue;
             }
             let word = self.phrase(start, start + 1);
-            let entry = lexicon::entry(word);
-            found = found.and(entry.hints);
-            if entry.hints.is_none() {
-                found = found.and(lexicon::compound(word));
+            let entry = lexicon::lookup_phrase(word);
+            found = found.union(entry.hints);
+            if entry.hints.is_empty() {
+                found = found.union(lexicon::compound_hints(word));
             }
-            if !entry.begins.is_none() {
+            if !entry.longer_phrases.is_empty() {
                 for end in start + 2..=(start + PHRASE_WORDS_MAX).min(self.count) {
-                    found = found.and(lexicon::phrase(self.phrase(start, end)));
+                    found = found.union(lexicon::phrase_hints(self.phrase(start, end)));
                 }
             }
         }
         found
     }
 
-    pub(super) fn all(&self) -> Hints {
-        self.hints(0..self.count).without(Hints::TAIL)
+    pub(super) fn all_hints(&self) -> Hints {
+        self.hints_in(0..self.count).without(Hints::TAIL)
     }
 
     /// What the words right before a value say, which is a label unless another number lies between;
     /// and what all of them say.
-    pub(super) fn tight_and_all(&self) -> (Hints, Hints) {
+    pub(super) fn adjacent_and_all(&self) -> (Hints, Hints) {
         let after_number = (0..self.count)
             .rev()
             .find(|word| self.is_numeric(*word))
@@ -260,21 +260,21 @@ impl Words {
         let first = self
             .clause
             .max(after_number)
-            .max(self.count.saturating_sub(Self::TIGHT_WORDS));
-        let tight = self.hints(first..self.count);
-        let all = tight.and(self.hints(0..first)).without(Hints::TAIL);
+            .max(self.count.saturating_sub(Self::ADJACENT_WORDS));
+        let tight = self.hints_in(first..self.count);
+        let all = tight.union(self.hints_in(0..first)).without(Hints::TAIL);
         // In a sentence many a small word stands before a value: only `id` and the like turn it.
-        (self.turned(tight, first, Hints::OTHER), all)
+        (self.apply_tail(tight, first, Hints::OTHER), all)
     }
 
-    fn named(&self) -> Hints {
-        self.turned(self.hints(0..self.count), 0, Hints::TAIL)
+    fn name_hints(&self) -> Hints {
+        self.apply_tail(self.hints_in(0..self.count), 0, Hints::TAIL)
     }
 
     /// What `found`, which the words from `first` on say, means when a last word such as `id`, which
     /// says all of `turning`, may turn it.
-    fn turned(&self, found: Hints, first: usize, turning: Hints) -> Hints {
-        if !found.any(Hints::TAIL) {
+    fn apply_tail(&self, found: Hints, first: usize, turning: Hints) -> Hints {
+        if !found.intersects(Hints::TAIL) {
             return found;
         }
         let mut last = self.count;
@@ -282,11 +282,11 @@ impl Words {
             last -= 1;
         }
         let word = if last > first {
-            lexicon::phrase(self.phrase(last - 1, last))
+            lexicon::phrase_hints(self.phrase(last - 1, last))
         } else {
             Hints::NONE
         };
-        if !word.any(Hints::TAIL) || !word.any(turning) {
+        if !word.intersects(Hints::TAIL) || !word.intersects(turning) {
             return found.without(Hints::TAIL);
         }
         let turned = [
@@ -299,12 +299,12 @@ impl Words {
         .into_iter()
         .chain([Hints::PASSWORD, Hints::TOKEN, Hints::TAIL])
         .fold(found, Hints::without);
-        turned.and(Hints::OTHER)
+        turned.union(Hints::OTHER)
     }
 }
 
 /// The first bytes of `text` that are of one kind.
-fn run(text: &[u8], is_of_kind: impl Fn(&u8) -> bool) -> &[u8] {
+fn leading_run(text: &[u8], is_of_kind: impl Fn(&u8) -> bool) -> &[u8] {
     let end = text.iter().position(|byte| !is_of_kind(byte));
     &text[..end.unwrap_or(text.len())]
 }
@@ -332,7 +332,7 @@ pub(in crate::scan) fn is_accent(c: char) -> bool {
 }
 
 /// A letter of Latin script without its accent; other letters as something no word has.
-fn unaccented(c: char) -> &'static str {
+fn strip_accent(c: char) -> &'static str {
     match c {
         'à'..='å' | 'À'..='Å' | 'ą' | 'Ą' | 'ā' => "a",
         'æ' | 'Æ' => "ae",
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn names_say_what_their_values_are() {
-        let check = |text: &str, expect: Hints| assert_eq!(name(text), expect, "{text}");
+        let check = |text: &str, expect: Hints| assert_eq!(name_hints(text), expect, "{text}");
         check("phone", Hints::PHONE);
         check("billingPhone2", Hints::PHONE);
         check("HOME_PHONE", Hints::PHONE);

@@ -6,7 +6,7 @@
 
 use crate::scan::{
     class::{Class, Classes},
-    context::{Text, floor, name},
+    context::{Text, char_boundary_before, name_hints},
     lexicon::Hints,
 };
 
@@ -17,11 +17,11 @@ const NAME_BYTES_MAX: usize = 40;
 
 const CARD: Classes = Classes::of(&[Class::CreditCard]);
 /// What hardly anything else is written like, so that a word before it may end in a point.
-const DISTINCT: Classes = Classes::of(&[Class::CreditCard, Class::Iban, Class::UsSsn]);
+const UNMISTAKABLE: Classes = Classes::of(&[Class::CreditCard, Class::Iban, Class::UsSsn]);
 
 /// What a name that is joined to a value lets it be. `contact_1234567` rather numbers contacts, and
 /// `server-10.1.2.3` is a package with its version.
-const JOINED: &[(Hints, Class)] = &[
+const JOINED_NAMES: &[(Hints, Class)] = &[
     (Hints::CARD, Class::CreditCard),
     (Hints::BIRTH, Class::DateOfBirth),
     (Hints::NATIONAL, Class::NationalId),
@@ -29,11 +29,11 @@ const JOINED: &[(Hints, Class)] = &[
     (Hints::SSN, Class::UsSsn),
 ];
 /// What it does besides where the name ends in a point, as in `Tel.030 1234567`.
-const ABBREVIATED: &[(Hints, Class)] =
+const ABBREVIATED_NAMES: &[(Hints, Class)] =
     &[(Hints::IP, Class::IpAddress), (Hints::PHONE, Class::Phone)];
 
 /// What stands before a row of signs.
-enum Stem {
+enum PrecedingToken {
     /// Nothing that the signs could join to what follows.
     Free,
     /// A name, which ends there.
@@ -45,10 +45,10 @@ enum Stem {
 /// Letters, digits and what joins them.
 struct NameBoundary {
     start: usize,
-    said: Hints,
+    hints: Hints,
 }
 
-impl Stem {
+impl PrecedingToken {
     fn before(text: &Text<'_>, at: usize, signs: &[u8]) -> Self {
         let row = text.bytes()[..at].iter().rev().take(SIGNS_MAX);
         let end = at - row.take_while(|b| signs.contains(b)).count();
@@ -65,38 +65,43 @@ impl NameBoundary {
     fn before(text: &Text<'_>, end: usize) -> Self {
         let inside = |b: &&u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | 0x80..);
         let before = text.bytes()[..end].iter().rev().take(NAME_BYTES_MAX);
-        let start = floor(text.text, end - before.take_while(inside).count());
+        let start = char_boundary_before(text.text, end - before.take_while(inside).count());
         Self {
             start,
-            said: name(&text.text[start..end]),
+            hints: name_hints(&text.text[start..end]),
         }
     }
 
     /// What the name lets a value be, of what `table` knows.
-    fn lets_be(&self, table: &[(Hints, Class)]) -> Classes {
-        let said = table.iter().filter(|(hints, _)| self.said.any(*hints));
+    fn allowed_classes(&self, table: &[(Hints, Class)]) -> Classes {
+        let said = table
+            .iter()
+            .filter(|(hints, _)| self.hints.intersects(*hints));
         said.fold(Classes::NONE, |all, (_, class)| all.with(*class))
     }
 }
 
 /// Whether a name before `at` says what the letters and digits there may be. To read it takes longer
 /// than to see that they are nothing.
-pub(in crate::scan) fn is_named(text: &Text<'_>, at: usize) -> bool {
-    let signs: &[u8] = match text.before(at) {
+pub(in crate::scan) fn has_name_before(text: &Text<'_>, at: usize) -> bool {
+    let signs: &[u8] = match text.byte_before(at) {
         b'.' => b".",
         b'_' | b'-' => b"_-",
         _ => return false,
     };
-    matches!(Stem::before(text, at, signs), Stem::Name(_))
+    matches!(
+        PrecedingToken::before(text, at, signs),
+        PrecedingToken::Name(_)
+    )
 }
 
 /// What the letters and digits that begin at `at` may be.
-pub(in crate::scan) fn before_word(text: &Text<'_>, at: usize) -> Classes {
-    let glued = || text.before(at - 1).is_ascii_alphanumeric();
-    match text.before(at) {
-        b'.' => after_point(text, at),
-        b'_' => after_joint(text, at),
-        b'-' if glued() => after_joint(text, at),
+pub(in crate::scan) fn classes_before_word(text: &Text<'_>, at: usize) -> Classes {
+    let glued = || text.byte_before(at - 1).is_ascii_alphanumeric();
+    match text.byte_before(at) {
+        b'.' => classes_after_point(text, at),
+        b'_' => classes_after_joiner(text, at),
+        b'-' if glued() => classes_after_joiner(text, at),
         b'/' if glued() => Classes::NONE,
         b'@' | b'%' | b'\\' | b'$' => Classes::NONE,
         before if before.is_ascii_alphanumeric() => Classes::NONE,
@@ -105,48 +110,52 @@ pub(in crate::scan) fn before_word(text: &Text<'_>, at: usize) -> Classes {
 }
 
 /// What a number that begins at `at` may be.
-pub(in crate::scan) fn before_number(text: &Text<'_>, at: usize) -> Classes {
-    let earlier = text.before(at.saturating_sub(1));
-    match text.before(at) {
-        b'.' => after_point(text, at),
-        b'_' | b'-' => after_joint(text, at),
+pub(in crate::scan) fn classes_before_number(text: &Text<'_>, at: usize) -> Classes {
+    let earlier = text.byte_before(at.saturating_sub(1));
+    match text.byte_before(at) {
+        b'.' => classes_after_point(text, at),
+        b'_' | b'-' => classes_after_joiner(text, at),
         b'/' if earlier != b'/' => Classes::NONE,
         b':' if earlier.is_ascii_digit() => Classes::NONE,
         // An amount or a guess: nobody has or means so much as a card has digits.
-        b'$' | b'~' => match Stem::before(text, at, b"$~") {
-            Stem::Free => CARD,
-            Stem::Name(_) | Stem::Value => Classes::NONE,
+        b'$' | b'~' => match PrecedingToken::before(text, at, b"$~") {
+            PrecedingToken::Free => CARD,
+            PrecedingToken::Name(_) | PrecedingToken::Value => Classes::NONE,
         },
         0xA3 if earlier == 0xC2 => CARD,
         0xAC if earlier == 0x82 => CARD,
         b'%' | b'^' | b'\\' | b'@' | b'0'..=b'9' => Classes::NONE,
-        b'a'..=b'z' | b'A'..=b'Z' => after_letters(text, at),
+        b'a'..=b'z' | b'A'..=b'Z' => classes_after_letters(text, at),
         _ => Classes::ALL,
     }
 }
 
 /// What a number whose `+` is at `at` may be: a telephone's, where a word is glued to it.
-pub(in crate::scan) fn before_plus(text: &Text<'_>, at: usize) -> Classes {
-    let glued = text.before(at);
+pub(in crate::scan) fn classes_before_plus(text: &Text<'_>, at: usize) -> Classes {
+    let glued = text.byte_before(at);
     if !glued.is_ascii_alphabetic() && !matches!(glued, b'.' | b'_' | b'-') {
-        return before_number(text, at);
+        return classes_before_number(text, at);
     }
-    match Stem::before(text, at, b"._-") {
-        Stem::Free if glued == b'_' || glued == b'-' && text.before(at - 1) == b' ' => Classes::ALL,
+    match PrecedingToken::before(text, at, b"._-") {
+        PrecedingToken::Free
+            if glued == b'_' || glued == b'-' && text.byte_before(at - 1) == b' ' =>
+        {
+            Classes::ALL
+        }
         // In the query of a URL a `+` is a space, and in code it adds.
-        Stem::Name(end)
+        PrecedingToken::Name(end)
             if NameBoundary::before(text, end)
-                .said
-                .any(Hints::PHONE.and(Hints::REACH)) =>
+                .hints
+                .intersects(Hints::PHONE.union(Hints::REACH)) =>
         {
             Classes::of(&[Class::Phone])
         }
-        Stem::Free | Stem::Name(_) | Stem::Value => Classes::NONE,
+        PrecedingToken::Free | PrecedingToken::Name(_) | PrecedingToken::Value => Classes::NONE,
     }
 }
 
 /// Whether the underscores at `at` end a word instead of going on with a name.
-pub(in crate::scan) fn ends_in_underscores(text: &Text<'_>, at: usize) -> bool {
+pub(in crate::scan) fn is_word_end_underscore(text: &Text<'_>, at: usize) -> bool {
     let row = text.bytes()[at..].iter().take(SIGNS_MAX);
     let count = row.take_while(|b| **b == b'_').count();
     count > 0 && !text.byte(at + count).is_ascii_alphanumeric()
@@ -154,21 +163,21 @@ pub(in crate::scan) fn ends_in_underscores(text: &Text<'_>, at: usize) -> bool {
 
 /// A point after a digit is one of a fraction or a version, and one after nothing may begin a
 /// fraction; after letters it ends a word.
-fn after_point(text: &Text<'_>, at: usize) -> Classes {
-    match Stem::before(text, at, b".") {
-        Stem::Free if text.before(at - 1) == b'.' => CARD,
-        Stem::Name(_) if is_abbreviation(text, at - 1) => Classes::ALL,
-        Stem::Name(end) => {
+fn classes_after_point(text: &Text<'_>, at: usize) -> Classes {
+    match PrecedingToken::before(text, at, b".") {
+        PrecedingToken::Free if text.byte_before(at - 1) == b'.' => CARD,
+        PrecedingToken::Name(_) if is_abbreviation(text, at - 1) => Classes::ALL,
+        PrecedingToken::Name(end) => {
             let name = NameBoundary::before(text, end);
             // `libssl.so.1.10.0.3` looks like an address, `10.1016/j.cell.2011.04.009` like a telephone.
-            if matches!(text.before(name.start), b'.' | b'/') {
-                return DISTINCT;
+            if matches!(text.byte_before(name.start), b'.' | b'/') {
+                return UNMISTAKABLE;
             }
-            DISTINCT
-                .or(name.lets_be(JOINED))
-                .or(name.lets_be(ABBREVIATED))
+            UNMISTAKABLE
+                .union(name.allowed_classes(JOINED_NAMES))
+                .union(name.allowed_classes(ABBREVIATED_NAMES))
         }
-        Stem::Free | Stem::Value => Classes::NONE,
+        PrecedingToken::Free | PrecedingToken::Value => Classes::NONE,
     }
 }
 
@@ -184,20 +193,20 @@ fn is_abbreviation(text: &Text<'_>, at: usize) -> bool {
 
 /// An underscore or a dash joins a value to the name of it, `PAN_4111...`; with nothing before it, an
 /// underscore is one of markdown, and a dash a sign or the mark of a list.
-fn after_joint(text: &Text<'_>, at: usize) -> Classes {
-    match Stem::before(text, at, b"_-") {
-        Stem::Free if text.before(at) == b'_' => Classes::ALL,
-        Stem::Free => CARD,
+fn classes_after_joiner(text: &Text<'_>, at: usize) -> Classes {
+    match PrecedingToken::before(text, at, b"_-") {
+        PrecedingToken::Free if text.byte_before(at) == b'_' => Classes::ALL,
+        PrecedingToken::Free => CARD,
         // Country, length and check digits say enough of an IBAN.
-        Stem::Name(end) => NameBoundary::before(text, end)
-            .lets_be(JOINED)
+        PrecedingToken::Name(end) => NameBoundary::before(text, end)
+            .allowed_classes(JOINED_NAMES)
             .with(Class::Iban),
-        Stem::Value => Classes::NONE,
+        PrecedingToken::Value => Classes::NONE,
     }
 }
 
 /// `Visa4111...`: few names are written in one with their value.
-fn after_letters(text: &Text<'_>, at: usize) -> Classes {
-    let named = NameBoundary::before(text, at).lets_be(JOINED);
-    named.common(Classes::of(&[Class::CreditCard, Class::UsSsn]))
+fn classes_after_letters(text: &Text<'_>, at: usize) -> Classes {
+    let named = NameBoundary::before(text, at).allowed_classes(JOINED_NAMES);
+    named.intersection(Classes::of(&[Class::CreditCard, Class::UsSsn]))
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     boundary,
     checksum::luhn,
-    digits::{CARD_DIGITS, DigitGroups, Separator, ends_well},
+    digits::{CARD_DIGITS, DigitGroups, Separator, is_valid_end},
 };
 use crate::scan::{class::Class, context::Text, finding::FoundValue, lexicon::Hints};
 
@@ -28,7 +28,7 @@ pub(in crate::scan) fn is_card(number: &DigitGroups<'_>) -> bool {
         }
         _ => return false,
     };
-    let Some(common) = issuer(number.digits) else {
+    let Some(common) = matches_issuer(number.digits) else {
         return false;
     };
     if !luhn(number.digits) {
@@ -40,30 +40,30 @@ pub(in crate::scan) fn is_card(number: &DigitGroups<'_>) -> bool {
         return true;
     }
     let around = number.around();
-    if around.says_other(Hints::CARD) {
+    if around.names_other(Hints::CARD) {
         return false;
     }
-    grouped || around.near.any(Hints::CARD) || number.is_known(Class::CreditCard)
+    grouped || around.nearby.intersects(Hints::CARD) || number.is_known(Class::CreditCard)
 }
 
 /// Whether `number`, whose groups are parted as columns and lines are, is one of a card: where more
 /// numbers stand beside it, or it is a row or a column of its own, only a word says so.
-pub(in crate::scan) fn is_spread_card(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
+pub(in crate::scan) fn is_columnar_card(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
     let (text, span) = (number.text, &number.span);
-    boundary::before_number(text, span.start).has(Class::CreditCard)
-        && ends_well(number)
-        && issuer(number.digits) == Some(true)
+    boundary::classes_before_number(text, span.start).contains(Class::CreditCard)
+        && is_valid_end(number)
+        && matches_issuer(number.digits) == Some(true)
         && is_card(number)
-        && !is_beside_values(number)
-        && (!is_in_table(number, gap) || {
+        && !has_adjacent_value(number)
+        && (!continues_table(number, gap) || {
             let around = number.around();
-            around.near.any(Hints::CARD) && !around.says_other(Hints::CARD)
+            around.nearby.intersects(Hints::CARD) && !around.names_other(Hints::CARD)
         })
 }
 
 /// Whether another number, or a mask in the place of one, stands before or after `number`, with
 /// nothing but spaces and ends of lines between.
-fn is_beside_values(number: &DigitGroups<'_>) -> bool {
+fn has_adjacent_value(number: &DigitGroups<'_>) -> bool {
     const REACH_BYTES_MAX: usize = 8;
     let (before, after) = number.text.bytes().split_at(number.span.end);
     let before = &before[..number.span.start];
@@ -75,7 +75,7 @@ fn is_beside_values(number: &DigitGroups<'_>) -> bool {
 }
 
 /// Whether what `gap` parts into groups goes on beyond them.
-fn is_in_table(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
+fn continues_table(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
     let (before, after) = number.text.bytes().split_at(number.span.end);
     let before = &before[..number.span.start];
     let lines = gap.contains(&b'\n');
@@ -89,7 +89,7 @@ fn is_in_table(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
 
 /// The track of a magnetic stripe (ISO/IEC 7813) around the number of a card at `card`: `%B...^NAME^...?`,
 /// `;...=...?`; after the number stand month, year, service code and what the issuer likes.
-pub(in crate::scan) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<FoundValue> {
+pub(in crate::scan) fn magnetic_track(text: &Text<'_>, card: &Range<usize>) -> Option<FoundValue> {
     const NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=26;
     const DATA_DIGITS: std::ops::RangeInclusive<usize> = 7..=40;
     let mut at = match text.byte(card.end) {
@@ -114,8 +114,8 @@ pub(in crate::scan) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<Fou
     at += data.len();
     at += usize::from(text.byte(at) == b'?');
     let mut start = card.start;
-    start -= usize::from(matches!(text.before(start), b';' | b'B'));
-    start -= usize::from(text.before(start) == b'%');
+    start -= usize::from(matches!(text.byte_before(start), b';' | b'B'));
+    start -= usize::from(text.byte_before(start) == b'%');
     Some(FoundValue {
         class: Class::CreditCard,
         span: start..at,
@@ -125,22 +125,25 @@ pub(in crate::scan) fn track(text: &Text<'_>, card: &Range<usize>) -> Option<Fou
 
 /// The track whose number is in the word at `word`: after the `B` of the first track, or before the `D`
 /// of the second.
-pub(in crate::scan) fn track_in_word(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
+pub(in crate::scan) fn magnetic_track_in_word(
+    text: &Text<'_>,
+    word: &Range<usize>,
+) -> Option<FoundValue> {
     let start = word.start + usize::from(text.byte(word.start) == b'B');
     let digits: Vec<u8> = text.bytes()[start..word.end]
         .iter()
         .take_while(|b| b.is_ascii_digit())
         .map(|b| b - b'0')
         .collect();
-    if !CARD_DIGITS.contains(&digits.len()) || issuer(&digits).is_none() || !luhn(&digits) {
+    if !CARD_DIGITS.contains(&digits.len()) || matches_issuer(&digits).is_none() || !luhn(&digits) {
         return None;
     }
-    track(text, &(start..start + digits.len()))
+    magnetic_track(text, &(start..start + digits.len()))
 }
 
 /// Whether the slashes after a card at `end` part it from its security code, or from the month and the year
 /// until which it is valid, and nothing else follows.
-pub(in crate::scan) fn is_before_code(text: &Text<'_>, end: usize) -> bool {
+pub(in crate::scan) fn is_before_security_code(text: &Text<'_>, end: usize) -> bool {
     const CODE_DIGITS: std::ops::RangeInclusive<usize> = 2..=4;
     const CODES_MAX: usize = 3;
     let mut at = end;
@@ -161,7 +164,7 @@ pub(in crate::scan) fn is_before_code(text: &Text<'_>, end: usize) -> bool {
 
 /// Whether the first digits are those of an issuer of cards with so many digits; `Some(false)`:
 /// they are, but other numbers of that length are more common.
-fn issuer(digits: &[u8]) -> Option<bool> {
+fn matches_issuer(digits: &[u8]) -> Option<bool> {
     let first = |n: usize| digits[..n].iter().fold(0u32, |v, d| v * 10 + u32::from(*d));
     let (two, three, four) = (first(2), first(3), first(4));
     match digits.len() {

@@ -24,7 +24,7 @@ pub(in crate::scan) fn mod97(text: impl Iterator<Item = u8>) -> u32 {
 }
 
 /// The sum of digits times weights, over the shorter of both.
-pub(in crate::scan) fn weighted(digits: &[u8], weights: &[u32]) -> u32 {
+pub(in crate::scan) fn weighted_sum(digits: &[u8], weights: &[u32]) -> u32 {
     let pairs = digits.iter().zip(weights);
     pairs
         .map(|(digit, weight)| u32::from(*digit) * weight)
@@ -40,13 +40,13 @@ pub(in crate::scan) fn verhoeff(digits: &[u8]) -> bool {
         .enumerate()
         .fold(0, |check, (place, digit)| {
             let permuted = (0..place % 8).fold(*digit, |d, _| PERMUTATION[usize::from(d)]);
-            dihedral(check, permuted)
+            dihedral_multiply(check, permuted)
         });
     check == 0
 }
 
 /// Multiplication in the dihedral group of order ten.
-fn dihedral(a: u8, b: u8) -> u8 {
+fn dihedral_multiply(a: u8, b: u8) -> u8 {
     match (a < 5, b < 5) {
         (true, true) => (a + b) % 5,
         (true, false) => (a + b - 5) % 5 + 5,
@@ -69,7 +69,7 @@ pub(in crate::scan) fn mod11_10(digits: &[u8]) -> bool {
 
 /// GS1's check digit, the last one of 13: Swiss AHV numbers.
 pub(in crate::scan) fn ean13(digits: &[u8]) -> bool {
-    weighted(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
+    weighted_sum(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
 }
 
 /// CRC-32 as in IEEE 802.3: GitHub's and npm's tokens.

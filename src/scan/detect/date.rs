@@ -18,11 +18,15 @@ use crate::scan::{
 const YEARS: std::ops::RangeInclusive<u32> = 1900..=2099;
 
 /// A date written in digits, when it is one of birth.
-pub(in crate::scan) fn numeric(
+pub(in crate::scan) fn numeric_birth_date(
     number: &DigitGroups<'_>,
     wanted: WantedClasses,
 ) -> Option<FoundValue> {
-    if !wanted.classes.has(Class::DateOfBirth) || number.plus || number.paren || !is_date(number) {
+    if !wanted.classes.contains(Class::DateOfBirth)
+        || number.plus
+        || number.paren
+        || !is_date(number)
+    {
         return None;
     }
     let next = number.text.byte(number.span.end);
@@ -31,20 +35,20 @@ pub(in crate::scan) fn numeric(
         b'T' => later.is_ascii_digit() && number.lens.first() == Some(&4),
         b'-' | b'/' | b':' => false,
         b'.' => !later.is_ascii_digit(),
-        b'_' => boundary::ends_in_underscores(number.text, number.span.end),
+        b'_' => boundary::is_word_end_underscore(number.text, number.span.end),
         _ => !next.is_ascii_alphanumeric(),
     };
-    (ends && (number.is_known(Class::DateOfBirth) || is_birth(number.text, &number.span)))
-        .then(|| birth(number.span.clone()))
+    (ends && (number.is_known(Class::DateOfBirth) || is_named_birth(number.text, &number.span)))
+        .then(|| birth_date(number.span.clone()))
 }
 
 /// A date with the name of a month whose day is the digits at `day`, when it is one of birth.
-pub(in crate::scan) fn with_month(
+pub(in crate::scan) fn textual_birth_date(
     text: &Text<'_>,
     day: Range<usize>,
     wanted: WantedClasses,
 ) -> Option<FoundValue> {
-    if !wanted.classes.has(Class::DateOfBirth) || day.len() > 2 {
+    if !wanted.classes.contains(Class::DateOfBirth) || day.len() > 2 {
         return None;
     }
     let value = text.text.get(day.clone())?.parse::<u32>().ok()?;
@@ -57,10 +61,10 @@ pub(in crate::scan) fn with_month(
         None => day.start..year_after(text, month_after(text, after_day)?)?,
     };
     let first_placeholder = text.text.get(span.clone()) == Some("1 January 1900");
-    (!first_placeholder && is_birth(text, &span)).then(|| birth(span))
+    (!first_placeholder && is_named_birth(text, &span)).then(|| birth_date(span))
 }
 
-fn birth(span: Range<usize>) -> FoundValue {
+fn birth_date(span: Range<usize>) -> FoundValue {
     FoundValue {
         class: Class::DateOfBirth,
         span,
@@ -68,16 +72,16 @@ fn birth(span: Range<usize>) -> FoundValue {
     }
 }
 
-fn is_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
-    let around = text.around(span);
+fn is_named_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
+    let around = text.context(span);
     // `(* 6.5.1976 in Mainz)`, as genealogists write.
     let star =
         text.bytes()[..span.start].ends_with(b"(* ") || text.bytes()[..span.start].ends_with(b"(*");
-    around.strong.any(Hints::BIRTH)
+    around.strong.intersects(Hints::BIRTH)
         || star
-        || around.near.any(Hints::BIRTH)
-            && !around.strong.any(Hints::OTHER.and(Hints::VERSION))
-            && text.is_attached(span, Hints::BIRTH)
+        || around.nearby.intersects(Hints::BIRTH)
+            && !around.strong.intersects(Hints::OTHER.union(Hints::VERSION))
+            && text.is_labelled(span, Hints::BIRTH)
 }
 
 fn is_date(number: &DigitGroups<'_>) -> bool {
@@ -140,11 +144,11 @@ fn month_after(text: &Text<'_>, at: usize) -> Option<usize> {
 /// Where the name of a month that a day follows begins.
 fn month_before(text: &Text<'_>, day: usize) -> Option<usize> {
     let mut end = day;
-    while matches!(text.before(end), b' ' | b'.' | b'-') && day - end < 2 {
+    while matches!(text.byte_before(end), b' ' | b'.' | b'-') && day - end < 2 {
         end -= 1;
     }
     let mut start = end;
-    while (text.before(start).is_ascii_alphabetic() || text.before(start) >= 0x80)
+    while (text.byte_before(start).is_ascii_alphabetic() || text.byte_before(start) >= 0x80)
         && end - start < 14
     {
         start -= 1;

@@ -6,8 +6,8 @@
 //! are found by the length of their first word ([`form`] reads it from the pattern); those that
 //! others have too need a word of the vendor nearby, of which `search` keeps the last ones.
 
-mod form;
-mod starts;
+mod token_form;
+mod token_starts;
 
 use std::{
     collections::HashMap,
@@ -22,9 +22,9 @@ use crate::{
     config::{CheckDigits, Detector},
     scan::class::Class,
 };
-use form::{Bytes, TokenForm, TokenStart};
-pub(in crate::scan) use starts::StartOf;
-use starts::{Start, TokenStarts};
+use token_form::{ByteSet, TokenForm, TokenStart};
+pub(in crate::scan) use token_starts::StartKind;
+use token_starts::{KnownStart, TokenStarts};
 
 /// Size of one compiled pattern at most, bytes.
 const PATTERN_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -44,11 +44,11 @@ pub(in crate::scan) struct Detectors {
     rows: Vec<Arc<DetectorRow>>,
     starts: TokenStarts,
     /// Rows without prefix and word of a vendor, by the length of the first word, with what may follow it.
-    by_word: Vec<Vec<(Bytes, RowId)>>,
+    by_word_length: Vec<Vec<(ByteSet, RowId)>>,
     /// What may follow a first word that is worth a look, by its length.
-    after_word: [Bytes; WORD_BYTES_MAX + 1],
+    following_bytes: [ByteSet; WORD_BYTES_MAX + 1],
     /// The same rows as far as signs may be among their first characters, by their length in all.
-    by_run: Vec<Vec<RowId>>,
+    by_length: Vec<Vec<RowId>>,
 }
 
 /// One kind of token.
@@ -65,28 +65,26 @@ pub(in crate::scan) struct DetectorRow {
 #[derive(Debug, thiserror::Error)]
 pub enum InvalidDetector {
     /// The pattern is not a regular expression, or takes too much memory.
-    #[error("its pattern does not compile: {0}")]
+    #[error("invalid pattern: {0}")]
     Pattern(String),
     /// The pattern may match text without end.
     #[error("the pattern is unbounded; write `{{20,200}}` instead of `+`")]
     Unbounded,
     /// The pattern may match characters of which others read a part.
-    #[error(
-        "its pattern matches characters that are not ASCII; name those that it may have, as in `[0-9a-f]`"
-    )]
+    #[error("the pattern matches non-ASCII characters; use explicit classes such as `[0-9a-f]`")]
     NotAscii,
     /// The pattern may match very little.
-    #[error("its pattern matches less than 8 characters")]
-    Short,
+    #[error("the pattern matches fewer than 8 characters")]
+    MayMatchLittle,
     /// The pattern begins with nothing by which a token could be found.
     #[error(
-        "its pattern begins neither with fixed letters or digits nor with a word of a known length: \
-         give it a word under `near`"
+        "the pattern starts neither with a fixed prefix nor with a word of known length: add a \
+         word to `near`"
     )]
-    Vague,
+    TooShort,
     /// A word of a vendor has other characters than letters and digits, or one alone.
-    #[error("`{0}` under `near` has to be two or more letters or digits, in lower case")]
-    Near(String),
+    #[error("`{0}` in `near` must be two or more lower-case letters or digits")]
+    VendorWord(String),
 }
 
 #[derive(Deserialize)]
@@ -112,7 +110,9 @@ impl Detectors {
     ///
     /// # Errors
     /// The first row that is wrong, by its `id`.
-    pub(in crate::scan) fn with(own: &[Detector]) -> Result<Arc<Self>, (String, InvalidDetector)> {
+    pub(in crate::scan) fn with_custom(
+        own: &[Detector],
+    ) -> Result<Arc<Self>, (String, InvalidDetector)> {
         if own.is_empty() {
             return Ok(Self::built_in());
         }
@@ -133,9 +133,9 @@ impl Detectors {
     fn of(rows: Vec<Arc<DetectorRow>>) -> Self {
         let mut all = Self {
             starts: TokenStarts::new(),
-            by_word: vec![Vec::new(); WORD_BYTES_MAX + 1],
-            after_word: [Bytes::default(); WORD_BYTES_MAX + 1],
-            by_run: Vec::new(),
+            by_word_length: vec![Vec::new(); WORD_BYTES_MAX + 1],
+            following_bytes: [ByteSet::default(); WORD_BYTES_MAX + 1],
+            by_length: Vec::new(),
             rows: Vec::new(),
         };
         let mut near: HashMap<String, Vec<RowId>> = HashMap::new();
@@ -147,42 +147,44 @@ impl Detectors {
             all.add(id, row);
         }
         for (word, ids) in near {
-            let (text, of) = (word.into_bytes(), StartOf::Vendor(ids.into()));
+            let (text, of) = (word.into_bytes(), StartKind::Vendor(ids.into()));
             let length = text.len();
-            all.starts.add(&Start { text, of }, length);
+            all.starts.add(&KnownStart { text, kind: of }, length);
         }
         for jwt in [b"eyJ", b"ewo"] {
-            let (text, of) = (jwt.to_vec(), StartOf::Jwt);
-            all.starts.add(&Start { text, of }, jwt.len());
+            let (text, of) = (jwt.to_vec(), StartKind::Jwt);
+            all.starts.add(&KnownStart { text, kind: of }, jwt.len());
         }
         // UUIDs, which are tokens where a vendor says so, begin like this.
-        all.after_word[UUID_WORD_BYTES].add(b'-');
+        all.following_bytes[UUID_WORD_BYTES].add(b'-');
         all.rows = rows;
         all
     }
 
     fn add(&mut self, id: RowId, row: &DetectorRow) {
         for prefix in &row.form.prefixes {
-            let (text, of) = (prefix.clone(), StartOf::Token(id));
-            self.starts
-                .add(&Start { text, of }, row.form.first_word(prefix));
+            let (text, of) = (prefix.clone(), StartKind::Token(id));
+            self.starts.add(
+                &KnownStart { text, kind: of },
+                row.form.first_word_len(prefix),
+            );
         }
         if !row.form.prefixes.is_empty() || !row.detector.near.is_empty() {
             return;
         }
-        match row.form.lead {
+        match row.form.start {
             TokenStart::Word { ref lengths, then } => {
                 for length in lengths.clone() {
-                    self.by_word[length].push((then, id));
-                    self.after_word[length] = self.after_word[length].or(then);
+                    self.by_word_length[length].push((then, id));
+                    self.following_bytes[length] = self.following_bytes[length].union(then);
                 }
             }
             TokenStart::Run(_) => {
-                let lengths = row.form.least..=row.form.most;
-                if self.by_run.len() <= row.form.most {
-                    self.by_run.resize_with(row.form.most + 1, Vec::new);
+                let lengths = row.form.len_min..=row.form.len_max;
+                if self.by_length.len() <= row.form.len_max {
+                    self.by_length.resize_with(row.form.len_max + 1, Vec::new);
                 }
-                for rows in &mut self.by_run[lengths] {
+                for rows in &mut self.by_length[lengths] {
                     rows.push(id);
                 }
             }
@@ -191,33 +193,35 @@ impl Detectors {
 
     /// Whether a word of `length` characters at the start of `rest` may begin with a prefix or a vendor.
     #[inline]
-    pub(in crate::scan) fn may_begin(&self, rest: &[u8], length: usize) -> bool {
-        self.starts.may_begin(rest, length)
+    pub(in crate::scan) fn may_start(&self, rest: &[u8], length: usize) -> bool {
+        self.starts.may_start(rest, length)
     }
 
     /// The starts that the text at `rest` goes on with, that of JWTs first, then the longest.
-    pub(in crate::scan) fn starts<'a>(
+    pub(in crate::scan) fn matching_starts<'a>(
         &'a self,
         rest: &'a [u8],
-    ) -> impl Iterator<Item = &'a Start> + 'a {
-        self.starts.of(rest)
+    ) -> impl Iterator<Item = &'a KnownStart> + 'a {
+        self.starts.matching(rest)
     }
 
     /// The rows that a word of a vendor at the start of `word` is about, with how long it is.
-    pub(in crate::scan) fn vendor<'a>(
+    pub(in crate::scan) fn vendor_at<'a>(
         &'a self,
         word: &'a [u8],
     ) -> Option<(&'a Arc<[RowId]>, usize)> {
-        self.starts.of(word).find_map(|start| match &start.of {
-            StartOf::Vendor(rows) if ends_word(word, start.text.len()) => {
-                Some((rows, start.text.len()))
-            }
-            StartOf::Vendor(_) | StartOf::Token(_) | StartOf::Jwt => None,
-        })
+        self.starts
+            .matching(word)
+            .find_map(|start| match &start.kind {
+                StartKind::Vendor(rows) if is_vendor_word_end(word, start.text.len()) => {
+                    Some((rows, start.text.len()))
+                }
+                StartKind::Vendor(_) | StartKind::Token(_) | StartKind::Jwt => None,
+            })
     }
 
     /// The rows that words of vendors in a name are about: `myDatadogKey`.
-    pub(in crate::scan) fn vendors_in(&self, name: &str, out: &mut Vec<Arc<[RowId]>>) {
+    pub(in crate::scan) fn vendors_in_name(&self, name: &str, out: &mut Vec<Arc<[RowId]>>) {
         let bytes = name.as_bytes();
         let begins = |at: usize| {
             let (before, byte) = (at.checked_sub(1).map_or(b' ', |at| bytes[at]), bytes[at]);
@@ -227,8 +231,8 @@ impl Detectors {
         };
         for at in (0..bytes.len()).filter(|at| begins(*at)) {
             let rest = &bytes[at..];
-            if self.may_begin(rest, rest.len()) {
-                let found = self.vendor(rest).map(|(rows, _)| rows);
+            if self.may_start(rest, rest.len()) {
+                let found = self.vendor_at(rest).map(|(rows, _)| rows);
                 let new = found.filter(|rows| !out.iter().any(|known| Arc::ptr_eq(known, rows)));
                 out.extend(new.cloned());
             }
@@ -237,26 +241,26 @@ impl Detectors {
 
     /// Whether a token without prefix may begin with a word of `length` characters that `next` follows.
     #[inline]
-    pub(in crate::scan) fn may_be_first(&self, length: usize, next: u8) -> bool {
-        let after = self.after_word.get(length);
-        after.is_some_and(|after| after.has(next))
+    pub(in crate::scan) fn may_be_first_word(&self, length: usize, next: u8) -> bool {
+        let after = self.following_bytes.get(length);
+        after.is_some_and(|after| after.contains(next))
     }
 
     /// The rows without prefix whose first word is as long as `word` and ends like it.
-    pub(in crate::scan) fn by_word<'a>(
+    pub(in crate::scan) fn rows_by_word<'a>(
         &'a self,
         text: &'a [u8],
         word: &Range<usize>,
     ) -> impl Iterator<Item = RowId> + 'a {
         let next = text.get(word.end).copied().unwrap_or(0);
-        let rows = self.by_word.get(word.len()).into_iter().flatten();
-        rows.filter(move |(then, _)| then.has(next))
+        let rows = self.by_word_length.get(word.len()).into_iter().flatten();
+        rows.filter(move |(then, _)| then.contains(next))
             .map(|(_, id)| *id)
     }
 
     /// The rows without prefix that have signs among their first characters and may be `length` long.
-    pub(in crate::scan) fn by_run(&self, length: usize) -> &[RowId] {
-        self.by_run.get(length).map_or(&[], Vec::as_slice)
+    pub(in crate::scan) fn rows_by_length(&self, length: usize) -> &[RowId] {
+        self.by_length.get(length).map_or(&[], Vec::as_slice)
     }
 
     pub(in crate::scan) fn row(&self, id: RowId) -> &DetectorRow {
@@ -271,7 +275,7 @@ impl Detectors {
 
 /// Whether a vendor's name of `len` characters at the start of `word` is a word of its own there, also in
 /// `datadogApiKey` and `DATADOGAPIKEY`.
-fn ends_word(word: &[u8], len: usize) -> bool {
+fn is_vendor_word_end(word: &[u8], len: usize) -> bool {
     const GOING_ON: [&[u8]; 9] = [
         b"key", b"api", b"token", b"secret", b"access", b"auth", b"app", b"client", b"pass",
     ];
@@ -293,7 +297,7 @@ impl DetectorRow {
     /// What is wrong with it.
     pub(in crate::scan) fn new(detector: Detector) -> Result<Self, InvalidDetector> {
         let form = TokenForm::of(&detector.pattern)?;
-        if (0x80..=0xff).any(|byte| form.all.has(byte)) {
+        if (0x80..=0xff).any(|byte| form.all.contains(byte)) {
             return Err(InvalidDetector::NotAscii);
         }
         let is_word = |word: &&String| {
@@ -303,17 +307,17 @@ impl DetectorRow {
                     .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
         };
         if let Some(word) = detector.near.iter().find(|word| !is_word(word)) {
-            return Err(InvalidDetector::Near(word.clone()));
+            return Err(InvalidDetector::VendorWord(word.clone()));
         }
-        let findable = match &form.lead {
+        let findable = match &form.start {
             TokenStart::Word { lengths, .. } => *lengths.end() <= WORD_BYTES_MAX,
-            TokenStart::Run(_) => form.most - form.least <= 40,
+            TokenStart::Run(_) => form.len_max - form.len_min <= 40,
         };
         if form.prefixes.is_empty() && detector.near.is_empty() && !findable {
-            return Err(InvalidDetector::Vague);
+            return Err(InvalidDetector::TooShort);
         }
         Ok(Self {
-            class: Class::of_detector(detector.class),
+            class: Class::from_detector(detector.class),
             form,
             regex: OnceLock::new(),
             detector,
@@ -335,8 +339,8 @@ impl DetectorRow {
     }
 
     /// Whether `byte` may stand among the first characters, so that a token may begin before a word.
-    pub(in crate::scan) fn may_lead(&self, byte: u8) -> bool {
-        matches!(&self.form.lead, TokenStart::Run(bytes) if bytes.has(byte))
+    pub(in crate::scan) fn may_start_with(&self, byte: u8) -> bool {
+        matches!(&self.form.start, TokenStart::Run(bytes) if bytes.contains(byte))
     }
 
     fn regex(&self) -> Result<&Regex, InvalidDetector> {
@@ -355,11 +359,11 @@ impl DetectorRow {
     /// The secret part of the token that begins at `start`.
     pub(in crate::scan) fn find(&self, text: &[u8], start: usize) -> Option<Range<usize>> {
         let form = &self.form;
-        let least = text.get(start..start + form.least)?;
-        if !least.iter().all(|byte| form.all.has(*byte)) {
+        let least = text.get(start..start + form.len_min)?;
+        if !least.iter().all(|byte| form.all.contains(*byte)) {
             return None;
         }
-        let window = &text[start..text.len().min(start + form.most)];
+        let window = &text[start..text.len().min(start + form.len_max)];
         let regex = self.regex().ok()?;
         let (mut secret, mut end) = if regex.captures_len() > 1 {
             let found = regex.captures(window)?;
@@ -369,24 +373,24 @@ impl DetectorRow {
             (found.range(), found.end())
         };
         // The point of a sentence is none of the token.
-        while secret.end == end && end > form.least && window[end - 1] == b'.' {
+        while secret.end == end && end > form.len_min && window[end - 1] == b'.' {
             (secret.end, end) = (end - 1, end - 1);
         }
         let at = |offset: usize| text.get(start + end + offset).copied().unwrap_or(0);
-        let goes_on = |byte: u8| byte.is_ascii_alphanumeric() || form.last.has(byte);
+        let goes_on = |byte: u8| byte.is_ascii_alphanumeric() || form.last.contains(byte);
         if at(0).is_ascii_alphanumeric() || goes_on(at(0)) && goes_on(at(1)) {
             return None;
         }
-        let body = &window[secret.start.max(form.fixed.min(secret.end))..secret.end];
+        let body = &window[secret.start.max(form.fixed_len.min(secret.end))..secret.end];
         let holds = match self.detector.check {
-            Some(CheckDigits::Crc32) => crc32_holds(body),
+            Some(CheckDigits::Crc32) => is_crc32_valid(body),
             None => false,
         };
         (holds || self.is_random(body)).then(|| start + secret.start..start + secret.end)
     }
 
     /// Where a URL begins whose host the token at `start` begins with.
-    pub(in crate::scan) fn start_of_url(&self, text: &[u8], start: usize) -> usize {
+    pub(in crate::scan) fn url_start(&self, text: &[u8], start: usize) -> usize {
         const HOST_BYTES_MAX: usize = 80;
         let pattern = &self.detector.pattern;
         if !pattern.contains(r"\.com") && !pattern.contains(r"\.io") {
@@ -415,7 +419,7 @@ impl DetectorRow {
             || body.iter().any(u8::is_ascii_digit) && body.iter().any(u8::is_ascii_alphabetic);
         let least = self.detector.entropy.unwrap_or(ENTROPY_MIN);
         (!self.detector.mixed || mixed())
-            && entropy(body) >= least.min(most_entropy(body.len()))
+            && entropy(body) >= least.min(max_entropy(body.len()))
             && !STAND_INS.iter().any(stand_in)
     }
 }
@@ -436,7 +440,7 @@ fn entropy(body: &[u8]) -> f64 {
 }
 
 /// What so few characters may be asked for: most of what they could have.
-fn most_entropy(len: usize) -> f64 {
+fn max_entropy(len: usize) -> f64 {
     const SHARE: f64 = 0.7;
     count(len).log2() * SHARE
 }
@@ -446,7 +450,7 @@ fn count(len: usize) -> f64 {
 }
 
 /// Whether the last six characters of `body` are the CRC-32 of the others, in base 62.
-fn crc32_holds(body: &[u8]) -> bool {
+fn is_crc32_valid(body: &[u8]) -> bool {
     const CHECK: usize = 6;
     const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     let Some((rest, check)) = body.split_last_chunk::<CHECK>() else {
@@ -488,7 +492,7 @@ mod tests {
         let token = format!("{}{}", "ghp_", "zQWBuTSOoRi4A9spHcVY5ncnsDkxkJ0mLq17");
         let row = BUILT_IN.all().find(|row| row.detector.id == "github/token");
         assert!(row.unwrap().find(token.as_bytes(), 0).is_some());
-        assert!(crc32_holds(&token.as_bytes()[4..]));
-        assert!(!crc32_holds(token[4..].replace("17", "18").as_bytes()));
+        assert!(is_crc32_valid(&token.as_bytes()[4..]));
+        assert!(!is_crc32_valid(token[4..].replace("17", "18").as_bytes()));
     }
 }

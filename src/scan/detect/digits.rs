@@ -8,7 +8,7 @@ use std::{
 use super::boundary;
 use crate::scan::{
     class::Class,
-    context::{Around, Text},
+    context::{Text, ValueContext},
     lexicon::Hints,
 };
 
@@ -48,14 +48,14 @@ pub(in crate::scan) struct DigitGroups<'a> {
     pub(in crate::scan) plus: bool,
     pub(in crate::scan) paren: bool,
     /// Whether more numbers stand right beside it, parted by spaces only.
-    pub(in crate::scan) crowded: bool,
-    pub(in crate::scan) around: OnceCell<Around>,
+    pub(in crate::scan) has_neighbours: bool,
+    pub(in crate::scan) context: OnceCell<ValueContext>,
 }
 
 #[cfg(test)]
 impl<'a> DigitGroups<'a> {
     /// A number of `digits` without separators.
-    pub(in crate::scan) fn bare(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
+    pub(in crate::scan) fn without_separators(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
         Self {
             text,
             span: 0..0,
@@ -64,19 +64,19 @@ impl<'a> DigitGroups<'a> {
             separators: &[],
             plus: false,
             paren: false,
-            crowded: false,
-            around: OnceCell::new(),
+            has_neighbours: false,
+            context: OnceCell::new(),
         }
     }
 }
 
 impl DigitGroups<'_> {
     /// What names the number itself. Beside another number only a key or a column does.
-    pub(in crate::scan) fn strong(&self) -> Hints {
-        if follows_number(self.text, self.span.start) {
-            self.text.named(self.span.start)
+    pub(in crate::scan) fn strong_hints(&self) -> Hints {
+        if has_number_before(self.text, self.span.start) {
+            self.text.name_hints(self.span.start)
         } else {
-            self.text.ahead(self.span.start).0
+            self.text.preceding_hints(self.span.start).0
         }
     }
 
@@ -84,14 +84,14 @@ impl DigitGroups<'_> {
     /// slow one.
     pub(in crate::scan) fn may_be_named_phone(&self) -> bool {
         let may = self.text.may_name_phone(self.span.start);
-        if !may && !follows_number(self.text, self.span.start) {
-            self.text.pass(self.span.start);
+        if !may && !has_number_before(self.text, self.span.start) {
+            self.text.skip_value(self.span.start);
         }
         may
     }
 
-    pub(in crate::scan) fn around(&self) -> Around {
-        *self.around.get_or_init(|| self.text.around(&self.span))
+    pub(in crate::scan) fn around(&self) -> ValueContext {
+        *self.context.get_or_init(|| self.text.context(&self.span))
     }
 
     /// The one separator between all groups; `None` when they differ or there is one group only.
@@ -114,26 +114,26 @@ impl DigitGroups<'_> {
 
     /// Whether another part of the message says that this very value is of `class`.
     pub(in crate::scan) fn is_known(&self, class: Class) -> bool {
-        self.text.is_known(&self.span, class)
+        self.text.is_seen_as(&self.span, class)
     }
 }
 
 /// How sure a detector is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::scan) enum Certainty {
+pub(in crate::scan) enum DetectionCertainty {
     /// The value says it by itself.
-    Alone,
+    ByValue,
     /// Only its surroundings say it.
-    Named,
+    ByContext,
     None,
 }
 
 /// Whether what follows lets the number end here.
-pub(in crate::scan) fn ends_well(number: &DigitGroups<'_>) -> bool {
+pub(in crate::scan) fn is_valid_end(number: &DigitGroups<'_>) -> bool {
     let (text, end) = (number.text, number.span.end);
     let (next, later) = (text.byte(end), text.byte(end + 1));
     match next {
-        b'_' => boundary::ends_in_underscores(text, end),
+        b'_' => boundary::is_word_end_underscore(text, end),
         b'@' | b'%' | b'=' => false,
         b'-' | b'/' | b'.' | b':' => !later.is_ascii_alphanumeric(),
         b',' => {
@@ -155,6 +155,6 @@ pub(super) fn is_thousands(text: &Text<'_>, at: usize) -> bool {
 }
 
 /// Whether another group of digits stands before `begin`, parted by one space.
-pub(super) fn follows_number(text: &Text<'_>, begin: usize) -> bool {
-    text.before(begin) == b' ' && text.before(begin.saturating_sub(1)).is_ascii_digit()
+pub(super) fn has_number_before(text: &Text<'_>, begin: usize) -> bool {
+    text.byte_before(begin) == b' ' && text.byte_before(begin.saturating_sub(1)).is_ascii_digit()
 }

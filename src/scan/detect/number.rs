@@ -7,13 +7,13 @@ use std::cell::OnceCell;
 
 use super::{
     boundary,
-    card::{is_before_code, is_card, is_spread_card, track},
+    card::{is_before_security_code, is_card, is_columnar_card, magnetic_track},
     date,
     digits::{
-        BARE_DIGITS_MIN, CARD_DIGITS, Certainty, DigitGroups, GROUPS_MAX, Separator, ends_well,
-        follows_number, is_thousands,
+        BARE_DIGITS_MIN, CARD_DIGITS, DetectionCertainty, DigitGroups, GROUPS_MAX, Separator,
+        has_number_before, is_thousands, is_valid_end,
     },
-    internet, national, phone,
+    national, network_addresses, phone,
 };
 use crate::scan::{
     class::{Class, Classes, Country},
@@ -36,41 +36,41 @@ struct Groups {
     digits: [u8; DIGITS_MAX],
     digit_count: usize,
     /// Whether another group follows the last one.
-    cut: bool,
+    is_truncated: bool,
 }
 
 /// Looks at the number whose first digit is at `start`; returns where to go on.
-pub(in crate::scan) fn find(
+pub(in crate::scan) fn find_number(
     text: &Text<'_>,
     start: usize,
     wanted: WantedClasses,
     out: &mut Vec<FoundValue>,
 ) -> usize {
-    let groups = read(text, start);
+    let groups = read_groups(text, start);
     if groups.count == 1 && groups.lens[0] < BARE_DIGITS_MIN {
-        let Some(card) = spread_card(text, start, wanted) else {
+        let Some(card) = columnar_card(text, start, wanted) else {
             return groups.ends[0];
         };
         let end = card.span.end;
         out.push(card);
         return end;
     }
-    let skip = after_glued(&groups);
-    let Beginning {
+    let skip = end_of_glued_groups(&groups);
+    let NumberStart {
         at: begin,
         plus,
         paren,
         classes,
-    } = Beginning::of(text, start, &groups);
+    } = NumberStart::of(text, start, &groups);
     let wanted = WantedClasses {
-        classes: wanted.classes.common(classes),
+        classes: wanted.classes.intersection(classes),
         ..wanted
     };
     if wanted.classes.is_empty() || is_row(text, begin, &groups) {
         return skip;
     }
     for count in (1..=groups.count).rev() {
-        let followed = count < groups.count || groups.cut;
+        let followed = count < groups.count || groups.is_truncated;
         let end = groups.ends[count - 1];
         let total: usize = groups.lens[..count]
             .iter()
@@ -83,7 +83,7 @@ pub(in crate::scan) fn find(
                 groups.separators[count - 1],
                 Separator::Space | Separator::Plus
             );
-        if count < groups.count && !parted || groups.cut && count == groups.count {
+        if count < groups.count && !parted || groups.is_truncated && count == groups.count {
             continue;
         }
         if total > DIGITS_MAX || total > GROUPED_DIGITS_MAX && count > 1 {
@@ -104,8 +104,8 @@ pub(in crate::scan) fn find(
             separators: &groups.separators[..count - 1],
             plus,
             paren,
-            crowded: followed || follows_number(text, begin),
-            around: OnceCell::new(),
+            has_neighbours: followed || has_number_before(text, begin),
+            context: OnceCell::new(),
         };
         if let Some(found) = classify(&number, wanted) {
             let end = found.span.end;
@@ -119,7 +119,10 @@ pub(in crate::scan) fn find(
 /// Whether the groups are some of a row of small numbers that nothing names.
 fn is_row(text: &Text<'_>, begin: usize, groups: &Groups) -> bool {
     let small = groups.lens[..groups.count].iter().all(|len| *len <= 2);
-    small && groups.cut && follows_number(text, begin) && text.named(begin).is_none()
+    small
+        && groups.is_truncated
+        && has_number_before(text, begin)
+        && text.name_hints(begin).is_empty()
 }
 
 fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
@@ -133,13 +136,13 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
         return None;
     }
     if number.separators.contains(&Separator::Plus) {
-        return card_of_query(number, wanted);
+        return query_card(number, wanted);
     }
-    if let Some(found) = date::numeric(number, wanted) {
+    if let Some(found) = date::numeric_birth_date(number, wanted) {
         return Some(found);
     }
-    if wanted.classes.has(Class::IpAddress)
-        && let Some(found) = internet::ipv4(number)
+    if wanted.classes.contains(Class::IpAddress)
+        && let Some(found) = network_addresses::find_ipv4(number)
     {
         return Some(found);
     }
@@ -153,48 +156,49 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
             by_context,
         })
     };
-    let card = wanted.classes.has(Class::CreditCard);
-    if !ends_well(number) {
-        if card && is_before_code(number.text, number.span.end) && is_card(number) {
+    let card = wanted.classes.contains(Class::CreditCard);
+    if !is_valid_end(number) {
+        if card && is_before_security_code(number.text, number.span.end) && is_card(number) {
             return found(Class::CreditCard, false);
         }
         if card && number.is_bare() && is_card(number) {
-            let found = track(number.text, &number.span);
+            let found = magnetic_track(number.text, &number.span);
             if found.is_some() {
                 return found;
             }
         }
-        return national::parted_letter(number, wanted);
+        return national::id_with_separate_letter(number, wanted);
     }
-    if wanted.classes.has(Class::UsSsn) && wanted.countries.has(Country::Us) {
+    if wanted.classes.contains(Class::UsSsn) && wanted.countries.contains(Country::Us) {
         match is_ssn(number) {
-            Certainty::Alone => return found(Class::UsSsn, false),
-            Certainty::Named => return found(Class::UsSsn, true),
-            Certainty::None => {}
+            DetectionCertainty::ByValue => return found(Class::UsSsn, false),
+            DetectionCertainty::ByContext => return found(Class::UsSsn, true),
+            DetectionCertainty::None => {}
         }
     }
     if card && is_card(number) {
         return found(Class::CreditCard, false);
     }
-    if let Some(found) = national::numeric(number, wanted) {
+    if let Some(found) = national::numeric_id(number, wanted) {
         return Some(found);
     }
-    if wanted.classes.has(Class::Passport) && number.is_bare() && is_passport(number) {
+    if wanted.classes.contains(Class::Passport) && number.is_bare() && is_passport(number) {
         return found(Class::Passport, true);
     }
-    if wanted.classes.has(Class::Phone) {
+    if wanted.classes.contains(Class::Phone) {
         match phone::is_phone(number, wanted.countries) {
-            Certainty::Alone => return found(Class::Phone, false),
-            Certainty::Named => return found(Class::Phone, true),
-            Certainty::None => {}
+            DetectionCertainty::ByValue => return found(Class::Phone, false),
+            DetectionCertainty::ByContext => return found(Class::Phone, true),
+            DetectionCertainty::None => {}
         }
     }
     None
 }
 
 /// A card whose groups are parted as spaces are in the query of a URL.
-fn card_of_query(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
-    let card = wanted.classes.has(Class::CreditCard) && ends_well(number) && is_card(number);
+fn query_card(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
+    let card =
+        wanted.classes.contains(Class::CreditCard) && is_valid_end(number) && is_card(number);
     card.then(|| FoundValue {
         class: Class::CreditCard,
         span: number.span.clone(),
@@ -202,10 +206,10 @@ fn card_of_query(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<Foun
     })
 }
 
-fn is_ssn(number: &DigitGroups<'_>) -> Certainty {
+fn is_ssn(number: &DigitGroups<'_>) -> DetectionCertainty {
     let shape = number.digits.len() == 9 && (number.is_bare() || number.lens == [3, 2, 4]);
     if !shape || number.plus || number.paren {
-        return Certainty::None;
+        return DetectionCertainty::None;
     }
     let value = number
         .digits
@@ -213,17 +217,17 @@ fn is_ssn(number: &DigitGroups<'_>) -> Certainty {
         .fold(0u32, |v, d| v * 10 + u32::from(*d));
     let (area, group, serial) = (value / 1_000_000, value / 10_000 % 100, value % 10_000);
     if matches!(area, 0 | 666 | 900..) || group == 0 || serial == 0 {
-        return Certainty::None;
+        return DetectionCertainty::None;
     }
     let around = number.around();
-    let named = around.strong.any(Hints::SSN)
-        || around.near.any(Hints::SSN) && !around.says_other(Hints::SSN);
+    let named = around.strong.intersects(Hints::SSN)
+        || around.nearby.intersects(Hints::SSN) && !around.names_other(Hints::SSN);
     match number.separator() {
-        _ if named || number.is_known(Class::UsSsn) => Certainty::Named,
-        Some(Separator::Dash) if !around.says_other(Hints::SSN.and(Hints::IDENTITY)) => {
-            Certainty::Alone
+        _ if named || number.is_known(Class::UsSsn) => DetectionCertainty::ByContext,
+        Some(Separator::Dash) if !around.names_other(Hints::SSN.union(Hints::IDENTITY)) => {
+            DetectionCertainty::ByValue
         }
-        _ => Certainty::None,
+        _ => DetectionCertainty::None,
     }
 }
 
@@ -234,15 +238,15 @@ fn is_passport(number: &DigitGroups<'_>) -> bool {
         && (number.is_known(Class::Passport)
             || number.text.may_name_passport(&number.span) && {
                 let around = number.around();
-                around.strong.any(Hints::PASSPORT)
-                    || around.near.any(Hints::PASSPORT)
-                        && !around.says_other(Hints::PASSPORT)
-                        && number.text.is_attached(&number.span, Hints::PASSPORT)
+                around.strong.intersects(Hints::PASSPORT)
+                    || around.nearby.intersects(Hints::PASSPORT)
+                        && !around.names_other(Hints::PASSPORT)
+                        && number.text.is_labelled(&number.span, Hints::PASSPORT)
             })
 }
 
 /// A card whose groups are parted by tabs, ends of lines or several spaces, the first at `start`.
-fn spread_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<FoundValue> {
+fn columnar_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<FoundValue> {
     const GAP_BYTES_MAX: usize = 4;
     const GROUPS: usize = 4;
     const DIGITS: usize = 16;
@@ -253,7 +257,7 @@ fn spread_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<F
     };
     let mut group = run(0, u8::is_ascii_digit, DIGITS);
     let gap = run(group.len(), |b| is_gap(*b), GAP_BYTES_MAX);
-    if group.len() != 4 || gap.is_empty() || !wanted.classes.has(Class::CreditCard) {
+    if group.len() != 4 || gap.is_empty() || !wanted.classes.contains(Class::CreditCard) {
         return None;
     }
     let (mut lens, mut digits) = ([0; GROUPS], [0; DIGITS]);
@@ -288,10 +292,10 @@ fn spread_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<F
         separators: &[Separator::Space; GROUPS - 1][..count - 1],
         plus: false,
         paren: false,
-        crowded: false,
-        around: OnceCell::new(),
+        has_neighbours: false,
+        context: OnceCell::new(),
     };
-    is_spread_card(&number, gap).then_some(FoundValue {
+    is_columnar_card(&number, gap).then_some(FoundValue {
         class: Class::CreditCard,
         span: number.span.clone(),
         by_context: false,
@@ -311,7 +315,7 @@ fn is_trivial(digits: &[u8]) -> bool {
 }
 
 /// Where the text goes on after the groups that no space parts from the first one.
-fn after_glued(groups: &Groups) -> usize {
+fn end_of_glued_groups(groups: &Groups) -> usize {
     let glued = groups.separators[..groups.count.saturating_sub(1)]
         .iter()
         .position(|s| matches!(s, Separator::Space | Separator::Paren))
@@ -319,7 +323,7 @@ fn after_glued(groups: &Groups) -> usize {
     groups.ends[glued]
 }
 
-fn read(text: &Text<'_>, start: usize) -> Groups {
+fn read_groups(text: &Text<'_>, start: usize) -> Groups {
     let mut groups = Groups {
         ends: [start; GROUPS_MAX],
         lens: [0; GROUPS_MAX],
@@ -327,7 +331,7 @@ fn read(text: &Text<'_>, start: usize) -> Groups {
         count: 0,
         digits: [0; DIGITS_MAX],
         digit_count: 0,
-        cut: false,
+        is_truncated: false,
     };
     let mut at = start;
     loop {
@@ -348,13 +352,13 @@ fn read(text: &Text<'_>, start: usize) -> Groups {
             if groups.count == 0 {
                 groups.push(at, DIGITS_MAX + 1);
             }
-            groups.cut = !fits && groups.count > 1;
+            groups.is_truncated = !fits && groups.count > 1;
             return groups;
         }
         groups.push(at, len);
-        match separator(text, at) {
+        match separator_at(text, at) {
             Some(_) if groups.count == GROUPS_MAX => {
-                groups.cut = true;
+                groups.is_truncated = true;
                 return groups;
             }
             Some((kind, next)) => {
@@ -386,11 +390,11 @@ impl Groups {
 }
 
 /// The separator at `at` and where the next group begins, when one follows.
-fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
+fn separator_at(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
     const SEPARATOR_CHARS_MAX: usize = 3;
     let (mut next, mut kind) = (at, None);
     for _ in 0..SEPARATOR_CHARS_MAX {
-        let (one, len) = sign(text, next)?;
+        let (one, len) = separator_sign(text, next)?;
         kind = Some(match (kind, one) {
             (None | Some(Separator::Space), one) => one,
             (Some(kind), Separator::Space) => kind,
@@ -409,50 +413,50 @@ fn separator(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
 }
 
 /// What separates two groups at `at`, and how long it is; Unicode has many spaces and dashes.
-fn sign(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
+fn separator_sign(text: &Text<'_>, at: usize) -> Option<(Separator, usize)> {
     Some(match text.byte(at) {
         b' ' => (Separator::Space, 1),
         b'.' => (Separator::Dot, 1),
         b'/' => (Separator::Slash, 1),
         b'+' => (Separator::Plus, 1),
         b'(' | b')' => (Separator::Paren, 1),
-        _ => match text.space(at) {
+        _ => match text.space_len(at) {
             Some(len) => (Separator::Space, len),
-            None => (Separator::Dash, text.dash(at)?),
+            None => (Separator::Dash, text.dash_len(at)?),
         },
     })
 }
 
 /// Where a number begins, with which signs, and what it may be there.
-struct Beginning {
+struct NumberStart {
     at: usize,
     plus: bool,
     paren: bool,
     classes: Classes,
 }
 
-impl Beginning {
+impl NumberStart {
     /// That of the number that has its first digit at `start`.
     fn of(text: &Text<'_>, start: usize, groups: &Groups) -> Self {
         let mut at = start;
-        let paren = text.before(at) == b'(';
+        let paren = text.byte_before(at) == b'(';
         at -= usize::from(paren);
-        let plus = text.before(at) == b'+';
+        let plus = text.byte_before(at) == b'+';
         at -= usize::from(plus);
         // `(+49) 30` begins at the parenthesis.
-        if plus && text.before(at) == b'(' && text.byte(start + 1).is_ascii_digit() {
+        if plus && text.byte_before(at) == b'(' && text.byte(start + 1).is_ascii_digit() {
             let closes = (start..start + 4).any(|at| text.byte(at) == b')');
             at -= usize::from(closes);
         }
-        let earlier = text.before(at.saturating_sub(1));
+        let earlier = text.byte_before(at.saturating_sub(1));
         let all_if = |free: bool| if free { Classes::ALL } else { Classes::NONE };
-        let classes = match text.before(at) {
+        let classes = match text.byte_before(at) {
             // `ssh root@192.0.2.7`
             b'@' => all_if(groups.count >= 4 && groups.separators[..3] == [Separator::Dot; 3]),
             b',' => all_if(!(earlier.is_ascii_digit() && is_thousands(text, at))),
-            b'x' if earlier == b'x' && text.before(at - 2) == b'0' => Classes::ALL,
-            _ if plus => boundary::before_plus(text, at),
-            _ => boundary::before_number(text, at),
+            b'x' if earlier == b'x' && text.byte_before(at - 2) == b'0' => Classes::ALL,
+            _ if plus => boundary::classes_before_plus(text, at),
+            _ => boundary::classes_before_number(text, at),
         };
         Self {
             at,

@@ -3,69 +3,75 @@
 //! Formats that nothing else is written in count by themselves; all others need somebody to say
 //! that they are telephones.
 
-use super::digits::{Certainty, DigitGroups, Separator};
+use super::digits::{DetectionCertainty, DigitGroups, Separator};
 use crate::scan::{
     class::{Class, Countries, Country},
     lexicon::Hints,
 };
 
 /// Whether `number` is a telephone number.
-pub(in crate::scan) fn is_phone(number: &DigitGroups<'_>, countries: Countries) -> Certainty {
+pub(in crate::scan) fn is_phone(
+    number: &DigitGroups<'_>,
+    countries: Countries,
+) -> DetectionCertainty {
     let digits = number.digits;
     if !(7..=15).contains(&digits.len()) || looks_like_date(number) {
-        return Certainty::None;
+        return DetectionCertainty::None;
     }
     if number.plus {
-        return international(number);
+        return international_certainty(number);
     }
     let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
-    let distinct = is_distinct(number, countries) || abroad && !number.is_bare();
+    let distinct = has_phone_grouping(number, countries) || abroad && !number.is_bare();
     // Two zeros lead abroad: no country has numbers that begin with them.
     let valid = if digits.starts_with(&[0, 0]) {
         abroad
     } else {
-        let mut countries = Country::ALL.into_iter().filter(|c| countries.has(*c));
+        let mut countries = Country::ALL.into_iter().filter(|c| countries.contains(*c));
         countries.any(|country| is_national(country, digits))
     };
     let known = number.is_known(Class::Phone);
     let signed = is_in_signature(number);
     // Only what names it makes a telephone number of one that no country has.
     if !distinct && !valid && !known && !signed && !number.may_be_named_phone() {
-        return Certainty::None;
+        return DetectionCertainty::None;
     }
     let phone = Hints::PHONE;
     let strong = if signed {
-        number.strong().and(phone)
+        number.strong_hints().union(phone)
     } else {
-        number.strong()
+        number.strong_hints()
     };
-    if strong.any(Hints::OTHER.and(Hints::VERSION)) && !strong.any(phone) {
-        return Certainty::None;
+    if strong.intersects(Hints::OTHER.union(Hints::VERSION)) && !strong.intersects(phone) {
+        return DetectionCertainty::None;
     }
     // A row of numbers holds no telephone that nothing names.
-    let row =
-        number.crowded && !number.paren && number.separators.iter().all(|s| *s == Separator::Space);
-    if row && !strong.any(phone) && !known {
-        return Certainty::None;
+    let row = number.has_neighbours
+        && !number.paren
+        && number.separators.iter().all(|s| *s == Separator::Space);
+    if row && !strong.intersects(phone) && !known {
+        return DetectionCertainty::None;
     }
     if distinct {
-        return Certainty::Alone;
+        return DetectionCertainty::ByValue;
     }
     // `081.4417900` begins with a code of an area: decimals do not begin so.
     let area = digits[0] == 0 && number.lens[0] >= 2;
     let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot) && !area;
     // What is grouped like a social security number is none that is not valid.
-    if number.lens == [3, 2, 4] && !strong.any(phone) {
-        return Certainty::None;
+    if number.lens == [3, 2, 4] && !strong.intersects(phone) {
+        return DetectionCertainty::None;
     }
-    let reached =
-        || number.around().near.any(phone) || !decimals && number.around().near.any(Hints::REACH);
-    let named = strong.any(phone) && !decimals && (digits.len() <= 12 || valid)
-        || valid && !number.crowded && reached();
+    let reached = || {
+        number.around().nearby.intersects(phone)
+            || !decimals && number.around().nearby.intersects(Hints::REACH)
+    };
+    let named = strong.intersects(phone) && !decimals && (digits.len() <= 12 || valid)
+        || valid && !number.has_neighbours && reached();
     if named || known {
-        Certainty::Named
+        DetectionCertainty::ByContext
     } else {
-        Certainty::None
+        DetectionCertainty::None
     }
 }
 
@@ -82,21 +88,21 @@ fn is_in_signature(number: &DigitGroups<'_>) -> bool {
     }
 }
 
-fn international(number: &DigitGroups<'_>) -> Certainty {
+fn international_certainty(number: &DigitGroups<'_>) -> DetectionCertainty {
     if !is_international(number.digits) {
-        return Certainty::None;
+        return DetectionCertainty::None;
     }
     let around = number.around();
-    if around.says_other(Hints::PHONE) {
-        return Certainty::None;
+    if around.names_other(Hints::PHONE) {
+        return DetectionCertainty::None;
     }
     // `+` before a digit is also a sign, an addition, or a line of a diff.
     let bare_short = number.is_bare() && number.digits.len() < 10;
     let dotted = number.separator() == Some(Separator::Dot) && number.lens.len() == 2;
-    if (bare_short || dotted) && !around.near.any(Hints::PHONE.and(Hints::REACH)) {
-        return Certainty::None;
+    if (bare_short || dotted) && !around.nearby.intersects(Hints::PHONE.union(Hints::REACH)) {
+        return DetectionCertainty::None;
     }
-    Certainty::Alone
+    DetectionCertainty::ByValue
 }
 
 /// Whether digits after `+` are a country code and a number of that country.
@@ -224,14 +230,14 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
 }
 
 /// Whether the grouping is one that only telephone numbers of a country have.
-fn is_distinct(number: &DigitGroups<'_>, countries: Countries) -> bool {
+fn has_phone_grouping(number: &DigitGroups<'_>, countries: Countries) -> bool {
     let (digits, lens, paren) = (number.digits, number.lens, number.paren);
-    let has = |country| countries.has(country) && is_national(country, digits);
+    let has = |country| countries.contains(country) && is_national(country, digits);
     let Some(&first) = number.separators.first() else {
         return false;
     };
     let uniform = number.separator();
-    let spaced = uniform == Some(Separator::Space) && !number.crowded;
+    let spaced = uniform == Some(Separator::Space) && !number.has_neighbours;
     let dashed = uniform == Some(Separator::Dash);
     let dotted = uniform == Some(Separator::Dot);
     let slashed = uniform == Some(Separator::Slash);

@@ -4,8 +4,8 @@
 use std::{cell::OnceCell, ops::Range, sync::Arc};
 
 use super::{
-    detectors::{DetectorRow, Detectors, RowId, StartOf, UUID_WORD_BYTES},
-    secret,
+    detectors::{DetectorRow, Detectors, RowId, StartKind, UUID_WORD_BYTES},
+    secret_formats,
 };
 use crate::scan::{context::Text, finding::FoundValue, lexicon::Hints};
 
@@ -21,47 +21,47 @@ const SHORT_WORD_BYTES_MIN: usize = 6;
 const RUN_WORD_BYTES_MIN: usize = 8;
 
 /// The state of the search for tokens in one text.
-pub(in crate::scan) struct Tokens<'a> {
+pub(in crate::scan) struct TokenSearch<'a> {
     text: &'a Text<'a>,
     detectors: &'a Detectors,
     /// The last words of vendors.
-    recent: [Option<Vendor<'a>>; 4],
+    recent_vendors: [Option<VendorWord<'a>>; 4],
     next: usize,
     /// The vendors in the names above the text.
-    named: OnceCell<Vec<Arc<[RowId]>>>,
+    named_vendors: OnceCell<Vec<Arc<[RowId]>>>,
     /// The last word that a vendor named after it may explain.
     pending: Option<Range<usize>>,
     /// Where the last runs end that were looked at as a whole.
-    run_ends: [usize; RUNS.len()],
+    run_ends: [usize; RUN_SIGNS.len()],
 }
 
 /// A word of a vendor in the text.
 #[derive(Clone, Copy)]
-struct Vendor<'a> {
+struct VendorWord<'a> {
     at: usize,
     rows: &'a Arc<[RowId]>,
 }
 
 /// The signs that stand among letters and digits: those of base64, and those that URLs keep as they are.
-const RUNS: [&[u8]; 2] = [b"+/", b"-_~."];
+const RUN_SIGNS: [&[u8]; 2] = [b"+/", b"-_~."];
 
-impl<'a> Tokens<'a> {
+impl<'a> TokenSearch<'a> {
     pub(in crate::scan) fn new(text: &'a Text<'a>, detectors: &'a Detectors) -> Self {
         Self {
             text,
             detectors,
-            recent: [None; 4],
+            recent_vendors: [None; 4],
             next: 0,
-            named: OnceCell::new(),
+            named_vendors: OnceCell::new(),
             pending: None,
-            run_ends: [0; RUNS.len()],
+            run_ends: [0; RUN_SIGNS.len()],
         }
     }
 
-    /// Whether [`Tokens::at`] may find something at the word of `length` characters that `rest` begins with,
+    /// Whether [`TokenSearch::at`] may find something at the word of `length` characters that `rest` begins with,
     /// which `next` follows: it does not in most words.
     #[inline]
-    pub(in crate::scan) fn may_begin(
+    pub(in crate::scan) fn may_start(
         &self,
         rest: &[u8],
         length: usize,
@@ -69,83 +69,83 @@ impl<'a> Tokens<'a> {
         digits: bool,
     ) -> bool {
         digits && length >= SHORT_WORD_BYTES_MIN
-            || self.detectors.may_begin(rest, length)
-            || self.detectors.may_be_first(length, next)
+            || self.detectors.may_start(rest, length)
+            || self.detectors.may_be_first_word(length, next)
     }
 
     /// The token that begins with, or has as its first word, the letters and digits at `word`; `digits`:
     /// whether there are digits among them, `letters`: whether there are letters.
     #[inline(never)]
-    pub(in crate::scan) fn at(
+    pub(in crate::scan) fn find_at(
         &mut self,
         word: &Range<usize>,
         letters: bool,
         digits: bool,
     ) -> Option<FoundValue> {
         let rest = &self.text.bytes()[word.start..];
-        if self.detectors.may_begin(rest, word.len())
-            && let Some(found) = self.begun(word)
+        if self.detectors.may_start(rest, word.len())
+            && let Some(found) = self.token_with_prefix(word)
         {
             return Some(found);
         }
-        if let Some(found) = self.of_length(word) {
+        if let Some(found) = self.token_by_length(word) {
             return Some(found);
         }
         if letters
             && digits
             && word.len() >= RUN_WORD_BYTES_MIN
-            && let Some(found) = self.in_run(word)
+            && let Some(found) = self.token_in_run(word)
         {
             return Some(found);
         }
         let long = letters && digits && word.len() >= WORD_BYTES_MIN || self.is_uuid(word);
         let short = digits && word.len() >= SHORT_WORD_BYTES_MIN;
-        if long || short && (self.recent[0].is_some() || !self.named().is_empty()) {
-            return self.of_vendor(word, long);
+        if long || short && (self.recent_vendors[0].is_some() || !self.named_vendors().is_empty()) {
+            return self.token_of_vendor(word, long);
         }
         None
     }
 
     /// A token with a prefix; a word of a vendor is remembered.
-    fn begun(&mut self, word: &Range<usize>) -> Option<FoundValue> {
+    fn token_with_prefix(&mut self, word: &Range<usize>) -> Option<FoundValue> {
         let (text, bytes) = (self.text, self.text.bytes());
-        for start in self.detectors.starts(&bytes[word.start..]) {
-            let found = match start.of {
-                StartOf::Jwt => secret::jwt(text, word.start),
-                StartOf::Token(id) => {
+        for start in self.detectors.matching_starts(&bytes[word.start..]) {
+            let found = match start.kind {
+                StartKind::Jwt => secret_formats::find_jwt(text, word.start),
+                StartKind::Token(id) => {
                     let row = self.detectors.row(id);
-                    found(text, row, word.start)
-                        .filter(|found| !row.needs_vendor() || self.is_near(id, &found.span))
+                    find_token(text, row, word.start)
+                        .filter(|found| !row.needs_vendor() || self.is_vendor_near(id, &found.span))
                 }
-                StartOf::Vendor(_) => None,
+                StartKind::Vendor(_) => None,
             };
             if found.is_some() {
                 return found;
             }
         }
-        let (rows, len) = self.detectors.vendor(&bytes[word.clone()])?;
-        let vendor = Vendor {
+        let (rows, len) = self.detectors.vendor_at(&bytes[word.clone()])?;
+        let vendor = VendorWord {
             at: word.start,
             rows,
         };
-        self.recent[self.next] = Some(vendor);
-        self.next = (self.next + 1) % self.recent.len();
-        self.before_vendor(vendor, word.start + len)
+        self.recent_vendors[self.next] = Some(vendor);
+        self.next = (self.next + 1) % self.recent_vendors.len();
+        self.token_before_vendor(vendor, word.start + len)
     }
 
     /// A token without prefix whose first word has the length of `word`.
-    fn of_length(&self, word: &Range<usize>) -> Option<FoundValue> {
-        let mut rows = self.detectors.by_word(self.text.bytes(), word);
-        rows.find_map(|id| found(self.text, self.detectors.row(id), word.start))
+    fn token_by_length(&self, word: &Range<usize>) -> Option<FoundValue> {
+        let mut rows = self.detectors.rows_by_word(self.text.bytes(), word);
+        rows.find_map(|id| find_token(self.text, self.detectors.row(id), word.start))
     }
 
     /// A token without prefix that has signs among its characters, `word` being the first of its words
     /// that is worth a look.
-    fn in_run(&mut self, word: &Range<usize>) -> Option<FoundValue> {
+    fn token_in_run(&mut self, word: &Range<usize>) -> Option<FoundValue> {
         const BEFORE_BYTES_MAX: usize = 96;
         const AFTER_BYTES_MAX: usize = 96;
         let bytes = self.text.bytes();
-        for (kind, signs) in RUNS.into_iter().enumerate() {
+        for (kind, signs) in RUN_SIGNS.into_iter().enumerate() {
             if word.start < self.run_ends[kind] {
                 continue;
             }
@@ -155,15 +155,16 @@ impl<'a> Tokens<'a> {
             let after = bytes[word.end..].iter().take(AFTER_BYTES_MAX);
             let mut end = word.end + after.take_while(inside).count();
             self.run_ends[kind] = end;
-            while self.text.before(end) == b'.' {
+            while self.text.byte_before(end) == b'.' {
                 end -= 1;
             }
             let padding = bytes[end..].iter().take(2).take_while(|b| **b == b'=');
             let end = end + padding.count();
             let starts = [Some(start), Some(word.start).filter(|it| *it != start)];
             for start in starts.into_iter().flatten() {
-                let mut rows = self.detectors.by_run(end - start).iter();
-                let found = rows.find_map(|id| found(self.text, self.detectors.row(*id), start));
+                let mut rows = self.detectors.rows_by_length(end - start).iter();
+                let found =
+                    rows.find_map(|id| find_token(self.text, self.detectors.row(*id), start));
                 if found.is_some() {
                     return found;
                 }
@@ -173,75 +174,77 @@ impl<'a> Tokens<'a> {
     }
 
     /// A token of a vendor that is named before `word` or above the text, or, when it is `long`, after it.
-    fn of_vendor(&mut self, word: &Range<usize>, long: bool) -> Option<FoundValue> {
-        let recent = self.recent.into_iter().flatten();
+    fn token_of_vendor(&mut self, word: &Range<usize>, long: bool) -> Option<FoundValue> {
+        let recent = self.recent_vendors.into_iter().flatten();
         let near = recent.filter(|vendor| word.start - vendor.at <= BEFORE_BYTES_MAX);
         for vendor in near {
-            let found = self.of_rows(vendor.rows, word);
-            if let Some(found) = found.filter(|it| self.is_secret(vendor.at, &it.span)) {
+            let found = self.token_of_rows(vendor.rows, word);
+            if let Some(found) = found.filter(|it| self.is_labelled_secret(vendor.at, &it.span)) {
                 return Some(found);
             }
         }
         if long {
             self.pending = Some(word.clone());
         }
-        let mut named = self.named().iter();
+        let mut named = self.named_vendors().iter();
         named
-            .find_map(|rows| self.of_rows(rows, word))
-            .filter(|found| !self.is_other(&found.span))
+            .find_map(|rows| self.token_of_rows(rows, word))
+            .filter(|found| !self.is_named_other(&found.span))
     }
 
     /// The token before the word of a vendor that ends at `end`.
-    fn before_vendor(&mut self, vendor: Vendor<'a>, end: usize) -> Option<FoundValue> {
+    fn token_before_vendor(&mut self, vendor: VendorWord<'a>, end: usize) -> Option<FoundValue> {
         let word = self.pending.take()?;
         // A host or a login is not what a sentence speaks of.
-        let spoken = !matches!(self.text.before(vendor.at), b'@' | b'.' | b'/' | b'-')
+        let spoken = !matches!(self.text.byte_before(vendor.at), b'@' | b'.' | b'/' | b'-')
             && !matches!(self.text.byte(end), b'.' | b'@' | b'/' | b'-');
         if !spoken || vendor.at - word.end > AFTER_BYTES_MAX {
             return None;
         }
-        let found = self.of_rows(vendor.rows, &word)?;
+        let found = self.token_of_rows(vendor.rows, &word)?;
         let start = found.span.start.saturating_sub(AFTER_BYTES_MAX);
         let last = (end + AFTER_BYTES_MAX).min(self.text.text.len());
         let around = start..found.span.start;
-        let says = self.says_secret(&around) || self.says_secret(&(found.span.end..last));
-        (says && !self.is_other(&found.span)).then_some(found)
+        let says =
+            self.has_secret_word_at(&around) || self.has_secret_word_at(&(found.span.end..last));
+        (says && !self.is_named_other(&found.span)).then_some(found)
     }
 
     /// The token of one of `rows` that has `word` as its first word, or the first that is worth a look.
-    fn of_rows(&self, rows: &[RowId], word: &Range<usize>) -> Option<FoundValue> {
+    fn token_of_rows(&self, rows: &[RowId], word: &Range<usize>) -> Option<FoundValue> {
         // A part of a path is the name of something.
-        if self.text.before(word.start) == b'/' {
+        if self.text.byte_before(word.start) == b'/' {
             return None;
         }
         let is_part = |b: u8| matches!(b, b'+' | b'/');
         rows.iter().find_map(|id| {
             let row = self.detectors.row(*id);
             let before = self.text.bytes()[..word.start].iter().rev().take(96);
-            let before = before.take_while(|b| row.may_lead(**b)).count();
+            let before = before.take_while(|b| row.may_start_with(**b)).count();
             let starts = [0, before].into_iter().take(1 + usize::from(before > 0));
-            let mut found = starts.filter_map(|before| found(self.text, row, word.start - before));
+            let mut found =
+                starts.filter_map(|before| find_token(self.text, row, word.start - before));
             found.find(|found| {
-                !is_part(self.text.before(found.span.start))
+                !is_part(self.text.byte_before(found.span.start))
                     && !is_part(self.text.byte(found.span.end))
             })
         })
     }
 
     /// Whether a vendor of the row `id` is named before `span` or above the text.
-    fn is_near(&self, id: RowId, span: &Range<usize>) -> bool {
-        let recent = self.recent.iter().flatten();
+    fn is_vendor_near(&self, id: RowId, span: &Range<usize>) -> bool {
+        let recent = self.recent_vendors.iter().flatten();
         let mut near = recent.filter(|vendor| span.start.abs_diff(vendor.at) <= BEFORE_BYTES_MAX);
         near.any(|vendor| vendor.rows.contains(&id))
-            || self.named().iter().any(|rows| rows.contains(&id))
+            || self.named_vendors().iter().any(|rows| rows.contains(&id))
     }
 
-    fn named(&self) -> &[Arc<[RowId]>] {
-        self.named.get_or_init(|| {
+    fn named_vendors(&self) -> &[Arc<[RowId]>] {
+        self.named_vendors.get_or_init(|| {
             let mut rows = Vec::new();
             let names = self.text.names;
             for name in [names.own, names.parent, names.sibling] {
-                self.detectors.vendors_in(name, &mut rows);
+                self.detectors.vendors_in_name(name, &mut rows);
             }
             rows
         })
@@ -249,24 +252,24 @@ impl<'a> Tokens<'a> {
 
     /// Whether the words from a vendor's at `vendor` on, or right before it, say that the value at `span`
     /// is a secret of it.
-    fn is_secret(&self, vendor: usize, span: &Range<usize>) -> bool {
+    fn is_labelled_secret(&self, vendor: usize, span: &Range<usize>) -> bool {
         const LABEL_BYTES_MAX: usize = 32;
         // The vendor may be named within the token.
         let start = vendor.min(span.start).saturating_sub(LABEL_BYTES_MAX);
-        let named = || says_secret(self.text.names.own.as_bytes());
-        (self.says_secret(&(start..span.start)) || named()) && !self.is_other(span)
+        let named = || has_secret_word(self.text.names.own.as_bytes());
+        (self.has_secret_word_at(&(start..span.start)) || named()) && !self.is_named_other(span)
     }
 
     /// Whether what is at `span` says so; nothing is where a token reaches over its end.
-    fn says_secret(&self, span: &Range<usize>) -> bool {
+    fn has_secret_word_at(&self, span: &Range<usize>) -> bool {
         let text = self.text.bytes().get(span.clone());
-        text.is_some_and(says_secret)
+        text.is_some_and(has_secret_word)
     }
 
     /// Whether the value at `span` is called something else, such as a request or a commit.
-    fn is_other(&self, span: &Range<usize>) -> bool {
-        let secret = Hints::TOKEN.and(Hints::PASSWORD);
-        self.text.around(span).says_other(secret)
+    fn is_named_other(&self, span: &Range<usize>) -> bool {
+        let secret = Hints::TOKEN.union(Hints::PASSWORD);
+        self.text.context(span).names_other(secret)
     }
 
     fn is_uuid(&self, word: &Range<usize>) -> bool {
@@ -279,10 +282,10 @@ impl<'a> Tokens<'a> {
 }
 
 /// The token of `row` that begins at `start`.
-fn found(text: &Text<'_>, row: &DetectorRow, start: usize) -> Option<FoundValue> {
+fn find_token(text: &Text<'_>, row: &DetectorRow, start: usize) -> Option<FoundValue> {
     let mut span = row.find(text.bytes(), start)?;
     if span.start == start {
-        span.start = row.start_of_url(text.bytes(), start);
+        span.start = row.url_start(text.bytes(), start);
     }
     Some(FoundValue {
         class: row.class(),
@@ -292,7 +295,7 @@ fn found(text: &Text<'_>, row: &DetectorRow, start: usize) -> Option<FoundValue>
 }
 
 /// Whether `text` has a word about secrets, as a word or within one.
-fn says_secret(text: &[u8]) -> bool {
+fn has_secret_word(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 12] = [
         b"key", b"token", b"secret", b"api", b"auth", b"cred", b"passw", b"pwd", b"license",
         b"bearer", b"_pat", b"webhook",

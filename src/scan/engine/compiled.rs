@@ -5,7 +5,7 @@ use std::{collections::HashSet, sync::Arc};
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use regex::{Regex, RegexBuilder};
 
-use super::sink;
+use super::scan_sink;
 use crate::{
     config::{Mask, Scan, ScanAction},
     scan::{
@@ -32,7 +32,7 @@ pub(in crate::scan) struct CompiledScan {
     /// The patterns of the classes that are not built in.
     pub(in crate::scan) patterns: Vec<Regex>,
     countries: Countries,
-    /// Values that never match, as [`sink::allowed_form`] writes them.
+    /// Values that never match, as [`scan_sink::allowed_form`] writes them.
     pub(in crate::scan) allow: HashSet<String>,
     pub(in crate::scan) base64: GlobSet,
 }
@@ -57,24 +57,24 @@ impl CompiledScan {
         let mut names: Vec<Arc<str>> = classes().map(Arc::from).collect();
         let mut patterns = Vec::new();
         for (class, pattern) in &scan.custom {
-            patterns.push(compiled(class, pattern)?);
-            add(&mut names, class)?;
+            patterns.push(compile_pattern(class, pattern)?);
+            add_class_name(&mut names, class)?;
         }
         for (class, words) in &scan.dictionaries {
-            patterns.push(compiled(class, &any_of(class, words)?)?);
-            add(&mut names, class)?;
+            patterns.push(compile_pattern(class, &dictionary_pattern(class, words)?)?);
+            add_class_name(&mut names, class)?;
         }
         let allow = scan.allow.iter();
         Ok(Self {
             mask: scan.mask,
-            detectors: Detectors::with(&scan.detectors)
+            detectors: Detectors::with_custom(&scan.detectors)
                 .map_err(|(id, error)| InvalidScan::Detector { id, error })?,
-            labels: names.iter().map(|name| label(name)).collect(),
+            labels: names.iter().map(|name| mask_label(name)).collect(),
             names,
             patterns,
-            countries: selected(&scan.countries)?,
-            allow: allow.map(|value| sink::allowed_form(value)).collect(),
-            base64: globs(&scan.base64)?,
+            countries: selected_countries(&scan.countries)?,
+            allow: allow.map(|value| scan_sink::normalized(value)).collect(),
+            base64: mime_globs(&scan.base64)?,
         })
     }
 
@@ -87,18 +87,22 @@ impl CompiledScan {
         direction: Direction,
         scan: &Scan,
     ) -> Result<ScanRules, InvalidScan> {
-        const ALL_OTHERS: &str = "*";
+        const ALL_OTHER_CLASSES: &str = "*";
         let names = &self.names;
         let given = direction.actions(scan);
-        let unknown =
-            |class: &&String| *class != ALL_OTHERS && !names.iter().any(|name| **name == ***class);
+        let unknown = |class: &&String| {
+            *class != ALL_OTHER_CLASSES && !names.iter().any(|name| **name == ***class)
+        };
         if let Some(class) = given.keys().find(unknown) {
             return Err(InvalidScan::Class {
                 class: class.clone(),
                 direction: direction.name(),
             });
         }
-        let others = given.get(ALL_OTHERS).copied().unwrap_or(ScanAction::Off);
+        let others = given
+            .get(ALL_OTHER_CLASSES)
+            .copied()
+            .unwrap_or(ScanAction::Off);
         let actions: Vec<ScanAction> = names
             .iter()
             .map(|name| given.get(&**name).copied().unwrap_or(others))
@@ -119,7 +123,7 @@ impl CompiledScan {
     }
 
     /// What masks whatever the classes of the config find.
-    pub(in crate::scan) fn own_rules(&self) -> ScanRules {
+    pub(in crate::scan) fn custom_rules(&self) -> ScanRules {
         let own = Class::ALL.len()..self.names.len();
         let action = |class: usize| match class {
             class if own.contains(&class) => ScanAction::Redact,
@@ -151,13 +155,13 @@ pub enum InvalidScan {
         direction: &'static str,
     },
     /// A class of the config has the name of another one.
-    #[error("the class `{0}` exists already")]
+    #[error("class `{0}` already exists")]
     Duplicate(String),
     /// A country has no pack.
     #[error("unsupported country `{0}`")]
     Country(String),
     /// A regular expression cannot be compiled, or takes too much memory.
-    #[error("the pattern of the class `{class}` does not compile: {error}")]
+    #[error("invalid pattern of class `{class}`: {error}")]
     Pattern {
         /// Whose.
         class: String,
@@ -165,10 +169,10 @@ pub enum InvalidScan {
         error: Box<regex::Error>,
     },
     /// A dictionary has no words, or an empty one.
-    #[error("the dictionary `{0}` has an empty word or none")]
+    #[error("dictionary `{0}` is empty or has an empty word")]
     Dictionary(String),
     /// A detector finds nothing, or too much.
-    #[error("the detector `{id}` cannot be used: {error}")]
+    #[error("invalid detector `{id}`: {error}")]
     Detector {
         /// Which.
         id: String,
@@ -180,7 +184,7 @@ pub enum InvalidScan {
     Mime(String),
 }
 
-fn selected(codes: &[String]) -> Result<Countries, InvalidScan> {
+fn selected_countries(codes: &[String]) -> Result<Countries, InvalidScan> {
     if codes.is_empty() {
         return Ok(Countries::all());
     }
@@ -194,7 +198,7 @@ fn selected(codes: &[String]) -> Result<Countries, InvalidScan> {
     })
 }
 
-fn add(names: &mut Vec<Arc<str>>, class: &str) -> Result<(), InvalidScan> {
+fn add_class_name(names: &mut Vec<Arc<str>>, class: &str) -> Result<(), InvalidScan> {
     if class == "*" || names.iter().any(|name| **name == *class) {
         return Err(InvalidScan::Duplicate(class.to_owned()));
     }
@@ -202,7 +206,7 @@ fn add(names: &mut Vec<Arc<str>>, class: &str) -> Result<(), InvalidScan> {
     Ok(())
 }
 
-fn compiled(class: &str, pattern: &str) -> Result<Regex, InvalidScan> {
+fn compile_pattern(class: &str, pattern: &str) -> Result<Regex, InvalidScan> {
     let built = RegexBuilder::new(pattern)
         .size_limit(PATTERN_BYTES_MAX)
         .build();
@@ -213,7 +217,7 @@ fn compiled(class: &str, pattern: &str) -> Result<Regex, InvalidScan> {
 }
 
 /// A pattern for any of `words`, whole and in any case, with any space between words of a phrase.
-fn any_of(class: &str, words: &[String]) -> Result<String, InvalidScan> {
+fn dictionary_pattern(class: &str, words: &[String]) -> Result<String, InvalidScan> {
     if words.is_empty() || words.iter().any(|word| word.trim().is_empty()) {
         return Err(InvalidScan::Dictionary(class.to_owned()));
     }
@@ -242,7 +246,7 @@ fn any_of(class: &str, words: &[String]) -> Result<String, InvalidScan> {
     Ok(format!("(?i)(?:{})", alternatives.join("|")))
 }
 
-fn globs(mimes: &[String]) -> Result<GlobSet, InvalidScan> {
+fn mime_globs(mimes: &[String]) -> Result<GlobSet, InvalidScan> {
     let mut set = GlobSetBuilder::new();
     for mime in mimes {
         set.add(Glob::new(mime).map_err(|_| InvalidScan::Mime(mime.clone()))?);
@@ -250,7 +254,7 @@ fn globs(mimes: &[String]) -> Result<GlobSet, InvalidScan> {
     set.build().map_err(|_| InvalidScan::Mime(mimes.join(", ")))
 }
 
-fn label(name: &str) -> String {
+fn mask_label(name: &str) -> String {
     let upper = |c: char| {
         if c.is_alphanumeric() {
             c.to_ascii_uppercase()

@@ -2,51 +2,55 @@
 
 use std::{borrow::Cow, fmt::Write as _, ops::Range};
 
-use super::escapes::{self, Read, Signs, utf16};
+use super::escapes::{self, EscapeRead, EscapeSigns, read_utf16};
 
 /// What a written text says, and where each part of it is written.
 #[derive(Debug)]
 pub(in crate::scan) struct DecodedText<'a> {
     pub(in crate::scan) text: Cow<'a, str>,
     /// Decoded position -> written position, at the end of every escape: there the two drift apart.
-    jumps: Vec<(usize, usize)>,
+    offsets: Vec<(usize, usize)>,
 }
 
 impl<'a> DecodedText<'a> {
     /// Decodes the inside of a JSON string; a lone surrogate reads as U+FFFD.
     pub(in crate::scan) fn of_json(written: &'a str) -> Self {
         if memchr::memchr(b'\\', written.as_bytes()).is_none() {
-            return Self::plain(written);
+            return Self::unescaped(written);
         }
-        Self::decode(written, |bytes| memchr::memchr(b'\\', bytes), escape)
+        Self::decode(written, |bytes| memchr::memchr(b'\\', bytes), read_escape)
     }
 
     /// Reads the escapes in a text that is no document; `None` where it has none.
-    pub(in crate::scan) fn unescaped(written: &'a str) -> Option<Self> {
-        let signs = Signs::of(written)?;
-        let view = Self::decode(written, |bytes| signs.next(bytes), escapes::read);
-        (!view.jumps.is_empty()).then_some(view)
+    pub(in crate::scan) fn unescape(written: &'a str) -> Option<Self> {
+        let signs = EscapeSigns::of(written)?;
+        let view = Self::decode(
+            written,
+            |bytes| signs.next_escape(bytes),
+            escapes::read_escape,
+        );
+        (!view.offsets.is_empty()).then_some(view)
     }
 
     /// The view of a text without escapes.
-    pub(in crate::scan) fn plain(written: &'a str) -> Self {
+    pub(in crate::scan) fn unescaped(written: &'a str) -> Self {
         Self {
             text: Cow::Borrowed(written),
-            jumps: Vec::new(),
+            offsets: Vec::new(),
         }
     }
 
     fn decode(
         written: &'a str,
         next: impl Fn(&[u8]) -> Option<usize>,
-        read: impl Fn(&str) -> Read,
+        read: impl Fn(&str) -> EscapeRead,
     ) -> Self {
         let (mut text, mut jumps) = (String::new(), Vec::new());
         let (mut copied, mut at) = (0, 0);
         while let Some(found) = next(&written.as_bytes()[at..]) {
             at += found;
             match read(&written[at..]) {
-                Read::Escape(decoded, len) => {
+                EscapeRead::Escape(decoded, len) => {
                     text.push_str(&written[copied..at]);
                     text.push(decoded);
                     at += len;
@@ -54,24 +58,24 @@ impl<'a> DecodedText<'a> {
                     jumps.push((text.len(), at));
                     // A position before the escape needs no jump: the one before it leads there.
                 }
-                Read::Plain(len) => at += len,
+                EscapeRead::Plain(len) => at += len,
             }
         }
         if jumps.is_empty() {
-            return Self::plain(written);
+            return Self::unescaped(written);
         }
         text.push_str(&written[copied..]);
         Self {
             text: Cow::Owned(text),
-            jumps,
+            offsets: jumps,
         }
     }
 
     /// The decoded span that `written`, a span of what is written, says; an escape that it begins or
     /// ends in is left out, unless there is nothing else.
-    pub(in crate::scan) fn decoded(&self, written: &Range<usize>) -> Range<usize> {
-        let (outer_start, inner_start) = self.around(written.start);
-        let (inner_end, outer_end) = self.around(written.end);
+    pub(in crate::scan) fn decoded_span(&self, written: &Range<usize>) -> Range<usize> {
+        let (outer_start, inner_start) = self.decoded_neighbours(written.start);
+        let (inner_end, outer_end) = self.decoded_neighbours(written.end);
         if inner_start < inner_end {
             inner_start..inner_end
         } else {
@@ -81,11 +85,11 @@ impl<'a> DecodedText<'a> {
 
     /// The decoded positions next to `written`, a position of what is written: two, before and after
     /// an escape, where it lies in one.
-    fn around(&self, written: usize) -> (usize, usize) {
-        let after = self.jumps.partition_point(|(_, end)| *end <= written);
-        let (decoded, end) = after.checked_sub(1).map_or((0, 0), |at| self.jumps[at]);
+    fn decoded_neighbours(&self, written: usize) -> (usize, usize) {
+        let after = self.offsets.partition_point(|(_, end)| *end <= written);
+        let (decoded, end) = after.checked_sub(1).map_or((0, 0), |at| self.offsets[at]);
         let at = decoded + (written - end);
-        let Some((after, _)) = self.jumps.get(after) else {
+        let Some((after, _)) = self.offsets.get(after) else {
             return (at, at);
         };
         let escape = self.text[..*after].chars().next_back();
@@ -98,9 +102,9 @@ impl<'a> DecodedText<'a> {
     }
 
     /// Where the decoded position `at`, a boundary of characters, is written.
-    pub(in crate::scan) fn written(&self, at: usize) -> usize {
-        let after = self.jumps.partition_point(|(decoded, _)| *decoded <= at);
-        match after.checked_sub(1).map(|index| self.jumps[index]) {
+    pub(in crate::scan) fn written_position(&self, at: usize) -> usize {
+        let after = self.offsets.partition_point(|(decoded, _)| *decoded <= at);
+        match after.checked_sub(1).map(|index| self.offsets[index]) {
             Some((decoded, written)) => written + (at - decoded),
             None => at,
         }
@@ -108,7 +112,7 @@ impl<'a> DecodedText<'a> {
 }
 
 /// Reads the escape of JSON at the start of `rest`.
-fn escape(rest: &str) -> Read {
+fn read_escape(rest: &str) -> EscapeRead {
     let simple = match rest.as_bytes().get(1) {
         Some(b'n') => '\n',
         Some(b't') => '\t',
@@ -116,16 +120,17 @@ fn escape(rest: &str) -> Read {
         Some(b'b') => '\u{8}',
         Some(b'f') => '\u{c}',
         Some(b'u') => {
-            return utf16(rest).map_or(Read::Plain(1), |(c, len)| Read::Escape(c, len));
+            return read_utf16(rest)
+                .map_or(EscapeRead::Plain(1), |(c, len)| EscapeRead::Escape(c, len));
         }
         Some(other @ (b'"' | b'\\' | b'/')) => char::from(*other),
-        Some(_) | None => return Read::Plain(1),
+        Some(_) | None => return EscapeRead::Plain(1),
     };
-    Read::Escape(simple, 2)
+    EscapeRead::Escape(simple, 2)
 }
 
 /// Appends `text` as the inside of a JSON string.
-pub(in crate::scan) fn escaped(text: &str) -> String {
+pub(in crate::scan) fn escape_json(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -152,7 +157,7 @@ mod tests {
         let check = |written: &str, part: &str, expect: &str| {
             let view = DecodedText::of_json(written);
             let start = view.text.find(part).unwrap();
-            let span = view.written(start)..view.written(start + part.len());
+            let span = view.written_position(start)..view.written_position(start + part.len());
             assert_eq!(&written[span], expect, "{written}");
         };
         check(r"a\u0040b", "@", r"\u0040");
@@ -166,10 +171,10 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_undoes_escaping(text in any::<String>()) {
-            let written = escaped(&text);
+            let written = escape_json(&text);
             let view = DecodedText::of_json(&written);
             prop_assert_eq!(&*view.text, text.as_str());
-            prop_assert_eq!(view.written(view.text.len()), written.len());
+            prop_assert_eq!(view.written_position(view.text.len()), written.len());
         }
     }
 }

@@ -27,22 +27,22 @@ impl<'a> EmbeddedText<'a> {
     }
 
     /// Whether the value at `span` is a number of JSON: digits that are a member or an item.
-    pub(in crate::scan) fn make_number(&self, span: &Range<usize>) -> bool {
+    pub(in crate::scan) fn is_json_number(&self, span: &Range<usize>) -> bool {
         let value = &self.text[span.clone()];
         if !value.bytes().all(|b| b.is_ascii_digit()) {
             return false;
         }
-        let (text, span) = match self.view.get_or_init(|| DecodedText::unescaped(self.text)) {
-            Some(view) => (&*view.text, view.decoded(span)),
+        let (text, span) = match self.view.get_or_init(|| DecodedText::unescape(self.text)) {
+            Some(view) => (&*view.text, view.decoded_span(span)),
             None => (self.text, span.clone()),
         };
         let after = text[span.end..].trim_start();
-        after.starts_with([',', ']', '}']) && is_value(&text[..span.start])
+        after.starts_with([',', ']', '}']) && follows_json_key(&text[..span.start])
     }
 }
 
 /// Whether a value of JSON follows `before`: its key does, or its array, with or without other items.
-fn is_value(before: &str) -> bool {
+fn follows_json_key(before: &str) -> bool {
     let mut before = before.trim_end();
     for _ in 0..ITEMS_MAX {
         if let Some(rest) = before.strip_suffix(':') {

@@ -44,7 +44,7 @@ const ENTITIES: [(&str, char); 25] = [
 
 /// What begins with a sign that may begin an escape.
 #[derive(Debug, Eq, PartialEq)]
-pub(in crate::scan) enum Read {
+pub(in crate::scan) enum EscapeRead {
     /// An escape of so many bytes stands for a character.
     Escape(char, usize),
     /// So many bytes stand for themselves.
@@ -53,20 +53,20 @@ pub(in crate::scan) enum Read {
 
 /// Where the signs are that may begin an escape.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::scan) struct Signs {
+pub(in crate::scan) struct EscapeSigns {
     terminal: bool,
 }
 
-impl Signs {
+impl EscapeSigns {
     /// The signs of `text`; `None` where it has none, as is usual.
     pub(in crate::scan) fn of(text: &str) -> Option<Self> {
         let terminal = memchr::memchr(ESC, text.as_bytes()).is_some();
         let signs = Self { terminal };
-        (terminal || signs.next(text.as_bytes()).is_some()).then_some(signs)
+        (terminal || signs.next_escape(text.as_bytes()).is_some()).then_some(signs)
     }
 
     /// The next of them in `bytes`, a part of the text.
-    pub(in crate::scan) fn next(self, bytes: &[u8]) -> Option<usize> {
+    pub(in crate::scan) fn next_escape(self, bytes: &[u8]) -> Option<usize> {
         if self.terminal {
             return bytes
                 .iter()
@@ -77,21 +77,21 @@ impl Signs {
 }
 
 /// Reads the sign at the start of `rest`.
-pub(in crate::scan) fn read(rest: &str) -> Read {
+pub(in crate::scan) fn read_escape(rest: &str) -> EscapeRead {
     match rest.as_bytes().first() {
-        Some(b'\\') => backslash(rest),
-        Some(b'%') => percent(rest),
-        Some(b'&') => entity(rest),
-        Some(&ESC) => terminal(rest),
-        Some(_) | None => Read::Plain(1),
+        Some(b'\\') => read_backslash(rest),
+        Some(b'%') => read_percent(rest),
+        Some(b'&') => read_entity(rest),
+        Some(&ESC) => read_terminal(rest),
+        Some(_) | None => EscapeRead::Plain(1),
     }
 }
 
 /// The code unit of UTF-16 whose four hexadecimal digits follow the `\u` at the start of `rest`; the
 /// character it is with the next one where it is half of one.
-pub(in crate::scan) fn utf16(rest: &str) -> Option<(char, usize)> {
+pub(in crate::scan) fn read_utf16(rest: &str) -> Option<(char, usize)> {
     let unit = |rest: &str| {
-        let slashes = backslashes(rest);
+        let slashes = count_backslashes(rest);
         let digits = rest[slashes..].strip_prefix('u').filter(|_| slashes > 0)?;
         Some((hex(digits, 4)?, slashes + 5))
     };
@@ -100,13 +100,13 @@ pub(in crate::scan) fn utf16(rest: &str) -> Option<(char, usize)> {
         && let Some((low @ 0xDC00..0xE000, more)) = unit(&rest[len..])
     {
         let code = 0x10000 + ((first - 0xD800) << 10) + (low - 0xDC00);
-        return Some((character(code), len + more));
+        return Some((char_or_replacement(code), len + more));
     }
-    Some((character(first), len))
+    Some((char_or_replacement(first), len))
 }
 
-fn backslash(rest: &str) -> Read {
-    let slashes = backslashes(rest);
+fn read_backslash(rest: &str) -> EscapeRead {
+    let slashes = count_backslashes(rest);
     let body = &rest[slashes..];
     let simple = match body.as_bytes().first() {
         Some(b'a') => '\u{7}',
@@ -120,16 +120,18 @@ fn backslash(rest: &str) -> Read {
         Some(b'0') if !body[1..].starts_with(|c: char| c.is_ascii_digit()) => '\0',
         Some(sign) if sign.is_ascii_punctuation() => char::from(*sign),
         Some(_) | None => {
-            let longer = utf16(rest)
+            let longer = read_utf16(rest)
                 .or_else(|| code_point(body).map(|(c, len)| (c, slashes + len)))
-                .or_else(|| bytes(rest, of_backslash));
-            return longer.map_or(Read::Plain(slashes), |(c, len)| Read::Escape(c, len));
+                .or_else(|| escaped_char(rest, backslash_byte));
+            return longer.map_or(EscapeRead::Plain(slashes), |(c, len)| {
+                EscapeRead::Escape(c, len)
+            });
         }
     };
-    Read::Escape(simple, slashes + 1)
+    EscapeRead::Escape(simple, slashes + 1)
 }
 
-fn backslashes(rest: &str) -> usize {
+fn count_backslashes(rest: &str) -> usize {
     rest.bytes().take_while(|b| *b == b'\\').count()
 }
 
@@ -137,16 +139,16 @@ fn backslashes(rest: &str) -> usize {
 fn code_point(body: &str) -> Option<(char, usize)> {
     const LONG: usize = 8;
     if let Some(digits) = body.strip_prefix('U') {
-        return Some((character(hex(digits, LONG)?), 1 + LONG));
+        return Some((char_or_replacement(hex(digits, LONG)?), 1 + LONG));
     }
     let digits = body.strip_prefix("u{")?;
     let len = digits.bytes().take(LONG).position(|b| b == b'}')?;
-    Some((character(hex(digits, len)?), len + 3))
+    Some((char_or_replacement(hex(digits, len)?), len + 3))
 }
 
 /// The byte that `\x41` or `\101` is.
-fn of_backslash(rest: &str) -> Option<(u8, usize)> {
-    let slashes = Some(backslashes(rest)).filter(|slashes| *slashes > 0)?;
+fn backslash_byte(rest: &str) -> Option<(u8, usize)> {
+    let slashes = Some(count_backslashes(rest)).filter(|slashes| *slashes > 0)?;
     let body = &rest[slashes..];
     if let Some(digits) = body.strip_prefix('x') {
         return Some((u8::try_from(hex(digits, 2)?).ok()?, slashes + 3));
@@ -157,31 +159,31 @@ fn of_backslash(rest: &str) -> Option<(u8, usize)> {
     Some((byte, slashes + 3))
 }
 
-fn percent(rest: &str) -> Read {
-    if let Some((c, len)) = bytes(rest, of_percent) {
-        return Read::Escape(c, len);
+fn read_percent(rest: &str) -> EscapeRead {
+    if let Some((c, len)) = escaped_char(rest, percent_byte) {
+        return EscapeRead::Escape(c, len);
     }
-    match 1 + percents(&rest[1..]) {
-        1 => Read::Plain(1),
-        len => Read::Escape('%', len),
+    match 1 + count_percents(&rest[1..]) {
+        1 => EscapeRead::Plain(1),
+        len => EscapeRead::Escape('%', len),
     }
 }
 
 /// How far `rest` is the rest of percent signs that were escaped themselves.
-fn percents(rest: &str) -> usize {
+fn count_percents(rest: &str) -> usize {
     let pairs = rest.as_bytes().chunks_exact(2);
     2 * pairs.take_while(|pair| *pair == b"25").count()
 }
 
-fn of_percent(rest: &str) -> Option<(u8, usize)> {
+fn percent_byte(rest: &str) -> Option<(u8, usize)> {
     let inside = rest.strip_prefix('%')?;
-    let percents = percents(inside);
+    let percents = count_percents(inside);
     let byte = u8::try_from(hex(&inside[percents..], 2)?).ok()?;
     Some((byte, 1 + percents + 2))
 }
 
 /// The character whose bytes are escaped one by one: one of UTF-8, else of Latin-1.
-fn bytes(rest: &str, read: impl Fn(&str) -> Option<(u8, usize)>) -> Option<(char, usize)> {
+fn escaped_char(rest: &str, read: impl Fn(&str) -> Option<(u8, usize)>) -> Option<(char, usize)> {
     let (first, len) = read(rest)?;
     let more = match first {
         0xC2..=0xDF => 1,
@@ -204,42 +206,42 @@ fn bytes(rest: &str, read: impl Fn(&str) -> Option<(u8, usize)>) -> Option<(char
     }
 }
 
-fn entity(rest: &str) -> Read {
+fn read_entity(rest: &str) -> EscapeRead {
     const AMP: &str = "amp;";
     let bytes = rest.as_bytes()[1..].chunks_exact(AMP.len());
     let amps = 1 + AMP.len() * bytes.take_while(|it| *it == AMP.as_bytes()).count();
     let after = &rest[amps..];
     let end = after.bytes().take(ENTITY_BYTES_MAX).position(|b| b == b';');
-    match end.and_then(|end| Some((of_entity(&after[..end])?, end))) {
-        Some((c, end)) => Read::Escape(c, amps + end + 1),
-        None if amps > 1 => Read::Escape('&', amps),
-        None => Read::Plain(1),
+    match end.and_then(|end| Some((entity_char(&after[..end])?, end))) {
+        Some((c, end)) => EscapeRead::Escape(c, amps + end + 1),
+        None if amps > 1 => EscapeRead::Escape('&', amps),
+        None => EscapeRead::Plain(1),
     }
 }
 
-fn of_entity(body: &str) -> Option<char> {
+fn entity_char(body: &str) -> Option<char> {
     let Some(number) = body.strip_prefix('#') else {
         let at = ENTITIES.binary_search_by_key(&body, |(name, _)| name);
         return at.ok().map(|at| ENTITIES[at].1);
     };
     if let Some(digits) = number.strip_prefix(['x', 'X']) {
-        return hex(digits, digits.len()).map(character);
+        return hex(digits, digits.len()).map(char_or_replacement);
     }
     let decimal = number.bytes().all(|b| b.is_ascii_digit());
-    decimal.then(|| number.parse().ok().map(character))?
+    decimal.then(|| number.parse().ok().map(char_or_replacement))?
 }
 
 /// `ESC [ 31 m` colours what follows: as much of a boundary as a space.
-fn terminal(rest: &str) -> Read {
+fn read_terminal(rest: &str) -> EscapeRead {
     let Some(inside) = rest[1..].strip_prefix('[') else {
-        return Read::Plain(1);
+        return EscapeRead::Plain(1);
     };
     let parameter = |b: &u8| matches!(b, b' '..=b'?');
     let len = inside.bytes().take(PARAMETERS_MAX).take_while(parameter);
     let len = len.count();
     match inside.as_bytes().get(len) {
-        Some(b'@'..=b'~') => Read::Escape(' ', 2 + len + 1),
-        Some(_) | None => Read::Plain(1),
+        Some(b'@'..=b'~') => EscapeRead::Escape(' ', 2 + len + 1),
+        Some(_) | None => EscapeRead::Plain(1),
     }
 }
 
@@ -250,7 +252,7 @@ fn hex(text: &str, len: usize) -> Option<u32> {
     all.then(|| u32::from_str_radix(digits, 16).ok())?
 }
 
-fn character(code: u32) -> char {
+fn char_or_replacement(code: u32) -> char {
     char::from_u32(code).unwrap_or(REPLACEMENT_CHARACTER)
 }
 
@@ -287,13 +289,20 @@ mod tests {
             ("&#x2019;", '\u{2019}'),
             ("\u{1b}[1;31m", ' '),
         ] {
-            assert_eq!(read(written), Read::Escape(c, written.len()), "{written}");
+            assert_eq!(
+                read_escape(written),
+                EscapeRead::Escape(c, written.len()),
+                "{written}"
+            );
         }
         for written in [
             "\\", r"\\s", r"\users", r"\xampp", "%", "% d", "%zz", "&", "&name", "&& x;", "&zz;",
             "\u{1b}", "\u{1b}[",
         ] {
-            assert!(matches!(read(written), Read::Plain(_)), "{written}");
+            assert!(
+                matches!(read_escape(written), EscapeRead::Plain(_)),
+                "{written}"
+            );
         }
     }
 

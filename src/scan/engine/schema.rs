@@ -53,7 +53,7 @@ impl OutputSchema {
     }
 
     /// What it takes in memory beside its text, roughly, in bytes.
-    pub fn weight(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let compiled = self.0.compiled.get().and_then(Option::as_ref);
         compiled.map_or(0, Schema::weight)
     }
@@ -67,7 +67,7 @@ impl OutputSchema {
     fn compiled(&self) -> Option<&Schema> {
         let compile = || {
             Schema::compile(self.0.source.as_bytes(), Formats::Checked)
-                .inspect_err(|error| tracing::warn!(%error, "an output schema cannot be used"))
+                .inspect_err(|error| tracing::warn!(%error, "invalid output schema"))
                 .ok()
         };
         self.0.compiled.get_or_init(compile).as_ref()
@@ -93,7 +93,7 @@ pub(in crate::scan) struct Redacted {
 ///
 /// # Errors
 /// When it accepts nothing: the first of the values for which nothing fits.
-pub(in crate::scan) fn fit(
+pub(in crate::scan) fn fit_redaction(
     schema: &OutputSchema,
     current: &mut Value,
     redacted: &[Redacted],
@@ -102,20 +102,21 @@ pub(in crate::scan) fn fit(
     let mut unfit = 0;
     let mut replaced = HashMap::new();
     let places = redacted.iter().map(|leaf| leaf.pointer.clone());
-    let mut hints: HashMap<String, Vec<Hint>> = places.map(|at| (at, Vec::new())).collect();
+    let mut hints: HashMap<String, Vec<ReplacementHint>> =
+        places.map(|at| (at, Vec::new())).collect();
     let mut tried: Vec<Vec<Value>> = vec![Vec::new(); redacted.len()];
     for _ in 0..ROUNDS_MAX {
-        let failing = failures(schema, current, &mut hints).ok_or(unfit)?;
+        let failing = validation_failures(schema, current, &mut hints).ok_or(unfit)?;
         if failing.is_empty() {
             return Ok(replaced);
         }
-        let concerned = concerned(redacted, &failing);
+        let concerned = affected_values(redacted, &failing);
         unfit = concerned.first().copied().unwrap_or(unfit);
         let mut progress = false;
         for index in concerned {
             let leaf = &redacted[index];
             let own = hints.get(&leaf.pointer).map_or(&[][..], Vec::as_slice);
-            let candidates = candidates(leaf, own);
+            let candidates = replacement_candidates(leaf, own);
             let next = candidates.into_iter().find(|value| {
                 !tried[index].contains(value) && *value != leaf.original && harmless(leaf, value)
             });
@@ -139,7 +140,7 @@ pub(in crate::scan) fn fit(
 
 /// What a failure says about the value that is wanted.
 #[derive(Debug, PartialEq)]
-enum Hint {
+enum ReplacementHint {
     Format(String),
     Near(Value),
     Options(Vec<Value>),
@@ -147,14 +148,14 @@ enum Hint {
 
 /// Where `value` fails; what the failures say of the places in `hints` goes there. `None` when that
 /// cannot be found out.
-fn failures(
+fn validation_failures(
     schema: &OutputSchema,
     value: &Value,
-    hints: &mut HashMap<String, Vec<Hint>>,
+    hints: &mut HashMap<String, Vec<ReplacementHint>>,
 ) -> Option<Vec<String>> {
     let failures = schema.compiled()?.faults(value, |_| true, FAILURES_MAX);
     let place = |error: &ValidationError<'_>| {
-        learn(error, hints);
+        collect_hint(error, hints);
         error.instance_path().to_string()
     };
     Some(failures.ok()?.iter().map(place).collect())
@@ -164,13 +165,13 @@ fn failures(
     clippy::wildcard_enum_match_arm,
     reason = "the enum is of others; what says nothing of a value is passed over"
 )]
-fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
+fn collect_hint(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<ReplacementHint>>) {
     if let Kind::AnyOf { context }
     | Kind::OneOfNotValid { context }
     | Kind::OneOfMultipleValid { context } = error.kind()
     {
         for inner in context.iter().flatten() {
-            learn(inner, hints);
+            collect_hint(inner, hints);
         }
         return;
     }
@@ -179,13 +180,13 @@ fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
         return;
     };
     let hint = match error.kind() {
-        Kind::Constant { expected_value } => options([&**expected_value]),
-        Kind::Enum { options: all } => options(all.as_array().into_iter().flatten()),
+        Kind::Constant { expected_value } => option_hint([&**expected_value]),
+        Kind::Enum { options: all } => option_hint(all.as_array().into_iter().flatten()),
         Kind::ExclusiveMaximum { limit }
         | Kind::ExclusiveMinimum { limit }
         | Kind::Maximum { limit }
-        | Kind::Minimum { limit } => Hint::Near(limit.clone()),
-        Kind::Format { format } => Hint::Format(format.clone()),
+        | Kind::Minimum { limit } => ReplacementHint::Near(limit.clone()),
+        Kind::Format { format } => ReplacementHint::Format(format.clone()),
         _ => return,
     };
     if !known.contains(&hint) {
@@ -194,14 +195,14 @@ fn learn(error: &ValidationError<'_>, hints: &mut HashMap<String, Vec<Hint>>) {
 }
 
 /// Those of `values` that may stand where a text or a number did.
-fn options<'v>(values: impl IntoIterator<Item = &'v Value>) -> Hint {
+fn option_hint<'v>(values: impl IntoIterator<Item = &'v Value>) -> ReplacementHint {
     let simple = |value: &&Value| !value.is_array() && !value.is_object();
     let values = values.into_iter().filter(simple).take(OPTIONS_MAX);
-    Hint::Options(values.cloned().collect())
+    ReplacementHint::Options(values.cloned().collect())
 }
 
 /// The redacted values that a failure is about: those at or below a failing place, else all.
-fn concerned(redacted: &[Redacted], failing: &[String]) -> Vec<usize> {
+fn affected_values(redacted: &[Redacted], failing: &[String]) -> Vec<usize> {
     let failing: std::collections::HashSet<&str> = failing.iter().map(String::as_str).collect();
     let below = |pointer: &str| {
         failing.contains(pointer)
@@ -220,17 +221,19 @@ fn concerned(redacted: &[Redacted], failing: &[String]) -> Vec<usize> {
 }
 
 /// What may stand in place of a value, the least surprising first.
-fn candidates(leaf: &Redacted, hints: &[Hint]) -> Vec<Value> {
+fn replacement_candidates(leaf: &Redacted, hints: &[ReplacementHint]) -> Vec<Value> {
     let mut found = vec![leaf.alternate.clone()];
     for hint in hints {
         match hint {
-            Hint::Format(format) => found.extend(of_format(format).into_iter().map(Value::from)),
-            Hint::Near(limit) => found.extend(near(limit)),
-            Hint::Options(options) => found.extend(options.iter().cloned()),
+            ReplacementHint::Format(format) => {
+                found.extend(format_examples(format).into_iter().map(Value::from));
+            }
+            ReplacementHint::Near(limit) => found.extend(near_values(limit)),
+            ReplacementHint::Options(options) => found.extend(options.iter().cloned()),
         }
     }
     match &leaf.original {
-        Value::String(text) => found.extend(alike(text).into_iter().map(Value::from)),
+        Value::String(text) => found.extend(similar_texts(text).into_iter().map(Value::from)),
         Value::Number(number) => {
             let digits = number.to_string().len().min(18);
             let smallest = 10i64.pow(u32::try_from(digits.saturating_sub(1)).expect("below 18"));
@@ -242,7 +245,7 @@ fn candidates(leaf: &Redacted, hints: &[Hint]) -> Vec<Value> {
 }
 
 /// Stand-ins that a format of JSON Schema accepts; RFC 2606 and RFC 5737 keep them from being real.
-fn of_format(format: &str) -> Vec<&'static str> {
+fn format_examples(format: &str) -> Vec<&'static str> {
     match format {
         "email" | "idn-email" => vec!["redacted@redacted.invalid"],
         "hostname" | "idn-hostname" => vec!["redacted.invalid"],
@@ -263,7 +266,7 @@ fn of_format(format: &str) -> Vec<&'static str> {
     }
 }
 
-fn near(limit: &Value) -> Vec<Value> {
+fn near_values(limit: &Value) -> Vec<Value> {
     match (limit.as_i64(), limit.as_f64()) {
         (Some(limit), _) => [0, 1, -1]
             .into_iter()
@@ -276,7 +279,7 @@ fn near(limit: &Value) -> Vec<Value> {
 }
 
 /// Texts of the same length and form, without what the original says.
-fn alike(text: &str) -> Vec<String> {
+fn similar_texts(text: &str) -> Vec<String> {
     let fill = |digit: char, keep: usize| -> String {
         let stand_in = |(at, c): (usize, char)| match c {
             _ if at < keep => c,

@@ -13,9 +13,9 @@ use crate::scan::{
         card, credential, date,
         detectors::Detectors,
         digits::{BARE_DIGITS_MIN, CARD_DIGITS},
-        internet, mrz, national, number,
-        secret::{self, TOKEN_BYTES_MIN},
-        tokens::Tokens,
+        mrz, national, network_addresses, number,
+        secret_formats::{self, TOKEN_BYTES_MIN},
+        tokens::TokenSearch,
     },
     finding::{FoundValue, WantedClasses},
 };
@@ -41,7 +41,7 @@ const DIGIT: u8 = 2;
 /// Characters that lead somewhere by themselves.
 const SIGN: u8 = 4;
 
-static KINDS: [u8; 256] = {
+static CHAR_KINDS: [u8; 256] = {
     let mut kinds = [OTHER; 256];
     let mut at = 0;
     while at < 128 {
@@ -61,7 +61,7 @@ static KINDS: [u8; 256] = {
 };
 
 /// Verbs after which somebody may tell a secret.
-const TELLING: [&str; 33] = [
+const DISCLOSURE_VERBS: [&str; 33] = [
     "is",
     "was",
     "to",
@@ -98,7 +98,7 @@ const TELLING: [&str; 33] = [
 ];
 
 /// Names of passwords.
-const PASSWORDS: [&str; 19] = [
+const PASSWORD_WORDS: [&str; 19] = [
     "passphrase",
     "passcode",
     "passe",
@@ -121,9 +121,9 @@ const PASSWORDS: [&str; 19] = [
 ];
 
 /// Everything that [`SearchPass::verb`] knows.
-static SPEAKING: WordShapes = WordShapes::of(&[
-    &TELLING,
-    &PASSWORDS,
+static VERB_SHAPES: WordShapes = WordShapes::of(&[
+    &DISCLOSURE_VERBS,
+    &PASSWORD_WORDS,
     &[
         "by",
         "p",
@@ -160,7 +160,7 @@ impl WordShapes {
         Self(shapes)
     }
 
-    fn may_have(&self, word: &[u8]) -> bool {
+    fn may_contain(&self, word: &[u8]) -> bool {
         let (Some(first), Some(last)) = (word.first(), word.last()) else {
             return false;
         };
@@ -169,7 +169,7 @@ impl WordShapes {
     }
 }
 
-fn is_any(words: &[&str], word: &[u8]) -> bool {
+fn contains_word(words: &[&str], word: &[u8]) -> bool {
     words.iter().any(|known| known.as_bytes() == word)
 }
 
@@ -181,16 +181,16 @@ pub(in crate::scan) fn search(
     out: &mut Vec<FoundValue>,
 ) {
     let classes = wanted.classes;
-    let secrets = classes.has_any(SECRETS);
+    let secrets = classes.intersects(SECRETS);
     if secrets {
         let first = out.len();
-        out.extend(credential::of_key(text));
-        credential::of_columns(text, out);
+        out.extend(credential::keyed_secret(text));
+        credential::column_secrets(text, out);
         let found = out.split_off(first);
         out.extend(
             found
                 .into_iter()
-                .filter_map(|found| known_as(classes, found)),
+                .filter_map(|found| as_wanted_class(classes, found)),
         );
     }
     let mut pass = SearchPass {
@@ -198,11 +198,11 @@ pub(in crate::scan) fn search(
         wanted,
         secrets,
         tokens: classes
-            .has_any(TOKENS)
-            .then(|| Tokens::new(text, detectors)),
-        numbers: classes.has_any(NUMBERS),
+            .intersects(TOKENS)
+            .then(|| TokenSearch::new(text, detectors)),
+        numbers: classes.intersects(NUMBERS),
         email_end: 0,
-        address_end: 0,
+        ipv6_end: 0,
         out,
     };
     pass.run();
@@ -216,25 +216,27 @@ pub(in crate::scan) fn is_short_word(text: &[u8]) -> bool {
 
 /// The secret `found` under a class that is looked for: a vendor's key is a credential where keys
 /// are not.
-fn known_as(classes: Classes, found: FoundValue) -> Option<FoundValue> {
-    let class = if classes.has(found.class) {
+fn as_wanted_class(classes: Classes, found: FoundValue) -> Option<FoundValue> {
+    let class = if classes.contains(found.class) {
         found.class
     } else {
         Class::Credential
     };
-    classes.has(class).then_some(FoundValue { class, ..found })
+    classes
+        .contains(class)
+        .then_some(FoundValue { class, ..found })
 }
 
 struct SearchPass<'a, 'o> {
     text: &'a Text<'a>,
     wanted: WantedClasses,
     secrets: bool,
-    tokens: Option<Tokens<'a>>,
+    tokens: Option<TokenSearch<'a>>,
     numbers: bool,
     /// Where the last e-mail address ends: the next one begins after it.
     email_end: usize,
     /// The same for what was tried as an IPv6 address.
-    address_end: usize,
+    ipv6_end: usize,
     out: &'o mut Vec<FoundValue>,
 }
 
@@ -243,39 +245,42 @@ impl SearchPass<'_, '_> {
         let bytes = self.text.bytes();
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
-            at = match KINDS[usize::from(*byte)] {
+            at = match CHAR_KINDS[usize::from(*byte)] {
                 OTHER => at + 1,
-                SIGN => self.sign(at, *byte),
-                _ => self.word(at),
+                SIGN => self.search_sign(at, *byte),
+                _ => self.search_word(at),
             };
         }
     }
 
     /// What a sign at `at` leads to; returns where to go on.
     #[inline(never)]
-    fn sign(&mut self, at: usize, byte: u8) -> usize {
+    fn search_sign(&mut self, at: usize, byte: u8) -> usize {
         let classes = self.wanted.classes;
         match byte {
-            b'@' => self.email(at),
-            b'=' if self.secrets => self.secret(credential::assigned(self.text, at)),
+            b'@' => self.search_email(at),
+            b'=' if self.secrets => self.push_secret(credential::assigned_secret(self.text, at)),
             b'>' if self.secrets
-                && self.text.before(at).is_ascii_alphanumeric()
+                && self.text.byte_before(at).is_ascii_alphanumeric()
                 && !matches!(self.text.byte(at + 1), b'<' | b' ' | b'\n' | b'=') =>
             {
-                self.secret(credential::element(self.text, at));
+                self.push_secret(credential::element_secret(self.text, at));
             }
             0xC3 if self.secrets
                 && matches!(self.text.byte(at + 1), 0xA8 | 0xA9)
-                && self.text.before(at) == b' '
+                && self.text.byte_before(at) == b' '
                 && self.text.byte(at + 2) == b' ' =>
             {
-                self.secret(credential::sentence::told(self.text, &(at..at + 2)));
+                self.push_secret(credential::prose::secret_after_verb(
+                    self.text,
+                    &(at..at + 2),
+                ));
             }
-            b':' => self.colon(at),
-            b'-' if classes.has(Class::PrivateKey)
+            b':' => self.search_colon(at),
+            b'-' if classes.contains(Class::PrivateKey)
                 && self.text.bytes()[at..].starts_with(b"-----BEGIN ") =>
             {
-                if let Some(found) = secret::private_key(self.text, at) {
+                if let Some(found) = secret_formats::find_private_key(self.text, at) {
                     let end = found.span.end;
                     self.out.push(found);
                     return end;
@@ -286,50 +291,50 @@ impl SearchPass<'_, '_> {
         at + 1
     }
 
-    fn email(&mut self, at: usize) {
-        if !self.wanted.classes.has(Class::Email) {
+    fn search_email(&mut self, at: usize) {
+        if !self.wanted.classes.contains(Class::Email) {
             return;
         }
-        if let Some(found) = internet::email(self.text, at, self.email_end) {
+        if let Some(found) = network_addresses::find_email(self.text, at, self.email_end) {
             self.email_end = found.span.end;
             self.out.push(found);
         }
     }
 
-    fn colon(&mut self, at: usize) {
+    fn search_colon(&mut self, at: usize) {
         let classes = self.wanted.classes;
         if self.secrets {
             if self.text.bytes()[at..].starts_with(b"://") {
-                let password = internet::userinfo_password(self.text, at + 3);
-                self.secret(password.map(|span| FoundValue {
+                let password = network_addresses::userinfo_password(self.text, at + 3);
+                self.push_secret(password.map(|span| FoundValue {
                     class: Class::Credential,
                     span,
                     by_context: false,
                 }));
             } else {
-                self.secret(credential::assigned(self.text, at));
+                self.push_secret(credential::assigned_secret(self.text, at));
             }
         }
         let hex_or_colon = |b: u8| b.is_ascii_hexdigit() || b == b':';
-        if classes.has(Class::IpAddress)
-            && at >= self.address_end
+        if classes.contains(Class::IpAddress)
+            && at >= self.ipv6_end
             && hex_or_colon(self.text.byte(at + 1))
             && (at == 0
-                || !self.text.before(at).is_ascii_alphanumeric()
-                || hex_or_colon(self.text.before(at)))
-            && let Some(found) = internet::ipv6(self.text, at, self.address_end)
+                || !self.text.byte_before(at).is_ascii_alphanumeric()
+                || hex_or_colon(self.text.byte_before(at)))
+            && let Some(found) = network_addresses::find_ipv6(self.text, at, self.ipv6_end)
         {
-            self.address_end = found.span.end;
+            self.ipv6_end = found.span.end;
             self.out.push(found);
         }
     }
 
     /// What the word that begins at `start` leads to; returns where to go on.
-    fn word(&mut self, start: usize) -> usize {
+    fn search_word(&mut self, start: usize) -> usize {
         let rest = &self.text.bytes()[start..];
         let (mut length, mut kinds, mut next) = (0, OTHER, 0);
         for byte in rest {
-            let kind = KINDS[usize::from(*byte)];
+            let kind = CHAR_KINDS[usize::from(*byte)];
             if kind & (LETTER | DIGIT) == 0 {
                 next = *byte;
                 break;
@@ -340,37 +345,37 @@ impl SearchPass<'_, '_> {
         let end = start + length;
         let word = start..end;
         if let Some(tokens) = &mut self.tokens
-            && tokens.may_begin(rest, length, next, kinds & DIGIT != 0)
-            && let Some(found) = tokens.at(&word, kinds & LETTER != 0, kinds & DIGIT != 0)
-            && self.wanted.classes.has(found.class)
+            && tokens.may_start(rest, length, next, kinds & DIGIT != 0)
+            && let Some(found) = tokens.find_at(&word, kinds & LETTER != 0, kinds & DIGIT != 0)
+            && self.wanted.classes.contains(found.class)
         {
             return self.push(found).max(end);
         }
         if next == b'<'
-            && self.wanted.classes.has(Class::Passport)
-            && let Some(found) = mrz::find(self.text, start)
+            && self.wanted.classes.contains(Class::Passport)
+            && let Some(found) = mrz::find_mrz(self.text, start)
         {
             return self.push(found);
         }
         match kinds {
-            DIGIT => self.digits(&word),
-            LETTER => self.letters(&word),
-            _ => self.mixed(&word),
+            DIGIT => self.search_digits(&word),
+            LETTER => self.search_letters(&word),
+            _ => self.search_mixed(&word),
         }
     }
 
     #[inline(never)]
-    fn digits(&mut self, word: &Range<usize>) -> usize {
-        if self.wanted.classes.has(Class::DateOfBirth)
+    fn search_digits(&mut self, word: &Range<usize>) -> usize {
+        if self.wanted.classes.contains(Class::DateOfBirth)
             && word.len() <= 2
-            && let Some(found) = date::with_month(self.text, word.clone(), self.wanted)
+            && let Some(found) = date::textual_birth_date(self.text, word.clone(), self.wanted)
         {
             return self.push(found);
         }
         if matches!(self.text.byte(word.start), b'1' | b'2')
             && word.len() == 1
             && self.text.byte(word.end) == b' '
-            && let Some(found) = national::spaced(self.text, word.start, self.wanted)
+            && let Some(found) = national::spaced_id(self.text, word.start, self.wanted)
         {
             return self.push(found);
         }
@@ -381,12 +386,12 @@ impl SearchPass<'_, '_> {
         }
         // `1EG4`, `12 345 678-Z` and the like begin with digits but go on with letters.
         if self.numbers {
-            return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
+            return number::find_number(self.text, word.start, self.wanted, self.out).max(word.end);
         }
         word.end
     }
 
-    fn letters(&mut self, word: &Range<usize>) -> usize {
+    fn search_letters(&mut self, word: &Range<usize>) -> usize {
         let bytes = &self.text.bytes()[word.clone()];
         match bytes.len() {
             1..=3
@@ -398,7 +403,7 @@ impl SearchPass<'_, '_> {
                 let later = self.text.byte(word.end + 1);
                 if matches!(next, b' ' | b'-')
                     && later.is_ascii_digit()
-                    && let Some(found) = national::word(self.text, word, self.wanted)
+                    && let Some(found) = national::alphanumeric_id(self.text, word, self.wanted)
                 {
                     return self.push(found);
                 }
@@ -406,15 +411,15 @@ impl SearchPass<'_, '_> {
                 if bytes.len() == 3
                     && next == b' '
                     && later.is_ascii_uppercase()
-                    && let Some(found) = national::spaced(self.text, word.start, self.wanted)
+                    && let Some(found) = national::spaced_id(self.text, word.start, self.wanted)
                 {
                     return self.push(found);
                 }
             }
             _ => {}
         }
-        if self.secrets && SPEAKING.may_have(bytes) {
-            self.verb(word);
+        if self.secrets && VERB_SHAPES.may_contain(bytes) {
+            self.search_verb(word);
         }
         word.end
     }
@@ -422,15 +427,18 @@ impl SearchPass<'_, '_> {
     /// What a word says of the value after it. The search goes on in what is told to be a secret:
     /// it may be one by its form.
     #[inline(never)]
-    fn verb(&mut self, word: &Range<usize>) {
+    fn search_verb(&mut self, word: &Range<usize>) {
         let bytes = &self.text.bytes()[word.clone()];
         let next = self.text.byte(word.end);
-        if bytes == b"p" && self.text.before(word.start) == b'-' && matches!(next, b'\'' | b'"') {
-            self.secret(credential::glued(self.text, word));
+        if bytes == b"p"
+            && self.text.byte_before(word.start) == b'-'
+            && matches!(next, b'\'' | b'"')
+        {
+            self.push_secret(credential::glued_password(self.text, word));
             return;
         }
         if next >= 0x80 {
-            self.accented(word);
+            self.search_accented(word);
             return;
         }
         let ends = matches!(next, 0 | b'.' | b',' | b';' | b'!' | b'\n');
@@ -439,23 +447,25 @@ impl SearchPass<'_, '_> {
         }
         let spaced = next == b' ';
         let found = match bytes {
-            _ if spaced && is_any(&TELLING, bytes) => credential::sentence::told(self.text, word),
+            _ if spaced && contains_word(&DISCLOSURE_VERBS, bytes) => {
+                credential::prose::secret_after_verb(self.text, word)
+            }
             b"Bearer" | b"bearer" | b"Basic" if spaced => {
-                credential::authorization(self.text, word)
+                credential::authorization_secret(self.text, word)
             }
             b"VALUES" | b"values" | b"Values" => {
                 let first = self.out.len();
-                credential::inserted(self.text, word, self.out);
+                credential::inserted_secrets(self.text, word, self.out);
                 let found = self.out.split_off(first);
                 for found in found {
-                    self.secret(Some(found));
+                    self.push_secret(Some(found));
                 }
                 None
             }
-            _ if self.names_password(word) => self.password(word, ends),
+            _ if self.names_password(word) => self.password_near(word, ends),
             _ => None,
         };
-        self.secret(found);
+        self.push_secret(found);
     }
 
     /// Whether `word` is a name of a password: by itself, or as in `IDENTIFIED BY 'x'`.
@@ -465,14 +475,14 @@ impl SearchPass<'_, '_> {
             let before = word.start.saturating_sub("identified ".len())..word.start;
             return self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
         }
-        PASSWORDS
+        PASSWORD_WORDS
             .iter()
             .any(|name| name.as_bytes().eq_ignore_ascii_case(bytes))
     }
 
     /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent, and of
     /// `\u{e8}` and `\u{e9}` as two characters.
-    fn accented(&mut self, word: &Range<usize>) {
+    fn search_accented(&mut self, word: &Range<usize>) {
         let bytes = &self.text.bytes()[word.clone()];
         let names = [
             (&b"contrase"[..], "\u{f1}a "),
@@ -482,7 +492,7 @@ impl SearchPass<'_, '_> {
         let rest = &self.text.text[word.end..];
         if bytes == b"e" && (rest.starts_with("\u{300} ") || rest.starts_with("\u{301} ")) {
             let verb = word.start..word.end + '\u{300}'.len_utf8();
-            self.secret(credential::sentence::told(self.text, &verb));
+            self.push_secret(credential::prose::secret_after_verb(self.text, &verb));
             return;
         }
         let named = names
@@ -490,37 +500,37 @@ impl SearchPass<'_, '_> {
             .find(|(start, end)| bytes.eq_ignore_ascii_case(start) && rest.starts_with(end));
         if let Some((_, end)) = named {
             let whole = word.start..word.end + end.len() - 1;
-            let found = self.password(&whole, false);
-            self.secret(found);
+            let found = self.password_near(&whole, false);
+            self.push_secret(found);
         }
     }
 
     /// The password that the word `password` in a sentence, which it `ends`, speaks of.
-    fn password(&self, word: &Range<usize>, ends: bool) -> Option<FoundValue> {
+    fn password_near(&self, word: &Range<usize>, ends: bool) -> Option<FoundValue> {
         if ends {
-            return credential::sentence::before(self.text, word);
+            return credential::prose::secret_before_password(self.text, word);
         }
-        credential::sentence::following(self.text, word)
-            .or_else(|| credential::sentence::around(self.text, word))
+        credential::prose::secret_after_password(self.text, word)
+            .or_else(|| credential::prose::secret_near_password(self.text, word))
     }
 
-    fn secret(&mut self, found: Option<FoundValue>) {
+    fn push_secret(&mut self, found: Option<FoundValue>) {
         let classes = self.wanted.classes;
         self.out
-            .extend(found.and_then(|found| known_as(classes, found)));
+            .extend(found.and_then(|found| as_wanted_class(classes, found)));
     }
 
     #[inline(never)]
-    fn mixed(&mut self, word: &Range<usize>) -> usize {
-        if self.wanted.classes.has(Class::Iban)
+    fn search_mixed(&mut self, word: &Range<usize>) -> usize {
+        if self.wanted.classes.contains(Class::Iban)
             && word.len() >= 4
-            && let Some(found) = national::iban(self.text, word)
+            && let Some(found) = national::find_iban(self.text, word)
         {
             return self.push(found);
         }
-        if self.wanted.classes.has(Class::CreditCard)
+        if self.wanted.classes.contains(Class::CreditCard)
             && word.len() > *CARD_DIGITS.start()
-            && let Some(found) = card::track_in_word(self.text, word)
+            && let Some(found) = card::magnetic_track_in_word(self.text, word)
         {
             return self.push(found);
         }
@@ -528,11 +538,11 @@ impl SearchPass<'_, '_> {
             if word.len() >= 7
                 && matches!(self.text.byte(word.start), b'1' | b'2')
                 && self.text.byte(word.start + 6).is_ascii_uppercase()
-                && let Some(found) = national::spaced(self.text, word.start, self.wanted)
+                && let Some(found) = national::spaced_id(self.text, word.start, self.wanted)
             {
                 return self.push(found);
             }
-            if let Some(found) = national::word(self.text, word, self.wanted) {
+            if let Some(found) = national::alphanumeric_id(self.text, word, self.wanted) {
                 return self.push(found);
             }
             // `0xx11 3168-3711`: in Brazil the code of a carrier is left to the caller.
@@ -542,25 +552,25 @@ impl SearchPass<'_, '_> {
                 && self.text.byte(word.end + 1).is_ascii_digit()
             {
                 let first = self.out.len();
-                let end = number::find(self.text, word.start + 3, self.wanted, self.out);
+                let end = number::find_number(self.text, word.start + 3, self.wanted, self.out);
                 for found in &mut self.out[first..] {
                     found.span.start = word.start;
                 }
                 return end.max(word.end);
             }
-            if let Some(found) = self.day(word) {
+            if let Some(found) = self.date_with_ordinal(word) {
                 return self.push(found);
             }
-            if let Some(end) = self.named_number(word) {
+            if let Some(end) = self.search_named_number(word) {
                 return end;
             }
-            return self.glued_date(word);
+            return self.search_glued_date(word);
         }
         word.end
     }
 
     /// A number with its name in one word, `Visa4111...`; returns where to go on after it.
-    fn named_number(&mut self, word: &Range<usize>) -> Option<usize> {
+    fn search_named_number(&mut self, word: &Range<usize>) -> Option<usize> {
         const DIGITS_MIN: usize = 3;
         const DIGITS_ALONE_MIN: usize = 9;
         const NAMED: Classes = Classes::of(&[Class::CreditCard, Class::UsSsn]);
@@ -574,34 +584,35 @@ impl SearchPass<'_, '_> {
         let may_be = name > 1
             && digits.len() >= DIGITS_MIN
             && digits.iter().all(u8::is_ascii_digit)
-            && self.wanted.classes.has_any(NAMED)
+            && self.wanted.classes.intersects(NAMED)
             && (digits.len() >= DIGITS_ALONE_MIN || goes_on());
         if !may_be {
             return None;
         }
         let first = self.out.len();
-        let end = number::find(self.text, word.start + name, self.wanted, self.out);
+        let end = number::find_number(self.text, word.start + name, self.wanted, self.out);
         (self.out.len() > first).then_some(end)
     }
 
     /// A date whose day is written as `5th`.
-    fn day(&self, word: &Range<usize>) -> Option<FoundValue> {
+    fn date_with_ordinal(&self, word: &Range<usize>) -> Option<FoundValue> {
         const ORDINAL_BYTES_MAX: usize = 4;
         let bytes = &self.text.bytes()[word.clone()];
         let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
         let ordinal = bytes.len() <= ORDINAL_BYTES_MAX && matches!(digits, 1 | 2);
-        ordinal
-            .then(|| date::with_month(self.text, word.start..word.start + digits, self.wanted))?
+        ordinal.then(|| {
+            date::textual_birth_date(self.text, word.start..word.start + digits, self.wanted)
+        })?
     }
 
     /// A date of which the time is part, `19900131T000000Z`; returns where to go on.
-    fn glued_date(&mut self, word: &Range<usize>) -> usize {
+    fn search_glued_date(&mut self, word: &Range<usize>) -> usize {
         const BASIC_DATE: usize = 8;
         if word.len() > BASIC_DATE
             && self.text.byte(word.start + BASIC_DATE) == b'T'
             && self.text.byte(word.start).is_ascii_digit()
         {
-            return number::find(self.text, word.start, self.wanted, self.out).max(word.end);
+            return number::find_number(self.text, word.start, self.wanted, self.out).max(word.end);
         }
         word.end
     }

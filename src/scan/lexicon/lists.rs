@@ -56,20 +56,20 @@ pub(super) const COMPOUNDS: &[(&str, Hints)] = &[
     ("paszport", Hints::PASSPORT),
     ("kreditkart", Hints::CARD),
     ("creditcard", Hints::CARD),
-    ("personalausweis", Hints::of(Country::De)),
-    ("steuerid", Hints::of(Country::De)),
-    ("steuernummer", Hints::of(Country::De)),
-    ("identifikationsnummer", Hints::of(Country::De)),
-    ("rentenversicherung", Hints::of(Country::De)),
+    ("personalausweis", Hints::for_country(Country::De)),
+    ("steuerid", Hints::for_country(Country::De)),
+    ("steuernummer", Hints::for_country(Country::De)),
+    ("identifikationsnummer", Hints::for_country(Country::De)),
+    ("rentenversicherung", Hints::for_country(Country::De)),
     (
         "sozialversicherung",
-        Hints::of(Country::De).and(Hints::of(Country::Ch)),
+        Hints::for_country(Country::De).union(Hints::for_country(Country::Ch)),
     ),
     (
         "versichertennummer",
-        Hints::of(Country::De).and(Hints::of(Country::Ch)),
+        Hints::for_country(Country::De).union(Hints::for_country(Country::Ch)),
     ),
-    ("burgerservice", Hints::of(Country::Nl)),
+    ("burgerservice", Hints::for_country(Country::Nl)),
     ("rekeningnummer", Hints::OTHER),
     ("bestell", Hints::OTHER),
     ("rechnung", Hints::OTHER),
@@ -204,12 +204,12 @@ pub(super) const LISTS: &[(Hints, &str)] = &[
          dowod|dowodu|identifiant|piece d identite|personal identification|fiscal code|patient|patient id",
     ),
     (
-        Hints::of(Country::Gb),
+        Hints::for_country(Country::Gb),
         "nino|ni number|ni no|nhs|nhs number|nhs no|national insurance|national insurance number|nhsnumber|insurance number|\
          ni|nationalinsurance|nationalinsurancenumber|hospital",
     ),
     (
-        Hints::of(Country::De),
+        Hints::for_country(Country::De),
         "steuer id|id nr|steuerid|steuer identifikationsnummer|steueridentifikationsnummer|steuerliche identifikationsnummer|idnr|\
          steuernummer|steuer|steuer identnummer|identifikationsnummer|tin|tax id|personalausweis|personalausweisnummer|\
          perso|persoausweis|personalausweisnr|ausweis|ausweisnummer|ausweis nr|sozialversicherungsnummer|\
@@ -217,109 +217,109 @@ pub(super) const LISTS: &[(Hints, &str)] = &[
          id card|identity card|sv nr|sozialversicherungsnr|rv nummer|steuer idnr|idnummer|dokumentennummer",
     ),
     (
-        Hints::of(Country::Fr),
+        Hints::for_country(Country::Fr),
         "nir|insee|numero insee|securite sociale|numero de securite sociale|num secu|secu|n secu|nss|numero secu|carte vitale|\
          vitale|carte d identite|cni|carte nationale|numero fiscal|spi|identifiant fiscal|assure social|cnie|\
          carte nationale d identite|secu sociale|reference fiscale",
     ),
     (
-        Hints::of(Country::Es),
+        Hints::for_country(Country::Es),
         "dni|nie|nif|documento nacional|seguridad social|numero de la seguridad social|nuss|naf|documento de identidad|\
          numero de identidad|afiliacion|identificacion fiscal|n i f|d n i|n i e|extranjero",
     ),
     (
-        Hints::of(Country::It),
+        Hints::for_country(Country::It),
         "codice fiscale|cf|cod fisc|codicefiscale|c f|fiscal code|codice|carta d identita|carta identita|cie|\
          documento d identita|tessera sanitaria|cod fiscale|numero carta identita|patente|numero documento",
     ),
     (
-        Hints::of(Country::Nl),
+        Hints::for_country(Country::Nl),
         "bsn|burgerservicenummer|sofinummer|sofi|bsn nummer|burger service nummer|citizen service number|bsnnummer|\
          identiteitskaart|id kaart",
     ),
     (
-        Hints::of(Country::Ch),
+        Hints::for_country(Country::Ch),
         "ahv|ahv nummer|ahvnummer|ahv nr|ahvn|avs|numero avs|no avs|oasi|avsnumber|n avs|ahvnr|numero ahv|\
          sozialversicherungsnummer|navs|social security|ahv avs|avs ahv|versichertennummer",
     ),
     (
-        Hints::of(Country::Pl),
+        Hints::for_country(Country::Pl),
         "pesel|nr pesel|numer pesel|peselu|nip|nr nip|numer nip|dowod|dowod osobisty|dowodu osobistego|nr dowodu|\
          numer dowodu|seria i numer|dowodem osobistym|dowodu|dowodem",
     ),
     (
-        Hints::of(Country::Br),
+        Hints::for_country(Country::Br),
         "cpf|cpfs|rg|cadastro de pessoas fisicas|cpf mf|registro geral|numero cpf|contribuinte|pis|pasep|nis|nit|cnh|\
          identidade|carteira de identidade|titulo de eleitor",
     ),
     (
-        Hints::of(Country::In),
+        Hints::for_country(Country::In),
         "aadhaar|aadhar|adhaar|aadhaar number|aadhaar no|aadhaarnumber|uidai|uid|aadhar card|pan|pan card|pan number|pan no|\
          permanent account number|pancard|voter|voter id|epic|epic no|epic number|voterid|aadhaarno|panno|pannumber|\
          elector|electoral|income tax",
     ),
     (
-        Hints::of(Country::Ca),
+        Hints::for_country(Country::Ca),
         "sin|sin number|social insurance|social insurance number|socialinsurancenumber|numero d assurance sociale|\
          assurance sociale|nas|sinnumber|sin no|sin card|s i n",
     ),
     (
-        Hints::of(Country::Au),
+        Hints::for_country(Country::Au),
         "tfn|tax file number|tax file|taxfilenumber|medicare|medicare number|medicare no|medicare card|medicarenumber|\
          tfnnumber|tfn number|ato",
     ),
     (
-        Hints::of(Country::Us),
+        Hints::for_country(Country::Us),
         "itin|taxpayer identification|taxpayer identification number|individual taxpayer|mbi|medicare beneficiary|medicare|\
          medicare id|medicare number|taxpayer id|taxpayer",
     ),
     (
-        Hints::of(Country::Se),
+        Hints::for_country(Country::Se),
         "personnummer|personnr|pnr|svenskt personnummer|samordningsnummer|swedish personal number",
     ),
     (
-        Hints::of(Country::No),
+        Hints::for_country(Country::No),
         "fodselsnummer|fodselsnr|fnr|personnummer|d nummer|norwegian national id",
     ),
     (
-        Hints::of(Country::Dk),
+        Hints::for_country(Country::Dk),
         "cpr|cpr nummer|cprnummer|cpr nr|cprnr|personnummer",
     ),
     (
-        Hints::of(Country::Fi),
+        Hints::for_country(Country::Fi),
         "hetu|henkilotunnus|henkilotunnuksesi|sotu|personbeteckning",
     ),
-    (Hints::of(Country::Is), "kennitala|kennitolu|kt"),
+    (Hints::for_country(Country::Is), "kennitala|kennitolu|kt"),
     (
-        Hints::of(Country::Cz),
+        Hints::for_country(Country::Cz),
         "rodne cislo|rodneho cisla|rc|birth number|rodnecislo",
     ),
     (
-        Hints::of(Country::Sk),
+        Hints::for_country(Country::Sk),
         "rodne cislo|rodneho cisla|rc|birth number|rodnecislo",
     ),
     (
-        Hints::of(Country::Cn),
+        Hints::for_country(Country::Cn),
         "resident identity|resident id|shenfenzheng|chinese id|prc id|citizen identity number",
     ),
     (
-        Hints::of(Country::Kr),
+        Hints::for_country(Country::Kr),
         "rrn|resident registration|resident registration number|jumin|korean id",
     ),
     (
-        Hints::of(Country::Jp),
+        Hints::for_country(Country::Jp),
         "my number|mynumber|individual number|kojin bango|maina",
     ),
     (
-        Hints::of(Country::Mx),
+        Hints::for_country(Country::Mx),
         "curp|rfc|clave unica|registro federal|registro federal de contribuyentes",
     ),
     (
-        Hints::of(Country::Cl),
+        Hints::for_country(Country::Cl),
         "rut|run|rol unico tributario|rol unico nacional",
     ),
     (
-        Hints::of(Country::Us),
+        Hints::for_country(Country::Us),
         "ein|fein|employer identification|employer identification number|employer id|federal tax id|tax id number",
     ),
     (

@@ -9,7 +9,7 @@ fn check(class: Option<&str>, value: &str, text: &str) {
     let scanner = Scanner::new(&all()).unwrap();
     let start = text.find("{}").expect("a place for the value");
     let text = text.replace("{}", value);
-    let found = scanner.spans(Direction::Results, "", &text);
+    let found = scanner.locate_in_text(Direction::Results, "", &text);
     let expect = class.map(|class| (Arc::from(class), start..start + value.len()));
     assert_eq!(found, Vec::from_iter(expect), "{text:?}");
 }

@@ -7,14 +7,14 @@ fn check(class: &str, value: &str, text: &str) {
     let scanner = Scanner::new(&all()).unwrap();
     let start = text.find("{}").expect("a place for the value");
     let text = text.replace("{}", value);
-    let found = scanner.spans(Direction::Results, "", &text);
+    let found = scanner.locate_in_text(Direction::Results, "", &text);
     let expect = vec![(Arc::from(class), start..start + value.len())];
     assert_eq!(found, expect, "{text:?}");
 }
 
 fn check_none(text: &str) {
     let scanner = Scanner::new(&all()).unwrap();
-    let found = scanner.spans(Direction::Results, "", text);
+    let found = scanner.locate_in_text(Direction::Results, "", text);
     assert_eq!(found, vec![], "{text:?}");
 }
 

@@ -117,7 +117,7 @@ fn contexts(vendor: &str, token: &str) -> [(&'static str, String, String); 5] {
 /// Whether a scan for secrets finds `token` in `text` below the key `key`.
 fn is_found(scanner: &Scanner, key: &str, text: &str, token: &str) -> bool {
     let start = text.find(token).unwrap();
-    let spans = scanner.spans(Direction::Results, key, text);
+    let spans = scanner.locate_in_text(Direction::Results, key, text);
     spans.iter().any(|(_, span)| {
         let common = span
             .end
@@ -193,7 +193,7 @@ fn harmless_lines_have_no_tokens() {
     let mut wrong = Vec::new();
     for at in 0..HARMLESS_LINES {
         let line = harmless(at, &mut dice);
-        let found = scanner.spans(Direction::Results, "", &line);
+        let found = scanner.locate_in_text(Direction::Results, "", &line);
         if !found.is_empty() {
             wrong.push(format!("{found:?} {line}"));
         }

@@ -9,12 +9,12 @@ fn message(text: &'static str) -> StreamItem {
 #[tokio::test]
 async fn a_reader_resumes_where_it_lost_the_stream() {
     let stream = ReplayStream::new(1);
-    let mut first = stream.take_over();
-    stream.push(message("a"));
-    stream.push(message("b"));
+    let mut first = stream.attach_at_end();
+    stream.push_required(message("a"));
+    stream.push_required(message("b"));
     assert_eq!(stream.next(&mut first).await, Some(message("a")));
     let mut second = stream.resume(1);
-    stream.push(message("c"));
+    stream.push_required(message("c"));
     stream.finish();
     assert_eq!(stream.next(&mut second).await, Some(message("b")));
     assert_eq!(stream.next(&mut second).await, Some(message("c")));
@@ -25,27 +25,27 @@ async fn a_reader_resumes_where_it_lost_the_stream() {
 async fn what_is_kept_outlasts_any_backlog_and_is_there_once() {
     let stream = ReplayStream::new(1);
     let changed = Bytes::from_static(b"changed");
-    for _ in 0..2 * KEPT_MESSAGES_MAX {
-        stream.offer(Bytes::from_static(b"log"));
-        stream.keep(changed.clone());
+    for _ in 0..2 * RETAINED_MESSAGES_MAX {
+        stream.push_droppable(Bytes::from_static(b"log"));
+        stream.push_deduplicated(changed.clone());
     }
     stream.finish();
-    let mut place = stream.take_over();
+    let mut place = stream.attach_at_end();
     let mut found = Vec::new();
     while let Some(item) = stream.next(&mut place).await {
         found.push(item);
     }
     let kept = found.iter().filter(|item| **item == message("changed"));
     assert_eq!(kept.count(), 1);
-    assert_eq!(found.len(), KEPT_MESSAGES_MAX);
+    assert_eq!(found.len(), RETAINED_MESSAGES_MAX);
 }
 
 #[tokio::test]
 async fn what_was_read_is_kept_anew() {
     let stream = ReplayStream::new(1);
-    let mut place = stream.take_over();
+    let mut place = stream.attach_at_end();
     for _ in 0..2 {
-        stream.keep(Bytes::from_static(b"changed"));
+        stream.push_deduplicated(Bytes::from_static(b"changed"));
         assert_eq!(stream.next(&mut place).await, Some(message("changed")));
     }
 }
@@ -57,8 +57,8 @@ async fn pauses_that_nobody_reads_are_one() {
     for _ in 0..=UNREAD_MESSAGES_MAX {
         stream.pause(None);
     }
-    stream.push(message("answer"));
-    let mut place = stream.take_over();
+    stream.push_required(message("answer"));
+    let mut place = stream.attach_at_end();
     assert_eq!(stream.next(&mut place).await, Some(StreamItem::Pause(None)));
     assert_eq!(stream.next(&mut place).await, Some(message("answer")));
 }
@@ -66,8 +66,8 @@ async fn pauses_that_nobody_reads_are_one() {
 #[tokio::test]
 async fn a_pause_ends_present_readers_only() {
     let stream = ReplayStream::new(1);
-    let mut reader = stream.take_over();
-    stream.push(message("a"));
+    let mut reader = stream.attach_at_end();
+    stream.push_required(message("a"));
     stream.pause(Some(5));
     assert_eq!(stream.next(&mut reader).await, Some(message("a")));
     assert_eq!(
@@ -76,57 +76,57 @@ async fn a_pause_ends_present_readers_only() {
     );
     assert_eq!(stream.next(&mut reader).await, None);
     let mut later = stream.resume(reader.seq);
-    stream.push(message("b"));
+    stream.push_required(message("b"));
     assert_eq!(stream.next(&mut later).await, Some(message("b")));
 }
 
 #[tokio::test]
 async fn what_may_be_lost_goes_before_what_must_not() {
     let stream = ReplayStream::new(1);
-    let mut reader = stream.take_over();
-    for _ in 0..KEPT_MESSAGES_MAX {
-        stream.offer(Bytes::from_static(b"progress"));
+    let mut reader = stream.attach_at_end();
+    for _ in 0..RETAINED_MESSAGES_MAX {
+        stream.push_droppable(Bytes::from_static(b"progress"));
     }
     assert_eq!(stream.dropped(), 0, "at the limit nothing is lost");
-    stream.offer(Bytes::from_static(b"one too many"));
+    stream.push_droppable(Bytes::from_static(b"one too many"));
     assert_eq!(stream.dropped(), 1);
-    stream.push(message("answer"));
+    stream.push_required(message("answer"));
     stream.finish();
     let mut read = Vec::new();
     while let Some(item) = stream.next(&mut reader).await {
         read.push(item);
     }
-    assert_eq!(read.len(), KEPT_MESSAGES_MAX);
+    assert_eq!(read.len(), RETAINED_MESSAGES_MAX);
     assert_eq!(read.last(), Some(&message("answer")));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_nobody_read_is_there_for_the_next_reader() {
     let stream = ReplayStream::new(1);
-    let mut first = stream.take_over();
-    stream.push(message("a"));
-    stream.push(message("b"));
+    let mut first = stream.attach_at_end();
+    stream.push_required(message("a"));
+    stream.push_required(message("b"));
     assert_eq!(stream.next(&mut first).await, Some(message("a")));
-    let mut second = stream.take_over();
+    let mut second = stream.attach_at_end();
     assert_eq!(stream.next(&mut first).await, None, "it was replaced");
     stream.finish();
-    assert!(!stream.is_spent());
+    assert!(!stream.is_expired());
     assert_eq!(stream.next(&mut second).await, Some(message("b")));
     assert_eq!(stream.next(&mut second).await, None);
-    assert!(!stream.is_spent(), "its end may not have arrived");
-    tokio::time::advance(LINGER).await;
-    assert!(stream.is_spent());
+    assert!(!stream.is_expired(), "its end may not have arrived");
+    tokio::time::advance(FINISHED_TTL).await;
+    assert!(stream.is_expired());
 }
 
 #[test]
 fn a_stream_that_nobody_reads_is_given_up() {
     let overrun = CancellationToken::new();
-    let stream = ReplayStream::watched(1, overrun.clone());
+    let stream = ReplayStream::with_overrun(1, overrun.clone());
     for _ in 0..UNREAD_MESSAGES_MAX {
-        stream.push(message("x"));
+        stream.push_required(message("x"));
     }
     assert!(!overrun.is_cancelled(), "at the limit it goes on");
-    stream.push(message("one too many"));
+    stream.push_required(message("one too many"));
     assert!(overrun.is_cancelled() && stream.is_finished());
 }
 
@@ -135,10 +135,10 @@ fn a_stream_that_nobody_reads_is_given_up() {
 async fn unread_bytes_are_bounded() {
     let part = Bytes::from(vec![b'x'; 1 << 20]);
     let parts = UNREAD_BYTES_MAX / part.len();
-    let push = |stream: &ReplayStream| stream.push(StreamItem::Message(part.clone()));
+    let push = |stream: &ReplayStream| stream.push_required(StreamItem::Message(part.clone()));
     let overrun = CancellationToken::new();
-    let stream = ReplayStream::watched(1, overrun.clone());
-    let mut reader = stream.take_over();
+    let stream = ReplayStream::with_overrun(1, overrun.clone());
+    let mut reader = stream.attach_at_end();
     for _ in 0..parts {
         push(&stream);
     }
@@ -159,21 +159,21 @@ async fn unread_bytes_are_bounded() {
 fn one_larger_message_may_wait() {
     let larger = || StreamItem::Message(Bytes::from(vec![b'x'; UNREAD_BYTES_MAX + 1]));
     let overrun = CancellationToken::new();
-    let stream = ReplayStream::watched(1, overrun.clone());
-    stream.push(message("log"));
-    stream.push(larger());
-    stream.push(message("changed"));
+    let stream = ReplayStream::with_overrun(1, overrun.clone());
+    stream.push_required(message("log"));
+    stream.push_required(larger());
+    stream.push_required(message("changed"));
     assert!(!overrun.is_cancelled());
     assert_eq!(stream.bytes(), UNREAD_BYTES_MAX + 11);
-    stream.push(larger());
-    stream.push(message("one too many"));
+    stream.push_required(larger());
+    stream.push_required(message("one too many"));
     assert!(overrun.is_cancelled());
 }
 
 #[tokio::test]
 async fn answers_wait_for_room_one_after_the_other() {
     let stream = ReplayStream::new(1);
-    let mut reader = stream.take_over();
+    let mut reader = stream.attach_at_end();
     let answer = Bytes::from(vec![b'x'; UNREAD_BYTES_MAX]);
     let send = async || stream.send(answer.clone()).await;
     let read = async {
@@ -190,10 +190,13 @@ async fn answers_wait_for_room_one_after_the_other() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_stalls_loses_the_stream() {
     let stream = ReplayStream::new(1);
-    let _reader = stream.take_over();
-    for _ in 0..KEPT_MESSAGES_MAX {
-        stream.push(message("x"));
+    let _reader = stream.attach_at_end();
+    for _ in 0..RETAINED_MESSAGES_MAX {
+        stream.push_required(message("x"));
     }
-    assert_eq!(stream.send(Bytes::from_static(b"y")).await, Err(Stalled));
+    assert_eq!(
+        stream.send(Bytes::from_static(b"y")).await,
+        Err(ReaderStalled)
+    );
     assert!(stream.is_finished());
 }

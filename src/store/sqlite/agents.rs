@@ -5,7 +5,7 @@ use sqlx::{FromRow, SqliteConnection};
 
 use super::{
     Sqlite, begin, from_time,
-    mac::{ColumnValue, Signed, Signer},
+    mac::{ColumnValue, MacRow, Signer},
     to_time, to_uuid,
 };
 use crate::{
@@ -29,7 +29,7 @@ struct AgentRow {
     mac: Option<Vec<u8>>,
 }
 
-impl Signed for AgentRow {
+impl MacRow for AgentRow {
     const TABLE: &'static str = "agents";
 
     fn id(&self) -> &[u8] {
@@ -56,7 +56,7 @@ impl Signed for AgentRow {
         ]
     }
 
-    fn refused(&self, why: RowFault) -> RefusedRow {
+    fn to_refused(&self, why: RowFault) -> RefusedRow {
         let id = AgentId(to_uuid(&self.id)).to_string();
         RefusedRow::new(RowKind::Agent, id.as_bytes(), &self.name, why)
     }
@@ -90,7 +90,7 @@ impl AgentStore for Sqlite {
     fn update<'a>(&'a self, agent: &'a StoredAgent) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
             let doing = "changing an agent";
-            let failed = |error| self.failed(doing, error);
+            let failed = |error| self.map_error(doing, error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
             let before: Option<(i64, i64)> =
                 sqlx::query_as("SELECT created_ms, changed_ms FROM agents WHERE id = ?")
@@ -132,15 +132,17 @@ impl AgentStore for Sqlite {
             let read = async {
                 let rows = sqlx::query_as::<_, AgentRow>("SELECT * FROM agents ORDER BY name");
                 let rows = rows.fetch_all(&self.reader).await;
-                rows.map_err(|error| self.failed("reading agents", error))
+                rows.map_err(|error| self.map_error("reading agents", error))
             };
-            self.signer.list(read, |row| self.agent_of(row)).await
+            self.signer
+                .verified_rows(read, |row| self.agent_of(row))
+                .await
         })
     }
 
     fn remove(&self, id: AgentId) -> BoxFuture<'_, Result<bool, StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("removing an agent", error);
+            let failed = |error| self.map_error("removing an agent", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
             for of_agent in [
                 "DELETE FROM keys WHERE agent = ?",
@@ -220,7 +222,7 @@ impl Sqlite {
                 name: agent.name.clone(),
             }
         } else {
-            self.failed(doing, error)
+            self.map_error(doing, error)
         }
     }
 }

@@ -6,7 +6,7 @@ use sqlx::{FromRow, SqliteConnection};
 
 use super::{
     Sqlite, begin, from_time,
-    mac::{ColumnValue, Signed, Signer},
+    mac::{ColumnValue, MacRow, Signer},
     to_time, to_uuid,
 };
 use crate::{
@@ -33,7 +33,7 @@ struct KeyRow {
     mac: Option<Vec<u8>>,
 }
 
-impl Signed for KeyRow {
+impl MacRow for KeyRow {
     const TABLE: &'static str = "keys";
 
     fn id(&self) -> &[u8] {
@@ -59,7 +59,7 @@ impl Signed for KeyRow {
         ]
     }
 
-    fn refused(&self, why: RowFault) -> RefusedRow {
+    fn to_refused(&self, why: RowFault) -> RefusedRow {
         let agent = AgentId(to_uuid(&self.agent)).to_string();
         RefusedRow::new(RowKind::Key, &self.id, agent.as_bytes(), why)
     }
@@ -96,7 +96,7 @@ impl KeyStore for Sqlite {
             .bind(self.signer.sign(&row).as_slice())
             .execute(&self.durable)
             .await
-            .map_err(|error| self.failed("adding a key", error))?;
+            .map_err(|error| self.map_error("adding a key", error))?;
             Ok(())
         })
     }
@@ -107,9 +107,11 @@ impl KeyStore for Sqlite {
                 let rows =
                     sqlx::query_as::<_, KeyRow>("SELECT * FROM keys ORDER BY created_ms, id");
                 let rows = rows.fetch_all(&self.reader).await;
-                rows.map_err(|error| self.failed("reading keys", error))
+                rows.map_err(|error| self.map_error("reading keys", error))
             };
-            self.signer.list(read, |row| self.key_of(&row)).await
+            self.signer
+                .verified_rows(read, |row| self.key_of(&row))
+                .await
         })
     }
 
@@ -119,7 +121,7 @@ impl KeyStore for Sqlite {
         at: Timestamp,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("revoking a key", error);
+            let failed = |error| self.map_error("revoking a key", error);
             let mut tx = begin(&self.durable).await.map_err(failed)?;
             let found = sqlx::query_as::<_, KeyRow>(
                 "SELECT * FROM keys WHERE id = ? AND revoked_ms IS NULL",
@@ -156,7 +158,7 @@ impl KeyStore for Sqlite {
         seen: &'a [(KeyId, Timestamp)],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("noting the use of keys", error);
+            let failed = |error| self.map_error("recording key usage", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
             for (id, at) in seen {
                 sqlx::query(

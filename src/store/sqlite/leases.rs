@@ -10,50 +10,53 @@ use super::{Sqlite, begin, from_micros, from_time, to_micros};
 use crate::{
     money::Micros,
     store::{
-        Account, AccountUsage, Ask, Elsewhere, Fund, FundReset, LeaseReply, Leases, Own,
-        StoreError, Write,
+        Account, AccountUsage, CallerBreakerState, Fund, FundReset, LeaseReply, LeaseRequest,
+        LeaseUpdate, Leases, OtherUsage, StoreError,
     },
 };
 
 /// The chain that stands for all that ended long ago. No process has it.
-const ENDED: &str = "";
+const COMPACTED_CHAIN: &str = "";
 
 /// Closed leases of one account that are kept apart, for people who look into the database.
-const CLOSED_MAX: i64 = 32;
+const CLOSED_LEASES_MAX: i64 = 32;
 
 /// Accounts that one compaction adds up, so that it stays short; the next one goes on.
-const COMPACT_MAX: i64 = 1_000;
+const COMPACT_BATCH: i64 = 1_000;
 
 /// How long leases of windows that ended are kept: somewhat longer than a quarter.
-const KEEP: SignedDuration = SignedDuration::from_hours(100 * 24);
+const CLOSED_LEASE_TTL: SignedDuration = SignedDuration::from_hours(100 * 24);
 
 impl Leases for Sqlite {
-    fn acquire<'a>(&'a self, ask: &'a Ask) -> BoxFuture<'a, Result<LeaseReply, StoreError>> {
+    fn acquire<'a>(
+        &'a self,
+        ask: &'a LeaseRequest,
+    ) -> BoxFuture<'a, Result<LeaseReply, StoreError>> {
         Box::pin(async move {
             let answer = acquire(&self.durable, ask).await;
-            answer.map_err(|error| self.failed("taking a slice of a budget", error))
+            answer.map_err(|error| self.map_error("acquiring a budget lease", error))
         })
     }
 
     fn write<'a>(
         &'a self,
         chain: &'a str,
-        writes: &'a [Write],
+        writes: &'a [LeaseUpdate],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
             let done = write(&self.durable, chain, writes).await;
-            done.map_err(|error| self.failed("writing what was spent", error))
+            done.map_err(|error| self.map_error("writing spending", error))
         })
     }
 
-    fn end<'a>(
+    fn close_chain<'a>(
         &'a self,
         chain: &'a str,
-        writes: &'a [Write],
+        writes: &'a [LeaseUpdate],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let done = end(&self.durable, chain, writes).await;
-            done.map_err(|error| self.failed("closing leases", error))
+            let done = close_chain(&self.durable, chain, writes).await;
+            done.map_err(|error| self.map_error("closing leases", error))
         })
     }
 
@@ -64,11 +67,11 @@ impl Leases for Sqlite {
     ) -> BoxFuture<'a, Result<AccountUsage, StoreError>> {
         Box::pin(async move {
             let usage = usage(&self.reader, fund, chain).await;
-            usage.map_err(|error| self.failed("reading a budget", error))
+            usage.map_err(|error| self.map_error("reading a budget", error))
         })
     }
 
-    fn spenders(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>> {
+    fn spent_accounts(&self, now: Timestamp) -> BoxFuture<'_, Result<Vec<Account>, StoreError>> {
         Box::pin(async move {
             let accounts: Vec<String> = sqlx::query_scalar(
                 "SELECT DISTINCT account FROM leases WHERE spent > 0 \
@@ -77,8 +80,11 @@ impl Leases for Sqlite {
             .bind(from_time(now))
             .fetch_all(&self.reader)
             .await
-            .map_err(|error| self.failed("reading budgets", error))?;
-            Ok(accounts.iter().map(|text| Account::read(text)).collect())
+            .map_err(|error| self.map_error("reading budgets", error))?;
+            Ok(accounts
+                .iter()
+                .map(|text| Account::from_text(text))
+                .collect())
         })
     }
 
@@ -99,7 +105,7 @@ impl Leases for Sqlite {
             .bind(from_time(at))
             .fetch_one(&self.durable)
             .await;
-            epoch.map_err(|error| self.failed("resetting a budget", error))
+            epoch.map_err(|error| self.map_error("resetting a budget", error))
         })
     }
 
@@ -110,7 +116,7 @@ impl Leases for Sqlite {
                     .bind(seq)
                     .fetch_all(&self.reader)
                     .await
-                    .map_err(|error| self.failed("reading resets of budgets", error))?;
+                    .map_err(|error| self.map_error("reading resets of budgets", error))?;
             let resets = rows
                 .into_iter()
                 .map(|(seq, fund, epoch)| FundReset { seq, fund, epoch });
@@ -123,7 +129,7 @@ impl Leases for Sqlite {
             sqlx::query_scalar("SELECT DISTINCT chain FROM leases WHERE open = 1 ORDER BY chain")
                 .fetch_all(&self.reader)
                 .await
-                .map_err(|error| self.failed("looking for open leases", error))
+                .map_err(|error| self.map_error("looking for open leases", error))
         })
     }
 
@@ -134,33 +140,33 @@ impl Leases for Sqlite {
     ) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
             let count = reconcile(&self.durable, chain, sums).await;
-            count.map_err(|error| self.failed("reconciling budgets with the audit", error))
+            count.map_err(|error| self.map_error("reconciling budgets with the audit", error))
         })
     }
 
     fn forfeit<'a>(&'a self, chain: &'a str) -> BoxFuture<'a, Result<u64, StoreError>> {
         Box::pin(async move {
             let count = forfeit(&self.durable, chain).await;
-            count.map_err(|error| self.failed("closing leases", error))
+            count.map_err(|error| self.map_error("closing leases", error))
         })
     }
 
     fn compact(&self, now: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let done = compact(&self.durable, now).await;
-            done.map_err(|error| self.failed("adding up closed leases", error))
+            done.map_err(|error| self.map_error("compacting closed leases", error))
         })
     }
 }
 
-async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<LeaseReply, sqlx::Error> {
+async fn acquire(pool: &SqlitePool, ask: &LeaseRequest) -> Result<LeaseReply, sqlx::Error> {
     let mut tx = begin(pool).await?;
-    let epoch = epoch(&mut tx, &ask.fund).await?;
+    let epoch = current_epoch(&mut tx, &ask.fund).await?;
     let account = Account::of(ask.fund.as_str(), epoch);
-    let (kept, elsewhere) = standing(&mut tx, &account, &ask.chain).await?;
+    let (kept, elsewhere) = account_usage(&mut tx, &account, &ask.chain).await?;
     let own = match ask.own {
         Some(own) if own.epoch == epoch => own,
-        _ => Own {
+        _ => CallerBreakerState {
             epoch,
             granted: kept,
             spent: kept,
@@ -168,7 +174,7 @@ async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<LeaseReply, sqlx::Error
         },
     };
     let taken = elsewhere.spent.saturating_add(elsewhere.unspent);
-    let Some(granted) = ask.grant(own, taken) else {
+    let Some(granted) = ask.slice_granted(own, taken) else {
         return Ok(LeaseReply::Refused {
             epoch,
             spent: own.spent,
@@ -196,11 +202,11 @@ async fn acquire(pool: &SqlitePool, ask: &Ask) -> Result<LeaseReply, sqlx::Error
 }
 
 /// What `chain` has spent of an account, and what others make of it.
-async fn standing(
+async fn account_usage(
     tx: &mut Transaction<'_, Db>,
     account: &Account,
     chain: &str,
-) -> Result<(Micros, Elsewhere), sqlx::Error> {
+) -> Result<(Micros, OtherUsage), sqlx::Error> {
     let (own, spent, unspent): (i64, i64, i64) = sqlx::query_as(
         "SELECT coalesce(sum(spent) FILTER (WHERE chain = ?2), 0), \
          coalesce(sum(spent) FILTER (WHERE chain <> ?2), 0), \
@@ -211,41 +217,45 @@ async fn standing(
     .bind(chain)
     .fetch_one(&mut **tx)
     .await?;
-    let elsewhere = Elsewhere {
+    let elsewhere = OtherUsage {
         spent: to_micros(spent),
         unspent: to_micros(unspent),
     };
     Ok((to_micros(own), elsewhere))
 }
 
-async fn epoch(tx: &mut Transaction<'_, Db>, fund: &Fund) -> Result<u32, sqlx::Error> {
+async fn current_epoch(tx: &mut Transaction<'_, Db>, fund: &Fund) -> Result<u32, sqlx::Error> {
     sqlx::query_scalar("SELECT coalesce(max(epoch), 0) FROM epochs WHERE fund = ?")
         .bind(fund.as_str())
         .fetch_one(&mut **tx)
         .await
 }
 
-async fn write(pool: &SqlitePool, chain: &str, writes: &[Write]) -> Result<(), sqlx::Error> {
+async fn write(pool: &SqlitePool, chain: &str, writes: &[LeaseUpdate]) -> Result<(), sqlx::Error> {
     let mut tx = begin(pool).await?;
-    write_each(&mut tx, chain, writes).await?;
+    write_updates(&mut tx, chain, writes).await?;
     tx.commit().await
 }
 
 /// Closes all first: those in `writes` that stay open are opened again before anybody can look.
-async fn end(pool: &SqlitePool, chain: &str, writes: &[Write]) -> Result<(), sqlx::Error> {
+async fn close_chain(
+    pool: &SqlitePool,
+    chain: &str,
+    writes: &[LeaseUpdate],
+) -> Result<(), sqlx::Error> {
     let mut tx = begin(pool).await?;
     sqlx::query("UPDATE leases SET granted = spent, open = 0 WHERE chain = ? AND open = 1")
         .bind(chain)
         .execute(&mut *tx)
         .await?;
-    write_each(&mut tx, chain, writes).await?;
+    write_updates(&mut tx, chain, writes).await?;
     tx.commit().await
 }
 
-async fn write_each(
+async fn write_updates(
     tx: &mut Transaction<'_, Db>,
     chain: &str,
-    writes: &[Write],
+    writes: &[LeaseUpdate],
 ) -> Result<(), sqlx::Error> {
     for write in writes {
         sqlx::query(
@@ -264,9 +274,9 @@ async fn write_each(
 
 async fn usage(pool: &SqlitePool, fund: &Fund, chain: &str) -> Result<AccountUsage, sqlx::Error> {
     let mut tx = pool.begin().await?;
-    let epoch = epoch(&mut tx, fund).await?;
+    let epoch = current_epoch(&mut tx, fund).await?;
     let account = Account::of(fund.as_str(), epoch);
-    let (spent, elsewhere) = standing(&mut tx, &account, chain).await?;
+    let (spent, elsewhere) = account_usage(&mut tx, &account, chain).await?;
     Ok(AccountUsage {
         epoch,
         spent,
@@ -279,7 +289,7 @@ async fn reconcile(
     chain: &str,
     sums: &BTreeMap<String, Micros>,
 ) -> Result<u64, sqlx::Error> {
-    if chain == ENDED {
+    if chain == COMPACTED_CHAIN {
         return Ok(0);
     }
     let mut tx = begin(pool).await?;
@@ -316,7 +326,7 @@ async fn forfeit(pool: &SqlitePool, chain: &str) -> Result<u64, sqlx::Error> {
 
 async fn compact(pool: &SqlitePool, now: Timestamp) -> Result<(), sqlx::Error> {
     let mut tx = begin(pool).await?;
-    let long_ago = now.checked_sub(KEEP).unwrap_or(Timestamp::MIN);
+    let long_ago = now.checked_sub(CLOSED_LEASE_TTL).unwrap_or(Timestamp::MIN);
     sqlx::query("DELETE FROM leases WHERE open = 0 AND ends_ms < ?")
         .bind(from_time(long_ago))
         .execute(&mut *tx)
@@ -325,8 +335,8 @@ async fn compact(pool: &SqlitePool, now: Timestamp) -> Result<(), sqlx::Error> {
         "SELECT account FROM leases WHERE open = 0 AND chain <> '' \
          GROUP BY account HAVING count(*) > ? LIMIT ?",
     )
-    .bind(CLOSED_MAX)
-    .bind(COMPACT_MAX)
+    .bind(CLOSED_LEASES_MAX)
+    .bind(COMPACT_BATCH)
     .fetch_all(&mut *tx)
     .await?;
     for account in many {

@@ -22,7 +22,7 @@ impl Listings for Sqlite {
             .bind(&listing.body)
             .execute(&self.relaxed)
             .await
-            .map_err(|error| self.failed("keeping a listing", error))?;
+            .map_err(|error| self.map_error("keeping a listing", error))?;
             Ok(())
         })
     }
@@ -42,7 +42,7 @@ impl Listings for Sqlite {
             .bind(connection.as_slice())
             .execute(&self.relaxed)
             .await
-            .map_err(|error| self.failed("confirming a listing", error))?;
+            .map_err(|error| self.map_error("confirming a listing", error))?;
             Ok(confirmed.rows_affected() > 0)
         })
     }
@@ -60,7 +60,7 @@ impl Listings for Sqlite {
             .bind(connection.as_slice())
             .fetch_optional(&self.reader)
             .await
-            .map_err(|error| self.failed("reading a listing", error))?;
+            .map_err(|error| self.map_error("reading a listing", error))?;
             Ok(row.map(|(listed, body)| StoredListing {
                 server: server.clone(),
                 connection,
@@ -70,13 +70,13 @@ impl Listings for Sqlite {
         })
     }
 
-    fn forget(&self, time: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
+    fn remove_before(&self, time: Timestamp) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             sqlx::query("DELETE FROM listings WHERE listed_ms < ?")
                 .bind(from_time(time))
                 .execute(&self.relaxed)
                 .await
-                .map_err(|error| self.failed("forgetting listings", error))?;
+                .map_err(|error| self.map_error("forgetting listings", error))?;
             Ok(())
         })
     }

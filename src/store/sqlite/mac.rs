@@ -48,7 +48,7 @@ impl<'a> From<Option<&'a [u8]>> for ColumnValue<'a> {
 }
 
 /// A row with a MAC.
-pub(super) trait Signed {
+pub(super) trait MacRow {
     const TABLE: &'static str;
 
     fn id(&self) -> &[u8];
@@ -62,7 +62,7 @@ pub(super) trait Signed {
     fn values(&self) -> Vec<ColumnValue<'_>>;
 
     /// The row as it is reported when it is refused.
-    fn refused(&self, why: RowFault) -> RefusedRow;
+    fn to_refused(&self, why: RowFault) -> RefusedRow;
 }
 
 /// Makes and checks MACs of rows.
@@ -72,7 +72,7 @@ pub(super) struct Signer {
     rows: Hmac<Sha256>,
     /// The rows of each table that were ever listed: an earlier state of one, or one that was removed, has a
     /// MAC too.
-    seen: Mutex<HashMap<&'static str, HashMap<Vec<u8>, SeenRow>>>,
+    latest_seen: Mutex<HashMap<&'static str, HashMap<Vec<u8>, SeenRow>>>,
 }
 
 /// The last state of a row that was listed.
@@ -91,7 +91,7 @@ impl Signer {
         Self {
             key,
             rows,
-            seen: Mutex::default(),
+            latest_seen: Mutex::default(),
         }
     }
 
@@ -100,49 +100,49 @@ impl Signer {
         self.key.derive(purpose)
     }
 
-    pub(super) fn sign<R: Signed>(&self, row: &R) -> RowMac {
+    pub(super) fn sign<R: MacRow>(&self, row: &R) -> RowMac {
         self.hmac(row).finalize().into_bytes().into()
     }
 
     /// The rows of a table, all of which `read` reads, as `stored` understands them. Those without their MAC,
     /// or in an earlier state than was seen, are refused; one that was removed is such, unless it was written
     /// anew since.
-    pub(super) async fn list<R: Signed, T>(
+    pub(super) async fn verified_rows<R: MacRow, T>(
         &self,
         read: impl Future<Output = Result<Vec<R>, StoreError>>,
         stored: impl Fn(R) -> Result<T, StoreError>,
     ) -> Result<StoredRows<T>, StoreError> {
         // Held from before the reading, so that an older list is never looked at after a newer one.
-        let mut tables = self.seen.lock().await;
+        let mut tables = self.latest_seen.lock().await;
         let seen = tables.entry(R::TABLE).or_default();
         let rows = read.await?;
-        let there: HashSet<&[u8]> = rows.iter().map(Signed::id).collect();
+        let there: HashSet<&[u8]> = rows.iter().map(MacRow::id).collect();
         for (id, row) in &mut *seen {
             row.is_removed |= !there.contains(id.as_slice());
         }
         let mut listed = StoredRows::default();
         for row in rows {
-            match self.check(&row, seen) {
+            match self.verify_row(&row, seen) {
                 Ok(()) => listed.rows.push(stored(row)?),
-                Err(why) => listed.refused.push(row.refused(why)),
+                Err(why) => listed.refused.push(row.to_refused(why)),
             }
         }
         Ok(listed)
     }
 
     /// Whether `row` has its MAC, and is the latest state of it that was seen.
-    fn check<R: Signed>(
+    fn verify_row<R: MacRow>(
         &self,
         row: &R,
         seen: &mut HashMap<Vec<u8>, SeenRow>,
     ) -> Result<(), RowFault> {
         let mac = row.mac().ok_or(RowFault::Unsigned)?;
         let verified = self.hmac(row).verify_slice(mac);
-        verified.map_err(|_| RowFault::Altered)?;
+        verified.map_err(|_| RowFault::MacMismatch)?;
         let changed_ms = row.changed_ms();
         let last = seen.entry(row.id().to_vec()).or_default();
         if changed_ms < last.changed_ms || last.is_removed && changed_ms == last.changed_ms {
-            return Err(RowFault::Outdated);
+            return Err(RowFault::RolledBack);
         }
         *last = SeenRow {
             changed_ms,
@@ -151,7 +151,7 @@ impl Signer {
         Ok(())
     }
 
-    fn hmac<R: Signed>(&self, row: &R) -> Hmac<Sha256> {
+    fn hmac<R: MacRow>(&self, row: &R) -> Hmac<Sha256> {
         let mut hmac = self.rows.clone();
         let ours = [
             R::TABLE.as_bytes().into(),

@@ -12,7 +12,7 @@ use crate::{
 impl SessionStore for Sqlite {
     fn put<'a>(&'a self, sessions: &'a [StoredSession]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("keeping sessions", error);
+            let failed = |error| self.map_error("keeping sessions", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
             for session in sessions {
                 sqlx::query(
@@ -39,7 +39,7 @@ impl SessionStore for Sqlite {
                     .bind(id.0.as_slice())
                     .fetch_optional(&self.reader)
                     .await
-                    .map_err(|error| self.failed("reading a session", error))?;
+                    .map_err(|error| self.map_error("reading a session", error))?;
             Ok(row.map(|(agent, used, body)| StoredSession {
                 id,
                 agent: AgentId(to_uuid(&agent)),
@@ -54,7 +54,7 @@ impl SessionStore for Sqlite {
         used: &'a [(SessionHash, Timestamp)],
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("noting the use of sessions", error);
+            let failed = |error| self.map_error("recording session usage", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
             for (id, at) in used {
                 sqlx::query("UPDATE sessions SET used_ms = max(used_ms, ?) WHERE id = ?")
@@ -70,7 +70,7 @@ impl SessionStore for Sqlite {
 
     fn remove<'a>(&'a self, ids: &'a [SessionHash]) -> BoxFuture<'a, Result<(), StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("removing sessions", error);
+            let failed = |error| self.map_error("removing sessions", error);
             let mut tx = begin(&self.relaxed).await.map_err(failed)?;
             for id in ids {
                 sqlx::query("DELETE FROM sessions WHERE id = ?")
@@ -94,7 +94,7 @@ impl SessionStore for Sqlite {
             .bind(i64::try_from(per_agent_max).unwrap_or(i64::MAX))
             .execute(&self.relaxed)
             .await
-            .map_err(|error| self.failed("trimming sessions", error))?;
+            .map_err(|error| self.map_error("trimming sessions", error))?;
             Ok(())
         })
     }

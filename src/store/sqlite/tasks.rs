@@ -8,47 +8,47 @@ use sqlx::{QueryBuilder, Sqlite as Db, SqliteConnection};
 use super::{Sqlite, begin, from_time};
 use crate::{
     names::{AgentId, ServerName, TaskHash},
-    store::{SameId, StoreError, StoredTask, TaskClaim, TaskOwners},
+    store::{StoreError, StoredTask, TaskClaim, TaskIdScope, TaskOwners},
 };
 
 /// Tasks that are looked up at once: each is a parameter of the query, of which there may be so many.
-const IDS_AT_ONCE: usize = 1000;
+const IDS_PER_QUERY: usize = 1000;
 
 /// Stands for the agent of a task that is nobody's: ids of agents have 16 bytes.
-const NOBODY: &[u8] = &[];
+const REVOKED_OWNER: &[u8] = &[];
 
 impl TaskOwners for Sqlite {
-    fn give<'a>(
+    fn claim<'a>(
         &'a self,
         task: &'a StoredTask,
-        same_id: SameId,
+        same_id: TaskIdScope,
         per_agent_max: usize,
     ) -> BoxFuture<'a, Result<TaskClaim, StoreError>> {
         Box::pin(async move {
-            let failed = |error| self.failed("keeping whose a task is", error);
+            let failed = |error| self.map_error("storing a task owner", error);
             // Whose a task was before a power cut must not be whose it is after it.
             let mut tx = begin(&self.durable).await.map_err(failed)?;
-            let is_contested =
-                same_id == SameId::Same && is_of_another(task, &mut tx).await.map_err(failed)?;
-            let whose = if is_contested {
-                forget(task, &mut tx).await.map_err(failed)?;
-                NOBODY
+            let is_contested = same_id == TaskIdScope::Shared
+                && is_owned_by_other(task, &mut tx).await.map_err(failed)?;
+            let owner = if is_contested {
+                remove(task, &mut tx).await.map_err(failed)?;
+                REVOKED_OWNER
             } else {
                 task.agent.0.as_bytes().as_slice()
             };
-            keep(task, whose, &mut tx).await.map_err(failed)?;
-            let forgotten = forget_oldest(whose, per_agent_max, &mut tx).await;
+            insert_owner(task, owner, &mut tx).await.map_err(failed)?;
+            let forgotten = remove_oldest(owner, per_agent_max, &mut tx).await;
             let forgotten = forgotten.map_err(failed)?;
             tx.commit().await.map_err(failed)?;
             Ok(if is_contested {
                 TaskClaim::Contested
             } else {
-                TaskClaim::Kept(forgotten)
+                TaskClaim::Claimed(forgotten)
             })
         })
     }
 
-    fn own_of<'a>(
+    fn owned_by<'a>(
         &'a self,
         agent: AgentId,
         server: &'a ServerName,
@@ -56,9 +56,9 @@ impl TaskOwners for Sqlite {
     ) -> BoxFuture<'a, Result<HashSet<TaskHash>, StoreError>> {
         Box::pin(async move {
             let mut own = HashSet::new();
-            for ids in ids.chunks(IDS_AT_ONCE) {
-                let found = self.own_of_some(agent, server, ids).await;
-                let found = found.map_err(|error| self.failed("reading whose a task is", error))?;
+            for ids in ids.chunks(IDS_PER_QUERY) {
+                let found = self.owned_of_batch(agent, server, ids).await;
+                let found = found.map_err(|error| self.map_error("reading task owners", error))?;
                 own.extend(found);
             }
             Ok(own)
@@ -67,7 +67,7 @@ impl TaskOwners for Sqlite {
 }
 
 impl Sqlite {
-    async fn own_of_some(
+    async fn owned_of_batch(
         &self,
         agent: AgentId,
         server: &ServerName,
@@ -94,7 +94,10 @@ impl Sqlite {
 }
 
 /// Whether anybody but its agent was given the task, or it is nobody's.
-async fn is_of_another(task: &StoredTask, db: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+async fn is_owned_by_other(
+    task: &StoredTask,
+    db: &mut SqliteConnection,
+) -> Result<bool, sqlx::Error> {
     let other: Option<(i64,)> = sqlx::query_as(
         "SELECT given_ms FROM tasks WHERE server = ? AND id = ? AND agent <> ? LIMIT 1",
     )
@@ -106,15 +109,15 @@ async fn is_of_another(task: &StoredTask, db: &mut SqliteConnection) -> Result<b
     Ok(other.is_some())
 }
 
-async fn forget(task: &StoredTask, db: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+async fn remove(task: &StoredTask, db: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let query = sqlx::query("DELETE FROM tasks WHERE server = ? AND id = ?");
     let query = query.bind(task.server.as_str()).bind(task.id.0.as_slice());
     query.execute(db).await.map(drop)
 }
 
-async fn keep(
+async fn insert_owner(
     task: &StoredTask,
-    whose: &[u8],
+    owner: &[u8],
     db: &mut SqliteConnection,
 ) -> Result<(), sqlx::Error> {
     sqlx::query(
@@ -123,16 +126,16 @@ async fn keep(
     )
     .bind(task.server.as_str())
     .bind(task.id.0.as_slice())
-    .bind(whose)
-    .bind(from_time(task.given))
+    .bind(owner)
+    .bind(from_time(task.claimed))
     .execute(db)
     .await
     .map(drop)
 }
 
 /// Forgets all but the last `kept_max`; how many.
-async fn forget_oldest(
-    whose: &[u8],
+async fn remove_oldest(
+    owner: &[u8],
     kept_max: usize,
     db: &mut SqliteConnection,
 ) -> Result<u64, sqlx::Error> {
@@ -140,7 +143,7 @@ async fn forget_oldest(
         "DELETE FROM tasks WHERE agent = ?1 AND (server, id) IN (SELECT server, id \
          FROM tasks WHERE agent = ?1 ORDER BY given_ms DESC LIMIT -1 OFFSET ?2)",
     )
-    .bind(whose)
+    .bind(owner)
     .bind(i64::try_from(kept_max).unwrap_or(i64::MAX))
     .execute(db)
     .await?;

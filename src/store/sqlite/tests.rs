@@ -89,7 +89,7 @@ async fn databases_of_others_and_of_the_future_are_left_alone() {
         let options = SqliteConnectOptions::new()
             .filename(parent.path().join(FILE_NAME))
             .create_if_missing(true);
-        let other = pool().connect_with(options).await.unwrap();
+        let other = pool_options().connect_with(options).await.unwrap();
         sqlx::raw_sql(sql).execute(&other).await.unwrap();
         other.close().await;
         let error = Store::open(parent.path()).await.unwrap_err().to_string();
@@ -110,7 +110,7 @@ async fn a_file_that_cannot_be_written_says_so() {
     let parent = tempfile::tempdir().unwrap();
     let store = Sqlite::open(parent.path()).await.unwrap();
     let write = sqlx::raw_sql("DELETE FROM keys").execute(&store.reader);
-    let error = store.failed("removing keys", write.await.unwrap_err());
+    let error = store.map_error("removing keys", write.await.unwrap_err());
     let words = error.to_string();
     assert!(matches!(error, StoreError::ReadOnly { .. }), "{words}");
     assert!(
@@ -131,7 +131,7 @@ async fn check(row: &str, prepare: impl Fn(&Path), words: &str) {
 async fn written(store: &Sqlite) -> (StoredAgent, StoredKey) {
     let created = Timestamp::from_millisecond(7).unwrap();
     let agent = StoredAgent {
-        id: AgentId::of_name("zoe"),
+        id: AgentId::from_name("zoe"),
         name: "zoe".to_owned(),
         team: None,
         enabled: true,
@@ -170,7 +170,7 @@ async fn a_row_that_somebody_else_wrote_is_refused() {
         assert_eq!(refused, expect, "{sql}");
         assert_eq!((agents.rows.len(), keys.rows.len()), left, "{sql}");
     };
-    let altered = [RowFault::Altered].as_slice();
+    let altered = [RowFault::MacMismatch].as_slice();
     for sql in [
         "UPDATE agents SET id = x'00112233445566778899aabbccddeeff'",
         "UPDATE agents SET name = 'root'",
@@ -234,8 +234,8 @@ async fn an_earlier_state_of_a_row_is_refused() {
     .await;
     let (agents, keys) = (store.agents().await.unwrap(), store.keys().await.unwrap());
     assert_eq!((agents.rows.len(), keys.rows.len()), (0, 0));
-    assert_eq!(agents.refused[0].why, RowFault::Outdated);
-    assert_eq!(keys.refused[0].why, RowFault::Outdated);
+    assert_eq!(agents.refused[0].why, RowFault::RolledBack);
+    assert_eq!(keys.refused[0].why, RowFault::RolledBack);
     // Nor is it in the way of the next change.
     assert!(store.revoke(&key.id, key.created).await.unwrap());
     assert_eq!(store.keys().await.unwrap().rows.len(), 1);
@@ -262,7 +262,7 @@ async fn a_removed_row_that_was_restored_is_refused() {
     for _ in 0..2 {
         assert_eq!(counts().await, (0, 0));
         let agents = store.agents().await.unwrap();
-        assert_eq!(agents.refused[0].why, RowFault::Outdated);
+        assert_eq!(agents.refused[0].why, RowFault::RolledBack);
     }
     assert!(store.remove(agent.id).await.unwrap());
     AgentStore::add(&store, &agent).await.unwrap();
@@ -295,12 +295,12 @@ async fn rows_of_before_are_signed_once() {
     age(&store).await;
     store.close().await;
     let key = parent.path().join(KEY_FILE);
-    assert!(key.exists() && !parent.path().join(KEY_FILE_UNUSED).exists());
+    assert!(key.exists() && !parent.path().join(NEW_KEY_FILE).exists());
     fs::remove_file(&key).unwrap();
     assert_eq!(counts().await, (2, 0));
     assert!(key.exists());
     // A start that was broken off before the key had its name.
-    fs::rename(&key, parent.path().join(KEY_FILE_UNUSED)).unwrap();
+    fs::rename(&key, parent.path().join(NEW_KEY_FILE)).unwrap();
     assert_eq!(counts().await, (2, 0));
     assert!(key.exists());
     let store = Sqlite::open(parent.path()).await.unwrap();
@@ -387,7 +387,7 @@ fn a_disk_without_room_is_told_from_a_broken_one() {
             Some(disk)
         };
         let error = sqlx::Error::Database(Box::new(Reported(code)));
-        explain_on(&path, "opening it", error, disk).to_string()
+        classify_error_on(&path, "opening it", error, disk).to_string()
     };
     let no_room = format!("there is no room left on the disk of {}", path.display());
     let shm_size = "4874";

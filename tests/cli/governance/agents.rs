@@ -94,7 +94,7 @@ async fn a_new_agent_is_told_about() {
     check(&["three", "--policy", "all"], "").await;
     check(
         &["four", "--policy", "all", "--team", "scence"],
-        "warning: no budget is written for the team `scence` in `[governance.teams]`; did you mean \
+        "warning: `[governance.teams]` has no budget for the team `scence`; did you mean \
          `science`?",
     )
     .await;
@@ -283,7 +283,7 @@ async fn what_is_given_replaces_what_was() {
         .json();
     assert_eq!(on["enabled"], true);
     assert_snapshot!(ok(&place, &["agents", "remove", "bot"]).await.all(), @"
-    agent `bot` and its keys are removed
+    removed agent `bot` and its keys
     --- stderr
     --- code 0
     ");
@@ -319,8 +319,8 @@ async fn an_agent_that_is_hidden_is_told_about() {
         .await;
     serving.end(rustix::process::Signal::TERM).await;
     let listed = ok(&place, &["agents", "list"]).await;
-    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open that one (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
-    assert_snapshot!(place.run(&["agents", "remove", "zed"]).await.stderr, @"the agent `zed` is written in tollbridge.toml; change it there. It hides the agent `zed` of the store, which can be changed or removed, with its keys, once the one of the config has another name or `id`");
+    assert_snapshot!(listed.stderr, @"the stored agent `zed` is overridden by the config, and its keys authenticate the configured agent (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
+    assert_snapshot!(place.run(&["agents", "remove", "zed"]).await.stderr, @"agent `zed` is configured in tollbridge.toml; change it there. It overrides the stored agent `zed`, which can be changed once the configured agent has another name or `id`");
     let state =
         async || ok(&place, &["keys", "list", "zed", "--json"]).await.json()[0]["state"].clone();
     assert_eq!(state().await, "live");
@@ -329,7 +329,7 @@ async fn an_agent_that_is_hidden_is_told_about() {
     fs::write(&config, &hiding).expect("written");
     assert_eq!(state().await, "shut", "it would open the one of the config");
     let listed = ok(&place, &["agents", "list", "--json"]).await;
-    assert_snapshot!(listed.stderr, @"the agent `zed` of the store is hidden by the one of the config, and its keys open nothing while it is disabled (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
+    assert_snapshot!(listed.stderr, @"the stored agent `zed` is overridden by the config, and its keys are not accepted while it is disabled (see `keys list agent_9acd1f3c-241e-5e01-8d40-5851bd601f81`)");
     fs::write(&config, hiding.replace("agents.zed", "agents.zoe")).expect("written");
     ok(&place, &["agents", "remove", "zed"]).await;
     fs::write(&config, &hiding).expect("written");
@@ -423,8 +423,8 @@ async fn terms_that_cannot_be_used_are_refused() {
     let place = Place::new(GOVERNED);
     let rule = |matches: &str| format!("{{ name = \"big\", at = \"/a\", matches = '{matches}' }}");
     let (small, big) = (rule("x"), rule(r"\w{200}"));
-    let expect = "the agent's terms cannot be used: the argument rule `big` cannot be used: \
-                  `matches` is not a usable regular expression: ";
+    let expect = "invalid terms of the agent: invalid argument rule `big`: \
+                  `matches` is not a valid regular expression: ";
     let added = place.run(&["agents", "add", "bot", "--args", &big]).await;
     assert_eq!((added.code, &*added.stdout), (Some(2), ""), "{added:?}");
     assert!(added.stderr.contains(expect), "{added:?}");
@@ -438,7 +438,7 @@ async fn terms_that_cannot_be_used_are_refused() {
 
     grow(&place).await;
     let mut serving = place.serve().await;
-    serving.says("an agent's terms cannot be used").await;
+    serving.says("invalid terms of an agent").await;
     serving.end(Signal::TERM).await;
 
     // What is asked for is another matter, but for terms.
@@ -469,7 +469,7 @@ async fn terms_that_count_since_a_reload_are_looked_at() {
     let mut serving = place.serve().await;
     serving.says("agent that is in the store too").await;
     write(GOVERNED);
-    serving.says("an agent's terms cannot be used").await;
+    serving.says("invalid terms of an agent").await;
     serving.end(Signal::TERM).await;
 }
 
@@ -506,7 +506,7 @@ async fn globs_of_no_server_are_said() {
              `toolbx`; did you mean `toolbox`?",
             "warning: --resources: `othr/file:///b` matches nothing that servers have: no server is \
              called `othr`; did you mean `other`?",
-            "warning: --deny: `zzz/y` matches nothing that servers have: no server is called `zzz`",
+            "warning: --deny: `zzz/y` matches nothing: unknown server `zzz`",
         ]
     );
     for (config, args, expect) in [

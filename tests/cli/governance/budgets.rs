@@ -64,7 +64,7 @@ async fn what_a_gateway_holds_is_left() {
     let first = call(&serving, key.trim()).await;
     assert!(first.1["result"]["content"].is_array(), "{first:?}");
     let shown = ok(&place, &["budget", "show", "bot"]).await;
-    let legend = "HELD is the part of LEFT that gateways keep for calls\n";
+    let legend = "HELD is the part of LEFT reserved by gateways\n";
     assert_eq!(shown.stderr, legend);
     let row: Vec<&str> = shown
         .stdout
@@ -136,7 +136,7 @@ async fn a_reset_concerns_one_subject() {
         "a new grant",
     ];
     assert_snapshot!(ok(&place, &reset).await.all(), @"
-    team `science`: the budget for `total` begins again at 0.00
+    team `science`: reset the budget for `total` to 0.00
     --- stderr
     --- code 0
     ");

@@ -86,7 +86,7 @@ async fn keys_are_shown_once() {
     KEY_ID→bot→PREFIX→live→TIME→TIME→
     KEY_ID→researcher→PREFIX→live→TIME→→
     --- stderr
-    keys that are written in the config are not listed; these have some: researcher
+    keys in the config are not listed; agents with configured keys: researcher
     --- code 0
     ");
     assert!(!listed.stdout.contains(key));
@@ -292,7 +292,7 @@ async fn a_key_that_cannot_be_stored_says_so() {
     in_store(&place, REFUSE).await;
     let made = place.run(&["keys", "create", "bot"]).await;
     assert_eq!(made.code, Some(1), "{made:?}");
-    let expect = "the key that was shown opens nothing, since it could not be stored: ";
+    let expect = "the key shown is not valid because it could not be stored: ";
     assert!(made.stderr.contains(expect), "{made:?}");
     assert!(made.stderr.contains("not today"), "{made:?}");
     assert_eq!(events_of_keys(&place).await, ["key_created", "key_revoked"]);

@@ -6,7 +6,7 @@ use super::{GOVERNED, ok};
 use crate::support::Place;
 
 /// What is said of an agent that may not be changed here.
-const WRITTEN: &str = "the agent `researcher` is written in tollbridge.toml; change it there";
+const WRITTEN: &str = "agent `researcher` is configured in tollbridge.toml; change it there";
 /// Command lines, and a part of what is said of them.
 const WRONG: &[(&str, &str)] = &[
     ("agents set researcher --admin", WRITTEN),
@@ -22,15 +22,15 @@ const WRONG: &[(&str, &str)] = &[
         "agents add researcher",
         "there is already an agent `researcher`",
     ),
-    ("agents add bot", "there is already an agent named `bot`"),
+    ("agents add bot", "an agent named `bot` already exists"),
     ("agents add anonymous", "callers without a key"),
     (
         "agents show bto",
-        "there is no agent `bto`; did you mean `bot`?",
+        "unknown agent `bto`; did you mean `bot`?",
     ),
     (
         "agents show zzz",
-        "there is no agent `zzz`; these are: bot, researcher",
+        "unknown agent `zzz`; these are: bot, researcher",
     ),
     ("agents set bot", "nothing to change"),
     ("agents set bot --team x --no-team", "cannot be used with"),
@@ -49,17 +49,17 @@ const WRONG: &[(&str, &str)] = &[
     ("agents set bot --budget 1/week", "`week` is no window"),
     ("agents set bot --budget off 1", "stand alone"),
     ("agents set bot --rate 1", "CALLS/PERIOD"),
-    ("keys create nobody", "there is no agent `nobody`"),
-    ("keys create anonymous", "callers without a key have none"),
+    ("keys create nobody", "unknown agent `nobody`"),
+    ("keys create anonymous", "the anonymous agent has no keys"),
     ("keys create bot --expires 0s", "would open nothing"),
     ("keys create bot --expires soon", "invalid value"),
-    ("keys list nobody", "there is no agent `nobody`"),
+    ("keys list nobody", "unknown agent `nobody`"),
     (
         "keys revoke key_x",
         "there is no key `key_x`; there are none",
     ),
     ("keys revoke tbk_abcd", "revoked by their ids"),
-    ("budget show nobody", "there is no agent `nobody`"),
+    ("budget show nobody", "unknown agent `nobody`"),
     ("budget show --team sciense", "did you mean `science`?"),
     ("budget show --server tolbox", "did you mean `toolbox`?"),
     ("budget show bot --team science", "cannot be used with"),
@@ -79,7 +79,7 @@ const WRONG: &[(&str, &str)] = &[
         "budget reset --team science --window day --reason x",
         "no such budget",
     ),
-    ("policy explain nobody hash", "there is no agent `nobody`"),
+    ("policy explain nobody hash", "unknown agent `nobody`"),
     ("policy explain bto hash", "did you mean `bot`?"),
     ("policy explain bot hsh", "did you mean `mcp_other_hash`"),
     (
@@ -92,14 +92,14 @@ const WRONG: &[(&str, &str)] = &[
     ),
     (
         "list --agent bto",
-        "there is no agent `bto`; did you mean `bot`?",
+        "unknown agent `bto`; did you mean `bot`?",
     ),
     ("call mcp_other_hash", "say whose calls these are"),
-    ("audit --agent nobody", "there is no agent `nobody`"),
-    ("audit export --agent nobody", "there is no agent `nobody`"),
+    ("audit --agent nobody", "unknown agent `nobody`"),
+    ("audit export --agent nobody", "unknown agent `nobody`"),
     ("audit --decision maybe", "a decision is `allowed`"),
     ("audit --since yesterday", "how long ago"),
-    ("audit --id 7", "an id is `inv_` and a UUID"),
+    ("audit --id 7", "an id consists of `inv_` and a UUID"),
     ("audit --follow --until 1h", "cannot be used with"),
     ("audit export --format xml", "jsonl, csv"),
 ];

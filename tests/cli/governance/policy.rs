@@ -52,7 +52,7 @@ async fn policies_are_explained() {
     check("bot other/uuid", 1, "has `mcp_other_uuid` in `deny`").await;
     check("bot other/hash", 0, "bot may call").await;
     rules_about_arguments_are_named(&place).await;
-    check("bot hash --profile reading", 2, "there is no tool `hash`").await;
+    check("bot hash --profile reading", 2, "unknown tool `hash`").await;
     check("bot toolbox/hash --profile reading", 0, "bot may call").await;
     check(
         "bot other/hash --profile reading",
@@ -161,7 +161,7 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     fs::write(place.file("key"), key).expect("written");
     let url = serving.mcp();
     let args = ["list", "--url", &url, "--key-file", "key"];
-    let said = "server `127.0.0.1` lists nothing and says: Nothing is listed here: this agent may use \
+    let said = "server `127.0.0.1` lists nothing; its instructions: Nothing is listed here: this agent may use \
                 the profile `reading` and nothing beside it. Connect to /mcp/profiles/reading.\n";
     assert_eq!(ok(&place, &args).await.stderr, said);
     let args = [&args[..], &["--profile", "reading"]].concat();
@@ -199,7 +199,7 @@ async fn the_profiles_of_an_agent_are_told_where_they_help() {
     .await;
     let without = GOVERNED.replace("profiles.reading", "profiles.other");
     fs::write(place.file("tollbridge.toml"), without).expect("written");
-    let none = "open may use no profile that there is, and nothing beside them";
+    let none = "open may only use profiles that do not exist";
     check(list, 0, &format!("{none}\n")).await;
     check(explain, 1, &format!("{none}.\n")).await;
 }

@@ -143,7 +143,7 @@ async fn a_change_that_no_gateway_hears_of_says_so() {
     let added = ok(&place, &["agents", "add", "bot"]).await;
     let dir = place.file("data");
     let expect = format!(
-        "no running gateway uses {}: the change counts once one starts with it\n",
+        "no gateway is running on {}: the change applies at the next start\n",
         dir.display()
     );
     assert_eq!(added.unheard, expect);
@@ -186,12 +186,12 @@ async fn a_gateway_that_cannot_be_told_is_a_failure() {
     let disable = ["agents", "disable", "bot"];
     let (ran, ()) = tokio::join!(place.run(&disable), bounded(refuse()));
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    let expect = "the change, which is written, may not be in force there: its store is gone";
+    let expect = "the change was saved but may not be in effect there: its store is gone";
     assert!(ran.stderr.contains(expect), "{ran:?}");
     let (ran, ()) = tokio::join!(place.run(&["budget", "show", "bot"]), bounded(refuse()));
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
-        ran.stderr.contains("what it has spent is missing"),
+        ran.stderr.contains("spending without a limit is not shown"),
         "{ran:?}"
     );
     drop(listener);

@@ -76,8 +76,8 @@ async fn missing_records_are_named() {
     let ran = place.run(&["audit", "verify"]).await;
     assert_eq!(ran.code, Some(1), "{ran:?}");
     let whole = format!(
-        "chain {}, segment 1: {bytes_gone} bytes are known, the file is gone\n\
-         chain {}, segment 1: {} bytes are known, {} are there\n",
+        "chain {}, segment 1: {bytes_gone} bytes indexed, the file is missing\n\
+         chain {}, segment 1: {} bytes indexed, {} found\n",
         chain(gone),
         chain(cut),
         text.len(),
@@ -132,7 +132,7 @@ async fn a_missing_end_is_named() {
         fs::write(file, &text[..end + left]).expect("written");
         let ran = place.run(&["audit", "verify"]).await;
         assert_eq!(ran.code, Some(1), "{left}: {ran:?}");
-        let known = format!("{} bytes are known, {end} are there\n", text.len());
+        let known = format!("{} bytes indexed, {end} found\n", text.len());
         assert!(ran.stdout.ends_with(&known), "{left}: {ran:?}");
     }
 }
@@ -159,7 +159,7 @@ async fn a_log_is_held_against_what_was_kept_elsewhere() {
     fs::rename(place.file("data/audit.key"), place.file("kept.key")).expect("renamed");
     let keyless = place.run(&["audit", "verify"]).await;
     assert_eq!(keyless.code, Some(1), "{keyless:?}");
-    let said = "no audit.key here to check signatures with; pass --key\n";
+    let said = "no audit.key to verify signatures; use --key\n";
     assert!(keyless.stderr.ends_with(said), "{keyless:?}");
     let expecting = [
         "audit", "verify", "--key", key, "--expect", &first, "--expect", &second,
@@ -247,7 +247,7 @@ async fn records_are_verified_without_the_index() {
 
 async fn uncompared(place: &Place) {
     let ran = ok(place, &["audit", "verify", "--json"]).await;
-    let said = "the audit was not checked against its index: ";
+    let said = "the audit log was not compared with its index: ";
     assert!(ran.stderr.starts_with(said), "{ran:?}");
     assert_eq!(ran.json()["indexed"], false);
 }

@@ -166,15 +166,15 @@ impl Gateway {
 
     /// Waits until every server is listed or has failed.
     pub(crate) async fn settled(&self) {
-        let board = self.running.core().proxy.board();
-        let settled = board.settled(&Scope::All, PATIENCE);
+        let board = self.running.core().proxy.catalog_store();
+        let settled = board.wait_ready(&Scope::All, PATIENCE);
         soon("the catalog settles", settled).await;
-        assert!(board.is_settled());
+        assert!(board.is_ready());
     }
 
     /// Waits until `listed` holds of the exposed names of the merged tool list.
     pub(crate) async fn tools_until(&self, listed: impl Fn(&[String]) -> bool) {
-        let mut changes = self.running.core().proxy.board().changes();
+        let mut changes = self.running.core().proxy.catalog_store().changes();
         let wait = async {
             loop {
                 changes.mark_unchanged();
@@ -216,7 +216,7 @@ impl Gateway {
     ) -> Value {
         let name = ServerName::parse(server).unwrap();
         let backend = self.running.core().proxy.backends().get(&name).unwrap();
-        let mut standing = backend.standing();
+        let mut standing = backend.watch_catalog();
         let wait = async {
             loop {
                 let status = self.status(server).await;

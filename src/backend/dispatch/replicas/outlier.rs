@@ -15,31 +15,31 @@ const DOUBLINGS_MAX: u32 = 16;
 pub(super) struct Outlier {
     /// Failures in a row.
     failures: u32,
-    pub(super) until: Option<Instant>,
+    pub(super) ejected_until: Option<Instant>,
 }
 
 impl Outlier {
     /// Notes a failure: from `now` on it is out, for twice as long as after the one before.
     pub(super) fn note_failure(&mut self, ejection: config::Ejection, now: Instant) {
         self.failures = self.failures.saturating_add(1);
-        self.until = Some(now + self.time(ejection));
+        self.ejected_until = Some(now + self.ejection_time(ejection));
     }
 
     /// Keeps to another `ejection`: it is out no longer than that says of one that failed just now.
-    pub(super) fn set(&mut self, ejection: config::Ejection, now: Instant) {
-        let longest = now + self.time(ejection);
-        self.until = self.until.map(|until| until.min(longest));
+    pub(super) fn set_config(&mut self, ejection: config::Ejection, now: Instant) {
+        let longest = now + self.ejection_time(ejection);
+        self.ejected_until = self.ejected_until.map(|until| until.min(longest));
     }
 
     /// For how long it is out after its latest failure.
-    fn time(self, ejection: config::Ejection) -> Duration {
+    fn ejection_time(self, ejection: config::Ejection) -> Duration {
         let doublings = self.failures.saturating_sub(1).min(DOUBLINGS_MAX);
         let time = ejection.base.saturating_mul(1_u32 << doublings);
         time.min(ejection.max)
     }
 
-    pub(super) fn is_out(self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
+    pub(super) fn is_ejected(self, now: Instant) -> bool {
+        self.ejected_until.is_some_and(|until| now < until)
     }
 }
 
@@ -60,12 +60,12 @@ mod tests {
                 outlier.note_failure(ejection(10, 60), start);
             }
             let now = start + Duration::from_secs(after);
-            outlier.set(other, now);
-            let until = outlier.until.unwrap_or(start);
+            outlier.set_config(other, now);
+            let until = outlier.ejected_until.unwrap_or(start);
             let left = until.saturating_duration_since(start);
             assert_eq!(left, Duration::from_secs(expect), "{failures}, {other:?}");
             let is_out = expect > after;
-            assert_eq!(outlier.is_out(now), is_out, "{failures}, {other:?}");
+            assert_eq!(outlier.is_ejected(now), is_out, "{failures}, {other:?}");
         };
         check(0, ejection(1, 1), 0, 0);
         check(1, ejection(10, 60), 0, 10);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::Replica;
 use crate::{
-    backend::{BreakerReport, ServerState, instance::InstancePhase, state_machine::Stand},
+    backend::{BreakerReport, ServerState, instance::InstancePhase, state_machine::StateSnapshot},
     lock::lock,
 };
 
@@ -44,12 +44,12 @@ pub struct ReplicaReport {
 
 impl Replica {
     pub(super) fn report(&self, now: Instant) -> ReplicaReport {
-        let Stand {
+        let StateSnapshot {
             state,
             asleep,
             reason,
             history: _,
-        } = self.backend.stand();
+        } = self.backend.snapshot();
         let phase = self.backend.catalog.phase();
         let is_greeted = matches!(phase, InstancePhase::Ready(_));
         let (state, reason) = if state == ServerState::Connecting && is_greeted {
@@ -57,7 +57,7 @@ impl Replica {
         } else {
             (state, reason)
         };
-        let until = lock(&self.outlier).until;
+        let until = lock(&self.outlier).ejected_until;
         let left = until.map(|until| until.saturating_duration_since(now));
         let left = left.filter(|left| !left.is_zero());
         ReplicaReport {

@@ -47,27 +47,28 @@ impl TaskReplicas {
 }
 
 /// The task that a request is about.
-pub(super) fn asked_about(admitted: &Admitted) -> Option<Task> {
+pub(super) fn referenced_task(admitted: &Admitted) -> Option<Task> {
     let call = &admitted.routed().call;
     let params = admitted.routed().params.as_ref();
-    let params = params.filter(|_| tasks::is_about_one(&call.method))?;
-    match tasks::named(params.as_bytes(), 0) {
+    let params = params.filter(|_| tasks::names_one_task(&call.method))?;
+    match tasks::referenced_task(params.as_bytes(), 0) {
         TaskReference::One(id) => Some((call.client.agent.id, TaskHash::of(&id))),
-        TaskReference::Nothing | TaskReference::Unclear => None,
+        TaskReference::Nothing | TaskReference::Ambiguous => None,
     }
 }
 
 /// The task that a call has begun.
-pub(super) fn begun(admitted: &Admitted, answer: &Answer) -> Option<Task> {
+pub(super) fn created_task(admitted: &Admitted, answer: &Answer) -> Option<Task> {
     let call = &admitted.routed().call;
     let result = answer.outcome.as_ref().ok()?;
-    if call.method != Method::ToolsCall || !tasks::may_be_named(result) {
+    if call.method != Method::ToolsCall || !tasks::may_reference_task(result) {
         return None;
     }
     let revision = Some(answer.revision.as_str());
     let params = admitted.routed().params.as_ref();
-    let asks = params.is_some_and(tasks::is_asked_for);
-    let id = tasks::may_begin(asks, revision).then(|| tasks::begun(result, revision));
+    let asks = params.is_some_and(tasks::requests_task);
+    let id =
+        tasks::may_have_created_task(asks, revision).then(|| tasks::created_task(result, revision));
     Some((call.client.agent.id, TaskHash::of(&id.flatten()?)))
 }
 
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(begun.at(&task(0)), None);
         assert_eq!(begun.at(&task(1)), Some(7));
         assert_eq!(begun.at(&task(2)), Some(2));
-        assert_eq!(begun.at(&(AgentId::of_name("a"), task(2).1)), None);
+        assert_eq!(begun.at(&(AgentId::from_name("a"), task(2).1)), None);
         assert_eq!((begun.at.len(), begun.order.len()), (TASKS_MAX, TASKS_MAX));
     }
 }

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{BreakerChange, BreakerReport};
+use super::{BreakerReport, BreakerTransition};
 use crate::config;
 use crate::{backend::call_health::CallHealth, mcp::error::millis};
 
 /// What a caller is told to wait while another call finds out whether the server is well again.
-const TRIAL_WAIT: Duration = Duration::from_secs(1);
+const HALF_OPEN_RETRY: Duration = Duration::from_secs(1);
 
 /// The decisions of a breaker; whoever asks says what time it is.
 #[derive(Debug)]
 pub(super) struct BreakerCore {
-    settings: config::BreakerConfig,
+    config: config::BreakerConfig,
     phase: BreakerPhase,
     /// Counts changes of phase: how a call ends is heard in the phase that it began in.
     epoch: u64,
@@ -47,13 +47,13 @@ pub(super) struct BreakerPermit {
 
 impl BreakerPermit {
     /// That of a breaker that has not changed yet.
-    pub(super) const FIRST: Self = Self { epoch: 0 };
+    pub(super) const INITIAL: Self = Self { epoch: 0 };
 }
 
 impl BreakerCore {
-    pub(super) fn new(settings: config::BreakerConfig) -> Self {
+    pub(super) fn new(config: config::BreakerConfig) -> Self {
         Self {
-            settings,
+            config,
             phase: BreakerPhase::Closed { failures: 0 },
             epoch: 0,
             opened: 0,
@@ -61,11 +61,11 @@ impl BreakerCore {
     }
 
     /// Whether a call may go to the server now; else, how long its caller should wait.
-    pub(super) fn ask(&mut self, now: Instant) -> Result<BreakerPermit, Duration> {
-        if let Some(wait) = self.wait(now) {
+    pub(super) fn try_acquire(&mut self, now: Instant) -> Result<BreakerPermit, Duration> {
+        if let Some(wait) = self.retry_in(now) {
             return Err(wait);
         }
-        let pass = self.pass_beside_trial(now);
+        let pass = self.permit_during_trial(now);
         if let BreakerPhase::HalfOpen { on_trial, .. } = &mut self.phase {
             *on_trial = true;
         }
@@ -74,11 +74,11 @@ impl BreakerCore {
 
     /// That of a call that may go to the server without being the one that finds out whether it is well
     /// again.
-    pub(super) fn pass_beside_trial(&mut self, now: Instant) -> BreakerPermit {
+    pub(super) fn permit_during_trial(&mut self, now: Instant) -> BreakerPermit {
         if let BreakerPhase::Open { away, until } = self.phase
             && now >= until
         {
-            self.enter(BreakerPhase::HalfOpen {
+            self.enter_phase(BreakerPhase::HalfOpen {
                 on_trial: false,
                 away,
             });
@@ -92,59 +92,60 @@ impl BreakerCore {
     }
 
     /// How long the caller should wait whose call would be refused; `None` where none would be.
-    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+    pub(super) fn retry_in(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             BreakerPhase::Closed { .. } => None,
             BreakerPhase::HalfOpen { on_trial, .. } => {
-                on_trial.then(|| TRIAL_WAIT.min(self.settings.open_for))
+                on_trial.then(|| HALF_OPEN_RETRY.min(self.config.open_for))
             }
             BreakerPhase::Open { until, .. } => (now < until).then(|| until - now),
         }
     }
 
     /// Whether the end of a call with this pass is heard.
-    pub(super) fn hears(&self, pass: &BreakerPermit) -> bool {
+    pub(super) fn is_current(&self, pass: &BreakerPermit) -> bool {
         pass.epoch == self.epoch
     }
 
     /// Takes how a call ended; what became of it by that.
-    pub(super) fn tell(
+    pub(super) fn record(
         &mut self,
         pass: &BreakerPermit,
-        sign: CallHealth,
+        health: CallHealth,
         now: Instant,
-    ) -> Option<BreakerChange> {
-        if !self.hears(pass) {
+    ) -> Option<BreakerTransition> {
+        if !self.is_current(pass) {
             return None;
         }
         let opened = self.opened;
         let was_closed = self.is_closed();
-        match (&mut self.phase, sign) {
-            (BreakerPhase::Closed { failures }, CallHealth::Well) => *failures = 0,
+        match (&mut self.phase, health) {
+            (BreakerPhase::Closed { failures }, CallHealth::Success) => *failures = 0,
             (
                 BreakerPhase::Closed { failures },
-                CallHealth::Away | CallHealth::Gone | CallHealth::Ill,
+                CallHealth::Unreachable | CallHealth::Disconnected | CallHealth::Error,
             ) => {
                 *failures = failures.saturating_add(1);
-                if self.settings.failures > 0 && *failures >= self.settings.failures {
-                    self.open(sign, now);
+                if self.config.failures > 0 && *failures >= self.config.failures {
+                    self.trip(health, now);
                 }
             }
-            (BreakerPhase::HalfOpen { .. }, CallHealth::Well) => {
-                self.enter(BreakerPhase::Closed { failures: 0 });
+            (BreakerPhase::HalfOpen { .. }, CallHealth::Success) => {
+                self.enter_phase(BreakerPhase::Closed { failures: 0 });
             }
             (
                 BreakerPhase::HalfOpen { .. },
-                CallHealth::Away | CallHealth::Gone | CallHealth::Ill,
-            ) => self.open(sign, now),
+                CallHealth::Unreachable | CallHealth::Disconnected | CallHealth::Error,
+            ) => self.trip(health, now),
             // The next call finds out.
-            (BreakerPhase::HalfOpen { on_trial, .. }, CallHealth::None) => *on_trial = false,
-            (BreakerPhase::Closed { .. }, CallHealth::None) | (BreakerPhase::Open { .. }, _) => {}
+            (BreakerPhase::HalfOpen { on_trial, .. }, CallHealth::Neutral) => *on_trial = false,
+            (BreakerPhase::Closed { .. }, CallHealth::Neutral) | (BreakerPhase::Open { .. }, _) => {
+            }
         }
         if self.opened > opened {
-            return Some(BreakerChange::Opened);
+            return Some(BreakerTransition::Opened);
         }
-        (self.is_closed() && !was_closed).then_some(BreakerChange::Closed)
+        (self.is_closed() && !was_closed).then_some(BreakerTransition::Closed)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -152,9 +153,9 @@ impl BreakerCore {
     }
 
     /// The server was connected anew: where that is what was wanting, the next call may try.
-    pub(super) fn note_back(&mut self) {
+    pub(super) fn note_reconnected(&mut self) {
         match self.phase {
-            BreakerPhase::Open { away: true, .. } => self.enter(BreakerPhase::HalfOpen {
+            BreakerPhase::Open { away: true, .. } => self.enter_phase(BreakerPhase::HalfOpen {
                 on_trial: false,
                 away: true,
             }),
@@ -165,7 +166,7 @@ impl BreakerCore {
     }
 
     /// Whether it is not closed since there was no connection to be had.
-    pub(super) fn is_away(&self) -> bool {
+    pub(super) fn is_unreachable(&self) -> bool {
         match self.phase {
             BreakerPhase::HalfOpen { away, .. } | BreakerPhase::Open { away, .. } => away,
             BreakerPhase::Closed { .. } => false,
@@ -174,11 +175,11 @@ impl BreakerCore {
 
     /// The server asked a client something: while it waits for that answer, it is well. The call that
     /// is on trial may take as long as people do.
-    pub(super) fn asks(&mut self) -> Option<BreakerChange> {
+    pub(super) fn note_client_request(&mut self) -> Option<BreakerTransition> {
         match self.phase {
             BreakerPhase::HalfOpen { on_trial: true, .. } => {
-                self.enter(BreakerPhase::Closed { failures: 0 });
-                Some(BreakerChange::Closed)
+                self.enter_phase(BreakerPhase::Closed { failures: 0 });
+                Some(BreakerTransition::Closed)
             }
             BreakerPhase::Closed { .. }
             | BreakerPhase::HalfOpen { .. }
@@ -187,7 +188,7 @@ impl BreakerCore {
     }
 
     /// Whether there is nothing to remember.
-    pub(super) fn is_clean(&self) -> bool {
+    pub(super) fn is_pristine(&self) -> bool {
         matches!(self.phase, BreakerPhase::Closed { failures: 0 })
     }
 
@@ -209,16 +210,16 @@ impl BreakerCore {
 
     /// Keeps to other settings from now on: one that is open lets a call through as soon as both
     /// would, one that never opens is closed.
-    pub(super) fn set(
+    pub(super) fn set_config(
         &mut self,
         settings: config::BreakerConfig,
         now: Instant,
-    ) -> Option<BreakerChange> {
-        self.settings = settings;
+    ) -> Option<BreakerTransition> {
+        self.config = settings;
         if settings.failures == 0 {
             let was_closed = self.is_closed();
-            self.enter(BreakerPhase::Closed { failures: 0 });
-            return (!was_closed).then_some(BreakerChange::Closed);
+            self.enter_phase(BreakerPhase::Closed { failures: 0 });
+            return (!was_closed).then_some(BreakerTransition::Closed);
         }
         if let BreakerPhase::Open { until, .. } = &mut self.phase {
             *until = (*until).min(now + settings.open_for);
@@ -226,15 +227,15 @@ impl BreakerCore {
         None
     }
 
-    fn open(&mut self, sign: CallHealth, now: Instant) {
+    fn trip(&mut self, health: CallHealth, now: Instant) {
         self.opened += 1;
-        self.enter(BreakerPhase::Open {
-            until: now + self.settings.open_for,
-            away: matches!(sign, CallHealth::Away | CallHealth::Gone),
+        self.enter_phase(BreakerPhase::Open {
+            until: now + self.config.open_for,
+            away: matches!(health, CallHealth::Unreachable | CallHealth::Disconnected),
         });
     }
 
-    fn enter(&mut self, phase: BreakerPhase) {
+    fn enter_phase(&mut self, phase: BreakerPhase) {
         self.phase = phase;
         self.epoch += 1;
     }
@@ -263,31 +264,31 @@ mod tests {
         let mut seen = String::new();
         for event in events.chars() {
             let sign = match event {
-                'w' => CallHealth::Well,
-                'i' => CallHealth::Ill,
-                'a' => CallHealth::Away,
-                _ => CallHealth::None,
+                'w' => CallHealth::Success,
+                'i' => CallHealth::Error,
+                'a' => CallHealth::Unreachable,
+                _ => CallHealth::Neutral,
             };
             let passed = match event {
                 '.' => true,
                 'b' => {
-                    core.note_back();
+                    core.note_reconnected();
                     true
                 }
                 'q' => {
                     let was_closed = core.is_closed();
-                    let change = core.asks();
+                    let change = core.note_client_request();
                     assert_eq!(change.is_some(), core.is_closed() && !was_closed);
                     true
                 }
-                '(' => core.ask(now).map(|pass| held.push(pass)).is_ok(),
+                '(' => core.try_acquire(now).map(|pass| held.push(pass)).is_ok(),
                 ')' => {
-                    core.tell(&held.remove(0), CallHealth::Well, now);
+                    core.record(&held.remove(0), CallHealth::Success, now);
                     true
                 }
                 _ => core
-                    .ask(now)
-                    .map(|pass| core.tell(&pass, sign, now))
+                    .try_acquire(now)
+                    .map(|pass| core.record(&pass, sign, now))
                     .is_ok(),
             };
             seen.push(if passed { event } else { '!' });
@@ -351,10 +352,13 @@ mod tests {
     fn it_says_how_long_to_wait() {
         let start = Instant::now();
         let mut core = core(1);
-        let pass = core.ask(start).unwrap();
-        core.tell(&pass, CallHealth::Ill, start);
+        let pass = core.try_acquire(start).unwrap();
+        core.record(&pass, CallHealth::Error, start);
         let later = start + Duration::from_millis(2500);
-        assert_eq!(core.ask(later).unwrap_err(), Duration::from_millis(7500));
+        assert_eq!(
+            core.try_acquire(later).unwrap_err(),
+            Duration::from_millis(7500)
+        );
         assert_eq!(
             core.report(later),
             BreakerReport {
@@ -364,8 +368,11 @@ mod tests {
                 retry_in_ms: Some(7500)
             }
         );
-        assert!(core.ask(start + OPEN_FOR).is_ok());
-        assert_eq!(core.ask(start + OPEN_FOR).unwrap_err(), TRIAL_WAIT);
+        assert!(core.try_acquire(start + OPEN_FOR).is_ok());
+        assert_eq!(
+            core.try_acquire(start + OPEN_FOR).unwrap_err(),
+            HALF_OPEN_RETRY
+        );
     }
 
     #[test]
@@ -374,24 +381,32 @@ mod tests {
         let start = Instant::now();
         let mut core = core(2);
         let fail = |core: &mut BreakerCore| {
-            let pass = core.ask(start).unwrap();
-            core.tell(&pass, CallHealth::Ill, start);
+            let pass = core.try_acquire(start).unwrap();
+            core.record(&pass, CallHealth::Error, start);
         };
         fail(&mut core);
-        assert_eq!(core.set(settings(3, OPEN_FOR), start), None);
+        assert_eq!(core.set_config(settings(3, OPEN_FOR), start), None);
         fail(&mut core);
-        assert_eq!(core.wait(start), None, "two of three");
+        assert_eq!(core.retry_in(start), None, "two of three");
         fail(&mut core);
-        assert_eq!(core.set(settings(3, OPEN_FOR * 9), start), None);
-        assert_eq!(core.ask(start).unwrap_err(), OPEN_FOR, "as it was said");
-        let short = Duration::from_secs(1);
-        assert_eq!(core.set(settings(3, short), start), None);
-        assert_eq!(core.ask(start).unwrap_err(), short);
+        assert_eq!(core.set_config(settings(3, OPEN_FOR * 9), start), None);
         assert_eq!(
-            core.set(settings(0, short), start),
-            Some(BreakerChange::Closed)
+            core.try_acquire(start).unwrap_err(),
+            OPEN_FOR,
+            "as it was said"
         );
-        assert_eq!(core.set(settings(0, short), start), None, "said once");
-        assert!(core.ask(start).is_ok(), "it never opens");
+        let short = Duration::from_secs(1);
+        assert_eq!(core.set_config(settings(3, short), start), None);
+        assert_eq!(core.try_acquire(start).unwrap_err(), short);
+        assert_eq!(
+            core.set_config(settings(0, short), start),
+            Some(BreakerTransition::Closed)
+        );
+        assert_eq!(
+            core.set_config(settings(0, short), start),
+            None,
+            "said once"
+        );
+        assert!(core.try_acquire(start).is_ok(), "it never opens");
     }
 }

@@ -20,13 +20,13 @@ fn breaker(failures: u32) -> Breaker {
 
 fn client(agent: &str) -> Client {
     let agent = Agent {
-        id: AgentId::of_name(agent),
+        id: AgentId::from_name(agent),
         name: agent.to_owned(),
         ..Agent::anonymous()
     };
     Client {
         agent: Arc::new(agent),
-        opening: Arc::new(ClientInfo {
+        client_info: Arc::new(ClientInfo {
             revision: Revision::LEGACY,
             info: None,
             display_name: OnceLock::new(),
@@ -39,9 +39,9 @@ fn client(agent: &str) -> Client {
 }
 
 /// Whose failures those of `client` are, on a connection of its own or on one that others use as well.
-fn principal(client: &Client, shares_connection: bool) -> Principal<'_> {
-    Principal {
-        owner: Sharing::Agent(client.agent.id),
+fn principal(client: &Client, shares_connection: bool) -> BreakerCaller<'_> {
+    BreakerCaller {
+        sharing: Sharing::Agent(client.agent.id),
         client,
         shares_connection,
     }
@@ -58,21 +58,21 @@ fn run_on(breaker: &Breaker, events: &str, shares_connection: bool) -> String {
     let mut seen = Vec::new();
     for event in events.split(' ') {
         if event == "b" {
-            breaker.note_back(&Sharing::Shared);
+            breaker.note_reconnected(&Sharing::Shared);
             seen.push(event.to_owned());
             continue;
         }
         let (agent, sign) = event.split_at(1);
         let client = client(agent);
         let sign = match sign {
-            "a" => CallHealth::Away,
-            "g" => CallHealth::Gone,
-            "i" => CallHealth::Ill,
-            "w" => CallHealth::Well,
-            _ => CallHealth::None,
+            "a" => CallHealth::Unreachable,
+            "g" => CallHealth::Disconnected,
+            "i" => CallHealth::Error,
+            "w" => CallHealth::Success,
+            _ => CallHealth::Neutral,
         };
-        let passage = breaker.enter(Some(principal(&client, shares_connection)), Instant::now());
-        let passes = passage.map(|it| it.end(sign).for_each(drop)).is_ok();
+        let passage = breaker.acquire(Some(principal(&client, shares_connection)), Instant::now());
+        let passes = passage.map(|it| it.finish(sign).for_each(drop)).is_ok();
         seen.push(if passes {
             event.to_owned()
         } else {
@@ -88,7 +88,7 @@ async fn failures_of_one_caller_are_its_own() {
         let breaker = breaker(2);
         assert_eq!(run(&breaker, events), expect);
         assert_eq!(breaker.report().state, state, "{events}");
-        let open = breaker.of_callers();
+        let open = breaker.caller_reports();
         let open: Vec<_> = open.iter().filter_map(|it| it.agent.as_deref()).collect();
         assert_eq!(open, of_callers, "{events}");
     };
@@ -121,7 +121,7 @@ async fn one_caller_opens_no_shared_connection_for_others() {
         let breaker = breaker(2);
         assert_eq!(run_on(&breaker, events, true), expect);
         assert_eq!(breaker.report().state, state, "{events}");
-        let open = breaker.of_callers();
+        let open = breaker.caller_reports();
         let open: Vec<_> = open.iter().filter_map(|it| it.agent.as_deref()).collect();
         assert_eq!(open, of_callers, "{events}");
     };
@@ -141,12 +141,12 @@ async fn who_failed_keeps_it_open_for_nobody() {
     assert_eq!(run("1i 1i 2i 3i 4w"), "1i 1i 2i 3i 4!");
     tokio::time::advance(OPEN_FOR).await;
     let mallory = client("1");
-    let slow = breaker.enter(Some(principal(&mallory, true)), Instant::now());
+    let slow = breaker.acquire(Some(principal(&mallory, true)), Instant::now());
     let slow = slow.unwrap();
     assert_eq!(breaker.report().state, "half_open");
     assert_eq!(run("1w 2i 4w 5w"), "1! 2i 4w 5w", "others find out");
     assert_eq!(breaker.report().state, "closed");
-    slow.end(CallHealth::Ill).for_each(drop);
+    slow.finish(CallHealth::Error).for_each(drop);
     assert_eq!(run("1w 4w"), "1! 4w");
     assert_eq!(run("6i 7i 8i 5w"), "6i 7i 8i 5!");
     tokio::time::advance(OPEN_FOR).await;
@@ -163,7 +163,7 @@ async fn a_trial_on_a_connection_that_is_gone_decides_nothing() {
     assert_eq!(breaker.report().state, "half_open");
     assert_eq!(run(&breaker, "4g 5w 6w"), "4g 5w 6w");
     assert_eq!(breaker.report().state, "closed");
-    let own = breaker.of_callers();
+    let own = breaker.caller_reports();
     let own: Vec<_> = own.iter().filter_map(|it| it.agent.as_deref()).collect();
     assert_eq!(own, ["4"], "it counts for that caller");
     // What it is connected for and fails says that the server is not well.
@@ -175,28 +175,32 @@ async fn a_trial_on_a_connection_that_is_gone_decides_nothing() {
 #[tokio::test(start_paused = true)]
 async fn whoever_closes_it_says_so_once() {
     let breaker = breaker(1);
-    let closed = || vec![Changed::of_server(BreakerChange::Closed)];
+    let closed = || vec![BreakerChange::of_server(BreakerTransition::Closed)];
     let open = || {
         breaker
-            .enter(None, Instant::now())
+            .acquire(None, Instant::now())
             .unwrap()
-            .end(CallHealth::Ill)
+            .finish(CallHealth::Error)
     };
     let nobody = HashSet::new();
     assert_eq!(open().count(), 1);
-    assert_eq!(breaker.asks(&nobody), [], "nothing is on trial");
+    assert_eq!(
+        breaker.note_client_request(&nobody),
+        [],
+        "nothing is on trial"
+    );
     tokio::time::advance(OPEN_FOR).await;
-    let trial = breaker.enter(None, Instant::now()).unwrap();
-    assert_eq!(breaker.asks(&nobody), closed());
-    assert_eq!(breaker.asks(&nobody), []);
-    assert_eq!(trial.end(CallHealth::Well).count(), 0);
+    let trial = breaker.acquire(None, Instant::now()).unwrap();
+    assert_eq!(breaker.note_client_request(&nobody), closed());
+    assert_eq!(breaker.note_client_request(&nobody), []);
+    assert_eq!(trial.finish(CallHealth::Success).count(), 0);
     assert_eq!(open().count(), 1);
     let never = config::BreakerConfig {
         failures: 0,
         open_for: OPEN_FOR,
     };
-    assert_eq!(breaker.set(never), closed());
-    assert_eq!(breaker.set(never), []);
+    assert_eq!(breaker.set_config(never), closed());
+    assert_eq!(breaker.set_config(never), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,10 +210,10 @@ async fn one_caller_tries_for_itself() {
     tokio::time::advance(OPEN_FOR).await;
     let client = client("1");
     let own = Some(principal(&client, false));
-    let trial = breaker.enter(own, Instant::now()).unwrap();
+    let trial = breaker.acquire(own, Instant::now()).unwrap();
     assert_eq!(run(&breaker, "1w 2w"), "1! 2w", "one tries");
     // It asks a person, and may take long.
-    let changed = breaker.asks(&HashSet::from([Sharing::Agent(client.agent.id)]));
+    let changed = breaker.note_client_request(&HashSet::from([Sharing::Agent(client.agent.id)]));
     let names: Vec<_> = changed.iter().map(|it| it.agent.as_deref()).collect();
     assert_eq!(names, [Some("1")]);
     assert_eq!(run(&breaker, "1w 2w"), "1w 2w");
@@ -227,24 +231,24 @@ async fn there_are_as_many_callers_as_are_remembered() {
     let breaker = breaker(1);
     let fail = |agent: &str| {
         let client = client(agent);
-        let passage = breaker.enter(Some(principal(&client, false)), Instant::now());
-        let passes = passage.map(|passage| passage.end(CallHealth::Ill).for_each(drop));
+        let passage = breaker.acquire(Some(principal(&client, false)), Instant::now());
+        let passes = passage.map(|passage| passage.finish(CallHealth::Error).for_each(drop));
         // Nobody else is in the row.
-        let other = breaker.enter(None, Instant::now()).unwrap();
-        other.end(CallHealth::Well).for_each(drop);
+        let other = breaker.acquire(None, Instant::now()).unwrap();
+        other.finish(CallHealth::Success).for_each(drop);
         passes.is_ok()
     };
-    for agent in 0..PRINCIPALS_MAX {
+    for agent in 0..CALLERS_MAX {
         assert!(fail(&agent.to_string()));
     }
-    assert_eq!(breaker.of_callers().len(), PRINCIPALS_MAX);
+    assert_eq!(breaker.caller_reports().len(), CALLERS_MAX);
     assert!(fail("x") && fail("x"), "there is no room for it");
     assert!(!fail("0") && !fail("4095"));
     tokio::time::advance(OPEN_FOR).await;
     // Of those whose time is over some may still try, and may be forgotten for another.
     assert!(fail("x"));
     assert!(!fail("x"));
-    assert_eq!(breaker.of_callers().len(), 1);
+    assert_eq!(breaker.caller_reports().len(), 1);
 }
 
 /// Whoever is answered leaves nothing behind.
@@ -252,7 +256,7 @@ async fn there_are_as_many_callers_as_are_remembered() {
 async fn who_is_answered_is_forgotten() {
     let breaker = breaker(2);
     run(&breaker, "1i 2i 3w 1w");
-    assert_eq!(breaker.lock().principals.len(), 1);
+    assert_eq!(breaker.lock().callers.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -260,23 +264,23 @@ async fn a_call_that_is_dropped_lets_the_next_one_try() {
     let breaker = breaker(1);
     assert!(!breaker.is_open());
     breaker
-        .enter(None, Instant::now())
+        .acquire(None, Instant::now())
         .unwrap()
-        .end(CallHealth::Ill)
+        .finish(CallHealth::Error)
         .for_each(drop);
     assert!(breaker.is_open());
     let retry_after = OPEN_FOR;
-    let refused = breaker.enter(None, Instant::now()).map(drop);
+    let refused = breaker.acquire(None, Instant::now()).map(drop);
     assert_eq!(refused, Err(BackendError::BreakerOpen { retry_after }));
     tokio::time::advance(OPEN_FOR).await;
     assert!(!breaker.is_open());
-    let given_up = breaker.enter(None, Instant::now()).unwrap();
-    assert!(breaker.enter(None, Instant::now()).is_err(), "one tries");
+    let given_up = breaker.acquire(None, Instant::now()).unwrap();
+    assert!(breaker.acquire(None, Instant::now()).is_err(), "one tries");
     drop(given_up);
     breaker
-        .enter(None, Instant::now())
+        .acquire(None, Instant::now())
         .unwrap()
-        .end(CallHealth::Well)
+        .finish(CallHealth::Success)
         .for_each(drop);
     assert_eq!(breaker.report().state, "closed");
 }

@@ -19,10 +19,10 @@ use crate::{
             Link,
             outbound::QueuedMessage,
             pending::{LinkSettings, PendingRequests},
+            resource_updates::update_channel,
             session_filter::UpstreamContext,
-            updates::updates,
         },
-        transport::stdio::launch::Launcher,
+        transport::stdio::process_launcher::Launcher,
     },
     config::{Auth, Remote, Transport},
     mcp::{Id, Message, Raw, Revision},
@@ -54,20 +54,25 @@ fn connection() -> (Arc<Connection>, mpsc::Receiver<QueuedMessage>) {
             instructions: None,
         },
         pid: None,
-        followed: AtomicBool::new(false),
+        follows_lists: AtomicBool::new(false),
     };
     (Arc::new(connection), sent)
 }
 
 fn read(message: QueuedMessage) -> Message {
-    Message::parse(&message.take().expect("somebody waits for it")).unwrap()
+    Message::parse(
+        &message
+            .into_bytes_if_wanted()
+            .expect("somebody waits for it"),
+    )
+    .unwrap()
 }
 
 /// Lets the server answer the request `id`.
 fn answer(connection: &Connection, id: &Id) {
-    let answer = crate::mcp::envelope::response(Some(id), &Ok(Raw::from_static("{}")));
+    let answer = crate::mcp::envelope::encode_response(Some(id), &Ok(Raw::from_static("{}")));
     let answer = Message::parse(&answer).unwrap();
-    connection.link.incoming(answer, None);
+    connection.link.handle_message(answer, None);
 }
 
 fn shared() -> SharedState {
@@ -76,7 +81,7 @@ fn shared() -> SharedState {
 
 fn shared_by(config: &Server) -> SharedState {
     let name = ServerName::parse("x").unwrap();
-    SharedState::new(&name, config, &updates().0, &Tasks::new())
+    SharedState::new(&name, config, &update_channel().0, &Tasks::new())
 }
 
 /// Calls hear of the end of their connection before whoever keeps it.
@@ -90,10 +95,14 @@ async fn a_server_whose_connection_has_ended_is_disconnected() {
     let (connection, _sent) = connection();
     backend
         .catalog
-        .set(InstancePhase::Ready(Arc::clone(&connection)));
-    backend.maker.shared.life().take(ServerEvent::Listed, None);
+        .set_phase(InstancePhase::Ready(Arc::clone(&connection)));
+    backend
+        .connector
+        .shared
+        .state_machine()
+        .apply(ServerEvent::Listed, None);
     assert_eq!(backend.state(), ServerState::Connected);
-    connection.link.mux.close("it exited");
+    connection.link.requests.close("it exited");
     assert_eq!(backend.state(), ServerState::Disconnected);
 }
 
@@ -101,16 +110,16 @@ async fn a_server_whose_connection_has_ended_is_disconnected() {
 async fn silence_is_noticed_in_time() {
     let (connection, _sent) = connection();
     let shared = shared();
-    shared.life().take(ServerEvent::Listed, None);
+    shared.state_machine().apply(ServerEvent::Listed, None);
     let start = Instant::now();
-    let reason = until_dead(&connection, &written(), &shared, &shared.lineage).await;
+    let reason = watch_until_dead(&connection, &written(), &shared, &shared.identity).await;
     assert_eq!(
         reason,
-        "it missed 3 health checks in a row: no answer within 10s (its `health.timeout`)"
+        "it missed 3 health checks in a row: no response within 10s (its `health.timeout`)"
     );
     // Three times 30 s of silence and 10 s of waiting.
     assert_eq!(start.elapsed(), SECOND * 120);
-    assert_eq!(shared.life().state(), ServerState::Degraded);
+    assert_eq!(shared.state_machine().state(), ServerState::Degraded);
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,16 +130,21 @@ async fn nothing_is_sent_while_the_server_speaks() {
     Tasks::new().spawn("speaker", async move {
         while flag.load(Ordering::Relaxed) {
             sleep(SECOND * 20).await;
-            speaker.link.mux.hear();
+            speaker.link.requests.note_heard();
         }
     });
     let (written, shared) = (written(), shared());
-    let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
+    let mut watch = std::pin::pin!(watch_until_dead(
+        &connection,
+        &written,
+        &shared,
+        &shared.identity
+    ));
     assert!(timeout(SECOND * 600, &mut watch).await.is_err());
     assert!(sent.try_recv().is_err(), "nothing was asked");
     speaks.store(false, Ordering::Relaxed);
     let ping = tokio::select! {
-        ping = timeout(SECOND * 60, sent.recv()) => ping.unwrap().unwrap().take().unwrap(),
+        ping = timeout(SECOND * 60, sent.recv()) => ping.unwrap().unwrap().into_bytes_if_wanted().unwrap(),
         dead = watch => panic!("{dead}"),
     };
     let ping = String::from_utf8(ping.to_vec()).unwrap();
@@ -155,11 +169,11 @@ async fn an_answer_in_between_begins_the_count_anew() {
         }
     });
     let (written, shared) = (written(), shared());
-    shared.life().take(ServerEvent::Listed, None);
-    let watch = until_dead(&connection, &written, &shared, &shared.lineage);
+    shared.state_machine().apply(ServerEvent::Listed, None);
+    let watch = watch_until_dead(&connection, &written, &shared, &shared.identity);
     assert!(timeout(SECOND * 3600, watch).await.is_err());
     assert_eq!(
-        shared.life().state(),
+        shared.state_machine().state(),
         ServerState::Degraded,
         "a listing would end it"
     );
@@ -168,9 +182,9 @@ async fn an_answer_in_between_begins_the_count_anew() {
 #[tokio::test(start_paused = true)]
 async fn suspicion_hurries() {
     let (connection, _sent) = connection();
-    connection.link.mux.suspect();
+    connection.link.requests.note_suspicion();
     let (written, shared, start) = (written(), shared(), Instant::now());
-    until_dead(&connection, &written, &shared, &shared.lineage).await;
+    watch_until_dead(&connection, &written, &shared, &shared.identity).await;
     // The first check is at once.
     assert_eq!(start.elapsed(), SECOND * 90);
 }
@@ -183,19 +197,19 @@ async fn a_check_finds_the_server_there_for_all() {
         if is_remote {
             config.transport = Transport::Http(Remote {
                 url: "http://127.0.0.1/mcp".parse().unwrap(),
-                is_of_variable: false,
+                is_from_variable: false,
                 headers: IndexMap::new(),
                 auth: Auth::None,
             });
         }
         let shared = shared_by(&config);
         for _ in 0..config.breaker.failures {
-            let passage = shared.breaker.enter(None, Instant::now()).unwrap();
-            passage.end(CallHealth::Away).for_each(drop);
+            let passage = shared.breaker.acquire(None, Instant::now()).unwrap();
+            passage.finish(CallHealth::Unreachable).for_each(drop);
         }
         assert_eq!(shared.breaker.report().state, "open");
         let (connection, mut sent) = connection();
-        connection.link.mux.suspect();
+        connection.link.requests.note_suspicion();
         let answering = async {
             while let Some(request) = sent.recv().await {
                 if let Message::Request(request) = read(request) {
@@ -204,7 +218,7 @@ async fn a_check_finds_the_server_there_for_all() {
             }
         };
         let written = LiveConfig::new(&config);
-        let watch = until_dead(&connection, &written, &shared, &shared.lineage);
+        let watch = watch_until_dead(&connection, &written, &shared, &shared.identity);
         let both = async { tokio::join!(watch, answering) };
         assert!(timeout(SECOND * 5, both).await.is_err());
         assert_eq!(shared.breaker.report().state, expect, "{is_remote}");
@@ -216,11 +230,11 @@ async fn a_check_finds_the_server_there_for_all() {
 async fn suspicions_hurry_one_check_a_second() {
     let (connection, mut sent) = connection();
     let (written, shared) = (written(), shared());
-    let watch = until_dead(&connection, &written, &shared, &shared.lineage);
+    let watch = watch_until_dead(&connection, &written, &shared, &shared.identity);
     let checks = async {
         let mut checks = 0;
         for _ in 0..1000 {
-            connection.link.mux.suspect();
+            connection.link.requests.note_suspicion();
             sleep(Duration::from_millis(10)).await;
             while let Ok(request) = sent.try_recv() {
                 let Message::Request(request) = read(request) else {
@@ -247,12 +261,17 @@ async fn rewritten(
 ) -> (u64, Option<Duration>, ServerState) {
     let (connection, mut sent) = connection();
     let (written, shared, start) = (written(), shared(), Instant::now());
-    shared.life().take(ServerEvent::Listed, None);
+    shared.state_machine().apply(ServerEvent::Listed, None);
     let listings = *shared.changes.borrow();
-    let mut watch = std::pin::pin!(until_dead(&connection, &written, &shared, &shared.lineage));
+    let mut watch = std::pin::pin!(watch_until_dead(
+        &connection,
+        &written,
+        &shared,
+        &shared.identity
+    ));
     assert!(timeout(SECOND * 50, &mut watch).await.is_err());
     assert_eq!(
-        shared.life().state(),
+        shared.state_machine().state(),
         ServerState::Degraded,
         "one is missed"
     );
@@ -269,13 +288,13 @@ async fn rewritten(
     }
     let mut other = server();
     change(&mut other);
-    written.rewrite(&other, || {});
+    written.update(&other, || {});
     let dead = timeout(SECOND * 3600, watch).await.is_ok();
     let listings = *shared.changes.borrow() - listings;
     (
         listings,
         dead.then(|| start.elapsed()),
-        shared.life().state(),
+        shared.state_machine().state(),
     )
 }
 

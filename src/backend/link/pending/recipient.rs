@@ -8,12 +8,13 @@ use std::{
 use super::{LinkSettings, PendingEntry, PendingRequests};
 use crate::{
     backend::link::{
-        Caller, activity::Activity, recent_calls::TELLINGS, screened, session_filter::SessionView,
+        Caller, exchange_activity::Activity, recent_calls::LATE_NOTIFICATION_WINDOW, scan_event,
+        session_filter::SessionView,
     },
     catalog::UriMap,
     governance::CallScanners,
     lock::lock,
-    mcp::{Era, Logs},
+    mcp::{Era, LogFilter},
     names::AgentId,
     session::{Client, ClientInfo, Event, Session},
 };
@@ -46,10 +47,10 @@ impl Recipient {
     }
 
     /// What its client said about itself; `None` before it did.
-    pub(super) fn opening(&self) -> Option<Arc<ClientInfo>> {
+    pub(super) fn client_info(&self) -> Option<Arc<ClientInfo>> {
         match self {
-            Self::Call { caller, .. } => Some(Arc::clone(&caller.client.opening)),
-            Self::Session(session, _) => session.opening(),
+            Self::Call { caller, .. } => Some(Arc::clone(&caller.client.client_info)),
+            Self::Session(session, _) => session.client_info(),
         }
     }
 
@@ -61,10 +62,10 @@ impl Recipient {
     }
 
     /// What passes between it and the server is looked at with.
-    pub(super) fn screens(&self) -> Option<CallScanners> {
+    pub(super) fn scanners(&self) -> Option<CallScanners> {
         match self {
-            Self::Call { caller, .. } => caller.screens.clone(),
-            Self::Session(_, view) => view.screens.clone(),
+            Self::Call { caller, .. } => caller.scanners.clone(),
+            Self::Session(_, view) => view.scanners.clone(),
         }
     }
 
@@ -76,11 +77,11 @@ impl Recipient {
     }
 
     pub(super) fn is_of(&self, session: &Arc<Session>) -> bool {
-        is_same(&self.session(), session)
+        is_same_session(&self.session(), session)
     }
 
     /// Which log messages it wants.
-    pub(super) fn logs(&self) -> Logs {
+    pub(super) fn logs(&self) -> LogFilter {
         match self {
             Self::Call { caller, .. } => caller.client.logs(caller.logs),
             Self::Session(session, _) => session.logs(),
@@ -88,7 +89,7 @@ impl Recipient {
     }
 
     /// Whether it is the call whose exchange has this `activity`.
-    pub(super) fn is_exchange(&self, activity: &Arc<Activity>) -> bool {
+    pub(super) fn is_of_exchange(&self, activity: &Arc<Activity>) -> bool {
         match self {
             Self::Call { activity: own, .. } => Arc::ptr_eq(own, activity),
             Self::Session(..) => false,
@@ -103,7 +104,7 @@ impl Recipient {
             };
             let session = caller.client.session.clone();
             let view = SessionView {
-                screens: caller.screens.clone(),
+                scanners: caller.scanners.clone(),
                 uris: caller.uris.clone(),
             };
             session.is_some_and(|session| Self::Session(session, view).send(event()))
@@ -113,9 +114,9 @@ impl Recipient {
 
     pub(super) fn send(&self, event: Event) -> bool {
         match self {
-            Self::Call { caller, .. } => caller.tell(event),
+            Self::Call { caller, .. } => caller.send(event),
             Self::Session(session, view) => {
-                screened(event, view.screens.as_ref()).is_none_or(|event| session.deliver(event))
+                scan_event(event, view.scanners.as_ref()).is_none_or(|event| session.deliver(event))
             }
         }
     }
@@ -123,9 +124,9 @@ impl Recipient {
 
 impl PendingRequests {
     /// Whether `origin` is a call of a modern client: of such, only a listen stream has updates.
-    pub(super) fn listens(&self, origin: Option<u64>) -> bool {
+    pub(super) fn is_listen_stream(&self, origin: Option<u64>) -> bool {
         let Some(id) = origin else { return false };
-        let recipient = self.recipient(Some(id), TELLINGS);
+        let recipient = self.recipient(Some(id), LATE_NOTIFICATION_WINDOW);
         let client = recipient.as_ref().and_then(Recipient::client);
         client.is_some_and(|client| client.era() == Era::Modern)
     }
@@ -133,14 +134,16 @@ impl PendingRequests {
     /// Where a notification without an origin goes: as [`PendingRequests::recipient`] says; else, right after
     /// the only call under way has ended, to the session that made it. Servers that send log
     /// messages on a stream of their own lose the race against the answer.
-    pub(super) fn audience(&self, origin: Option<u64>) -> Option<Recipient> {
-        let found = self.recipient(origin, TELLINGS);
+    pub(super) fn notification_recipient(&self, origin: Option<u64>) -> Option<Recipient> {
+        let found = self.recipient(origin, LATE_NOTIFICATION_WINDOW);
         if found.is_some() || origin.is_some() || self.in_flight() > 0 {
             return found;
         }
-        let session = self.aftermath.echo()?;
-        let is_sure = !self.aftermath.concerns_others(Some(&session), TELLINGS);
-        is_sure.then(|| self.outside(session)).flatten()
+        let session = self.recent_calls.last_session()?;
+        let is_sure = !self
+            .recent_calls
+            .may_concern_others(Some(&session), LATE_NOTIFICATION_WINDOW);
+        is_sure.then(|| self.session_recipient(session)).flatten()
     }
 
     /// The call `origin`; else, when all calls under way are of one client, the latest of them;
@@ -177,13 +180,13 @@ impl PendingRequests {
         }
         let Some((_, entry)) = latest else {
             drop(pending);
-            return self.outside(self.home.clone()?);
+            return self.session_recipient(self.session.clone()?);
         };
         let session = entry
             .caller
             .as_ref()
             .and_then(|caller| caller.client.session.as_ref());
-        if self.aftermath.concerns_others(session, haunting) {
+        if self.recent_calls.may_concern_others(session, haunting) {
             return None;
         }
         of(entry)
@@ -193,13 +196,17 @@ impl PendingRequests {
     pub(in crate::backend) fn serves(&self, session: &Arc<Session>) -> bool {
         let pending = lock(&self.pending);
         let mut callers = pending.values().filter_map(|entry| entry.caller.as_ref());
-        callers.any(|caller| is_same(&caller.session(), session))
+        callers.any(|caller| is_same_session(&caller.session(), session))
     }
 
     /// The session outside of its calls; `None` where nobody can say what it may see.
-    pub(super) fn outside(&self, session: Arc<Session>) -> Option<Recipient> {
-        let LinkSettings { server, views, .. } = &self.settings;
-        let view = views.of(&session, server)?;
+    pub(super) fn session_recipient(&self, session: Arc<Session>) -> Option<Recipient> {
+        let LinkSettings {
+            server,
+            session_filters: views,
+            ..
+        } = &self.settings;
+        let view = views.view(&session, server)?;
         Some(Recipient::Session(session, view))
     }
 }
@@ -212,6 +219,6 @@ fn is_same_client(one: &Caller, other: &Caller) -> bool {
     }
 }
 
-fn is_same(one: &Weak<Session>, other: &Arc<Session>) -> bool {
+fn is_same_session(one: &Weak<Session>, other: &Arc<Session>) -> bool {
     std::ptr::eq(one.as_ptr(), Arc::as_ptr(other))
 }

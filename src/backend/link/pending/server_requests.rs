@@ -16,11 +16,11 @@ use std::{
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{PendingRequests, Recording, Roots, recipient::Recipient};
+use super::{PendingRequests, QuestionRecording, Roots, recipient::Recipient};
 use crate::{
     backend::link::{
-        activity::{Activity, Suspended},
-        recent_calls::QUESTIONS,
+        exchange_activity::{Activity, Suspended},
+        recent_calls::LATE_REQUEST_WINDOW,
     },
     catalog::{UriMap, rewrite},
     governance::{CallScanners, QuestionEnd},
@@ -32,9 +32,9 @@ use crate::{
 };
 
 /// Requests of one server that may wait for answers of clients at a time.
-const ASKED_MAX: usize = 256;
+const FORWARDED_MAX: usize = 256;
 /// Requests that a server may make of its client in one call.
-const QUESTIONS_PER_CALL_MAX: u32 = 1000;
+const SERVER_REQUESTS_PER_CALL_MAX: u32 = 1000;
 /// Progress notifications of a client that may wait until its server takes them.
 const PROGRESS_MAX: usize = 64;
 
@@ -47,8 +47,8 @@ pub(super) struct ForwardedRequest {
     key: u64,
     recipient: Recipient,
     /// Whether it can be of no other call than the recipient's.
-    is_sure: bool,
-    stage: Arc<Stage>,
+    is_unambiguous: bool,
+    stage: Arc<QuestionStage>,
 }
 
 impl ForwardedRequest {
@@ -71,15 +71,15 @@ impl ForwardedRequest {
 
 /// Whether a question waits for its client, and whether it was withdrawn.
 #[derive(Debug, Default)]
-struct Stage {
+struct QuestionStage {
     withdrawn: CancellationToken,
     /// Held while it is put: a withdrawal comes after it, or in its place.
     is_open: Mutex<bool>,
 }
 
-impl Stage {
+impl QuestionStage {
     /// Puts the question, unless it was withdrawn; whether it is refused.
-    fn put(&self, ask: impl FnOnce() -> bool) -> bool {
+    fn deliver(&self, ask: impl FnOnce() -> bool) -> bool {
         let mut is_open = lock(&self.is_open);
         if self.withdrawn.is_cancelled() {
             return false;
@@ -96,7 +96,7 @@ impl Stage {
     }
 
     /// Notes that the client has answered.
-    fn answered(&self) {
+    fn mark_answered(&self) {
         *lock(&self.is_open) = false;
     }
 }
@@ -107,18 +107,18 @@ pub(in crate::backend) struct WaitingRequest {
     pub(in crate::backend) answer: oneshot::Receiver<Outcome>,
     /// Cancelled when nobody wants the answer any more.
     pub(in crate::backend) withdrawn: CancellationToken,
-    stage: Arc<Stage>,
+    stage: Arc<QuestionStage>,
     /// Keeps the deadline of the exchange that waits for it from passing.
-    pub(in crate::backend) _held: Option<Suspended>,
+    pub(in crate::backend) _deadline_hold: Option<Suspended>,
     pub(in crate::backend) method: Method,
     /// How URIs of the server become exposed ones on the client's route.
     pub(in crate::backend) uris: Option<Arc<UriMap>>,
     /// The progress that the client reports, when the server asked for it.
     pub(in crate::backend) progress: Option<QuestionProgress>,
     /// What is not asked yet: it takes a while to look at.
-    pub(in crate::backend) unasked: Option<ServerQuestion>,
+    pub(in crate::backend) undelivered: Option<ServerQuestion>,
     /// What the client says is looked at with.
-    screens: Option<CallScanners>,
+    scanners: Option<CallScanners>,
     /// What the `content` of the answer must be like.
     schema: Option<Raw>,
 }
@@ -128,39 +128,39 @@ pub(in crate::backend) struct WaitingRequest {
 pub(in crate::backend) struct ServerQuestion {
     recipient: Recipient,
     request: ServerRequest,
-    stage: Arc<Stage>,
+    stage: Arc<QuestionStage>,
 }
 
 impl ServerQuestion {
     /// Whether a look at it takes too long for the reader of a connection.
-    fn takes_a_while(&self) -> bool {
-        let screens = self.recipient.screens();
+    fn is_slow_to_scan(&self) -> bool {
+        let scanners = self.recipient.scanners();
         let params = self.request.params.as_ref();
-        screens
+        scanners
             .zip(params)
-            .is_some_and(|(screens, params)| screens.defers(params))
+            .is_some_and(|(screens, params)| screens.is_large_question(params))
     }
 
-    fn ask_now(mut self) -> Result<(), RpcError> {
-        let looked_at = match (self.recipient.screens(), self.request.params.take()) {
-            (Some(screens), Some(params)) => Some(screens.question(params)),
+    fn deliver_now(mut self) -> Result<(), RpcError> {
+        let looked_at = match (self.recipient.scanners(), self.request.params.take()) {
+            (Some(screens), Some(params)) => Some(screens.scan_question(params)),
             (_, params) => params.map(Ok),
         };
-        self.put(looked_at)
+        self.deliver(looked_at)
     }
 
     /// Asks the client, where it may be asked that, and the server still wants to know.
-    fn put(mut self, looked_at: Option<Result<Raw, RpcError>>) -> Result<(), RpcError> {
+    fn deliver(mut self, looked_at: Option<Result<Raw, RpcError>>) -> Result<(), RpcError> {
         if let Some(params) = looked_at {
             self.request.params = Some(params?);
         }
         let ask = || self.recipient.send(Event::Request(self.request));
-        if !self.stage.put(ask) {
+        if !self.stage.deliver(ask) {
             return Ok(());
         }
         Err(RpcError::new(
             error::INTERNAL,
-            "the client takes no requests now",
+            "the client cannot receive requests",
         ))
     }
 }
@@ -177,29 +177,37 @@ impl WaitingRequest {
     }
 
     /// Asks what takes a while to look at, unless the server no longer wants to know.
-    pub(in crate::backend) async fn ask(&mut self) -> Result<(), RpcError> {
-        let Some(mut question) = self.unasked.take() else {
+    pub(in crate::backend) async fn deliver(&mut self) -> Result<(), RpcError> {
+        let Some(mut question) = self.undelivered.take() else {
             return Ok(());
         };
-        let looked_at = match (&self.screens, question.request.params.take()) {
-            (Some(screens), Some(params)) => Some(screens.large_question(params).await),
+        let looked_at = match (&self.scanners, question.request.params.take()) {
+            (Some(screens), Some(params)) => Some(screens.scan_large_question(params).await),
             (_, params) => params.map(Ok),
         };
         if self.withdrawn.is_cancelled() {
             return Ok(());
         }
-        question.put(looked_at)
+        question.deliver(looked_at)
     }
 
     /// Takes what the client answered, as the server may see it.
-    pub(in crate::backend) async fn answered(&self, outcome: Outcome) -> Outcome {
-        self.stage.answered();
+    pub(in crate::backend) async fn filter_answer(&self, outcome: Outcome) -> Outcome {
+        self.stage.mark_answered();
         let outcome = match (outcome, &self.uris) {
-            (Ok(result), Some(uris)) => Ok(rewrite::answer(self.method.as_str(), &result, uris)),
+            (Ok(result), Some(uris)) => Ok(rewrite::rewrite_client_result(
+                self.method.as_str(),
+                &result,
+                uris,
+            )),
             (outcome, _) => outcome,
         };
-        match &self.screens {
-            Some(screens) => screens.reply(outcome, self.schema.as_ref()).await,
+        match &self.scanners {
+            Some(screens) => {
+                screens
+                    .scan_client_reply(outcome, self.schema.as_ref())
+                    .await
+            }
             None => outcome,
         }
     }
@@ -210,8 +218,8 @@ impl WaitingRequest {
 pub(in crate::backend) struct QuestionProgress {
     /// The server's own.
     token: Raw,
-    told: mpsc::Receiver<Raw>,
-    screens: Option<CallScanners>,
+    updates: mpsc::Receiver<Raw>,
+    scanners: Option<CallScanners>,
 }
 
 impl QuestionProgress {
@@ -220,17 +228,17 @@ impl QuestionProgress {
         let Some(progress) = progress else {
             return std::future::pending().await;
         };
-        while let Some(params) = progress.told.recv().await {
-            if let Some(params) = progress.passed(params) {
+        while let Some(params) = progress.updates.recv().await {
+            if let Some(params) = progress.filter(params) {
                 return params;
             }
         }
         std::future::pending().await
     }
 
-    fn passed(&self, params: Raw) -> Option<Raw> {
-        let params = match &self.screens {
-            Some(screens) => screens.told(params)?,
+    fn filter(&self, params: Raw) -> Option<Raw> {
+        let params = match &self.scanners {
+            Some(screens) => screens.scan_client_notification(params)?,
             None => params,
         };
         let Some(span) = params.member("progressToken") else {
@@ -243,19 +251,19 @@ impl QuestionProgress {
 }
 
 /// The params of a server request under our token `key`, where the server asked for progress.
-fn with_own_token(
+fn with_gateway_token(
     params: Raw,
     key: u64,
-    screens: Option<&CallScanners>,
+    scanners: Option<&CallScanners>,
 ) -> (Raw, Option<(QuestionProgress, mpsc::Sender<Raw>)>) {
-    let Some(span) = Meta::of(&params).progress_token else {
+    let Some(span) = Meta::from_params(&params).progress_token else {
         return (params, None);
     };
     let (tell, told) = mpsc::channel(PROGRESS_MAX);
     let progress = QuestionProgress {
         token: params.slice(span.clone()),
-        told,
-        screens: screens.cloned(),
+        updates: told,
+        scanners: scanners.cloned(),
     };
     let mut patch = json::Patch::new(params.as_bytes());
     patch.replace(span, key.to_string().into_bytes());
@@ -280,7 +288,7 @@ impl PendingRequests {
     }
 
     /// What a server hears on a link that is for its lists alone: nobody is there who could answer.
-    pub(in crate::backend) fn answer_for_nobody(
+    pub(in crate::backend) fn answer_without_client(
         &self,
         method: &Method,
         params: Option<&Raw>,
@@ -293,51 +301,49 @@ impl PendingRequests {
             // We declare that there are roots, so that a refusal would look like a failure.
             return Some(Ok(Raw::from_static(r#"{"roots":[]}"#)));
         }
-        let recording = self.recording(method, params, None);
-        recording.end(QuestionEnd::Unattributable);
-        let message = format!(
-            "nobody is there to answer `{method}`: this connection is for lists alone and ends \
-             with them"
-        );
+        let recording = self.begin_recording(method, params, None);
+        recording.finish(QuestionEnd::Unattributable);
+        let message =
+            format!("`{method}` is not available: this connection is only used for listing");
         Some(Err(RpcError::new(error::INVALID_REQUEST, message).to_raw()))
     }
 
     /// Notes that the server wants the roots of its client, who may have others than the next.
     fn note_asked_for_roots(&self) {
         self.roots.send_replace(Roots::Asked);
-        self.signals.asks_roots();
+        self.signals.roots_requested();
     }
 
     /// Hands a server request to the client it belongs to.
-    pub(in crate::backend) fn relay(
+    pub(in crate::backend) fn relay_to_client(
         &self,
         id: &Id,
         method: Method,
         params: Option<Raw>,
         origin: Option<u64>,
-    ) -> Result<(WaitingRequest, Recording), RpcError> {
+    ) -> Result<(WaitingRequest, QuestionRecording), RpcError> {
         if asks_for_roots(&method) {
             self.note_asked_for_roots();
         }
-        let recipient = self
-            .recipient(origin, QUESTIONS)
-            .filter(|it| origin.is_some() || self.is_meant(it, method.as_str(), params.as_ref()));
-        let recording = self.recording(&method, params.as_ref(), recipient.as_ref());
+        let recipient = self.recipient(origin, LATE_REQUEST_WINDOW).filter(|it| {
+            origin.is_some() || self.is_addressed_to(it, method.as_str(), params.as_ref())
+        });
+        let recording = self.begin_recording(&method, params.as_ref(), recipient.as_ref());
         let Some(recipient) = recipient else {
-            recording.end(QuestionEnd::Unattributable);
-            return Err(self.unattributable(&method));
+            recording.finish(QuestionEnd::Unattributable);
+            return Err(self.unattributable_error(&method));
         };
-        match self.ask(id, (method, params), recipient, origin.is_some()) {
+        match self.forward_request(id, (method, params), recipient, origin.is_some()) {
             Ok(waiting) => Ok((waiting, recording)),
             Err(refusal) => {
-                recording.end(QuestionEnd::Refused);
+                recording.finish(QuestionEnd::Refused);
                 Err(refusal)
             }
         }
     }
 
     /// Asks the client of `recipient`, where it may be asked that; `is_named`: the server says in which call.
-    fn ask(
+    fn forward_request(
         &self,
         id: &Id,
         (method, params): (Method, Option<Raw>),
@@ -347,64 +353,71 @@ impl PendingRequests {
         if let Some(client) = recipient.client()
             && client.era() == Era::Modern
         {
-            return Err(cross_era(&method, client, self.spoken.get().copied()));
+            return Err(cross_era_error(
+                &method,
+                client,
+                self.revision.get().copied(),
+            ));
         }
         // It has told the server so, and may leave unanswered what it does not know.
-        let opening = recipient.opening();
-        if let Some(lacking) = opening.and_then(|opening| opening.lacks_for(&method)) {
+        let opening = recipient.client_info();
+        if let Some(lacking) = opening.and_then(|opening| opening.missing_capability(&method)) {
             let message = format!("the client has not declared the capability `{lacking}`");
             return Err(RpcError::new(error::METHOD_NOT_FOUND, message));
         }
         if let Recipient::Call { activity, .. } = &recipient
-            && activity.count_question() >= QUESTIONS_PER_CALL_MAX
+            && activity.count_client_request() >= SERVER_REQUESTS_PER_CALL_MAX
         {
-            let message = format!("it has asked {QUESTIONS_PER_CALL_MAX} times in this call");
+            let message = format!(
+                "too many requests in this call \
+                ({SERVER_REQUESTS_PER_CALL_MAX})"
+            );
             return Err(RpcError::new(error::INVALID_REQUEST, message));
         }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        let stage = Arc::new(Stage::default());
+        let stage = Arc::new(QuestionStage::default());
         let asked = ForwardedRequest {
             key,
             recipient: recipient.clone(),
             // Without an origin it is of the latest call, and another may have been meant.
-            is_sure: is_named || self.in_flight() == 1,
+            is_unambiguous: is_named || self.in_flight() == 1,
             stage: Arc::clone(&stage),
         };
-        self.note_asked(id, asked)?;
+        self.register_forwarded(id, asked)?;
         if let Some(params) = &params {
-            self.visits.note(params, recipient.session());
+            self.url_elicitations.note(params, recipient.session());
         }
         let (agent, session) = (recipient.agent(), recipient.session().upgrade());
-        let (mut waiting, question) = prepared(method, params, key, recipient, stage);
-        if question.takes_a_while() {
-            waiting.unasked = Some(question);
-        } else if let Err(refusal) = question.ask_now() {
-            self.forget_asked(id, key);
+        let (mut waiting, question) = prepare(method, params, key, recipient, stage);
+        if question.is_slow_to_scan() {
+            waiting.undelivered = Some(question);
+        } else if let Err(refusal) = question.deliver_now() {
+            self.remove_forwarded(id, key);
             return Err(refusal);
         }
-        self.signals.asks(agent, session.as_deref());
+        self.signals.client_asked(agent, session.as_deref());
         Ok(waiting)
     }
 
-    fn note_asked(&self, id: &Id, entry: ForwardedRequest) -> Result<(), RpcError> {
-        let mut asked = lock(&self.asked);
+    fn register_forwarded(&self, id: &Id, entry: ForwardedRequest) -> Result<(), RpcError> {
+        let mut asked = lock(&self.forwarded);
         // What is asked already is withdrawn after it was closed.
         if self.closed.is_cancelled() {
-            return Err(RpcError::new(error::INTERNAL, "the connection has ended"));
+            return Err(RpcError::new(error::INTERNAL, "the connection is closed"));
         }
-        if asked.len() >= ASKED_MAX {
-            let message = "too many requests wait for clients";
+        if asked.len() >= FORWARDED_MAX {
+            let message = "too many requests are waiting for clients";
             return Err(RpcError::new(error::INTERNAL, message).retry_soon());
         }
         if asked.contains_key(id) {
-            let message = "a request with this id still waits for its answer";
+            let message = "a request with this id is still pending";
             return Err(RpcError::new(error::INVALID_REQUEST, message));
         }
         asked.insert(id.clone(), entry);
         Ok(())
     }
 
-    fn unattributable(&self, method: &Method) -> RpcError {
+    fn unattributable_error(&self, method: &Method) -> RpcError {
         self.unattributed.fetch_add(1, Ordering::Relaxed);
         let server = &self.settings.server;
         let message = format!(
@@ -415,11 +428,11 @@ impl PendingRequests {
     }
 
     /// The server withdraws a request of its own; whoever was not asked yet never hears of it.
-    pub(super) fn withdrawn(&self, params: Option<&Raw>) {
+    pub(super) fn handle_cancelled(&self, params: Option<&Raw>) {
         let id = params
             .and_then(|params| params.get("requestId"))
             .and_then(Id::from_raw);
-        let Some(asked) = id.and_then(|id| lock(&self.asked).remove(&id)) else {
+        let Some(asked) = id.and_then(|id| lock(&self.forwarded).remove(&id)) else {
             return;
         };
         let reason = params.and_then(|params| params.get("reason"));
@@ -429,38 +442,38 @@ impl PendingRequests {
     /// Withdraws all that the server has asked, since it is gone. Before whoever waits for the server
     /// is told so: nothing of a call follows its answer.
     pub(super) fn withdraw_all(&self) {
-        let all = std::mem::take(&mut *lock(&self.asked));
+        let all = std::mem::take(&mut *lock(&self.forwarded));
         for asked in all.values() {
-            asked.withdraw(Some("the server that asked is gone"));
+            asked.withdraw(Some("the server disconnected"));
         }
     }
 
     /// Withdraws what was asked in the exchange of `activity`, which has ended without an answer. The
     /// server may still wait, and is told that there will be none.
-    pub(super) fn withdraw_asked_in(&self, activity: &Arc<Activity>) {
+    pub(super) fn withdraw_of_exchange(&self, activity: &Arc<Activity>) {
         let of_exchange: Vec<ForwardedRequest> = {
-            let asked = lock(&self.asked);
-            let all = asked.values().filter(|asked| asked.is_sure);
-            let found = all.filter(|asked| asked.recipient.is_exchange(activity));
+            let asked = lock(&self.forwarded);
+            let all = asked.values().filter(|asked| asked.is_unambiguous);
+            let found = all.filter(|asked| asked.recipient.is_of_exchange(activity));
             found.cloned().collect()
         };
         for asked in of_exchange {
-            asked.withdraw(Some("the request that it was asked in has ended"));
+            asked.withdraw(Some("the enclosing request has ended"));
         }
     }
 
     /// Withdraws the question `key` that the server calls `id`, which nobody has answered in time.
     pub(in crate::backend) fn withdraw_unanswered(&self, id: &Id, key: u64) {
-        let asked = lock(&self.asked).get(id).cloned();
+        let asked = lock(&self.forwarded).get(id).cloned();
         if let Some(asked) = asked.filter(|asked| asked.key == key) {
-            asked.withdraw(Some("it was not answered in time"));
+            asked.withdraw(Some("timed out"));
         }
     }
 
     /// Forgets the question `key` that the server calls `id`, which may be another's by now; whether
     /// the server still waits for the answer.
-    pub(in crate::backend) fn forget_asked(&self, id: &Id, key: u64) -> bool {
-        let mut asked = lock(&self.asked);
+    pub(in crate::backend) fn remove_forwarded(&self, id: &Id, key: u64) -> bool {
+        let mut asked = lock(&self.forwarded);
         let is_known = asked.get(id).is_some_and(|known| known.key == key);
         if is_known {
             asked.remove(id);
@@ -470,29 +483,31 @@ impl PendingRequests {
 }
 
 /// A question to `recipient` in its own names, and what waits for the answer.
-fn prepared(
+fn prepare(
     method: Method,
     params: Option<Raw>,
     key: u64,
     recipient: Recipient,
-    stage: Arc<Stage>,
+    stage: Arc<QuestionStage>,
 ) -> (WaitingRequest, ServerQuestion) {
     let (tell, answer) = oneshot::channel();
     let held = match &recipient {
         Recipient::Call { activity, .. } => Some(Suspended::new(activity)),
         Recipient::Session(..) => None,
     };
-    let (uris, screens) = (recipient.uris(), recipient.screens());
+    let (uris, screens) = (recipient.uris(), recipient.scanners());
     let schema = params
         .as_ref()
         .filter(|_| method.as_str() == "elicitation/create")
         .and_then(|params| params.get("requestedSchema"));
     let params = match (params, &uris) {
-        (Some(params), Some(uris)) => Some(rewrite::request(method.as_str(), &params, uris)),
+        (Some(params), Some(uris)) => {
+            Some(rewrite::rewrite_request(method.as_str(), &params, uris))
+        }
         (params, _) => params,
     };
     let (params, progress) = params
-        .map(|params| with_own_token(params, key, screens.as_ref()))
+        .map(|params| with_gateway_token(params, key, screens.as_ref()))
         .map_or((None, None), |(params, progress)| (Some(params), progress));
     let (progress, tell_progress) = progress.unzip();
     let request = ServerRequest {
@@ -507,12 +522,12 @@ fn prepared(
         answer,
         withdrawn: stage.withdrawn.clone(),
         stage: Arc::clone(&stage),
-        _held: held,
+        _deadline_hold: held,
         method,
         uris,
         progress,
-        unasked: None,
-        screens,
+        undelivered: None,
+        scanners: screens,
         schema,
     };
     let question = ServerQuestion {
@@ -524,10 +539,10 @@ fn prepared(
 }
 
 /// Why a server of one era cannot ask a client of the other.
-fn cross_era(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcError {
+fn cross_era_error(method: &Method, client: &Client, spoken: Option<Revision>) -> RpcError {
     let message = format!(
-        "`{method}` was asked over {}, the client speaks {}: a request to the client cannot cross \
-         these revisions",
+        "`{method}` was sent over {}, but the client uses {}: requests to clients cannot be \
+         translated between these revisions",
         spoken.map_or("a revision with `initialize`", Revision::as_str),
         client.revision
     );
@@ -552,12 +567,12 @@ mod tests {
         let session = Arc::new(Session::new(SessionKind::Stdio, agent, Scope::All));
         let asked = ForwardedRequest {
             key: 1,
-            recipient: mux.outside(Arc::clone(&session)).unwrap(),
-            is_sure: true,
+            recipient: mux.session_recipient(Arc::clone(&session)).unwrap(),
+            is_unambiguous: true,
             stage: Arc::default(),
         };
-        mux.note_asked(&Id::number(1), asked).unwrap();
-        mux.forget_session();
+        mux.register_forwarded(&Id::number(1), asked).unwrap();
+        mux.close_session_lost();
         assert_eq!(Arc::strong_count(&session), 1, "nothing holds its client");
     }
 
@@ -566,26 +581,26 @@ mod tests {
     async fn withdrawn(is_asked_first: bool) -> Vec<String> {
         let agent = Arc::new(Agent::anonymous());
         let session = Arc::new(Session::new(SessionKind::Stdio, agent, Scope::All));
-        let stream = session.open_standing();
+        let stream = session.open_standalone_stream();
         let home = Some(Arc::clone(&session));
         let mux = PendingRequests::new(LinkSettings::example(), home, Tasks::new());
-        let recipient = mux.recipient(None, QUESTIONS).unwrap();
-        let (method, stage) = (Method::parse("roots/list"), Arc::<Stage>::default());
+        let recipient = mux.recipient(None, LATE_REQUEST_WINDOW).unwrap();
+        let (method, stage) = (Method::parse("roots/list"), Arc::<QuestionStage>::default());
         let (mut waiting, question) =
-            prepared(method, None, 1, recipient.clone(), Arc::clone(&stage));
-        waiting.unasked = Some(question);
+            prepare(method, None, 1, recipient.clone(), Arc::clone(&stage));
+        waiting.undelivered = Some(question);
         let asked = ForwardedRequest {
             key: 1,
             recipient,
-            is_sure: true,
+            is_unambiguous: true,
             stage,
         };
-        mux.note_asked(&Id::number(7), asked).unwrap();
+        mux.register_forwarded(&Id::number(7), asked).unwrap();
         if is_asked_first {
-            waiting.ask().await.unwrap();
+            waiting.deliver().await.unwrap();
         }
-        mux.withdrawn(Some(&Raw::from_static(r#"{"requestId":7}"#)));
-        waiting.ask().await.unwrap();
+        mux.handle_cancelled(Some(&Raw::from_static(r#"{"requestId":7}"#)));
+        waiting.deliver().await.unwrap();
         stream.finish();
         let (mut place, mut sent) = (stream.resume(0), Vec::new());
         while let Some(StreamItem::Message(message)) = stream.next(&mut place).await {

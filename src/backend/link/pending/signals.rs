@@ -18,14 +18,14 @@ const UPDATES_MAX: usize = 1024;
 const UPDATES_BYTES_MAX: usize = 4 << 20;
 /// Least time from one answer that casts doubt on the lists to the next that does: who calls decides how
 /// often there is one.
-const DOUBTS_APART: Duration = Duration::from_secs(10);
+const DOUBT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Signals {
     noted: Mutex<NotedSignals>,
     /// Something was noted that nobody has taken yet.
-    news: Notify,
+    notify: Notify,
     /// When an answer last cast doubt on the lists.
     doubted: Mutex<Option<Instant>>,
 }
@@ -34,9 +34,9 @@ pub(crate) struct Signals {
 #[derive(Debug, Default)]
 pub(crate) struct NotedSignals {
     /// It asked clients something, and waits: whose connections that may be on.
-    pub(in crate::backend) asks: HashSet<Sharing>,
+    pub(in crate::backend) asked_clients: HashSet<Sharing>,
     /// It asked for the roots of a client.
-    pub(crate) asks_roots: bool,
+    pub(crate) roots_requested: bool,
     /// A list changed; ask again.
     pub(crate) lists_changed: bool,
     /// Resources were updated; the params name them.
@@ -44,22 +44,22 @@ pub(crate) struct NotedSignals {
     /// Updates that there was no room for.
     pub(crate) updates_lost: u64,
     /// Times in which it may have said things that nobody heard.
-    pub(crate) gaps: u64,
+    pub(crate) gap_count: u64,
     bytes: usize,
 }
 
 impl Signals {
     /// It asked a client of `agent` something, in `session` where it has one.
-    pub(super) fn asks(&self, agent: AgentId, session: Option<&Session>) {
+    pub(super) fn client_asked(&self, agent: AgentId, session: Option<&Session>) {
         self.note(|noted| {
-            noted.asks.insert(Sharing::Agent(agent));
+            noted.asked_clients.insert(Sharing::Agent(agent));
             let session = session.map(|session| Sharing::Session(session.id.clone()));
-            noted.asks.extend(session);
+            noted.asked_clients.extend(session);
         });
     }
 
-    pub(super) fn asks_roots(&self) {
-        self.note(|noted| noted.asks_roots = true);
+    pub(super) fn roots_requested(&self) {
+        self.note(|noted| noted.roots_requested = true);
     }
 
     pub(super) fn lists_changed(&self) {
@@ -67,17 +67,17 @@ impl Signals {
     }
 
     /// An answer looks as if a list had changed.
-    pub(in crate::backend) fn lists_doubted(&self) {
+    pub(in crate::backend) fn lists_suspected(&self) {
         let mut doubted = lock(&self.doubted);
-        if doubted.is_none_or(|at| at.elapsed() >= DOUBTS_APART) {
+        if doubted.is_none_or(|at| at.elapsed() >= DOUBT_INTERVAL) {
             *doubted = Some(Instant::now());
             drop(doubted);
             self.lists_changed();
         }
     }
 
-    pub(crate) fn missed(&self) {
-        self.note(|noted| noted.gaps += 1);
+    pub(crate) fn messages_missed(&self) {
+        self.note(|noted| noted.gap_count += 1);
     }
 
     pub(super) fn resource_updated(&self, params: Raw) {
@@ -96,12 +96,12 @@ impl Signals {
 
     fn note(&self, note: impl FnOnce(&mut NotedSignals)) {
         note(&mut lock(&self.noted));
-        self.news.notify_one();
+        self.notify.notify_one();
     }
 
     /// What was said since, once there is something.
     pub(crate) async fn take(&self) -> NotedSignals {
-        self.news.notified().await;
+        self.notify.notified().await;
         std::mem::take(&mut lock(&self.noted))
     }
 }
@@ -121,17 +121,17 @@ mod tests {
             signals.resource_updated(update(10));
         }
         signals.lists_changed();
-        signals.asks_roots();
+        signals.roots_requested();
         let noted = signals.take().await;
         assert_eq!((noted.updates.len(), noted.updates_lost), (UPDATES_MAX, 0));
-        assert!(noted.lists_changed && noted.asks_roots && noted.asks.is_empty());
+        assert!(noted.lists_changed && noted.roots_requested && noted.asked_clients.is_empty());
         for _ in 0..=UPDATES_MAX {
             signals.resource_updated(update(10));
         }
-        signals.asks(AgentId::ANONYMOUS, None);
+        signals.client_asked(AgentId::ANONYMOUS, None);
         let noted = signals.take().await;
         assert_eq!((noted.updates.len(), noted.updates_lost), (UPDATES_MAX, 1));
-        assert!(!noted.asks.is_empty() && !noted.lists_changed);
+        assert!(!noted.asked_clients.is_empty() && !noted.lists_changed);
     }
 
     #[tokio::test]
@@ -154,13 +154,13 @@ mod tests {
     async fn doubts_lead_to_a_list_now_and_then() {
         let signals = Signals::default();
         let is_noted = || lock(&signals.noted).lists_changed;
-        signals.lists_doubted();
+        signals.lists_suspected();
         assert!(signals.take().await.lists_changed);
-        tokio::time::advance(DOUBTS_APART / 2).await;
-        signals.lists_doubted();
+        tokio::time::advance(DOUBT_INTERVAL / 2).await;
+        signals.lists_suspected();
         assert!(!is_noted());
-        tokio::time::advance(DOUBTS_APART / 2).await;
-        signals.lists_doubted();
+        tokio::time::advance(DOUBT_INTERVAL / 2).await;
+        signals.lists_suspected();
         assert!(is_noted());
     }
 

@@ -27,38 +27,38 @@ const TASKS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct LinkTaskOwners {
     /// Whether all calls are of one agent, whoever that is.
-    is_of_one: bool,
+    is_single_agent: bool,
     /// Whose calls came first.
-    first: OnceLock<AgentId>,
+    first_agent: OnceLock<AgentId>,
     /// Whether calls of others came too.
-    serves_several: AtomicBool,
+    has_other_agents: AtomicBool,
     /// Each with whose it is; `None` where several were given it.
     tasks: Mutex<VecDeque<(TaskHash, Option<AgentId>)>>,
 }
 
 impl LinkTaskOwners {
     /// Of links that serve one agent alone.
-    pub(crate) fn by_one() -> Self {
+    pub(crate) fn single_agent() -> Self {
         Self {
-            is_of_one: true,
+            is_single_agent: true,
             ..Self::default()
         }
     }
 
     /// Notes that `agent` makes a call.
-    pub(super) fn serves(&self, agent: AgentId) {
-        if *self.first.get_or_init(|| agent) != agent {
-            self.serves_several.store(true, Ordering::Relaxed);
+    pub(super) fn note_agent(&self, agent: AgentId) {
+        if *self.first_agent.get_or_init(|| agent) != agent {
+            self.has_other_agents.store(true, Ordering::Relaxed);
         }
     }
 
     /// Notes the task that a call of `agent` has begun, if it has.
     pub(super) fn note(&self, result: &Raw, agent: AgentId) {
         // Readers of connections have no time for a walk through a large result without any.
-        if !tasks::may_be_named(result) {
+        if !tasks::may_reference_task(result) {
             return;
         }
-        let Some(id) = tasks::begun(result, None) else {
+        let Some(id) = tasks::created_task(result, None) else {
             return;
         };
         let id = TaskHash::of(&id);
@@ -74,14 +74,14 @@ impl LinkTaskOwners {
     }
 
     /// Whether there is no other agent than `agent` that a task could be of.
-    fn is_of_nobody_but(&self, agent: AgentId) -> bool {
+    fn is_only_agent(&self, agent: AgentId) -> bool {
         // Where nobody needs a key there is one agent.
         let is_open =
-            || agent == AgentId::ANONYMOUS && !self.serves_several.load(Ordering::Relaxed);
-        self.is_of_one || is_open()
+            || agent == AgentId::ANONYMOUS && !self.has_other_agents.load(Ordering::Relaxed);
+        self.is_single_agent || is_open()
     }
 
-    fn is_of(&self, id: &str, agent: AgentId) -> bool {
+    fn is_owner(&self, id: &str, agent: AgentId) -> bool {
         let id = TaskHash::of(id);
         let tasks = lock(&self.tasks);
         tasks.iter().any(|it| *it == (id, Some(agent)))
@@ -91,21 +91,21 @@ impl LinkTaskOwners {
 impl PendingRequests {
     /// Whether `recipient` is meant by a message that names no call: not by one about the task of
     /// another agent.
-    pub(super) fn is_meant(
+    pub(super) fn is_addressed_to(
         &self,
         recipient: &Recipient,
         method: &str,
         params: Option<&Raw>,
     ) -> bool {
-        if self.settings.begun.is_of_nobody_but(recipient.agent()) {
+        if self.settings.task_owners.is_only_agent(recipient.agent()) {
             return true;
         }
-        match params.map(|params| tasks::told_of(method, params)) {
+        match params.map(|params| tasks::task_of_notification(method, params)) {
             None | Some(tasks::TaskReference::Nothing) => true,
             Some(tasks::TaskReference::One(id)) => {
-                self.settings.begun.is_of(&id, recipient.agent())
+                self.settings.task_owners.is_owner(&id, recipient.agent())
             }
-            Some(tasks::TaskReference::Unclear) => false,
+            Some(tasks::TaskReference::Ambiguous) => false,
         }
     }
 }

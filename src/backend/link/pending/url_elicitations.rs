@@ -16,11 +16,11 @@ use crate::{
 };
 
 /// Visits of one server that are remembered; the oldest gives way.
-const VISITS_MAX: usize = 256;
+const ELICITATIONS_MAX: usize = 256;
 
 /// The visits that are not done yet.
 #[derive(Debug, Default)]
-pub(super) struct Visits(Mutex<VecDeque<UrlElicitation>>);
+pub(super) struct UrlElicitations(Mutex<VecDeque<UrlElicitation>>);
 
 #[derive(Debug)]
 struct UrlElicitation {
@@ -28,13 +28,15 @@ struct UrlElicitation {
     session: Weak<Session>,
 }
 
-impl Visits {
+impl UrlElicitations {
     /// Notes whose the visit is that `question`, the params of an elicitation, asks for, if it does.
     pub(super) fn note(&self, question: &Raw, session: Weak<Session>) {
-        let Some(id) = id(question) else { return };
+        let Some(id) = elicitation_id(question) else {
+            return;
+        };
         let mut visits = lock(&self.0);
         visits.retain(|visit| visit.id != id);
-        if visits.len() >= VISITS_MAX {
+        if visits.len() >= ELICITATIONS_MAX {
             visits.pop_front();
         }
         visits.push_back(UrlElicitation { id, session });
@@ -49,21 +51,21 @@ impl Visits {
         let Some(list) = data.and_then(|data| data.get("elicitations")) else {
             return;
         };
-        for span in json::elements(list.as_bytes(), 0).take(VISITS_MAX) {
+        for span in json::elements(list.as_bytes(), 0).take(ELICITATIONS_MAX) {
             self.note(&list.slice(span), session.clone());
         }
     }
 
     /// Whose visit is done as `params` say; it is forgotten.
-    pub(super) fn done(&self, params: Option<&Raw>) -> Option<Weak<Session>> {
-        let id = id(params?)?;
+    pub(super) fn complete(&self, params: Option<&Raw>) -> Option<Weak<Session>> {
+        let id = elicitation_id(params?)?;
         let mut visits = lock(&self.0);
         let at = visits.iter().position(|visit| visit.id == id)?;
         visits.remove(at).map(|visit| visit.session)
     }
 }
 
-fn id(params: &Raw) -> Option<String> {
+fn elicitation_id(params: &Raw) -> Option<String> {
     let id = params.get("elicitationId")?;
     id.as_text().map(Cow::into_owned)
 }

@@ -22,14 +22,14 @@ use hyper_util::rt::TokioIo;
 use tokio::task::unconstrained;
 
 use super::read_budget::{OVERHEAD_MAX, Overhead, ReadBudget};
-use crate::socket::CoalescingStream;
+use crate::coalescing_stream::CoalescingStream;
 
 /// One connection; boxed wherever it is passed on, for it is large. Between requests what happens to
 /// it may wake who used it last, for nothing.
 #[derive(Debug)]
 pub(super) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
-    wire: ConnectionState,
+    state: ConnectionState,
     pub(super) overhead: Overhead,
 }
 
@@ -51,19 +51,19 @@ impl HttpConnection {
         let (sender, connection) = http1::handshake(TokioIo::new(turns)).await?;
         Ok(Box::new(Self {
             sender,
-            wire: ConnectionState(Some(connection)),
+            state: ConnectionState(Some(connection)),
             overhead,
         }))
     }
 
     /// Sends `request` and waits for the head of its answer.
-    pub(super) async fn ask(&mut self, request: Box<Request<Full<Bytes>>>) -> ResponseHead {
+    pub(super) async fn send(&mut self, request: Box<Request<Full<Bytes>>>) -> ResponseHead {
         let Self {
             sender,
-            wire,
+            state: wire,
             overhead,
         } = self;
-        overhead.clear();
+        overhead.reset();
         let mut answer = pin!(unconstrained(sender.try_send_request(*request)));
         // Only the connection can bring the answer, and it is polled first: nobody else needs to
         // be woken for it, and it is there when the connection says so, whatever the budget.
@@ -78,16 +78,16 @@ impl HttpConnection {
 
     /// Lets the connection do what it can.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        self.wire.drive(cx);
+        self.state.drive(cx);
     }
 
     /// Whether it can take another request. Most can as soon as an answer is there; others learn
     /// first that nobody wants the rest of it.
-    pub(super) fn is_free(&mut self) -> bool {
+    pub(super) fn is_reusable(&mut self) -> bool {
         if !self.sender.is_ready() {
             self.drive(&mut Context::from_waker(Waker::noop()));
         }
-        self.wire.0.is_some() && self.sender.is_ready()
+        self.state.0.is_some() && self.sender.is_ready()
     }
 }
 

@@ -21,11 +21,12 @@ use hyper_util::{client::legacy::connect::HttpConnector, service::TowerToHyperSe
 use tokio::time::{Instant, sleep};
 
 use super::{
-    client::{Connector, POOL_IDLE, explain},
     connection::HttpConnection,
+    http_client::{Connector, POOL_IDLE, root_cause},
 };
 use crate::{
-    backend::BackendError, clock::cached_now, lock::lock, socket::CoalescingStream, task::Tasks,
+    backend::BackendError, clock::cached_now, coalescing_stream::CoalescingStream, lock::lock,
+    task::Tasks,
 };
 
 /// Idle connections that are kept; one that falls idle beyond them is closed.
@@ -49,9 +50,9 @@ pub(super) struct HttpPool {
 #[derive(Debug, Default)]
 struct IdleConnections {
     /// The one that fell idle last is at the end, and used first.
-    lines: Vec<(Instant, Box<HttpConnection>)>,
+    connections: Vec<(Instant, Box<HttpConnection>)>,
     /// Whether a task sees to it that they are closed in time.
-    is_swept: bool,
+    has_sweeper: bool,
 }
 
 impl HttpPool {
@@ -80,9 +81,9 @@ impl HttpPool {
     pub(super) async fn request(
         self: &Arc<Self>,
         mut request: Box<Request<Full<Bytes>>>,
-    ) -> Result<Response<Driven>, BackendError> {
+    ) -> Result<Response<PooledBody>, BackendError> {
         loop {
-            let (mut line, is_used) = if let Some(line) = self.take() {
+            let (mut line, is_used) = if let Some(line) = self.take_idle() {
                 (line, true)
             } else {
                 let opened = Box::pin(self.connect()).await;
@@ -91,18 +92,18 @@ impl HttpPool {
                     false,
                 )
             };
-            let mut error = match line.ask(request).await {
-                Ok(response) => return Ok(response.map(|body| self.driven(body, line))),
+            let mut error = match line.send(request).await {
+                Ok(response) => return Ok(response.map(|body| self.pooled_body(body, line))),
                 Err(error) => error,
             };
             request = match error.take_message() {
                 Some(unsent) if is_used => Box::new(unsent),
                 Some(_) => {
-                    let reason = explain(error.error());
+                    let reason = root_cause(error.error());
                     return Err(BackendError::Connect { reason });
                 }
                 None => {
-                    let reason = explain(error.error());
+                    let reason = root_cause(error.error());
                     return Err(BackendError::Lost { reason });
                 }
             };
@@ -111,55 +112,55 @@ impl HttpPool {
 
     async fn connect(&self) -> Result<Box<HttpConnection>, String> {
         let io = self.connector.call(self.url.clone()).await;
-        let io = io.map_err(|error| explain(&*error))?;
+        let io = io.map_err(|error| root_cause(&*error))?;
         let socket = CoalescingStream::new(io.into_inner(), &self.tasks);
         let line = HttpConnection::new(socket).await;
-        line.map_err(|error| explain(&error))
+        line.map_err(|error| root_cause(&error))
     }
 
-    fn driven(self: &Arc<Self>, body: Incoming, line: Box<HttpConnection>) -> Driven {
-        Driven {
+    fn pooled_body(self: &Arc<Self>, body: Incoming, line: Box<HttpConnection>) -> PooledBody {
+        PooledBody {
             body: Some(body),
-            line: Some(line),
+            connection: Some(line),
             pool: Arc::clone(self),
         }
     }
 
-    fn take(&self) -> Option<Box<HttpConnection>> {
+    fn take_idle(&self) -> Option<Box<HttpConnection>> {
         let mut idle = self.idle();
-        let (since, line) = idle.lines.pop()?;
+        let (since, line) = idle.connections.pop()?;
         if cached_now().duration_since(since) < POOL_IDLE {
             return Some(line);
         }
         // The others have been idle for longer.
-        idle.lines.clear();
+        idle.connections.clear();
         None
     }
 
-    fn put(self: &Arc<Self>, line: Box<HttpConnection>) {
+    fn put_idle(self: &Arc<Self>, line: Box<HttpConnection>) {
         let mut idle = self.idle();
-        if idle.lines.len() >= IDLE_MAX {
+        if idle.connections.len() >= IDLE_MAX {
             return;
         }
-        idle.lines.push((cached_now(), line));
-        if !idle.is_swept {
-            idle.is_swept = true;
+        idle.connections.push((cached_now(), line));
+        if !idle.has_sweeper {
+            idle.has_sweeper = true;
             self.tasks.spawn(
                 "idle connections",
-                sweep(Arc::downgrade(self), self.tasks.clone()),
+                sweep_idle(Arc::downgrade(self), self.tasks.clone()),
             );
         }
     }
 
     /// Closes the connections that have been idle for too long; whether others are left.
-    fn close_old(&self) -> bool {
+    fn close_expired(&self) -> bool {
         let mut idle = self.idle();
         let old = idle
-            .lines
+            .connections
             .partition_point(|(since, _)| since.elapsed() >= POOL_IDLE);
-        drop(idle.lines.drain(..old));
-        idle.is_swept = !idle.lines.is_empty();
-        idle.is_swept
+        drop(idle.connections.drain(..old));
+        idle.has_sweeper = !idle.connections.is_empty();
+        idle.has_sweeper
     }
 
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {
@@ -168,13 +169,13 @@ impl HttpPool {
 }
 
 /// Closes idle connections in time, until there are none.
-async fn sweep(pool: Weak<HttpPool>, tasks: Tasks) {
+async fn sweep_idle(pool: Weak<HttpPool>, tasks: Tasks) {
     loop {
         tokio::select! {
             () = sleep(POOL_IDLE) => {}
             () = tasks.stop_token().cancelled() => return,
         }
-        if !pool.upgrade().is_some_and(|pool| pool.close_old()) {
+        if !pool.upgrade().is_some_and(|pool| pool.close_expired()) {
             return;
         }
     }
@@ -182,14 +183,14 @@ async fn sweep(pool: Weak<HttpPool>, tasks: Tasks) {
 
 /// The body of an answer, which drives its connection and gives it back at the end.
 #[derive(Debug)]
-pub(super) struct Driven {
+pub(super) struct PooledBody {
     /// `None` only while it is dropped.
     body: Option<Incoming>,
-    line: Option<Box<HttpConnection>>,
+    connection: Option<Box<HttpConnection>>,
     pool: Arc<HttpPool>,
 }
 
-impl Body for Driven {
+impl Body for PooledBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -197,7 +198,11 @@ impl Body for Driven {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let Self { body, line, .. } = &mut *self;
+        let Self {
+            body,
+            connection: line,
+            ..
+        } = &mut *self;
         let (Some(body), Some(line)) = (body, line) else {
             return Poll::Ready(None);
         };
@@ -209,7 +214,7 @@ impl Body for Driven {
             read = Pin::new(body).poll_frame(&mut nobody);
         }
         if read.is_ready() {
-            line.overhead.clear();
+            line.overhead.reset();
         }
         read
     }
@@ -225,14 +230,14 @@ impl Body for Driven {
     }
 }
 
-impl Drop for Driven {
+impl Drop for PooledBody {
     fn drop(&mut self) {
         // The rest, if there is any, is wanted by nobody: the connection is told so first.
         drop(self.body.take());
-        if let Some(mut line) = self.line.take()
-            && line.is_free()
+        if let Some(mut line) = self.connection.take()
+            && line.is_reusable()
         {
-            self.pool.put(line);
+            self.pool.put_idle(line);
         }
     }
 }
@@ -251,7 +256,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::backend::transport::http::client;
+    use crate::backend::transport::http::http_client;
 
     /// How long a connection stays that nobody uses.
     const KEPT_OPEN: Duration = Duration::from_millis(50);
@@ -324,7 +329,11 @@ mod tests {
             server.spawn(serve(listener));
             let tasks = Tasks::new();
             Self {
-                pool: HttpPool::new(&url, client::plain(Duration::from_secs(5)), &tasks),
+                pool: HttpPool::new(
+                    &url,
+                    http_client::tcp_connector(Duration::from_secs(5)),
+                    &tasks,
+                ),
                 seen,
                 tasks,
                 _server: server,
@@ -335,7 +344,7 @@ mod tests {
             *self.seen.lock().unwrap()
         }
 
-        fn ask(&self) -> impl Future<Output = Response<Driven>> + use<> {
+        fn ask(&self) -> impl Future<Output = Response<PooledBody>> + use<> {
             let pool = Arc::clone(&self.pool);
             let mut request = Box::new(Request::new(Full::new(Bytes::new())));
             request.uri_mut().clone_from(&pool.target);
@@ -375,7 +384,7 @@ mod tests {
 
     impl Pair {
         /// Begins to ask, on connections that stand.
-        async fn asking(&self) -> Vec<Pin<Box<impl Future<Output = Response<Driven>>>>> {
+        async fn asking(&self) -> Vec<Pin<Box<impl Future<Output = Response<PooledBody>>>>> {
             join_all((0..MANY).map(|_| self.ask())).await;
             let mut asking: Vec<_> = (0..MANY).map(|_| Box::pin(self.ask())).collect();
             for ask in &mut asking {
@@ -388,7 +397,7 @@ mod tests {
     #[tokio::test]
     async fn requests_leave_while_nobody_polls_them() {
         let pair = Pair::new(ANSWER).await;
-        for busy in [Vec::new(), pair.tasks.busy()] {
+        for busy in [Vec::new(), pair.tasks.in_flight_for_batching()] {
             let asking = pair.asking().await;
             let before = pair.seen().requests;
             let departed = async {
@@ -408,13 +417,13 @@ mod tests {
     #[tokio::test]
     async fn who_asks_on_a_closed_connection_goes_on_the_next() {
         let pair = Pair::with(serve_once, Arc::default()).await;
-        let _busy = pair.tasks.busy();
+        let _busy = pair.tasks.in_flight_for_batching();
         for _ in 0..3 {
             // Each is woken for itself alone.
             let asking: JoinSet<_> = (0..MANY).map(|_| pair.ask()).collect();
             let answers = timeout(Duration::from_secs(10), asking.join_all()).await;
             drop(answers.expect("nobody is forgotten"));
-            assert_eq!(pair.pool.idle().lines.len(), MANY);
+            assert_eq!(pair.pool.idle().connections.len(), MANY);
             sleep(3 * KEPT_OPEN).await;
         }
         pair.tasks.finish().await;
@@ -423,9 +432,9 @@ mod tests {
     #[tokio::test]
     async fn who_gives_up_leaves_no_connection_behind() {
         let pair = Pair::new(ANSWER).await;
-        let _busy = pair.tasks.busy();
+        let _busy = pair.tasks.in_flight_for_batching();
         drop(pair.asking().await);
-        let idle = || pair.pool.idle().lines.len();
+        let idle = || pair.pool.idle().connections.len();
         assert_eq!(idle(), 0, "nobody knows what became of them");
         join_all(pair.asking().await).await;
         assert_eq!(idle(), MANY);

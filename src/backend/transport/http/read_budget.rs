@@ -23,9 +23,9 @@ use tokio::{
 };
 
 /// Reads in a row.
-const READS_MAX: u8 = 8;
+const READS_PER_TURN_MAX: u8 = 8;
 /// Bytes in a row. hyper asks for up to 400 KiB in one read, which are thousands of responses.
-const BYTES_MAX: usize = 64 * 1024;
+const BYTES_PER_TURN_MAX: usize = 64 * 1024;
 
 /// Bytes of HTTP/1 between two parts of answers: no head has as many.
 pub(in crate::backend) const OVERHEAD_MAX: usize = 1 << 20;
@@ -38,7 +38,7 @@ pub(in crate::backend) struct Overhead(Arc<AtomicUsize>);
 
 impl Overhead {
     /// A part of an answer has come, or a request begins.
-    pub(in crate::backend) fn clear(&self) {
+    pub(in crate::backend) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 
@@ -47,7 +47,8 @@ impl Overhead {
             return Ok(());
         }
         let why = format!(
-            "it sent more than {max} bytes that are part of no answer, such as informational responses"
+            "the server sent more than {max} bytes outside of responses, such as informational \
+             responses"
         );
         Err(io::Error::new(io::ErrorKind::InvalidData, why))
     }
@@ -111,13 +112,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadBudget<S> {
             overhead_max,
             pause,
         } = &mut *self;
-        if *reads >= READS_MAX || *bytes >= BYTES_MAX {
+        if *reads >= READS_PER_TURN_MAX || *bytes >= BYTES_PER_TURN_MAX {
             let pause = pause.get_or_insert_with(|| Box::pin(yield_now()));
             ready!(pause.as_mut().poll(cx));
             (*reads, *bytes) = (0, 0);
         }
         *pause = None;
-        match read_at_most(BYTES_MAX - *bytes, Pin::new(stream), cx, buf) {
+        match read_at_most(BYTES_PER_TURN_MAX - *bytes, Pin::new(stream), cx, buf) {
             Poll::Ready(found) => {
                 *reads += 1;
                 let found = found?;
@@ -200,29 +201,29 @@ mod tests {
     #[tokio::test]
     async fn who_always_finds_something_waits_for_the_next_turn() {
         let mut stream = ReadBudget::new(tokio::io::repeat(b'a'), usize::MAX);
-        read_on(&mut stream, READS_MAX);
+        read_on(&mut stream, READS_PER_TURN_MAX);
         for _ in 0..3 {
             assert!(stream.read(&mut [0; 4]).now_or_never().is_none());
             assert_eq!(stream.read(&mut [0; 4]).await.unwrap(), 4);
-            read_on(&mut stream, READS_MAX - 1);
+            read_on(&mut stream, READS_PER_TURN_MAX - 1);
         }
     }
 
     #[tokio::test]
     async fn a_turn_has_so_many_bytes() {
         let mut stream = ReadBudget::new(tokio::io::repeat(b'a'), usize::MAX);
-        let mut large = vec![0; 4 * BYTES_MAX];
+        let mut large = vec![0; 4 * BYTES_PER_TURN_MAX];
         let mut found = stream.read(&mut large).now_or_never();
         for _ in 0..3 {
-            assert_eq!(found.unwrap().unwrap(), BYTES_MAX);
+            assert_eq!(found.unwrap().unwrap(), BYTES_PER_TURN_MAX);
             assert!(stream.read(&mut large).now_or_never().is_none());
             found = Some(stream.read(&mut large).await);
         }
         // What is left of a turn, to the byte.
-        stream.bytes = BYTES_MAX - 5;
+        stream.bytes = BYTES_PER_TURN_MAX - 5;
         assert_eq!(stream.read(&mut [0; 4]).now_or_never().unwrap().unwrap(), 4);
         assert_eq!(stream.read(&mut large).now_or_never().unwrap().unwrap(), 1);
-        assert_eq!((large[0], stream.bytes), (b'a', BYTES_MAX));
+        assert_eq!((large[0], stream.bytes), (b'a', BYTES_PER_TURN_MAX));
         assert!(stream.read(&mut large).now_or_never().is_none());
     }
 
@@ -231,9 +232,9 @@ mod tests {
         let (mut near, far) = tokio::io::duplex(64);
         let mut stream = ReadBudget::new(far, usize::MAX);
         for _ in 0..3 {
-            let some = [b'a'; 4 * (READS_MAX as usize - 1)];
+            let some = [b'a'; 4 * (READS_PER_TURN_MAX as usize - 1)];
             near.write_all(&some).await.unwrap();
-            read_on(&mut stream, READS_MAX - 1);
+            read_on(&mut stream, READS_PER_TURN_MAX - 1);
             assert!(stream.read(&mut [0; 4]).now_or_never().is_none());
         }
     }
@@ -248,7 +249,7 @@ mod tests {
                 .read_exact(&mut whole)
                 .await
                 .expect("so much may come");
-            overhead.clear();
+            overhead.reset();
         }
         stream.read_exact(&mut whole).await.unwrap();
         let failed = stream.read(&mut [0]).await.unwrap_err();

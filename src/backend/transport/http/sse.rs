@@ -12,10 +12,10 @@ use http_body_util::{BodyExt, Full, Limited};
 use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::{
-    client::{self, HttpClient, WatchedBody},
-    denies_session,
-    events::{ServerEvents, StreamExcess},
-    odd, redirected, retry_after, shown_type,
+    content_type_label, denies_session, describe_unexpected,
+    http_client::{self, HttpClient, WatchedBody},
+    redirect_error, retry_after,
+    server_events::{ServerEvents, StreamExcess},
 };
 use crate::{
     backend::{
@@ -29,47 +29,47 @@ use crate::{
 /// Messages that may wait for their acknowledgement at a time.
 const POSTS_MAX: usize = 64;
 /// How long a message goes unacknowledged before the next one is sent.
-const HEAD_START: Duration = Duration::from_millis(50);
+const ACK_PIPELINE_DELAY: Duration = Duration::from_millis(50);
 /// How long the server may take to acknowledge a message. Some do so only with the answer.
-const ACK_PATIENCE: Duration = Duration::from_secs(600);
+const ACK_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the body of an acknowledgement may take.
-const ACK_BODY_PATIENCE: Duration = Duration::from_secs(1);
+const ACK_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes read of the body of an acknowledgement.
 const ACK_BYTES_MAX: usize = 64 * 1024;
 /// How long the server may take to name its endpoint.
-const ENDPOINT_PATIENCE: Duration = Duration::from_secs(30);
+const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens the stream, waits for the endpoint, and starts reader and writer.
 pub(crate) async fn open(
     remote: &Remote,
-    mux: Arc<PendingRequests>,
+    requests: Arc<PendingRequests>,
     connect: Duration,
 ) -> Result<Arc<Link>, BackendError> {
-    let client = client::new(&remote.url, connect)?;
-    let peer = &mux.settings.peer;
-    let headers = client::headers(remote, &peer.own)?;
-    let answer = get(&client, remote, &headers).await?;
-    peer.hear(&answer)?;
+    let client = http_client::new(&remote.url, connect)?;
+    let peer = &requests.settings.peer;
+    let headers = http_client::request_headers(remote, &peer.own_id)?;
+    let answer = get_stream(&client, remote, &headers).await?;
+    peer.note_response(&answer)?;
     let mut stream = SseStream {
-        body: events(remote, answer)?,
-        events: ServerEvents::of_connection(&mux.settings),
+        body: event_body(remote, answer)?,
+        events: ServerEvents::for_connection(&requests.settings),
         excess: None,
     };
-    let named = timeout(ENDPOINT_PATIENCE, stream.endpoint());
+    let named = timeout(ENDPOINT_TIMEOUT, stream.endpoint());
     let named = named.await.ok().flatten().ok_or_else(|| {
-        BackendError::garbled("its event stream did not begin with an `endpoint` event")
+        BackendError::protocol_violation("the event stream did not start with an `endpoint` event")
     })?;
     let endpoint = resolve(&remote.url, &named)?;
-    let (link, queue) = Link::queued(&mux);
-    let tasks = mux.tasks.clone();
+    let (link, queue) = Link::new_queued(&requests);
+    let tasks = requests.tasks.clone();
     tasks.spawn("sse reader", read(stream, Arc::clone(&link)));
-    let outlet = PostOutlet {
+    let context = SsePoster {
         client,
         endpoint,
         headers,
-        mux,
+        mux: requests,
     };
-    tasks.spawn("sse writer", write(outlet, queue));
+    tasks.spawn("sse writer", write(context, queue));
     Ok(link)
 }
 
@@ -109,7 +109,7 @@ impl SseStream {
     }
 }
 
-async fn get(
+async fn get_stream(
     client: &HttpClient,
     remote: &Remote,
     headers: &HeaderMap,
@@ -122,19 +122,22 @@ async fn get(
         .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
     let response = client.request(request).await;
     response.map_err(|error| BackendError::Connect {
-        reason: client::explain(&error),
+        reason: http_client::root_cause(&error),
     })
 }
 
 /// The event stream that an answer to our GET is.
-fn events(remote: &Remote, response: Response<WatchedBody>) -> Result<WatchedBody, BackendError> {
+fn event_body(
+    remote: &Remote,
+    response: Response<WatchedBody>,
+) -> Result<WatchedBody, BackendError> {
     let status = response.status();
-    if let Some(refused) = BackendError::of_credential(status) {
+    if let Some(refused) = BackendError::from_auth_status(status) {
         return Err(refused);
     }
     if status.is_redirection() {
-        let shows_path = !remote.is_of_variable;
-        return Err(redirected(status, response.headers(), shows_path));
+        let shows_path = !remote.is_from_variable;
+        return Err(redirect_error(status, response.headers(), shows_path));
     }
     if !status.is_success() {
         return Err(BackendError::Http {
@@ -143,29 +146,29 @@ fn events(remote: &Remote, response: Response<WatchedBody>) -> Result<WatchedBod
             retry_after: retry_after(response.headers()),
         });
     }
-    match other_kind(response.headers()) {
-        Some(kind) => Err(BackendError::garbled(format!(
-            "it answers with `{kind}` in place of an event stream; is its URL that of an MCP server?"
+    match other_content_type(response.headers()) {
+        Some(kind) => Err(BackendError::protocol_violation(format!(
+            "expected an event stream but got `{kind}`; is this the URL of an MCP server?"
         ))),
         None => Ok(response.into_body()),
     }
 }
 
 /// What an answer with these headers is, where it says so and is no event stream.
-fn other_kind(headers: &HeaderMap) -> Option<&str> {
+fn other_content_type(headers: &HeaderMap) -> Option<&str> {
     headers.get(CONTENT_TYPE)?;
-    let kind = shown_type(headers).unwrap_or("something");
+    let kind = content_type_label(headers).unwrap_or("something");
     (!kind.eq_ignore_ascii_case("text/event-stream")).then_some(kind)
 }
 
 /// The endpoint relative to the stream's URL. Another origin is refused: it would receive our
 /// credentials.
 fn resolve(base: &Uri, named: &str) -> Result<Uri, BackendError> {
-    let garbled = |why: &str| BackendError::Garbled {
+    let garbled = |why: &str| BackendError::ProtocolViolation {
         what: format!("its endpoint {why}"),
         quoted: named.to_owned(),
     };
-    let target: Uri = named.trim().parse().map_err(|_| garbled("is no URL"))?;
+    let target: Uri = named.trim().parse().map_err(|_| garbled("is not a URL"))?;
     let Some(authority) = target.authority() else {
         let path = target.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') {
@@ -178,53 +181,54 @@ fn resolve(base: &Uri, named: &str) -> Result<Uri, BackendError> {
             format!("{directory}/{path}")
         };
         let mut parts = base.clone().into_parts();
-        parts.path_and_query = Some(path.parse().map_err(|_| garbled("is no path"))?);
-        return Uri::from_parts(parts).map_err(|_| garbled("is no URL"));
+        parts.path_and_query = Some(path.parse().map_err(|_| garbled("is not a path"))?);
+        return Uri::from_parts(parts).map_err(|_| garbled("is not a URL"));
     };
     if Some(authority) != base.authority() || target.scheme() != base.scheme() {
-        return Err(garbled("is on another origin"));
+        return Err(garbled("has a different origin"));
     }
     Ok(target)
 }
 
 async fn read(mut stream: SseStream, link: Arc<Link>) {
-    let closed = link.mux.closed.clone();
+    let closed = link.requests.closed.clone();
     loop {
         let event = tokio::select! {
             event = stream.next() => event,
             () = closed.cancelled() => return,
         };
         let Some(event) = event else {
-            return link.mux.close(match stream.excess {
+            return link.requests.close(match stream.excess {
                 Some(excess) => excess.to_string(),
-                None => "it closed its event stream".to_owned(),
+                None => "the server closed its event stream".to_owned(),
             });
         };
-        link.take(&event.data, "odd event").await;
+        link.receive(&event.data, "ignored an unexpected event")
+            .await;
     }
 }
 
 /// Where messages for the server go.
-struct PostOutlet {
+struct SsePoster {
     client: HttpClient,
     endpoint: Uri,
     headers: HeaderMap,
     mux: Arc<PendingRequests>,
 }
 
-async fn write(outlet: PostOutlet, queue: mpsc::Receiver<QueuedMessage>) {
+async fn write(context: SsePoster, queue: mpsc::Receiver<QueuedMessage>) {
     tokio::select! {
         biased;
-        ended = outlet.send_all(queue) => if let Err(reason) = ended {
-            outlet.mux.close(reason);
+        ended = context.send_all(queue) => if let Err(reason) = ended {
+            context.mux.close(reason);
         },
-        () = outlet.mux.closed.cancelled() => {}
+        () = context.mux.closed.cancelled() => {}
     }
 }
 
-impl PostOutlet {
+impl SsePoster {
     /// Posts what the queue holds, in order as long as the server acknowledges soon. One that
-    /// acknowledges a call only with its end holds the next message up by [`HEAD_START`].
+    /// acknowledges a call only with its end holds the next message up by [`ACK_PIPELINE_DELAY`].
     async fn send_all(&self, mut queue: mpsc::Receiver<QueuedMessage>) -> Result<(), String> {
         let mut slow = FuturesUnordered::new();
         loop {
@@ -239,11 +243,11 @@ impl PostOutlet {
             let Some(message) = message else {
                 return Ok(());
             };
-            let Some(message) = message.take() else {
+            let Some(message) = message.into_bytes_if_wanted() else {
                 continue;
             };
             let mut post = Box::pin(self.post(message));
-            match timeout(HEAD_START, &mut post).await {
+            match timeout(ACK_PIPELINE_DELAY, &mut post).await {
                 Ok(posted) => posted?,
                 Err(_) => slow.push(post),
             }
@@ -258,36 +262,36 @@ impl PostOutlet {
         request
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let response = timeout(ACK_PATIENCE, self.client.request(request))
+        let response = timeout(ACK_TIMEOUT, self.client.request(request))
             .await
-            .map_err(|_| format!("it did not acknowledge a message within {ACK_PATIENCE:?}"))?
-            .map_err(|error| client::explain(&error))?;
-        let heard = self.mux.settings.peer.hear(&response);
+            .map_err(|_| format!("a message was not acknowledged within {ACK_TIMEOUT:?}"))?
+            .map_err(|error| http_client::root_cause(&error))?;
+        let heard = self.mux.settings.peer.note_response(&response);
         heard.map_err(|failure| failure.to_string())?;
         if !response.status().is_success() {
-            return self.refused(&message, response).await;
+            return self.handle_refusal(&message, response).await;
         }
         // The acknowledgement is read so that the connection can be used again; one that is long
         // or slow costs the connection.
         let body = Limited::new(response.into_body(), ACK_BYTES_MAX);
-        drop(timeout(ACK_BODY_PATIENCE, body.collect()).await);
+        drop(timeout(ACK_BODY_TIMEOUT, body.collect()).await);
         Ok(())
     }
 
     /// A refusal concerns its message alone, as over streamable HTTP, also one of our credential. A
     /// server that denies the session, or is out of order, ends the link: that is the reason.
-    async fn refused(
+    async fn handle_refusal(
         &self,
         message: &Bytes,
         response: Response<WatchedBody>,
     ) -> Result<(), String> {
         let status = response.status();
-        let over = || Err(format!("it answered {status} to a message"));
+        let over = || Err(format!("the server responded with {status} to a message"));
         let is_gone = matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE);
         if !status.is_client_error() || is_gone {
             return over();
         }
-        let failure = refusal(response).await;
+        let failure = refusal_error(response).await;
         if status == StatusCode::BAD_REQUEST
             && let BackendError::Http { body, .. } = &failure
             && denies_session(body.as_bytes())
@@ -300,22 +304,22 @@ impl PostOutlet {
         };
         let server = &self.mux.settings.server;
         if let Some(id) = id {
-            self.mux.failed(id, failure);
+            self.mux.fail(id, failure);
         } else {
-            tracing::debug!(%server, %failure, "a message was not taken");
+            tracing::debug!(%server, %failure, "cannot deliver a message");
         }
         Ok(())
     }
 }
 
 /// Why a server took no message.
-async fn refusal(response: Response<WatchedBody>) -> BackendError {
+async fn refusal_error(response: Response<WatchedBody>) -> BackendError {
     let status = response.status();
-    if let Some(refused) = BackendError::of_credential(status) {
+    if let Some(refused) = BackendError::from_auth_status(status) {
         return refused;
     }
-    let odd = timeout(ACK_BODY_PATIENCE, odd(response)).await;
-    odd.unwrap_or_else(|_| BackendError::Http {
+    let stray = timeout(ACK_BODY_TIMEOUT, describe_unexpected(response)).await;
+    stray.unwrap_or_else(|_| BackendError::Http {
         status,
         body: String::new(),
         retry_after: None,
@@ -336,8 +340,8 @@ mod tests {
         let endpoint: Uri = format!("http://{}/messages", listener.local_addr().unwrap())
             .parse()
             .unwrap();
-        let outlet = PostOutlet {
-            client: client::new(&endpoint, ACK_PATIENCE * 10).unwrap(),
+        let outlet = SsePoster {
+            client: http_client::new(&endpoint, ACK_TIMEOUT * 10).unwrap(),
             endpoint,
             headers: HeaderMap::new(),
             mux: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),
@@ -345,7 +349,7 @@ mod tests {
         let (send, queue) = mpsc::channel(1);
         send.send(Bytes::from_static(b"{}").into()).await.unwrap();
         let reason = outlet.send_all(queue).await.unwrap_err();
-        assert_eq!(reason, "it did not acknowledge a message within 600s");
+        assert_eq!(reason, "a message was not acknowledged within 600s");
     }
 
     #[test]

@@ -14,9 +14,8 @@ use tokio::{
 };
 
 use super::{
-    Content, HttpLink, content_type, denies_session,
-    events::{ServerEvents, StreamExcess},
-    odd,
+    Content, HttpLink, content_type, denies_session, describe_unexpected,
+    server_events::{ServerEvents, StreamExcess},
     transport::ResponseBody,
 };
 use crate::{
@@ -32,18 +31,18 @@ use crate::{
 };
 
 /// Wait before a broken stream is resumed, when the server named none.
-const RESUME_AFTER: Duration = Duration::from_millis(500);
+const RESUME_DELAY: Duration = Duration::from_millis(500);
 /// Shortest such wait that a server may name.
-const RESUME_AFTER_MIN: Duration = Duration::from_millis(10);
+const RESUME_DELAY_MIN: Duration = Duration::from_millis(10);
 /// Longest such wait that a server may name.
-const RESUME_AFTER_MAX: Duration = Duration::from_secs(60);
+const RESUME_DELAY_MAX: Duration = Duration::from_secs(60);
 /// Attempts to resume one broken stream without any event in between.
 const RESUMES_MAX: u32 = 5;
 /// Least time from one gap in the standing stream that is made up for to the next, twice as long after
 /// each: what follows costs more than the stream, and some servers let go of it every few seconds.
-const GAPS_APART: Duration = Duration::from_secs(10);
+const GAP_INTERVAL: Duration = Duration::from_secs(10);
 /// The most it comes to, and how long it takes without a gap until it is the least again.
-const GAPS_APART_MAX: Duration = Duration::from_secs(300);
+const GAP_INTERVAL_MAX: Duration = Duration::from_secs(300);
 
 impl HttpLink {
     /// Reads events until the answer; resumes where a legacy server lets go of the stream.
@@ -56,18 +55,18 @@ impl HttpLink {
         let mut place = StreamPosition::default();
         let mut body = Some(response.into_body());
         loop {
-            if let Some(outcome) = self.follow(body.take(), &mut place, pending).await? {
+            if let Some(outcome) = self.follow_stream(body.take(), &mut place, pending).await? {
                 return Ok(outcome);
             }
-            let legacy = self.talk().era() != Some(Era::Modern);
+            let legacy = self.headers().era() != Some(Era::Modern);
             let Some(last) = place.last_id.clone().filter(|_| legacy) else {
                 return Err(BackendError::Lost {
-                    reason: "it closed the stream of the call".to_owned(),
+                    reason: "the server closed the stream of the call".to_owned(),
                 });
             };
             if place.idle_ends > RESUMES_MAX {
                 return Err(BackendError::Lost {
-                    reason: "the stream of the call keeps breaking".to_owned(),
+                    reason: "the stream of the call failed repeatedly".to_owned(),
                 });
             }
             if let Some(caller) = &exchange.caller {
@@ -76,16 +75,18 @@ impl HttpLink {
                 });
             }
             tokio::time::sleep(place.delay()).await;
-            body = match self.resume(Some(&last)).await {
+            body = match self.open_stream(Some(&last)).await {
                 StreamOpening::Stream(body) => Some(body),
-                StreamOpening::Failed | StreamOpening::NoneEver | StreamOpening::NotFound => None,
+                StreamOpening::Failed | StreamOpening::Unsupported | StreamOpening::NotFound => {
+                    None
+                }
             };
             place.idle_ends += 1;
         }
     }
 
     /// Follows one stream; the answer, or `None` when the stream ended without it.
-    async fn follow(
+    async fn follow_stream(
         &self,
         body: Option<ResponseBody>,
         place: &mut StreamPosition,
@@ -94,17 +95,19 @@ impl HttpLink {
         let Some(mut body) = body else {
             return Ok(None);
         };
-        let mut events = ServerEvents::of_call(&self.mux.settings);
+        let mut events = ServerEvents::for_call(&self.requests.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return Ok(None) };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            events.push(&chunk).map_err(StreamExcess::failure)?;
+            events.push(&chunk).map_err(StreamExcess::into_error)?;
             while let Some(event) = events.next().await {
                 consume_budget().await;
                 place.note(&event);
-                let answer = self.take_in(&event.data, StatusCode::OK, pending).await;
+                let answer = self
+                    .handle_payload(&event.data, StatusCode::OK, pending)
+                    .await;
                 if let Some(answer) = answer {
                     return answer.map(Some);
                 }
@@ -116,15 +119,15 @@ impl HttpLink {
     }
 
     /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
-    async fn resume(&self, last: Option<&HeaderValue>) -> StreamOpening {
+    async fn open_stream(&self, last: Option<&HeaderValue>) -> StreamOpening {
         let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
             if let Some(last) = last {
                 headers.insert(header::LAST_EVENT_ID, last.clone());
             }
         });
-        match self.way.send(request).await {
+        match self.transport.send(request).await {
             Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
-                let BackendError::Http { body, .. } = odd(response).await else {
+                let BackendError::Http { body, .. } = describe_unexpected(response).await else {
                     return StreamOpening::Failed;
                 };
                 if denies_session(body.as_bytes()) {
@@ -135,7 +138,7 @@ impl HttpLink {
             }
             Ok(response) => match (content_type(&response), response.status()) {
                 (Content::Events, _) => StreamOpening::Stream(response.into_body()),
-                (_, StatusCode::METHOD_NOT_ALLOWED) => StreamOpening::NoneEver,
+                (_, StatusCode::METHOD_NOT_ALLOWED) => StreamOpening::Unsupported,
                 (_, StatusCode::NOT_FOUND) => StreamOpening::NotFound,
                 (Content::Json | Content::Other, _) => StreamOpening::Failed,
             },
@@ -148,19 +151,19 @@ impl HttpLink {
     pub(super) async fn listen_until_closed(self: Arc<Self>, opened: oneshot::Sender<()>) {
         tokio::select! {
             biased;
-            () = self.mux.closed.cancelled() => {}
-            () = self.stand(opened) => {}
+            () = self.requests.closed.cancelled() => {}
+            () = self.keep_standalone_stream(opened) => {}
         }
     }
 
-    async fn stand(&self, opened: oneshot::Sender<()>) {
+    async fn keep_standalone_stream(&self, opened: oneshot::Sender<()>) {
         let mut place = StreamPosition::default();
         let mut gap = StreamGap::default();
         let mut opened = Some(opened);
         let mut was_open = false;
         let mut failures = 0;
         loop {
-            let opening = self.resume(place.last_id.as_ref()).await;
+            let opening = self.open_stream(place.last_id.as_ref()).await;
             if let Some(opened) = opened.take() {
                 // Whoever waited in vain goes on without the stream.
                 gap.is_open = opened.is_closed();
@@ -171,47 +174,51 @@ impl HttpLink {
                     place.idle_ends = 1;
                     let start = Instant::now();
                     let is_let_go = tokio::select! {
-                        is_let_go = self.follow_aside(body, &mut place) => is_let_go,
-                        never = gap.make_up(&self.mux) => match never {},
+                        is_let_go = self.follow_standalone_stream(body, &mut place) => is_let_go,
+                        never = gap.signal_missed(&self.requests) => match never {},
                     };
                     // A server that lets go of a stream with ids tells the rest when it is resumed.
                     gap.is_open |= !is_let_go || place.last_id.is_none();
-                    failures = place.failures_after(failures, start.elapsed());
+                    failures = place.next_failures(failures, start.elapsed());
                 }
                 // Where a stream was, only the session can be what is missing.
-                StreamOpening::NotFound if was_open && self.talk().has_session() => {
-                    return self.mux.forget_session();
+                StreamOpening::NotFound if was_open && self.headers().has_session() => {
+                    return self.requests.close_session_lost();
                 }
-                StreamOpening::NoneEver | StreamOpening::NotFound => return,
+                StreamOpening::Unsupported | StreamOpening::NotFound => return,
                 StreamOpening::Failed => {
                     failures += 1;
                     gap.is_open = true;
                 }
             }
-            tokio::time::sleep(place.delay_after(failures)).await;
+            tokio::time::sleep(place.backoff(failures)).await;
         }
     }
 
     /// Follows one stream to its end; whether the server let go of it, and it did not break.
-    async fn follow_aside(&self, mut body: ResponseBody, place: &mut StreamPosition) -> bool {
-        let mut events = ServerEvents::of_connection(&self.mux.settings);
+    async fn follow_standalone_stream(
+        &self,
+        mut body: ResponseBody,
+        place: &mut StreamPosition,
+    ) -> bool {
+        let mut events = ServerEvents::for_connection(&self.requests.settings);
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return false };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
             if let Err(excess) = events.push(&chunk) {
-                let server = &self.mux.settings.server;
-                tracing::warn!(%server, "its standing stream is closed: {excess}");
+                let server = &self.requests.settings.server;
+                tracing::warn!(%server, "closed the standalone stream: {excess}");
                 return false;
             }
             while let Some(event) = events.next().await {
                 consume_budget().await;
                 place.note(&event);
                 if let Some(link) = self.link() {
-                    each_message(&self.mux, &event.data, |_, parsed| {
+                    each_message(&self.requests, &event.data, |_, parsed| {
                         if let Ok(message) = parsed {
-                            link.incoming(message, None);
+                            link.handle_message(message, None);
                         }
                     })
                     .await;
@@ -229,24 +236,24 @@ struct StreamGap {
     /// Whether it is not made up for yet.
     is_open: bool,
     /// When the one before was, and how far from it the next is at least.
-    made_up: Option<(Instant, Duration)>,
+    last_recovery: Option<(Instant, Duration)>,
 }
 
 impl StreamGap {
-    /// Lets what may have been missed be found out, [`GAPS_APART`] from the time before or more.
-    async fn make_up(&mut self, mux: &PendingRequests) -> Infallible {
+    /// Lets what may have been missed be found out, [`GAP_INTERVAL`] from the time before or more.
+    async fn signal_missed(&mut self, requests: &PendingRequests) -> Infallible {
         if self.is_open {
-            let apart = match self.made_up {
-                Some((before, apart)) if before.elapsed() < GAPS_APART_MAX => {
+            let apart = match self.last_recovery {
+                Some((before, apart)) if before.elapsed() < GAP_INTERVAL_MAX => {
                     sleep_until(before + apart).await;
-                    GAPS_APART_MAX.min(2 * apart)
+                    GAP_INTERVAL_MAX.min(2 * apart)
                 }
-                Some(_) | None => GAPS_APART,
+                Some(_) | None => GAP_INTERVAL,
             };
-            mux.signals.missed();
+            requests.signals.messages_missed();
             *self = Self {
                 is_open: false,
-                made_up: Some((Instant::now(), apart)),
+                last_recovery: Some((Instant::now(), apart)),
             };
         }
         pending().await
@@ -276,15 +283,15 @@ impl StreamPosition {
 
     fn delay(&self) -> Duration {
         self.retry_ms
-            .map_or(RESUME_AFTER, Duration::from_millis)
-            .clamp(RESUME_AFTER_MIN, RESUME_AFTER_MAX)
+            .map_or(RESUME_DELAY, Duration::from_millis)
+            .clamp(RESUME_DELAY_MIN, RESUME_DELAY_MAX)
     }
 
     /// The failures in a row, after so many and a stream that stood so long: one that says nothing and
     /// does not outlast the wait for the next is one more, unless the server says when to come back.
-    fn failures_after(&self, failures: u32, stood: Duration) -> u32 {
+    fn next_failures(&self, failures: u32, stood: Duration) -> u32 {
         let is_of_use = self.idle_ends == 0 || self.retry_ms.is_some();
-        if is_of_use || stood >= self.delay_after(failures + 1) {
+        if is_of_use || stood >= self.backoff(failures + 1) {
             0
         } else {
             failures + 1
@@ -292,14 +299,14 @@ impl StreamPosition {
     }
 
     /// The wait after so many failures in a row, each of which doubles it.
-    fn delay_after(&self, failures: u32) -> Duration {
+    fn backoff(&self, failures: u32) -> Duration {
         let delay = match failures {
             0 => self.delay(),
-            _ => self.delay().max(RESUME_AFTER),
+            _ => self.delay().max(RESUME_DELAY),
         };
         delay
             .saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
-            .min(RESUME_AFTER_MAX)
+            .min(RESUME_DELAY_MAX)
     }
 }
 
@@ -308,7 +315,7 @@ enum StreamOpening {
     /// No answer, or one that says nothing about the next attempt.
     Failed,
     /// The server has no such streams.
-    NoneEver,
+    Unsupported,
     /// The server has no such stream, or no such session.
     NotFound,
     Stream(ResponseBody),
@@ -322,8 +329,8 @@ mod tests {
     fn waits(place: &StreamPosition, streams: &[u64]) -> Vec<u128> {
         let mut failures = 0;
         let mut wait = |seconds: &u64| {
-            failures = place.failures_after(failures, Duration::from_secs(*seconds));
-            place.delay_after(failures).as_millis()
+            failures = place.next_failures(failures, Duration::from_secs(*seconds));
+            place.backoff(failures).as_millis()
         };
         streams.iter().map(&mut wait).collect()
     }

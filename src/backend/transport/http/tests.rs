@@ -6,7 +6,7 @@ use tokio::{
 use super::*;
 use crate::{
     backend::{
-        instance::handshake::control,
+        instance::handshake::control_exchange,
         link::{backlog::MESSAGES_MAX, pending::LinkSettings},
     },
     config::Auth,
@@ -40,10 +40,11 @@ fn a_redirect_says_what_to_write_instead() {
         let location = location.map(|it| (LOCATION, HeaderValue::from_str(it).unwrap()));
         let headers: HeaderMap = location.into_iter().collect();
         let status = StatusCode::TEMPORARY_REDIRECT;
-        let hidden = redirected(status, &headers, false).to_string();
+        let hidden = redirect_error(status, &headers, false).to_string();
         assert!(hidden.contains("; the final URL has to be"), "{hidden}");
-        let said = redirected(status, &headers, true).to_string();
-        let start = "it answered HTTP 307 Temporary Redirect: redirects are not followed; ";
+        let said = redirect_error(status, &headers, true).to_string();
+        let start =
+            "the server responded with HTTP 307 Temporary Redirect: redirects are not followed; ";
         let said = said.strip_prefix(start).expect(&said);
         let expect = format!("{expect} has to be written into the config");
         assert_eq!(said, expect);
@@ -71,7 +72,7 @@ async fn a_redirect_answers_nothing() {
         stream.write_all(answer.as_bytes()).await.unwrap();
         stream
     };
-    let exchange = control(&Method::Ping, None);
+    let exchange = control_exchange(&Method::Ping, None);
     let (asked, _stream) = tokio::join!(link.request(&exchange), redirect);
     let failure = asked.expect_err("it is no answer").to_string();
     assert!(failure.contains("may be `/mcp/`"), "{failure}");
@@ -101,19 +102,19 @@ async fn mute() -> (TcpListener, Arc<Link>) {
         url: format!("http://{}/mcp", listener.local_addr().unwrap())
             .parse()
             .unwrap(),
-        is_of_variable: false,
+        is_from_variable: false,
         headers: indexmap::IndexMap::new(),
         auth: Auth::None,
     };
     let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-    let link = open(&remote, mux, POST_PATIENCE * 10).unwrap();
+    let link = open(&remote, mux, POST_TIMEOUT * 10).unwrap();
     (listener, link)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_cancelled_before_is_not_sent() {
     let (_listener, link) = mute().await;
-    let exchange = control(&Method::Ping, None);
+    let exchange = control_exchange(&Method::Ping, None);
     exchange.cancel.cancel();
     let cancelled = link.request(&exchange).await;
     assert_eq!(cancelled, Err(BackendError::Cancelled { is_sent: false }));
@@ -122,7 +123,7 @@ async fn a_request_that_was_cancelled_before_is_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_takes_no_message_is_given_up() {
     let (_listener, link) = mute().await;
-    let after = POST_PATIENCE;
+    let after = POST_TIMEOUT;
     let posted = link.notify("notifications/x", None).await;
     assert_eq!(posted, Err(BackendError::Timeout { after, key: None }));
 }
@@ -131,13 +132,19 @@ async fn a_server_that_takes_no_message_is_given_up() {
 async fn so_much_of_what_clients_say_waits_for_a_server_that_takes_nothing() {
     let (_listener, link) = mute().await;
     for _ in 0..MESSAGES_MAX {
-        assert!(link.tell("notifications/x", None));
+        assert!(link.forward_notification("notifications/x", None));
     }
-    assert!(!link.tell("notifications/x", None), "there is no room");
-    tokio::time::sleep(2 * POST_PATIENCE).await;
-    assert!(link.mux.backlog.is_empty(), "it is given up");
+    assert!(
+        !link.forward_notification("notifications/x", None),
+        "there is no room"
+    );
+    tokio::time::sleep(2 * POST_TIMEOUT).await;
+    assert!(link.requests.backlog.is_empty(), "it is given up");
     let large = Raw::from_value(&serde_json::json!({ "text": "x".repeat(3 << 20) }));
-    assert!(link.tell("notifications/x", Some(&large)));
-    assert!(!link.tell("notifications/x", Some(&large)));
-    assert!(link.tell("notifications/x", None), "a small one finds room");
+    assert!(link.forward_notification("notifications/x", Some(&large)));
+    assert!(!link.forward_notification("notifications/x", Some(&large)));
+    assert!(
+        link.forward_notification("notifications/x", None),
+        "a small one finds room"
+    );
 }

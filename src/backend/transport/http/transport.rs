@@ -13,8 +13,8 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
 use super::{
-    client::{self, HttpClient, WatchedBody},
-    pool::{Driven, HttpPool},
+    http_client::{self, HttpClient, WatchedBody},
+    pool::{HttpPool, PooledBody},
 };
 use crate::{backend::BackendError, task::Tasks};
 
@@ -33,11 +33,11 @@ impl HttpTransport {
         if url.scheme() == Some(&Scheme::HTTP) {
             return Ok(Self::Plain(HttpPool::new(
                 url,
-                client::plain(connect),
+                http_client::tcp_connector(connect),
                 tasks,
             )));
         }
-        let client = Box::new(client::new(url, connect)?);
+        let client = Box::new(http_client::new(url, connect)?);
         Ok(Self::Secure(client, url.clone()))
     }
 
@@ -69,15 +69,15 @@ impl HttpTransport {
             }
             Self::Secure(client, _) => match client.request(*request).await {
                 Ok(response) => Ok(response.map(ResponseBody::Secure)),
-                Err(error) => Err(failure(&error)),
+                Err(error) => Err(from_client_error(&error)),
             },
         }
     }
 }
 
 /// Once there is a connection, the server may have acted on what went into it.
-fn failure(error: &hyper_util::client::legacy::Error) -> BackendError {
-    let reason = client::explain(error);
+fn from_client_error(error: &hyper_util::client::legacy::Error) -> BackendError {
+    let reason = http_client::root_cause(error);
     if error.is_connect() {
         BackendError::Connect { reason }
     } else {
@@ -88,7 +88,7 @@ fn failure(error: &hyper_util::client::legacy::Error) -> BackendError {
 /// The body of an answer, by the way it comes.
 #[derive(Debug)]
 pub(super) enum ResponseBody {
-    Plain(Driven),
+    Plain(PooledBody),
     Secure(WatchedBody),
 }
 

@@ -6,23 +6,23 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use super::exit_reason::telling;
+use super::exit_reason::reason_from_stderr;
 use crate::lock::lock;
 
 /// Lines of stderr kept.
 const STDERR_LINES_MAX: usize = 50;
 /// Lines on stdout that are no messages which are kept for the reason of a failure.
-const ODD_LINES_MAX: usize = 3;
+const STRAY_LINES_MAX: usize = 3;
 
 /// What the programs of one instance wrote besides messages, one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub(crate) struct ChildOutput {
     /// The last lines on stderr, each with the process it is of.
     stderr: Mutex<VecDeque<(u32, String)>>,
-    odd: Mutex<Odd>,
+    stray: Mutex<StrayOutput>,
 }
 
-impl Output {
+impl ChildOutput {
     /// The last lines on stderr.
     pub(in crate::backend) fn stderr(&self) -> Vec<String> {
         let lines = lock(&self.stderr);
@@ -30,18 +30,18 @@ impl Output {
     }
 
     /// The last line on stderr that says something.
-    pub(in crate::backend) fn last_words(&self) -> Option<String> {
+    pub(in crate::backend) fn last_stderr_line(&self) -> Option<String> {
         let lines = lock(&self.stderr);
         let mut lines = lines.iter().rev().map(|(_, line)| line);
         lines.find(|line| !line.trim().is_empty()).cloned()
     }
 
     /// What the process `pid` wrote to stderr of why it ended.
-    pub(in crate::backend) fn reason_of(&self, pid: u32) -> Option<String> {
+    pub(in crate::backend) fn exit_reason(&self, pid: u32) -> Option<String> {
         let lines = lock(&self.stderr);
         let own = lines.iter().filter(|(of, _)| *of == pid);
         let own: Vec<_> = own.map(|(_, line)| line.as_str()).collect();
-        telling(&own).map(Cow::into_owned)
+        reason_from_stderr(&own).map(Cow::into_owned)
     }
 
     /// Notes a line that the process `pid` wrote to stderr.
@@ -54,28 +54,28 @@ impl Output {
     }
 
     /// Notes a line on stdout that is no message.
-    pub(in crate::backend) fn note_odd(&self, line: &str) {
-        self.odd().note(line);
+    pub(in crate::backend) fn note_stray_line(&self, line: &str) {
+        self.stray().note(line);
     }
 
     /// What came on stdout and is no message.
-    pub(in crate::backend) fn odd(&self) -> MutexGuard<'_, Odd> {
-        lock(&self.odd)
+    pub(in crate::backend) fn stray(&self) -> MutexGuard<'_, StrayOutput> {
+        lock(&self.stray)
     }
 }
 
 /// Lines on stdout that are no messages.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Odd {
+pub(crate) struct StrayOutput {
     pub(crate) count: u64,
     /// The last of them, the latest at the end.
     tail: VecDeque<String>,
 }
 
-impl Odd {
+impl StrayOutput {
     fn note(&mut self, line: &str) {
         self.count += 1;
-        if self.tail.len() == ODD_LINES_MAX {
+        if self.tail.len() == STRAY_LINES_MAX {
             self.tail.pop_front();
         }
         self.tail.push_back(line.to_owned());
@@ -86,8 +86,8 @@ impl Odd {
     }
 
     /// Those that are known of the lines after the first `count`.
-    pub(crate) fn since(&self, count: u64) -> Vec<String> {
-        let fresh = usize::try_from(self.count - count).unwrap_or(ODD_LINES_MAX);
+    pub(crate) fn lines_since(&self, count: u64) -> Vec<String> {
+        let fresh = usize::try_from(self.count - count).unwrap_or(STRAY_LINES_MAX);
         let old = self.tail.len().saturating_sub(fresh);
         self.tail.iter().skip(old).cloned().collect()
     }
@@ -99,10 +99,10 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_process_that_said_them() {
-        let output = Output::default();
+        let output = ChildOutput::default();
         let check = |pid: u32, own: Option<&str>, of_all: Option<&str>| {
-            assert_eq!(output.reason_of(pid).as_deref(), own, "{pid}");
-            assert_eq!(output.last_words().as_deref(), of_all, "{pid}");
+            assert_eq!(output.exit_reason(pid).as_deref(), own, "{pid}");
+            assert_eq!(output.last_stderr_line().as_deref(), of_all, "{pid}");
         };
         check(1, None, None);
         for (pid, line) in [(1, "one"), (2, "two"), (1, " ")] {
@@ -120,9 +120,9 @@ mod tests {
 
     #[test]
     fn the_last_odd_lines_of_an_attempt_are_its_own() {
-        let mut odd = Odd::default();
-        let check = |odd: &Odd, count: u64, expect: &[&str]| {
-            assert_eq!(odd.since(count), expect, "{odd:?} after {count}");
+        let mut odd = StrayOutput::default();
+        let check = |odd: &StrayOutput, count: u64, expect: &[&str]| {
+            assert_eq!(odd.lines_since(count), expect, "{odd:?} after {count}");
         };
         check(&odd, 0, &[]);
         odd.note("a");

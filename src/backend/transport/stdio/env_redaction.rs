@@ -10,11 +10,11 @@ use crate::config::{self, Secret, StdioCommand};
 /// What stands in place of a secret, as elsewhere.
 const MASK: &str = "***";
 /// Shorter values say too little to be secrets, and stand in too many other words.
-const BYTES_MIN: usize = 8;
+const VALUE_BYTES_MIN: usize = 8;
 /// The same of what is known to be one.
 const SECRET_BYTES_MIN: usize = 6;
 /// Less of the beginning of a secret says nothing.
-const BEGUN_BYTES_MIN: usize = 3;
+const PARTIAL_BYTES_MIN: usize = 3;
 
 /// What of a program's `env` and `args` is not shown.
 #[derive(Debug)]
@@ -25,12 +25,12 @@ impl EnvRedaction {
     /// line, and what is secret in them and in `args`.
     pub(in crate::backend) fn of(command: &StdioCommand) -> Self {
         let is_path = |text: &str| text.starts_with(['/', '.']) && Path::new(text).exists();
-        let is_value = |text: &&str| text.len() >= BYTES_MIN && !is_path(text);
+        let is_value = |text: &&str| text.len() >= VALUE_BYTES_MIN && !is_path(text);
         let values: Vec<&str> = command.env.values().map(Secret::expose).collect();
-        let args = config::hidden_in(&command.args, &command.shown_args.0);
+        let args = config::hidden_parts(&command.args, &command.shown_args.0);
         let known = args.iter().map(String::as_str);
         let all = values.iter().copied().chain(known.clone());
-        let parts = all.flat_map(config::parts);
+        let parts = all.flat_map(config::secret_parts);
         let secrets = known.chain(parts).filter(|it| it.len() >= SECRET_BYTES_MIN);
         let hushed = values.iter().copied().filter(is_value).chain(secrets);
         let mut hushed: Vec<&str> = hushed.collect();
@@ -41,7 +41,7 @@ impl EnvRedaction {
     }
 
     /// `line` as it may be shown.
-    pub(in crate::backend) fn shown<'l>(&self, line: &'l str) -> Cow<'l, str> {
+    pub(in crate::backend) fn redact<'l>(&self, line: &'l str) -> Cow<'l, str> {
         let mut shown = Cow::Borrowed(line);
         for secret in self.0.iter().map(Secret::expose) {
             if shown.contains(secret) {
@@ -53,13 +53,13 @@ impl EnvRedaction {
 
     /// The first `bytes_max` bytes of `text` as they may be shown, of which a secret that begins in them is
     /// no part.
-    pub(in crate::backend) fn start(&self, text: &[u8], bytes_max: usize) -> String {
+    pub(in crate::backend) fn redact_prefix(&self, text: &[u8], bytes_max: usize) -> String {
         let shown = String::from_utf8_lossy(&text[..text.len().min(bytes_max)]);
-        let shown = self.shown(shown.trim_end());
+        let shown = self.redact(shown.trim_end());
         let secrets = self.0.iter().map(Secret::expose);
         let begun = secrets.filter_map(|secret| {
             let lengths = secret.char_indices().map(|(at, _)| at).rev();
-            let mut begun = lengths.filter(|length| *length >= BEGUN_BYTES_MIN);
+            let mut begun = lengths.filter(|length| *length >= PARTIAL_BYTES_MIN);
             begun.find(|length| shown.ends_with(&secret[..*length]))
         });
         match begun.max().filter(|_| text.len() >= bytes_max) {
@@ -72,7 +72,7 @@ impl EnvRedaction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ForPeople;
+    use crate::config::DisplayOnly;
 
     #[test]
     fn what_a_program_was_given_is_not_shown() {
@@ -97,7 +97,7 @@ mod tests {
             args: ["--token", "qwertz", "--db=me:fromdb@h", "-v"]
                 .map(str::to_owned)
                 .into(),
-            shown_args: ForPeople(
+            shown_args: DisplayOnly(
                 ["--token", "***", "--db=${DB}@h", "-v"]
                     .map(str::to_owned)
                     .into(),
@@ -106,7 +106,7 @@ mod tests {
             cwd: None,
             user: None,
         });
-        let check = |line: &str, expect: &str| assert_eq!(hushed.shown(line), expect);
+        let check = |line: &str, expect: &str| assert_eq!(hushed.redact(line), expect);
         check("invalid token abcdefgh, abcdefgh", "invalid token ***, ***");
         check("cannot reach https://abcdefgh@host", "cannot reach ***");
         check("abcdefg in /usr", "abcdefg in /usr");
@@ -120,7 +120,7 @@ mod tests {
         check("no me:fromdb", "no ***");
         check("> MIIBOgIBAAJBAKj34Gkx", "> ***");
         let cut = |line: &str, bytes_max: usize, expect: &str| {
-            assert_eq!(hushed.start(line.as_bytes(), bytes_max), expect);
+            assert_eq!(hushed.redact_prefix(line.as_bytes(), bytes_max), expect);
         };
         cut("token abcdefgh!", 15, "token ***!");
         cut("token abcdefgh!", 13, "token ***");

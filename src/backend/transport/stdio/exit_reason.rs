@@ -10,7 +10,7 @@ const NPM: [&str; 2] = ["npm error", "npm ERR!"];
 /// What lines of npm begin with that say one detail of an error each, before its reason.
 const NPM_DETAILS: [&str; 6] = ["code", "command", "dest", "errno", "path", "syscall"];
 /// What lines begin with that say nothing of the reason: of npm, Node.js and Rust.
-const BESIDE_THE_POINT: [&str; 7] = [
+const NOISE_PREFIXES: [&str; 7] = [
     "- ",
     "A complete log of this run",
     "Caused by:",
@@ -22,58 +22,58 @@ const BESIDE_THE_POINT: [&str; 7] = [
 /// What precedes the exception of a Python program, and the frames it was raised in.
 const TRACEBACK: &str = "Traceback (most recent call last):";
 /// What precedes what an error of uv came of, in each of its versions.
-const CAUSES: [&str; 2] = ["Caused by: ", "cause: "];
+const CAUSE_PREFIXES: [&str; 2] = ["Caused by: ", "cause: "];
 /// The same in its errors about packages, whose lines are broken, and what those begin with.
-const BECAUSE: &str = "╰─▶ ";
-const NO_SOLUTION: &str = "× ";
+const UV_BRANCH: &str = "╰─▶ ";
+const UV_NO_SOLUTION: &str = "× ";
 
 /// What `lines` say of why their program ended; `None` where they say nothing.
-pub fn telling<'l>(lines: &[&'l str]) -> Option<Cow<'l, str>> {
-    let is_of_use = |line: &&str| !is_beside_the_point(line);
+pub fn reason_from_stderr<'l>(lines: &[&'l str]) -> Option<Cow<'l, str>> {
+    let is_of_use = |line: &&str| !is_noise(line);
     let says_something = |line: &&str| !line.trim().is_empty();
     let last = lines.iter().rposition(is_of_use);
     let last = last.or_else(|| lines.iter().rposition(says_something))?;
-    let headline = if of_npm(lines[last]).is_some() {
-        reason_of_npm(&lines[..last]).unwrap_or(last)
+    let headline = if npm_message(lines[last]).is_some() {
+        npm_reason_line(&lines[..last]).unwrap_or(last)
     } else {
-        exception(&lines[..last]).unwrap_or(last)
+        python_exception(&lines[..last]).unwrap_or(last)
     };
     let line = lines[headline].trim();
-    Some(match cause(&lines[headline..]) {
+    Some(match uv_cause(&lines[headline..]) {
         Some(cause) => format!("{}: {cause}", line.trim_end_matches(':')).into(),
         None => line.into(),
     })
 }
 
 /// Whether a line has nothing but what follows a reason.
-fn is_beside_the_point(line: &str) -> bool {
-    let line = of_npm(line).unwrap_or(line);
+fn is_noise(line: &str) -> bool {
+    let line = npm_message(line).unwrap_or(line);
     let text = line.trim_start();
-    let is_indented = text.len() < line.len() && !text.starts_with(NO_SOLUTION);
+    let is_indented = text.len() < line.len() && !text.starts_with(UV_NO_SOLUTION);
     let has_words = text.contains(char::is_alphanumeric);
-    is_indented || !has_words || BESIDE_THE_POINT.iter().any(|it| text.starts_with(it))
+    is_indented || !has_words || NOISE_PREFIXES.iter().any(|it| text.starts_with(it))
 }
 
 /// What npm says in a line of its own.
-fn of_npm(line: &str) -> Option<&str> {
+fn npm_message(line: &str) -> Option<&str> {
     let rest = NPM.iter().find_map(|prefix| line.strip_prefix(prefix))?;
     Some(rest.strip_prefix(' ').unwrap_or(rest))
 }
 
 /// The first of the last lines of npm that says more than a detail, before the last of all.
-fn reason_of_npm(lines: &[&str]) -> Option<usize> {
-    let start = lines.iter().rposition(|line| of_npm(line).is_none());
+fn npm_reason_line(lines: &[&str]) -> Option<usize> {
+    let start = lines.iter().rposition(|line| npm_message(line).is_none());
     let start = start.map_or(0, |before| before + 1);
     let says_more = |line: &&str| {
-        let word = of_npm(line).and_then(|said| said.split(' ').next());
-        !is_beside_the_point(line) && word.is_some_and(|word| !NPM_DETAILS.contains(&word))
+        let word = npm_message(line).and_then(|said| said.split(' ').next());
+        !is_noise(line) && word.is_some_and(|word| !NPM_DETAILS.contains(&word))
     };
     let at = lines[start..].iter().position(says_more)?;
     Some(start + at)
 }
 
 /// The exception at the end of the last traceback, where only what it says follows.
-fn exception(lines: &[&str]) -> Option<usize> {
+fn python_exception(lines: &[&str]) -> Option<usize> {
     let start = lines.iter().rposition(|line| line.contains(TRACEBACK))? + 1;
     let frames = |line: &&str| line.starts_with(char::is_whitespace) || line.is_empty();
     let at = start + lines[start..].iter().position(|line| !frames(line))?;
@@ -84,17 +84,17 @@ fn exception(lines: &[&str]) -> Option<usize> {
 }
 
 /// What the error in the first of `lines` came of, where uv says so.
-fn cause(lines: &[&str]) -> Option<String> {
+fn uv_cause(lines: &[&str]) -> Option<String> {
     let (first, rest) = lines.split_first()?;
     let rest = rest.iter().take_while(|line| line.starts_with(' '));
     let mut rest = rest.map(|line| line.trim());
-    if first.trim_start().starts_with(NO_SOLUTION) {
+    if first.trim_start().starts_with(UV_NO_SOLUTION) {
         let broken: Vec<_> = rest.collect();
         let because = broken.join(" ");
-        return because.strip_prefix(BECAUSE).map(str::to_owned);
+        return because.strip_prefix(UV_BRANCH).map(str::to_owned);
     }
     let said = |line: &str| {
-        CAUSES
+        CAUSE_PREFIXES
             .iter()
             .find_map(|it| line.strip_prefix(it).map(str::to_owned))
     };
@@ -111,7 +111,10 @@ mod tests {
 
     fn check(wrote: &str, expect: &str) {
         let lines: Vec<_> = wrote.lines().collect();
-        assert_eq!(telling(&lines).as_deref().unwrap_or_default(), expect);
+        assert_eq!(
+            reason_from_stderr(&lines).as_deref().unwrap_or_default(),
+            expect
+        );
     }
 
     #[test]

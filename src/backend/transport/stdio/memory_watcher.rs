@@ -1,6 +1,6 @@
 //! How much memory a child and everything it started use, and that it is no more than they may.
 //!
-//! What the processes of its group have resident is looked at every [`LOOK`] and added up, in one
+//! What the processes of its group have resident is looked at every [`POLL_INTERVAL`] and added up, in one
 //! look for all children, by one task that rests while none has a limit. A limit
 //! of the system (`setrlimit`) would not do: it counts address space, of which some runtimes reserve
 //! many times what they use, holds for each process alone, and ends it without a reason. So a child
@@ -29,7 +29,7 @@ use crate::{lock::lock, task::Tasks};
 
 /// Time between two looks. No key sets it: more often costs more than it finds, and what a child may
 /// use meanwhile is a matter of its limit.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Looks in a row that may fail before it is logged that limits are not watched.
 const FAILURES_MAX: u32 = 10;
 
@@ -46,9 +46,9 @@ struct MemoryWatcherInner {
     /// Process groups with a limit.
     groups: Mutex<HashSet<i32>>,
     /// Tells that there is one more.
-    came: Notify,
-    is_manned: AtomicBool,
-    looks: watch::Sender<Arc<GroupUsage>>,
+    group_added: Notify,
+    is_running: AtomicBool,
+    usage: watch::Sender<Arc<GroupUsage>>,
 }
 
 impl MemoryWatcher {
@@ -56,9 +56,9 @@ impl MemoryWatcher {
         Self(Arc::new(MemoryWatcherInner {
             tasks: tasks.clone(),
             groups: Mutex::default(),
-            came: Notify::new(),
-            is_manned: AtomicBool::new(false),
-            looks: watch::channel(Arc::default()).0,
+            group_added: Notify::new(),
+            is_running: AtomicBool::new(false),
+            usage: watch::channel(Arc::default()).0,
         }))
     }
 
@@ -68,8 +68,8 @@ impl MemoryWatcher {
         let (Some(limit), Ok(group)) = (limit, i32::try_from(leader)) else {
             return std::future::pending().await;
         };
-        if !self.0.is_manned.swap(true, Ordering::Relaxed) {
-            let looks = self.clone().look_for_ever(in_use);
+        if !self.0.is_running.swap(true, Ordering::Relaxed) {
+            let looks = self.clone().run(group_usage);
             let stop = self.0.tasks.stop_token().clone();
             self.0.tasks.spawn("memory of children", async move {
                 tokio::select! { () = looks => {}, () = stop.cancelled() => {} }
@@ -79,53 +79,51 @@ impl MemoryWatcher {
         watched.exceeds(limit).await
     }
 
-    fn watch(&self, group: i32) -> Watched<'_> {
-        let looks = self.0.looks.subscribe();
+    fn watch(&self, group: i32) -> WatchedGroup<'_> {
+        let looks = self.0.usage.subscribe();
         lock(&self.0.groups).insert(group);
-        self.0.came.notify_one();
-        Watched {
-            lookout: self,
+        self.0.group_added.notify_one();
+        WatchedGroup {
+            watcher: self,
             group,
-            looks,
+            usage: looks,
         }
     }
 
     /// Looks at all groups at once, as long as there are any.
-    async fn look_for_ever(self, look: fn(&HashSet<i32>) -> GroupUsage) {
-        let mut ticks = interval(LOOK);
+    async fn run(self, look: fn(&HashSet<i32>) -> GroupUsage) {
+        let mut ticks = interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = 0;
         loop {
             ticks.tick().await;
             let groups = lock(&self.0.groups).clone();
             if groups.is_empty() {
-                self.0.came.notified().await;
+                self.0.group_added.notified().await;
                 continue;
             }
             let usage = spawn_blocking(move || look(&groups)).await.ok().flatten();
             failures = if usage.is_some() { 0 } else { failures + 1 };
             if failures == FAILURES_MAX {
-                tracing::warn!(
-                    "limits.memory is not watched: the system does not tell what is in use"
-                );
+                tracing::warn!("cannot enforce limits.memory: memory usage is unavailable");
             }
-            self.0.looks.send_replace(Arc::new(usage));
+            self.0.usage.send_replace(Arc::new(usage));
         }
     }
 }
 
 /// A group that is looked at until this is dropped.
-struct Watched<'l> {
-    lookout: &'l MemoryWatcher,
+struct WatchedGroup<'l> {
+    watcher: &'l MemoryWatcher,
     group: i32,
-    looks: watch::Receiver<Arc<GroupUsage>>,
+    usage: watch::Receiver<Arc<GroupUsage>>,
 }
 
-impl Watched<'_> {
+impl WatchedGroup<'_> {
     /// Completes with what is in use once that is more than `limit` bytes.
     async fn exceeds(mut self, limit: u64) -> u64 {
-        while self.looks.changed().await.is_ok() {
-            let usage = Arc::clone(&self.looks.borrow_and_update());
+        while self.usage.changed().await.is_ok() {
+            let usage = Arc::clone(&self.usage.borrow_and_update());
             // One that came during a look is in the next.
             let used = usage
                 .as_ref()
@@ -139,15 +137,15 @@ impl Watched<'_> {
     }
 }
 
-impl Drop for Watched<'_> {
+impl Drop for WatchedGroup<'_> {
     fn drop(&mut self) {
-        lock(&self.lookout.0.groups).remove(&self.group);
+        lock(&self.watcher.0.groups).remove(&self.group);
     }
 }
 
 /// Bytes that the processes of each of `groups` have resident or swapped out; `None` when the system
 /// does not say.
-fn in_use(groups: &HashSet<i32>) -> GroupUsage {
+fn group_usage(groups: &HashSet<i32>) -> GroupUsage {
     from_proc(groups).or_else(|| from_ps(groups))
 }
 
@@ -164,12 +162,13 @@ fn from_proc(groups: &HashSet<i32>) -> GroupUsage {
             continue;
         };
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        let group = group_in(&stat.unwrap_or_default()).map(|group| group.as_raw_nonzero().get());
+        let group =
+            parse_group(&stat.unwrap_or_default()).map(|group| group.as_raw_nonzero().get());
         if let Some(group) = group.filter(|group| groups.contains(group)) {
             // Whoever has ended meanwhile uses nothing.
             let path = format!("/proc/{}/status", pid.as_raw_nonzero());
             let status = fs::read_to_string(path).unwrap_or_default();
-            *used.entry(group).or_default() += in_status(&status) * 1024;
+            *used.entry(group).or_default() += parse_status_kib(&status) * 1024;
         }
     }
     Some(used)
@@ -177,14 +176,14 @@ fn from_proc(groups: &HashSet<i32>) -> GroupUsage {
 
 /// The group of a process, by its `stat`: the third word after the name, which may have any
 /// characters. Some threads of the kernel have no group.
-fn group_in(stat: &str) -> Option<Pid> {
+fn parse_group(stat: &str) -> Option<Pid> {
     let (_, rest) = stat.rsplit_once(')')?;
     let group = rest.split_ascii_whitespace().nth(2)?;
     group.parse().ok().and_then(Pid::from_raw)
 }
 
 /// KiB that a process uses, by its `status`.
-fn in_status(status: &str) -> u64 {
+fn parse_status_kib(status: &str) -> u64 {
     let value = |line: &str| {
         let rest = line
             .strip_prefix("VmRSS:")
@@ -201,11 +200,11 @@ fn from_ps(groups: &HashSet<i32>) -> GroupUsage {
         .output();
     let output = output.ok().filter(|output| output.status.success())?;
     let listing = String::from_utf8(output.stdout).ok()?;
-    Some(in_listing(&listing, groups))
+    Some(parse_ps(&listing, groups))
 }
 
 /// What the lines of `groups` say, each of which has a group and the KiB that are resident.
-fn in_listing(listing: &str, groups: &HashSet<i32>) -> HashMap<i32, u64> {
+fn parse_ps(listing: &str, groups: &HashSet<i32>) -> HashMap<i32, u64> {
     let mut used = HashMap::new();
     for line in listing.lines() {
         let mut words = line.split_ascii_whitespace().map(str::parse::<i64>);
@@ -235,8 +234,8 @@ mod tests {
     fn lookout(look: fn(&HashSet<i32>) -> GroupUsage) -> MemoryWatcher {
         let tasks = Tasks::new();
         let lookout = MemoryWatcher::new(&tasks);
-        lookout.0.is_manned.store(true, Ordering::Relaxed);
-        tasks.spawn("looks", lookout.clone().look_for_ever(look));
+        lookout.0.is_running.store(true, Ordering::Relaxed);
+        tasks.spawn("looks", lookout.clone().run(look));
         lookout
     }
 
@@ -250,7 +249,7 @@ mod tests {
         let start = Instant::now();
         let used = lookout(next).exceeded(7, Some(100)).await;
         assert_eq!(used, 101);
-        let looks = start.elapsed().as_millis() / LOOK.as_millis();
+        let looks = start.elapsed().as_millis() / POLL_INTERVAL.as_millis();
         assert_eq!(looks, 2);
     }
 
@@ -262,12 +261,12 @@ mod tests {
             Some(groups.iter().map(|group| (*group, 10)).collect())
         };
         let lookout = lookout(look);
-        let rested = timeout(LOOK * 100, std::future::pending::<()>()).await;
+        let rested = timeout(POLL_INTERVAL * 100, std::future::pending::<()>()).await;
         assert!(rested.is_err());
         assert_eq!(LOOKS.load(Ordering::Relaxed), 0, "there is no child");
         let within =
             futures_util::future::join_all((1..=20).map(|group| lookout.exceeded(group, Some(10))));
-        assert!(timeout(LOOK * 10, within).await.is_err());
+        assert!(timeout(POLL_INTERVAL * 10, within).await.is_err());
         let looks = LOOKS.load(Ordering::Relaxed);
         assert!((9..=11).contains(&looks), "{looks}");
         assert!(lock(&lookout.0.groups).is_empty(), "they are gone");
@@ -276,20 +275,20 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_cannot_be_seen_ends_nothing() {
         let blind = lookout(|_| None);
-        let ended = timeout(100 * LOOK, blind.exceeded(7, Some(0))).await;
+        let ended = timeout(100 * POLL_INTERVAL, blind.exceeded(7, Some(0))).await;
         assert!(ended.is_err());
     }
 
     #[test]
     fn what_the_system_says_is_understood() {
         let status = "Name:\tsh\nVmHWM:\t 9000 kB\nVmRSS:\t    1500 kB\nVmSwap:\t       8 kB\n";
-        assert_eq!(in_status(status), 1508);
-        assert_eq!(in_status("Name:\tkthreadd\n"), 0);
-        let of = |stat| group_in(stat).map(|group| group.as_raw_nonzero().get());
+        assert_eq!(parse_status_kib(status), 1508);
+        assert_eq!(parse_status_kib("Name:\tkthreadd\n"), 0);
+        let of = |stat| parse_group(stat).map(|group| group.as_raw_nonzero().get());
         assert_eq!(of("81 (a) (b) S 1 77 77 0 -1"), Some(77));
         assert_eq!(of("2 (kthreadd) S 0 0 0 0 -1"), None);
         let listing = "    1   400\n   77  1000\n  177     5\n   77    24\nnothing\n";
-        let used = in_listing(listing, &[77, 78].into());
+        let used = parse_ps(listing, &[77, 78].into());
         assert_eq!(used, [(77, 1024 * 1024)].into());
     }
 
@@ -305,13 +304,13 @@ mod tests {
         let group = i32::try_from(child.id()).expect("it is small");
         let groups = HashSet::from([group]);
         assert_eq!(from_proc(&groups).is_some(), cfg!(target_os = "linux"));
-        for way in [in_use, from_proc, from_ps] {
+        for way in [group_usage, from_proc, from_ps] {
             // Not every machine has both ways.
             let is_likely = |used: HashMap<i32, u64>| (1..100 << 20).contains(&used[&group]);
             assert!(way(&groups).is_none_or(is_likely), "{:?}", way(&groups));
         }
         drop(child.stdin.take());
         child.wait().expect("it is ours");
-        assert_eq!(in_use(&groups), Some(HashMap::new()), "it has ended");
+        assert_eq!(group_usage(&groups), Some(HashMap::new()), "it has ended");
     }
 }

@@ -31,38 +31,38 @@ impl ScanArg {
         match text {
             "off" => Ok(Self::Off),
             "default" => Ok(Self::Default),
-            _ => Ok(Self::Given(table(text)?)),
+            _ => Ok(Self::Given(parse_table(text)?)),
         }
     }
 
     /// What it means in terms.
-    pub(super) fn read(&self) -> Result<Option<Scan>, CommandError> {
+    pub(super) fn to_scan(&self) -> Result<Option<Scan>, CommandError> {
         match self {
             Self::Default => Ok(None),
             Self::Off => Ok(Some(Scan::default())),
-            Self::Given(table) => Ok(terms_of("--scan", &format!("scan = {table}"))?.scan),
+            Self::Given(table) => Ok(parse_terms("--scan", &format!("scan = {table}"))?.scan),
         }
     }
 }
 
 /// One value of TOML, which is a table.
-pub(super) fn table(text: &str) -> Result<String, String> {
+pub(super) fn parse_table(text: &str) -> Result<String, String> {
     let text = text.trim();
-    let value = DeValue::parse(text).map_err(|error| format!("it is no table of TOML: {error}"))?;
+    let value = DeValue::parse(text).map_err(|error| format!("not a TOML table: {error}"))?;
     if value.get_ref().is_table() {
         return Ok(text.to_owned());
     }
-    Err("write a table of TOML, such as { results = { api_key = \"redact\" } }".to_owned())
+    Err("use a TOML table, such as { results = { api_key = \"redact\" } }".to_owned())
 }
 
 /// The rules that `tables` are.
 pub(super) fn argument_rules(tables: &[String]) -> Result<Vec<ArgumentRule>, CommandError> {
     let list = format!("args = [{}]", tables.join(", "));
-    Ok(terms_of("--args", &list)?.args)
+    Ok(parse_terms("--args", &list)?.args)
 }
 
 /// The terms of an agent with these lines; mistakes are said to be in `name`.
-fn terms_of(name: &str, lines: &str) -> Result<Terms, CommandError> {
+fn parse_terms(name: &str, lines: &str) -> Result<Terms, CommandError> {
     let source = ConfigText {
         name: name.to_owned(),
         format: ConfigFormat::Toml,
@@ -73,8 +73,8 @@ fn terms_of(name: &str, lines: &str) -> Result<Terms, CommandError> {
     let mut loaded = loaded.map_err(|mistakes| {
         // Warnings are about the rest of a config, which there is none of.
         let is_mistake = |notice: &&Notice| notice.severity == Severity::Mistake;
-        let mistakes = mistakes.notices.iter().filter(is_mistake);
-        let told: Vec<String> = mistakes.map(ToString::to_string).collect();
+        let errors = mistakes.notices.iter().filter(is_mistake);
+        let told: Vec<String> = errors.map(ToString::to_string).collect();
         CommandError::usage(told.join("\n"))
     })?;
     let agent = loaded.config.agents.shift_remove("agent");
@@ -82,16 +82,16 @@ fn terms_of(name: &str, lines: &str) -> Result<Terms, CommandError> {
 }
 
 /// Reads the name of a kind of rule.
-pub(super) fn rule(text: &str) -> Result<RuleKind, String> {
+pub(super) fn parse_rule_kind(text: &str) -> Result<RuleKind, String> {
     let mut all = RuleKind::ALL.into_iter();
     all.find(|rule| rule.as_str() == text).ok_or_else(|| {
         let names = RuleKind::ALL.map(RuleKind::as_str).join(", ");
-        format!("`{text}` is no kind of rule: these are {names}")
+        format!("unknown kind of rule `{text}`: use {names}")
     })
 }
 
 /// The scan on one line.
-pub(in crate::cli::agents) fn scan_shown(terms: &Terms) -> String {
+pub(in crate::cli::agents) fn display_scan(terms: &Terms) -> String {
     let Some(scan) = &terms.scan else {
         return "default".to_owned();
     };
@@ -117,8 +117,8 @@ pub(in crate::cli::agents) fn scan_shown(terms: &Terms) -> String {
     }
     for (name, list) in [
         ("countries", scan.countries.clone()),
-        ("custom", names(&scan.custom)),
-        ("dictionaries", names(&scan.dictionaries)),
+        ("custom", key_names(&scan.custom)),
+        ("dictionaries", key_names(&scan.dictionaries)),
         (
             "detectors",
             scan.detectors.iter().map(|d| d.id.clone()).collect(),
@@ -133,18 +133,18 @@ pub(in crate::cli::agents) fn scan_shown(terms: &Terms) -> String {
     text
 }
 
-fn names<T>(map: &IndexMap<String, T>) -> Vec<String> {
+fn key_names<T>(map: &IndexMap<String, T>) -> Vec<String> {
     map.keys().cloned().collect()
 }
 
 /// The names of the rules about arguments on one line; nothing where there are none.
-pub(in crate::cli::agents) fn args_shown(terms: &Terms) -> String {
+pub(in crate::cli::agents) fn display_argument_rules(terms: &Terms) -> String {
     let names: Vec<&str> = terms.args.iter().map(|rule| rule.name.as_str()).collect();
     names.join(" ")
 }
 
 /// What is only observed, on one line; nothing where all is enforced.
-pub(in crate::cli::agents) fn observe_shown(terms: &Terms) -> String {
+pub(in crate::cli::agents) fn display_observed(terms: &Terms) -> String {
     let names: Vec<&str> = terms.observe.iter().map(|rule| rule.as_str()).collect();
     names.join(" ")
 }
@@ -157,9 +157,9 @@ mod tests {
     fn scans_are_read_as_configs_are() {
         let check = |text: &str, expect: Result<&str, &str>| {
             let read = ScanArg::parse(text)
-                .and_then(|look| look.read().map_err(|failure| failure.to_string()))
+                .and_then(|look| look.to_scan().map_err(|failure| failure.to_string()))
                 .map(|scan| {
-                    scan_shown(&Terms {
+                    display_scan(&Terms {
                         scan,
                         ..Terms::default()
                     })

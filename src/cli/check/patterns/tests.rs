@@ -21,13 +21,13 @@ fn check(config: &str, listed: &[&str], only: Option<&str>, expect: &[&str]) {
     let config = parse([source], &Environment::default()).unwrap().config;
     let servers = config.servers.iter();
     let offers = servers.filter(|(name, _)| listed.contains(&name.as_str()));
-    let offers: Vec<Offer> = offers
-        .map(|(name, server)| Offer {
+    let offers: Vec<ServerOffer> = offers
+        .map(|(name, server)| ServerOffer {
             server: name.clone(),
             config: Arc::new(server.clone()),
             listing: Arc::new(listing(name)),
             modern_http: false,
-            gaps: ByKind::default(),
+            listing_gaps: ByKind::default(),
         })
         .collect();
     let only = only.map(|name| ServerName::parse(name).unwrap());
@@ -98,23 +98,23 @@ fn what_matches_nothing_is_said_with_its_key() {
          [servers.git.tools.price]\n'd.b' = '1'\n[servers.git.prompts.describe]\nreviews = 'x'\n"
     );
     let expect = [
-        "`governance.policy.deny[1]` matches nothing that servers have: `delete_*`; \
-         names are exposed ones or `server/name` here: write `*/delete_*`",
-        "`governance.args[0].tools[0]` matches nothing that servers have: `git/fork`; \
+        "`governance.policy.deny[1]`: `delete_*` matches nothing; \
+         use exposed names or `server/name`: write `*/delete_*`",
+        "`governance.args[0].tools[0]`: `git/fork` matches nothing; \
          did you mean `git/f\\u001bork`?",
         "`agents.\"a b\".policy.tools[0]` matches nothing that servers have: `git/lgo`; \
          did you mean `git/log`?",
         "`agents.\"a b\".policy.tools[1]` matches nothing that servers have: `git/review`",
         "`agents.\"a b\".policy.prompts[0]` matches nothing that servers have: `git/log`",
-        "`profiles.p.tools[0]` matches nothing that servers have: `mcp_svn_*`",
-        "`profiles.p.rename.log` matches nothing that servers have: `log`; \
+        "`profiles.p.tools[0]`: `mcp_svn_*` matches nothing",
+        "`profiles.p.rename.log`: `log` matches nothing; \
          did you mean `mcp_git_log`?",
-        "`profiles.p.policy.resources[0]` matches nothing that servers have: `git+x:y`",
-        "`servers.git.tools.allow[1]` matches nothing that servers have: `git/log`; \
+        "`profiles.p.policy.resources[0]`: `git+x:y` matches nothing",
+        "`servers.git.tools.allow[1]`: `git/log` matches nothing; \
          did you mean `log`?",
-        "`servers.git.tools.deny[0]` matches nothing that servers have: `remove_*`",
+        "`servers.git.tools.deny[0]`: `remove_*` matches nothing",
         "`servers.git.tools.price.\"d.b\"` matches nothing that servers have: `d.b`",
-        "`servers.git.prompts.describe.reviews` matches nothing that servers have: `reviews`; \
+        "`servers.git.prompts.describe.reviews`: `reviews` matches nothing; \
          did you mean `review`?",
     ];
     check(&config, &["git"], None, &expect);
@@ -130,13 +130,13 @@ fn of_servers_that_are_not_connected_it_is_unknown() {
          [servers.off]\ncommand = 'c'\nenabled = false\n[servers.off.tools]\ndeny = ['z']\n"
     );
     let of_git = [
-        "`governance.policy.tools[1]` matches nothing that servers have: `git/x`",
-        "`servers.git.tools.deny[0]` matches nothing that servers have: `y`",
+        "`governance.policy.tools[1]`: `git/x` matches nothing",
+        "`servers.git.tools.deny[0]`: `y` matches nothing",
     ];
-    let of_files = "it is unknown whether anything matches `governance.policy.tools[0]`, \
-                    `servers.files.tools.deny[0]`; not listed, or not in full: `files`";
-    let of_both = "it is unknown whether anything matches `governance.policy.tools[2]`; \
-                   not listed, or not in full: `files`, `off`";
+    let of_files = "cannot tell whether `governance.policy.tools[0]`,  match anything\
+                    `servers.files.tools.deny[0]`; not or only partly listed: `files`";
+    let of_both = "cannot tell whether `governance.policy.tools[2]`;  match anything\
+                   not or only partly listed: `files`, `off`";
     let all = [of_git[0], of_git[1], of_files, of_both];
     check(&config, &["git"], None, &all);
     check(&config, &["git"], Some("git"), &of_git);
@@ -149,19 +149,19 @@ fn a_server_that_is_gone_is_named() {
     let config = format!(
         "[governance.policy]\nmode = 'denylist'\ntools = ['everything/*', 'gti/log', '*/none']\n{GIT}{FILES}"
     );
-    let gone = "`governance.policy.tools[0]` matches nothing that servers have: `everything/*`; \
-                no server is called `everything`";
-    let misspelt = "`governance.policy.tools[1]` matches nothing that servers have: `gti/log`; \
-                    no server is called `gti`; did you mean `git`?";
-    let unknown = "it is unknown whether anything matches `governance.policy.tools[2]`; \
-                   not listed, or not in full: `files`";
+    let gone = "`governance.policy.tools[0]`: `everything/*` matches nothing; \
+                unknown server `everything`";
+    let misspelt = "`governance.policy.tools[1]`: `gti/log` matches nothing; \
+                    unknown server `gti`; did you mean `git`?";
+    let unknown = "cannot tell whether `governance.policy.tools[2]`;  match anything\
+                   not or only partly listed: `files`";
     check(&config, &["git"], None, &[gone, misspelt, unknown]);
     check(&config, &["git"], Some("git"), &[]);
     let slashes =
         format!("[naming]\ntemplate = '{{server}}/{{tool}}'\ncharset = 'original'\n{config}");
     let config = slashes.replace("'gti/log', '*/none'", "");
-    let unknown = "it is unknown whether anything matches `governance.policy.tools[0]`; \
-                   not listed, or not in full: `files`";
+    let unknown = "cannot tell whether `governance.policy.tools[0]`;  match anything\
+                   not or only partly listed: `files`";
     check(&config, &["git"], None, &[unknown]);
     // Names of merged routes begin with `mcp_` here.
     let config = config.replace("template = '{server}/{tool}'\n", "");
@@ -177,7 +177,7 @@ fn what_spans_servers_is_told() {
             key.replace('@', glob)
         );
         let config = crate::config::Config::example(&config);
-        let said = ConfigPatterns::of(&config).spanning(&config);
+        let said = ConfigPatterns::of(&config).spanning_warnings(&config);
         let said: Vec<String> = said
             .iter()
             .map(|it| {
@@ -194,13 +194,13 @@ fn what_spans_servers_is_told() {
     let deny = "policy = { mode = 'all', deny = ['@'] }";
     let says = |at: &str, glob: &str, help: &str| {
         format!(
-            "`governance.{at}[0]` spans servers: `{glob}` matches names of `git_hub`, `git`; {help}"
+            "`governance.{at}[0]`: `{glob}` matches names of several servers: `git_hub`, `git`; {help}"
         )
     };
     let alone = |server: &str| {
         format!("it allows those of `{server}` alone, by the longest prefix; write `SERVER/...`")
     };
-    let all = "it is about all of them; write `SERVER/...` to say which";
+    let all = "it applies to all of them; use `SERVER/...` to select one";
     let hub = says("policy.tools", "mcp_git_hub_*", &alone("git_hub"));
     check("", allow, "mcp_git_hub_*", &[&hub]);
     check(

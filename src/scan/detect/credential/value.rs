@@ -4,11 +4,11 @@ use std::ops::Range;
 
 use super::{
     SecretKind, VALUE_BYTES_MAX,
-    shape::{Kinds, is_code, is_stand_in},
+    char_kinds::{CharKinds, is_code, is_placeholder},
 };
 use crate::scan::{
     class::Class,
-    context::{Text, floor},
+    context::{Text, char_boundary_before},
     finding::FoundValue,
 };
 
@@ -55,7 +55,7 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
     if text.bytes()[at..].starts_with(b"** ") || text.bytes()[at..].starts_with(b"* ") {
         at += 1 + usize::from(text.byte(at + 1) == b'*') + 1;
     }
-    if let Some(value) = in_guillemets(text, at) {
+    if let Some(value) = quoted_value(text, at) {
         return Some(value);
     }
     let escaped = text.byte(at) == b'\\' && matches!(text.byte(at + 1), b'"' | b'\'');
@@ -85,7 +85,12 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
             .unwrap_or(rest.len())
     };
     let mut end = at + end;
-    while !quoted && end > at && matches!(text.before(end), b'.' | b')' | b']' | b'}' | b':' | b'?')
+    while !quoted
+        && end > at
+        && matches!(
+            text.byte_before(end),
+            b'.' | b')' | b']' | b'}' | b':' | b'?'
+        )
     {
         end -= 1;
     }
@@ -96,7 +101,7 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
 }
 
 /// The value between French, German or typographic quotation marks at `at`.
-fn in_guillemets(text: &Text<'_>, at: usize) -> Option<SecretValue> {
+fn quoted_value(text: &Text<'_>, at: usize) -> Option<SecretValue> {
     const MARKS: [(&str, &str); 3] = [
         ("\u{ab}", "\u{bb}"),
         ("\u{201e}", "\u{201c}"),
@@ -107,7 +112,7 @@ fn in_guillemets(text: &Text<'_>, at: usize) -> Option<SecretValue> {
     }
     let rest = text
         .text
-        .get(at..floor(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
+        .get(at..char_boundary_before(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
     let (open, close) = MARKS.into_iter().find(|(open, _)| rest.starts_with(open))?;
     let inner = &rest[open.len()..];
     let inner = &inner[..inner.find(close)?];
@@ -120,7 +125,7 @@ fn in_guillemets(text: &Text<'_>, at: usize) -> Option<SecretValue> {
 }
 
 /// The `value` of a `secret` as found, when it looks like one.
-pub(super) fn accept(
+pub(super) fn accept_secret(
     text: &Text<'_>,
     value: &SecretValue,
     secret: SecretKind,
@@ -134,7 +139,7 @@ pub(super) fn accept(
     if bytes.len() < bytes_min {
         return None;
     }
-    let kinds = Kinds::of(bytes);
+    let kinds = CharKinds::of(bytes);
     if kinds.space {
         return None;
     }
@@ -152,9 +157,9 @@ pub(super) fn accept(
         SecretKind::Password => kinds.digit || kinds.strong,
         SecretKind::Token => kinds.digit && (kinds.lower || kinds.upper) && bytes.len() >= 10,
     };
-    let accepted = plausible && !is_stand_in(bytes) && !is_code(bytes, value.quoted);
+    let accepted = plausible && !is_placeholder(bytes) && !is_code(bytes, value.quoted);
     accepted.then(|| FoundValue {
-        class: if is_vendors(text, &value.span) {
+        class: if is_vendor_key(text, &value.span) {
             Class::ApiKey
         } else {
             Class::Credential
@@ -166,7 +171,7 @@ pub(super) fn accept(
 
 /// Whether form and name together are those of a vendor's key: those of AWS, Azure and Twilio have
 /// no prefix to know them by.
-fn is_vendors(text: &Text<'_>, span: &Range<usize>) -> bool {
+fn is_vendor_key(text: &Text<'_>, span: &Range<usize>) -> bool {
     const NEAR_BYTES_MAX: usize = 96;
     let value = &text.bytes()[span.clone()];
     let base64 = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
@@ -180,12 +185,12 @@ fn is_vendors(text: &Text<'_>, span: &Range<usize>) -> bool {
         }
         _ => return false,
     };
-    let start = floor(text.text, span.start.saturating_sub(NEAR_BYTES_MAX));
+    let start = char_boundary_before(text.text, span.start.saturating_sub(NEAR_BYTES_MAX));
     let header = text.text[..span.start]
         .split('\n')
         .next()
         .unwrap_or_default();
-    let header = &header[..floor(header, header.len().min(NEAR_BYTES_MAX))];
+    let header = &header[..char_boundary_before(header, header.len().min(NEAR_BYTES_MAX))];
     let near = [
         &text.text[start..span.start],
         header,

@@ -1,0 +1,720 @@
+//! The lines of the log: what they hold, how they are written, how they are read back.
+//!
+//! A line is written by hand into a buffer that is used again, since it is on the way of every
+//! call; it is read with serde. Members without a value are left out. The first member is `kind`,
+//! so that a reader knows from the first bytes whether a line concerns it.
+
+use std::{borrow::Cow, fmt, ops::Range, str::FromStr, time::Duration};
+
+use jiff::{Timestamp, tz::Offset};
+use serde::{Deserialize, Deserializer, de};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::{
+    audit::hash_chain::{Hash, append_number},
+    money::Micros,
+    names::{AgentId, InvocationId},
+};
+
+/// Bytes of a text in a line; what is longer is cut and ends in `…`. Clients choose some of them.
+pub const TEXT_BYTES_MAX: usize = 1024;
+
+/// Bytes of recorded arguments; longer ones are left out, and `arguments_bytes` says how long
+/// they were.
+pub const ARGUMENTS_BYTES_MAX: usize = 256 << 10;
+
+/// Room for most lines with their seals, bytes.
+const LINE_BYTES_TYPICAL: usize = 1024;
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LineType {
+    /// A segment begins; the first line of each.
+    Begin,
+    /// A call is over: its record.
+    Call,
+    /// Nothing but a signature.
+    Checkpoint,
+    /// The chain ends.
+    End,
+    /// Something that is not a call happened.
+    Event,
+    /// A call is about to reach its server.
+    Opened,
+    /// A segment was removed.
+    Retired,
+}
+
+impl LineType {
+    const ALL: [Self; 7] = [
+        Self::Begin,
+        Self::Call,
+        Self::Checkpoint,
+        Self::End,
+        Self::Event,
+        Self::Opened,
+        Self::Retired,
+    ];
+
+    /// How every line of the kind begins.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Begin => r#"{"kind":"begin","#,
+            Self::Call => r#"{"kind":"call","#,
+            Self::Checkpoint => r#"{"kind":"checkpoint","#,
+            Self::End => r#"{"kind":"end","#,
+            Self::Event => r#"{"kind":"event","#,
+            Self::Opened => r#"{"kind":"opened","#,
+            Self::Retired => r#"{"kind":"retired","#,
+        }
+    }
+
+    /// The kind of a line, unless only a newer version knows it.
+    pub fn of(line: &[u8]) -> Option<Self> {
+        let is_of = |kind: &Self| line.starts_with(kind.prefix().as_bytes());
+        Self::ALL.into_iter().find(is_of)
+    }
+
+    /// Whether lines of the kind are signed: those that say what is not there to be looked at.
+    pub(in crate::audit) fn is_signed(self) -> bool {
+        match self {
+            Self::Begin | Self::Checkpoint | Self::End | Self::Retired => true,
+            Self::Call | Self::Event | Self::Opened => false,
+        }
+    }
+
+    /// The line of this kind with these members.
+    pub(in crate::audit) fn wrap(self, members: &[u8]) -> Vec<u8> {
+        [self.prefix().as_bytes(), members].concat()
+    }
+
+    /// What follows the kind in a line of this kind.
+    pub(in crate::audit) fn members(self, line: &[u8]) -> Option<&[u8]> {
+        line.strip_prefix(self.prefix().as_bytes())
+    }
+}
+
+/// SHA-256 of a call's arguments as the client sent them, so that somebody who knows them can tell
+/// whether a record is about them although the log does not hold them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ArgumentsDigest(Hash);
+
+impl ArgumentsDigest {
+    /// The digest of `arguments`, the raw JSON text before any redaction.
+    pub fn of(arguments: &[u8]) -> Self {
+        Self(Hash::of(arguments))
+    }
+}
+
+/// 64 hex digits.
+impl fmt::Display for ArgumentsDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for ArgumentsDigest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'_, str>::deserialize(deserializer)?;
+        let hash = Hash::parse_text(&text);
+        hash.map(Self)
+            .ok_or_else(|| de::Error::custom("a digest is 64 hex digits"))
+    }
+}
+
+/// A call that is about to reach its server, with what must be known of it if we die meanwhile.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct Opened<'a> {
+    /// The invocation.
+    #[serde(deserialize_with = "invocation")]
+    pub id: InvocationId,
+    /// When it was opened.
+    #[serde(deserialize_with = "time")]
+    pub ts: Timestamp,
+    /// Who calls.
+    pub agent_id: AgentId,
+    /// The agent's name.
+    pub agent_name: Cow<'a, str>,
+    /// The agent's team.
+    pub team: Option<Cow<'a, str>>,
+    /// The server that will be called.
+    pub server: Cow<'a, str>,
+    /// The method.
+    pub method: Cow<'a, str>,
+    /// The tool's original name.
+    pub tool: Option<Cow<'a, str>>,
+    /// The name the client used.
+    pub exposed: Option<Cow<'a, str>>,
+    /// Of the arguments as the client sent them.
+    pub arguments_digest: Option<ArgumentsDigest>,
+    /// What the call costs when it reaches its server.
+    #[serde(rename = "price_micros", deserialize_with = "micros")]
+    pub price: Micros,
+    /// The budget accounts that hold the price.
+    #[serde(default)]
+    pub accounts: Vec<Cow<'a, str>>,
+}
+
+/// The one record of an invocation, allowed or refused.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Record<'a> {
+    /// The invocation.
+    #[serde(deserialize_with = "invocation")]
+    pub id: InvocationId,
+    /// When the record was made, which is when the call was over; of a call whose end nobody saw, when
+    /// it was opened.
+    #[serde(deserialize_with = "time")]
+    pub ts: Timestamp,
+    /// When it was found that nobody saw the end of the call.
+    #[serde(default, deserialize_with = "maybe_time")]
+    pub reconciled: Option<Timestamp>,
+    /// Who called.
+    pub agent_id: AgentId,
+    /// The agent's name.
+    pub agent_name: Cow<'a, str>,
+    /// The agent's team.
+    pub team: Option<Cow<'a, str>>,
+    /// What the client called itself.
+    pub client: Option<Cow<'a, str>>,
+    /// The client's session: a short hash of its id, never the id itself.
+    pub session_id: Option<Cow<'a, str>>,
+    /// The protocol revision between the client and us.
+    pub client_revision: Option<Cow<'a, str>>,
+    /// The server that was called or would have been; none when the tool is unknown.
+    pub server: Option<Cow<'a, str>>,
+    /// The protocol revision between us and the server.
+    pub server_revision: Option<Cow<'a, str>>,
+    /// The method.
+    pub method: Cow<'a, str>,
+    /// The tool's original name.
+    pub tool: Option<Cow<'a, str>>,
+    /// The name the client used.
+    pub exposed: Option<Cow<'a, str>>,
+    /// Of the arguments as the client sent them.
+    pub arguments_digest: Option<ArgumentsDigest>,
+    /// The arguments, with PII and secrets redacted by the caller; left out unless
+    /// `audit.arguments` is on.
+    pub arguments: Option<Cow<'a, RawValue>>,
+    /// What became of the call.
+    pub decision: RecordedDecision,
+    /// The discriminator of the error the client got, such as `BUDGET_EXCEEDED`.
+    pub code: Option<Cow<'a, str>>,
+    /// The rule that refused or would have.
+    pub rule: Option<Cow<'a, str>>,
+    /// What the call cost in the end.
+    #[serde(rename = "price_micros", deserialize_with = "micros")]
+    pub price: Micros,
+    /// The budget accounts that paid; each paid all of the price.
+    #[serde(default)]
+    pub accounts: Vec<Cow<'a, str>>,
+    /// How long the call took.
+    #[serde(rename = "execution_time_ms", deserialize_with = "millis")]
+    pub execution_time: Duration,
+    /// Bytes of the request's body.
+    pub bytes_in: u64,
+    /// Bytes of the answer.
+    pub bytes_out: u64,
+    /// The trace the call belongs to.
+    pub trace_id: Option<Cow<'a, str>>,
+    /// What called, within the trace.
+    pub parent_id: Option<Cow<'a, str>>,
+}
+
+/// What became of a call.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[serde(rename_all = "lowercase")]
+pub enum RecordedDecision {
+    /// It reached its server and the answer went back.
+    Allowed,
+    /// It was allowed, but there is no answer of the server: `code` says why.
+    Failed,
+    /// The gateway stopped or died while it was under way; whether the server acted on it is not known.
+    Interrupted,
+    /// It was allowed although `rule`, which is only observed, would have refused it.
+    Observed,
+    /// `rule` refused it, or withheld its result.
+    Refused,
+}
+
+impl RecordedDecision {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Allowed,
+        Self::Failed,
+        Self::Interrupted,
+        Self::Observed,
+        Self::Refused,
+    ];
+
+    /// As it stands in the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Failed => "failed",
+            Self::Interrupted => "interrupted",
+            Self::Observed => "observed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+impl fmt::Display for RecordedDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for RecordedDecision {
+    type Err = InvalidDecision;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDecision> {
+        let decision = Self::ALL.into_iter().find(|it| it.as_str() == text);
+        decision.ok_or(InvalidDecision)
+    }
+}
+
+/// A text that is no decision.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("a decision is `allowed`, `failed`, `interrupted`, `observed` or `refused`")]
+pub struct InvalidDecision;
+
+/// Something that is not a call.
+#[derive(Clone, Debug, Deserialize, PartialEq)]
+pub struct AuditEvent<'a> {
+    /// When it happened.
+    #[serde(deserialize_with = "time")]
+    pub ts: Timestamp,
+    /// What happened.
+    pub event: EventKind,
+    /// What it happened to: a server, a client, an address, an agent, the id of a key (never the key),
+    /// a file.
+    pub subject: Cow<'a, str>,
+    /// Who did it: an agent, `cli`, `config`; none when nobody did.
+    pub actor: Option<Cow<'a, str>>,
+    /// More, for people; free of secrets.
+    pub detail: Option<Cow<'a, str>>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// An agent was made, changed or removed.
+    AgentChanged,
+    /// Requests were refused for a key that opens nothing; the subject is the address they came from.
+    AuthenticationRefused,
+    /// A budget was set, changed or reset.
+    BudgetChanged,
+    /// A server, which is the subject, asked a client something; the detail says what became of it.
+    ClientAsked,
+    /// A client connected.
+    ClientConnected,
+    /// A client went.
+    ClientDisconnected,
+    /// A changed config is in force.
+    ConfigChanged,
+    /// A changed config was refused; the old one holds.
+    ConfigRefused,
+    /// An API key was made.
+    KeyCreated,
+    /// An API key no longer works.
+    KeyRevoked,
+    /// Lines could not be written and had to be given up; the detail says how many.
+    LinesLost,
+    /// The log has less than its index knows; the detail says how much of which segment.
+    LogShortened,
+    /// Calls of an agent, which is the subject, were refused and are not recorded one by one; the detail
+    /// says how many and why.
+    RefusalsSummed,
+    /// A row of the store was refused, since neither a gateway nor the command line wrote it so; the
+    /// subject is the name of the agent, or the id of the key.
+    RowRefused,
+    /// The segment that was being written, which is the subject, was removed, replaced or cut, could
+    /// not be looked at, or its chain was not locked any more; the detail says which. The chain goes on
+    /// in the next one.
+    SegmentLost,
+    /// A server is connected.
+    ServerConnected,
+    /// A server is no longer connected.
+    ServerDisconnected,
+}
+
+impl EventKind {
+    /// As it stands in the log.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AgentChanged => "agent_changed",
+            Self::AuthenticationRefused => "authentication_refused",
+            Self::BudgetChanged => "budget_changed",
+            Self::ClientAsked => "client_asked",
+            Self::ClientConnected => "client_connected",
+            Self::ClientDisconnected => "client_disconnected",
+            Self::ConfigChanged => "config_changed",
+            Self::ConfigRefused => "config_refused",
+            Self::KeyCreated => "key_created",
+            Self::KeyRevoked => "key_revoked",
+            Self::LinesLost => "lines_lost",
+            Self::LogShortened => "log_shortened",
+            Self::RefusalsSummed => "refusals_summed",
+            Self::RowRefused => "row_refused",
+            Self::SegmentLost => "segment_lost",
+            Self::ServerConnected => "server_connected",
+            Self::ServerDisconnected => "server_disconnected",
+        }
+    }
+}
+
+impl Opened<'_> {
+    /// The record of a call that was under way when its process stopped in good order, at `at`.
+    pub(in crate::audit) fn into_stopped_record(self, at: Timestamp) -> Record<'static> {
+        Record {
+            ts: at,
+            rule: Some("the gateway stopped while the call was under way".into()),
+            ..self.into_interrupted_record()
+        }
+    }
+
+    /// The record of a call of whose end nothing is known, as somebody finds at `at`.
+    pub(in crate::audit) fn into_recovered_record(self, at: Timestamp) -> Record<'static> {
+        Record {
+            rule: Some("the gateway crashed before the end of the call was recorded".into()),
+            reconciled: Some(at),
+            ..self.into_interrupted_record()
+        }
+    }
+
+    /// The record of a call of which nothing more is known than that it was opened, and when.
+    pub(in crate::audit) fn into_interrupted_record(self) -> Record<'static> {
+        let lock = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Record {
+            id: self.id,
+            ts: self.ts,
+            reconciled: None,
+            agent_id: self.agent_id,
+            agent_name: lock(self.agent_name),
+            team: self.team.map(lock),
+            client: None,
+            session_id: None,
+            client_revision: None,
+            server: Some(lock(self.server)),
+            server_revision: None,
+            method: lock(self.method),
+            tool: self.tool.map(lock),
+            exposed: self.exposed.map(lock),
+            arguments_digest: self.arguments_digest,
+            arguments: None,
+            decision: RecordedDecision::Interrupted,
+            code: None,
+            rule: None,
+            price: self.price,
+            accounts: self.accounts.into_iter().map(lock).collect(),
+            execution_time: Duration::ZERO,
+            bytes_in: 0,
+            bytes_out: 0,
+            trace_id: None,
+            parent_id: None,
+        }
+    }
+
+    /// The line, without its seal.
+    pub(in crate::audit) fn to_line(&self) -> Vec<u8> {
+        let mut made = Vec::with_capacity(LINE_BYTES_TYPICAL);
+        let mut line = LineWriter::begin(&mut made, LineType::Opened);
+        line.id("id", "inv_", self.id.0);
+        line.time("ts", self.ts);
+        line.id("agent_id", "agent_", self.agent_id.0);
+        line.text("agent_name", &self.agent_name);
+        line.optional_text("team", self.team.as_deref());
+        line.text("server", &self.server);
+        line.text("method", &self.method);
+        line.optional_text("tool", self.tool.as_deref());
+        line.optional_text("exposed", self.exposed.as_deref());
+        line.digest(self.arguments_digest);
+        line.number("price_micros", self.price.get());
+        line.texts("accounts", &self.accounts);
+        made
+    }
+}
+
+impl Record<'_> {
+    /// The line, without its seal.
+    pub(in crate::audit) fn to_line(&self) -> Vec<u8> {
+        let mut made = Vec::with_capacity(LINE_BYTES_TYPICAL);
+        let mut line = LineWriter::begin(&mut made, LineType::Call);
+        line.id("id", "inv_", self.id.0);
+        line.time("ts", self.ts);
+        if let Some(at) = self.reconciled {
+            line.time("reconciled", at);
+        }
+        line.id("agent_id", "agent_", self.agent_id.0);
+        line.text("agent_name", &self.agent_name);
+        line.optional_text("team", self.team.as_deref());
+        line.optional_text("client", self.client.as_deref());
+        line.optional_text("session_id", self.session_id.as_deref());
+        line.optional_text("client_revision", self.client_revision.as_deref());
+        line.optional_text("server", self.server.as_deref());
+        line.optional_text("server_revision", self.server_revision.as_deref());
+        line.text("method", &self.method);
+        line.optional_text("tool", self.tool.as_deref());
+        line.optional_text("exposed", self.exposed.as_deref());
+        line.digest(self.arguments_digest);
+        line.arguments(self.arguments.as_deref());
+        line.plain_text("decision", self.decision.as_str());
+        line.optional_text("code", self.code.as_deref());
+        line.optional_text("rule", self.rule.as_deref());
+        line.number("price_micros", self.price.get());
+        line.texts("accounts", &self.accounts);
+        line.millis("execution_time_ms", self.execution_time);
+        line.number("bytes_in", self.bytes_in);
+        line.number("bytes_out", self.bytes_out);
+        line.optional_text("trace_id", self.trace_id.as_deref());
+        line.optional_text("parent_id", self.parent_id.as_deref());
+        made
+    }
+}
+
+impl AuditEvent<'_> {
+    /// The line, without its seal.
+    pub(in crate::audit) fn to_line(&self) -> Vec<u8> {
+        let mut made = Vec::with_capacity(LINE_BYTES_TYPICAL);
+        let mut line = LineWriter::begin(&mut made, LineType::Event);
+        line.time("ts", self.ts);
+        line.plain_text("event", self.event.as_str());
+        line.text("subject", &self.subject);
+        line.optional_text("actor", self.actor.as_deref());
+        line.optional_text("detail", self.detail.as_deref());
+        made
+    }
+}
+
+/// A line being written, without its `}`: the seal brings that.
+pub(in crate::audit) struct LineWriter<'a>(&'a mut Vec<u8>);
+
+impl<'a> LineWriter<'a> {
+    pub(in crate::audit) fn begin(line: &'a mut Vec<u8>, kind: LineType) -> Self {
+        line.clear();
+        let head = kind.prefix().as_bytes();
+        line.extend_from_slice(&head[..head.len() - 1]);
+        Self(line)
+    }
+
+    /// A text that is known to need no escapes.
+    pub(in crate::audit) fn plain_text(&mut self, name: &str, text: &str) {
+        self.key(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(b'"');
+    }
+
+    pub(in crate::audit) fn text(&mut self, name: &str, text: &str) {
+        self.key(name);
+        let kept = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        write_string(self.0, kept);
+        if kept.len() < text.len() {
+            self.0.pop();
+            self.0.extend_from_slice("…\"".as_bytes());
+        }
+    }
+
+    pub(in crate::audit) fn id(&mut self, name: &str, prefix: &str, id: Uuid) {
+        self.key(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(prefix.as_bytes());
+        let mut buffer = Uuid::encode_buffer();
+        let text = id.hyphenated().encode_lower(&mut buffer);
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(b'"');
+    }
+
+    fn optional_text(&mut self, name: &str, text: Option<&str>) {
+        if let Some(text) = text {
+            self.text(name, text);
+        }
+    }
+
+    fn texts(&mut self, name: &str, texts: &[Cow<'_, str>]) {
+        self.key(name);
+        self.0.push(b'[');
+        for (n, text) in texts.iter().enumerate() {
+            if n > 0 {
+                self.0.push(b',');
+            }
+            write_string(self.0, text);
+        }
+        self.0.push(b']');
+    }
+
+    pub(in crate::audit) fn number(&mut self, name: &str, value: u64) {
+        self.key(name);
+        append_number(self.0, value);
+    }
+
+    fn millis(&mut self, name: &str, value: Duration) {
+        self.number(name, value.as_millis().try_into().unwrap_or(u64::MAX));
+        let micros = value.subsec_micros() % 1000;
+        self.0.push(b'.');
+        self.0
+            .extend([100, 10, 1].map(|unit| b'0' + (micros / unit % 10) as u8));
+    }
+
+    pub(in crate::audit) fn time(&mut self, name: &str, at: Timestamp) {
+        self.key(name);
+        self.0.push(b'"');
+        self.0.extend_from_slice(&format_rfc3339(at));
+        self.0.push(b'"');
+    }
+
+    fn digest(&mut self, digest: Option<ArgumentsDigest>) {
+        if let Some(ArgumentsDigest(hash)) = digest {
+            self.key("arguments_digest");
+            self.0.push(b'"');
+            self.0.extend_from_slice(&hash.hex());
+            self.0.push(b'"');
+        }
+    }
+
+    /// JSON allows newlines between tokens only, where a space means the same.
+    fn arguments(&mut self, arguments: Option<&RawValue>) {
+        let Some(json) = arguments.map(RawValue::get) else {
+            return;
+        };
+        if json.len() > ARGUMENTS_BYTES_MAX {
+            self.number("arguments_bytes", json.len() as u64);
+            return;
+        }
+        self.key("arguments");
+        let is_break = |b: u8| matches!(b, b'\n' | b'\r');
+        let spaced = json.bytes().map(|b| if is_break(b) { b' ' } else { b });
+        self.0.extend(spaced);
+    }
+
+    /// Sums by account.
+    pub(in crate::audit) fn sums<'b>(
+        &mut self,
+        name: &str,
+        sums: impl Iterator<Item = (&'b str, Micros)>,
+    ) {
+        self.key(name);
+        self.0.push(b'{');
+        for (n, (account, sum)) in sums.enumerate() {
+            if n > 0 {
+                self.0.push(b',');
+            }
+            write_string(self.0, account);
+            self.0.push(b':');
+            append_number(self.0, sum.get());
+        }
+        self.0.push(b'}');
+    }
+
+    /// Objects, given by their members.
+    pub(in crate::audit) fn objects<'b>(
+        &mut self,
+        name: &str,
+        objects: impl Iterator<Item = &'b [u8]>,
+    ) {
+        self.key(name);
+        self.0.push(b'[');
+        for (n, members) in objects.enumerate() {
+            self.0.extend_from_slice(if n > 0 { b",{" } else { b"{" });
+            self.0.extend_from_slice(members);
+            self.0.push(b'}');
+        }
+        self.0.push(b']');
+    }
+
+    fn key(&mut self, name: &str) {
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+    }
+}
+
+/// `at` in UTC, of our era, with microseconds.
+fn format_rfc3339(at: Timestamp) -> [u8; 27] {
+    let at = Offset::UTC.to_datetime(at);
+    let mut text = *b"0000-00-00T00:00:00.000000Z";
+    let mut put = |span: Range<usize>, mut number: u32| {
+        for digit in text[span].iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+    };
+    put(0..4, at.year().unsigned_abs().into());
+    put(5..7, at.month().unsigned_abs().into());
+    put(8..10, at.day().unsigned_abs().into());
+    put(11..13, at.hour().unsigned_abs().into());
+    put(14..16, at.minute().unsigned_abs().into());
+    put(17..19, at.second().unsigned_abs().into());
+    put(20..26, at.subsec_nanosecond().unsigned_abs() / 1000);
+    text
+}
+
+fn write_string(to: &mut Vec<u8>, text: &str) {
+    // Looking at every byte is quicker than stopping early: texts are short, and most are plain.
+    let special = |b: u8| b < 0x20 || b == b'"' || b == b'\\';
+    if text.bytes().fold(false, |found, b| found | special(b)) {
+        serde_json::to_writer(to, text).expect("a Vec takes every string");
+    } else {
+        to.push(b'"');
+        to.extend_from_slice(text.as_bytes());
+        to.push(b'"');
+    }
+}
+
+/// The invocation that a text names.
+pub(in crate::audit) fn parse_invocation_id(text: &str) -> Option<InvocationId> {
+    let uuid = text.strip_prefix("inv_")?;
+    Uuid::try_parse(uuid).ok().map(InvocationId)
+}
+
+pub(in crate::audit) fn invocation<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<InvocationId, D::Error> {
+    let text = Cow::<'_, str>::deserialize(from)?;
+    let id = parse_invocation_id(&text);
+    id.ok_or_else(|| de::Error::custom("an invocation is `inv_` and a UUID"))
+}
+
+pub(in crate::audit) fn time<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+    let text = Cow::<'_, str>::deserialize(from)?;
+    text.parse().map_err(de::Error::custom)
+}
+
+fn maybe_time<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    time(from).map(Some)
+}
+
+fn micros<'de, D: Deserializer<'de>>(from: D) -> Result<Micros, D::Error> {
+    u64::deserialize(from).map(Micros::new)
+}
+
+fn millis<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+    let seconds = f64::deserialize(from)? / 1000.0;
+    let time = Duration::try_from_secs_f64(seconds).map_err(de::Error::custom)?;
+    let micros = time.as_nanos().saturating_add(500) / 1000;
+    Ok(Duration::from_micros(micros.try_into().unwrap_or(u64::MAX)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_all_their_digits() {
+        for text in [
+            "0000-01-01T00:00:00.000000Z",
+            "1969-12-31T23:59:59.999999Z",
+            "1970-01-01T00:00:00.000000Z",
+            "2024-02-29T01:02:03.000004Z",
+            "2026-11-22T10:20:30.500000Z",
+            "9999-12-30T21:59:59.999999Z",
+        ] {
+            let at: Timestamp = text.parse().unwrap();
+            assert_eq!(format_rfc3339(at), text.as_bytes(), "{text}");
+        }
+        let at: Timestamp = "2026-11-22T10:20:30.123456789Z".parse().unwrap();
+        assert_eq!(&format_rfc3339(at), b"2026-11-22T10:20:30.123456Z");
+    }
+}

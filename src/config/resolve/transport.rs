@@ -1,0 +1,537 @@
+//! How a server is reached: a program, a URL, or the toolbox.
+
+use std::net::IpAddr;
+
+use http::{HeaderName, HeaderValue, Uri};
+use indexmap::IndexMap;
+
+use super::{Resolver, quoted_or_hidden};
+use crate::config::{
+    Auth, DisplayOnly, LoadScope, Remote, Secret, StdioCommand, Transport,
+    diagnostics::{redact, report::Diagnostic, suggest},
+    file::{self, TransportKind},
+    node::ValuePath,
+};
+
+/// Headers that belong to the transport; those that begin with `mcp-` do as well.
+const RESERVED_HEADERS: [&str; 9] = [
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "last-event-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Keys that only a program has a use for.
+const PROGRAM_KEYS: [&str; 5] = ["args", "cwd", "env", "env_file", "user"];
+
+/// Keys that only a URL has a use for.
+const URL_KEYS: [&str; 2] = ["auth", "headers"];
+
+impl Resolver<'_> {
+    /// `None` after a mistake, and for a disabled server that does not say.
+    pub(super) fn transport(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
+        let reached = self.explicit_transport(server, at);
+        let url = at.child("url");
+        if reached.is_none() && self.context.scope == LoadScope::DataDir {
+            // Nobody connects to it: what counts is that there is a server of that name.
+            return Some(Transport::Builtin);
+        }
+        if reached.is_none()
+            && url
+                .span()
+                .is_some_and(|url| self.findings.is_suppressed(url))
+        {
+            self.findings.add(
+                Diagnostic::warning(format!("`{}` is skipped", at.path())).at(
+                    url.key_span(),
+                    "disabled, with an unset variable in its URL",
+                ),
+            );
+        }
+        reached
+    }
+
+    fn explicit_transport(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
+        let kind = server.transport;
+        let (command, url) = (
+            at.child("command").is_written(),
+            at.child("url").is_written(),
+        );
+        match (command, url) {
+            (true, true) => self.both_given(at),
+            (true, false) => {
+                self.warn_of_unused_keys(at, "a server with `command`", &URL_KEYS);
+                self.stdio_transport(server, kind, at)
+            }
+            (false, true) => {
+                self.warn_of_unused_keys(at, "a server with `url`", &PROGRAM_KEYS);
+                self.warn_of_unused_keys(&at.child("limits"), "a server with `url`", &["memory"]);
+                self.remote_transport(server, kind, at)
+            }
+            (false, false) => self.none_given(server, at),
+        }
+    }
+
+    fn both_given(&mut self, at: &ValuePath<'_>) -> Option<Transport> {
+        self.findings.add(
+            Diagnostic::error(format!("`{}` has both `command` and `url`", at.path()))
+                .at(
+                    at.child("url").key_span(),
+                    "the address of a running server",
+                )
+                .at(at.child("command").key_span(), "a program to run")
+                .help("keep one of them"),
+        );
+        None
+    }
+
+    fn none_given(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
+        if server.transport == Some(TransportKind::Builtin) {
+            let keys = [PROGRAM_KEYS.as_slice(), URL_KEYS.as_slice()].concat();
+            self.warn_of_unused_keys(at, "the toolbox", &keys);
+            self.warn_of_unused_keys(&at.child("limits"), "the toolbox", &["memory"]);
+            return Some(Transport::Builtin);
+        }
+        // With a mistyped transport nobody knows what is missing.
+        let is_mistyped = at.child("transport").is_written() && server.transport.is_none();
+        if is_mistyped || self.context.is_incomplete {
+            return None;
+        }
+        if !server.enabled {
+            self.findings.add(
+                Diagnostic::warning(format!("`{}` is skipped", at.path()))
+                    .at(at.key_span(), "disabled, without `command` or `url`"),
+            );
+            return None;
+        }
+        let needed = match server.transport {
+            Some(TransportKind::Stdio) => "`command`",
+            Some(
+                TransportKind::Auto
+                | TransportKind::Http
+                | TransportKind::Sse
+                | TransportKind::WebSocket,
+            ) => "`url`",
+            Some(TransportKind::Builtin) | None => "`command` or `url`",
+        };
+        self.findings.add(
+            Diagnostic::error(format!("`{}` requires {needed}", at.path()))
+                .at(
+                    at.key_span(),
+                    "missing transport: neither `command` nor `url` is set",
+                )
+                .help(
+                    "set `command` for a program, `url` for a remote server, or `transport = \
+                     \"builtin\"` for the toolbox",
+                ),
+        );
+        None
+    }
+
+    /// Warns of keys that are written and that `what` does not read.
+    pub(super) fn warn_of_unused_keys(&mut self, at: &ValuePath<'_>, what: &str, keys: &[&str]) {
+        for at in keys
+            .iter()
+            .map(|key| at.child(key))
+            .filter(ValuePath::has_content)
+        {
+            self.findings.add(
+                Diagnostic::warning(format!("`{}` has no effect", at.path()))
+                    .at(at.key_span(), format!("not used by {what}")),
+            );
+        }
+    }
+
+    fn stdio_transport(
+        &mut self,
+        server: &file::ServerSection,
+        kind: Option<TransportKind>,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
+        if kind.is_some_and(|kind| kind != TransportKind::Stdio) {
+            self.report_mismatch("programs use stdin and stdout", at);
+            return None;
+        }
+        let program = server.command.as_deref()?;
+        let program = self.program_name(program, &at.child("command"));
+        let env = self.server_variables(server, at);
+        let args = at.child("args");
+        for (index, _) in server
+            .args
+            .iter()
+            .enumerate()
+            .filter(|(_, arg)| arg.contains('\0'))
+        {
+            let at = args.item_at(index);
+            self.report_unusable(&at, "has a NUL character");
+        }
+        let cwd = server
+            .cwd
+            .as_deref()
+            .map(|cwd| self.path(cwd, &at.child("cwd")));
+        Some(Transport::Stdio(StdioCommand {
+            program,
+            args: server.args.clone(),
+            shown_args: display_args(&server.args, &args),
+            env,
+            cwd,
+            user: self.user(server.user.as_deref(), &at.child("user")),
+        }))
+    }
+
+    fn user(&mut self, written: Option<&str>, at: &ValuePath<'_>) -> Option<String> {
+        let user = written?.trim();
+        if user.is_empty() || user.contains(['\0', ':', '/']) {
+            self.report_unusable(at, "is not a valid user name");
+        }
+        Some(user.to_owned())
+    }
+
+    fn report_mismatch(&mut self, why: &str, at: &ValuePath<'_>) {
+        let at = at.child("transport");
+        self.findings.add(
+            Diagnostic::error(format!("`{}` does not match", at.path()))
+                .at(at.span(), why)
+                .help("remove it; it is derived from `command` or `url`"),
+        );
+    }
+
+    /// A name alone is looked for in `PATH`; a path is one like any other.
+    fn program_name(&mut self, program: &str, at: &ValuePath<'_>) -> String {
+        if program.trim().is_empty() {
+            self.report_unusable(at, "is empty or blank");
+        } else if program.contains('\0') {
+            self.report_unusable(at, "has a NUL character");
+        } else if let Some((first, _)) = program.split_once(char::is_whitespace)
+            && !first.contains(['/', '\\'])
+        {
+            let shown = redact::redact_command_line(program);
+            let words: Vec<_> = shown.split_whitespace().map(str::to_owned).collect();
+            let help = suggest::command_suggestion(&words);
+            self.findings.add(
+                Diagnostic::error(format!(
+                    "{} is not a single \
+                    program",
+                    quoted_or_hidden(&shown, at)
+                ))
+                .at(at.span(), "not split into words: no shell is involved")
+                .help_if(at.is_quotable().then_some(help)),
+            );
+        } else if program.contains('/') {
+            match self.path(program, at).into_os_string().into_string() {
+                Ok(path) => return path,
+                Err(_) => self.report_unusable(
+                    at,
+                    "has a working directory that is not valid \
+                    Unicode",
+                ),
+            }
+        }
+        program.to_owned()
+    }
+
+    pub(super) fn check_env(&mut self, env: &IndexMap<String, Secret>, at: &ValuePath<'_>) {
+        for (name, value) in env {
+            let at = at.child(name);
+            if name.is_empty() || name.contains(['=', '\0']) {
+                self.findings.add(
+                    Diagnostic::error("invalid variable name")
+                        .at(at.key_span(), "names must not be empty or contain `=`"),
+                );
+            }
+            if value.expose().contains('\0') {
+                self.report_unusable(&at, "has a NUL character");
+            }
+        }
+    }
+
+    fn remote_transport(
+        &mut self,
+        server: &file::ServerSection,
+        kind: Option<TransportKind>,
+        at: &ValuePath<'_>,
+    ) -> Option<Transport> {
+        let url = self.url(server.url.as_deref()?, &at.child("url"));
+        let headers = self.headers(server, &at.child("headers"));
+        let auth = server
+            .auth
+            .as_ref()
+            .map_or(Auth::None, |auth| self.auth(auth, at));
+        let url = url?;
+        self.warn_of_clear_text(&url, &auth, &headers, at);
+        let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
+        let remote = Remote {
+            url,
+            is_from_variable: !at.child("url").is_literal(),
+            headers,
+            auth,
+        };
+        let implied = if is_socket {
+            TransportKind::WebSocket
+        } else {
+            TransportKind::Auto
+        };
+        match kind.unwrap_or(implied) {
+            TransportKind::WebSocket if is_socket => Some(Transport::WebSocket(remote)),
+            TransportKind::Auto if !is_socket => Some(Transport::Auto(remote)),
+            TransportKind::Http if !is_socket => Some(Transport::Http(remote)),
+            TransportKind::Sse if !is_socket => Some(Transport::Sse(remote)),
+            TransportKind::Auto
+            | TransportKind::Builtin
+            | TransportKind::Http
+            | TransportKind::Sse
+            | TransportKind::Stdio
+            | TransportKind::WebSocket => {
+                let scheme = remote.url.scheme_str().unwrap_or_default();
+                self.report_mismatch(
+                    &format!("the URL of this server begins with `{scheme}:`"),
+                    at,
+                );
+                None
+            }
+        }
+    }
+
+    fn url(&mut self, written: &str, at: &ValuePath<'_>) -> Option<Uri> {
+        const EXAMPLE: &str = "for example \"https://mcp.example.com/mcp\"";
+        // What stands behind `?` or before `@` is nothing to show.
+        let meant =
+            with_scheme(written).filter(|url| at.is_quotable() && !url.contains(['?', '@', '#']));
+        let meant = meant.map(|url| format!("use \"{url}\""));
+        let meant = meant.as_deref().unwrap_or(EXAMPLE);
+        let (problem, help) = match written.trim().parse::<Uri>() {
+            Err(_) if meant != EXAMPLE => (MISSING_SCHEME, meant),
+            Err(_) => ("not a URL", EXAMPLE),
+            Ok(url) => match (url.scheme_str(), url.authority()) {
+                (Some("http" | "https" | "ws" | "wss"), Some(authority)) => {
+                    if !authority.as_str().contains('@') {
+                        return Some(url);
+                    }
+                    let help = "move the password to `auth` or `headers`";
+                    ("a URL with a password ends up in logs", help)
+                }
+                (Some(_), _) => (
+                    "only `http:`, `https:`, `ws:` and `wss:` are supported",
+                    EXAMPLE,
+                ),
+                (None, _) => (MISSING_SCHEME, meant),
+            },
+        };
+        let diagnostic = Diagnostic::error(format!("`{}` is not valid", at.path()));
+        self.findings
+            .add(diagnostic.at(at.span(), problem).help(help));
+        None
+    }
+
+    fn headers(
+        &mut self,
+        server: &file::ServerSection,
+        at: &ValuePath<'_>,
+    ) -> IndexMap<String, Secret> {
+        let mut seen: IndexMap<String, &str> = IndexMap::new();
+        for (name, value) in &server.headers {
+            let entry = at.child(name);
+            self.check_header_name(name, &entry);
+            self.check_header_value(value, &entry);
+            if let Some(other) = seen.insert(name.to_lowercase(), name) {
+                self.findings.add(
+                    Diagnostic::error(format!("`{}` has a duplicate header", at.path()))
+                        .at(entry.key_span(), "header names are case-insensitive")
+                        .at(at.child(other).key_span(), "the same header"),
+                );
+            }
+        }
+        server.headers.clone()
+    }
+
+    fn check_header_name(&mut self, name: &str, at: &ValuePath<'_>) {
+        let lower = name.to_lowercase();
+        let label = if HeaderName::from_bytes(name.as_bytes()).is_err() {
+            "a header name consists of letters, digits and `-`"
+        } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+            "this header is set by the transport"
+        } else {
+            return;
+        };
+        let diagnostic = Diagnostic::error("invalid or reserved header");
+        self.findings.add(diagnostic.at(at.key_span(), label));
+    }
+
+    fn check_header_value(&mut self, value: &Secret, at: &ValuePath<'_>) {
+        if HeaderValue::from_str(value.expose()).is_err() {
+            self.report_unusable(
+                at,
+                "contains a line break or another character not allowed in headers",
+            );
+        } else if value.expose().trim().is_empty() {
+            self.report_unusable(at, "is empty");
+        }
+    }
+
+    fn auth(&mut self, auth: &file::AuthSection, server: &ValuePath<'_>) -> Auth {
+        let at = server.child("auth");
+        let sent = match auth {
+            file::AuthSection::Bearer { token } => {
+                self.check_header_value(token, &at.child("token"));
+                "authorization".to_owned()
+            }
+            file::AuthSection::Header { name, value } => {
+                self.check_auth_header_name(name, &at.child("name"));
+                self.check_header_value(value, &at.child("value"));
+                name.to_lowercase()
+            }
+        };
+        self.check_duplicate_header(&sent, server);
+        match auth {
+            file::AuthSection::Bearer { token } => Auth::Bearer {
+                token: token.clone(),
+            },
+            file::AuthSection::Header { name, value } => Auth::Header {
+                name: name.clone(),
+                value: value.clone(),
+            },
+        }
+    }
+
+    fn check_auth_header_name(&mut self, name: &str, at: &ValuePath<'_>) {
+        let lower = name.to_lowercase();
+        let illegal = HeaderName::from_bytes(name.as_bytes()).is_err();
+        if illegal || RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+            self.findings
+                .add(Diagnostic::error("invalid or reserved header").at(
+                    at.span(),
+                    "not a valid header name, or reserved by the transport",
+                ));
+        }
+    }
+
+    /// Reports a header that `auth` and `headers` both set.
+    fn check_duplicate_header(&mut self, header: &str, server: &ValuePath<'_>) {
+        let headers = server.child("headers");
+        let written = headers.keys().find(|name| name.to_lowercase() == header);
+        if let Some(name) = written {
+            self.findings.add(
+                Diagnostic::error(format!("`{}` sets the credential twice", server.path()))
+                    .at(headers.child(name).key_span(), "here")
+                    .at(server.child("auth").key_span(), "and here")
+                    .help("keep one of them"),
+            );
+        }
+    }
+
+    /// Warns of a credential that everyone on the way can read.
+    fn warn_of_clear_text(
+        &mut self,
+        url: &Uri,
+        auth: &Auth,
+        headers: &IndexMap<String, Secret>,
+        at: &ValuePath<'_>,
+    ) {
+        let is_plain = matches!(url.scheme_str(), Some("http" | "ws"));
+        let has_credential = *auth != Auth::None
+            || headers
+                .keys()
+                .any(|name| name.eq_ignore_ascii_case("authorization"));
+        if is_plain && has_credential && !url.host().is_some_and(is_local) {
+            self.findings.add(
+                Diagnostic::warning("the credential of this server is sent in clear text")
+                    .at(at.child("url").span(), "not encrypted")
+                    .help("use `https:` unless the network path is trusted"),
+            );
+        }
+    }
+
+    /// Reports a value that no program or header can carry, without showing it.
+    fn report_unusable(&mut self, at: &ValuePath<'_>, why: &str) {
+        let diagnostic = Diagnostic::error(format!("`{}` {why}", at.path()));
+        self.findings.add(diagnostic.at(at.span(), "not valid"));
+    }
+}
+
+/// What is said of a URL that begins with its host.
+const MISSING_SCHEME: &str = "missing scheme";
+
+/// What `url` most likely means when it has no scheme: machines of one's own are asked without TLS.
+pub(crate) fn with_scheme(url: &str) -> Option<String> {
+    let url = url.trim();
+    let has_scheme = |scheme: &str| {
+        let start = url.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    if url.contains("://")
+        || ["http:", "https:", "ws:", "wss:"]
+            .into_iter()
+            .any(has_scheme)
+    {
+        return None;
+    }
+    let rest = url.strip_prefix("//").unwrap_or(url);
+    if rest.starts_with(['/', '.']) {
+        // A path, and nobody knows of which host.
+        return None;
+    }
+    let guess = |scheme| format!("{scheme}://{rest}");
+    let uri: Uri = guess("http").parse().ok()?;
+    let host = uri.host()?;
+    let is_own = is_local(host) || host.ends_with(".localhost");
+    Some(guess(if is_own { "http" } else { "https" }))
+}
+
+/// Whether `host` is this machine.
+fn is_local(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// `args` without the values of variables, which may be secret whatever stands before them.
+fn display_args(args: &[String], at: &ValuePath<'_>) -> DisplayOnly<Vec<String>> {
+    let shown = args.iter().enumerate().map(|(index, arg)| {
+        let at = at.item_at(index);
+        // In documents of others it may be a number.
+        let written = at.is_literal().then_some(arg.as_str());
+        at.displayed().or(written).unwrap_or(redact::MASK)
+    });
+    DisplayOnly(redact::redact_words(&shown.collect::<Vec<_>>()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scheme_is_suggested() {
+        let check = |url: &str, expect: Option<&str>| {
+            assert_eq!(with_scheme(url).as_deref(), expect, "{url}");
+        };
+        check("http://x/mcp", None);
+        check("ftp://x/", None);
+        check("localhost:8080/mcp", Some("http://localhost:8080/mcp"));
+        check("127.0.0.1:8080", Some("http://127.0.0.1:8080"));
+        check("[::1]:8080/mcp", Some("http://[::1]:8080/mcp"));
+        check("//mcp.example.com/mcp", Some("https://mcp.example.com/mcp"));
+        check("mcp.example.com", Some("https://mcp.example.com"));
+        check("a.localhost:80", Some("http://a.localhost:80"));
+        for url in ["http:/x/mcp", "WSS:x", "/mcp", "///mcp", "./server"] {
+            check(url, None);
+        }
+        check("not a url", None);
+        check("", None);
+    }
+}

@@ -1,0 +1,103 @@
+//! `/status`, `/metrics` and `/readyz`.
+
+use http::{
+    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    header::{
+        ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
+        X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    },
+};
+use hyper::body::Incoming;
+
+use super::{
+    HttpEdge,
+    body::{self, Body},
+    json_response, retryable_response, text_response,
+};
+use crate::{
+    auth::Agent,
+    status::{self, METRICS_CONTENT_TYPE, StatusAccess, StatusDetail},
+};
+
+/// The status as JSON, or as a page when a browser asks.
+pub(super) fn status(
+    edge: &HttpEdge,
+    agent: &Agent,
+    request: &Request<Incoming>,
+) -> Response<Body> {
+    let access = status_access(edge, agent);
+    let code = if edge.status.is_serving() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    let accept = request
+        .headers()
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok());
+    let wants_json = request
+        .uri()
+        .query()
+        .is_some_and(|query| query.contains("format=json"));
+    if accept.is_some_and(|accept| accept.contains("text/html")) && !wants_json {
+        let mut response = Response::new(body::full_body(edge.status.render_page(access)));
+        *response.status_mut() = code;
+        let html = HeaderValue::from_static("text/html; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, html);
+        return response;
+    }
+    json_response(code, edge.status.to_json(access).unwrap_or_default())
+}
+
+/// The figures for Prometheus.
+pub(super) fn metrics(edge: &HttpEdge, agent: &Agent) -> Response<Body> {
+    let figures = edge
+        .status
+        .render_metrics(status_access(edge, agent), edge.stream_readers.count());
+    let mut response = Response::new(body::full_body(figures));
+    let form = HeaderValue::from_static(METRICS_CONTENT_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, form);
+    response
+}
+
+/// How much `agent` may see.
+fn status_access(edge: &HttpEdge, agent: &Agent) -> StatusAccess {
+    if edge.proxy.governance().directory().is_anonymous() {
+        return StatusAccess::Servers(StatusDetail::Full);
+    }
+    match (agent.enabled, agent.admin) {
+        (true, true) => StatusAccess::Servers(StatusDetail::Full),
+        (true, false) => StatusAccess::Servers(StatusDetail::Summary),
+        // A stranger, or an agent that may do nothing.
+        (false, _) => StatusAccess::StatesOnly,
+    }
+}
+
+/// Lets a browser show what we answer, and nothing else: it is no script, no page in the frame of
+/// another, kept nowhere, and tells nobody where a link on it was followed.
+pub(super) fn set_security_headers(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, status::CONTENT_SECURITY_POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (X_FRAME_OPTIONS, "DENY"),
+        (REFERRER_POLICY, "no-referrer"),
+        (CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// Whether to send clients here.
+pub(super) fn ready(edge: &HttpEdge) -> Response<Body> {
+    match edge.status.check_ready() {
+        Ok(()) if edge.status.is_audit_space_low() => text_response(
+            StatusCode::OK,
+            "ready, but the audit log is running out of space",
+        ),
+        Ok(()) => text_response(StatusCode::OK, "ready"),
+        Err(why) => retryable_response(
+            StatusCode::SERVICE_UNAVAILABLE,
+            &format!("not ready: {why}"),
+        ),
+    }
+}

@@ -1,0 +1,151 @@
+//! What a value looks like: which characters it has, and whether it only stands for another.
+
+/// Which kinds of characters a value has.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each says one thing of a text"
+)]
+#[derive(Default)]
+pub(super) struct CharKinds {
+    pub(super) digit: bool,
+    pub(super) lower: bool,
+    pub(super) upper: bool,
+    pub(super) symbol: bool,
+    /// Symbols that names and paths do not have.
+    pub(super) strong: bool,
+    pub(super) space: bool,
+    /// Capitals after the first character.
+    pub(super) inner_uppers: usize,
+}
+
+impl CharKinds {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut kinds = Self::default();
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                b'a'..=b'z' => kinds.lower = true,
+                b'A'..=b'Z' => {
+                    kinds.upper = true;
+                    kinds.inner_uppers += usize::from(at > 0);
+                }
+                b'0'..=b'9' => kinds.digit = true,
+                _ => {
+                    kinds.symbol = true;
+                    kinds.strong |= b"!@#$%^&*+?~".contains(byte);
+                    kinds.space |= byte.is_ascii_whitespace();
+                }
+            }
+        }
+        if !bytes.is_ascii() {
+            kinds.add_non_ascii(bytes);
+        }
+        kinds
+    }
+
+    /// Adds the letters beyond ASCII, which stay symbols too. Scripts without case may not part words
+    /// by spaces, so that a whole sentence would be taken for one.
+    fn add_non_ascii(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        for c in text.chars().filter(|c| !c.is_ascii()) {
+            self.lower |= c.is_lowercase();
+            self.upper |= c.is_uppercase();
+        }
+    }
+}
+
+/// Whether a value stands for one that is to be filled in, or has been taken out.
+pub(super) fn is_placeholder(bytes: &[u8]) -> bool {
+    const WORDS: [&[u8]; 17] = [
+        b"your",
+        b"xxx",
+        b"redacted",
+        b"placeholder",
+        b"change_me",
+        b"changeme",
+        b"replace",
+        b"insert",
+        b"todo",
+        b"<",
+        b"${",
+        b"{{",
+        b"%(",
+        b"process.env",
+        b"os.environ",
+        b"getenv",
+        b"secretref",
+    ];
+    const WHOLE: [&[u8]; 22] = [
+        b"null",
+        b"none",
+        b"true",
+        b"false",
+        b"undefined",
+        b"string",
+        b"required",
+        b"optional",
+        b"hidden",
+        b"password",
+        b"passwort",
+        b"secret",
+        b"token",
+        b"unset",
+        b"empty",
+        b"masked",
+        b"encrypted",
+        b"missing",
+        b"invalid",
+        b"expired",
+        b"number",
+        b"bearer",
+    ];
+    let same = bytes.iter().all(|b| b == &bytes[0]);
+    let masked = bytes.first() == Some(&b'[') && bytes.last() == Some(&b']');
+    let stars = bytes
+        .iter()
+        .filter(|b| matches!(b, b'*' | b'.' | 0x80..))
+        .count()
+        * 2
+        > bytes.len();
+    same || masked
+        || stars && !bytes.iter().any(u8::is_ascii_digit)
+        || bytes.ends_with(b"***")
+        || WHOLE.iter().any(|word| bytes.eq_ignore_ascii_case(word))
+        || WORDS.iter().any(|word| {
+            bytes
+                .windows(word.len())
+                .any(|window| window.eq_ignore_ascii_case(word))
+        })
+}
+
+/// Whether a value is an expression instead of a literal.
+pub(super) fn is_code(bytes: &[u8], quoted: bool) -> bool {
+    let begins = bytes.first().copied().unwrap_or(0);
+    let variable = matches!(begins, b'$' | b'%' | b'{' | b'<' | b'(' | b'&') && !quoted
+        || begins == b'$'
+            && bytes
+                .get(1)
+                .is_some_and(|b| b.is_ascii_uppercase() || matches!(b, b'{' | b'('));
+    if quoted {
+        let address = bytes.starts_with(b"http")
+            || bytes.starts_with(b"arn:")
+            || bytes.starts_with(b"vault:");
+        let path = matches!(begins, b'/' | b'.')
+            && bytes.split(|b| *b == b'/').count() > 2
+            && !bytes.contains(&b'=');
+        return variable
+            || address
+            || path
+                && bytes
+                    .iter()
+                    .all(|b| b.is_ascii_lowercase() || matches!(b, b'/' | b'.' | b'_' | b'-'));
+    }
+    let call = bytes.contains(&b'(') || bytes.contains(&b'[') && bytes.contains(&b']');
+    let member = bytes.split(|b| *b == b'.').count() > 1
+        && bytes.split(|b| *b == b'.').all(|part| {
+            part.first()
+                .is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
+                && part.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_')
+        });
+    let identifier = bytes.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_');
+    variable || call || member || identifier || begins == b'/' || bytes.starts_with(b"http")
+}

@@ -1,0 +1,105 @@
+//! What other users of the machine can read or change.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use crate::support::Place;
+
+const KEYS: &str = "[governance]\nauth = \"keys\"\n[agents.bot]\n";
+const KEY: &str = "keys = [\"4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a\"]\n";
+
+fn set(place: &Place, name: &str, mode: u32) {
+    fs::set_permissions(place.file(name), fs::Permissions::from_mode(mode)).expect("changed");
+}
+
+#[tokio::test]
+async fn a_config_with_secrets_is_for_its_owner() {
+    let place = Place::new(&format!("{KEYS}{KEY}"));
+    let warning = "the file contains secrets and is readable by other users";
+    for (mode, is_warned) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
+        set(&place, "tollbridge.toml", mode);
+        let ran = place.run(&["check"]).await;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(ran.stderr.contains(warning), is_warned, "{mode:o}: {ran:?}");
+        assert!(!ran.stderr.contains("4f6c1d0a"), "{ran:?}");
+    }
+    // A variable is no secret, nor is a config without any.
+    for text in [
+        format!("{KEYS}keys = [\"${{KEY}}\"]\n"),
+        "workers = 2\n".to_owned(),
+    ] {
+        place.write_private("tollbridge.toml", &text);
+        set(&place, "tollbridge.toml", 0o644);
+        let ran = place.run(&["check"]).await;
+        assert!(!ran.stderr.contains(warning), "{ran:?}");
+    }
+    for mode in [0o602, 0o666] {
+        set(&place, "tollbridge.toml", mode);
+        for command in ["check", "serve"] {
+            let ran = place.run(&[command]).await;
+            assert_eq!(ran.code, Some(2), "{mode:o}: {ran:?}");
+            assert!(
+                ran.stderr.contains("other users can change this file"),
+                "{ran:?}"
+            );
+        }
+    }
+}
+
+/// Variables decide what a program does, too.
+#[tokio::test]
+async fn a_file_of_variables_that_all_may_write_to_is_refused() {
+    let place = Place::new("[servers.a]\ncommand = \"true\"\nenv_file = \"a.env\"\n");
+    place.write_private("a.env", "A=1\n");
+    for (mode, code) in [(0o640, Some(0)), (0o602, Some(2))] {
+        set(&place, "a.env", mode);
+        let ran = place.run(&["check"]).await;
+        assert_eq!(ran.code, code, "{mode:o}: {ran:?}");
+        let told = ran.stderr.contains("other users can change this file");
+        assert_eq!(told, code == Some(2), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_data_directory_that_all_may_write_to_is_refused() {
+    let place = Place::new("listen = \"127.0.0.1:0\"\n");
+    fs::create_dir(place.file("data")).expect("made");
+    for mode in [0o777, 0o1777, 0o703] {
+        set(&place, "data", mode);
+        let told = "other users can write to the data directory";
+        let checked = place.run(&["check"]).await;
+        assert_eq!(checked.code, Some(0), "{checked:?}");
+        assert!(checked.stderr.contains(told), "{mode:o}: {checked:?}");
+        for command in [&["serve"][..], &["agents", "add", "bot"]] {
+            let ran = place.run(command).await;
+            assert_ne!(ran.code, Some(0), "{mode:o}: {ran:?}");
+            assert!(ran.stderr.contains(told), "{mode:o}: {ran:?}");
+        }
+    }
+    set(&place, "data", 0o755);
+    let ran = place.run(&["agents", "add", "bot"]).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_private_key_is_for_its_owner_and_its_group() {
+    let place =
+        Place::new("listen = \"127.0.0.1:0\"\ntls = { cert = \"cert.pem\", key = \"key.pem\" }\n");
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]);
+    let made = made.expect("a certificate");
+    fs::write(place.file("cert.pem"), made.cert.pem()).expect("written");
+    place.write_private("key.pem", &made.signing_key.serialize_pem());
+    for (mode, is_taken) in [
+        (0o600, true),
+        (0o400, true),
+        (0o640, true),
+        (0o660, false),
+        (0o644, false),
+        (0o602, false),
+    ] {
+        set(&place, "key.pem", mode);
+        let ran = place.run(&["check"]).await;
+        assert_eq!(ran.code == Some(0), is_taken, "{mode:o}: {ran:?}");
+        let told = ran.stderr.contains("other users can use the private key");
+        assert_eq!(told, !is_taken, "{mode:o}: {ran:?}");
+    }
+}

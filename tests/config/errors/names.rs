@@ -1,0 +1,214 @@
+//! Names of servers, and how exposed names are made.
+
+use insta::assert_snapshot;
+
+use crate::support::toml;
+
+#[test]
+fn a_template_without_the_tool() {
+    let report = toml(
+        r#"
+        [naming]
+        template = "mcp_{server}"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `mcp_{server}` is not a valid name template
+     --> tollbridge.toml:2:12
+      |
+    2 | template = "mcp_{server}"
+      |            ^^^^^^^^^^^^^^ `{tool}` must occur exactly once
+      |
+      = help: for example "mcp_{server}_{tool}", "{server}.{tool}" or "{tool}"
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_template_with_other_parts() {
+    let report = toml(
+        r#"
+        [naming]
+        template = "{server}_{tool}_{team}"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `{server}_{tool}_{team}` is not a valid name template
+     --> tollbridge.toml:2:12
+      |
+    2 | template = "{server}_{tool}_{team}"
+      |            ^^^^^^^^^^^^^^^^^^^^^^^^ only the placeholders `{server}` and `{tool}` are supported
+      |
+      = help: for example "mcp_{server}_{tool}", "{server}.{tool}" or "{tool}"
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_template_with_a_space() {
+    let report = toml(
+        r#"
+        [naming]
+        template = "{server} {tool}"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `{server} {tool}` is not a valid name template
+     --> tollbridge.toml:2:12
+      |
+    2 | template = "{server} {tool}"
+      |            ^^^^^^^^^^^^^^^^^ names cannot have ` `
+      |
+      = help: for example "mcp_{server}_{tool}", "{server}.{tool}" or "{tool}"
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_length_that_is_too_short() {
+    let report = toml(
+        r"
+        [naming]
+        max_length = 8
+    ",
+    );
+    assert_snapshot!(report, @r#"
+    error: `naming.max_length` is out of range
+     --> tollbridge.toml:2:14
+      |
+    2 | max_length = 8
+      |              ^ must be at least 16
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn two_servers_with_one_name_prefix() {
+    let report = toml(
+        r#"
+        [servers.aws-s3]
+        command = "a"
+
+        [servers.aws_s3]
+        command = "b"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `aws-s3` and `aws_s3` get the same name prefix `aws_s3`
+     --> tollbridge.toml:4:10
+      |
+    1 | [servers.aws-s3]
+      |          ------ and this one
+    ...
+    4 | [servers.aws_s3]
+      |          ^^^^^^ this server
+      |
+      = help: rename one, or set a different `namespace`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn two_servers_with_one_uri_prefix() {
+    let report = toml(
+        r#"
+        naming = { charset = "original" }
+
+        [servers.Docs]
+        command = "a"
+
+        [servers.docs]
+        command = "b"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `Docs` and `docs` get the same URI prefix `docs`
+     --> tollbridge.toml:6:10
+      |
+    3 | [servers.Docs]
+      |          ---- and this one
+    ...
+    6 | [servers.docs]
+      |          ^^^^ this server
+      |
+      = help: rename one, or set a different `namespace`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn two_servers_with_one_namespace() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        namespace = "x"
+
+        [servers.x]
+        command = "b"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `a` and `x` get the same name prefix `x`
+     --> tollbridge.toml:5:10
+      |
+    1 | [servers.a]
+      |          - and this one
+    ...
+    5 | [servers.x]
+      |          ^ this server
+      |
+      = help: rename one, or set a different `namespace`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_server_name_with_a_space() {
+    let report = toml(
+        r#"
+        [servers."my server"]
+        command = "a"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: invalid server name
+     --> tollbridge.toml:1:10
+      |
+    1 | [servers."my server"]
+      |          ^^^^^^^^^^^ ` ` is not allowed in a server name (letters, digits, `_`, `-` and `.` are)
+      |
+      = help: names are part of URLs: for example `aws-s3`
+
+    1 mistake
+    "#);
+}
+
+#[test]
+fn a_namespace_with_a_slash() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        namespace = "a/b"
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.namespace` must follow the rules of server names
+     --> tollbridge.toml:3:13
+      |
+    3 | namespace = "a/b"
+      |             ^^^^^ `/` is not allowed in a server name (letters, digits, `_`, `-` and `.` are)
+      |
+      = help: for example "aws-s3"
+
+    1 mistake
+    "#);
+}

@@ -10,7 +10,7 @@ use std::{fmt, str::FromStr};
 
 use sha2::{Digest as _, Sha256};
 
-use super::signature::{SIGNATURE_BYTES, parse_hex};
+use super::signature::SIGNATURE_BYTES;
 
 /// A SHA-256, such as that of a line: 64 hex digits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -34,11 +34,7 @@ impl Hash {
     }
 
     pub(super) fn hex(self) -> [u8; HEX] {
-        let mut made = [0; HEX];
-        for (digit, at) in hex(&self.0).zip(&mut made) {
-            *at = digit;
-        }
-        made
+        hex(&self.0)
     }
 }
 
@@ -57,9 +53,7 @@ pub struct InvalidHash;
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hex()
-            .iter()
-            .try_for_each(|digit| fmt::Write::write_char(f, char::from(*digit)))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -94,25 +88,15 @@ pub(super) fn append_sealed(
     let position = ChainPosition { seq, hash };
     if let Some(sign) = sign {
         to.extend_from_slice(SIGNATURE_KEY);
-        to.extend(hex(&sign(position)));
+        to.extend_from_slice(&hex::<{ 2 * SIGNATURE_BYTES }>(&sign(position)));
     }
     to.extend_from_slice(b"\"}\n");
     position
 }
 
 /// Appends `number` in decimal.
-pub(super) fn append_number(to: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = DIGITS[(number % 10) as usize];
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    to.extend_from_slice(&digits[at..]);
+pub(super) fn append_number(to: &mut Vec<u8>, number: u64) {
+    to.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 /// A line taken apart.
@@ -171,31 +155,20 @@ fn split_hash(line: &[u8]) -> Option<(&[u8], Hash, Option<[u8; SIGNATURE_BYTES]>
     Some((open.strip_suffix(HASH_KEY)?, Hash::parse(hash)?, signature))
 }
 
-/// The hex digits of `bytes`.
-pub(super) fn hex(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    bytes.iter().flat_map(|byte| HEX_PAIRS[usize::from(*byte)])
+/// The hex digits of bytes, half as many as digits.
+pub(super) fn hex<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut digits = [0; N];
+    hex::encode_to_slice(bytes, &mut digits).expect("every length here is known");
+    digits
 }
 
-pub(super) fn hex_digit(hex: u8) -> Option<u8> {
-    match hex {
-        b'0'..=b'9' => Some(hex - b'0'),
-        b'a'..=b'f' => Some(hex - b'a' + 10),
-        _ => None,
-    }
+/// The bytes that hex digits stand for; each has one form only.
+pub(super) fn parse_hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let is_lower = !digits.iter().any(u8::is_ascii_uppercase);
+    let read = hex::decode_to_slice(digits, &mut bytes);
+    read.is_ok().then_some(bytes).filter(|_| is_lower)
 }
-
-const DIGITS: &[u8; 16] = b"0123456789abcdef";
-
-/// Every byte as two digits.
-static HEX_PAIRS: [[u8; 2]; 256] = {
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [DIGITS[byte >> 4], DIGITS[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
 
 const HEX: usize = 64;
 const SEQ_KEY: &[u8] = b",\"seq\":";
@@ -287,15 +260,6 @@ mod tests {
             "{\"seq\":1,\"prev\":\"\",\"hash\":\"\"}",
         ] {
             assert!(unseal(line.as_bytes()).is_none(), "{line}");
-        }
-    }
-
-    #[test]
-    fn numbers_are_decimal() {
-        for n in [0, 7, 10, 1_000_000, u64::MAX] {
-            let mut text = Vec::new();
-            append_number(&mut text, n);
-            assert_eq!(text, n.to_string().into_bytes());
         }
     }
 }

@@ -15,7 +15,7 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 
 use super::{
     AuditError, ChainId,
-    hash_chain::{ChainPosition, SealedLine, hex, hex_digit, unseal},
+    hash_chain::{ChainPosition, SealedLine, parse_hex, unseal},
 };
 use crate::key_file::FileKey;
 
@@ -92,7 +92,7 @@ impl PublicKey {
 
 impl fmt::Display for PublicKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        hex(&self.0).try_for_each(|digit| fmt::Write::write_char(f, char::from(digit)))
+        f.write_str(&hex::encode(self.0))
     }
 }
 
@@ -108,18 +108,6 @@ impl FromStr for PublicKey {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a public key is 64 hex digits, as `audit public-key` prints it")]
 pub struct InvalidPublicKey;
-
-/// The bytes that hex digits stand for.
-pub(super) fn parse_hex<const N: usize>(hex: &[u8]) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    if hex.len() != 2 * N {
-        return None;
-    }
-    for (byte, pair) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-        *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
-    }
-    Some(bytes)
-}
 
 /// Beside the log and not in it: files of the log may go elsewhere.
 fn key_file(log_dir: &Path) -> PathBuf {

@@ -1,11 +1,11 @@
 //! Records for other programs: JSON Lines and CSV.
 
-use std::io::Write;
+use std::{collections::HashMap, io::Write};
 
 use serde_json::value::RawValue;
 
 use crate::{
-    audit::{AuditError, FoundRecord, Record},
+    audit::{AuditError, FoundRecord},
     escape::escape_controls,
 };
 
@@ -48,6 +48,7 @@ pub fn export(
     Ok(count)
 }
 
+/// Members of a record, with where it stands.
 const COLUMNS: [&str; 27] = [
     "chain",
     "id",
@@ -79,54 +80,24 @@ const COLUMNS: [&str; 27] = [
 ];
 
 fn write_row(found: &FoundRecord, to: &mut impl Write) -> std::io::Result<()> {
-    for (n, value) in row_values(found).iter().enumerate() {
+    let position = found.entry.position;
+    let line: HashMap<&str, &RawValue> = serde_json::from_slice(&found.entry.line)?;
+    for (n, column) in COLUMNS.into_iter().enumerate() {
         if n > 0 {
             to.write_all(b",")?;
         }
-        to.write_all(csv_field(value).as_bytes())?;
+        let json = line.get(column).map_or("", |value| value.get());
+        let value = match column {
+            "chain" => position.chain.to_string(),
+            "position" => format!("{}:{}", position.segment, position.offset),
+            "accounts" => serde_json::from_str::<Vec<String>>(json)?.join(" "),
+            "arguments" => json.to_owned(),
+            _ if json.starts_with('"') => serde_json::from_str(json)?,
+            _ => json.to_owned(),
+        };
+        to.write_all(csv_field(&value).as_bytes())?;
     }
     to.write_all(b"\r\n")
-}
-
-fn row_values(found: &FoundRecord) -> [String; COLUMNS.len()] {
-    let record: &Record<'_> = &found.record;
-    let position = found.entry.position;
-    let text = |text: &Option<std::borrow::Cow<'_, str>>| text.as_deref().unwrap_or("").to_owned();
-    let digest = record.arguments_digest.map(|digest| digest.to_string());
-    let arguments = record.arguments.as_deref().map(RawValue::get);
-    [
-        position.chain.to_string(),
-        record.id.to_string(),
-        format!("{:.6}", record.ts),
-        record.agent_id.to_string(),
-        record.agent_name.to_string(),
-        text(&record.team),
-        text(&record.client),
-        text(&record.session_id),
-        text(&record.client_revision),
-        text(&record.server),
-        text(&record.server_revision),
-        record.method.to_string(),
-        text(&record.tool),
-        text(&record.exposed),
-        digest.unwrap_or_default(),
-        arguments.unwrap_or_default().to_owned(),
-        record.decision.to_string(),
-        text(&record.code),
-        text(&record.rule),
-        record.price.get().to_string(),
-        record.accounts.join(" "),
-        millis(record.execution_time),
-        record.bytes_in.to_string(),
-        record.bytes_out.to_string(),
-        text(&record.trace_id),
-        text(&record.parent_id),
-        format!("{}:{}", position.segment, position.offset),
-    ]
-}
-
-fn millis(time: std::time::Duration) -> String {
-    format!("{}.{:03}", time.as_millis(), time.subsec_micros() % 1000)
 }
 
 /// RFC 4180 §2, and OWASP's list of what begins a formula.

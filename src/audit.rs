@@ -211,7 +211,7 @@ impl AuditLog {
     /// Whether a call could be opened now.
     ///
     /// # Errors
-    /// What [`Durable::kept`] of a call that is opened would return.
+    /// What [`Durable::durable`] of a call that is opened would return.
     pub fn ready(&self) -> Result<(), AuditError> {
         self.open.as_ref().map_or(Ok(()), |open| open.queue.ready())
     }
@@ -220,53 +220,49 @@ impl AuditLog {
     /// [`Durable`] says so, and not at all after an error: then the line cannot be written, or others
     /// wait to be.
     pub fn record_opened(&self, opened: &Opened<'_>) -> Durable {
-        let Some(open) = &self.open else {
-            return Durable::now();
-        };
-        open.queue.enqueue(AuditEntry::opened(opened))
+        self.enqueue(|| AuditEntry::opened(opened))
     }
 
     /// Records a call that is over; exactly once for each invocation, allowed or refused.
     ///
     /// A record that cannot be written waits in memory and is written before any later line.
-    /// [`Durable::kept`] says then that it is not kept yet.
+    /// [`Durable::durable`] says then that it is not kept yet.
     pub fn record(&self, record: &Record<'_>) -> Durable {
-        let Some(open) = &self.open else {
-            return Durable::now();
-        };
-        open.queue.enqueue(
-            if record.arguments.is_some() && !self.config.load().arguments {
-                let mut record = record.clone();
-                record.arguments = None;
-                AuditEntry::record(&record)
-            } else {
+        let keeps_all = record.arguments.is_none() || self.config.load().arguments;
+        self.enqueue(|| {
+            if keeps_all {
                 AuditEntry::record(record)
-            },
-        )
+            } else {
+                AuditEntry::record(&Record {
+                    arguments: None,
+                    ..record.clone()
+                })
+            }
+        })
     }
 
     /// Notes something that is not a call; it waits in memory as a record does.
     pub fn record_event(&self, event: &AuditEvent<'_>) -> Durable {
-        let Some(open) = &self.open else {
-            return Durable::now();
-        };
-        open.queue.enqueue(AuditEntry::event(event))
+        self.enqueue(|| AuditEntry::event(event))
     }
 
     /// Notes refused calls that have no records of their own; it waits in memory as a record does.
     pub fn record_refusals(&self, refusals: &RefusalSummary<'_>) -> Durable {
-        let Some(open) = &self.open else {
-            return Durable::now();
-        };
-        open.queue.enqueue(AuditEntry::refusals(refusals))
+        self.enqueue(|| AuditEntry::refusals(refusals))
     }
 
     /// Notes what became of what a server asked a client; it waits in memory as a record does.
     pub fn record_question(&self, question: &QuestionRecord<'_>) -> Durable {
-        let Some(open) = &self.open else {
-            return Durable::now();
-        };
-        open.queue.enqueue(AuditEntry::question(question))
+        self.enqueue(|| AuditEntry::question(question))
+    }
+
+    /// Where there is no audit, nothing has to be kept.
+    fn enqueue(&self, entry: impl FnOnce() -> AuditEntry) -> Durable {
+        let open = self.open.as_ref();
+        open.map_or_else(
+            || Durable::known(Ok(())),
+            |open| open.queue.enqueue(entry()),
+        )
     }
 
     /// Whether everything that was written is on disk by now. With the durability `process` it often

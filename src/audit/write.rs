@@ -3,6 +3,7 @@
 pub(super) mod entry;
 pub(super) mod log_space;
 mod refusal_sums;
+pub(super) mod segment;
 pub(super) mod segment_store;
 pub(super) mod totals;
 pub(super) mod write_queue;

@@ -4,7 +4,10 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::record_line::{ArgumentsDigest, EventKind, LineType, LineWriter};
+use super::{
+    line_writer::LineWriter,
+    record_line::{ArgumentsDigest, EventKind, LineType},
+};
 use crate::names::{AgentId, InvocationId};
 
 /// What became of a request of a server to a client, or of several that are counted instead of recorded one by

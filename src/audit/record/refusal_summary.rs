@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::record_line::{EventKind, LineType, LineWriter};
+use super::{
+    line_writer::LineWriter,
+    record_line::{EventKind, LineType},
+};
 use crate::names::{AgentId, PeerAddress};
 
 /// Refused calls of one agent from one address with one reason, summed.

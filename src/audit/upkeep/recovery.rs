@@ -18,9 +18,10 @@ use crate::{
         record::record_line::Opened,
         signature::{PublicKey, SigningKey},
         write::{
+            segment::OpenSegment,
             segment_store::{SegmentDirectory, SegmentStore as _},
             totals::ChainTotals,
-            writer::{OpenSegment, ResumedChain, Writer},
+            writer::{ResumedChain, Writer},
         },
     },
     money::Micros,

@@ -23,7 +23,7 @@ use crate::{
         AuditError, ChainId, EventKind, LineType, OpenLog, files,
         hash_chain::{ChainPosition, Hash, unseal},
         reader::{ReadStep, SegmentReader, line_time},
-        record::record_line::LineWriter,
+        record::line_writer::LineWriter,
         signature::PublicKey,
         write::entry::{AuditEntry, WriteFailurePolicy},
     },

@@ -14,6 +14,22 @@ use crate::{
     names::InvocationId,
 };
 
+/// What whoever waits for a line is to be told.
+#[derive(Debug)]
+pub(in crate::audit) struct Answer {
+    reply: Reply,
+    /// Whether they wait until the disk has it.
+    pub(super) is_durable: bool,
+    pub(super) outcome: Result<(), AuditError>,
+}
+
+impl Answer {
+    pub(super) fn send(self) {
+        // Whoever gave up does not mind.
+        drop(self.reply.send(self.outcome));
+    }
+}
+
 /// Who waits for a line.
 pub(super) type Reply = oneshot::Sender<Result<(), AuditError>>;
 
@@ -102,15 +118,23 @@ impl AuditEntry {
         }
     }
 
-    /// Tells who waits for the line.
-    pub(in crate::audit) fn send_reply(&mut self, kept: Result<(), AuditError>) {
-        if let Some(reply) = self.reply.take() {
-            // Whoever gave up does not mind.
-            drop(reply.send(kept));
+    /// What whoever waits for the line is to be told.
+    pub(super) fn answer(&mut self, outcome: Result<(), AuditError>) -> Option<Answer> {
+        Some(Answer {
+            reply: self.reply.take()?,
+            is_durable: self.is_durable,
+            outcome,
+        })
+    }
+
+    /// Tells whoever waits for the line.
+    pub(super) fn send_reply(&mut self, outcome: Result<(), AuditError>) {
+        if let Some(answer) = self.answer(outcome) {
+            answer.send();
         }
     }
 
-    /// The same for somebody who waits until the disk has it.
+    /// The line of somebody who waits until the disk has it.
     pub(in crate::audit) fn require_durable(self) -> Self {
         Self {
             is_durable: true,

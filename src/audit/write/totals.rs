@@ -12,7 +12,10 @@ use uuid::Uuid;
 
 use super::entry::{AuditEntry, EntryKind};
 use crate::{
-    audit::record::record_line::{LineType, LineWriter, Opened, Record},
+    audit::record::{
+        line_writer::LineWriter,
+        record_line::{LineType, Opened, Record},
+    },
     money::Micros,
     names::InvocationId,
 };

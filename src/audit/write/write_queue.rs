@@ -2,18 +2,15 @@
 //! the callers.
 //!
 //! Nothing else writes, so that a slow disk holds up whoever waits for it and no worker of the
-//! runtime. Another thread syncs what is written, since that takes as long as the disk likes: one
-//! `fdatasync` serves all lines written before it. The writer is woken only when it sleeps.
+//! runtime. The thread is woken only when it sleeps. With the durability `disk` it syncs before it
+//! notifies: one `fdatasync` serves all lines of a batch. Else another thread syncs now and then, so
+//! that nobody waits for that.
 
 use std::{
-    collections::{HashSet, VecDeque},
-    fmt, io,
+    collections::HashSet,
+    io,
     pin::pin,
-    sync::{
-        Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::{Arc, Condvar, LockResult, Mutex, MutexGuard, PoisonError, mpsc},
     task::{Context, Poll, Wake, Waker},
     thread,
     time::Duration,
@@ -24,10 +21,10 @@ use tokio::{sync::oneshot, task::unconstrained};
 use uuid::Uuid;
 
 use super::{
-    entry::{AuditEntry, EntryKind, Reply, WriteFailurePolicy},
+    entry::{Answer, AuditEntry, EntryKind, WriteFailurePolicy},
     log_space::LogSpace,
     segment_store::SegmentSink,
-    writer::{WriteOutcome, Writer, WriterHealth},
+    writer::{Writer, WriterHealth},
 };
 use crate::{
     audit::{
@@ -51,20 +48,20 @@ pub const QUEUE_BYTES_MAX: usize = 16 << 20;
 /// What a log and its threads share.
 pub(in crate::audit) struct SharedQueue {
     queue: Mutex<LineQueue>,
-    /// Whether the thread that writes waits to be woken. It is set with the queue locked.
-    is_writer_asleep: AtomicBool,
-    wake: Condvar,
+    /// Wakes the thread that writes.
+    wake_writer: Condvar,
     /// Wakes the thread that syncs.
     wake_sync: Condvar,
     durability: Durability,
 }
 
 type EndRecord = fn(Opened<'static>, Timestamp) -> Record<'static>;
+type EndRequest = (EndRecord, mpsc::SyncSender<Result<(), AuditError>>);
 
 #[derive(Default)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "they are told by different threads, and no two of them are one state"
+    reason = "different threads set them, and no two of them are one state"
 )]
 struct LineQueue {
     lines: Vec<AuditEntry>,
@@ -74,39 +71,35 @@ struct LineQueue {
     /// Calls whose opening was taken, of which there is no record yet; the writer knows which of them it
     /// has written.
     open: HashSet<Uuid, foldhash::fast::RandomState>,
-    end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
-    /// Whether the writer has lines that it took.
-    is_writing: bool,
+    end: Option<EndRequest>,
     /// The chain takes no further line.
     closed: bool,
+    /// The writer is to write what is queued and return.
     stopping: bool,
+    /// The writer has returned.
+    stopped: bool,
+    is_asleep: bool,
+    is_writing: bool,
+    is_syncing: bool,
+    /// Whether something was synced since the writer last came.
+    is_newly_synced: bool,
+    /// What has lines that the disk does not have yet.
+    unsynced: Option<Arc<dyn SegmentSink>>,
+    /// Why the disk is not to be trusted.
+    broken: Option<Arc<io::Error>>,
     /// As the writer left it.
     health: WriterHealth,
     /// What somebody found who looked.
     updated_space: Option<LogSpace>,
     /// What a changed config says of it.
     new_segment_bytes_max: Option<u64>,
-    /// The number of the last line written.
-    written: u64,
-    /// What was written and the disk does not have yet, up to this number.
-    unsynced: Option<(Arc<dyn SegmentSink>, u64)>,
-    /// The number of the last line that the disk has.
-    synced: u64,
-    /// Whether something was synced since the writer last came.
-    is_newly_synced: bool,
-    /// Why the disk is not to be trusted.
-    broken: Option<Arc<io::Error>>,
-    /// Who waits for the disk to have the line of this number.
-    waiting: VecDeque<(u64, Reply)>,
-    sync_stopping: bool,
 }
 
 /// What the writer is to do.
 #[derive(Default)]
 struct WriteBatch {
     lines: Vec<AuditEntry>,
-    replies: Vec<(Option<Reply>, WriteFailurePolicy, bool)>,
-    end: Option<(EndRecord, mpsc::SyncSender<Result<(), AuditError>>)>,
+    end: Option<EndRequest>,
     /// Whether to look if the file is still there.
     check_file: bool,
     stopping: bool,
@@ -116,14 +109,12 @@ impl SharedQueue {
     pub(in crate::audit) fn new(writer: &Writer, durability: Durability) -> Self {
         let queue = LineQueue {
             health: writer.health(),
-            written: writer.seq(),
-            unsynced: Some((writer.sink(), writer.seq())),
+            unsynced: Some(writer.sink()),
             ..LineQueue::default()
         };
         Self {
             queue: Mutex::new(queue),
-            is_writer_asleep: AtomicBool::new(false),
-            wake: Condvar::new(),
+            wake_writer: Condvar::new(),
             wake_sync: Condvar::new(),
             durability,
         }
@@ -131,11 +122,11 @@ impl SharedQueue {
 
     /// Takes a line, and wakes the writer if it sleeps.
     pub(in crate::audit) fn enqueue(&self, mut line: AuditEntry) -> Durable {
-        let (reply, waits) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         line.reply = Some(reply);
         let mut queue = self.queue();
         if queue.closed {
-            return Durable(DurableWait::Failed(AuditError::Closed));
+            return Durable::known(Err(AuditError::Closed));
         }
         let must_take =
             matches!(&line.kind, EntryKind::Call { id, .. } if queue.open.remove(&id.0));
@@ -144,27 +135,27 @@ impl SharedQueue {
             queue.lost_count += u64::from(line.fallback == WriteFailurePolicy::Keep);
             let mut health = queue.health.clone();
             health.waiting += queue.lines.len();
-            return Durable(DurableWait::Failed(health.pending_error()));
+            return Durable::known(Err(health.pending_error()));
         }
         if let EntryKind::Opened(id) = &line.kind {
             queue.open.insert(id.0);
         }
-        let is_needed = matches!(line.kind, EntryKind::Call { .. });
+        let is_required = matches!(line.kind, EntryKind::Call { .. });
         queue.bytes = bytes;
         queue.lines.push(line);
-        drop(queue);
-        self.wake_writer();
-        Durable(DurableWait::Pending(QueuedLine {
-            is_required: is_needed,
-            result: waits,
+        self.wake_writer(queue);
+        Durable(DurableState::Queued(QueuedLine {
+            is_required,
+            result,
         }))
     }
 
     /// Ends the chain with the records that `record` makes of calls that are still open. It blocks.
     pub(in crate::audit) fn end_chain(&self, record: EndRecord) -> Result<(), AuditError> {
         let (reply, ended) = mpsc::sync_channel(1);
-        self.queue().end = Some((record, reply));
-        self.wake_writer();
+        let mut queue = self.queue();
+        queue.end = Some((record, reply));
+        self.wake_writer(queue);
         ended.recv().unwrap_or(Err(AuditError::Closed))
     }
 
@@ -174,13 +165,13 @@ impl SharedQueue {
         if queue.closed {
             return Err(AuditError::Closed);
         }
-        queue.check_disk()?;
+        check_disk(queue.broken.as_ref())?;
         queue.health.ready()
     }
 
     /// Whether the disk can be trusted.
     pub(in crate::audit) fn check_disk(&self) -> Result<(), AuditError> {
-        self.queue().check_disk()
+        check_disk(self.queue().broken.as_ref())
     }
 
     /// Lines that were given up, of which the log does not know yet.
@@ -214,94 +205,107 @@ impl SharedQueue {
     /// Whether the disk has every line that was put.
     pub(in crate::audit) fn is_synced(&self) -> bool {
         let queue = self.queue();
-        queue.lines.is_empty() && !queue.is_writing && queue.synced >= queue.written
+        queue.lines.is_empty() && !queue.is_writing && queue.is_settled()
     }
 
+    /// Starts the threads.
     pub(in crate::audit) fn start(self: &Arc<Self>, writer: Writer) -> io::Result<Threads> {
         let (write, sync) = (Arc::clone(self), Arc::clone(self));
         let named = |name: &str| thread::Builder::new().name(name.to_owned());
-        Ok(Threads {
-            sync: named("audit-sync").spawn(move || sync.run_syncer())?,
-            write: named("audit").spawn(move || write.run_writer(writer))?,
-        })
+        Ok([
+            named("audit-sync").spawn(move || sync.run_syncer())?,
+            named("audit").spawn(move || {
+                write.run_writer(writer);
+                write.queue().stopped = true;
+                write.wake_sync.notify_one();
+            })?,
+        ])
     }
 
     /// Ends the threads, once all that is queued is written and synced as far as that can be.
     pub(in crate::audit) fn stop(&self, threads: Threads) {
-        self.queue().stopping = true;
-        self.wake_writer();
-        drop(threads.write.join());
-        self.queue().sync_stopping = true;
-        self.wake_sync.notify_one();
-        drop(threads.sync.join());
+        let mut queue = self.queue();
+        queue.stopping = true;
+        self.wake_writer(queue);
+        for thread in threads {
+            // A panic was reported, and the chain is ended by whoever recovers it.
+            drop(thread.join());
+        }
     }
 
-    /// Wakes the writer if it sleeps. Whoever has put something before finds it asleep or finds that
-    /// it will look once more: it goes to sleep with the queue locked.
-    fn wake_writer(&self) {
-        if self.is_writer_asleep.load(Ordering::Acquire)
-            && self.is_writer_asleep.swap(false, Ordering::AcqRel)
-        {
-            self.wake.notify_one();
+    /// Wakes the writer if it sleeps.
+    fn wake_writer(&self, mut queue: MutexGuard<'_, LineQueue>) {
+        let was_asleep = std::mem::take(&mut queue.is_asleep);
+        drop(queue);
+        if was_asleep {
+            self.wake_writer.notify_one();
         }
     }
 
     fn run_writer(&self, mut writer: Writer) {
-        let mut turn = WriteBatch::default();
+        let mut batch = WriteBatch::default();
         loop {
-            self.next_batch(&mut writer, &mut turn);
-            if turn.check_file {
+            self.next_batch(&mut writer, &mut batch);
+            if batch.check_file {
                 writer.check_segment();
             }
-            writer.sum_refusals(&mut turn.lines, turn.stopping);
-            let take = |line: &mut AuditEntry| (line.reply.take(), line.fallback, line.is_durable);
-            turn.replies.extend(turn.lines.iter_mut().map(take));
-            let outcome = writer.write(&mut turn.lines);
-            self.publish_outcome(&writer, &outcome, &mut turn.replies);
-            if let Some((record, reply)) = turn.end.take() {
+            writer.sum_refusals(&mut batch.lines, batch.stopping);
+            let before = writer.seq();
+            let answers = writer.write(&mut batch.lines);
+            let syncs = answers.iter().any(|answer| self.is_durable(answer));
+            let is_new = writer.seq() > before;
+            if is_new && syncs {
+                writer.sync();
+            }
+            self.publish_outcome(&writer, is_new, syncs);
+            for mut answer in answers {
+                if self.is_durable(&answer) && answer.outcome.is_ok() {
+                    answer.outcome = check_disk(writer.broken.as_ref());
+                }
+                answer.send();
+            }
+            if let Some((record, reply)) = batch.end.take() {
                 let ended = writer.end(record);
                 let is_over = ended.is_ok();
                 self.queue().close(is_over);
-                self.publish_outcome(&writer, &outcome, &mut turn.replies);
+                self.publish_outcome(&writer, true, false);
                 // Whoever is gone does not mind.
                 drop(reply.send(ended));
                 if is_over {
                     return;
                 }
             }
-            if turn.stopping {
+            if batch.stopping {
                 return;
             }
         }
     }
 
     /// Waits for something to do.
-    fn next_batch(&self, writer: &mut Writer, turn: &mut WriteBatch) {
+    fn next_batch(&self, writer: &mut Writer, batch: &mut WriteBatch) {
         let mut queue = self.queue();
         let pause = writer.next_wake();
         while !queue.has_work() {
-            self.is_writer_asleep.store(true, Ordering::Release);
+            queue.is_asleep = true;
             let Some(pause) = pause else {
-                queue = ignore_poison(self.wake.wait(queue));
+                queue = ignore_poison(self.wake_writer.wait(queue));
                 continue;
             };
-            let (left, waited) = ignore_poison(self.wake.wait_timeout(queue, pause));
+            let (left, waited) = ignore_poison(self.wake_writer.wait_timeout(queue, pause));
             queue = left;
             if waited.timed_out() {
                 break;
             }
         }
-        self.is_writer_asleep.store(false, Ordering::Release);
-        let is_first = !queue.lines.is_empty() && queue.synced >= queue.written;
-        // Nothing follows an end.
-        turn.check_file = queue.is_newly_synced || is_first;
+        queue.is_asleep = false;
+        let is_first = !queue.lines.is_empty() && queue.is_settled();
+        batch.check_file = queue.is_newly_synced || is_first || queue.end.is_some();
         queue.is_newly_synced = false;
-        std::mem::swap(&mut turn.lines, &mut queue.lines);
+        std::mem::swap(&mut batch.lines, &mut queue.lines);
         queue.bytes = 0;
         queue.is_writing = true;
-        turn.end = queue.end.take();
-        turn.check_file |= turn.end.is_some();
-        turn.stopping = queue.stopping;
+        batch.end = queue.end.take();
+        batch.stopping = queue.stopping;
         writer.count_lost(std::mem::take(&mut queue.lost_count));
         if let Some(room) = queue.updated_space.take() {
             writer.space = room;
@@ -314,73 +318,59 @@ impl SharedQueue {
         }
     }
 
-    /// Says what became of lines, to those who wait as well.
-    fn publish_outcome(
-        &self,
-        writer: &Writer,
-        outcome: &WriteOutcome,
-        replies: &mut Vec<(Option<Reply>, WriteFailurePolicy, bool)>,
-    ) {
+    /// Says what the writer is like now: whether there are new lines, and whether they were synced.
+    fn publish_outcome(&self, writer: &Writer, is_new: bool, is_synced: bool) {
         let mut queue = self.queue();
         queue.health = writer.health();
         queue.is_writing = false;
         if queue.broken.is_none() {
             queue.broken.clone_from(&writer.broken);
         }
-        let (seq, was_idle) = (writer.seq(), queue.unsynced.is_none());
         let mut wakes = false;
-        if seq > queue.written {
-            queue.written = seq;
-            queue.unsynced = Some((writer.sink(), seq));
-            wakes = was_idle;
+        if is_new && !is_synced {
+            wakes = queue.unsynced.replace(writer.sink()).is_none();
+        } else if is_new {
+            (queue.unsynced, queue.is_newly_synced) = (None, true);
         }
-        let is_disk = self.durability == Durability::Disk;
-        let mut told = Vec::with_capacity(replies.len());
-        for (n, (reply, fallback, is_durable)) in replies.drain(..).enumerate() {
-            let Some(reply) = reply else { continue };
-            let kept = outcome.of(n, fallback, writer);
-            if kept.is_ok() && (is_durable || is_disk) {
-                queue.waiting.push_back((seq, reply));
-                wakes = true;
-            } else {
-                told.push((reply, kept));
-            }
-        }
-        queue.reply_synced();
         drop(queue);
         if wakes {
             self.wake_sync.notify_one();
         }
-        for (reply, kept) in told {
-            // Whoever gave up does not mind.
-            drop(reply.send(kept));
-        }
     }
 
-    /// Syncs what is written, and tells who waits for that.
+    /// Whether they wait until the disk has their line.
+    fn is_durable(&self, answer: &Answer) -> bool {
+        answer.is_durable || self.durability == Durability::Disk
+    }
+
+    /// Syncs what is written, [`SYNC_DELAY`] after the first line.
     fn run_syncer(&self) {
         let mut queue = self.queue();
         loop {
-            let idle = |queue: &mut LineQueue| queue.unsynced.is_none() && !queue.sync_stopping;
+            let idle = |queue: &mut LineQueue| queue.unsynced.is_none() && !queue.stopped;
             queue = ignore_poison(self.wake_sync.wait_while(queue, idle));
-            let gathers = |queue: &mut LineQueue| queue.waiting.is_empty() && !queue.sync_stopping;
+            let gathers = |queue: &mut LineQueue| !queue.stopped;
             let waited = self
                 .wake_sync
                 .wait_timeout_while(queue, SYNC_DELAY, gathers);
             queue = ignore_poison(waited).0;
-            let Some((sink, seq)) = queue.unsynced.take() else {
-                return;
+            let Some(sink) = queue.unsynced.take() else {
+                if queue.stopped {
+                    return;
+                }
+                continue;
             };
+            queue.is_syncing = true;
             drop(queue);
             let done = sink.sync();
             queue = self.queue();
+            queue.is_syncing = false;
             if let Err(error) = done {
                 queue.broken.get_or_insert_with(|| Arc::new(error));
             }
-            queue.synced = queue.synced.max(seq);
             queue.is_newly_synced = true;
-            queue.reply_synced();
-            self.wake_writer();
+            self.wake_writer(queue);
+            queue = self.queue();
         }
     }
 
@@ -394,20 +384,9 @@ impl LineQueue {
         !self.lines.is_empty() || self.end.is_some() || self.is_newly_synced || self.stopping
     }
 
-    fn check_disk(&self) -> Result<(), AuditError> {
-        let broken = self.broken.clone();
-        broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))
-    }
-
-    /// Tells those whose lines the disk has, or may not have.
-    fn reply_synced(&mut self) {
-        while let Some((_, reply)) = self
-            .waiting
-            .pop_front_if(|(seq, _)| *seq <= self.synced || self.broken.is_some())
-        {
-            let broken = self.broken.clone();
-            drop(reply.send(broken.map_or(Ok(()), |source| Err(AuditError::Sync { source }))));
-        }
+    /// Whether the disk has what is written.
+    fn is_settled(&self) -> bool {
+        self.unsynced.is_none() && !self.is_syncing
     }
 
     /// Takes no further line once the chain `is_over`; who waits for one that came late is told so.
@@ -419,29 +398,34 @@ impl LineQueue {
     }
 }
 
+fn check_disk(broken: Option<&Arc<io::Error>>) -> Result<(), AuditError> {
+    broken.map_or(Ok(()), |source| {
+        let source = Arc::clone(source);
+        Err(AuditError::Sync { source })
+    })
+}
+
 /// What was waited for, also after a panic of another holder, as [`lock`] does.
 fn ignore_poison<T>(waited: LockResult<T>) -> T {
     waited.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The threads of a log.
-#[derive(Debug)]
-pub(in crate::audit) struct Threads {
-    write: thread::JoinHandle<()>,
-    sync: thread::JoinHandle<()>,
-}
+pub(in crate::audit) type Threads = [thread::JoinHandle<()>; 2];
 
 /// Says when a line is kept as `audit.durability` asks.
+#[derive(Debug)]
 #[must_use = "nothing may leave before the line is kept"]
-pub struct Durable(DurableWait);
+pub struct Durable(DurableState);
 
-enum DurableWait {
-    Pending(QueuedLine),
-    Failed(AuditError),
-    Done,
+#[derive(Debug)]
+enum DurableState {
+    Known(Result<(), AuditError>),
+    Queued(QueuedLine),
 }
 
 /// A line on its way.
+#[derive(Debug)]
 struct QueuedLine {
     /// Whether what follows must not come before the line, which is the record of a call.
     is_required: bool,
@@ -459,19 +443,10 @@ impl Drop for QueuedLine {
     }
 }
 
-impl fmt::Debug for Durable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            DurableWait::Pending(line) => f.debug_tuple("Kept").field(&line.result).finish(),
-            DurableWait::Failed(error) => f.debug_tuple("Kept").field(error).finish(),
-            DurableWait::Done => f.write_str("Kept"),
-        }
-    }
-}
-
 impl Durable {
-    pub(in crate::audit) fn now() -> Self {
-        Self(DurableWait::Done)
+    /// What is known already.
+    pub(in crate::audit) fn known(kept: Result<(), AuditError>) -> Self {
+        Self(DurableState::Known(kept))
     }
 
     /// Whether the line is kept; blocks until that is known.
@@ -481,9 +456,9 @@ impl Durable {
         self.wait_blocking().is_ok()
     }
 
-    /// As [`Durable::kept`], on a thread that may block.
+    /// As [`Durable::durable`], on a thread that may block.
     pub(in crate::audit) fn wait_blocking(self) -> Result<(), AuditError> {
-        block_on(self.result())
+        block_on(self.durable())
     }
 
     /// Returns when the line is kept: with the durability `process` once it is written, with `disk`
@@ -492,14 +467,9 @@ impl Durable {
     /// # Errors
     /// When the line waits in memory, or the disk did not take it.
     pub async fn durable(self) -> Result<(), AuditError> {
-        self.result().await
-    }
-
-    async fn result(self) -> Result<(), AuditError> {
         match self.0 {
-            DurableWait::Failed(error) => Err(error),
-            DurableWait::Done => Ok(()),
-            DurableWait::Pending(mut line) => {
+            DurableState::Known(kept) => kept,
+            DurableState::Queued(mut line) => {
                 let kept = (&mut line.result).await;
                 line.is_required = false;
                 kept.unwrap_or(Err(AuditError::Closed))

@@ -5,15 +5,16 @@
 //! file ends in a whole line whenever nobody is in here, and lines that wait are written before any
 //! later one.
 
-use std::{collections::VecDeque, io, sync::Arc, time::Duration};
+use std::{io, mem, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
-    entry::{AuditEntry, EntryKind, WriteFailurePolicy},
+    entry::{Answer, AuditEntry, EntryKind, WriteFailurePolicy},
     log_space::LogSpace,
     refusal_sums::RefusalSums,
+    segment::{OpenSegment, create_segment, day_number},
     segment_store::{SegmentSink, SegmentStore},
     totals::ChainTotals,
 };
@@ -22,7 +23,10 @@ use crate::{
         AuditError, ChainId,
         files::FileLoss,
         hash_chain::{ChainPosition, SEAL_BYTES_MAX, append_sealed},
-        record::record_line::{AuditEvent, EventKind, LineType, LineWriter, Opened, Record},
+        record::{
+            line_writer::LineWriter,
+            record_line::{AuditEvent, EventKind, LineType, Opened, Record},
+        },
         signature::SigningKey,
     },
     clock,
@@ -51,37 +55,6 @@ pub(in crate::audit) const WRITE_BYTES_MAX: usize = 256 << 10;
 /// How long after a failure waiting lines are tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-const DAY_SECONDS: i64 = 24 * 60 * 60;
-
-/// What became of lines that were written together.
-#[derive(Debug)]
-pub(in crate::audit) struct WriteOutcome {
-    /// How many are with the operating system, from the first on, but for those that are discarded on
-    /// a disk that is not to be trusted.
-    pub(in crate::audit) written: usize,
-    /// What the system said of the first that is not, unless earlier ones were in the way.
-    pub(in crate::audit) refused: Option<Arc<io::Error>>,
-}
-
-impl WriteOutcome {
-    /// What who waits for the line at this place is told.
-    pub(in crate::audit) fn of(
-        &self,
-        line: usize,
-        fallback: WriteFailurePolicy,
-        writer: &Writer,
-    ) -> Result<(), AuditError> {
-        let is_discarded = fallback == WriteFailurePolicy::Discard;
-        let refused = self.refused.clone().filter(|_| is_discarded);
-        match (refused, writer.broken.clone()) {
-            (_, Some(source)) if is_discarded => Err(AuditError::Sync { source }),
-            _ if line < self.written => Ok(()),
-            (Some(source), _) => Err(AuditError::Write { source }),
-            (None, _) => Err(writer.health().pending_error()),
-        }
-    }
-}
-
 /// The one writer of a chain.
 pub(in crate::audit) struct Writer {
     chain: ChainId,
@@ -99,7 +72,10 @@ pub(in crate::audit) struct Writer {
     /// The last signed place of the chain that was told to the log, and when.
     head: Option<(ChainPosition, Instant)>,
     totals: ChainTotals,
-    pending: PendingLines,
+    /// Lines that could not be written yet, in order.
+    pending: Vec<AuditEntry>,
+    /// Lines that were given up, which the log does not say yet.
+    lost: u64,
     /// What room there is, and what was not recorded for want of it.
     pub(in crate::audit) space: LogSpace,
     refusal_sums: RefusalSums,
@@ -176,22 +152,6 @@ impl<'a> UnsealedLine<'a> {
     }
 }
 
-/// The segment that is being written.
-pub(in crate::audit) struct OpenSegment {
-    pub(in crate::audit) number: u32,
-    pub(in crate::audit) sink: Arc<dyn SegmentSink>,
-    /// Bytes of whole lines.
-    pub(in crate::audit) length: u64,
-    /// Whether there is anything but its first line.
-    pub(in crate::audit) used: bool,
-    /// Days since the epoch on which it was begun.
-    pub(in crate::audit) day: i64,
-    /// Whether there may be part of a line after `length`.
-    pub(in crate::audit) torn: bool,
-    /// Whether its successor could not be begun, which is said once.
-    pub(in crate::audit) overdue: bool,
-}
-
 /// What a chain amounts to that is gone on with.
 pub(in crate::audit) struct ResumedChain {
     pub(in crate::audit) segment: OpenSegment,
@@ -200,14 +160,6 @@ pub(in crate::audit) struct ResumedChain {
     pub(in crate::audit) totals: ChainTotals,
     /// Lines after the last one that is signed.
     pub(in crate::audit) unsigned: u64,
-}
-
-/// Lines that could not be written yet, in order.
-#[derive(Debug, Default)]
-struct PendingLines {
-    lines: VecDeque<AuditEntry>,
-    bytes: usize,
-    lost: u64,
 }
 
 impl Writer {
@@ -247,7 +199,8 @@ impl Writer {
             signed_at: Instant::now(),
             head: None,
             totals: from.totals,
-            pending: PendingLines::default(),
+            pending: Vec::new(),
+            lost: 0,
             space: LogSpace::default(),
             refusal_sums: RefusalSums::default(),
             broken: None,
@@ -273,8 +226,8 @@ impl Writer {
 
     pub(in crate::audit) fn health(&self) -> WriterHealth {
         WriterHealth {
-            waiting: self.pending.lines.len(),
-            lost: self.pending.lost,
+            waiting: self.pending.len(),
+            lost: self.lost,
             segment_error: self
                 .segment_loss
                 .as_ref()
@@ -317,37 +270,123 @@ impl Writer {
         lines.extend(self.refusal_sums.due_entries(is_end));
     }
 
-    /// Writes what waits, then lines, and takes them out: all, or so many of the first as there was
-    /// room for. Of the others some are discarded, and further ones wait.
-    pub(in crate::audit) fn write(&mut self, lines: &mut Vec<AuditEntry>) -> WriteOutcome {
-        let may_go_on = !self.has_pending() || self.flush_pending();
+    /// Writes what waits and then `lines`, and takes these out. Where there is no room some are
+    /// discarded, and the others wait. Returns what their callers are told.
+    pub(in crate::audit) fn write(&mut self, lines: &mut Vec<AuditEntry>) -> Vec<Answer> {
+        if self.has_pending() {
+            // Who made room may have removed the segment, and nothing was synced since.
+            self.check_segment();
+        }
         // Else whoever has a line is told why.
         drop(self.retry_new_segment());
-        if may_go_on && self.unsigned > 0 && self.signed_at.elapsed() >= CHECKPOINT_INTERVAL {
+        let (waiting, mut written) = (self.pending.len(), 0);
+        self.pending.append(lines);
+        let mut lines = mem::take(&mut self.pending);
+        let mut answers = Vec::with_capacity(lines.len());
+        if let Some(source) = &self.broken {
+            // Nothing may be opened on a disk that is not to be trusted.
+            lines.retain_mut(|line| {
+                let is_kept = line.fallback == WriteFailurePolicy::Keep;
+                let source = Arc::clone(source);
+                let refused = (!is_kept).then(|| line.answer(Err(AuditError::Sync { source })));
+                answers.extend(refused.flatten());
+                is_kept
+            });
+        }
+        while !lines.is_empty() {
+            let unsealed = lines.iter().map(|it| UnsealedLine::of(&it.line, it.time));
+            let (count, error) = self.append_all(unsealed);
+            for mut line in lines.drain(..count) {
+                answers.extend(line.answer(Ok(())));
+                self.totals.apply(line);
+            }
+            written += count;
+            if let Some(source) = error {
+                // What waited before is in the way of all that came now.
+                let source = Some(&source).filter(|_| written >= waiting);
+                self.keep_pending(lines, waiting == 0, source, &mut answers);
+                return answers;
+            }
+        }
+        if self.pending.is_empty() {
+            self.pending = lines;
+        }
+        self.report_lost();
+        if self.unsigned > 0 && self.signed_at.elapsed() >= CHECKPOINT_INTERVAL {
             // Without room for it there is none for further lines, which say so.
             drop(self.checkpoint());
         }
-        let (mut written, mut refused) = (0, None);
-        let mut lines = lines.drain(..);
-        while may_go_on && refused.is_none() && !lines.as_slice().is_empty() {
-            // Nothing may be opened on a disk that is not to be trusted.
-            let is_broken = self.broken.is_some();
-            let is_passed =
-                |line: &&AuditEntry| is_broken && line.fallback == WriteFailurePolicy::Discard;
-            let passed = lines.as_slice().iter().take_while(is_passed).count();
-            lines.by_ref().take(passed).for_each(drop);
-            let run = lines.as_slice().iter().take_while(|line| !is_passed(line));
-            let (count, error) =
-                self.append_all(run.map(|line| UnsealedLine::of(&line.line, line.time)));
-            let put = lines.by_ref().take(count);
-            put.for_each(|line| self.totals.apply(line));
-            written += passed + count;
-            refused = error;
+        answers
+    }
+
+    /// Says how many lines were given up.
+    fn report_lost(&mut self) {
+        if self.lost == 0 {
+            return;
         }
-        for line in lines {
-            self.keep_pending(line);
+        let event = AuditEvent {
+            ts: clock::now(),
+            event: EventKind::LinesLost,
+            subject: "audit".into(),
+            actor: None,
+            detail: Some(format!("{} lines", self.lost).into()),
+        };
+        let line = event.to_line();
+        if self.append_one(UnsealedLine::of(&line, event.ts)).is_ok() {
+            self.lost = 0;
         }
-        WriteOutcome { written, refused }
+    }
+
+    /// Keeps lines that could not be written, if they are such that must not be lost.
+    fn keep_pending(
+        &mut self,
+        lines: Vec<AuditEntry>,
+        is_new: bool,
+        source: Option<&Arc<io::Error>>,
+        answers: &mut Vec<Answer>,
+    ) {
+        if is_new
+            && lines
+                .iter()
+                .any(|line| line.fallback == WriteFailurePolicy::Keep)
+        {
+            let error = self
+                .last_write_error
+                .as_deref()
+                .map(tracing::field::display);
+            tracing::error!(
+                error,
+                "cannot write the audit log; calls are refused until this is fixed"
+            );
+        }
+        let mut bytes: usize = self.pending.iter().map(|line| line.line.len()).sum();
+        let mut replies = Vec::new();
+        for mut line in lines {
+            replies.extend(line.answer(Ok(())).map(|answer| (answer, line.fallback)));
+            // Of those there are no more than calls in flight.
+            let must_keep =
+                matches!(&line.kind, EntryKind::Call { id, .. } if self.totals.is_open(*id));
+            let length = line.line.len();
+            if line.fallback == WriteFailurePolicy::Discard {
+                continue;
+            }
+            if must_keep || bytes + length <= PENDING_BYTES_MAX {
+                bytes += length;
+                self.pending.push(line);
+            } else {
+                self.lost += 1;
+            }
+        }
+        for (mut answer, fallback) in replies {
+            let source = source
+                .cloned()
+                .filter(|_| fallback == WriteFailurePolicy::Discard);
+            answer.outcome = Err(source.map_or_else(
+                || self.health().pending_error(),
+                |source| AuditError::Write { source },
+            ));
+            answers.push(answer);
+        }
     }
 
     /// Writes a line that is signed, or nothing.
@@ -387,20 +426,24 @@ impl Writer {
         &mut self,
         record: fn(Opened<'static>, Timestamp) -> Record<'static>,
     ) -> Result<(), AuditError> {
-        self.flush_pending();
+        self.write(&mut Vec::new());
         self.is_ready_to_end()?;
-        let mut sums = self.refusal_sums.due_entries(true);
-        self.write(&mut sums);
+        let mut last = self.refusal_sums.due_entries(true);
         let open = self.totals.open_calls().unwrap_or_default().into_iter();
-        let mut records = open
-            .map(|opened| AuditEntry::record(&record(opened, clock::now())))
-            .collect();
-        self.write(&mut records);
+        last.extend(open.map(|opened| AuditEntry::record(&record(opened, clock::now()))));
+        self.write(&mut last);
         self.is_ready_to_end()?;
         // The last place of a chain is told in any case.
         self.head = None;
         self.write_signed(LineType::End)
             .map_err(|source| AuditError::Write { source })
+    }
+
+    /// Returns when the disk has what is written, or is not to be trusted.
+    pub(in crate::audit) fn sync(&mut self) {
+        if let Err(error) = self.segment.sink.sync() {
+            self.mark_disk_failed(Arc::new(error));
+        }
     }
 
     /// Remembers that the disk is not to be trusted.
@@ -413,7 +456,7 @@ impl Writer {
 
     /// Remembers lines that were given up before they came here.
     pub(in crate::audit) fn count_lost(&mut self, lines: u64) {
-        self.pending.lost += lines;
+        self.lost += lines;
     }
 
     /// Whether the segment is lost and there is no other one.
@@ -483,81 +526,13 @@ impl Writer {
             .append_one(UnsealedLine::of(&event.to_line(), event.ts))
             .is_err()
         {
-            self.keep_pending(AuditEntry::event(&event));
+            self.pending.push(AuditEntry::event(&event));
         }
     }
 
     /// Whether anything waits, be it what is to be said of lines that were given up.
     fn has_pending(&self) -> bool {
-        self.pending.lost > 0 || !self.pending.lines.is_empty()
-    }
-
-    /// Tries again to write what waits; says whether nothing waits.
-    fn flush_pending(&mut self) -> bool {
-        // Who made room may have removed the segment, and nothing was synced since.
-        if self.has_pending() {
-            self.check_segment();
-        }
-        if let Err(error) = self.retry_new_segment() {
-            self.last_write_error = Some(Arc::new(error));
-            return false;
-        }
-        while let Some(line) = self.pending.lines.pop_front() {
-            if self
-                .append_one(UnsealedLine::of(&line.line, line.time))
-                .is_err()
-            {
-                self.pending.lines.push_front(line);
-                return false;
-            }
-            self.pending.bytes -= line.line.len();
-            self.totals.apply(line);
-        }
-        if self.pending.lost > 0 {
-            let detail = format!("{} lines", self.pending.lost);
-            let event = AuditEvent {
-                ts: clock::now(),
-                event: EventKind::LinesLost,
-                subject: "audit".into(),
-                actor: None,
-                detail: Some(detail.into()),
-            };
-            if self
-                .append_one(UnsealedLine::of(&event.to_line(), event.ts))
-                .is_err()
-            {
-                return false;
-            }
-            self.pending.lost = 0;
-        }
-        true
-    }
-
-    /// Keeps a line that could not be written, if it is one that must not be lost.
-    fn keep_pending(&mut self, line: AuditEntry) {
-        if line.fallback == WriteFailurePolicy::Discard {
-            return;
-        }
-        // Of those there are no more than calls in flight.
-        let must_keep =
-            matches!(&line.kind, EntryKind::Call { id, .. } if self.totals.is_open(*id));
-        let length = line.line.len();
-        if !must_keep && self.pending.bytes + length > PENDING_BYTES_MAX {
-            self.pending.lost += 1;
-            return;
-        }
-        if self.pending.lines.is_empty() {
-            let error = self
-                .last_write_error
-                .as_deref()
-                .map(tracing::field::display);
-            tracing::error!(
-                error,
-                "cannot write the audit log; calls are refused until this is fixed"
-            );
-        }
-        self.pending.bytes += length;
-        self.pending.lines.push_back(line);
+        self.lost > 0 || !self.pending.is_empty()
     }
 
     fn append_one(&mut self, line: UnsealedLine<'_>) -> Result<(), Arc<io::Error>> {
@@ -678,99 +653,4 @@ impl Writer {
         self.note_signed();
         Ok(())
     }
-}
-
-impl OpenSegment {
-    /// The segment as it is after its first line.
-    pub(in crate::audit) fn new(number: u32, sink: Arc<dyn SegmentSink>, length: u64) -> Self {
-        Self {
-            number,
-            sink,
-            length,
-            used: false,
-            day: day_number(clock::now()),
-            torn: false,
-            overdue: false,
-        }
-    }
-
-    /// Appends as many whole lines as there is room for; `ends` says where each ends. Says how many
-    /// there are, and why no more.
-    fn append(
-        &mut self,
-        lines: &[u8],
-        ends: impl Iterator<Item = usize>,
-    ) -> (usize, Option<io::Error>) {
-        if let Err(error) = self.truncate_torn() {
-            return (0, Some(error));
-        }
-        let (written, error) = self.write(lines);
-        let whole = ends.take_while(|end| *end <= written);
-        let (count, length) = whole.fold((0, 0), |(count, _), end| (count + 1, end));
-        self.length += length as u64;
-        self.torn = written > length;
-        // When this fails, it is tried again before the next line.
-        let mended = self.truncate_torn();
-        (count, error.or(mended.err()))
-    }
-
-    /// Writes as much as there is room for; says how much, and why no more.
-    fn write(&self, bytes: &[u8]) -> (usize, Option<io::Error>) {
-        let mut written = 0;
-        while written < bytes.len() {
-            match self.sink.append(&bytes[written..]) {
-                Ok(0) => return (written, Some(io::ErrorKind::WriteZero.into())),
-                Ok(more) => written += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return (written, Some(error)),
-            }
-        }
-        (written, None)
-    }
-
-    /// Cuts off part of a line that was left when cutting failed before.
-    fn truncate_torn(&mut self) -> io::Result<()> {
-        if self.torn {
-            self.sink.truncate(self.length)?;
-            self.torn = false;
-        }
-        Ok(())
-    }
-}
-
-/// Makes a segment with its first line, or nothing.
-fn create_segment(
-    place: &dyn SegmentStore,
-    chain: ChainId,
-    key: &SigningKey,
-    number: u32,
-    (last, tally): (ChainPosition, &ChainTotals),
-) -> io::Result<(OpenSegment, ChainPosition)> {
-    let mut line = Vec::new();
-    let mut members = LineWriter::begin(&mut line, LineType::Begin);
-    members.time("ts", clock::now());
-    members.plain_text("chain", &chain.to_string());
-    members.number("segment", number.into());
-    members.plain_text("version", env!("CARGO_PKG_VERSION"));
-    members.plain_text("key", &key.public().to_string());
-    tally.write_all(&mut members);
-    let mut sealed = Vec::new();
-    let position = append_sealed(
-        &mut sealed,
-        &line,
-        last,
-        Some(&|link| key.sign(chain, link)),
-    );
-    let mut segment = OpenSegment::new(number, place.create(number)?, 0);
-    let (_, error) = segment.append(&sealed, [sealed.len()].into_iter());
-    let begun = error.map_or(Ok(()), Err).and_then(|()| place.sync());
-    if let Err(error) = begun {
-        place.remove(number)?;
-        return Err(error);
-    }
-    Ok((segment, position))
-}
-
-fn day_number(at: Timestamp) -> i64 {
-    at.as_second().div_euclid(DAY_SECONDS)
 }

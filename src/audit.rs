@@ -335,10 +335,10 @@ impl AuditLog {
         let mut retired = Vec::new();
         if let Some(retention) = config.retention {
             let oldest = now.checked_sub(retention).unwrap_or(Timestamp::MIN);
-            retired = upkeep::retention::retire_older(open, oldest)?;
+            retired = upkeep::retention::retire(open, oldest, 0)?;
         }
         if let Some(size) = config.retention_size {
-            retired.extend(upkeep::retention::retire_to_size(open, size)?);
+            retired.extend(upkeep::retention::retire(open, Timestamp::MAX, size)?);
         }
         Ok(retired)
     }

@@ -240,6 +240,31 @@ pub(super) fn segment_path(directory: &Path, chain: ChainId, segment: u32) -> Pa
     directory.join(format!("{chain}.{segment}.jsonl"))
 }
 
+/// Bytes of a segment; none when it is not there.
+pub(super) fn length(directory: &Path, chain: ChainId, number: u32) -> Result<u64, AuditError> {
+    let path = segment_path(directory, chain, number);
+    match fs::metadata(&path) {
+        Ok(file) => Ok(file.len()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(source) => Err(AuditError::File { path, source }),
+    }
+}
+
+/// Removes a segment, if it is there.
+pub(super) fn remove_segment(
+    directory: &Path,
+    chain: ChainId,
+    number: u32,
+) -> Result<(), AuditError> {
+    let path = segment_path(directory, chain, number);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(AuditError::File { path, source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// All chains with the numbers of their segments in order.
 pub(super) fn list_chains(directory: &Path) -> Result<BTreeMap<ChainId, Vec<u32>>, AuditError> {
     let mut chains: BTreeMap<ChainId, Vec<u32>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Reading lines: one segment, or one chain from a place on, also while it is written.
+//! Reading lines: of one segment, or of one chain, also while it is written.
 //!
 //! A line is there once its newline is. What comes after the last newline is a line that is being
 //! written, or will be cut off; it is looked at again from its beginning next time.
@@ -93,63 +93,35 @@ impl LogEntry {
     }
 }
 
-/// Reads the lines of one chain in their order, from any place on.
-///
-/// At the end of what is written it says so, and goes on when it is asked later. Segments that were
-/// removed are passed over.
+/// Reads the lines of one chain in their order, of the segments that it had at first. After the last
+/// line it goes on with what was added to the last segment meanwhile.
 #[derive(Debug)]
 pub struct ChainReader {
     directory: PathBuf,
     chain: ChainId,
     current: Option<SegmentReader>,
-    /// Segments that are known to follow, last first.
+    /// The segments that follow, last first.
     following: Vec<u32>,
-    /// The segment that is looked for when nothing is known to follow.
-    next: u32,
 }
 
 impl ChainReader {
     /// Reads `chain` from its first line on.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
     pub fn new(directory: &Path, chain: ChainId) -> Result<Self, AuditError> {
         let segments = files::chain_segments(directory, chain)?;
         Ok(Self::over_segments(directory, chain, segments))
     }
 
-    /// Reads the chain of `position` from the line after it on, which is where an index goes on.
-    ///
-    /// # Errors
-    /// When the directory or the segment cannot be read.
-    pub fn resume_after(directory: &Path, position: &Position) -> Result<Self, AuditError> {
-        let segments = files::chain_segments(directory, position.chain)?;
-        Self::resume_over(directory, segments, position)
-    }
-
-    /// The same over segments that are known.
-    pub(super) fn resume_over(
-        directory: &Path,
-        mut segments: Vec<u32>,
-        position: &Position,
-    ) -> Result<Self, AuditError> {
-        segments.retain(|segment| *segment >= position.segment);
-        let mut reader = Self::over_segments(directory, position.chain, segments);
-        if reader.following.last() == Some(&position.segment) && reader.open_next()? {
-            let current = reader.current.as_mut();
-            current.map_or(Ok(()), |segment| segment.seek(position.end()))?;
-        }
-        reader.next = reader.next.max(position.segment + 1);
-        Ok(reader)
-    }
-
-    /// Reads the segments of a chain, which are given in order, and what will follow them.
+    /// Reads these segments of a chain, which are given in order.
     pub(super) fn over_segments(directory: &Path, chain: ChainId, mut segments: Vec<u32>) -> Self {
-        let next = segments.last().map_or(1, |last| last + 1);
         segments.reverse();
         Self {
             directory: directory.to_owned(),
             chain,
             current: None,
             following: segments,
-            next,
         }
     }
 
@@ -166,78 +138,23 @@ impl ChainReader {
     /// Goes to the next line; [`ChainReader::line`] has it then.
     pub(super) fn advance(&mut self) -> Result<Option<Position>, AuditError> {
         loop {
-            if let Some(position) = self.read_current()? {
+            if let Some(segment) = &mut self.current
+                && let ReadStep::Line(position) = segment.read()?
+            {
                 return Ok(Some(position));
             }
-            let Some(next) = self.next_segment()? else {
+            let Some(number) = self.following.pop() else {
                 return Ok(None);
             };
-            // Lines may have been written between our reading and the beginning of the next segment.
-            if let Some(position) = self.read_current()? {
-                return Ok(Some(position));
-            }
-            self.next = self.next.max(next.number + 1);
-            if self.following.last() == Some(&next.number) {
-                self.following.pop();
-            }
-            self.current = Some(next);
+            let next = SegmentReader::open_existing(&self.directory, self.chain, number)?;
+            // One that was removed is passed over.
+            self.current = next.or(self.current.take());
         }
     }
 
     /// The line that was read last, without its newline.
     pub(super) fn line(&self) -> &[u8] {
         self.current.as_ref().map_or(&[], SegmentReader::line)
-    }
-
-    /// Whether the segment that is being read is not, or not all of it, where it was read.
-    pub(super) fn is_replaced(&self) -> bool {
-        self.current
-            .as_ref()
-            .is_some_and(SegmentReader::is_replaced)
-    }
-
-    /// Begins with the first segment that is ahead.
-    fn open_next(&mut self) -> Result<bool, AuditError> {
-        let Some(number) = self.following.pop() else {
-            return Ok(false);
-        };
-        self.current = SegmentReader::open_existing(&self.directory, self.chain, number)?;
-        Ok(self.current.is_some())
-    }
-
-    fn read_current(&mut self) -> Result<Option<Position>, AuditError> {
-        let Some(segment) = &mut self.current else {
-            return Ok(None);
-        };
-        match segment.read()? {
-            ReadStep::Line(position) => Ok(Some(position)),
-            ReadStep::End | ReadStep::Torn { .. } => Ok(None),
-        }
-    }
-
-    /// The segment after the present one, once it has a whole line: one without may be given up.
-    fn next_segment(&mut self) -> Result<Option<SegmentReader>, AuditError> {
-        loop {
-            let known = self.following.last().copied();
-            let number = known.unwrap_or(self.next);
-            let Some(mut segment) =
-                SegmentReader::open_existing(&self.directory, self.chain, number)?
-            else {
-                if known.is_none() {
-                    return Ok(None);
-                }
-                self.following.pop();
-                continue;
-            };
-            return match segment.read()? {
-                ReadStep::Line(_) => segment.seek(0).map(|()| Some(segment)),
-                ReadStep::End | ReadStep::Torn { .. } if self.following.len() > 1 => {
-                    self.following.pop();
-                    continue;
-                }
-                ReadStep::End | ReadStep::Torn { .. } => Ok(None),
-            };
-        }
     }
 }
 
@@ -348,10 +265,6 @@ impl SegmentReader {
         gone.map_err(|source| self.file_error(source))?;
         self.offset = offset;
         Ok(())
-    }
-
-    fn is_replaced(&self) -> bool {
-        files::detect_loss(self.file.get_ref(), &self.path, self.offset).is_some()
     }
 
     /// When the first line was written; nothing without a readable first line.

@@ -22,6 +22,18 @@ pub struct IndexedSegment {
     pub records: Vec<IndexedRecord>,
 }
 
+impl IndexedSegment {
+    /// How far the segment is indexed then.
+    pub fn into_mark(self) -> SegmentMark {
+        SegmentMark {
+            chain: self.chain,
+            segment: self.segment,
+            end: self.end,
+            hash: self.hash,
+        }
+    }
+}
+
 /// A record as the index has it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct IndexedRecord {

@@ -6,7 +6,7 @@
 //! only when its time has come: however many there are, few are open at once.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{HashMap, VecDeque},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,7 +17,7 @@ use crate::{
     audit::{
         AuditError, ChainId, ChainReader, LineType, LogEntry, Position, Record, RecordedDecision,
         files,
-        reader::{SegmentReader, line_time},
+        reader::{ReadStep, SegmentReader, line_time},
     },
     names::InvocationId,
 };
@@ -181,7 +181,8 @@ impl Iterator for Query {
 pub struct Follow {
     directory: PathBuf,
     filter: RecordFilter,
-    readers: BTreeMap<ChainId, ChainReader>,
+    /// How far each segment was read.
+    ends: HashMap<(ChainId, u32), u64>,
     ready: VecDeque<FoundRecord>,
 }
 
@@ -191,17 +192,25 @@ impl Follow {
     /// # Errors
     /// When the directory or a segment cannot be read.
     pub fn new(directory: &Path, filter: RecordFilter) -> Result<Self, AuditError> {
-        let mut follow = Self {
+        let mut ends = HashMap::new();
+        for (chain, segments) in files::list_chains(directory)? {
+            for number in &segments {
+                ends.insert((chain, *number), files::length(directory, chain, *number)?);
+            }
+            // A line that is being written is new once it is whole.
+            if let Some(last) = segments.last()
+                && let Some(mut segment) = SegmentReader::open_existing(directory, chain, *last)?
+            {
+                let end = segment.last_line()?.map_or(0, |line| line.end());
+                ends.insert((chain, *last), end);
+            }
+        }
+        Ok(Self {
             directory: directory.to_owned(),
             filter,
-            readers: BTreeMap::new(),
+            ends,
             ready: VecDeque::new(),
-        };
-        for (chain, segments) in files::list_chains(directory)? {
-            let reader = reader_at_end(directory, chain, segments)?;
-            follow.readers.insert(chain, reader);
-        }
-        Ok(follow)
+        })
     }
 
     /// What is new, in the order of time as far as it was written already: at most
@@ -211,18 +220,30 @@ impl Follow {
     /// When files cannot be read, or hold something that is not a record of ours.
     pub fn poll(&mut self) -> Result<Vec<FoundRecord>, AuditError> {
         let chains = files::list_chains(&self.directory)?;
-        self.readers.retain(|chain, _| chains.contains_key(chain));
-        for (chain, segments) in chains {
-            let directory = &self.directory;
-            let make = || ChainReader::over_segments(directory, chain, segments);
-            self.readers.entry(chain).or_insert_with(make);
-        }
-        let mut found = Vec::new();
-        for reader in self.readers.values_mut() {
+        self.ends.retain(|(chain, _), _| chains.contains_key(chain));
+        let (id, mut found) = (self.filter.id_text(), Vec::new());
+        let segments = chains.iter().flat_map(|(chain, segments)| {
+            let numbers = segments.iter();
+            numbers.map(|number| (*chain, *number))
+        });
+        for (chain, number) in segments {
+            let end = self.ends.entry((chain, number)).or_default();
+            if files::length(&self.directory, chain, number)? <= *end {
+                continue;
+            }
+            let segment = SegmentReader::open_existing(&self.directory, chain, number)?;
+            let Some(mut segment) = segment else { continue };
+            segment.seek(*end)?;
             while found.len() < FOLLOW_BATCH_MAX
-                && let Some(next) = next_match(reader, &self.filter)?
+                && let ReadStep::Line(position) = segment.read()?
             {
-                found.push(next);
+                *end = position.end();
+                found.extend(match_line(
+                    position,
+                    segment.line(),
+                    &self.filter,
+                    id.as_deref(),
+                )?);
             }
         }
         found.sort_by_key(|found| found.record.ts);
@@ -245,21 +266,6 @@ impl Follow {
             }
         }
     }
-}
-
-fn reader_at_end(
-    directory: &Path,
-    chain: ChainId,
-    segments: Vec<u32>,
-) -> Result<ChainReader, AuditError> {
-    for number in segments.iter().rev() {
-        if let Some(mut segment) = SegmentReader::open_existing(directory, chain, *number)?
-            && let Some(last) = segment.last_line()?
-        {
-            return ChainReader::resume_after(directory, &last);
-        }
-    }
-    Ok(ChainReader::over_segments(directory, chain, segments))
 }
 
 /// The segments that may hold a record from `since` on: a segment's are written before the next one

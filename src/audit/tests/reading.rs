@@ -154,7 +154,7 @@ fn a_line_that_is_being_written_is_read_once_it_is_whole() {
 }
 
 #[test]
-fn a_reader_goes_on_after_a_line() {
+fn a_reader_reads_all_segments_in_order_and_what_is_added() {
     let place = TempDir::new().unwrap();
     let log = open_log(place.path(), config()).unwrap();
     for n in 0..3 {
@@ -164,13 +164,16 @@ fn a_reader_goes_on_after_a_line() {
     let chain = log.chain().unwrap();
     let all = entries(place.path(), chain);
     assert!(all.is_sorted_by_key(|entry| entry.position));
-    for (n, entry) in all.iter().enumerate() {
-        let mut reader = ChainReader::resume_after(place.path(), &entry.position).unwrap();
-        for expected in &all[n + 1..] {
-            assert_eq!(reader.read().unwrap().as_ref(), Some(expected));
-        }
-        assert_eq!(reader.read().unwrap(), None);
+    assert_eq!(all.last().unwrap().position.segment, 4);
+    let mut reader = ChainReader::new(place.path(), chain).unwrap();
+    for expected in &all {
+        assert_eq!(reader.read().unwrap().as_ref(), Some(expected));
     }
+    assert_eq!(reader.read().unwrap(), None);
+    let id = put(&log, 3, |_| ());
+    let added = reader.read().unwrap().unwrap();
+    assert_eq!(added.record().unwrap().unwrap().id, id);
+    assert_eq!(reader.read().unwrap(), None);
 }
 
 #[test]

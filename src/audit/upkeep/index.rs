@@ -1,9 +1,11 @@
 //! Follows the log with the index of the store, off the path of calls: the log is the truth, and
 //! the index can be made again from it. It has a row for each record, written many at a time.
+//!
+//! A turn compares the length of each segment with how far the index knows it, and reads what is new.
 
 use std::{
     borrow::Cow,
-    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    collections::HashMap,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -12,14 +14,13 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::truncation::check_segment;
+use super::truncation::{check_segment, record_truncations};
 use crate::{
     audit::{
-        AuditError, AuditLog, ChainId, ChainReader, IndexLag, LineType, Position, files,
-        hash_chain::{Hash, claimed_hash},
-        reader::SegmentReader,
+        AuditError, AuditLog, ChainId, IndexLag, LineType, files,
+        hash_chain::claimed_hash,
+        reader::{ReadStep, SegmentReader},
         record::record_line::{invocation, time},
-        record_truncations,
     },
     names::InvocationId,
     store::{AuditIndex, IndexedRecord, IndexedSegment, SegmentMark},
@@ -28,39 +29,26 @@ use crate::{
 /// Bytes of the log that are read before the index is written, at least.
 const ROUND_BYTES: u64 = 32 << 20;
 
-/// Brings the index up to the log, and remembers how far it has come.
+/// Brings the index up to the log.
 #[derive(Debug)]
 pub struct Indexer {
     index: Arc<dyn AuditIndex>,
     /// Where it is recorded that lines are gone which the index knows.
     log: Option<Arc<AuditLog>>,
-    position: IndexPosition,
-    /// Whether the marks of the store have been read.
-    is_started: bool,
-}
-
-/// Where in the log we are.
-#[derive(Debug, Default)]
-struct IndexPosition {
     directory: PathBuf,
-    /// All segments, as they were listed last.
-    segments: BTreeMap<ChainId, Vec<u32>>,
-    /// Up to where the index knows each chain.
-    marks: HashMap<ChainId, (SegmentMark, Position)>,
-    chains: HashMap<ChainId, ChainReader>,
-    /// Chains to which nothing will be added.
-    ended: HashSet<ChainId>,
+    /// How far the index knows each segment; read from the store where nothing is here.
+    marks: Option<HashMap<(ChainId, u32), SegmentMark>>,
 }
 
-/// What one reading gives.
+/// What one turn read.
 #[derive(Debug)]
 struct IndexRound {
     segments: Vec<IndexedSegment>,
-    /// Whether something that was there is gone.
+    /// Whether the index knows more of a segment than there is.
     is_truncated: bool,
     /// Bytes that may be read yet; none when there may be more to read.
     bytes_left: u64,
-    /// Whether every chain could be read.
+    /// Whether every segment could be read.
     outcome: Result<(), AuditError>,
 }
 
@@ -71,8 +59,8 @@ impl Indexer {
         Self {
             index,
             log: None,
-            position: IndexPosition::of(directory.to_owned()),
-            is_started: false,
+            directory: directory.to_owned(),
+            marks: None,
         }
     }
 
@@ -101,204 +89,126 @@ impl Indexer {
     /// # Errors
     /// As [`Indexer::catch_up`].
     pub async fn index_round(&mut self) -> Result<bool, IndexLag> {
-        let mut acknowledged = Ok(());
-        if !self.is_started {
-            if let Some(log) = &self.log {
-                acknowledged = record_truncations(log, &*self.index).await;
+        let (mut compared, is_fresh) = (Ok(()), self.marks.is_none());
+        let marks = match (self.marks.take(), &self.log) {
+            (Some(marks), _) => marks,
+            (None, log) => {
+                if let Some(log) = log {
+                    compared = record_truncations(log, &*self.index).await;
+                }
+                let marks = self.index.marks().await?.into_iter();
+                marks
+                    .filter_map(|mark| Some((segment_key(&mark)?, mark)))
+                    .collect()
             }
-            self.position.start_at(self.index.marks().await?);
-            self.is_started = true;
-        }
-        let mut place = std::mem::take(&mut self.position);
-        let directory = place.directory.clone();
-        let read = spawn_blocking(move || {
-            let turn = place.read_round();
-            (place, turn)
-        });
-        let Ok((place, turn)) = read.await else {
-            self.restart(directory);
-            return Err(IndexLag::ReaderPanicked);
         };
-        self.position = place;
-        if !turn.segments.is_empty()
-            && let Err(error) = self.index.put(&turn.segments).await
-        {
-            // What was read is not written.
-            self.restart(directory);
-            return Err(error.into());
+        let directory = self.directory.clone();
+        let read = spawn_blocking(move || (IndexRound::read_round(&directory, &marks), marks));
+        let (round, mut marks) = read.await.map_err(|_| IndexLag::ReaderPanicked)?;
+        if !round.segments.is_empty() {
+            self.index.put(&round.segments).await?;
         }
-        if acknowledged.is_err() {
-            self.restart(directory);
-            return acknowledged.map(|()| true);
-        }
-        if turn.is_truncated && self.log.is_some() {
-            self.restart(directory);
+        compared?;
+        if round.is_truncated && self.log.is_some() && !is_fresh {
             return Ok(true);
         }
-        turn.outcome?;
-        Ok(turn.bytes_left == 0)
-    }
-
-    /// Goes on from the marks of the store.
-    fn restart(&mut self, directory: PathBuf) {
-        self.position = IndexPosition::of(directory);
-        self.is_started = false;
+        let new = round.segments.into_iter().map(IndexedSegment::into_mark);
+        marks.extend(new.filter_map(|mark| Some((segment_key(&mark)?, mark))));
+        self.marks = Some(marks);
+        round.outcome?;
+        Ok(round.bytes_left == 0)
     }
 }
 
-impl IndexPosition {
-    fn of(directory: PathBuf) -> Self {
-        Self {
-            directory,
-            ..Self::default()
-        }
-    }
+/// The segment of a mark; nothing for one that is not ours.
+fn segment_key(mark: &SegmentMark) -> Option<(ChainId, u32)> {
+    Some((mark.chain.parse().ok()?, mark.segment.try_into().ok()?))
+}
 
-    fn start_at(&mut self, marks: Vec<SegmentMark>) {
-        for mark in marks {
-            let (Ok(chain), Ok(segment)) = (mark.chain.parse(), u32::try_from(mark.segment)) else {
-                continue;
-            };
-            let at = Position {
-                chain,
-                segment,
-                offset: mark.end,
-                length: 0,
-            };
-            // Later segments come later.
-            self.marks.insert(chain, (mark, at));
-        }
-    }
-
-    /// Reads on. A chain that cannot be read keeps nobody from reading the others.
-    fn read_round(&mut self) -> IndexRound {
-        let mut turn = IndexRound {
+impl IndexRound {
+    /// Reads what is new. A segment that cannot be read keeps nobody from reading the others.
+    fn read_round(directory: &Path, marks: &HashMap<(ChainId, u32), SegmentMark>) -> Self {
+        let mut round = Self {
             segments: Vec::new(),
             is_truncated: false,
             bytes_left: ROUND_BYTES,
             outcome: Ok(()),
         };
-        let chains = match files::list_chains(&self.directory) {
+        let chains = match files::list_chains(directory) {
             Ok(chains) => chains,
             Err(error) => {
-                turn.outcome = Err(error);
-                return turn;
+                round.outcome = Err(error);
+                return round;
             }
         };
-        self.marks.retain(|chain, _| chains.contains_key(chain));
-        self.chains.retain(|chain, _| chains.contains_key(chain));
-        self.ended.retain(|chain| chains.contains_key(chain));
-        turn.is_truncated = self.is_truncated(&chains);
+        let is_there = |(chain, segment): &(ChainId, u32)| {
+            let listed = chains.get(chain);
+            listed.is_some_and(|segments| segments.binary_search(segment).is_ok())
+        };
+        round.is_truncated = !marks.keys().all(is_there);
         for (chain, segments) in &chains {
-            if turn.bytes_left > 0 && !self.ended.contains(chain) {
-                let read = self.read_chain(*chain, segments, &mut turn);
-                turn.outcome = turn.outcome.and(read);
+            for number in segments {
+                let mark = marks.get(&(*chain, *number));
+                let read = round.read_segment(directory, (*chain, *number), mark);
+                round.outcome = round.outcome.and(read);
             }
         }
-        self.segments = chains;
-        turn
+        round
     }
 
-    /// Whether a segment is gone that was there last time, or one that is being read is not what
-    /// was read of it.
-    fn is_truncated(&self, chains: &BTreeMap<ChainId, Vec<u32>>) -> bool {
-        let is_there = |chain, segment| {
-            let segments: Option<&Vec<u32>> = chains.get(chain);
-            segments.is_some_and(|them| them.binary_search(segment).is_ok())
-        };
-        let mut listed = self.segments.iter();
-        listed.any(|(chain, them)| them.iter().any(|it| !is_there(chain, it)))
-            || self.chains.values().any(ChainReader::is_replaced)
-    }
-
-    fn read_chain(
+    fn read_segment(
         &mut self,
-        id: ChainId,
-        segments: &[u32],
-        turn: &mut IndexRound,
+        directory: &Path,
+        (chain, number): (ChainId, u32),
+        mark: Option<&SegmentMark>,
     ) -> Result<(), AuditError> {
-        let reader = match self.chains.entry(id) {
-            Entry::Occupied(reader) => reader.into_mut(),
-            Entry::Vacant(place) => {
-                let segments = segments.to_vec();
-                place.insert(match self.marks.get(&id) {
-                    // What follows something else is no reason to forget what was there.
-                    Some((mark, _)) if check_segment(&self.directory, mark)?.is_some() => {
-                        return Ok(());
-                    }
-                    Some((_, mark)) if is_chain_end(&self.directory, mark)? => {
-                        self.ended.insert(id);
-                        return Ok(());
-                    }
-                    Some((_, mark)) => ChainReader::resume_over(&self.directory, segments, mark)?,
-                    None => ChainReader::over_segments(&self.directory, id, segments),
-                })
-            }
-        };
-        if read_until_limit(reader, turn)? == Some(LineType::End) {
-            self.chains.remove(&id);
-            self.ended.insert(id);
+        let length = files::length(directory, chain, number)?;
+        let known = mark.map_or(0, |mark| mark.end);
+        self.is_truncated |= length < known;
+        if length <= known || self.bytes_left == 0 {
+            return Ok(());
         }
-        Ok(())
-    }
-}
-
-/// Whether the chain ends at `mark`.
-fn is_chain_end(directory: &Path, mark: &Position) -> Result<bool, AuditError> {
-    let Some(mut segment) = SegmentReader::open_existing(directory, mark.chain, mark.segment)?
-    else {
-        return Ok(false);
-    };
-    let last = segment.last_line()?;
-    let is_at = last.is_some_and(|last| last.end() == mark.offset);
-    Ok(is_at && LineType::of(segment.line()) == Some(LineType::End))
-}
-
-/// Reads on until there is no line, or the turn is over; the kind of the last line.
-fn read_until_limit(
-    reader: &mut ChainReader,
-    turn: &mut IndexRound,
-) -> Result<Option<LineType>, AuditError> {
-    let (mut last, mut new) = (None, None::<IndexedSegment>);
-    let mut outcome = Ok(());
-    let mut hash = None;
-    while turn.bytes_left > 0 {
-        let position = match reader.advance() {
-            Ok(Some(position)) => position,
-            Ok(None) => break,
-            // What was read before is indexed all the same.
-            Err(error) => {
-                outcome = Err(error);
-                break;
-            }
+        if let Some(mark) = mark
+            && check_segment(directory, mark)?.is_some()
+        {
+            // What follows something else is no reason to forget what was there.
+            self.is_truncated = true;
+            return Ok(());
+        }
+        let Some(mut segment) = SegmentReader::open_existing(directory, chain, number)? else {
+            return Ok(());
         };
-        turn.bytes_left = turn.bytes_left.saturating_sub(position.length);
-        let number = u64::from(position.segment);
-        let done = new.take_if(|segment| segment.segment != number);
-        turn.segments.extend(done.map(|it| with_hash(it, hash)));
-        let segment = new.get_or_insert_with(|| IndexedSegment {
-            chain: position.chain.to_string(),
-            segment: number,
+        segment.seek(known)?;
+        let mut new = IndexedSegment {
+            chain: chain.to_string(),
+            segment: number.into(),
             ..IndexedSegment::default()
-        });
-        segment.end = position.end();
-        hash = claimed_hash(reader.line());
-        last = LineType::of(reader.line());
-        if last == Some(LineType::Call) {
-            let record = to_indexed_record(reader.line(), position.offset);
-            segment.records.extend(record);
-        }
+        };
+        let read = read_until_limit(&mut segment, &mut new, &mut self.bytes_left);
+        // What was read before an error is indexed all the same.
+        self.segments.extend(Some(new).filter(|new| new.end > 0));
+        read
     }
-    turn.segments.extend(new.map(|it| with_hash(it, hash)));
-    outcome.map(|()| last)
 }
 
-/// What was read of a segment, of which the last line says that this is its hash.
-fn with_hash(read: IndexedSegment, hash: Option<Hash>) -> IndexedSegment {
-    IndexedSegment {
-        hash: hash.map(|hash| hash.to_string()),
-        ..read
+/// Reads lines of `segment` into `new` until there is none, or no bytes are left to read.
+fn read_until_limit(
+    segment: &mut SegmentReader,
+    new: &mut IndexedSegment,
+    bytes_left: &mut u64,
+) -> Result<(), AuditError> {
+    while *bytes_left > 0
+        && let ReadStep::Line(position) = segment.read()?
+    {
+        *bytes_left = bytes_left.saturating_sub(position.length);
+        let line = segment.line();
+        new.end = position.end();
+        new.hash = claimed_hash(line).map(|hash| hash.to_string());
+        if LineType::of(line) == Some(LineType::Call) {
+            new.records.extend(to_indexed_record(line, position.offset));
+        }
     }
+    Ok(())
 }
 
 /// What of a [`crate::audit::Record`] is in the index.
@@ -346,34 +256,4 @@ fn to_indexed_record(line: &[u8], offset: u64) -> Option<IndexedRecord> {
         exposed: record.exposed.map(truncate_term),
         decision: record.decision.into_owned(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use tempfile::TempDir;
-
-    use super::*;
-    use crate::{audit::testing, store::Store};
-
-    /// Of the many chains that commands leave behind nothing is kept, also where it was an earlier
-    /// process that indexed them.
-    #[tokio::test]
-    async fn chains_that_have_ended_are_let_go() {
-        let place = TempDir::new().unwrap();
-        let store = Store::open(place.path()).await.unwrap();
-        for _ in 0..3 {
-            let log = testing::open_log(place.path(), testing::config()).unwrap();
-            assert!(
-                log.record(&testing::record(testing::invocation()))
-                    .is_written()
-            );
-            log.close().unwrap();
-        }
-        for _ in 0..2 {
-            let mut indexer = Indexer::new(place.path(), Arc::clone(&store.audit));
-            indexer.catch_up().await.unwrap();
-            assert_eq!(indexer.position.ended.len(), 3);
-            assert!(indexer.position.chains.is_empty());
-        }
-    }
 }

@@ -5,7 +5,7 @@
 //! a chain that the next attempt understands, so that we may die here too; and the lock lets one
 //! process at a time do it.
 
-use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use super::verify::FaultAt;
 use crate::{
@@ -322,7 +322,12 @@ fn close_chain(
     found: LoadedChain,
 ) -> Result<Recovered, AuditError> {
     let chain = place.chain;
-    remove_incomplete_segments(&place.path, chain, found.segment)?;
+    for later in files::chain_segments(&place.path, chain)? {
+        // They were about to begin, and have no whole line.
+        if later > found.segment {
+            files::remove_segment(&place.path, chain, later)?;
+        }
+    }
     let path = files::segment_path(&place.path, chain, found.segment);
     let cannot = |source| AuditError::File {
         path: path.clone(),
@@ -352,25 +357,6 @@ fn close_chain(
         charged: totals.charged.clone(),
         damage: None,
     })
-}
-
-/// Removes segments after `segment`: they were about to begin and have no whole line.
-fn remove_incomplete_segments(
-    directory: &Path,
-    chain: ChainId,
-    segment: u32,
-) -> Result<(), AuditError> {
-    let segments = files::chain_segments(directory, chain)?;
-    for later in segments.into_iter().filter(|number| *number > segment) {
-        let path = files::segment_path(directory, chain, later);
-        match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(AuditError::File { path, source });
-            }
-            Ok(()) | Err(_) => {}
-        }
-    }
-    Ok(())
 }
 
 /// Removes lock files of chains of which there is nothing, or nothing more to come: their process

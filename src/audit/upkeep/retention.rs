@@ -10,7 +10,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
     ops::Range,
     path::Path,
 };
@@ -73,31 +72,11 @@ impl RetentionProof {
     }
 }
 
-/// Removes what is older than `oldest`.
-pub(in crate::audit) fn retire_older(
+/// Removes what is older than `oldest`, the oldest segments first, until the log has no more than `size`
+/// bytes, as far as they may go.
+pub(in crate::audit) fn retire(
     open: &OpenLog,
     oldest: Timestamp,
-) -> Result<Vec<Retired>, AuditError> {
-    let directory = &open.directory;
-    let chains = files::list_chains(directory)?;
-    let mut removed = Vec::new();
-    for (chain, segments) in &chains {
-        let of = ChainSegments {
-            directory,
-            id: *chain,
-            is_own: *chain == open.chain,
-            key: &open.key,
-        };
-        for old in of.retirable(oldest, segments)? {
-            removed.push(open.retire_segment(&old, &chains)?);
-        }
-    }
-    Ok(removed)
-}
-
-/// Removes the oldest segments until the log has no more than `size` bytes, as far as they may go.
-pub(in crate::audit) fn retire_to_size(
-    open: &OpenLog,
     size: u64,
 ) -> Result<Vec<Retired>, AuditError> {
     let directory = &open.directory;
@@ -105,8 +84,7 @@ pub(in crate::audit) fn retire_to_size(
     let (mut all, mut total) = (Vec::new(), 0);
     for (chain, segments) in &chains {
         for (n, number) in segments.iter().enumerate() {
-            let path = files::segment_path(directory, *chain, *number);
-            let length = fs::metadata(path).map_or(0, |file| file.len());
+            let length = files::length(directory, *chain, *number)?;
             total += length;
             let segment = SegmentReader::open_existing(directory, *chain, *number)?;
             let begun = segment.map_or(Ok(None), |mut segment| segment.first_line_time())?;
@@ -130,7 +108,7 @@ pub(in crate::audit) fn retire_to_size(
         if stay.contains(&id) {
             continue;
         }
-        let Some(old) = of.retirable_segment(number, next, Timestamp::MAX)? else {
+        let Some(old) = of.retirable_segment(number, next, oldest)? else {
             stay.insert(id);
             continue;
         };
@@ -167,7 +145,8 @@ impl OpenLog {
             self.record_retired(&retired, Some(hash))?;
         }
         self.record_retired(&old.retired, old.hash)?;
-        remove_file(&self.directory, &old.retired)?;
+        let Retired { chain, segment, .. } = old.retired;
+        files::remove_segment(&self.directory, chain, segment)?;
         Ok(old.retired)
     }
 
@@ -184,16 +163,6 @@ impl OpenLog {
         }
         let line = AuditEntry::new(now, made, WriteFailurePolicy::Discard).require_durable();
         self.queue.enqueue(line).wait_blocking()
-    }
-}
-
-fn remove_file(directory: &Path, retired: &Retired) -> Result<(), AuditError> {
-    let path = files::segment_path(directory, retired.chain, retired.segment);
-    match fs::remove_file(&path) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(AuditError::File { path, source })
-        }
-        Ok(()) | Err(_) => Ok(()),
     }
 }
 
@@ -214,23 +183,6 @@ struct RetirableSegment {
 }
 
 impl ChainSegments<'_> {
-    /// The segments at the beginning in which everything is older than `oldest`.
-    fn retirable(
-        &self,
-        oldest: Timestamp,
-        segments: &[u32],
-    ) -> Result<Vec<RetirableSegment>, AuditError> {
-        let mut old = Vec::new();
-        for (n, number) in segments.iter().enumerate() {
-            let next = segments.get(n + 1).copied();
-            let Some(found) = self.retirable_segment(*number, next, oldest)? else {
-                break;
-            };
-            old.push(found);
-        }
-        Ok(old)
-    }
-
     /// Segment `number`, if it is over, fits what follows it, and all of it is older than `oldest`.
     fn retirable_segment(
         &self,

@@ -5,11 +5,7 @@
 //! it was, so that the evidence outlives it. Segments that were retired are vouched for in the log,
 //! also where a crash kept them in the index.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    path::Path,
-};
+use std::{collections::BTreeSet, fmt, path::Path};
 
 use tokio::task::spawn_blocking;
 
@@ -17,7 +13,7 @@ use super::retention::{RetentionProof, all_proofs};
 use crate::{
     audit::{
         AuditError, AuditEvent, AuditLog, ChainId, EventKind, IndexLag, OpenLog,
-        hash_chain::unseal, reader::SegmentReader, signature::PublicKey,
+        hash_chain::unseal, reader::SegmentReader,
     },
     clock,
     store::{AuditIndex, SegmentMark},
@@ -51,27 +47,15 @@ impl fmt::Display for TruncatedSegment {
     }
 }
 
-/// Segments that a line `retired` vouches for: the last one of each chain, since those before it
-/// were retired before it.
-#[derive(Debug, Default)]
-pub(in crate::audit) struct ProvenRetired(BTreeMap<ChainId, u32>);
-
-impl<'a> FromIterator<&'a RetentionProof> for ProvenRetired {
-    fn from_iter<T: IntoIterator<Item = &'a RetentionProof>>(proofs: T) -> Self {
-        let mut last = BTreeMap::new();
-        for voucher in proofs {
-            let segment = last.entry(voucher.chain).or_default();
-            *segment = voucher.segment.max(*segment);
-        }
-        Self(last)
-    }
-}
-
-impl ProvenRetired {
-    /// Whether it was us who removed the segment.
-    pub(in crate::audit) fn covers(&self, it: &TruncatedSegment) -> bool {
-        let is_retired = |last: &u32| *last >= it.segment;
-        it.bytes_found.is_none() && self.0.get(&it.chain).is_some_and(is_retired)
+impl TruncatedSegment {
+    /// Whether it was us who removed the segment: the segments before one that was retired were
+    /// retired before it.
+    pub(in crate::audit) fn is_retired<'a>(
+        &self,
+        proofs: impl IntoIterator<Item = &'a RetentionProof>,
+    ) -> bool {
+        let mut of = proofs.into_iter().filter(|it| it.chain == self.chain);
+        self.bytes_found.is_none() && of.any(|it| it.segment >= self.segment)
     }
 }
 
@@ -136,21 +120,16 @@ pub async fn record_truncations(log: &AuditLog, index: &dyn AuditIndex) -> Resul
     let Some(open) = &log.open else {
         return Ok(());
     };
-    let TruncationCheck {
-        truncated: shortened,
-        retired: vouched,
-        read,
-    } = compare_with_index(open, index).await?;
-    for it in shortened {
+    let compared = compare_with_index(open, index).await?;
+    for it in compared.retired {
         let chain = it.chain.to_string();
-        if vouched.covers(&it) {
-            index.remove_segment(&chain, it.segment.into()).await?;
-            continue;
-        }
+        index.remove_segment(&chain, it.segment.into()).await?;
+    }
+    for it in compared.lost {
         // An event that waits in memory would be recorded again by the next attempt.
         log.ready()?;
         let mark = SegmentMark {
-            chain,
+            chain: it.chain.to_string(),
             segment: it.segment.into(),
             end: it.bytes_known,
             hash: None,
@@ -162,7 +141,7 @@ pub async fn record_truncations(log: &AuditLog, index: &dyn AuditIndex) -> Resul
         index.truncate_segment(&mark, length, recorded).await?;
         log.ready()?;
     }
-    Ok(read?)
+    Ok(compared.read?)
 }
 
 /// The chains in the directory of `log` that have less than `index` knows: what they say was spent
@@ -177,45 +156,43 @@ pub async fn truncated_chains(
     let Some(open) = &log.open else {
         return Ok(BTreeSet::new());
     };
-    let look = compare_with_index(open, index).await?;
-    let lost = look.truncated.iter().filter(|it| !look.retired.covers(it));
+    let lost = compare_with_index(open, index).await?.lost.into_iter();
     Ok(lost.map(|it| it.chain).collect())
+}
+
+/// What the index knows and is no longer there.
+struct Comparison {
+    /// What we removed.
+    retired: Vec<TruncatedSegment>,
+    /// All else.
+    lost: Vec<TruncatedSegment>,
+    /// Whether every segment could be read.
+    read: Result<(), AuditError>,
 }
 
 async fn compare_with_index(
     open: &OpenLog,
     index: &dyn AuditIndex,
-) -> Result<TruncationCheck, IndexLag> {
+) -> Result<Comparison, IndexLag> {
     let marks = index.marks().await?;
-    let directory = open.directory.clone();
-    let key = open.key;
-    let look = spawn_blocking(move || check(&directory, &key, &marks));
-    Ok(look.await.map_err(|_| IndexLag::ReaderPanicked)??)
-}
-
-struct TruncationCheck {
-    truncated: Vec<TruncatedSegment>,
-    retired: ProvenRetired,
-    /// Whether every segment could be read.
-    read: Result<(), AuditError>,
-}
-
-fn check(
-    directory: &Path,
-    key: &PublicKey,
-    marks: &[SegmentMark],
-) -> Result<TruncationCheck, AuditError> {
-    let (shortened, read) = find_truncated(directory, marks);
-    let retired = if shortened.iter().any(|it| it.bytes_found.is_none()) {
-        all_proofs(directory, key)?.iter().collect()
-    } else {
-        ProvenRetired::default()
-    };
-    Ok(TruncationCheck {
-        truncated: shortened,
-        retired,
-        read,
-    })
+    let (directory, key) = (open.directory.clone(), open.key);
+    let compared = spawn_blocking(move || {
+        let (truncated, read) = find_truncated(&directory, &marks);
+        let is_gone = truncated.iter().any(|it| it.bytes_found.is_none());
+        let proofs = if is_gone {
+            all_proofs(&directory, &key)?
+        } else {
+            Vec::new()
+        };
+        let parts = truncated.into_iter().partition(|it| it.is_retired(&proofs));
+        let (retired, lost) = parts;
+        Ok::<_, AuditError>(Comparison {
+            retired,
+            lost,
+            read,
+        })
+    });
+    Ok(compared.await.map_err(|_| IndexLag::ReaderPanicked)??)
 }
 
 /// Says in our own chain that something is missing; whether it is kept.

@@ -10,10 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use super::{
-    retention::RetentionProof,
-    truncation::{self, ProvenRetired},
-};
+use super::{retention::RetentionProof, truncation};
 use crate::{
     audit::{
         AuditError, ChainId, IndexLag, LineType, TruncatedSegment,
@@ -226,8 +223,7 @@ fn look(
     }
     let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
     let vouchers = whole.flat_map(|walk| &walk.proofs);
-    let vouched: ProvenRetired = vouchers.clone().collect();
-    shortened.retain(|it| !vouched.covers(it));
+    shortened.retain(|it| !it.is_retired(vouchers.clone()));
     // What comes after the beginning of its chain is there or missing, whatever anybody says.
     let is_gone = |voucher: &&RetentionProof| {
         let mut of = walks.iter().filter(|it| it.report.chain == voucher.chain);

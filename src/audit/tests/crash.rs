@@ -222,7 +222,7 @@ fn the_chain_of_the_dead_gets_its_missing_records_and_an_end() {
         "nobody saw it end"
     );
     assert!(record.reconciled.is_some_and(|at| at >= record.ts));
-    assert!(record.rule.unwrap().contains("gone before the end"));
+    assert!(record.rule.unwrap().contains("crashed before the end"));
     assert!(lines[7].starts_with("{\"kind\":\"end\""));
     assert!(verify(place.path()).unwrap().is_valid());
     assert!(recover(place.path()).unwrap().is_empty(), "once is enough");

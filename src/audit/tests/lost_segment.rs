@@ -108,7 +108,7 @@ fn lines_go_to_a_file_that_can_be_seen() {
         let file = File::options().write(true).open(path).unwrap();
         file.set_len(0).unwrap();
     };
-    let detail = format!("it was cut from {whole} to 0 bytes");
+    let detail = format!("it was truncated from {whole} to 0 bytes");
     check(&detail, cut, &unvouched);
 }
 

@@ -17,6 +17,7 @@
 
 mod error;
 mod files;
+mod flood_meter;
 mod hash_chain;
 mod read;
 mod record;
@@ -35,6 +36,7 @@ use jiff::Timestamp;
 pub use error::LineFault;
 pub use error::{AuditError, IndexLag};
 pub use files::{ChainId, InvalidChainId};
+pub use flood_meter::{FloodMeter, FloodSum, SUM_INTERVAL};
 pub use hash_chain::{Hash, InvalidHash};
 pub use read::export::{ExportFormat, export};
 pub use read::latest_records::latest_records;

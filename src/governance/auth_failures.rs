@@ -1,64 +1,56 @@
 //! Who is refused for want of a key that opens something: each is counted, and the audit and the log
 //! hear of them so seldom that a flood fills no disk and slows nobody.
 //!
-//! What comes first from a network with a reason is told at once; what comes like it within
-//! [`NOTICE_INTERVAL`] is counted, and told in one with that count. A task looks after this, so that the count
-//! is told also when nobody comes any more.
+//! What comes first from a network with a reason is told at once; what comes like it within a minute
+//! is counted, and told in one with that count. A task looks after this, so that the count is told also
+//! when nobody comes any more.
 
 use std::{
-    collections::HashMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::{Governance, refusal, refusal_meter::SummedRefusals};
-use crate::{
-    audit::EventKind, auth::AuthError, lock::lock, names::PeerAddress, store::KeyId, task::Tasks,
+use super::{
+    Governance,
+    refusal_meter::{HeldBackSum, summary},
 };
-
-/// Between two events of one network with one reason.
-const NOTICE_INTERVAL: Duration = Duration::from_secs(60);
+use crate::{
+    audit::{EventKind, FloodMeter, FloodSum},
+    auth::AuthError,
+    lock::lock,
+    names::PeerAddress,
+    store::KeyId,
+    task::Tasks,
+};
 
 /// Between two looks whether something has waited so long.
 const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Networks that are told apart for each reason. More at a time are an attack, of which single
 /// addresses say little: the rest are told together. So strangers, who can choose between two
-/// reasons, cause 66 events in [`NOTICE_INTERVAL`] at most, which is some 25 MB of the audit a day.
+/// reasons, cause 66 events a minute at most, which is some 25 MB of the audit a day.
 const SOURCES_MAX: usize = 32;
 
-/// Whom the audit and the log have heard of lately.
-#[derive(Debug, Default)]
-pub(super) struct AuthFailureLog {
-    /// By reason, so that many who have one hide nobody who has another.
-    windows: Mutex<HashMap<&'static str, HashMap<FailureGroup, NoticeWindow>>>,
+/// Whom the audit and the log have heard of lately: by reason, so that many who have one hide nobody
+/// who has another.
+#[derive(Debug)]
+pub(super) struct AuthFailureLog(Mutex<FloodMeter<&'static str, FailureGroup, PeerAddress>>);
+
+impl Default for AuthFailureLog {
+    fn default() -> Self {
+        Self(Mutex::new(FloodMeter::new(1, SOURCES_MAX)))
+    }
 }
 
 /// What is told in one.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct FailureGroup {
-    source: FailureSource,
+    /// `None` for all for whom there is no room.
+    network: Option<PeerAddress>,
     /// The id of a key that has ended: behind a proxy, all come from one address.
     key: Option<KeyId>,
-}
-
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum FailureSource {
-    Network(PeerAddress),
-    /// All for whom there is no room.
-    Others,
-}
-
-/// The time since something was told.
-#[derive(Debug)]
-struct NoticeWindow {
-    since: Instant,
-    /// How many came since.
-    suppressed: u64,
-    /// Where the last one came from.
-    last: PeerAddress,
 }
 
 /// What is to be told.
@@ -110,9 +102,9 @@ impl Governance {
     }
 
     /// Records how many requests were held back.
-    fn record_summed_refusals(&self, all: &[SummedRefusals]) {
-        for summed in all {
-            let refusals = summed.summary(refusal::RATE_LIMITED.name);
+    fn record_summed_refusals(&self, sums: &[HeldBackSum]) {
+        for sum in sums {
+            let refusals = summary(sum);
             let (agent, count) = (refusals.agent_name, refusals.count);
             tracing::warn!(
                 agent,
@@ -148,84 +140,46 @@ impl AuthFailureLog {
             return None;
         }
         let reason = why.reason();
-        let mut lately = lock(&self.windows);
-        let windows = lately.entry(reason).or_default();
-        let mut group = FailureGroup {
-            source: FailureSource::of(source),
+        let key = FailureGroup {
+            network: Some(source.to_network()),
             key: why.key().cloned(),
         };
-        if windows.len() >= SOURCES_MAX && !windows.contains_key(&group) {
-            group = FailureGroup {
-                source: FailureSource::Others,
-                key: None,
-            };
-        }
-        if let Some(window) = windows.get_mut(&group) {
-            window.suppressed += 1;
-            window.last = source;
-            return None;
-        }
-        let window = NoticeWindow {
-            since: now,
-            suppressed: 0,
-            last: source,
+        let others = FailureGroup {
+            network: None,
+            key: None,
         };
-        let told = window.to_notice(reason, &group);
-        windows.insert(group, window);
-        Some(told)
+        let told = lock(&self.0).count(reason, (key, others), (source, 1), now)?;
+        Some(FailureNotice::new(reason, told, source, 0))
     }
 
     /// What has waited long enough at `now`; whoever did not come again meanwhile is forgotten.
     fn due_notices(&self, now: Instant) -> Vec<FailureNotice> {
-        let mut told = Vec::new();
-        for (reason, windows) in lock(&self.windows).iter_mut() {
-            windows.retain(|alike, window| {
-                if now.duration_since(window.since) < NOTICE_INTERVAL {
-                    return true;
-                }
-                let came_again = window.suppressed > 0;
-                if came_again {
-                    told.push(window.to_notice(reason, alike));
-                    (window.since, window.suppressed) = (now, 0);
-                }
-                came_again
-            });
-        }
-        told
+        let due = lock(&self.0).due_sums(now).into_iter();
+        due.map(FailureNotice::of_sum).collect()
     }
 
     /// What was not told yet, at the end.
     fn remaining_notices(&self) -> Vec<FailureNotice> {
-        let mut told = Vec::new();
-        for (reason, windows) in lock(&self.windows).drain() {
-            let waiting = windows.iter().filter(|(_, window)| window.suppressed > 0);
-            told.extend(waiting.map(|(alike, window)| window.to_notice(reason, alike)));
-        }
-        told
-    }
-}
-
-impl FailureSource {
-    fn of(address: PeerAddress) -> Self {
-        Self::Network(address.to_network())
-    }
-}
-
-impl NoticeWindow {
-    fn to_notice(&self, reason: &'static str, group: &FailureGroup) -> FailureNotice {
-        FailureNotice {
-            source: match group.source {
-                FailureSource::Network(_) => self.last.to_string(),
-                FailureSource::Others => "other addresses".to_owned(),
-            },
-            reason,
-            key: group.key.clone(),
-            suppressed: self.suppressed,
-        }
+        let rest = lock(&self.0).remaining_sums().into_iter();
+        rest.map(FailureNotice::of_sum).collect()
     }
 }
 
 impl FailureNotice {
+    fn new(reason: &'static str, group: FailureGroup, last: PeerAddress, suppressed: u64) -> Self {
+        let source = group.network.map(|_| last.to_string());
+        Self {
+            source: source.unwrap_or_else(|| "other addresses".to_owned()),
+            reason,
+            key: group.key,
+            suppressed,
+        }
+    }
+
+    fn of_sum((reason, group, sum): (&'static str, FailureGroup, FloodSum<PeerAddress>)) -> Self {
+        Self::new(reason, group, sum.last, sum.count)
+    }
+
     /// For people, and free of secrets: the id of a key is none.
     fn detail(&self) -> String {
         let mut detail = self.reason.to_owned();
@@ -245,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        audit::AuditLog,
+        audit::{AuditLog, SUM_INTERVAL},
         auth::{AgentDirectory, KeyRejection},
         config::{self, Environment},
         governance::{Seal, Storage},
@@ -274,24 +228,21 @@ mod tests {
         let due = |at| said(strangers.due_notices(start + at));
         assert_eq!(meet("192.0.2.1", Duration::ZERO), ["192.0.2.1 unknown"]);
         for _ in 0..1000 {
-            assert!(meet("192.0.2.1", NOTICE_INTERVAL / 2).is_empty());
+            assert!(meet("192.0.2.1", SUM_INTERVAL / 2).is_empty());
         }
         assert!(due(CHECK_INTERVAL * 3).is_empty(), "too early");
         let more = "192.0.2.1 unknown: 1000 more since the last report";
-        assert_eq!(due(NOTICE_INTERVAL), [more]);
-        assert!(meet("192.0.2.1", NOTICE_INTERVAL + CHECK_INTERVAL).is_empty());
+        assert_eq!(due(SUM_INTERVAL), [more]);
+        assert!(meet("192.0.2.1", SUM_INTERVAL + CHECK_INTERVAL).is_empty());
         assert!(
-            due(NOTICE_INTERVAL + CHECK_INTERVAL * 3).is_empty(),
+            due(SUM_INTERVAL + CHECK_INTERVAL * 3).is_empty(),
             "it was just said"
         );
         let more = "192.0.2.1 unknown: 1 more since the last report";
-        assert_eq!(due(NOTICE_INTERVAL * 2), [more]);
-        assert!(due(NOTICE_INTERVAL * 3).is_empty(), "nobody came");
-        assert_eq!(
-            meet("192.0.2.1", NOTICE_INTERVAL * 3),
-            ["192.0.2.1 unknown"]
-        );
-        assert!(meet("192.0.2.1", NOTICE_INTERVAL * 3).is_empty());
+        assert_eq!(due(SUM_INTERVAL * 2), [more]);
+        assert!(due(SUM_INTERVAL * 3).is_empty(), "nobody came");
+        assert_eq!(meet("192.0.2.1", SUM_INTERVAL * 3), ["192.0.2.1 unknown"]);
+        assert!(meet("192.0.2.1", SUM_INTERVAL * 3).is_empty());
         assert_eq!(said(strangers.remaining_notices()), [more], "at the end");
         assert!(strangers.remaining_notices().is_empty());
     }
@@ -322,7 +273,7 @@ mod tests {
             governance.record_auth_failure(ip("192.0.2.1"), &UNKNOWN);
         }
         assert_eq!(details(), ["unknown"]);
-        tokio::time::sleep(NOTICE_INTERVAL + CHECK_INTERVAL).await;
+        tokio::time::sleep(SUM_INTERVAL + CHECK_INTERVAL).await;
         let more = |count| format!("unknown: {count} more since the last report");
         assert_eq!(details(), ["unknown", &more(2)]);
         governance.record_auth_failure(ip("192.0.2.1"), &UNKNOWN);
@@ -369,17 +320,16 @@ mod tests {
         for last in past..200 {
             assert!(meet(last, CHECK_INTERVAL).is_empty());
         }
-        let held: usize = lock(&strangers.windows).values().map(HashMap::len).sum();
-        assert_eq!(held, SOURCES_MAX + 1);
+        assert_eq!(lock(&strangers.0).keys(), SOURCES_MAX + 1);
         let why = AuthError::Rejected(KeyRejection::Revoked(KeyId::new("key_1")));
         let other = said(strangers.record(ip("192.0.2.250"), &why, start + CHECK_INTERVAL));
         assert_eq!(other, ["192.0.2.250 revoked key_1"], "it is not hidden");
         assert!(
-            strangers.due_notices(start + NOTICE_INTERVAL).is_empty(),
+            strangers.due_notices(start + SUM_INTERVAL).is_empty(),
             "no more of them"
         );
         assert_eq!(
-            meet(past, NOTICE_INTERVAL),
+            meet(past, SUM_INTERVAL),
             ["192.0.2.32 unknown"],
             "there is room"
         );

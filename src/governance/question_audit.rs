@@ -2,22 +2,19 @@
 //! call that it belongs to.
 //!
 //! Servers ask as often as they like, and no question costs them anything. So that none fills the disk, the
-//! first [`RECORDED_PER_INTERVAL_MAX`] of a server in [`SUM_INTERVAL`] are recorded one by one, and those beyond are summed, by
-//! agent, kind and outcome. The sums are recorded once in [`SUM_INTERVAL`], by the task that tells of strangers.
+//! first [`RECORDED_PER_INTERVAL_MAX`] of a server in a minute are recorded one by one, and those beyond are summed, by
+//! agent, kind and outcome.
 
 use std::{
     borrow::Cow,
-    collections::HashMap,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{CallContext, Governance, scanning::redact_name};
 use crate::{
-    audit::{self, ArgumentsDigest},
+    audit::{self, ArgumentsDigest, FloodMeter, FloodSum},
     auth::Agent,
     clock,
     lock::lock,
@@ -25,11 +22,8 @@ use crate::{
     names::{AgentId, InvocationId, ServerName},
 };
 
-/// Between two records of sums.
-const SUM_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Questions of one server in [`SUM_INTERVAL`] that have records of their own.
-const RECORDED_PER_INTERVAL_MAX: u32 = 100;
+/// Questions of one server in a minute that have records of their own.
+const RECORDED_PER_INTERVAL_MAX: u64 = 100;
 
 /// Sums of one server that are told apart; what is beyond is summed by outcome alone.
 const SUMS_MAX: usize = 64;
@@ -121,163 +115,97 @@ impl QuestionFacts {
         }
     }
 
-    fn kind(&self) -> QuestionKind {
-        self.method
-            .as_deref()
-            .map_or(QuestionKind::Other, |method| match method {
-                "elicitation/create" => QuestionKind::Elicitation,
-                "roots/list" => QuestionKind::Roots,
-                "sampling/createMessage" => QuestionKind::Sampling,
-                _ => QuestionKind::Other,
-            })
+    /// Its method, if it is one of the protocol: servers may call methods as they like.
+    fn known_method(&self) -> Option<&'static str> {
+        let mut known = INPUT_RESPONSES.into_iter().map(|(_, method)| method);
+        known.find(|method| self.method.as_deref() == Some(*method))
     }
 }
 
-/// What sums tell apart: servers may call methods as they like.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-enum QuestionKind {
-    Elicitation,
-    Other,
-    Roots,
-    Sampling,
-}
-
-impl QuestionKind {
-    const fn method(self) -> Option<&'static str> {
-        match self {
-            Self::Elicitation => Some("elicitation/create"),
-            Self::Other => None,
-            Self::Roots => Some("roots/list"),
-            Self::Sampling => Some("sampling/createMessage"),
-        }
-    }
-}
+/// What may be asked, each with a member that its answer alone has.
+const INPUT_RESPONSES: [(&str, &str); 3] = [
+    ("action", "elicitation/create"),
+    ("roots", "roots/list"),
+    ("model", "sampling/createMessage"),
+];
 
 /// How much servers asked lately.
-#[derive(Debug, Default)]
-pub(super) struct QuestionMeter(Mutex<HashMap<ServerName, QuestionWindow>>);
-
-/// The questions of one server since the last record of sums.
 #[derive(Debug)]
-struct QuestionWindow {
-    since: Instant,
-    recorded: u32,
-    sums: HashMap<QuestionGroup, QuestionSum>,
+pub(super) struct QuestionMeter(Mutex<QuestionCounts>);
+
+#[derive(Debug)]
+struct QuestionCounts {
+    /// All of each server.
+    servers: FloodMeter<ServerName, (), ()>,
+    /// Those that are summed.
+    sums: FloodMeter<ServerName, QuestionGroup, Option<Arc<Agent>>>,
 }
 
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct QuestionGroup {
+pub(super) struct QuestionGroup {
     agent: Option<AgentId>,
-    kind: QuestionKind,
+    method: Option<&'static str>,
     end: QuestionEnd,
 }
 
-#[derive(Debug)]
-struct QuestionSum {
-    agent: Option<Arc<Agent>>,
-    since: Timestamp,
-    until: Timestamp,
-    count: u64,
-}
-
 /// A sum that is to be recorded.
-#[derive(Debug)]
-pub(super) struct SummedQuestions {
-    server: ServerName,
-    group: QuestionGroup,
-    sum: QuestionSum,
+pub(super) type QuestionSum = (ServerName, QuestionGroup, FloodSum<Option<Arc<Agent>>>);
+
+impl Default for QuestionMeter {
+    fn default() -> Self {
+        Self(Mutex::new(QuestionCounts {
+            servers: FloodMeter::new(RECORDED_PER_INTERVAL_MAX, 1),
+            sums: FloodMeter::new(0, SUMS_MAX),
+        }))
+    }
 }
 
 impl QuestionMeter {
     /// Counts a question that ended so; whether it is recorded at once.
     fn count(&self, question: &QuestionFacts, end: QuestionEnd) -> bool {
-        self.with_window(question, |window| {
-            let is_recorded = window.recorded < RECORDED_PER_INTERVAL_MAX;
-            if is_recorded {
-                window.recorded += 1;
-            } else {
-                window.add(question, end, 1);
-            }
-            is_recorded
-        })
+        let mut counts = lock(&self.0);
+        let server = question.server.clone();
+        let now = Instant::now();
+        let recorded = counts.servers.count(server, ((), ()), ((), 1), now);
+        if recorded.is_none() {
+            counts.add(question, end, 1);
+        }
+        recorded.is_some()
     }
 
-    fn with_window<T>(
-        &self,
-        question: &QuestionFacts,
-        then: impl FnOnce(&mut QuestionWindow) -> T,
-    ) -> T {
-        let mut windows = lock(&self.0);
-        let window = match windows.get_mut(&question.server) {
-            Some(window) => window,
-            None => windows.entry(question.server.clone()).or_default(),
-        };
-        if window.has_elapsed() && window.sums.is_empty() {
-            *window = QuestionWindow::default();
-        }
-        then(window)
+    /// Counts questions that are not recorded one by one.
+    fn add(&self, question: &QuestionFacts, end: QuestionEnd, times: u64) {
+        lock(&self.0).add(question, end, times);
     }
 
     /// The sums that have waited long enough.
-    pub(super) fn due_sums(&self) -> Vec<SummedQuestions> {
-        let mut windows = lock(&self.0);
-        let over = windows.extract_if(|_, window| window.has_elapsed());
-        over.flat_map(QuestionWindow::into_sums).collect()
+    pub(super) fn due_sums(&self) -> Vec<QuestionSum> {
+        let (mut counts, now) = (lock(&self.0), Instant::now());
+        counts.servers.due_sums(now);
+        counts.sums.due_sums(now)
     }
 
     /// The sums that were not recorded yet, at the end.
-    pub(super) fn remaining_sums(&self) -> Vec<SummedQuestions> {
-        let windows = std::mem::take(&mut *lock(&self.0));
-        windows
-            .into_iter()
-            .flat_map(QuestionWindow::into_sums)
-            .collect()
+    pub(super) fn remaining_sums(&self) -> Vec<QuestionSum> {
+        lock(&self.0).sums.remaining_sums()
     }
 }
 
-impl Default for QuestionWindow {
-    fn default() -> Self {
-        Self {
-            since: Instant::now(),
-            recorded: 0,
-            sums: HashMap::new(),
-        }
-    }
-}
-
-impl QuestionWindow {
-    fn has_elapsed(&self) -> bool {
-        self.since.elapsed() >= SUM_INTERVAL
-    }
-
+impl QuestionCounts {
     fn add(&mut self, question: &QuestionFacts, end: QuestionEnd, times: u64) {
-        let agent = question.agent.as_ref();
-        let mut group = QuestionGroup {
-            agent: agent.map(|agent| agent.id),
-            kind: question.kind(),
+        let agent = question.agent.clone();
+        let key = QuestionGroup {
+            agent: agent.as_ref().map(|agent| agent.id),
+            method: question.known_method(),
             end,
         };
-        if self.sums.len() >= SUMS_MAX && !self.sums.contains_key(&group) {
-            (group.agent, group.kind) = (None, QuestionKind::Other);
-        }
-        let at = clock::now();
-        let sum = self.sums.entry(group).or_insert_with(|| QuestionSum {
-            agent: agent.filter(|_| group.agent.is_some()).cloned(),
-            since: at,
-            until: at,
-            count: 0,
-        });
-        sum.count += times;
-        sum.until = at;
-    }
-
-    fn into_sums((server, window): (ServerName, Self)) -> impl Iterator<Item = SummedQuestions> {
-        let sums = window.sums.into_iter();
-        sums.map(move |(alike, sum)| SummedQuestions {
-            server: server.clone(),
-            group: alike,
-            sum,
-        })
+        let others = QuestionGroup {
+            agent: None,
+            method: None,
+            end,
+        };
+        let (server, now) = (question.server.clone(), Instant::now());
+        self.sums.count(server, (key, others), (agent, times), now);
     }
 }
 
@@ -302,19 +230,15 @@ impl Governance {
     }
 
     /// Records the sums of questions that have no records of their own.
-    pub(super) fn note_question_sums(&self, all: &[SummedQuestions]) {
-        for SummedQuestions {
-            server,
-            group: alike,
-            sum,
-        } in all
-        {
+    pub(super) fn note_question_sums(&self, sums: &[QuestionSum]) {
+        for (server, group, sum) in sums {
+            let agent = sum.last.as_deref().filter(|_| group.agent.is_some());
             drop(self.storage.audit.record_question(&audit::QuestionRecord {
                 ts: sum.until,
                 server: server.as_str(),
-                agent: sum.agent.as_deref().map(agent_key),
-                method: alike.kind.method().map(Cow::Borrowed),
-                outcome: alike.end.as_str(),
+                agent: agent.map(agent_key),
+                method: group.method.map(Cow::Borrowed),
+                outcome: group.end.as_str(),
                 call: None,
                 params_digest: None,
                 sum: Some((sum.count, sum.since)),
@@ -345,12 +269,7 @@ impl Governance {
         let answers = context.input_responses().filter(|_| may_ask);
         self.note_each_request(answers.as_ref(), context, |answer| {
             let has = |name: &str| answer.get(name).is_some();
-            let method = [
-                ("action", "elicitation/create"),
-                ("roots", "roots/list"),
-                ("model", "sampling/createMessage"),
-            ];
-            let method = method.into_iter().find(|(member, _)| has(member));
+            let method = INPUT_RESPONSES.into_iter().find(|(member, _)| has(member));
             let method = method.map(|(_, method)| method.into());
             (method, None, QuestionEnd::from_result(answer))
         });
@@ -387,9 +306,7 @@ impl Governance {
         }
         let rest = u64::try_from(members.count()).unwrap_or(u64::MAX);
         if let Some(end) = last.filter(|_| rest > 0) {
-            let rest_of = of(None, None);
-            let sum = |window: &mut QuestionWindow| window.add(&rest_of, end, rest);
-            self.questions.with_window(&rest_of, sum);
+            self.questions.add(&of(None, None), end, rest);
         }
     }
 }
@@ -404,6 +321,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::audit::SUM_INTERVAL;
 
     fn question(server: &str, agent: u128, method: &str) -> QuestionFacts {
         let id = AgentId(Uuid::from_u128(agent));
@@ -434,13 +352,17 @@ mod tests {
         advance(SUM_INTERVAL / 2).await;
         assert!(!questions.count(&asked, end), "before its sum is recorded");
         let due = questions.due_sums();
-        let [summed] = &due[..] else {
+        let [(server, _, sum)] = &due[..] else {
             panic!("{due:?}")
         };
-        assert_eq!((summed.server.as_str(), summed.sum.count), ("x", 4));
+        assert_eq!((server.as_str(), sum.count), ("x", 4));
         assert!(questions.count(&asked, end));
         assert!(questions.remaining_sums().is_empty());
-        assert!(lock(&questions.0).is_empty());
+        for _ in 0..2 {
+            advance(SUM_INTERVAL).await;
+            assert!(questions.due_sums().is_empty());
+        }
+        assert_eq!(lock(&questions.0).servers.keys(), 0, "all is forgotten");
     }
 
     /// Neither agents nor methods without number make sums without number, and none is lost.
@@ -457,7 +379,7 @@ mod tests {
         }
         let rest = questions.remaining_sums();
         assert_eq!(rest.len(), SUMS_MAX + 1);
-        let all: u64 = rest.iter().map(|summed| summed.sum.count).sum();
+        let all: u64 = rest.iter().map(|(_, _, sum)| sum.count).sum();
         assert_eq!(all, 2000);
     }
 }

@@ -8,7 +8,6 @@
 //! Of those held back there is one record a minute, with their number.
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -18,20 +17,17 @@ use std::{
 
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
-use jiff::Timestamp;
 use tokio::time::Instant;
 
+use super::refusal;
 use crate::{
-    audit::RefusalSummary,
+    audit::{FloodMeter, FloodSum, RefusalSummary},
     auth::Agent,
-    clock::{self, cached_now},
+    clock::cached_now,
     config::Rate,
     lock::lock,
     names::{AgentId, PeerAddress},
 };
-
-/// Between two records about one agent and address.
-const SUM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Agents with their addresses that are told apart; addresses beyond are those of one.
 const CALLERS_MAX: usize = 16_384;
@@ -52,31 +48,22 @@ pub(super) struct RefusalMeter {
     callers: DashMap<MeteredCaller, u64, RandomState>,
     /// Until when somebody is held back, alike: most requests need to know no more.
     busy_until: AtomicU64,
-    sums: Mutex<HashMap<MeteredCaller, HeldBackSum>>,
+    sums: Mutex<FloodMeter<(), MeteredCaller, HeldBack>>,
 }
 
 /// Whose calls are counted together.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-struct MeteredCaller {
+pub(super) struct MeteredCaller {
     agent: AgentId,
     /// `None` without a network, and for addresses for which there is no room.
     address: Option<PeerAddress>,
 }
 
-/// Requests that were held back since the last record.
-#[derive(Debug)]
-struct HeldBackSum {
-    agent: Arc<Agent>,
-    address: Option<PeerAddress>,
-    since: Timestamp,
-    until: Timestamp,
-    started: Instant,
-    count: u64,
-}
+/// The agent that was held back, and from where it came last.
+type HeldBack = (Arc<Agent>, Option<PeerAddress>);
 
 /// What is to be recorded.
-#[derive(Debug)]
-pub(super) struct SummedRefusals(HeldBackSum);
+pub(super) type HeldBackSum = ((), MeteredCaller, FloodSum<HeldBack>);
 
 impl Default for RefusalMeter {
     fn default() -> Self {
@@ -84,7 +71,7 @@ impl Default for RefusalMeter {
             start: Instant::now(),
             callers: DashMap::default(),
             busy_until: AtomicU64::new(0),
-            sums: Mutex::default(),
+            sums: Mutex::new(FloodMeter::new(0, SUMS_MAX)),
         }
     }
 }
@@ -95,9 +82,7 @@ impl RefusalMeter {
         let caller = self.caller_key(agent, address);
         let (now, step) = (self.now(), refusal_interval_nanos(rate));
         let burst = burst_nanos(rate);
-        let latest = now
-            .saturating_add(burst)
-            .saturating_add(OVERRUN_MAX.nanos());
+        let latest = now.saturating_add(burst).saturating_add(nanos(OVERRUN_MAX));
         let mut due = self.callers.entry(caller).or_insert(now);
         *due = (*due)
             .max(now)
@@ -123,56 +108,26 @@ impl RefusalMeter {
         // At least one more refusal has to fit.
         let free = (due + refusal_interval_nanos(rate)).saturating_sub(burst_nanos(rate));
         let wait = Duration::from_nanos(free.checked_sub(now).filter(|wait| *wait > 0)?);
-        self.add_held_back(caller, agent, address);
+        let others = MeteredCaller {
+            address: None,
+            ..caller
+        };
+        let keys = (caller, others);
+        let last = (Arc::clone(agent), address);
+        lock(&self.sums).count((), keys, (last, 1), Instant::now());
         Some(wait)
     }
 
-    fn add_held_back(
-        &self,
-        caller: MeteredCaller,
-        agent: &Arc<Agent>,
-        address: Option<PeerAddress>,
-    ) {
-        let mut sums = lock(&self.sums);
-        let is_full = sums.len() >= SUMS_MAX && !sums.contains_key(&caller);
-        let (caller, address) = if is_full {
-            let network = None;
-            (
-                MeteredCaller {
-                    address: network,
-                    ..caller
-                },
-                None,
-            )
-        } else {
-            (caller, address)
-        };
-        let at = clock::now();
-        let sum = sums.entry(caller).or_insert_with(|| HeldBackSum {
-            agent: Arc::clone(agent),
-            address,
-            since: at,
-            until: at,
-            started: Instant::now(),
-            count: 0,
-        });
-        sum.count += 1;
-        (sum.until, sum.address) = (at, address);
-    }
-
     /// What has waited for a record long enough.
-    pub(super) fn due_sums(&self) -> Vec<SummedRefusals> {
+    pub(super) fn due_sums(&self) -> Vec<HeldBackSum> {
         let now = self.now();
         self.callers.retain(|_, due| *due > now);
-        let mut sums = lock(&self.sums);
-        let due = sums.extract_if(|_, sum| sum.started.elapsed() >= SUM_INTERVAL);
-        due.map(|(_, sum)| SummedRefusals(sum)).collect()
+        lock(&self.sums).due_sums(Instant::now())
     }
 
     /// What was not recorded yet, at the end.
-    pub(super) fn remaining_sums(&self) -> Vec<SummedRefusals> {
-        let sums = std::mem::take(&mut *lock(&self.sums));
-        sums.into_values().map(SummedRefusals).collect()
+    pub(super) fn remaining_sums(&self) -> Vec<HeldBackSum> {
+        lock(&self.sums).remaining_sums()
     }
 
     fn caller_key(&self, agent: AgentId, address: Option<PeerAddress>) -> MeteredCaller {
@@ -191,38 +146,31 @@ impl RefusalMeter {
     }
 
     fn now(&self) -> u64 {
-        cached_now().saturating_duration_since(self.start).nanos()
+        nanos(cached_now().saturating_duration_since(self.start))
     }
 }
 
-impl SummedRefusals {
-    pub(super) fn summary<'a>(&'a self, code: &'a str) -> RefusalSummary<'a> {
-        let Self(sum) = self;
-        RefusalSummary {
-            since: sum.since,
-            until: sum.until,
-            agent_id: sum.agent.id,
-            agent_name: &sum.agent.name,
-            address: sum.address,
-            code,
-            count: sum.count,
-        }
+/// The record of a sum.
+pub(super) fn summary(((), caller, sum): &HeldBackSum) -> RefusalSummary<'_> {
+    let (agent, address) = &sum.last;
+    RefusalSummary {
+        since: sum.since,
+        until: sum.until,
+        agent_id: agent.id,
+        agent_name: &agent.name,
+        address: address.filter(|_| caller.address.is_some()),
+        code: refusal::RATE_LIMITED.name,
+        count: sum.count,
     }
 }
 
-trait Nanos {
-    fn nanos(&self) -> u64;
-}
-
-impl Nanos for Duration {
-    fn nanos(&self) -> u64 {
-        u64::try_from(self.as_nanos()).unwrap_or(u64::MAX)
-    }
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The time from one refusal to the next, nanoseconds.
 fn refusal_interval_nanos(rate: Rate) -> u64 {
-    (rate.per / rate.calls.get()).nanos().max(1)
+    nanos(rate.per / rate.calls.get()).max(1)
 }
 
 /// How far refusals may run ahead of the rate, nanoseconds.
@@ -237,6 +185,7 @@ mod tests {
     use tokio::time::advance;
 
     use super::*;
+    use crate::audit::SUM_INTERVAL;
 
     const STEP: Duration = Duration::from_millis(100);
 
@@ -318,7 +267,7 @@ mod tests {
         let [summed] = &due[..] else {
             panic!("{due:?}")
         };
-        let refusals = summed.summary("RATE_LIMITED");
+        let refusals = summary(summed);
         assert_eq!(
             (refusals.count, refusals.address),
             (6, Some(ip("2001:db8::2")))
@@ -336,6 +285,6 @@ mod tests {
             meter.hold_back(&agent, Some(address), rate(1));
         }
         assert!(meter.callers.len() <= CALLERS_MAX + 1);
-        assert!(lock(&meter.sums).len() <= SUMS_MAX + 1);
+        assert!(lock(&meter.sums).keys() <= SUMS_MAX + 1);
     }
 }

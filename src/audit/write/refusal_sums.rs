@@ -1,11 +1,10 @@
 //! What is done with lines while there is little room: records of refused calls are summed, so that
 //! there is room for those of calls that are allowed; and once the quota is used up no call is opened.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use jiff::Timestamp;
 use serde::Deserialize;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 
 use super::{
     entry::{AuditEntry, EntryKind},
@@ -13,29 +12,24 @@ use super::{
     totals::ChainTotals,
 };
 use crate::{
-    audit::{AuditError, RefusalSummary, record::record_line::time},
+    audit::{AuditError, FloodMeter, RefusalSummary},
     names::AgentId,
 };
 
-/// How long refused calls are summed before their sum is recorded.
-const SUM_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Sums that are kept at once; further ones are added to that of whoever else there is.
+/// Agents and codes that are summed apart; further codes of an agent are summed together.
 const SUMS_MAX: usize = 1000;
 
-/// Refused calls that are not recorded one by one, by agent and code.
-#[derive(Debug, Default)]
-pub(in crate::audit) struct RefusalSums {
-    sums: BTreeMap<(AgentId, String), RefusalSum>,
-    since: Option<Instant>,
-}
+/// The code of an agent's refusals that are not told apart.
+const OTHER_CODES: &str = "OTHER";
 
+/// Refused calls that are not recorded one by one, by agent and code.
 #[derive(Debug)]
-struct RefusalSum {
-    agent_name: String,
-    since: Timestamp,
-    until: Timestamp,
-    count: u64,
+pub(in crate::audit) struct RefusalSums(FloodMeter<(), (AgentId, String), String>);
+
+impl Default for RefusalSums {
+    fn default() -> Self {
+        Self(FloodMeter::new(0, SUMS_MAX))
+    }
 }
 
 /// What of a record is summed.
@@ -43,14 +37,12 @@ struct RefusalSum {
 struct RefusedKey {
     agent_id: AgentId,
     agent_name: String,
-    #[serde(deserialize_with = "time")]
-    ts: Timestamp,
     code: Option<String>,
     decision: String,
 }
 
 impl RefusalSums {
-    /// Takes out of `lines` those for which `room` has no place; `totals` knows which calls are open.
+    /// Takes out of `lines` those for which `space` has no room; `totals` knows which calls are open.
     pub(in crate::audit) fn sum_refusals(
         &mut self,
         space: &LogSpace,
@@ -83,45 +75,32 @@ impl RefusalSums {
         let Ok(refused) = serde_json::from_slice::<RefusedKey>(&object) else {
             return false;
         };
-        self.since.get_or_insert_with(Instant::now);
         let code = refused.code.unwrap_or(refused.decision);
-        let mut of = (refused.agent_id, code);
-        if self.sums.len() >= SUMS_MAX && !self.sums.contains_key(&of) {
-            of = self
-                .sums
-                .last_key_value()
-                .map_or(of, |(last, _)| last.clone());
-        }
-        let sum = self.sums.entry(of).or_insert_with(|| RefusalSum {
-            agent_name: refused.agent_name,
-            since: refused.ts,
-            until: refused.ts,
-            count: 0,
-        });
-        sum.count += 1;
-        sum.until = sum.until.max(refused.ts);
+        let of_agent = |code| (refused.agent_id, code);
+        let keys = (of_agent(code), of_agent(OTHER_CODES.to_owned()));
+        let now = Instant::now();
+        self.0.count((), keys, (refused.agent_name, 1), now);
         true
     }
 
     /// How long until there is a sum to be recorded.
     pub(in crate::audit) fn time_until_due(&self) -> Option<Duration> {
-        let since = self.since?;
-        Some(SUM_INTERVAL.saturating_sub(since.elapsed()))
+        self.0.time_until_due(Instant::now())
     }
 
     /// The sums that are to be recorded; `all` at the end.
     pub(in crate::audit) fn due_entries(&mut self, all: bool) -> Vec<AuditEntry> {
-        if !all && self.time_until_due().is_none_or(|left| !left.is_zero()) {
-            return Vec::new();
-        }
-        self.since = None;
-        let sums = std::mem::take(&mut self.sums).into_iter();
-        let lines = sums.map(|((agent_id, code), sum)| {
+        let sums = if all {
+            self.0.remaining_sums()
+        } else {
+            self.0.due_sums(Instant::now())
+        };
+        let lines = sums.into_iter().map(|((), (agent_id, code), sum)| {
             AuditEntry::refusals(&RefusalSummary {
                 since: sum.since,
                 until: sum.until,
                 agent_id,
-                agent_name: &sum.agent_name,
+                agent_name: &sum.last,
                 address: None,
                 code: &code,
                 count: sum.count,

@@ -219,7 +219,7 @@ impl Backend {
         owner.record_listed(control, missing);
         owner.connector.shared.note_listed();
         if owner.is_current(control) {
-            owner.breaker.note_reconnected(&Sharing::Shared);
+            owner.breaker.note_reconnected();
         }
     }
 

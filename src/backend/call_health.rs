@@ -1,26 +1,23 @@
-//! What the end of a call says of its server, for whoever counts that.
+//! What the end of a call says about the health of its server.
 
 use super::BackendError;
 
-/// What the end of a call says of its server.
+/// What the end of a call says about its server.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CallHealth {
-    /// There was no connection to be had: the server cannot be reached, or not be started.
+    /// No connection could be made.
     Unreachable,
-    /// There was no connection to be had: that of the caller has ended.
-    Disconnected,
-    /// It failed a call that it was connected for.
+    /// The connection was lost, or the call failed on it.
     Error,
-    /// Nothing: the call was given up, refused, or wrong in itself.
+    /// Nothing: the call was cancelled, refused, or invalid.
     Neutral,
-    /// It answered.
+    /// The server answered.
     Success,
 }
 
 impl CallHealth {
     /// What `failure` says; `away` tells whether there was no connection for the call.
     pub(super) fn of(failure: &BackendError, away: bool) -> Self {
-        let unless_away = |sign| if away { sign } else { Self::Error };
         match failure {
             // One that is still starting has not failed.
             BackendError::NoConnection { cause }
@@ -34,12 +31,13 @@ impl CallHealth {
             | BackendError::Spawn { .. }
             | BackendError::Startup { .. }
             | BackendError::Tls { .. } => Self::Unreachable,
+            BackendError::Http { status, .. } if status.is_server_error() && away => {
+                Self::Unreachable
+            }
+            BackendError::Http { status, .. } if status.is_server_error() => Self::Error,
             BackendError::Lost { .. }
             | BackendError::Timeout { .. }
-            | BackendError::WriteTimeout { .. } => unless_away(Self::Disconnected),
-            BackendError::Http { status, .. } if status.is_server_error() => {
-                unless_away(Self::Unreachable)
-            }
+            | BackendError::WriteTimeout { .. } => Self::Error,
             // Nobody asked the server.
             BackendError::BackingOff { .. }
             | BackendError::BreakerOpen { .. }

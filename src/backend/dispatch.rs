@@ -98,11 +98,6 @@ impl CallError {
             state: None,
         }
     }
-
-    /// What it says of the server.
-    fn health(&self) -> CallHealth {
-        CallHealth::of(&self.failure, self.was_unreachable)
-    }
 }
 
 impl Backend {
@@ -171,11 +166,10 @@ impl Backend {
         }
         let guard = self.acquire_breaker(&admitted.routed().call.client, start)?;
         let outcome = self.attempt(admitted, waited, start).await;
-        let sign = outcome
+        let health = outcome
             .as_ref()
-            .map_or_else(CallError::health, |_| CallHealth::Success);
-        let sign = self.with_catalog_health(sign);
-        for changed in guard.finish(sign) {
+            .map_or_else(|error| self.health_after(error), |_| CallHealth::Success);
+        for changed in guard.finish(health) {
             let last = outcome.as_ref().err();
             changed.log(&self.name, last.map(|unanswered| &unanswered.failure));
         }
@@ -200,14 +194,15 @@ impl Backend {
             })
     }
 
-    /// What the end of a call says where that depends on the catalog's connection: that of a caller may
-    /// be gone for its own reasons.
-    fn with_catalog_health(&self, health: CallHealth) -> CallHealth {
+    /// What a failed call says about the server. Without a connection for the call it is unreachable if the
+    /// catalog's connection is down as well; else the caller's connection ended for reasons of its own.
+    fn health_after(&self, error: &CallError) -> CallHealth {
+        let health = CallHealth::of(&error.failure, error.was_unreachable);
         let is_down = || match self.catalog.phase() {
             InstancePhase::Connecting | InstancePhase::Down { .. } => true,
             InstancePhase::Asleep(_) | InstancePhase::Ready(_) => false,
         };
-        if health == CallHealth::Disconnected && is_down() {
+        if health == CallHealth::Error && error.was_unreachable && is_down() {
             CallHealth::Unreachable
         } else {
             health

@@ -320,23 +320,22 @@ impl Backend {
         client: &'c Client,
     ) -> Option<BreakerCaller<'c>> {
         let agent = Sharing::Agent(client.agent.id);
-        let (owner, shares_connection) = if self.pool.is_some() {
+        let owner = if self.pool.is_some() {
             // Each call has a connection to itself.
-            (agent, false)
+            agent
         } else {
             let era = self.likely_era(client.era());
             match self
                 .sharing_key(client, era.unwrap_or(client.era()))
                 .sharing
             {
-                Sharing::Shared => (agent, true),
-                owner @ (Sharing::Agent(_) | Sharing::Session(_)) => (owner, false),
+                Sharing::Shared => agent,
+                owner @ (Sharing::Agent(_) | Sharing::Session(_)) => owner,
             }
         };
         (owner != Sharing::Agent(AgentId::ANONYMOUS)).then_some(BreakerCaller {
             sharing: owner,
             client,
-            shares_connection,
         })
     }
 

@@ -1,12 +1,9 @@
-//! A circuit breaker: after enough failures in a row calls are answered at once for a while, and
-//! then one of them finds out whether the server is well again.
+//! The circuit breaker of a server, or of one of its replicas: after enough consecutive failures calls fail
+//! at once for a while; then one call tests whether the server is well again.
 //!
-//! [`BreakerCore`] decides and knows no clock; [`Breaker`] has a lock, for whoever takes calls to one server,
-//! or to one replica of it. What counts is how the server does, never what it answers.
-//!
-//! No caller decides for others: each agent has a core of its own, also on a connection that several
-//! share, and its timeouts and failures hold back its own calls. Everybody is held back when no
-//! connection can be made, and when the calls of one agent after another fail.
+//! Only failures of the server count, never what a tool answers. One caller must not stop the others: the
+//! failures of a caller open a breaker of its own, and the server's breaker only if no connection can be
+//! made, or if the calls of several callers fail in a row.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -31,11 +28,11 @@ mod machine;
 #[cfg(test)]
 mod tests;
 
-/// Callers whose failures are remembered. For one more, those who are not held back at present are
-/// forgotten; where all are, the failures of one more hold it back no longer.
+/// Callers with failures that are remembered. Beyond that those are forgotten whose calls pass at present;
+/// if there are none, another caller gets no breaker.
 const CALLERS_MAX: usize = 4096;
 
-/// What became of a breaker by how a call ended.
+/// A change of a breaker that the log tells.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(in crate::backend) enum BreakerTransition {
     Closed,
@@ -47,7 +44,7 @@ pub(in crate::backend) enum BreakerTransition {
 pub struct BreakerReport {
     /// `closed`, `open` or `half_open`.
     pub state: &'static str,
-    /// Failures in a row; 0 while it is not closed.
+    /// Consecutive failures; 0 unless it is closed.
     pub failures: u32,
     /// How often it has opened.
     pub opened: u64,
@@ -59,22 +56,22 @@ pub struct BreakerReport {
 /// The breaker of one caller in `/status`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerBreaker {
-    /// The replica that its calls go to, where the server has some.
+    /// The replica that its calls go to, if the server has replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replica: Option<String>,
     /// The agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The session, where each has its own connections, as the log and the audit call it.
+    /// The session, as the log and the audit call it, if each session has its own connections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// How it stands.
+    /// Its breaker.
     #[serde(flatten)]
     pub breaker: BreakerReport,
 }
 
 impl CallerBreaker {
-    /// The same without whose it is.
+    /// The same without the caller.
     pub(in crate::backend) fn without_details(mut self) -> Self {
         self.agent = None;
         self.session = None;
@@ -82,43 +79,24 @@ impl CallerBreaker {
     }
 }
 
-/// Whose failures the failures of a call are: an agent, or a session that has a connection to itself.
+/// A caller that has a breaker of its own: an agent, or a session with its own connection.
 #[derive(Debug)]
 pub(in crate::backend) struct BreakerCaller<'c> {
     pub(in crate::backend) sharing: Sharing,
     pub(in crate::backend) client: &'c Client,
-    /// Whether others use the same connection.
-    pub(in crate::backend) shares_connection: bool,
 }
 
-impl<'c> BreakerCaller<'c> {
-    /// What the end of one of its calls says: that a connection is gone is the matter of all who use it.
-    fn adjusted_health(&self, health: CallHealth) -> CallHealth {
-        if self.shares_connection && health == CallHealth::Disconnected {
-            CallHealth::Unreachable
-        } else {
-            health
-        }
-    }
-
-    /// Who is behind it: an agent, however many sessions it has, each with connections of its own.
+impl BreakerCaller<'_> {
+    /// The agent, however many sessions it has; an anonymous session is a caller of its own.
     fn agent_scope(&self) -> Sharing {
         match self.client.agent.id {
             AgentId::ANONYMOUS => self.sharing.clone(),
             known => Sharing::Agent(known),
         }
     }
-
-    /// The agent and the session, as people know them.
-    fn display_names(&self) -> (&'c str, Option<&'c str>) {
-        let session = self.client.session.as_ref();
-        let session = session.filter(|_| matches!(self.sharing, Sharing::Session(_)));
-        let mark = session.map(|session| &*session.log_id);
-        (&self.client.agent.name, mark)
-    }
 }
 
-/// A breaker that calls of many tasks pass.
+/// The breaker of a server and those of its callers.
 #[derive(Debug)]
 pub(crate) struct Breaker(Mutex<Breakers>);
 
@@ -126,14 +104,13 @@ pub(crate) struct Breaker(Mutex<Breakers>);
 struct Breakers {
     config: config::BreakerConfig,
     server: BreakerCore,
-    /// Of callers that failed and were not answered since.
+    /// Callers that failed and were not answered since.
     callers: HashMap<Sharing, CallerState>,
-    /// Who they are that failed since any call was answered: of one caller that concerns nobody else,
-    /// and each further one counts once.
+    /// Agents whose calls failed since the last answer. The first one may fail for its own reasons; each
+    /// further one counts once as a failure of the server.
     failing_callers: HashSet<Sharing>,
 }
 
-/// The core of one caller.
 #[derive(Debug)]
 struct CallerState {
     core: BreakerCore,
@@ -142,6 +119,16 @@ struct CallerState {
 }
 
 impl CallerState {
+    fn new(caller: &BreakerCaller<'_>, config: config::BreakerConfig) -> Self {
+        let session = caller.client.session.as_ref();
+        let session = session.filter(|_| matches!(caller.sharing, Sharing::Session(_)));
+        Self {
+            core: BreakerCore::new(config),
+            agent: caller.client.agent.name.clone(),
+            session: session.map(|session| session.log_id.clone()),
+        }
+    }
+
     fn to_change(&self, change: BreakerTransition) -> BreakerChange {
         BreakerChange {
             change,
@@ -151,7 +138,7 @@ impl CallerState {
     }
 }
 
-/// What became of the breaker of a server, or of one of its callers where they are named.
+/// A change of the server's breaker, or of that of the caller it names.
 #[derive(Debug, Eq, PartialEq)]
 pub(in crate::backend) struct BreakerChange {
     change: BreakerTransition,
@@ -168,7 +155,7 @@ impl BreakerChange {
         }
     }
 
-    /// Says so in the log; `last` is the failure that led to it.
+    /// Writes it to the log; `last` is the failure that led to it.
     pub(in crate::backend) fn log(&self, server: &ServerName, last: Option<&BackendError>) {
         let (agent, session) = (self.agent.as_deref(), self.session.as_deref());
         match self.change {
@@ -185,82 +172,51 @@ impl BreakerChange {
 }
 
 impl Breakers {
-    /// Whether a call of `principal`, or of anybody, may go to the server; else, how long its caller
-    /// should wait.
+    /// Lets a call pass the server's breaker and its caller's, or says how long to wait. A caller whose own
+    /// breaker is not closed gets no permit of the server's half-open breaker: others test the server.
     fn try_acquire(
         &mut self,
         caller: Option<&BreakerCaller<'_>>,
         now: Instant,
-    ) -> Result<(BreakerPermit, BreakerPermit), Duration> {
-        let own = caller.and_then(|it| self.callers.get_mut(&it.sharing));
-        // Whoever failed may fail for reasons of its own: whether the server is well again is for others
-        // to find out, and it does not take their turn. Whether it can be reached anybody finds out.
-        let is_suspect = own.as_ref().is_some_and(|own| !own.core.is_closed());
-        let may_try = !is_suspect || self.server.is_unreachable();
-        // Whom the server's holds back is on no trial of its own.
-        if let Some(wait) = self.server.retry_in(now)
-            && (may_try || self.server.is_open(now))
-        {
+    ) -> Result<(Option<BreakerPermit>, BreakerPermit), Duration> {
+        if let Some(wait) = self.server.retry_in(now) {
             return Err(wait);
         }
+        let own = caller.and_then(|it| self.callers.get_mut(&it.sharing));
+        let is_failing = own.as_ref().is_some_and(|own| !own.core.is_closed());
         let own = own.map_or(Ok(BreakerPermit::INITIAL), |own| own.core.try_acquire(now))?;
-        let server = if may_try {
-            self.server.try_acquire(now)?
-        } else {
-            self.server.permit_during_trial(now)
-        };
+        let may_test = self.server.is_closed() || !is_failing;
+        let server = may_test.then(|| self.server.try_acquire(now)).transpose()?;
         Ok((server, own))
     }
 
-    /// Takes how a call ended; what became of both cores.
-    fn record(
-        &mut self,
-        passage: &BreakerGuard<'_, '_>,
-        now: Instant,
-    ) -> [Option<BreakerChange>; 2] {
-        let mut sign = passage.health;
-        if sign == CallHealth::Success {
-            self.failing_callers.clear();
-        }
-        let mut own = None;
-        if let Some(principal) = &passage.caller {
-            let of_principal = principal.adjusted_health(sign);
-            sign = self.shared_health(principal, of_principal, passage);
-            own = self.record_for_caller(principal, of_principal, passage, now);
-        }
-        let server = self.server.record(&passage.permit, sign, now);
-        if server.is_some() {
+    /// Takes how a call ended; the changes of the server's breaker and of the caller's.
+    fn record(&mut self, guard: &BreakerGuard<'_, '_>, now: Instant) -> [Option<BreakerChange>; 2] {
+        let own = guard.caller.as_ref();
+        let own = own.and_then(|caller| self.record_for_caller(caller, guard, now));
+        let health = self.server_health(guard);
+        let server = guard.permit.as_ref();
+        let server = server.and_then(|permit| self.server.record(permit, health, now));
+        if health == CallHealth::Success || server.is_some() {
             self.failing_callers.clear();
         }
         [server.map(BreakerChange::of_server), own]
     }
 
-    /// What it says of the server that a call of `principal` ended with `sign`.
-    fn shared_health(
-        &mut self,
-        caller: &BreakerCaller<'_>,
-        health: CallHealth,
-        guard: &BreakerGuard<'_, '_>,
-    ) -> CallHealth {
-        if !is_caller_failure(health) || !self.server.is_current(&guard.permit) {
-            return health;
+    /// What the end of a call says about the server to all callers.
+    fn server_health(&mut self, guard: &BreakerGuard<'_, '_>) -> CallHealth {
+        let Some(caller) = &guard.caller else {
+            return guard.health;
+        };
+        if guard.health != CallHealth::Error {
+            return guard.health;
         }
         if self.server.is_unreachable() {
-            // Where it was to be found out whether the server can be reached, that is known; that the
-            // caller's own connection is gone answers nothing.
-            return if health == CallHealth::Disconnected {
-                CallHealth::Neutral
-            } else {
-                CallHealth::Success
-            };
+            // It was reached: nothing else was in question.
+            return CallHealth::Success;
         }
         if !self.server.is_closed() {
-            let is_own = self.callers.contains_key(&caller.sharing);
-            return if is_own || health == CallHealth::Disconnected {
-                CallHealth::Neutral
-            } else {
-                health
-            };
+            return CallHealth::Error;
         }
         let is_first = self.failing_callers.is_empty();
         let is_another = self.failing_callers.len() < CALLERS_MAX
@@ -272,35 +228,23 @@ impl Breakers {
         }
     }
 
-    /// Takes how a call of `principal` ended, as far as that concerns no other caller.
     fn record_for_caller(
         &mut self,
         caller: &BreakerCaller<'_>,
-        sign: CallHealth,
         guard: &BreakerGuard<'_, '_>,
         now: Instant,
     ) -> Option<BreakerChange> {
-        let sign = match sign {
+        let health = match guard.health {
             CallHealth::Unreachable => CallHealth::Neutral,
-            sign @ (CallHealth::Disconnected
-            | CallHealth::Error
-            | CallHealth::Neutral
-            | CallHealth::Success) => sign,
+            health @ (CallHealth::Error | CallHealth::Neutral | CallHealth::Success) => health,
         };
-        if is_caller_failure(sign) && !self.callers.contains_key(&caller.sharing) {
-            if !self.has_room_for_caller(now) {
-                return None;
-            }
-            let (agent, session) = caller.display_names();
-            let own = CallerState {
-                core: BreakerCore::new(self.config),
-                agent: agent.to_owned(),
-                session: session.map(str::to_owned),
-            };
+        let is_known = self.callers.contains_key(&caller.sharing);
+        if health == CallHealth::Error && !is_known && self.has_room_for_caller(now) {
+            let own = CallerState::new(caller, self.config);
             self.callers.insert(caller.sharing.clone(), own);
         }
         let own = self.callers.get_mut(&caller.sharing)?;
-        let change = own.core.record(&guard.caller_permit, sign, now);
+        let change = own.core.record(&guard.caller_permit, health, now);
         let changed = change.map(|change| own.to_change(change));
         if own.core.is_pristine() {
             self.callers.remove(&caller.sharing);
@@ -308,7 +252,7 @@ impl Breakers {
         changed
     }
 
-    /// Whether the failures of one more can be remembered.
+    /// Whether one more caller can be remembered.
     fn has_room_for_caller(&mut self, now: Instant) -> bool {
         if self.callers.len() >= CALLERS_MAX {
             self.callers
@@ -319,17 +263,16 @@ impl Breakers {
 }
 
 impl Breaker {
-    pub(crate) fn new(settings: config::BreakerConfig) -> Self {
+    pub(crate) fn new(config: config::BreakerConfig) -> Self {
         Self(Mutex::new(Breakers {
-            config: settings,
-            server: BreakerCore::new(settings),
+            config,
+            server: BreakerCore::new(config),
             callers: HashMap::new(),
             failing_callers: HashSet::new(),
         }))
     }
 
-    /// Lets a call that begins `now` to the server, or says for how long not; `principal` is whose it
-    /// is, `None` where nobody has to say who they are.
+    /// Lets a call of `caller` pass that begins `now`; `None` is everybody who needs no name.
     ///
     /// # Errors
     /// [`BackendError::BreakerOpen`].
@@ -349,60 +292,53 @@ impl Breaker {
         })
     }
 
-    /// Keeps to other settings from now on; what became of it by that.
+    /// Takes other config.
     pub(in crate::backend) fn set_config(
         &self,
-        settings: config::BreakerConfig,
+        config: config::BreakerConfig,
     ) -> Vec<BreakerChange> {
         let now = Instant::now();
-        let mut cores = self.lock();
-        cores.config = settings;
-        let server = cores
+        let mut breakers = self.lock();
+        breakers.config = config;
+        let server = breakers
             .server
-            .set_config(settings, now)
+            .set_config(config, now)
             .map(BreakerChange::of_server);
-        let own = cores.callers.values_mut();
-        let own = own.filter_map(|own| Some((own.core.set_config(settings, now)?, own)));
+        let own = breakers.callers.values_mut();
+        let own = own.filter_map(|own| Some((own.core.set_config(config, now)?, own)));
         let own = own.map(|(change, own)| own.to_change(change));
         own.chain(server).collect()
     }
 
-    /// The server was connected anew, for `owner` where that is not for all.
-    pub(in crate::backend) fn note_reconnected(&self, owner: &Sharing) {
-        let mut cores = self.lock();
-        cores.server.note_reconnected();
-        if let Some(own) = cores.callers.get_mut(owner) {
-            own.core.note_reconnected();
-        }
+    /// The server was reached.
+    pub(in crate::backend) fn note_reconnected(&self) {
+        self.lock().server.note_reconnected();
     }
 
-    /// Whether calls are held back since there was no connection to be had.
+    /// Whether calls fail because no connection could be made.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.lock().server.is_unreachable()
     }
 
-    /// The server asked these clients something; what became of it by that.
+    /// The server asked these clients something.
     pub(in crate::backend) fn note_client_request(
         &self,
         askers: &HashSet<Sharing>,
     ) -> Vec<BreakerChange> {
-        let mut cores = self.lock();
-        let mut changed: Vec<_> = cores
+        let mut breakers = self.lock();
+        let server = breakers
             .server
             .note_client_request()
-            .map(BreakerChange::of_server)
-            .into_iter()
-            .collect();
-        for owner in askers {
-            if let Some(own) = cores.callers.get_mut(owner) {
-                let change = own.core.note_client_request();
-                changed.extend(change.map(|change| own.to_change(change)));
-            }
-        }
-        changed
+            .map(BreakerChange::of_server);
+        let own = askers.iter().filter_map(|owner| {
+            let own = breakers.callers.get_mut(owner)?;
+            let change = own.core.note_client_request()?;
+            Some(own.to_change(change))
+        });
+        server.into_iter().chain(own).collect()
     }
 
-    /// Whether a call would be refused now, whoever makes it.
+    /// Whether a call would fail now, whoever makes it.
     pub(crate) fn is_open(&self) -> bool {
         self.lock().server.retry_in(Instant::now()).is_some()
     }
@@ -414,8 +350,11 @@ impl Breaker {
     /// Those of single callers that are not closed.
     pub(in crate::backend) fn caller_reports(&self) -> Vec<CallerBreaker> {
         let now = Instant::now();
-        let cores = self.lock();
-        let open = cores.callers.values().filter(|own| !own.core.is_closed());
+        let breakers = self.lock();
+        let open = breakers
+            .callers
+            .values()
+            .filter(|own| !own.core.is_closed());
         let reports = open.map(|own| CallerBreaker {
             replica: None,
             agent: Some(own.agent.clone()),
@@ -433,26 +372,25 @@ impl Breaker {
     }
 }
 
-/// A call on its way; the breaker hears of its end when this is dropped, by which it says nothing
-/// of the server unless [`BreakerGuard::end`] was told.
+/// A call under way. Dropped without [`BreakerGuard::finish`], it says nothing about the server.
 #[derive(Debug)]
 pub(in crate::backend) struct BreakerGuard<'b, 'c> {
     breaker: &'b Breaker,
-    permit: BreakerPermit,
-    /// That of its caller's own core.
+    permit: Option<BreakerPermit>,
+    /// That of its caller's breaker.
     caller_permit: BreakerPermit,
     caller: Option<BreakerCaller<'c>>,
     health: CallHealth,
 }
 
 impl BreakerGuard<'_, '_> {
-    /// The call ended with this sign; what became of the breaker by that.
+    /// The call ended; what changed by that.
     pub(in crate::backend) fn finish(
         mut self,
         health: CallHealth,
     ) -> impl Iterator<Item = BreakerChange> + use<> {
         self.health = health;
-        // One that says nothing is told of when it is dropped.
+        // A neutral end is told when this is dropped.
         let changed = (health != CallHealth::Neutral).then(|| self.record());
         changed.into_iter().flatten().flatten()
     }
@@ -468,9 +406,4 @@ impl Drop for BreakerGuard<'_, '_> {
             self.record();
         }
     }
-}
-
-/// Whether `sign` is of a failure that is the caller's own where its connections are.
-fn is_caller_failure(health: CallHealth) -> bool {
-    matches!(health, CallHealth::Disconnected | CallHealth::Error)
 }

@@ -132,7 +132,7 @@ impl HealthWatch<'_> {
             match finding {
                 HealthFinding::Healthy => {
                     if in_a_hurry {
-                        self.shared.note_reachable(self.identity);
+                        self.shared.note_reachable();
                     }
                     let state = self.identity.state_machine.state();
                     if misses.count > 0 || state == ServerState::NeedsReauth {

@@ -174,12 +174,6 @@ impl InstanceIdentity {
         task_owners_for(self.shared_by.as_ref())
     }
 
-    /// Whose connections it is of.
-    pub(in crate::backend) fn sharing(&self) -> &Sharing {
-        let callers = self.shared_by.as_ref();
-        callers.map_or(&Sharing::Shared, |callers| &callers.sharing)
-    }
-
     /// Who is behind it, where that is one.
     pub(in crate::backend) fn start_party(&self) -> Option<&StartParty> {
         self.shared_by.as_ref()?.start_party.as_ref()

@@ -28,7 +28,6 @@ use crate::{
             pending::{NotedSignals, PendingRequests},
             resource_updates::UpdateSender,
         },
-        sharing::Sharing,
         state_machine::{ServerEvent, StateMachine},
     },
     config::{Retry, Server},
@@ -258,13 +257,13 @@ impl SharedState {
     pub(in crate::backend) fn note_start(&self, requests: &Arc<PendingRequests>) {
         self.list_reads.done.store(0, Ordering::SeqCst);
         self.reachability.set_catalog(requests);
-        self.breaker.note_reconnected(&Sharing::Shared);
+        self.breaker.note_reconnected();
     }
 
-    /// Notes that a connection beside the catalog's, of an instance of `lineage`, was made.
-    pub(in crate::backend) fn note_instance_start(&self, identity: &InstanceIdentity) {
+    /// Notes that a connection beside the catalog's was made.
+    pub(in crate::backend) fn note_instance_start(&self) {
         self.reachability.note_other_back();
-        self.breaker.note_reconnected(identity.sharing());
+        self.breaker.note_reconnected();
     }
 
     /// Notes that the server looks away from where the instance of `lineage` is.
@@ -275,11 +274,11 @@ impl SharedState {
         }
     }
 
-    /// Notes that a check which a suspicion led to was answered where the instance of `lineage` is.
-    pub(in crate::backend) fn note_reachable(&self, identity: &InstanceIdentity) {
+    /// Notes that a check which a suspicion led to was answered.
+    pub(in crate::backend) fn note_reachable(&self) {
         // The connections of a program say nothing of whether another can be made.
         if self.reachability.is_shared() {
-            self.breaker.note_reconnected(identity.sharing());
+            self.breaker.note_reconnected();
         }
     }
 

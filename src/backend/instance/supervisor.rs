@@ -376,7 +376,7 @@ impl BackendConnector {
         let reason = "the server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
         identity.state_machine.apply(ServerEvent::Greeted, reason);
-        self.shared.note_instance_start(identity);
+        self.shared.note_instance_start();
         self.renew_subscriptions(instance, &connection);
         let up = Instant::now();
         let is_stopped = tokio::select! {

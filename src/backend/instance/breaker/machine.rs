@@ -1,4 +1,4 @@
-//! The decisions of one breaker; whoever asks says what time it is.
+//! The state machine of one circuit breaker; callers pass in the time.
 
 use std::time::Duration;
 
@@ -8,38 +8,38 @@ use super::{BreakerReport, BreakerTransition};
 use crate::config;
 use crate::{backend::call_health::CallHealth, mcp::error::millis};
 
-/// What a caller is told to wait while another call finds out whether the server is well again.
+/// `retryAfterMs` of calls that fail while another call tests the server.
 const HALF_OPEN_RETRY: Duration = Duration::from_secs(1);
 
-/// The decisions of a breaker; whoever asks says what time it is.
+/// Closed until `failures` calls in a row have failed; then open for `open_for`; then half open until one
+/// call has tested the server.
 #[derive(Debug)]
 pub(super) struct BreakerCore {
     config: config::BreakerConfig,
     phase: BreakerPhase,
-    /// Counts changes of phase: how a call ends is heard in the phase that it began in.
+    /// Number of phase changes: the end of a call counts only in the phase in which the call began.
     epoch: u64,
     opened: u64,
 }
 
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 enum BreakerPhase {
     Closed {
-        /// In a row.
+        /// Consecutive ones.
         failures: u32,
-    },
-    HalfOpen {
-        on_trial: bool,
-        /// As while it was open.
-        away: bool,
     },
     Open {
         until: Instant,
-        /// Whether a new connection is all that was wanting.
-        away: bool,
+        /// Whether it opened because there was no connection.
+        unreachable: bool,
+    },
+    HalfOpen {
+        is_testing: bool,
+        unreachable: bool,
     },
 }
 
-/// That a call may go to the server.
+/// Permission for one call.
 #[derive(Debug)]
 pub(super) struct BreakerPermit {
     epoch: u64,
@@ -60,127 +60,94 @@ impl BreakerCore {
         }
     }
 
-    /// Whether a call may go to the server now; else, how long its caller should wait.
+    /// Lets a call through, as the test if it is half open; else says how long to wait.
     pub(super) fn try_acquire(&mut self, now: Instant) -> Result<BreakerPermit, Duration> {
         if let Some(wait) = self.retry_in(now) {
             return Err(wait);
         }
-        let pass = self.permit_during_trial(now);
-        if let BreakerPhase::HalfOpen { on_trial, .. } = &mut self.phase {
-            *on_trial = true;
+        if let BreakerPhase::Open { unreachable, .. } = self.phase {
+            self.half_open(unreachable);
         }
-        Ok(pass)
-    }
-
-    /// That of a call that may go to the server without being the one that finds out whether it is well
-    /// again.
-    pub(super) fn permit_during_trial(&mut self, now: Instant) -> BreakerPermit {
-        if let BreakerPhase::Open { away, until } = self.phase
-            && now >= until
-        {
-            self.enter_phase(BreakerPhase::HalfOpen {
-                on_trial: false,
-                away,
-            });
+        if let BreakerPhase::HalfOpen { is_testing, .. } = &mut self.phase {
+            *is_testing = true;
         }
-        BreakerPermit { epoch: self.epoch }
+        Ok(BreakerPermit { epoch: self.epoch })
     }
 
-    /// Whether calls are refused since the last failure is too recent.
-    pub(super) fn is_open(&self, now: Instant) -> bool {
-        matches!(self.phase, BreakerPhase::Open { until, .. } if now < until)
-    }
-
-    /// How long the caller should wait whose call would be refused; `None` where none would be.
+    /// How long a call has to wait; `None` if it may pass now.
     pub(super) fn retry_in(&self, now: Instant) -> Option<Duration> {
         match self.phase {
             BreakerPhase::Closed { .. } => None,
-            BreakerPhase::HalfOpen { on_trial, .. } => {
-                on_trial.then(|| HALF_OPEN_RETRY.min(self.config.open_for))
+            BreakerPhase::HalfOpen { is_testing, .. } => {
+                is_testing.then(|| HALF_OPEN_RETRY.min(self.config.open_for))
             }
             BreakerPhase::Open { until, .. } => (now < until).then(|| until - now),
         }
     }
 
-    /// Whether the end of a call with this pass is heard.
-    pub(super) fn is_current(&self, pass: &BreakerPermit) -> bool {
-        pass.epoch == self.epoch
-    }
-
-    /// Takes how a call ended; what became of it by that.
+    /// Takes how a call ended.
     pub(super) fn record(
         &mut self,
-        pass: &BreakerPermit,
+        permit: &BreakerPermit,
         health: CallHealth,
         now: Instant,
     ) -> Option<BreakerTransition> {
-        if !self.is_current(pass) {
+        if permit.epoch != self.epoch {
             return None;
         }
-        let opened = self.opened;
-        let was_closed = self.is_closed();
         match (&mut self.phase, health) {
             (BreakerPhase::Closed { failures }, CallHealth::Success) => *failures = 0,
-            (
-                BreakerPhase::Closed { failures },
-                CallHealth::Unreachable | CallHealth::Disconnected | CallHealth::Error,
-            ) => {
+            (BreakerPhase::Closed { failures }, CallHealth::Unreachable | CallHealth::Error) => {
                 *failures = failures.saturating_add(1);
                 if self.config.failures > 0 && *failures >= self.config.failures {
-                    self.trip(health, now);
+                    return Some(self.trip(health, now));
                 }
             }
-            (BreakerPhase::HalfOpen { .. }, CallHealth::Success) => {
-                self.enter_phase(BreakerPhase::Closed { failures: 0 });
+            (BreakerPhase::HalfOpen { .. }, CallHealth::Success) => return Some(self.close()),
+            (BreakerPhase::HalfOpen { .. }, CallHealth::Unreachable | CallHealth::Error) => {
+                return Some(self.trip(health, now));
             }
-            (
-                BreakerPhase::HalfOpen { .. },
-                CallHealth::Unreachable | CallHealth::Disconnected | CallHealth::Error,
-            ) => self.trip(health, now),
-            // The next call finds out.
-            (BreakerPhase::HalfOpen { on_trial, .. }, CallHealth::Neutral) => *on_trial = false,
+            // The next call is the test.
+            (BreakerPhase::HalfOpen { is_testing, .. }, CallHealth::Neutral) => {
+                *is_testing = false;
+            }
             (BreakerPhase::Closed { .. }, CallHealth::Neutral) | (BreakerPhase::Open { .. }, _) => {
             }
         }
-        if self.opened > opened {
-            return Some(BreakerTransition::Opened);
-        }
-        (self.is_closed() && !was_closed).then_some(BreakerTransition::Closed)
+        None
     }
 
     pub(super) fn is_closed(&self) -> bool {
         matches!(self.phase, BreakerPhase::Closed { .. })
     }
 
-    /// The server was connected anew: where that is what was wanting, the next call may try.
-    pub(super) fn note_reconnected(&mut self) {
-        match self.phase {
-            BreakerPhase::Open { away: true, .. } => self.enter_phase(BreakerPhase::HalfOpen {
-                on_trial: false,
-                away: true,
-            }),
-            BreakerPhase::Closed { .. }
-            | BreakerPhase::HalfOpen { .. }
-            | BreakerPhase::Open { away: false, .. } => {}
-        }
-    }
-
-    /// Whether it is not closed since there was no connection to be had.
+    /// Whether it opened because there was no connection.
     pub(super) fn is_unreachable(&self) -> bool {
         match self.phase {
-            BreakerPhase::HalfOpen { away, .. } | BreakerPhase::Open { away, .. } => away,
+            BreakerPhase::HalfOpen { unreachable, .. } | BreakerPhase::Open { unreachable, .. } => {
+                unreachable
+            }
             BreakerPhase::Closed { .. } => false,
         }
     }
 
-    /// The server asked a client something: while it waits for that answer, it is well. The call that
-    /// is on trial may take as long as people do.
+    /// A connection was made: if that was the problem, the next call may test the server at once.
+    pub(super) fn note_reconnected(&mut self) {
+        if let BreakerPhase::Open {
+            unreachable: true, ..
+        } = self.phase
+        {
+            self.half_open(true);
+        }
+    }
+
+    /// The server asked a client something, so it works: nobody waits until a person answers the call that
+    /// is the test.
     pub(super) fn note_client_request(&mut self) -> Option<BreakerTransition> {
         match self.phase {
-            BreakerPhase::HalfOpen { on_trial: true, .. } => {
-                self.enter_phase(BreakerPhase::Closed { failures: 0 });
-                Some(BreakerTransition::Closed)
-            }
+            BreakerPhase::HalfOpen {
+                is_testing: true, ..
+            } => Some(self.close()),
             BreakerPhase::Closed { .. }
             | BreakerPhase::HalfOpen { .. }
             | BreakerPhase::Open { .. } => None,
@@ -208,31 +175,41 @@ impl BreakerCore {
         }
     }
 
-    /// Keeps to other settings from now on: one that is open lets a call through as soon as both
-    /// would, one that never opens is closed.
+    /// Takes other settings: an open breaker takes the earlier of both times, one that never opens is closed.
     pub(super) fn set_config(
         &mut self,
-        settings: config::BreakerConfig,
+        config: config::BreakerConfig,
         now: Instant,
     ) -> Option<BreakerTransition> {
-        self.config = settings;
-        if settings.failures == 0 {
-            let was_closed = self.is_closed();
-            self.enter_phase(BreakerPhase::Closed { failures: 0 });
-            return (!was_closed).then_some(BreakerTransition::Closed);
+        self.config = config;
+        if config.failures == 0 && !self.is_closed() {
+            return Some(self.close());
         }
         if let BreakerPhase::Open { until, .. } = &mut self.phase {
-            *until = (*until).min(now + settings.open_for);
+            *until = (*until).min(now + config.open_for);
         }
         None
     }
 
-    fn trip(&mut self, health: CallHealth, now: Instant) {
+    fn trip(&mut self, health: CallHealth, now: Instant) -> BreakerTransition {
         self.opened += 1;
         self.enter_phase(BreakerPhase::Open {
             until: now + self.config.open_for,
-            away: matches!(health, CallHealth::Unreachable | CallHealth::Disconnected),
+            unreachable: health == CallHealth::Unreachable,
         });
+        BreakerTransition::Opened
+    }
+
+    fn half_open(&mut self, unreachable: bool) {
+        self.enter_phase(BreakerPhase::HalfOpen {
+            is_testing: false,
+            unreachable,
+        });
+    }
+
+    fn close(&mut self) -> BreakerTransition {
+        self.enter_phase(BreakerPhase::Closed { failures: 0 });
+        BreakerTransition::Closed
     }
 
     fn enter_phase(&mut self, phase: BreakerPhase) {

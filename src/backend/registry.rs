@@ -76,7 +76,7 @@ impl Backends {
         let backends = Self {
             set: ArcSwap::default(),
             retiring: Arc::default(),
-            launcher: Launcher::new(launcher, tasks),
+            launcher: Launcher::new(launcher),
             context: UpstreamContext {
                 gateway: GatewayId::random(),
                 gateway_changes: watch::Sender::default(),

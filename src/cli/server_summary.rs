@@ -133,7 +133,7 @@ impl FoundServer {
         let reason = self.reason.clone().unwrap_or_default();
         let lines: Vec<_> = self.stderr.iter().map(String::as_str).collect();
         match reason_from_stderr(&lines).filter(|_| !self.is_up()) {
-            Some(words) if !reason.contains(&*words) => format!("{reason}; on stderr: {words}"),
+            Some(words) if !reason.contains(&words) => format!("{reason}; on stderr: {words}"),
             Some(_) | None => reason,
         }
     }

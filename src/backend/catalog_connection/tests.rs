@@ -76,7 +76,7 @@ async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
     let tasks = Tasks::new();
     let outlet = UpstreamContext::example();
     let name = ServerName::parse("x").unwrap();
-    let launcher = Launcher::new(None, &tasks);
+    let launcher = Launcher::new(None);
     let backend = Backend::new(&name, &Server::example(), &launcher, &outlet, &tasks);
     let (control, mut sent) = control(r#"{"tools":{"listChanged":true}}"#);
     let mut changes = backend.list_changes();

@@ -92,10 +92,7 @@ pub(crate) async fn open(
         }
         drop(all_read);
     });
-    tasks.spawn(
-        "child",
-        supervise_child(kept, Arc::clone(requests), launcher.clone()),
-    );
+    tasks.spawn("child", supervise_child(kept, Arc::clone(requests)));
     let stray = Arc::clone(output);
     let (server, is_told) = (requests.settings.server.clone(), AtomicBool::new(false));
     let note_odd = move |line: &[u8], malformed: &Malformed| {
@@ -164,7 +161,7 @@ struct RunningChild {
 }
 
 /// Waits until the child ends or its link does, then sees to it that nothing of it is left.
-async fn supervise_child(kept: RunningChild, requests: Arc<PendingRequests>, launcher: Launcher) {
+async fn supervise_child(kept: RunningChild, requests: Arc<PendingRequests>) {
     let RunningChild {
         mut child,
         control,
@@ -183,7 +180,7 @@ async fn supervise_child(kept: RunningChild, requests: Arc<PendingRequests>, lau
             requests.close(exit_reason(status.ok(), output.exit_reason(pid)));
         }
         () = requests.closed.cancelled() => {}
-        used = launcher.memory_watcher().exceeded(pid, requests.settings.memory_max.map(|limit| limit.0)) => {
+        used = memory_watcher::exceeded(pid, requests.settings.memory_max.map(|limit| limit.0)) => {
             requests.close(memory_reason(used, requests.settings.memory_max));
             // Time to end by itself is time to use more.
             kill_child(&mut child, &control, pid).await;

@@ -89,7 +89,7 @@ fn shared_by(config: &Server) -> SharedState {
 async fn a_server_whose_connection_has_ended_is_disconnected() {
     let tasks = Tasks::new();
     let outlet = UpstreamContext::example();
-    let launcher = Launcher::new(None, &tasks);
+    let launcher = Launcher::new(None);
     let name = ServerName::parse("x").unwrap();
     let backend = Backend::new(&name, &server(), &launcher, &outlet, &tasks);
     let (connection, _sent) = connection();

@@ -1,7 +1,6 @@
 //! What a server writes besides messages: stderr, and lines on stdout that are none.
 
 use std::{
-    borrow::Cow,
     collections::VecDeque,
     sync::{Mutex, MutexGuard},
 };
@@ -41,7 +40,7 @@ impl ChildOutput {
         let lines = lock(&self.stderr);
         let own = lines.iter().filter(|(of, _)| *of == pid);
         let own: Vec<_> = own.map(|(_, line)| line.as_str()).collect();
-        reason_from_stderr(&own).map(Cow::into_owned)
+        reason_from_stderr(&own)
     }
 
     /// Notes a line that the process `pid` wrote to stderr.

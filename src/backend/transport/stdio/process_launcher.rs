@@ -17,12 +17,11 @@ use std::{
 use arc_swap::{ArcSwap, ArcSwapOption};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
-use super::memory_watcher::MemoryWatcher;
 use crate::{
     backend::BackendError,
     config::{self, StdioCommand},
     launcher::{self, Confined, LaunchError, LaunchSpec, StartReport},
-    task::{Tasks, run_blocking},
+    task::run_blocking,
 };
 
 /// How long a launcher may take until it says what became of a start.
@@ -39,7 +38,6 @@ struct LauncherInner {
     hidden: ArcSwap<Vec<PathBuf>>,
     /// How the last program was confined.
     confined: ArcSwapOption<Confined>,
-    memory_watcher: MemoryWatcher,
 }
 
 /// A program that runs.
@@ -79,23 +77,17 @@ impl LauncherControl {
 
 impl Launcher {
     /// `program` is this binary, which is run as `launcher`.
-    pub(crate) fn new(program: Option<PathBuf>, tasks: &Tasks) -> Self {
+    pub(crate) fn new(program: Option<PathBuf>) -> Self {
         Self(Arc::new(LauncherInner {
             program,
             hidden: ArcSwap::default(),
             confined: ArcSwapOption::default(),
-            memory_watcher: MemoryWatcher::new(tasks),
         }))
     }
 
     /// Programs that start from now on cannot open `paths`.
     pub(crate) fn hide_paths(&self, paths: Vec<PathBuf>) {
         self.0.hidden.store(Arc::new(paths));
-    }
-
-    /// Who looks after the memory of our children.
-    pub(in crate::backend) fn memory_watcher(&self) -> &MemoryWatcher {
-        &self.0.memory_watcher
     }
 
     /// How programs are confined, once one was started.

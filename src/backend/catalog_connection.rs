@@ -16,8 +16,7 @@ use tokio_util::sync::DropGuard;
 use super::{
     Backend, BackendError, EMPTY_PAGES_MAX, ITEMS_MAX, PAGES_MAX,
     instance::{
-        Connection, InstancePhase, connector::ConnectSpec, handshake,
-        start_limiter::random_fraction,
+        Connection, InstancePhase, connector::ConnectSpec, handshake, reconnect::random_fraction,
     },
 };
 use crate::{

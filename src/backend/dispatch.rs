@@ -187,7 +187,7 @@ impl Backend {
             .map_err(|failure| {
                 if self.breaker.is_unreachable() {
                     // No call finds out whether the server is there again: a check does, or an attempt.
-                    self.connector.shared.reachability.check_catalog();
+                    self.connector.shared.reconnect.check_catalog();
                     self.catalog.retry_now();
                 }
                 CallError::before_send(failure)

@@ -5,10 +5,9 @@ pub(super) mod connector;
 pub(super) mod handshake;
 pub(super) mod health;
 pub(super) mod identity;
-pub(super) mod reachability;
+pub(super) mod reconnect;
 mod roots;
 pub(super) mod shared_state;
-pub(super) mod start_limiter;
 pub(super) mod supervisor;
 
 use std::{
@@ -21,25 +20,18 @@ use std::{
 };
 
 use jiff::Timestamp;
-use tokio::{
-    sync::{Notify, watch},
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{BackendError, ServerState, link::Link, state_machine::ServerEvent};
 use crate::{
     clock::{self, millis_since},
-    config::Retry,
     lock::lock,
     mcp::{Era, LogFilter},
 };
 use handshake::Hello;
 use identity::InstanceIdentity;
-use start_limiter::Backoff;
-
-/// Least time from an attempt that failed to one that calls lead to, however many come.
-const RETRY_INTERVAL_MIN: Duration = Duration::from_secs(2);
+use reconnect::RetryTimer;
 
 /// How long an instance that is down or asleep is shown while its callers do not come again.
 pub(super) const ABANDONED_TTL: Duration = Duration::from_secs(600);
@@ -102,33 +94,12 @@ pub(crate) enum InstancePhase {
     Ready(Arc<Connection>),
 }
 
-/// The time after a failure in which no other attempt is made.
-#[derive(Clone, Copy, Debug)]
-struct BackoffPause {
-    since: Instant,
-    until: Instant,
-}
-
-impl BackoffPause {
-    fn of(delay: Duration) -> Self {
-        let since = Instant::now();
-        let until = since + delay;
-        Self { since, until }
-    }
-}
-
 /// One connection, present or to be.
 #[derive(Debug)]
 pub(crate) struct Instance {
     phase: watch::Sender<InstancePhase>,
     /// When it entered its phase.
     since: Mutex<Timestamp>,
-    /// Tells whoever keeps it that a call needs it.
-    wake: Notify,
-    /// Whether a call needs it that was not told yet that it is there, or is not.
-    is_needed: AtomicBool,
-    /// From when on a call has the next attempt made, while its keeper waits with that.
-    retry_allowed_at: Mutex<Option<Instant>>,
     used_ms: AtomicU64,
     created: Instant,
     /// Unique in this process.
@@ -137,8 +108,7 @@ pub(crate) struct Instance {
     pub(super) identity: Arc<InstanceIdentity>,
     /// Since when nobody keeps it any more.
     abandoned: OnceLock<Instant>,
-    /// Failures in a row before and with this one, and the pause after that.
-    backoff: Mutex<(Backoff, Option<BackoffPause>)>,
+    pub(super) retry: RetryTimer,
     /// Resources that clients subscribed to through it, in the server's spelling.
     subscriptions: Mutex<BTreeSet<String>>,
     /// Ends the instance.
@@ -146,21 +116,18 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(lineage: Arc<InstanceIdentity>) -> Arc<Self> {
+    pub(super) fn new(identity: Arc<InstanceIdentity>) -> Arc<Self> {
         let (phase, _) = watch::channel(InstancePhase::Connecting);
-        let stop = lineage.tasks.stop_token().child_token();
+        let stop = identity.tasks.stop_token().child_token();
         Arc::new(Self {
             phase,
             since: Mutex::new(clock::now()),
-            wake: Notify::new(),
-            is_needed: AtomicBool::new(false),
-            retry_allowed_at: Mutex::default(),
             used_ms: AtomicU64::new(0),
             created: Instant::now(),
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
-            identity: lineage,
+            retry: RetryTimer::new(&identity.reconnect),
+            identity,
             abandoned: OnceLock::new(),
-            backoff: Mutex::default(),
             subscriptions: Mutex::default(),
             stop,
         })
@@ -217,63 +184,27 @@ impl Instance {
 
     /// Sleeps until somebody wants a connection.
     pub(super) async fn sleep(&self, hello: Arc<Hello>) {
-        let mut woken = std::pin::pin!(self.wake.notified());
-        // Before anyone can see that it sleeps.
-        woken.as_mut().enable();
         self.set_phase(InstancePhase::Asleep(hello));
-        woken.await;
+        self.retry.wanted().await;
     }
 
     /// Wakes it, where it sleeps.
     pub(super) fn wake(&self) {
         if matches!(self.phase(), InstancePhase::Asleep(_)) {
-            self.wake.notify_waiters();
+            self.retry.want();
         }
     }
 
-    /// Completes when a call needs it, though not just after the last attempt.
-    pub(super) async fn retry_requested(&self) {
-        let from = Instant::now() + RETRY_INTERVAL_MIN;
-        let _waiting = RetryWindow::new(&self.retry_allowed_at, from);
-        sleep_until(from).await;
-        self.use_requested().await;
-    }
-
-    /// Completes when a call needs it.
-    pub(super) async fn use_requested(&self) {
-        loop {
-            let mut woken = std::pin::pin!(self.wake.notified());
-            woken.as_mut().enable();
-            if self.is_use_requested() {
-                return;
-            }
-            woken.await;
-        }
-    }
-
-    /// Whether a call needs it, and waits to be told.
-    pub(super) fn is_use_requested(&self) -> bool {
-        self.is_needed.load(Ordering::SeqCst)
-    }
-
-    /// Has the next attempt made as soon as it may be, since a call needs it; whether that is at once. Of one
-    /// that is up there is none: whoever loses it later was not called for.
+    /// Triggers an attempt of the catalog's instance, since a call needs it; whether that is made at once. One
+    /// that is up needs none.
     pub(super) fn retry_now(&self) -> bool {
-        let is_up = match &*self.phase.borrow() {
-            InstancePhase::Ready(connection) => !connection.closed().is_cancelled(),
-            InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Down { .. } => {
-                false
-            }
-        };
-        !is_up && self.request_retry()
-    }
-
-    /// The same, of one that is known not to be up.
-    fn request_retry(&self) -> bool {
-        self.is_needed.store(true, Ordering::SeqCst);
-        self.wake.notify_waiters();
-        let from = *lock(&self.retry_allowed_at);
-        from.is_some_and(|from| Instant::now() >= from)
+        let phase = self.phase();
+        if matches!(&phase, InstancePhase::Ready(connection) if !connection.closed().is_cancelled())
+        {
+            return false;
+        }
+        self.retry.want();
+        self.identity.shared_by.is_none() && self.retry.may_hurry()
     }
 
     /// What comes of the next attempt, made at once; `None` where none is about to be.
@@ -298,17 +229,17 @@ impl Instance {
                 InstancePhase::Ready(connection) if !connection.closed().is_cancelled() => {
                     return Ok(Arc::clone(connection));
                 }
-                InstancePhase::Asleep(_) => self.wake.notify_waiters(),
                 InstancePhase::Down { failure } if !self.is_retryable_after(failure) => {
                     return Err(failure.clone());
                 }
-                InstancePhase::Connecting
+                InstancePhase::Asleep(_)
+                | InstancePhase::Connecting
                 | InstancePhase::Down { .. }
-                | InstancePhase::Ready(_) => drop(self.request_retry()),
+                | InstancePhase::Ready(_) => self.retry.want(),
             }
             if phase.changed().await.is_err() {
                 return Err(BackendError::Lost {
-                    reason: "stopping".to_owned(),
+                    reason: "it is being stopped".to_owned(),
                 });
             }
         }
@@ -334,11 +265,10 @@ impl Instance {
         self.retry_at().is_some()
     }
 
-    /// When another attempt may be made, where that is not now.
+    /// When another attempt may be made, where that is not now. The catalog's instance is tried by itself.
     fn retry_at(&self) -> Option<Instant> {
-        let BackoffPause { since, until } = lock(&self.backoff).1?;
-        let is_over = Instant::now() >= until || self.identity.reachability.is_catalog_back(since);
-        (!is_over).then_some(until)
+        self.identity.shared_by.as_ref()?;
+        self.retry.due_at()
     }
 
     /// What callers are told while another connection in its place has to wait.
@@ -353,15 +283,6 @@ impl Instance {
             InstancePhase::Down { failure } => Some(failure),
             InstancePhase::Asleep(_) | InstancePhase::Connecting | InstancePhase::Ready(_) => None,
         }
-    }
-
-    /// Failures in a row that a successor goes on counting from.
-    pub(crate) fn failures(&self) -> u32 {
-        lock(&self.backoff).0.failures()
-    }
-
-    pub(super) fn set_failures(&self, failures: u32) {
-        lock(&self.backoff).0 = Backoff::after_failures(failures);
     }
 
     /// Is kept no more: there is no connection, and another instance may take its place.
@@ -391,34 +312,6 @@ impl Instance {
         let abandoned = self.abandoned.get();
         let is_old = abandoned.is_some_and(|at| at.elapsed() >= ABANDONED_TTL);
         is_old || self.identity.is_orphaned()
-    }
-
-    /// Completes when the next attempt may be made.
-    pub(super) async fn until_retry_time(&self) {
-        let pause = lock(&self.backoff).1;
-        if let Some(BackoffPause { since, until }) = pause {
-            tokio::select! {
-                () = tokio::time::sleep_until(until) => {}
-                () = self.identity.reachability.until_catalog_back(since) => {}
-            }
-        }
-    }
-
-    /// Notes that an attempt failed, or that a connection was lost which was `up` for so long.
-    pub(super) fn note_failure(&self, retry: Retry, up: Duration) {
-        let (backoff, pause) = &mut *lock(&self.backoff);
-        backoff.after_uptime(retry, up);
-        *pause = Some(BackoffPause::of(backoff.next_delay(retry)));
-    }
-
-    /// Notes that the server no longer knew a connection which was `up` for so long. It is there, and may
-    /// have started anew: only where that goes on and on is there a pause.
-    pub(super) fn note_session_lost(&self, retry: Retry, up: Duration) {
-        let (backoff, pause) = &mut *lock(&self.backoff);
-        backoff.after_uptime(retry, up);
-        let is_first = backoff.failures() == 0;
-        let delay = backoff.next_delay(retry);
-        *pause = (!is_first).then(|| BackoffPause::of(delay));
     }
 
     /// Notes a subscription to a resource: it keeps the connection, and outlives it. Whether there was
@@ -452,7 +345,7 @@ impl Instance {
         self.phase.send_modify(|current| {
             // Who needed it is told now; who comes later sees the new phase first.
             if matches!(phase, InstancePhase::Down { .. } | InstancePhase::Ready(_)) {
-                self.is_needed.store(false, Ordering::SeqCst);
+                self.retry.note_answered();
             }
             *current = phase;
         });
@@ -479,22 +372,6 @@ impl Instance {
     }
 }
 
-/// A keeper waits until this is dropped.
-struct RetryWindow<'a>(&'a Mutex<Option<Instant>>);
-
-impl<'a> RetryWindow<'a> {
-    fn new(hurry_from: &'a Mutex<Option<Instant>>, from: Instant) -> Self {
-        *lock(hurry_from) = Some(from);
-        Self(hurry_from)
-    }
-}
-
-impl Drop for RetryWindow<'_> {
-    fn drop(&mut self) {
-        *lock(self.0) = None;
-    }
-}
-
 /// Whoever waits for an instance that is no longer kept is told so.
 pub(super) struct AbandonGuard<'a>(pub(super) &'a Instance);
 
@@ -502,66 +379,8 @@ impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         if !self.0.is_abandoned() {
             self.0.abandon(BackendError::Lost {
-                reason: "stopping".to_owned(),
+                reason: "it is being stopped".to_owned(),
             });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::{sync::mpsc, time::timeout};
-
-    use super::{reachability::Reachability, *};
-    use crate::{
-        backend::link::pending::{LinkSettings, PendingRequests},
-        config::Transport,
-        mcp::{Raw, Revision},
-        names::ServerName,
-        task::Tasks,
-    };
-
-    /// Calls that waited for an attempt which failed lead to no other once they were told.
-    #[tokio::test(start_paused = true)]
-    async fn who_was_told_needs_no_other_attempt() {
-        let server = ServerName::parse("x").unwrap();
-        let reach = Arc::new(Reachability::new(&Transport::Builtin));
-        let lineage = InstanceIdentity::for_catalog(&server, 1, &reach, &Tasks::new());
-        let instance = Instance::new(lineage);
-        let is_needed = || async {
-            timeout(2 * RETRY_INTERVAL_MIN, instance.retry_requested())
-                .await
-                .is_ok()
-        };
-        assert!(!is_needed().await);
-        instance.retry_now();
-        assert!(is_needed().await);
-        instance.set_phase(InstancePhase::Connecting);
-        assert!(is_needed().await, "they wait on");
-        let failure = BackendError::SessionGone;
-        instance.set_phase(InstancePhase::Down { failure });
-        assert!(!is_needed().await, "they were told");
-        instance.retry_now();
-        assert!(is_needed().await);
-
-        let (writer, _sent) = mpsc::channel(1);
-        let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-        let connection = Arc::new(Connection {
-            link: Arc::new(Link::pipe(mux, writer)),
-            hello: Hello {
-                revision: Revision::MODERN,
-                capabilities: Raw::from_static("{}"),
-                info: None,
-                instructions: None,
-            },
-            pid: None,
-            follows_lists: AtomicBool::new(false),
-        });
-        instance.set_phase(InstancePhase::Ready(Arc::clone(&connection)));
-        instance.retry_now();
-        assert!(!is_needed().await, "it is there");
-        connection.link.requests.close("it is lost");
-        instance.retry_now();
-        assert!(is_needed().await, "it is there no more");
     }
 }

@@ -277,7 +277,7 @@ impl Backend {
     fn held_back_until(&self, phase: &InstancePhase) -> Option<String> {
         let wait = match phase {
             InstancePhase::Connecting | InstancePhase::Down { .. } => {
-                self.connector.shared.start_wait(None)
+                self.connector.shared.reconnect.start_wait(None)
             }
             InstancePhase::Asleep(_) | InstancePhase::Ready(_) => Duration::ZERO,
         };

@@ -276,7 +276,7 @@ impl PoolState {
         };
         match failed.backoff_error() {
             Some(failure) => Err(failure),
-            None => Ok(failed.failures()),
+            None => Ok(failed.retry.failures()),
         }
     }
 }

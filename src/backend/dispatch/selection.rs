@@ -22,7 +22,7 @@ use crate::{
             breaker::BreakerCaller,
             connector::ConnectSpec,
             identity::{InstanceIdentity, SharedBy},
-            supervisor::RETRIES_AWAITED_MAX,
+            reconnect::RETRIES_AWAITED_MAX,
         },
         sharing::{Sharing, SharingKey},
     },
@@ -69,7 +69,7 @@ pub(in crate::backend) struct Predecessor {
 impl Predecessor {
     fn of(instance: &Instance) -> Self {
         Self {
-            failures: instance.failures(),
+            failures: instance.retry.failures(),
             identity: Some(Arc::clone(&instance.identity)),
         }
     }
@@ -155,7 +155,7 @@ impl Backend {
         if self.is_retry_awaited(&instance) {
             // Where that finds the server, nobody waits any longer.
             self.catalog.retry_now();
-            instance.until_retry_time().await;
+            instance.retry.due().await;
             instance = self.instance(request.client, era)?;
         }
         if let Some(failure) = instance.backoff_error() {
@@ -226,7 +226,7 @@ impl Backend {
     /// Whether the server is there again as the catalog's connection finds out at once, for all others
     /// where they lead to the same server.
     async fn is_back_now(&self) -> bool {
-        self.connector.shared.reachability.is_shared()
+        self.connector.shared.reconnect.is_remote()
             && self.callers_wait_for_retries()
             && matches!(self.catalog.retry_result().await, Some(Ok(_)))
     }
@@ -259,7 +259,7 @@ impl Backend {
         may_pass
             && !self.config().grace.is_zero()
             && instance.is_backing_off()
-            && instance.failures() <= RETRIES_AWAITED_MAX
+            && instance.retry.failures() <= RETRIES_AWAITED_MAX
     }
 
     /// A connection other than `old`, which has ended.
@@ -272,7 +272,7 @@ impl Backend {
             // The next one may be in need of its place.
             let failed = Arc::clone(&old.instance);
             drop(old);
-            failed.until_retry_time().await;
+            failed.retry.due().await;
             return self.connection(request).await;
         }
         let mut fresh = self.connection(request).await;
@@ -409,12 +409,12 @@ impl Backend {
             InstanceIdentity::for_callers(
                 &self.name,
                 callers,
-                &connector.shared.reachability,
+                &connector.shared.reconnect,
                 &connector.tasks,
             )
         });
         let instance = Instance::new(Arc::clone(&identity));
-        instance.set_failures(before.failures);
+        instance.retry.set_failures(before.failures);
         let wanted = ConnectSpec {
             era: match key.era {
                 Era::Legacy => EraPin::Legacy,

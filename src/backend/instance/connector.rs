@@ -10,7 +10,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Connection, handshake, identity::InstanceIdentity, start_limiter::StartParty};
+use super::{Connection, handshake, identity::InstanceIdentity, reconnect::StartParty};
 use crate::{
     backend::{
         BackendError, SharedState,
@@ -165,7 +165,9 @@ impl BackendConnector {
                     let second = self.connect_stdio(command, &legacy).await;
                     if second.is_err() {
                         // Two processes came to nothing; whoever asked notes one of them.
-                        self.shared.note_failed_start(wanted.start_party.as_ref());
+                        self.shared
+                            .reconnect
+                            .note_failed_start(wanted.start_party.as_ref());
                     }
                     second
                 }

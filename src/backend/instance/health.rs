@@ -114,7 +114,7 @@ impl HealthWatch<'_> {
                 () = self.suspected_death(checked) => true,
             };
             if in_a_hurry {
-                self.shared.note_suspicion(self.identity);
+                self.shared.reconnect.note_suspicion(self.identity);
             }
             let latest = misses.latest;
             if latest.is_some_and(|at| mux.silent_for() < at.elapsed()) {
@@ -151,7 +151,7 @@ impl HealthWatch<'_> {
                 }
                 HealthFinding::Missed(failure) => {
                     misses.note();
-                    self.shared.note_suspicion(self.identity);
+                    self.shared.reconnect.note_suspicion(self.identity);
                     let count = misses.count;
                     self.report(ServerEvent::CheckMissed, missed_reason(count, &failure));
                     if count >= health.failures && !self.has_live_call() {

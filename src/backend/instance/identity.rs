@@ -12,7 +12,10 @@ use std::sync::{
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::{connector::SLOW_START_AFTER, reachability::Reachability, start_limiter::StartParty};
+use super::{
+    connector::SLOW_START_AFTER,
+    reconnect::{ReconnectPolicy, StartParty},
+};
 use crate::{
     backend::{
         HealthChecks, ServerState,
@@ -40,7 +43,7 @@ pub(crate) struct InstanceIdentity {
     pub(in crate::backend) shared_by: Option<SharedBy>,
     pub(in crate::backend) state_machine: StateMachine,
     /// That of its server.
-    pub(in crate::backend) reachability: Arc<Reachability>,
+    pub(in crate::backend) reconnect: Arc<ReconnectPolicy>,
     pub(in crate::backend) output: Arc<ChildOutput>,
     /// The tasks that were begun on its connections.
     pub(in crate::backend) task_owners: Arc<LinkTaskOwners>,
@@ -122,34 +125,39 @@ impl InstanceIdentity {
     pub(in crate::backend) fn for_catalog(
         server: &ServerName,
         failed_after: u32,
-        reach: &Arc<Reachability>,
+        reconnect: &Arc<ReconnectPolicy>,
         tasks: &Tasks,
     ) -> Arc<Self> {
-        let life = StateMachine::new(MachineSubject::Server, server, tasks.span());
-        life.set_failed_after(failed_after);
-        Arc::new(Self::new(life, reach, next_number(), tasks.clone()))
+        let state_machine = StateMachine::new(MachineSubject::Server, server, tasks.span());
+        state_machine.set_failed_after(failed_after);
+        Arc::new(Self::new(
+            state_machine,
+            reconnect,
+            next_number(),
+            tasks.clone(),
+        ))
     }
 
     /// That of an instance for `callers` alone.
     pub(in crate::backend) fn for_callers(
         server: &ServerName,
         callers: SharedBy,
-        reach: &Arc<Reachability>,
+        reconnect: &Arc<ReconnectPolicy>,
         tasks: &Tasks,
     ) -> Arc<Self> {
         let number = next_number();
         let tasks = tasks.with_span(instance_span(number, &callers, tasks.span()));
-        let life = StateMachine::new(MachineSubject::Instance, server, tasks.span());
+        let state_machine = StateMachine::new(MachineSubject::Instance, server, tasks.span());
         Arc::new(Self {
             task_owners: task_owners_for(Some(&callers)),
             shared_by: Some(callers),
-            ..Self::new(life, reach, number, tasks)
+            ..Self::new(state_machine, reconnect, number, tasks)
         })
     }
 
     fn new(
         state_machine: StateMachine,
-        reach: &Arc<Reachability>,
+        reconnect: &Arc<ReconnectPolicy>,
         number: u64,
         tasks: Tasks,
     ) -> Self {
@@ -157,7 +165,7 @@ impl InstanceIdentity {
             number,
             shared_by: None,
             state_machine,
-            reachability: Arc::clone(reach),
+            reconnect: Arc::clone(reconnect),
             output: Arc::default(),
             task_owners: task_owners_for(None),
             tasks,

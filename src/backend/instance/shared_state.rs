@@ -10,20 +10,14 @@ use std::{
 };
 
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::watch,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-use super::{
-    Instance,
-    breaker::Breaker,
-    identity::InstanceIdentity,
-    reachability::Reachability,
-    start_limiter::{StartLimiter, StartParty},
-};
+use super::{Instance, breaker::Breaker, identity::InstanceIdentity, reconnect::ReconnectPolicy};
 use crate::{
     backend::{
-        BackendError, ServerState, Update,
+        ServerState, Update,
         link::{
             pending::{NotedSignals, PendingRequests},
             resource_updates::UpdateSender,
@@ -47,10 +41,7 @@ pub(crate) struct SharedState {
     pub(in crate::backend) failed_starts: AtomicU64,
     /// That of the catalog's instance: where the server stands.
     pub(in crate::backend) identity: Arc<InstanceIdentity>,
-    pub(in crate::backend) reachability: Arc<Reachability>,
-    starts: Mutex<StartLimiter>,
-    /// Who may start an instance that nobody calls.
-    listener_starts: Arc<Semaphore>,
+    pub(in crate::backend) reconnect: Arc<ReconnectPolicy>,
     pub(in crate::backend) breaker: Arc<Breaker>,
     /// Whether it was seen to ask for the roots of a client.
     pub(in crate::backend) asks_roots: AtomicBool,
@@ -111,10 +102,6 @@ impl Drop for ReadingLists {
 /// Least time between two listings that answered calls lead to.
 const CREDENTIAL_RELIST_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Instances that nobody calls which are started at a time: a server that is back is not greeted by all at
-/// once, and they exceed their share of futile starts by few.
-const LISTENER_STARTS_MAX: usize = 4;
-
 /// Pause between looks whether the lists of a server are read.
 const READ_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -129,21 +116,15 @@ impl SharedState {
         updates: &UpdateSender,
         tasks: &Tasks,
     ) -> Self {
-        let reachability = Arc::new(Reachability::new(&config.transport));
+        let retry = config.retry;
+        let reconnect = ReconnectPolicy::new(&config.transport, retry.starts_per_minute);
         Self {
             server: server.clone(),
             eras: [AtomicU8::new(UNKNOWN), AtomicU8::new(UNKNOWN)],
             restarts: AtomicU64::new(0),
             failed_starts: AtomicU64::new(0),
-            identity: InstanceIdentity::for_catalog(
-                server,
-                config.retry.failed_after,
-                &reachability,
-                tasks,
-            ),
-            reachability,
-            starts: Mutex::new(StartLimiter::new(config.retry.starts_per_minute)),
-            listener_starts: Arc::new(Semaphore::new(LISTENER_STARTS_MAX)),
+            identity: InstanceIdentity::for_catalog(server, retry.failed_after, &reconnect, tasks),
+            reconnect,
             breaker: Arc::new(Breaker::new(config.breaker)),
             asks_roots: AtomicBool::new(false),
             changes: watch::channel(0).0,
@@ -204,14 +185,10 @@ impl SharedState {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes a start of `start_party` that failed, or whose connection did not hold.
-    pub(in crate::backend) fn note_failed_start(&self, start_party: Option<&StartParty>) {
-        lock(&self.starts).record(start_party, Instant::now());
-    }
-
     /// What it takes for a start to wait, and for the server to have failed, from now on.
     pub(in crate::backend) fn set_retry(&self, retry: Retry) {
-        lock(&self.starts).set_max(retry.starts_per_minute);
+        self.reconnect
+            .set_starts_per_minute(retry.starts_per_minute);
         self.identity
             .state_machine
             .set_failed_after(retry.failed_after);
@@ -256,67 +233,26 @@ impl SharedState {
     /// Notes that the catalog's connection, that of `requests`, was made.
     pub(in crate::backend) fn note_start(&self, requests: &Arc<PendingRequests>) {
         self.list_reads.done.store(0, Ordering::SeqCst);
-        self.reachability.set_catalog(requests);
+        self.reconnect.note_catalog(requests);
         self.breaker.note_reconnected();
     }
 
     /// Notes that a connection beside the catalog's was made.
     pub(in crate::backend) fn note_instance_start(&self) {
-        self.reachability.note_other_back();
+        self.reconnect.note_reached();
         self.breaker.note_reconnected();
-    }
-
-    /// Notes that the server looks away from where the instance of `lineage` is.
-    pub(in crate::backend) fn note_suspicion(&self, identity: &InstanceIdentity) {
-        // That the catalog's own connection finds out by itself.
-        if !self.is_catalog(identity) {
-            self.reachability.check_catalog();
-        }
     }
 
     /// Notes that a check which a suspicion led to was answered.
     pub(in crate::backend) fn note_reachable(&self) {
         // The connections of a program say nothing of whether another can be made.
-        if self.reachability.is_shared() {
+        if self.reconnect.is_remote() {
             self.breaker.note_reconnected();
         }
     }
 
     fn is_catalog(&self, identity: &InstanceIdentity) -> bool {
         identity.number == self.identity.number
-    }
-
-    /// How long the next start of `start_party` has to wait, since too many came to nothing.
-    pub(in crate::backend) fn start_wait(&self, start_party: Option<&StartParty>) -> Duration {
-        lock(&self.starts).wait_time(start_party, Instant::now())
-    }
-
-    /// Why nothing can be started for `start_party` now, where too many starts came to nothing.
-    pub(in crate::backend) fn start_limit_error(
-        &self,
-        start_party: Option<&StartParty>,
-    ) -> Option<BackendError> {
-        lock(&self.starts).limit_error(start_party, Instant::now())
-    }
-
-    /// Completes when an instance may be started that nobody calls: once the server is not known to be
-    /// away, while few others are being started so, and such starts did not come to nothing too often.
-    pub(in crate::backend) async fn listener_start_permit(&self) -> OwnedSemaphorePermit {
-        let turn = Arc::clone(&self.listener_starts).acquire_owned().await;
-        let turn = turn.expect("it is never closed");
-        let mut changes = self.state_machine().changes();
-        loop {
-            while self.state_machine().is_down() {
-                // The sender is at hand: this cannot fail.
-                changes.changed().await.ok();
-            }
-            let wait = self.start_wait(Some(&StartParty::Listeners));
-            if wait.is_zero() {
-                return turn;
-            }
-            // Much may happen meanwhile.
-            sleep(wait).await;
-        }
     }
 
     /// Lets the server be listed again.
@@ -370,7 +306,7 @@ impl SharedState {
     /// The instance of `lineage` answers as it did not for a while.
     pub(in crate::backend) fn note_instance_recovered(&self, identity: &InstanceIdentity) {
         if self.is_catalog(identity) {
-            self.reachability.note_catalog_back();
+            self.reconnect.note_reached();
             return self.note_recovered();
         }
         identity.state_machine.apply(ServerEvent::Greeted, None);

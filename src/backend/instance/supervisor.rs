@@ -16,7 +16,7 @@ use super::{
     AbandonGuard, Connection, Instance, InstancePhase,
     connector::{BackendConnector, ConnectSpec},
     handshake, health,
-    start_limiter::{Backoff, StartParty},
+    reconnect::{RETRIES_AWAITED_MAX, StartParty},
 };
 use crate::{
     backend::{
@@ -26,8 +26,6 @@ use crate::{
     mcp::{Era, Method, Raw},
 };
 
-/// Failed attempts to reconnect that callers wait through, where their deadline lets them.
-pub(in crate::backend) const RETRIES_AWAITED_MAX: u32 = 3;
 /// Resources that are subscribed to again at a time: one that is slow holds up few others.
 const RENEWALS_MAX: usize = 16;
 /// The reason of a server that sleeps.
@@ -41,12 +39,11 @@ impl BackendConnector {
     /// Keeps the catalog's instance up for as long as the gateway runs.
     pub(crate) async fn supervise_catalog(self: Arc<Self>, instance: Arc<Instance>) {
         let _down = AbandonGuard(&instance);
-        let mut backoff = Backoff::default();
-        // Failed attempts that callers still wait through.
-        let mut hope = 0;
+        let mut was_connected = false;
         // Who led to the next attempt.
         let mut start_party = None;
         while !instance.stop.is_cancelled() {
+            instance.retry.note_attempt();
             instance.set_phase(InstancePhase::Connecting);
             let wanted = ConnectSpec {
                 era: self.config().era,
@@ -57,27 +54,23 @@ impl BackendConnector {
                 identity: Arc::clone(&instance.identity),
                 start_party: start_party.take(),
             };
-            let mut since = Instant::now();
+            let start = Instant::now();
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
             };
             let (failure, event) = match attempt {
                 Ok(connection) => {
+                    was_connected = true;
                     let up = Instant::now();
                     let Some(failure) = self.serve_catalog(&instance, connection).await else {
                         continue;
                     };
-                    self.note_uptime(&wanted, up.elapsed());
-                    backoff.after_uptime(self.config().retry, up.elapsed());
-                    hope = self.retries_awaited(backoff.failures());
-                    since = Instant::now();
+                    self.count_lost(&instance, &wanted, up.elapsed());
                     (failure, ServerEvent::Lost)
                 }
                 Err(failure) => {
-                    self.shared.count_failed_start(&instance.identity);
-                    self.shared.note_failed_start(wanted.start_party.as_ref());
-                    hope = hope.saturating_sub(1);
+                    self.count_failed_attempt(&instance, &wanted, start);
                     let event = ServerEvent::Unreachable.or_refused(&failure);
                     (failure, event)
                 }
@@ -89,20 +82,22 @@ impl BackendConnector {
             self.shared
                 .state_machine()
                 .apply(event, Some(failure.to_string()));
-            let held_back = self.shared.start_limit_error(None);
-            let is_hopeful = hope > 0 && failure.is_transient() && held_back.is_none();
+            let held_back = self.shared.reconnect.start_limit_error(None);
+            let is_awaited = was_connected
+                && failure.is_transient()
+                && self.are_retries_awaited(&instance)
+                && held_back.is_none();
             // A server that has only forgotten us is there: callers wait for the greeting.
-            instance.set_phase(if is_hopeful || failure == BackendError::SessionGone {
+            instance.set_phase(if is_awaited || failure == BackendError::SessionGone {
                 InstancePhase::Connecting
             } else {
                 let failure = held_back.unwrap_or_else(|| failure.clone());
                 InstancePhase::Down { failure }
             });
-            let delay = backoff.next_delay(self.config().retry);
-            let retry_in = round_for_display(delay.max(self.shared.start_wait(None)));
+            let retry_in = round_for_display(self.retry_in(&instance));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                led = self.wait_before_retry(&instance, delay, since) => start_party = led,
+                led = self.wait_before_retry(&instance) => start_party = led,
                 () = instance.stop.cancelled() => return,
             }
             self.shared.count_restart(&instance.identity);
@@ -129,60 +124,60 @@ impl BackendConnector {
         (!slept).then(|| requests.lost_error())
     }
 
-    /// Waits for `delay` before the next attempt, and for as long as too many came to nothing; no
-    /// longer than the config says meanwhile, nor than until a call needs the server or another
-    /// connection finds that it is there, which was not by what is known `since` then. Who led to it.
-    /// A call that needs it hears of the attempt, or why there is none yet.
-    async fn wait_before_retry(
-        &self,
-        instance: &Instance,
-        mut delay: Duration,
-        since: Instant,
-    ) -> Option<StartParty> {
-        let (start, mut rewrites) = (Instant::now(), self.live_config.updates());
-        let (mut needed, mut is_needed) = (pin!(instance.retry_requested()), false);
+    /// Time until the next attempt that nobody asks for.
+    fn retry_in(&self, instance: &Instance) -> Duration {
+        let backoff = instance.retry.remaining(self.config().retry.max);
+        backoff.max(self.shared.reconnect.start_wait(None))
+    }
+
+    /// Waits until the next attempt of the catalog's instance: until its pause is over, or a call triggers
+    /// it. Who led to it. A call that waits is told of the attempt, or why there is none yet.
+    async fn wait_before_retry(&self, instance: &Instance) -> Option<StartParty> {
+        let mut rewrites = self.live_config.updates();
         loop {
-            delay = delay.min(self.config().retry.max);
-            let left = delay.saturating_sub(start.elapsed());
-            let left = left.max(self.shared.start_wait(None));
-            if left.is_zero() {
+            let wait = self.retry_in(instance);
+            if wait.is_zero() {
                 return None;
             }
-            let mut wait = left;
-            if is_needed {
-                let Some(failure) = self.shared.start_limit_error(Some(&StartParty::Callers))
-                else {
-                    return Some(StartParty::Callers);
-                };
-                // Whoever is in a hurry is told.
-                instance.set_phase(InstancePhase::Down { failure });
-                wait = left.min(self.shared.start_wait(Some(&StartParty::Callers)));
-            }
+            let is_backing_off = instance.retry.due_at().is_some();
             tokio::select! {
                 () = sleep(wait) => {}
                 () = rewrites.changed() => {}
-                () = self.shared.reachability.until_other_back(since), if !delay.is_zero() => {
-                    delay = Duration::ZERO;
+                () = instance.retry.reached(), if is_backing_off => {}
+                () = instance.retry.hurried() => {
+                    let callers = StartParty::Callers;
+                    let Some(failure) = self.shared.reconnect.start_limit_error(Some(&callers)) else {
+                        return Some(callers);
+                    };
+                    instance.set_phase(InstancePhase::Down { failure });
                 }
-                () = &mut needed, if !is_needed => is_needed = true,
             }
         }
     }
 
-    /// How many failed attempts to reconnect callers wait through, after so many `delays` in a row:
-    /// whoever calls while a server is started again does not notice.
-    fn retries_awaited(&self, delays: u32) -> u32 {
-        if self.config().grace.is_zero() {
-            return 0;
-        }
-        RETRIES_AWAITED_MAX.saturating_sub(delays)
+    /// Whether calls wait for the next attempt, as far as the failures before it say: whoever calls while a
+    /// server is restarted does not notice.
+    fn are_retries_awaited(&self, instance: &Instance) -> bool {
+        !self.config().grace.is_zero() && instance.retry.failures() <= RETRIES_AWAITED_MAX
     }
 
-    /// Notes how long the connection that was `wanted` held.
-    fn note_uptime(&self, wanted: &ConnectSpec, up: Duration) {
-        if up < self.config().retry.stable_after {
-            self.shared.note_failed_start(wanted.start_party.as_ref());
+    /// Counts an attempt that began at `start` and failed.
+    fn count_failed_attempt(&self, instance: &Instance, wanted: &ConnectSpec, start: Instant) {
+        self.shared.count_failed_start(&instance.identity);
+        let party = wanted.start_party.as_ref();
+        self.shared.reconnect.note_failed_start(party);
+        let retry = self.config().retry;
+        instance.retry.note_failure(retry, start, Duration::ZERO);
+    }
+
+    /// Counts the loss of a connection that had lasted for `up`.
+    fn count_lost(&self, instance: &Instance, wanted: &ConnectSpec, up: Duration) {
+        let retry = self.config().retry;
+        if up < retry.stable_after {
+            let party = wanted.start_party.as_ref();
+            self.shared.reconnect.note_failed_start(party);
         }
+        instance.retry.note_failure(retry, Instant::now(), up);
     }
 
     /// Serves until the connection ends. Where its program may sleep it does so once nobody uses
@@ -241,7 +236,11 @@ impl BackendConnector {
     ) {
         let _down = AbandonGuard(&instance);
         let identity = &*instance.identity;
-        if let Some(failure) = self.shared.start_limit_error(wanted.start_party.as_ref()) {
+        let held_back = self
+            .shared
+            .reconnect
+            .start_limit_error(wanted.start_party.as_ref());
+        if let Some(failure) = held_back {
             // Of one that sleeps nothing was lost.
             if !identity.state_machine.is_asleep() {
                 let reason = Some(failure.to_string());
@@ -257,6 +256,8 @@ impl BackendConnector {
                 self.shared.count_restart(identity);
             }
             identity.state_machine.apply(ServerEvent::Started, None);
+            instance.retry.note_attempt();
+            let start = Instant::now();
             let attempt = tokio::select! {
                 attempt = self.connect(&wanted) => attempt,
                 () = instance.stop.cancelled() => return,
@@ -266,7 +267,7 @@ impl BackendConnector {
                     drop(turn.take());
                     self.serve_instance(&instance, &wanted, connection).await
                 }
-                Err(failure) => self.note_connect_failed(&instance, &wanted, failure),
+                Err(failure) => self.note_connect_failed(&instance, &wanted, failure, start),
             };
             // Whoever is next knows what came of it.
             drop(turn.take());
@@ -293,14 +294,13 @@ impl BackendConnector {
     /// calls wait for that, as long as there were few failures. One that nobody waits for is down. Whether
     /// it is made at once, as where the server has only forgotten us, but not on and on.
     fn set_lost(&self, instance: &Instance, failure: BackendError, forgotten: bool) -> bool {
-        let held_back = self
-            .shared
-            .start_limit_error(instance.identity.start_party());
-        let is_hoped_for = self.retries_awaited(instance.failures().saturating_sub(1)) > 0
-            && (forgotten || failure.is_transient() && instance.is_use_requested())
+        let party = instance.identity.start_party();
+        let held_back = self.shared.reconnect.start_limit_error(party);
+        let is_awaited = self.are_retries_awaited(instance)
+            && (forgotten || failure.is_transient() && instance.retry.is_wanted())
             && held_back.is_none();
         let at_once = forgotten && !instance.is_backing_off();
-        instance.set_phase(if at_once || is_hoped_for {
+        instance.set_phase(if at_once || is_awaited {
             InstancePhase::Connecting
         } else {
             let failure = held_back.unwrap_or(failure);
@@ -317,16 +317,19 @@ impl BackendConnector {
         instance: &Instance,
         at_once: bool,
     ) -> (Option<StartParty>, Option<OwnedSemaphorePermit>) {
-        instance.until_retry_time().await;
+        instance.retry.due().await;
+        let policy = &self.shared.reconnect;
         tokio::select! {
             biased;
             () = ready(()), if at_once => {}
-            () = instance.use_requested() => {}
-            turn = self.shared.listener_start_permit() => return (Some(StartParty::Listeners), Some(turn)),
+            () = instance.retry.wanted() => {}
+            turn = policy.listener_start_permit(self.shared.state_machine()) => {
+                return (Some(StartParty::Listeners), Some(turn));
+            }
         }
         let start_party = instance.identity.start_party();
-        let wait = self.shared.start_wait(start_party);
-        if let Some(failure) = self.shared.start_limit_error(start_party) {
+        let wait = policy.start_wait(start_party);
+        if let Some(failure) = policy.start_limit_error(start_party) {
             // Whoever wants it is told.
             instance.set_phase(InstancePhase::Down { failure });
         }
@@ -346,13 +349,12 @@ impl BackendConnector {
         instance: &Instance,
         wanted: &ConnectSpec,
         failure: BackendError,
+        start: Instant,
     ) -> InstanceEnd {
         let identity = &*instance.identity;
-        self.shared.count_failed_start(identity);
-        self.shared.note_failed_start(wanted.start_party.as_ref());
-        instance.note_failure(self.config().retry, Duration::ZERO);
+        self.count_failed_attempt(instance, wanted, start);
         if failure.is_transient() {
-            self.shared.note_suspicion(identity);
+            self.shared.reconnect.note_suspicion(identity);
         }
         let event = ServerEvent::Unreachable.or_refused(&failure);
         identity
@@ -372,6 +374,8 @@ impl BackendConnector {
         connection: Arc<Connection>,
     ) -> InstanceEnd {
         let identity = &*instance.identity;
+        // Its start is no idle time.
+        instance.touch();
         self.shared.note_speaks(connection.era());
         let reason = "the server has not been listed yet".to_owned();
         let reason = (!self.shared.is_listed()).then_some(reason);
@@ -405,13 +409,12 @@ impl BackendConnector {
             .state_machine
             .apply(ServerEvent::Lost, Some(failure.to_string()));
         let forgotten = connection.link.requests.is_session_lost();
-        let (retry, up) = (self.config().retry, up.elapsed());
         if forgotten {
-            instance.note_session_lost(retry, up);
+            let retry = self.config().retry;
+            instance.retry.note_forgotten(retry, up.elapsed());
         } else {
-            self.shared.note_suspicion(identity);
-            self.note_uptime(wanted, up);
-            instance.note_failure(retry, up);
+            self.shared.reconnect.note_suspicion(identity);
+            self.count_lost(instance, wanted, up.elapsed());
         }
         InstanceEnd::Lost { failure, forgotten }
     }

@@ -5,7 +5,7 @@ use futures_util::FutureExt;
 use super::*;
 use crate::{
     backend::{
-        instance::{ABANDONED_TTL, identity::SharedBy, reachability::Reachability},
+        instance::{ABANDONED_TTL, identity::SharedBy, reconnect::ReconnectPolicy},
         state_machine::ServerEvent,
     },
     config::Transport,
@@ -34,7 +34,7 @@ fn pool(connections_max: usize, lends_again: bool) -> ConnectionPool {
 fn instance(tasks: &Tasks) -> Arc<Instance> {
     let server = ServerName::parse("x").unwrap();
     let callers = SharedBy::for_anyone(Era::Legacy);
-    let reach = Arc::new(Reachability::new(&Transport::Builtin));
+    let reach = ReconnectPolicy::new(&Transport::Builtin, 30);
     Instance::new(InstanceIdentity::for_callers(
         &server, callers, &reach, tasks,
     ))
@@ -159,7 +159,11 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
     let (tasks, pool) = (Tasks::new(), pool(2, true));
     let lost = BackendError::SessionGone;
     let first = loan(&pool, "", &tasks).await;
-    first.instance.note_failure(retry, Duration::ZERO);
+    let now = Instant::now();
+    first
+        .instance
+        .retry
+        .note_failure(retry, now, Duration::ZERO);
     lose(&first.instance, lost.clone());
     first.note_start(false);
     let number = first.instance.identity.number;

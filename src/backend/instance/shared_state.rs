@@ -11,7 +11,7 @@ use std::{
 
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use super::{Instance, breaker::Breaker, identity::InstanceIdentity, reconnect::ReconnectPolicy};
@@ -52,18 +52,8 @@ pub(crate) struct SharedState {
     parent: OnceLock<ReplicaSharedState>,
     list_reads: Arc<ListReads>,
     /// When it was last to be listed since a call was answered after a refusal.
-    credential_recovery: Mutex<CredentialRecovery>,
+    credential_relisted: Mutex<Option<Instant>>,
     updates: UpdateSender,
-}
-
-/// Calls that a server answered after it had refused our credential: it may refuse its lists all the same,
-/// or the next call.
-#[derive(Debug, Default)]
-struct CredentialRecovery {
-    /// When it was last to be listed for that.
-    last: Option<Instant>,
-    /// Whether it will be, as soon as it may.
-    is_due: bool,
 }
 
 /// What replicas share.
@@ -131,7 +121,7 @@ impl SharedState {
             listed: watch::channel(false).0,
             parent: OnceLock::new(),
             list_reads: Arc::default(),
-            credential_recovery: Mutex::default(),
+            credential_relisted: Mutex::default(),
             updates: updates.clone(),
         }
     }
@@ -315,43 +305,17 @@ impl SharedState {
         }
     }
 
-    /// A call was answered where the instance of `lineage` is, to which our credential was refused: at once,
-    /// or where that was so only just, after a while.
-    pub(in crate::backend) fn note_credential_accepted(
-        self: &Arc<Self>,
-        identity: &InstanceIdentity,
-    ) {
-        if !self.is_catalog(identity) {
-            return self.note_instance_recovered(identity);
-        }
-        let now = Instant::now();
-        let mut taken = lock(&self.credential_recovery);
-        if taken.is_due {
-            return;
-        }
-        let next = taken.last.map(|last| last + CREDENTIAL_RELIST_INTERVAL);
-        let Some(next) = next.filter(|next| now < *next) else {
-            taken.last = Some(now);
-            drop(taken);
-            return self.note_instance_recovered(identity);
-        };
-        taken.is_due = true;
-        drop(taken);
-        let shared = Arc::clone(self);
-        let stop = identity.tasks.stop_token().clone();
-        identity.tasks.spawn("listing after refusals", async move {
-            if stop.run_until_cancelled(sleep_until(next)).await.is_none() {
+    /// A call was answered where the instance of `identity` is, to which our credential was refused before. It may
+    /// refuse its lists all the same, so it is listed again for that at a pace; a health check finds out as well.
+    pub(in crate::backend) fn note_credential_accepted(&self, identity: &InstanceIdentity) {
+        if self.is_catalog(identity) {
+            let mut last = lock(&self.credential_relisted);
+            if last.is_some_and(|at| at.elapsed() < CREDENTIAL_RELIST_INTERVAL) {
                 return;
             }
-            *lock(&shared.credential_recovery) = CredentialRecovery {
-                last: Some(Instant::now()),
-                is_due: false,
-            };
-            // A listing, or a check, may have been as quick.
-            if shared.state_machine().state() == ServerState::NeedsReauth {
-                shared.note_instance_recovered(&shared.identity);
-            }
-        });
+            *last = Some(Instant::now());
+        }
+        self.note_instance_recovered(identity);
     }
 
     /// Passes on what a server said on the connection of `instance`.
@@ -491,26 +455,21 @@ mod tests {
     }
 
     /// A server that refuses our credential for its lists alone is asked for them at a pace, however
-    /// many calls it answers, and once more after the last of them.
+    /// many calls it answers.
     #[tokio::test(start_paused = true)]
     async fn answered_calls_lead_to_few_listings() {
         let (shared, _tasks) = shared();
-        let lineage = Arc::clone(&shared.identity);
-        lineage.state_machine.apply(ServerEvent::Refused, None);
+        let identity = Arc::clone(&shared.identity);
+        identity.state_machine.apply(ServerEvent::Refused, None);
         let asked = || *shared.changes.borrow();
         for _ in 0..1000 {
-            shared.note_credential_accepted(&lineage);
+            shared.note_credential_accepted(&identity);
         }
         assert_eq!(asked(), 1, "the first leads to one at once");
         for _ in 0..600 {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            shared.note_credential_accepted(&lineage);
+            shared.note_credential_accepted(&identity);
         }
         assert!((6..=7).contains(&asked()), "{} in a minute", asked());
-        let before = asked();
-        tokio::time::sleep(CREDENTIAL_RELIST_INTERVAL * 2).await;
-        assert_eq!(asked(), before + 1, "that of the last is not lost");
-        tokio::time::sleep(CREDENTIAL_RELIST_INTERVAL * 2).await;
-        assert_eq!(asked(), before + 1);
     }
 }

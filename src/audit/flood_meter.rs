@@ -19,11 +19,11 @@ pub struct FloodMeter<G, K, T> {
     burst: u64,
     /// Keys of a group that are counted apart; further events count for the key of the others.
     keys_max: usize,
-    groups: HashMap<G, HashMap<K, Window<T>>>,
+    groups: HashMap<G, HashMap<K, EventWindow<T>>>,
 }
 
 #[derive(Debug)]
-struct Window<T> {
+struct EventWindow<T> {
     started: Instant,
     recorded: u64,
     sum: Option<FloodSum<T>>,
@@ -64,7 +64,7 @@ impl<G: Clone + Eq + Hash, K: Clone + Eq + Hash, T> FloodMeter<G, K, T> {
         let windows = self.groups.entry(group).or_default();
         let is_full = windows.len() >= self.keys_max && !windows.contains_key(&key);
         let key = if is_full { others } else { key };
-        let window = windows.entry(key.clone()).or_insert_with(|| Window {
+        let window = windows.entry(key.clone()).or_insert_with(|| EventWindow {
             started: now,
             recorded: 0,
             sum: None,

@@ -16,14 +16,14 @@ use crate::{
 
 /// What whoever waits for a line is to be told.
 #[derive(Debug)]
-pub(in crate::audit) struct Answer {
+pub(in crate::audit) struct DueReply {
     reply: Reply,
     /// Whether they wait until the disk has it.
     pub(super) is_durable: bool,
     pub(super) outcome: Result<(), AuditError>,
 }
 
-impl Answer {
+impl DueReply {
     pub(super) fn send(self) {
         // Whoever gave up does not mind.
         drop(self.reply.send(self.outcome));
@@ -119,8 +119,8 @@ impl AuditEntry {
     }
 
     /// What whoever waits for the line is to be told.
-    pub(super) fn answer(&mut self, outcome: Result<(), AuditError>) -> Option<Answer> {
-        Some(Answer {
+    pub(super) fn take_reply(&mut self, outcome: Result<(), AuditError>) -> Option<DueReply> {
+        Some(DueReply {
             reply: self.reply.take()?,
             is_durable: self.is_durable,
             outcome,
@@ -129,8 +129,8 @@ impl AuditEntry {
 
     /// Tells whoever waits for the line.
     pub(super) fn send_reply(&mut self, outcome: Result<(), AuditError>) {
-        if let Some(answer) = self.answer(outcome) {
-            answer.send();
+        if let Some(reply) = self.take_reply(outcome) {
+            reply.send();
         }
     }
 

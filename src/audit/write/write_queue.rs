@@ -21,7 +21,7 @@ use tokio::{sync::oneshot, task::unconstrained};
 use uuid::Uuid;
 
 use super::{
-    entry::{Answer, AuditEntry, EntryKind, WriteFailurePolicy},
+    entry::{AuditEntry, DueReply, EntryKind, WriteFailurePolicy},
     log_space::LogSpace,
     segment_store::SegmentSink,
     writer::{Writer, WriterHealth},
@@ -251,18 +251,18 @@ impl SharedQueue {
             }
             writer.sum_refusals(&mut batch.lines, batch.stopping);
             let before = writer.seq();
-            let answers = writer.write(&mut batch.lines);
-            let syncs = answers.iter().any(|answer| self.is_durable(answer));
+            let replies = writer.write(&mut batch.lines);
+            let syncs = replies.iter().any(|reply| self.is_durable(reply));
             let is_new = writer.seq() > before;
             if is_new && syncs {
                 writer.sync();
             }
             self.publish_outcome(&writer, is_new, syncs);
-            for mut answer in answers {
-                if self.is_durable(&answer) && answer.outcome.is_ok() {
-                    answer.outcome = check_disk(writer.broken.as_ref());
+            for mut reply in replies {
+                if self.is_durable(&reply) && reply.outcome.is_ok() {
+                    reply.outcome = check_disk(writer.broken.as_ref());
                 }
-                answer.send();
+                reply.send();
             }
             if let Some((record, reply)) = batch.end.take() {
                 let ended = writer.end(record);
@@ -339,8 +339,8 @@ impl SharedQueue {
     }
 
     /// Whether they wait until the disk has their line.
-    fn is_durable(&self, answer: &Answer) -> bool {
-        answer.is_durable || self.durability == Durability::Disk
+    fn is_durable(&self, reply: &DueReply) -> bool {
+        reply.is_durable || self.durability == Durability::Disk
     }
 
     /// Syncs what is written, [`SYNC_DELAY`] after the first line.

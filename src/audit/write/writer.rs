@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::{
-    entry::{Answer, AuditEntry, EntryKind, WriteFailurePolicy},
+    entry::{AuditEntry, DueReply, EntryKind, WriteFailurePolicy},
     log_space::LogSpace,
     refusal_sums::RefusalSums,
     segment::{OpenSegment, create_segment, day_number},
@@ -272,7 +272,7 @@ impl Writer {
 
     /// Writes what waits and then `lines`, and takes these out. Where there is no room some are
     /// discarded, and the others wait. Returns what their callers are told.
-    pub(in crate::audit) fn write(&mut self, lines: &mut Vec<AuditEntry>) -> Vec<Answer> {
+    pub(in crate::audit) fn write(&mut self, lines: &mut Vec<AuditEntry>) -> Vec<DueReply> {
         if self.has_pending() {
             // Who made room may have removed the segment, and nothing was synced since.
             self.check_segment();
@@ -282,14 +282,14 @@ impl Writer {
         let (waiting, mut written) = (self.pending.len(), 0);
         self.pending.append(lines);
         let mut lines = mem::take(&mut self.pending);
-        let mut answers = Vec::with_capacity(lines.len());
+        let mut replies = Vec::with_capacity(lines.len());
         if let Some(source) = &self.broken {
             // Nothing may be opened on a disk that is not to be trusted.
             lines.retain_mut(|line| {
                 let is_kept = line.fallback == WriteFailurePolicy::Keep;
                 let source = Arc::clone(source);
-                let refused = (!is_kept).then(|| line.answer(Err(AuditError::Sync { source })));
-                answers.extend(refused.flatten());
+                let refused = (!is_kept).then(|| line.take_reply(Err(AuditError::Sync { source })));
+                replies.extend(refused.flatten());
                 is_kept
             });
         }
@@ -297,15 +297,21 @@ impl Writer {
             let unsealed = lines.iter().map(|it| UnsealedLine::of(&it.line, it.time));
             let (count, error) = self.append_all(unsealed);
             for mut line in lines.drain(..count) {
-                answers.extend(line.answer(Ok(())));
+                replies.extend(line.take_reply(Ok(())));
                 self.totals.apply(line);
             }
             written += count;
-            if let Some(source) = error {
-                // What waited before is in the way of all that came now.
-                let source = Some(&source).filter(|_| written >= waiting);
-                self.keep_pending(lines, waiting == 0, source, &mut answers);
-                return answers;
+            if let Some(error) = error {
+                // Else what waited before is in the way.
+                let is_first = written >= waiting;
+                self.keep_pending(lines, is_first.then_some(&error), &mut replies);
+                if waiting == 0 && !self.pending.is_empty() {
+                    tracing::error!(
+                        %error,
+                        "cannot write the audit log; calls are refused until this is fixed"
+                    );
+                }
+                return replies;
             }
         }
         if self.pending.is_empty() {
@@ -316,7 +322,7 @@ impl Writer {
             // Without room for it there is none for further lines, which say so.
             drop(self.checkpoint());
         }
-        answers
+        replies
     }
 
     /// Says how many lines were given up.
@@ -337,39 +343,28 @@ impl Writer {
         }
     }
 
-    /// Keeps lines that could not be written, if they are such that must not be lost.
+    /// Keeps lines that could not be written, if they are such that must not be lost. `error` is why,
+    /// unless lines that waited before are in the way.
     fn keep_pending(
         &mut self,
         lines: Vec<AuditEntry>,
-        is_new: bool,
-        source: Option<&Arc<io::Error>>,
-        answers: &mut Vec<Answer>,
+        error: Option<&Arc<io::Error>>,
+        replies: &mut Vec<DueReply>,
     ) {
-        if is_new
-            && lines
-                .iter()
-                .any(|line| line.fallback == WriteFailurePolicy::Keep)
-        {
-            let error = self
-                .last_write_error
-                .as_deref()
-                .map(tracing::field::display);
-            tracing::error!(
-                error,
-                "cannot write the audit log; calls are refused until this is fixed"
-            );
-        }
+        let first = replies.len();
         let mut bytes: usize = self.pending.iter().map(|line| line.line.len()).sum();
-        let mut replies = Vec::new();
         for mut line in lines {
-            replies.extend(line.answer(Ok(())).map(|answer| (answer, line.fallback)));
+            if line.fallback == WriteFailurePolicy::Discard {
+                let error = error.cloned();
+                let refused = error.map_or(Ok(()), |source| Err(AuditError::Write { source }));
+                replies.extend(line.take_reply(refused));
+                continue;
+            }
+            replies.extend(line.take_reply(Ok(())));
             // Of those there are no more than calls in flight.
             let must_keep =
                 matches!(&line.kind, EntryKind::Call { id, .. } if self.totals.is_open(*id));
             let length = line.line.len();
-            if line.fallback == WriteFailurePolicy::Discard {
-                continue;
-            }
             if must_keep || bytes + length <= PENDING_BYTES_MAX {
                 bytes += length;
                 self.pending.push(line);
@@ -377,15 +372,10 @@ impl Writer {
                 self.lost += 1;
             }
         }
-        for (mut answer, fallback) in replies {
-            let source = source
-                .cloned()
-                .filter(|_| fallback == WriteFailurePolicy::Discard);
-            answer.outcome = Err(source.map_or_else(
-                || self.health().pending_error(),
-                |source| AuditError::Write { source },
-            ));
-            answers.push(answer);
+        for reply in &mut replies[first..] {
+            if reply.outcome.is_ok() {
+                reply.outcome = Err(self.health().pending_error());
+            }
         }
     }
 

@@ -176,7 +176,7 @@ impl Backend {
             }
         };
         let identity = &lead.connector.shared.identity;
-        let stray = identity.output.stray();
+        let stray = identity.output.stray().clone();
         let millis = |part| {
             self.stats
                 .latency()

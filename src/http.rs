@@ -32,7 +32,7 @@ use crate::{
     auth::{Agent, AuthError},
     config::Config,
     limiter::{ByteBudgetExceeded, ConnectionPermit},
-    mcp::{GatewayId, RpcError, envelope, error, gateway_headers::GATEWAY_HEADER},
+    mcp::{GatewayId, RpcError, envelope, error::{self, FailureReason}, gateway_headers::GATEWAY_HEADER},
     names::{PeerAddress, ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
     session::{Client, Session, registry::SessionRefused},
@@ -427,7 +427,7 @@ fn with_retry_after(mut response: Response<Body>) -> Response<Body> {
 /// What is said of new work for which there is no memory.
 pub(crate) fn overloaded_error(full: ByteBudgetExceeded) -> RpcError {
     RpcError::new(error::INTERNAL, full.to_string())
-        .with_data(serde_json::json!({ "reason": error::reason::OVERLOADED }))
+        .with_data(FailureReason::Overloaded.to_data())
         .retry_soon()
 }
 
@@ -443,7 +443,7 @@ fn session_not_opened(why: SessionRefused, id: Option<&crate::mcp::Id>) -> Respo
         SessionRefused::Closed => shutting_down(id),
         SessionRefused::Full { .. } => {
             let error = RpcError::new(error::INTERNAL, why.to_string())
-                .with_data(serde_json::json!({ "reason": error::reason::SESSIONS_BUSY }))
+                .with_data(FailureReason::SessionsBusy.to_data())
                 .retry_soon();
             with_retry_after(rpc_error_response(
                 StatusCode::TOO_MANY_REQUESTS,

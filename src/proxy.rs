@@ -32,7 +32,7 @@ use crate::{
     limiter::Limiter,
     mcp::{
         Era, Level, Method, Outcome, Raw, Revision, RpcError,
-        error::{self, reason},
+        error::{self, FailureReason},
         param_types,
     },
     names::{Scope, ServerName},
@@ -319,7 +319,7 @@ impl Proxy {
         let outcome = CallOutcome::Failed {
             error,
             delivered: false,
-            reason: "malformed",
+            reason: FailureReason::Malformed,
         };
         self.governance.settle(context, outcome).await
     }
@@ -341,7 +341,7 @@ impl Proxy {
             CallOutcome::Failed {
                 error: draining_error(),
                 delivered: false,
-                reason: reason::DRAINING,
+                reason: FailureReason::Draining,
             }
         });
         let ending = ending.await;
@@ -363,27 +363,26 @@ impl Proxy {
         else {
             return outcome;
         };
-        let cause = match *reason {
-            reason::CANCELLED => self.cancellation_cause(session_ended),
-            reason::CONNECTION_LOST | reason::UNAVAILABLE
-                if self.tasks.stop_token().is_cancelled() =>
-            {
-                Some(STOPPED_MESSAGE)
-            }
-            _ => None,
+        let is_cut_off = matches!(*reason, FailureReason::Lost | FailureReason::Unavailable);
+        let cause = if *reason == FailureReason::Cancelled {
+            self.cancellation_cause(session_ended)
+        } else if is_cut_off && self.tasks.stop_token().is_cancelled() {
+            Some(STOPPED_MESSAGE)
+        } else {
+            None
         };
         let Some(cause) = cause else { return outcome };
         error.message = cause.into();
-        if cause == STOPPED_MESSAGE && *reason == reason::CANCELLED {
+        if cause == STOPPED_MESSAGE && *reason == FailureReason::Cancelled {
             // Whether the stop reached the call or its server first is all the same.
             *reason = if *delivered {
-                reason::CONNECTION_LOST
+                FailureReason::Lost
             } else {
-                reason::UNAVAILABLE
+                FailureReason::Unavailable
             };
             let data = error.data.get_or_insert_default();
-            data["code"] = reason.to_ascii_uppercase().into();
-            data["reason"] = (*reason).into();
+            data["code"] = reason.code().into();
+            data["reason"] = reason.as_str().into();
             data["retryable"] = (!*delivered).into();
         }
         outcome
@@ -543,7 +542,7 @@ fn is_for_servers(method: &Method) -> bool {
 pub fn draining_error() -> RpcError {
     let message = "the gateway is shutting down and accepts no new requests; try again shortly";
     RpcError::new(error::INTERNAL, message)
-        .with_data(json!({ "code": "DRAINING", "reason": reason::DRAINING }))
+        .with_data(FailureReason::Draining.to_data())
         .retry_soon()
 }
 

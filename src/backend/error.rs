@@ -9,7 +9,8 @@ use super::{ServerState, call_health::CallHealth};
 use crate::{
     mcp::{
         Era, Raw, RpcError,
-        error::{self, millis, reason},
+        error::{self, FailureReason, millis},
+        gateway_headers::HOPS_MAX,
     },
     names::ServerName,
     session::bridge::UnsupportedInEra,
@@ -391,10 +392,10 @@ impl BackendError {
     }
 
     /// The kind of failure, for programs and for the audit.
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> FailureReason {
         match self {
-            Self::BreakerOpen { .. } => reason::BREAKER_OPEN,
-            Self::Cancelled { .. } => reason::CANCELLED,
+            Self::BreakerOpen { .. } => FailureReason::BreakerOpen,
+            Self::Cancelled { .. } => FailureReason::Cancelled,
             Self::NoConnection { .. }
             | Self::BackingOff { .. }
             | Self::Connect { .. }
@@ -402,22 +403,24 @@ impl BackendError {
             | Self::Spawn { .. }
             | Self::Startup { .. }
             | Self::Tls { .. }
-            | Self::NotListedYet { .. } => reason::UNAVAILABLE,
-            Self::StartsLimited { .. } => reason::STARTS_LIMITED,
-            Self::Disabled => reason::DISABLED,
-            Self::InstancesBusy { .. } | Self::NoMemory | Self::Overloaded { .. } => reason::BUSY,
+            | Self::NotListedYet { .. } => FailureReason::Unavailable,
+            Self::StartsLimited { .. } => FailureReason::StartsLimited,
+            Self::Disabled => FailureReason::Disabled,
+            Self::InstancesBusy { .. }
+            | Self::NoMemory
+            | Self::Overloaded { .. } => FailureReason::Busy,
             Self::UnsupportedInEra(_)
             | Self::Echo
             | Self::Era { .. }
             | Self::LoopDetected
             | Self::Refused { .. }
-            | Self::Revision { .. } => reason::INCOMPATIBLE,
-            Self::ProtocolViolation { .. } | Self::Http { .. } => reason::BAD_ANSWER,
-            Self::Header { .. } | Self::Unauthorized { .. } => reason::NEEDS_REAUTH,
-            Self::Lost { .. } | Self::SessionGone => reason::CONNECTION_LOST,
-            Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => reason::TOO_LARGE,
-            Self::Timeout { .. } | Self::WriteTimeout { .. } => reason::TIMEOUT,
-            Self::UnknownServer => reason::UNKNOWN_SERVER,
+            | Self::Revision { .. } => FailureReason::Incompatible,
+            Self::ProtocolViolation { .. } | Self::Http { .. } => FailureReason::BadAnswer,
+            Self::Header { .. } | Self::Unauthorized { .. } => FailureReason::NeedsReauth,
+            Self::Lost { .. } | Self::SessionGone => FailureReason::Lost,
+            Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => FailureReason::TooLarge,
+            Self::Timeout { .. } | Self::WriteTimeout { .. } => FailureReason::Timeout,
+            Self::UnknownServer => FailureReason::UnknownServer,
         }
     }
 

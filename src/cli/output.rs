@@ -14,7 +14,7 @@ use crate::{
     escape::escape_controls,
     mcp::{
         Raw,
-        error::{self, reason},
+        error::{self, FailureReason},
     },
 };
 
@@ -79,11 +79,11 @@ pub(super) fn is_stdout_terminal() -> bool {
 }
 
 /// What becomes of calls whose errors say themselves when to come back (`data.reason`).
-const REASONS_WITH_RETRY: [&str; 4] = [
-    reason::BREAKER_OPEN,
-    reason::DRAINING,
-    reason::STARTS_LIMITED,
-    reason::UNAVAILABLE,
+const REASONS_WITH_RETRY: [FailureReason; 4] = [
+    FailureReason::BreakerOpen,
+    FailureReason::Draining,
+    FailureReason::StartsLimited,
+    FailureReason::Unavailable,
 ];
 
 /// What an error object says, for people, and when to come back where it does not say that itself.
@@ -95,7 +95,7 @@ pub(super) fn error_text(refusal: &Raw) -> String {
     let data = data.filter(|data| {
         let is_told = data["reason"]
             .as_str()
-            .is_some_and(|it| REASONS_WITH_RETRY.contains(&it));
+            .is_some_and(|told| REASONS_WITH_RETRY.iter().any(|it| it.as_str() == told));
         data["retryable"] == true && !is_told
     });
     let wait = data.and_then(|data| data["retryAfterMs"].as_u64());

@@ -16,7 +16,10 @@ use super::{
 use crate::{
     catalog::Tool,
     json_schema::KEPT_BYTES_MAX,
-    mcp::{Outcome, RpcError, error},
+    mcp::{
+        Outcome, RpcError,
+        error::{self, FailureReason},
+    },
     money::Micros,
     scan::OutputSchema,
     store::TaskIdScope,
@@ -34,7 +37,7 @@ pub enum CallOutcome {
         /// Whether the call may have reached the server.
         delivered: bool,
         /// For the record.
-        reason: &'static str,
+        reason: FailureReason,
     },
     /// A step refused it.
     Refused(Refusal),
@@ -49,11 +52,11 @@ impl CallOutcome {
         Self::Failed {
             error: RpcError::new(error::INTERNAL, message).with_data(json!({
                 "code": "INTERNAL",
-                "reason": error::reason::INTERNAL,
+                "reason": FailureReason::Internal.as_str(),
                 "retryable": false,
             })),
             delivered: true,
-            reason: error::reason::INTERNAL,
+            reason: FailureReason::Internal,
         }
     }
 }
@@ -123,7 +126,7 @@ impl Governance {
             } => {
                 charge = delivered;
                 let outcome = Err(refusal::with_call_data(error, context.refused_call()).to_raw());
-                (outcome, RecordedOutcome::failed(reason, delivered))
+                (outcome, RecordedOutcome::failed(reason.as_str(), delivered))
             }
             CallOutcome::Refused(refusal) => self.refuse(&refusal, &context),
             CallOutcome::Unroutable(error) => {

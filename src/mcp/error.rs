@@ -66,111 +66,153 @@ pub const CODES: [(i64, &str); 10] = [
     ),
 ];
 
-/// Values of `data.reason` of calls that got no answer. `data.code` is the same in upper case.
-pub mod reason {
+/// Why a call got no answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FailureReason {
     /// The server answered, but not with a valid JSON-RPC response.
-    pub const BAD_ANSWER: &str = "bad_answer";
+    BadAnswer,
     /// The server's circuit breaker is open.
-    pub const BREAKER_OPEN: &str = "breaker_open";
+    BreakerOpen,
     /// All connections, or all places of the queue, are taken.
-    pub const BUSY: &str = "busy";
+    Busy,
     /// Whoever asked no longer waits.
-    pub const CANCELLED: &str = "cancelled";
+    Cancelled,
     /// The server is switched off.
-    pub const DISABLED: &str = "disabled";
+    Disabled,
     /// The gateway stops.
-    pub const DRAINING: &str = "draining";
+    Draining,
     /// Client and server have no revision in common for this request.
-    pub const INCOMPATIBLE: &str = "incompatible";
+    Incompatible,
     /// The gateway itself failed.
-    pub const INTERNAL: &str = "internal";
+    Internal,
     /// The connection broke off while the request was under way.
-    pub const CONNECTION_LOST: &str = "lost";
+    Lost,
     /// A member of the params has the wrong type.
-    pub const MALFORMED: &str = "malformed";
+    Malformed,
     /// The server refuses our credential.
-    pub const NEEDS_REAUTH: &str = "needs_reauth";
+    NeedsReauth,
     /// The gateway holds as many bytes as it may.
-    pub const OVERLOADED: &str = "overloaded";
+    Overloaded,
     /// All sessions of the agent have calls under way.
-    pub const SESSIONS_BUSY: &str = "sessions_busy";
+    SessionsBusy,
     /// The server is not started again so soon.
-    pub const STARTS_LIMITED: &str = "starts_limited";
+    StartsLimited,
     /// No answer within the time limit.
-    pub const TIMEOUT: &str = "timeout";
+    Timeout,
     /// A message exceeds a limit of the server.
-    pub const TOO_LARGE: &str = "too_large";
+    TooLarge,
     /// The server cannot be reached.
-    pub const UNAVAILABLE: &str = "unavailable";
+    Unavailable,
     /// The config has no such server.
-    pub const UNKNOWN_SERVER: &str = "unknown_server";
+    UnknownServer,
+}
 
-    /// All of them, with what to do about each.
-    pub const ALL: [(&str, &str); 18] = [
-        (
-            BAD_ANSWER,
-            "The server's answer is not a valid response, or an HTTP error status. The call may have \
-             taken effect. Retryable only after HTTP 429.",
-        ),
-        (
-            BREAKER_OPEN,
-            "The circuit breaker is open after repeated failures. Retry after `retryAfterMs`.",
-        ),
-        (
-            BUSY,
-            "`limits.in_flight` and `limits.queue`, or all connections of the pool, are in use.",
-        ),
-        (CANCELLED, "The client cancelled the request."),
-        (DISABLED, "The server has `enabled = false`."),
-        (
-            DRAINING,
-            "The gateway is shutting down. Retry after `retryAfterMs`.",
-        ),
-        (
-            INCOMPATIBLE,
-            "The request cannot be translated between the protocol revisions of client and server, or \
-             the server is not a usable MCP server.",
-        ),
-        (INTERNAL, "The gateway failed; its log has the details."),
-        (
-            CONNECTION_LOST,
-            "The connection was lost during the call, which may have taken effect. Not retryable.",
-        ),
-        (
-            MALFORMED,
-            "A member of the params has the wrong type (`data.code` is `INVALID_PARAMS`).",
-        ),
-        (
-            NEEDS_REAUTH,
-            "The server answered 401 or 403: fix `auth` or `headers` of the server.",
-        ),
-        (
-            OVERLOADED,
-            "`limits.bytes_in_flight` is nearly used up (HTTP 503, no `data.code`). Retry after \
-             `retryAfterMs`.",
-        ),
-        (
-            SESSIONS_BUSY,
-            "All `limits.sessions_per_agent` sessions have running calls (HTTP 429, no `data.code`).",
-        ),
-        (
-            STARTS_LIMITED,
-            "Too many failed starts (`retry.starts_per_minute`). Retry after `retryAfterMs`.",
-        ),
-        (
-            TIMEOUT,
-            "No answer within the time limit that the message names. The call may have taken effect.",
-        ),
-        (
-            TOO_LARGE,
-            "The message exceeds `limits.request` or `limits.response` of the server.",
-        ),
-        (
-            UNAVAILABLE,
-            "The server is not connected; nothing was sent. `data.state` says where it stands.",
-        ),
-        (UNKNOWN_SERVER, "There is no server with this name."),
+impl FailureReason {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::BadAnswer,
+        Self::BreakerOpen,
+        Self::Busy,
+        Self::Cancelled,
+        Self::Disabled,
+        Self::Draining,
+        Self::Incompatible,
+        Self::Internal,
+        Self::Lost,
+        Self::Malformed,
+        Self::NeedsReauth,
+        Self::Overloaded,
+        Self::SessionsBusy,
+        Self::StartsLimited,
+        Self::Timeout,
+        Self::TooLarge,
+        Self::Unavailable,
+        Self::UnknownServer,
     ];
+
+    /// The value of `data.reason`, and of metrics.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BadAnswer => "bad_answer",
+            Self::BreakerOpen => "breaker_open",
+            Self::Busy => "busy",
+            Self::Cancelled => "cancelled",
+            Self::Disabled => "disabled",
+            Self::Draining => "draining",
+            Self::Incompatible => "incompatible",
+            Self::Internal => "internal",
+            Self::Lost => "lost",
+            Self::Malformed => "malformed",
+            Self::NeedsReauth => "needs_reauth",
+            Self::Overloaded => "overloaded",
+            Self::SessionsBusy => "sessions_busy",
+            Self::StartsLimited => "starts_limited",
+            Self::Timeout => "timeout",
+            Self::TooLarge => "too_large",
+            Self::Unavailable => "unavailable",
+            Self::UnknownServer => "unknown_server",
+        }
+    }
+
+    /// The value of `data.code`.
+    pub fn code(self) -> String {
+        self.as_str().to_ascii_uppercase()
+    }
+
+    /// The members `code` and `reason` of `data`.
+    pub fn to_data(self) -> serde_json::Value {
+        serde_json::json!({ "code": self.code(), "reason": self.as_str() })
+    }
+
+    /// What happened, and what to do about it.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::BadAnswer => {
+                "The server's answer is not a valid response, or an HTTP error status. The call may have taken effect. Retryable only after HTTP 429."
+            }
+            Self::BreakerOpen => {
+                "The circuit breaker is open after repeated failures. Retry after `retryAfterMs`."
+            }
+            Self::Busy => {
+                "`limits.in_flight` and `limits.queue`, or all connections of the pool, are in use."
+            }
+            Self::Cancelled => "The client cancelled the request.",
+            Self::Disabled => "The server has `enabled = false`.",
+            Self::Draining => "The gateway is shutting down. Retry after `retryAfterMs`.",
+            Self::Incompatible => {
+                "The request cannot be translated between the protocol revisions of client and server, or the server is not a usable MCP server."
+            }
+            Self::Internal => "The gateway failed; its log has the details.",
+            Self::Lost => {
+                "The connection was lost during the call, which may have taken effect. Not retryable."
+            }
+            Self::Malformed => {
+                "A member of the params has the wrong type (`data.code` is `INVALID_PARAMS`)."
+            }
+            Self::NeedsReauth => {
+                "The server answered 401 or 403: fix `auth` or `headers` of the server."
+            }
+            Self::Overloaded => {
+                "`limits.bytes_in_flight` is nearly used up (HTTP 503). Retry after `retryAfterMs`."
+            }
+            Self::SessionsBusy => {
+                "All `limits.sessions_per_agent` sessions have running calls (HTTP 429)."
+            }
+            Self::StartsLimited => {
+                "Too many failed starts (`retry.starts_per_minute`). Retry after `retryAfterMs`."
+            }
+            Self::Timeout => {
+                "No answer within the time limit that the message names. The call may have taken effect."
+            }
+            Self::TooLarge => {
+                "The message exceeds `limits.request` or `limits.response` of the server."
+            }
+            Self::Unavailable => {
+                "The server is not connected; nothing was sent. `data.state` says where it stands."
+            }
+            Self::UnknownServer => "There is no server with this name.",
+        }
+    }
 }
 
 /// When what stands in the way only for the moment may be gone. Not known more exactly: this keeps

@@ -7,7 +7,8 @@
 use serde_json::json;
 
 use super::{
-    Method, Params, RpcError, error,
+    Method, Params, RpcError,
+    error::{self, FailureReason},
     json::{self, Member},
     meta,
 };
@@ -195,7 +196,7 @@ fn mistyped_error(key: &str, name: &str, wanted: ExpectedType) -> RpcError {
     let message = format!("`{name}` in {at} is not {}", wanted.name());
     RpcError::new(error::INVALID_PARAMS, message).with_data(json!({
         "code": "INVALID_PARAMS",
-        "reason": error::reason::MALFORMED,
+        "reason": FailureReason::Malformed.as_str(),
         "retryable": false,
     }))
 }

@@ -8,7 +8,6 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -200,12 +199,9 @@ const CANCELLED: BackendError = BackendError::Cancelled { is_sent: false };
 
 /// What is said of such a request.
 pub(super) fn cancelled_error() -> RpcError {
-    let reason = CANCELLED.kind();
-    RpcError::new(error::INTERNAL, CANCELLED.to_string()).with_data(json!({
-        "code": reason.to_ascii_uppercase(),
-        "reason": reason,
-        "retryable": false,
-    }))
+    let mut data = CANCELLED.kind().to_data();
+    data["retryable"] = false.into();
+    RpcError::new(error::INTERNAL, CANCELLED.to_string()).with_data(data)
 }
 
 /// How a call ends that no server is found for.

@@ -2,7 +2,10 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use tollbridge::{governance::REFUSALS, mcp::error};
+use tollbridge::{
+    governance::REFUSALS,
+    mcp::error::{self, FailureReason},
+};
 
 use crate::markdown::{read, wrap};
 
@@ -20,9 +23,12 @@ pub(crate) fn page() -> String {
         out.push_str(&wrap(&format!("- `{}` ({codes}): ", row.name), &text, 2));
     }
     out.push_str("\n## Failures\n\n");
-    for (reason, meaning) in error::reason::ALL {
-        let code = reason.to_ascii_uppercase();
-        out.push_str(&wrap(&format!("- `{code}`: "), meaning, 2));
+    for reason in FailureReason::ALL {
+        out.push_str(&wrap(
+            &format!("- `{}`: ", reason.code()),
+            reason.meaning(),
+            2,
+        ));
     }
     out.push_str("\n## JSON-RPC codes\n\n");
     for (code, meaning) in error::CODES {
@@ -43,7 +49,15 @@ fn the_tables_have_every_code() {
         let found = lines.filter(|line| line.contains(declared)).count();
         assert_eq!(found, expect, "{declared} in {file}");
     };
-    check("src/mcp/error.rs", ": &str = ", error::reason::ALL.len());
+    let code = read(Path::new("src/mcp/error.rs"));
+    let arms = code
+        .lines()
+        .filter(|line| line.starts_with("            Self::"));
+    assert_eq!(
+        arms.count(),
+        2 * FailureReason::ALL.len(),
+        "text and meaning"
+    );
     check("src/mcp/error.rs", ": i64 = ", error::CODES.len());
     let rows = ": RefusalRow = RefusalRow {";
     check("src/governance/refusal.rs", rows, REFUSALS.len());

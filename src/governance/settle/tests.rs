@@ -74,7 +74,7 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
     let ending = CallOutcome::Failed {
         error: RpcError::new(error::INTERNAL, "gone"),
         delivered: charge,
-        reason: "server_gone",
+        reason: FailureReason::Lost,
     };
     let mut settled = Box::pin(governance.settle(ticket, ending));
     // The writer may be done already, and the disk.

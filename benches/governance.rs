@@ -277,7 +277,6 @@ impl Stage {
             agent: Arc::new(Agent::anonymous()),
             client_info: Arc::new(opening),
             session: None,
-            gateway: None,
         };
         Self {
             catalog: Catalog::build(&config.naming, &[offer]),

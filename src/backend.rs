@@ -28,7 +28,7 @@ pub use crate::launcher::Confined;
 use crate::{
     config::Server,
     lock::lock,
-    mcp::{Raw, Revision, gateway_headers::GatewaysBehind, method::notice},
+    mcp::{Raw, Revision, method::notice},
     names::ServerName,
     session::Session,
     task::Tasks,
@@ -111,12 +111,13 @@ impl Backend {
     ) -> Self {
         let live_config = LiveConfig::new(config);
         let shared = Arc::new(SharedState::new(name, config, &context.updates, tasks));
+        let peer = GatewayPeer::new(context.gateway.clone(), shared.changes.clone());
         let connector = Arc::new(BackendConnector {
             server: name.clone(),
             live_config: Arc::clone(&live_config),
             tasks: tasks.clone(),
             launcher: launcher.clone(),
-            peer: GatewayPeer::new(context),
+            peer: Arc::new(peer),
             session_filters: context.session_filters.clone(),
             byte_budget: context.byte_budget.clone(),
             shared,
@@ -270,13 +271,11 @@ impl Backend {
         life.apply_if(ServerEvent::Withdrawn, None, is_away);
     }
 
-    /// The gateways behind each of its replicas, or behind it: who it is, where it is one, among them.
-    fn gateways_behind(&self) -> impl Iterator<Item = Arc<GatewaysBehind>> {
+    /// How many gateways stand in a row from the server on, or from that of its replicas with the most.
+    fn depth(&self) -> u8 {
         let replicas = self.replicas.iter().flat_map(Replicas::backends);
-        let peers = replicas.map(|replica| &replica.connector.peer);
-        std::iter::once(&self.connector.peer)
-            .chain(peers)
-            .map(|peer| peer.gateways_behind())
+        let depths = replicas.map(|replica| replica.connector.peer.depth());
+        depths.fold(self.connector.peer.depth(), u8::max)
     }
 
     /// Where the server stands.

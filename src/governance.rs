@@ -619,10 +619,7 @@ impl Governance {
             Ok(rules) if rules.policy.allows_everything() || rules.observes(RuleKind::Policy) => {
                 Visibility::All
             }
-            Ok(rules) => Visibility::Filtered(VisibleItems {
-                rules: Some(rules),
-                hidden_servers: Arc::default(),
-            }),
+            Ok(rules) => Visibility::Filtered(VisibleItems(rules)),
             Err(_) => Visibility::Hidden(HiddenReason::InvalidTerms),
         }
     }

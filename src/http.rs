@@ -32,10 +32,14 @@ use crate::{
     auth::{Agent, AuthError},
     config::Config,
     limiter::{ByteBudgetExceeded, ConnectionPermit},
-    mcp::{GatewayId, RpcError, envelope, error::{self, FailureReason}, gateway_headers::GATEWAY_HEADER},
+    mcp::{
+        GatewayId, RpcError, envelope,
+        error::{self, FailureReason},
+        gateway_headers::{self, GATEWAY_HEADER, HOPS_MAX},
+    },
     names::{PeerAddress, ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
-    session::{Client, Session, registry::SessionRefused},
+    session::{Client, registry::SessionRefused},
     status::Status,
     task::{InFlight, Tasks},
 };
@@ -128,8 +132,12 @@ impl HttpEdge {
     ) -> Response<Body> {
         let form = ErrorFormat::of(route.as_ref(), request.method());
         // Before all that a server may refuse for: the reason is none of those.
-        if route.as_ref().is_some_and(Route::requires_agent) && self.is_from_self(request) {
-            return self.loop_detected_response(form);
+        if route.as_ref().is_some_and(Route::requires_agent)
+            && let Some(why) = self.loop_of(request.headers())
+        {
+            let mut response = form.refuse(StatusCode::LOOP_DETECTED, &why);
+            self.gateway().set_header(response.headers_mut());
+            return response;
         }
         // Balancers name the address of a pod, which no config knows. Probes tell nothing that a page
         // could use, and do nothing.
@@ -157,14 +165,11 @@ impl HttpEdge {
             return answer;
         }
         let page = cors::WebPage::from_request(request);
-        let asks_gateway = request.headers().contains_key(GATEWAY_HEADER);
+        let for_gateway = request.headers().contains_key(GATEWAY_HEADER);
+        let scope = route.scope().filter(|_| for_gateway).cloned();
         let mut response = self.answer(route, form, peer, request).await;
-        if asks_gateway && response.status().is_success() {
-            self.gateway().set_header(response.headers_mut());
-            self.proxy
-                .backends()
-                .gateways_behind()
-                .write_header(response.headers_mut());
+        if let Some(scope) = scope {
+            self.tell_depth(&scope, &mut response);
         }
         if let Some(page) = page {
             page.allow_read(response.headers_mut());
@@ -180,18 +185,27 @@ impl HttpEdge {
             .is_still_authorized(&client.agent)
     }
 
-    /// Whether the URL of one of our servers leads here.
-    fn is_from_self(&self, request: &Request<Incoming>) -> bool {
-        self.gateway().is_in_header(request.headers())
+    /// Why a request is part of a loop of gateways, if it is.
+    fn loop_of(&self, headers: &HeaderMap) -> Option<String> {
+        if self.gateway().is_in_header(headers) {
+            let why = "loop detected: one of the configured servers is this gateway";
+            return Some(why.to_owned());
+        }
+        let hops = gateway_headers::hops(headers);
+        (hops > HOPS_MAX).then(|| {
+            format!(
+                "loop detected: the request has passed more than {HOPS_MAX} gateways; \
+                 remove this gateway from the servers of one of them"
+            )
+        })
     }
 
-    /// Refuses a request of our own, so that the server it is meant for is known to be ourselves: it would
-    /// be listed as a part of itself, again and again.
-    fn loop_detected_response(&self, form: ErrorFormat) -> Response<Body> {
-        let message = "loop detected: a configured server is this gateway";
-        let mut response = form.refuse(StatusCode::LOOP_DETECTED, message);
-        self.gateway().set_header(response.headers_mut());
-        response
+    /// Tells the gateway that asks how many stand in a row here.
+    fn tell_depth(&self, scope: &Scope, response: &mut Response<Body>) {
+        if response.status().is_success() {
+            let depth = self.proxy.backends().depth(scope);
+            gateway_headers::set_hops(response.headers_mut(), depth);
+        }
     }
 
     fn gateway(&self) -> &GatewayId {
@@ -241,12 +255,10 @@ impl HttpEdge {
         }
         match route {
             Route::Mcp(scope) => {
-                let context = RequestContext::of(agent, scope, (peer, request));
+                let context = RequestContext::of(agent, scope, peer);
                 streamable::handle(self, &context, request).await
             }
-            Route::Sse(scope) => {
-                legacy_sse::open(self, &RequestContext::of(agent, scope, (peer, request)))
-            }
+            Route::Sse(scope) => legacy_sse::open(self, &RequestContext::of(agent, scope, peer)),
             Route::Messages => Box::pin(legacy_sse::post(self, (&agent, peer), request)).await,
             Route::Status => status_endpoints::status(self, &agent, request),
             Route::Metrics => status_endpoints::metrics(self, &agent),
@@ -299,29 +311,14 @@ struct RequestContext {
     agent: Arc<Agent>,
     scope: Scope,
     peer: RequestPeer,
-    /// Which gateway it is, if it is one and says so.
-    gateway: Option<GatewayId>,
 }
 
 impl RequestContext {
-    fn of(
-        agent: Arc<Agent>,
-        scope: Scope,
-        (peer, request): (&RequestPeer, &Request<Incoming>),
-    ) -> Self {
-        let gateway = GatewayId::from_headers(request.headers());
+    fn of(agent: Arc<Agent>, scope: Scope, peer: &RequestPeer) -> Self {
         Self {
             agent,
             scope,
             peer: peer.clone(),
-            gateway,
-        }
-    }
-
-    /// Lets `session` know which gateway it is of.
-    fn note_gateway(&self, session: &Session) {
-        if let Some(gateway) = &self.gateway {
-            session.note_gateway(gateway);
         }
     }
 }

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     auth::Agent,
-    mcp::{Era, GatewayId, Id, LogFilter, Method, Outcome, Params, Raw, Request, Revision},
+    mcp::{Era, Id, LogFilter, Method, Outcome, Params, Raw, Request, Revision},
     names::{PeerAddress, Scope},
 };
 
@@ -53,8 +53,6 @@ pub struct Client {
     pub client_info: Arc<ClientInfo>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
-    /// Which gateway it is, if it is one and says so.
-    pub gateway: Option<GatewayId>,
 }
 
 /// What a client said about itself is read as its own.
@@ -73,7 +71,6 @@ impl Client {
             agent: Arc::clone(&session.agent),
             client_info: session.client_info()?,
             session: Some(Arc::clone(session)),
-            gateway: session.gateway().cloned(),
         })
     }
 
@@ -89,7 +86,6 @@ impl Client {
                 profile: Arc::default(),
             }),
             session: None,
-            gateway: None,
         }
     }
 
@@ -121,8 +117,6 @@ pub struct ListViewer<'a> {
     pub agent: &'a Agent,
     /// Which part of the catalog it sees.
     pub scope: &'a Scope,
-    /// Which gateway it is, if it is one and says so: it is shown nothing of servers that it stands behind.
-    pub gateway: Option<&'a GatewayId>,
 }
 
 /// One request of a client, on its way to an answer.
@@ -156,9 +150,11 @@ pub struct Call {
     pub address: Option<PeerAddress>,
 }
 
-/// How others name a call: what joins our log and audit with theirs.
+/// How others name a call, which joins our log and audit with theirs, and how it came here.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Correlation {
+    /// How many gateways it has passed.
+    pub hops: u8,
     /// The trace that it belongs to (W3C Trace Context); what `_meta` says comes first.
     pub traceparent: Option<Box<str>>,
     /// The id that a client or a balancer gave the HTTP request in `X-Request-Id`.
@@ -194,7 +190,6 @@ impl Call {
         ListViewer {
             agent: &self.client.agent,
             scope: &self.scope,
-            gateway: self.client.gateway.as_ref(),
         }
     }
 

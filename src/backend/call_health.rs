@@ -47,6 +47,7 @@ impl CallHealth {
             | BackendError::Echo
             | BackendError::Era { .. }
             | BackendError::ProtocolViolation { .. }
+            | BackendError::TooManyGateways
             | BackendError::Header { .. }
             | BackendError::Http { .. }
             | BackendError::InstancesBusy { .. }

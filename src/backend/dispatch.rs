@@ -507,10 +507,7 @@ impl Backend {
             tool: routed.tool.as_deref(),
             caller: Some(caller),
             header_params,
-            traceparent: call
-                .correlation
-                .as_ref()
-                .and_then(|named| named.traceparent.as_deref()),
+            correlation: call.correlation.as_deref(),
             limits,
             cancel: Cow::Borrowed(&call.cancel),
         };

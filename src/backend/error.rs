@@ -141,6 +141,12 @@ pub enum BackendError {
         /// The key that sets it.
         key: &'static str,
     },
+    /// Requests to it pass too many gateways. The operator removes one gateway from the servers of another.
+    #[error(
+        "more than {HOPS_MAX} gateways stand in a row: one of them is probably behind itself, and has to be \
+         removed from the servers of another"
+    )]
+    TooManyGateways,
     /// Its URL leads back to this gateway. The operator mends `url`.
     #[error("request loop: this gateway is configured as its own upstream")]
     LoopDetected,
@@ -303,9 +309,9 @@ impl BackendError {
     /// paths, hosts and secrets of where it runs.
     pub fn to_error(&self, server: &ServerName, state: Option<ServerState>) -> RpcError {
         let mut data = serde_json::json!({
-            "code": self.kind().to_ascii_uppercase(),
+            "code": self.kind().code(),
             "server": server.as_str(),
-            "reason": self.kind(),
+            "reason": self.kind().as_str(),
             "retryable": self.is_retryable(),
         });
         if let Some(state) = state {
@@ -358,6 +364,7 @@ impl BackendError {
             | Self::Echo
             | Self::Era { .. }
             | Self::ProtocolViolation { .. }
+            | Self::TooManyGateways
             | Self::Header { .. }
             | Self::Lost { .. }
             | Self::LoopDetected
@@ -412,6 +419,7 @@ impl BackendError {
             Self::UnsupportedInEra(_)
             | Self::Echo
             | Self::Era { .. }
+            | Self::TooManyGateways
             | Self::LoopDetected
             | Self::Refused { .. }
             | Self::Revision { .. } => FailureReason::Incompatible,
@@ -478,6 +486,7 @@ impl BackendError {
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
+            | Self::TooManyGateways
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::LoopDetected
@@ -534,6 +543,7 @@ impl BackendError {
             | Self::Disabled
             | Self::Echo
             | Self::Era { .. }
+            | Self::TooManyGateways
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
             | Self::NoMemory

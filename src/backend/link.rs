@@ -43,7 +43,7 @@ use crate::{
         method::notice,
     },
     names::InvocationId,
-    session::{Cancel, Client, Event, EventSender, Session},
+    session::{Cancel, Client, Correlation, Event, EventSender, Session},
     task::{LARGE_BYTES, run_blocking_if_large},
 };
 use outbound::{QUEUE_MAX, QueuedMessage};
@@ -140,8 +140,9 @@ pub(crate) struct Exchange<'c> {
     pub(crate) caller: Option<Caller>,
     /// Values of `Mcp-Param-*` headers, for modern HTTP.
     pub(crate) header_params: Vec<(String, String)>,
-    /// The trace that the caller named in a header, for HTTP; one in `_meta` is in the params.
-    pub(crate) traceparent: Option<&'c str>,
+    /// The trace that the caller named in a header, for HTTP (one in `_meta` is in the params), and the
+    /// gateways that its request has passed.
+    pub(crate) correlation: Option<&'c Correlation>,
     pub(crate) limits: Deadlines,
     pub(crate) cancel: Cow<'c, Cancel>,
 }

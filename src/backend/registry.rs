@@ -13,7 +13,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use indexmap::IndexMap;
-use tokio::sync::watch;
 
 use super::{
     Answer, Backend, BackendError, CallError, UpdateReceiver,
@@ -29,8 +28,8 @@ use crate::{
     governance::Admitted,
     limiter::Limiter,
     lock::lock,
-    mcp::{GatewayId, gateway_headers::GatewaysBehind},
-    names::ServerName,
+    mcp::{GatewayId, gateway_headers::HOPS_MAX},
+    names::{Scope, ServerName},
     session::Session,
     task::Tasks,
 };
@@ -79,7 +78,6 @@ impl Backends {
             launcher: Launcher::new(launcher),
             context: UpstreamContext {
                 gateway: GatewayId::random(),
-                gateway_changes: watch::Sender::default(),
                 updates: teller,
                 session_filters: SessionFilters::default(),
                 byte_budget: limiter.bytes.clone(),
@@ -106,28 +104,15 @@ impl Backends {
         &self.context.gateway
     }
 
-    /// Hears when other gateways are found behind servers, or no longer.
-    pub fn gateway_changes(&self) -> watch::Receiver<()> {
-        self.context.gateway_changes.subscribe()
-    }
-
-    /// All gateways behind this one.
-    pub fn gateways_behind(&self) -> GatewaysBehind {
+    /// How many gateways stand in a row on the route of `scope`, from this one on.
+    pub fn depth(&self, scope: &Scope) -> u8 {
         let set = self.set.load();
-        let servers = set.values().flat_map(|backend| backend.gateways_behind());
-        GatewaysBehind::behind_gateway(self.gateway(), servers)
-    }
-
-    /// The servers that `gateway` is, or stands behind.
-    pub fn servers_leading_to(&self, gateway: &GatewayId) -> Vec<ServerName> {
-        let set = self.set.load();
-        let backends = set.values();
-        let before = backends.filter(|backend| {
-            backend
-                .gateways_behind()
-                .any(|behind| behind.contains(gateway))
-        });
-        before.map(|backend| backend.name.clone()).collect()
+        let deepest = match scope {
+            Scope::Server(name) => set.get(name).map(|backend| backend.depth()),
+            Scope::All | Scope::Profile(_) => set.values().map(|backend| backend.depth()).max(),
+        };
+        // What is in a loop counts as such, and no more.
+        deepest.unwrap_or(0).min(HOPS_MAX) + 1
     }
 
     /// Lets sessions see what servers say outside of calls as `filter` says; until then they see nothing

@@ -299,11 +299,6 @@ impl CatalogStore {
         }
     }
 
-    /// Tells those who wait for a new snapshot to look once more at the one there is.
-    pub fn notify_changed(&self) {
-        self.changed.send_modify(|_| {});
-    }
-
     /// Tells of every new snapshot.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()

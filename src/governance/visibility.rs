@@ -65,37 +65,11 @@ fn profile_list(profiles: &[ProfileName]) -> String {
     }
 }
 
-/// By what an agent sees some things and others not.
+/// The rules of an agent.
 #[derive(Clone, Debug)]
-pub struct VisibleItems {
-    /// The rules; `None` where they allow everything.
-    pub(super) rules: Option<Arc<AgentRules>>,
-    /// Servers of which nothing is shown.
-    pub(super) hidden_servers: Arc<[ServerName]>,
-}
-
-impl VisibleItems {
-    fn allows(&self, server: &ServerName, by: impl FnOnce(&AgentRules) -> bool) -> bool {
-        !self.hidden_servers.contains(server) && self.rules.as_deref().is_none_or(by)
-    }
-}
+pub struct VisibleItems(pub(super) Arc<AgentRules>);
 
 impl Visibility {
-    /// The same without anything of the servers `apart`.
-    #[must_use]
-    pub fn without_servers(self, hidden: Vec<ServerName>) -> Self {
-        let rules = match self {
-            _ if hidden.is_empty() => return self,
-            Self::Hidden(_) => return self,
-            Self::All => None,
-            Self::Filtered(VisibleItems { rules, .. }) => rules,
-        };
-        Self::Filtered(VisibleItems {
-            rules,
-            hidden_servers: hidden.into(),
-        })
-    }
-
     /// Whether an entry of a list is in it.
     pub fn shows(&self, kind: Kind, entry: &ListEntry) -> bool {
         self.allows_item(|| PolicyItem::of_entry(kind, entry))
@@ -132,9 +106,9 @@ impl Visibility {
         match self {
             Self::All => true,
             Self::Hidden(_) => false,
-            Self::Filtered(visible) => visible.allows(server, |rules| {
+            Self::Filtered(VisibleItems(rules)) => {
                 rules.policy.allows_notification(server, method, named)
-            }),
+            }
         }
     }
 
@@ -150,10 +124,7 @@ impl Visibility {
         match self {
             Self::All => true,
             Self::Hidden(_) => false,
-            Self::Filtered(visible) => {
-                let item = item();
-                visible.allows(item.server, |rules| rules.policy.allows(&item))
-            }
+            Self::Filtered(VisibleItems(rules)) => rules.policy.allows(&item()),
         }
     }
 }

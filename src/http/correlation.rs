@@ -1,8 +1,12 @@
-//! What an HTTP request is called elsewhere, so that our log and audit can be joined with others'.
+//! What an HTTP request is called elsewhere, so that our log and audit can be joined with others', and how many
+//! gateways it has passed.
 
 use http::{HeaderMap, HeaderName};
 
-use crate::{mcp::trace::TRACEPARENT, session::Correlation};
+use crate::{
+    mcp::{gateway_headers, trace::TRACEPARENT},
+    session::Correlation,
+};
 
 /// The header in which clients and balancers name a request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -16,8 +20,10 @@ pub(super) fn of(headers: &HeaderMap) -> Option<Box<Correlation>> {
     let text = |name| Some(Box::<str>::from(headers.get(name)?.to_str().ok()?));
     let traceparent = text(TRACE_HEADER);
     let request_id = text(REQUEST_ID).filter(|id| id.len() <= REQUEST_ID_BYTES_MAX);
-    (traceparent.is_some() || request_id.is_some()).then(|| {
+    let hops = gateway_headers::hops(headers);
+    (hops > 0 || traceparent.is_some() || request_id.is_some()).then(|| {
         Box::new(Correlation {
+            hops,
             traceparent,
             request_id,
         })

@@ -17,7 +17,7 @@ use crate::{
     auth::Agent,
     mcp::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
-        error,
+        error, gateway_headers::GATEWAY_HEADER,
     },
     names::PeerAddress,
     session::{
@@ -41,7 +41,6 @@ pub(super) fn open(edge: &Arc<HttpEdge>, context: &RequestContext) -> Response<B
         Ok(session) => session,
         Err(why) => return session_not_opened(why, None),
     };
-    context.note_gateway(&session);
     let stream = session.open_standalone_stream();
     let place = stream.attach_at_end();
     let endpoint = format!(
@@ -99,6 +98,7 @@ pub(super) async fn post(
         correlation: correlation::of(request.headers()),
         address: peer.address,
     };
+    let for_gateway = request.headers().contains_key(GATEWAY_HEADER);
     let bytes = match body::read_body(request, edge, (agent.id, peer)).await {
         Ok(bytes) => bytes,
         Err(refusal) => return refusal,
@@ -114,7 +114,11 @@ pub(super) async fn post(
             return rpc_error_response(StatusCode::BAD_REQUEST, malformed.id(), &error);
         }
     }
-    accepted()
+    let mut response = accepted();
+    if for_gateway {
+        edge.tell_depth(&session.scope, &mut response);
+    }
+    response
 }
 
 /// A batch of 2025-03-26, which a client on this transport may have settled on.

@@ -205,10 +205,9 @@ impl Post<'_> {
     fn start_sessionless_call(
         &self,
         request: Request,
-        mut client: Client,
+        client: Client,
         wants: Interest,
     ) -> PendingCall {
-        client.gateway.clone_from(&self.context.gateway);
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.context.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
@@ -284,7 +283,6 @@ impl Post<'_> {
             Ok(session) => session,
             Err(why) => return session_not_opened(why, Some(&request.id)),
         };
-        self.context.note_gateway(&session);
         let result = self.edge.proxy.initialize(&session, opening);
         let mut response = json_response(
             StatusCode::OK,
@@ -491,11 +489,7 @@ async fn find_session(
         Err(_) => Ok(None),
     };
     match found {
-        Ok(Some(session)) => {
-            // One of an earlier process does not know it.
-            context.note_gateway(&session);
-            Ok(Some(session))
-        }
+        Ok(Some(session)) => Ok(Some(session)),
         Ok(None) => Err(session_not_found(edge, id)),
         Err(why) => Err(session_not_opened(why, id)),
     }

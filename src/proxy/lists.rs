@@ -1,10 +1,6 @@
 //! Lists, answered from the snapshot, and telling clients when theirs changed.
 
-use std::{
-    borrow::Cow,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-};
+use std::{borrow::Cow, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use tokio::task::consume_budget;
@@ -62,21 +58,15 @@ impl Proxy {
         })
     }
 
-    /// What `onlooker` is shown: a gateway nothing of servers that it is itself, or stands behind, which
-    /// would come back to it under longer and longer names.
+    /// What `onlooker` is shown.
     pub(super) fn visibility(&self, viewer: ListViewer<'_>) -> Visibility {
-        let visibility = self.governance.visibility(viewer.agent, viewer.scope);
-        match viewer.gateway {
-            Some(gateway) => visibility.without_servers(self.backends.servers_leading_to(gateway)),
-            None => visibility,
-        }
+        self.governance.visibility(viewer.agent, viewer.scope)
     }
 
     /// The state of what `onlooker` is shown of each list.
     pub(super) fn list_digests(&self, onlooker: ListViewer<'_>, audience: Audience) -> [u64; 4] {
         let catalog = self.catalog_store.catalog_for(audience);
-        let digests = digests_of(&catalog, onlooker.scope, &self.visibility(onlooker));
-        self.mix_in_gateways(onlooker, digests)
+        digests_of(&catalog, onlooker.scope, &self.visibility(onlooker))
     }
 
     /// The same, aside where the lists are long and each of their items is looked at.
@@ -95,34 +85,15 @@ impl Proxy {
                 lists.map(|list| list.array().as_bytes().len()).sum()
             }
         };
-        let digests =
-            run_blocking_if_large(bytes, move || digests_of(&catalog, &scope, &visibility)).await;
-        self.mix_in_gateways(viewer, digests)
-    }
-
-    /// The same `digests`, but for a gateway, which asks again when there are others behind us: it hears of
-    /// those with lists, and what its own clients are shown depends on them.
-    fn mix_in_gateways(&self, viewer: ListViewer<'_>, mut digests: [u64; 4]) -> [u64; 4] {
-        if viewer.gateway.is_some() {
-            let mut hasher = DefaultHasher::new();
-            self.backends.gateways_behind().hash(&mut hasher);
-            digests[0] ^= hasher.finish();
-        }
-        digests
+        run_blocking_if_large(bytes, move || digests_of(&catalog, &scope, &visibility)).await
     }
 
     /// Tells every session with an open stream which of its lists changed.
     pub(super) async fn notify_list_changes(self: Arc<Self>) {
         let mut changes = self.catalog_store.changes();
         let mut agents = self.governance.directory().changes();
-        let mut gateways = self.backends.gateway_changes();
         loop {
             let (told, review) = tokio::select! {
-                Ok(()) = gateways.changed() => {
-                    // What they are shown is another part of the same lists.
-                    self.catalog_store.notify_changed();
-                    continue;
-                }
                 told = changes.changed() => (told, ReviewScope::Ended),
                 told = agents.changed() => (told, ReviewScope::All),
                 () = self.tasks.stop_token().cancelled() => return,

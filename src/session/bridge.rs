@@ -232,7 +232,6 @@ mod tests {
                 profile: Arc::default(),
             }),
             session: None,
-            gateway: None,
         }
     }
 

@@ -48,7 +48,6 @@ impl RequestEnvelope {
                 profile: Arc::default(),
             }),
             session: None,
-            gateway: None,
         };
         let interest = Interest {
             logs: self.logs,

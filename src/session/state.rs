@@ -28,7 +28,7 @@ use crate::{
     auth::Agent,
     clock,
     lock::lock,
-    mcp::{GatewayId, Id, Level, LogFilter, Outcome, Raw, Response},
+    mcp::{Id, Level, LogFilter, Outcome, Raw, Response},
     names::{Scope, ServerName},
 };
 
@@ -66,7 +66,6 @@ pub struct Session {
     pub scope: Scope,
     /// How its client is connected.
     pub kind: SessionKind,
-    gateway: OnceLock<GatewayId>,
     client_info: Mutex<Option<Arc<ClientInfo>>>,
     logs: Mutex<LogFilter>,
     pub(super) calls: Calls,
@@ -98,7 +97,6 @@ impl Session {
             agent,
             scope,
             kind,
-            gateway: OnceLock::new(),
             client_info: Mutex::new(None),
             logs: Mutex::new(LogFilter::All),
             calls: Calls::default(),
@@ -116,24 +114,12 @@ impl Session {
         }
     }
 
-    /// Notes that its client is `gateway`, which says so with each request.
-    pub fn note_gateway(&self, gateway: &GatewayId) {
-        // Another process has another session.
-        self.gateway.get_or_init(|| gateway.clone());
-    }
-
     /// Who looks at its lists.
     pub fn list_viewer(&self) -> ListViewer<'_> {
         ListViewer {
             agent: &self.agent,
             scope: &self.scope,
-            gateway: self.gateway(),
         }
-    }
-
-    /// Which gateway its client is, if it is one and says so.
-    pub fn gateway(&self) -> Option<&GatewayId> {
-        self.gateway.get()
     }
 
     /// The session `id` of an earlier process; `None` when it cannot be understood.

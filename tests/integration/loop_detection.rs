@@ -8,9 +8,10 @@ use std::{
 
 use tokio::time::{Instant, sleep};
 
-use crate::support::{Backend, Era, Gateway, TestGateway, Transport, http::PING};
+use crate::support::{Backend, Era, Gateway, TestGateway, Transport, http::PING, value};
 
 const GATEWAY: &str = "tollbridge-gateway";
+const HOPS: &str = "tollbridge-hops";
 
 /// What can be written of a server that is the gateway itself.
 const WAYS: [(&str, &str); 8] = [
@@ -67,16 +68,11 @@ async fn a_gateway_that_is_its_own_server_finds_out() {
 #[tokio::test]
 async fn a_gateway_behind_another_is_a_server_like_any() {
     let backend = Backend::start(Transport::Http, Era::Modern).await;
-    let names: Arc<Mutex<Vec<String>>> = Arc::default();
-    let heard = Arc::clone(&names);
+    let asked: Arc<Mutex<Vec<(String, String)>>> = Arc::default();
+    let heard = Arc::clone(&asked);
     backend.on_http(move |_, headers| {
-        let mut heard = heard.lock().unwrap();
-        heard.extend(
-            headers
-                .get_all(GATEWAY)
-                .iter()
-                .map(|it| it.to_str().unwrap().to_owned()),
-        );
+        let header = |name| headers[name].to_str().unwrap().to_owned();
+        heard.lock().unwrap().push((header(GATEWAY), header(HOPS)));
         None
     });
     let behind = TestGateway::new().server("x", &backend).start().await;
@@ -84,35 +80,77 @@ async fn a_gateway_behind_another_is_a_server_like_any() {
     let before = TestGateway::new().section("b", &section).start().await;
     let expect = ["mcp_b_mcp_x_echo", "mcp_b_mcp_x_other"];
     before.tools_until(|tools| tools == expect).await;
+    let (name, hops) = asked.lock().unwrap()[0].clone();
+    assert!(name.starts_with("gw_"), "{name}");
+    assert!(asked.lock().unwrap().iter().all(|it| it.0 == name));
+    assert_eq!(hops, "1", "its lists are asked for by the gateway itself");
     let http = before.http();
     let call =
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_b_mcp_x_echo"}}"#;
-    let own = [(GATEWAY, "gw_of_a_client")];
-    let (answer, asked) = tokio::join!(http.post_with("/mcp", &own, call), async {
-        backend.asked("tools/call").await.answer("{}").await;
-    });
-    let () = asked;
-    assert_eq!(answer.status(), 200);
-    assert_ne!(answer.header(GATEWAY), Some("gw_of_a_client"));
-    let mut names = names.lock().unwrap().clone();
-    names.dedup();
-    let [name] = &names[..] else {
-        panic!("{names:?}");
-    };
-    assert!(name.starts_with("gw_") && name != "gw_of_a_client");
+    // A client that counts has it counted on.
+    for (own, hops) in [(&[][..], "2"), (&[(HOPS, "5")], "7")] {
+        asked.lock().unwrap().clear();
+        let own = [&[(GATEWAY, "gw_of_a_client")], own].concat();
+        let (answer, ()) = tokio::join!(http.post_with("/mcp", &own, call), async {
+            backend.asked("tools/call").await.answer("{}").await;
+        });
+        assert_eq!(answer.status(), 200);
+        let asked = asked.lock().unwrap().clone();
+        assert!(
+            asked.contains(&(name.clone(), hops.to_owned())),
+            "{asked:?}"
+        );
+    }
     // Whoever claims to be it is taken at its word, and for no other.
     let http = behind.http();
     for (claimed, status) in [(name.as_str(), 508), ("gw_other", 200)] {
         let answer = http.post_with("/mcp", &[(GATEWAY, claimed)], PING).await;
         assert_eq!(answer.status(), status, "{claimed}");
-        assert_eq!(answer.header(GATEWAY), Some(name.as_str()));
         let health = http.get("/healthz", &[(GATEWAY, claimed)]).await;
         assert_eq!(health.status(), 200, "{claimed}");
     }
-    // Clients that are no gateways hear of none.
+    // Another gateway hears how many stand in a row; clients that are none hear of none.
+    let http = before.http();
+    let answer = http.post_with("/mcp", &[(GATEWAY, "gw_other")], PING).await;
+    assert_eq!(answer.header(HOPS), Some("2"));
     let answer = http.post("/mcp", PING).await;
     assert_eq!(answer.status(), 200);
-    assert_eq!(answer.header(GATEWAY), None);
+    assert_eq!((answer.header(GATEWAY), answer.header(HOPS)), (None, None));
+    before.stop().await;
+    behind.stop().await;
+}
+
+/// At the limit a request is served, past it refused with what to do, and so is a call that passes it on the
+/// way. Neither costs others anything.
+#[tokio::test]
+async fn a_request_that_passed_too_many_gateways_is_refused() {
+    let backend = Backend::start(Transport::Http, Era::Modern).await;
+    let behind = TestGateway::new().server("x", &backend).start().await;
+    let section = format!("url = 'http://{}/mcp'", behind.addr());
+    let before = TestGateway::new().section("b", &section).start().await;
+    before.tools_until(|tools| tools.len() == 2).await;
+    let http = behind.http();
+    for (hops, status) in [("8", 200), ("9", 508), ("300", 508), ("8", 200)] {
+        let answer = http.post_with("/mcp", &[(HOPS, hops)], PING).await;
+        assert_eq!(answer.status(), status, "{hops}");
+        if status == 508 {
+            let error = value(&answer.text().await)["error"]["message"].to_string();
+            let says = ["has passed more than 8 gateways", "remove this gateway"];
+            assert!(says.iter().all(|it| error.contains(it)), "{error}");
+        }
+    }
+    let http = before.http();
+    let call =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"mcp_b_mcp_x_echo"}}"#;
+    let answer = http.post_with("/mcp", &[(HOPS, "8")], call).await;
+    let error = value(&answer.text().await)["error"].clone();
+    let message = error["message"].to_string();
+    assert!(message.contains("more than 8 gateways"), "{error}");
+    let (answer, ()) = tokio::join!(http.post_with("/mcp", &[(HOPS, "7")], call), async {
+        backend.asked("tools/call").await.answer("{}").await;
+    });
+    assert_eq!(answer.status(), 200);
+    assert_eq!(before.status("b").await["state"], "connected");
     before.stop().await;
     behind.stop().await;
 }
@@ -190,59 +228,88 @@ impl Circle {
     }
 }
 
-const PLAIN: (&str, &str) = ("/mcp", "");
+const PLAIN: (&str, &str) = ("/mcp", "grace = '0s'");
+
+/// Waits until the gateways of `circle` have given up the servers that are named as parts of a loop.
+async fn is_given_up(circle: &Circle, servers: &[(usize, &str)]) {
+    let end = Instant::now() + Duration::from_secs(60);
+    for (at, server) in servers {
+        let gateway = &circle.gateways[*at];
+        let mut status = gateway.status(server).await;
+        while status["state"] != "failed" {
+            assert!(Instant::now() < end, "{status}");
+            sleep(Duration::from_millis(50)).await;
+            status = gateway.status(server).await;
+        }
+        let reason = status["reason"].as_str().unwrap();
+        let says = ["more than 8 gateways stand in a row", "has to be removed"];
+        assert!(says.iter().all(|it| reason.contains(it)), "{reason}");
+    }
+}
 
 /// Each would list what the other has of it, under longer and longer names.
 #[tokio::test]
-async fn gateways_that_list_each_other_hear_of_their_own() {
+async fn gateways_that_list_each_other_come_to_an_end() {
     for way in [
         PLAIN,
-        ("/mcp", "era = 'legacy'"),
-        ("/sse", "transport = 'sse'"),
-        ("/mcp/servers/x", ""),
+        ("/mcp", "era = 'legacy'\ngrace = '0s'"),
+        ("/sse", "transport = 'sse'\ngrace = '0s'"),
     ] {
         let pair = Circle::of(2).await;
         pair.join(&[&[1], &[0]], way);
-        if way.0 == "/mcp/servers/x" {
-            // They do not list each other.
-            pair.list(&[&["x", "g1"], &["x", "g0"]]).await;
-        } else {
-            pair.list(&[&["x", "g1_mcp_x"], &["x", "g0_mcp_x"]]).await;
-        }
+        is_given_up(&pair, &[(0, "g1"), (1, "g0")]).await;
+        pair.list(&[&["x"], &["x"]]).await;
+        // Who takes the loop apart has both back.
+        pair.join(&[&[1], &[]], way);
+        pair.list(&[&["x", "g1_mcp_x"], &["x"]]).await;
         pair.stop().await;
     }
 }
 
+/// The route of one server has nothing of the others: this is how gateways can be servers of each other.
 #[tokio::test]
-async fn gateways_that_all_list_each_other_hear_of_their_own() {
-    let three = Circle::of(3).await;
-    three.join(&[&[1, 2], &[0, 2], &[0, 1]], PLAIN);
-    let lists: [&[&str]; 3] = [
-        &["x", "g1_mcp_x", "g2_mcp_x"],
-        &["x", "g0_mcp_x", "g2_mcp_x"],
-        &["x", "g0_mcp_x", "g1_mcp_x"],
-    ];
-    three.list(&lists).await;
-    three.stop().await;
+async fn gateways_may_be_servers_of_each_other_for_single_servers() {
+    let pair = Circle::of(2).await;
+    pair.join(&[&[1], &[0]], ("/mcp/servers/x", ""));
+    pair.list(&[&["x", "g1"], &["x", "g0"]]).await;
+    pair.stop().await;
 }
 
-/// In a ring each hears of the next alone; once the ring is open, of all that follow.
+/// Names stay as they are on the route of one server, so that requests go round and round.
+#[tokio::test]
+async fn the_route_of_one_server_that_is_itself_comes_to_an_end() {
+    let pair = Circle::of(2).await;
+    for (at, other) in [(0, 1), (1, 0)] {
+        let addr = pair.gateways[other].addr();
+        let text = pair.plans[at].text();
+        let config = format!("{text}[servers.g]\nurl = 'http://{addr}/mcp/servers/g'\n");
+        let config = pair.plans[at].config(&config);
+        pair.gateways[at]
+            .running
+            .core()
+            .apply_config(&config)
+            .unwrap();
+    }
+    is_given_up(&pair, &[(0, "g"), (1, "g")]).await;
+    pair.stop().await;
+}
+
+/// In a ring of three as well, and once it is open each hears of all that follow.
 #[tokio::test]
 async fn a_ring_of_gateways_comes_to_an_end() {
-    let ring: [&[&str]; 3] = [&["x", "g1_mcp_x"], &["x", "g2_mcp_x"], &["x", "g0_mcp_x"]];
     let row: [&[&str]; 3] = [
         &["x", "g1_mcp_x", "g1_mcp_g2_mcp_x"],
         &["x", "g2_mcp_x"],
         &["x"],
     ];
-    for way in [PLAIN, ("/sse", "transport = 'sse'")] {
+    for way in [PLAIN, ("/sse", "transport = 'sse'\ngrace = '0s'")] {
         let three = Circle::of(3).await;
-        three.join(&[&[1], &[2], &[0]], way);
-        three.list(&ring).await;
         three.join(&[&[1], &[2], &[]], way);
         three.list(&row).await;
         three.join(&[&[1], &[2], &[0]], way);
-        three.list(&ring).await;
+        is_given_up(&three, &[(0, "g1"), (1, "g2"), (2, "g0")]).await;
+        three.join(&[&[1], &[2], &[]], way);
+        three.list(&row).await;
         three.stop().await;
     }
 }

@@ -100,7 +100,11 @@ impl BackendConnector {
                 key: "startup_timeout",
                 odd: identity.output.stray().lines_since(odd_before),
             })
-        })?;
+        });
+        if let Err(BackendError::Connect { .. }) = &connection {
+            self.peer.note_unreachable();
+        }
+        let connection = connection?;
         let closed_early = connection.closed().clone().drop_guard();
         if let Some(http) = connection.link.as_http()
             && connection.era() == Era::Legacy

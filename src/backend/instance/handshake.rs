@@ -358,7 +358,7 @@ pub(crate) fn control_exchange(method: &Method, params: Option<Raw>) -> Exchange
         tool: None,
         caller: None,
         header_params: Vec::new(),
-        traceparent: None,
+        correlation: None,
         limits: UNBOUNDED,
         cancel: Cow::Owned(Cancel::default()),
     }

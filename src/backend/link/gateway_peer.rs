@@ -1,125 +1,89 @@
-//! Who a server is among gateways, as the heads of its answers say: this one itself, by mistake, or another,
-//! and which stand behind it. Shared by all connections to the server.
+//! What a server is among gateways, as its answers say: this one itself, by mistake, or another. Shared by
+//! all connections to the server.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-use arc_swap::ArcSwap;
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use tokio::{sync::watch, time::Instant};
+use http::{Response, StatusCode};
+use tokio::sync::watch;
 
-use super::session_filter::UpstreamContext;
 use crate::{
     backend::BackendError,
-    lock::lock,
     mcp::{
         GatewayId,
-        gateway_headers::{BEHIND_HEADER, GATEWAY_HEADER, GatewaysBehind},
+        gateway_headers::{self, GATEWAY_HEADER, HOPS_MAX},
     },
 };
-
-/// How long a gateway counts that no longer answers where another does: several may stand behind one URL, and
-/// take turns.
-const PEER_TTL: Duration = Duration::from_secs(300);
-
-/// How many gateways behind one URL are told apart; of more, those heard last count.
-const PEERS_MAX: usize = 8;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct GatewayPeer {
     /// As whom it is asked.
     pub(crate) own_id: GatewayId,
-    /// The gateways that have answered, each as it was heard last.
-    peers: Mutex<Vec<PeerNews>>,
-    /// All of them, and what they say is behind them.
-    behind: ArcSwap<GatewaysBehind>,
-    /// Hears when that changes, of any server.
-    changes: watch::Sender<()>,
-}
-
-/// What one gateway has said.
-#[derive(Debug)]
-struct PeerNews {
-    id: HeaderValue,
-    behind_header: Option<HeaderValue>,
-    behind: Arc<GatewaysBehind>,
-    at: Instant,
+    /// How many gateways stand in a row from the server on; 0 where it is none.
+    depth: AtomicU8,
+    /// Counts changes of what the server lists.
+    changes: watch::Sender<u64>,
 }
 
 impl GatewayPeer {
-    pub(in crate::backend) fn new(context: &UpstreamContext) -> Arc<Self> {
-        Arc::new(Self {
-            own_id: context.gateway.clone(),
-            peers: Mutex::default(),
-            behind: ArcSwap::default(),
-            changes: context.gateway_changes.clone(),
-        })
+    pub(in crate::backend) fn new(own_id: GatewayId, changes: watch::Sender<u64>) -> Self {
+        Self {
+            own_id,
+            depth: AtomicU8::new(0),
+            changes,
+        }
     }
 
-    /// The gateways behind the server.
-    pub(in crate::backend) fn gateways_behind(&self) -> Arc<GatewaysBehind> {
-        self.behind.load_full()
+    /// How many gateways stand in a row from the server on.
+    pub(in crate::backend) fn depth(&self) -> u8 {
+        self.depth.load(Ordering::Relaxed)
+    }
+
+    /// Whether too many gateways stand in a row: no connection to the server is of use.
+    pub(crate) fn is_in_loop(&self) -> bool {
+        self.depth() > HOPS_MAX
+    }
+
+    /// Notes that nobody answers at the URL.
+    pub(in crate::backend) fn note_unreachable(&self) {
+        self.depth.store(0, Ordering::Relaxed);
     }
 
     /// Takes in the head of an answer.
     ///
     /// # Errors
-    /// When it is a refusal of our own: the URL leads back to this gateway.
+    /// When requests to the server come back to this gateway, or pass too many.
     pub(crate) fn note_response<B>(&self, response: &Response<B>) -> Result<(), BackendError> {
         let (status, headers) = (response.status(), response.headers());
         // Servers mean other things by that status too, so that it alone says nothing.
-        if status == StatusCode::LOOP_DETECTED && self.own_id.is_in_header(headers) {
-            return Err(BackendError::LoopDetected);
+        if status == StatusCode::LOOP_DETECTED && headers.contains_key(GATEWAY_HEADER) {
+            return Err(if self.own_id.is_in_header(headers) {
+                BackendError::LoopDetected
+            } else {
+                BackendError::TooManyGateways
+            });
         }
         // What stands between may answer in the name of a server that is away.
         if status.is_success() {
-            self.note_headers(headers);
+            let depth = gateway_headers::hops(headers);
+            if depth != self.depth() {
+                self.depth.store(depth, Ordering::Relaxed);
+                // It lists more or less of others now, and may have said so before anybody listened.
+                self.changes.send_modify(|count| *count += 1);
+            }
+            if self.is_in_loop() {
+                return Err(BackendError::TooManyGateways);
+            }
         }
         Ok(())
-    }
-
-    fn note_headers(&self, headers: &HeaderMap) {
-        let id = headers.get(GATEWAY_HEADER);
-        // Most servers are no gateways.
-        if id.is_none() && self.behind.load().is_empty() {
-            return;
-        }
-        let mut heard = lock(&self.peers);
-        let (now, before) = (Instant::now(), heard.len());
-        let mut is_news = false;
-        if let Some(id) = id {
-            let told = headers.get(BEHIND_HEADER);
-            let known = heard.iter().position(|it| it.id == *id);
-            let known = known.map(|at| heard.remove(at));
-            let same = known.filter(|it| it.behind_header.as_ref() == told);
-            is_news = same.is_none();
-            let latest = same.map(|it| PeerNews { at: now, ..it });
-            heard.push(latest.unwrap_or_else(|| PeerNews {
-                id: id.clone(),
-                behind_header: told.cloned(),
-                behind: Arc::new(GatewaysBehind::from_response(headers)),
-                at: now,
-            }));
-        }
-        heard.retain(|it| now.saturating_duration_since(it.at) < PEER_TTL);
-        let beyond = heard.len().saturating_sub(PEERS_MAX);
-        heard.drain(..beyond);
-        if is_news || heard.len() < before {
-            let all = heard.iter().map(|it| &*it.behind);
-            self.behind.store(Arc::new(GatewaysBehind::union(all)));
-            self.changes.send_replace(());
-        }
     }
 }
 
 #[cfg(test)]
 impl GatewayPeer {
     /// That of a server of some gateway.
-    pub(crate) fn example() -> Arc<Self> {
-        Self::new(&UpstreamContext::example())
+    pub(crate) fn example() -> Self {
+        Self::new(GatewayId::random(), watch::Sender::default())
     }
 }
 
@@ -137,12 +101,17 @@ mod tests {
     }
 
     #[test]
-    fn only_a_refusal_of_our_own_is_one() {
+    fn a_refusal_says_whose_loop_it_is() {
         let peer = GatewayPeer::example();
         let other = GatewayId::random();
         let looped = StatusCode::LOOP_DETECTED;
         assert!(peer.note_response(&answer(looped, None)).is_ok());
-        assert!(peer.note_response(&answer(looped, Some(&other))).is_ok());
+        let heard = peer.note_response(&answer(looped, Some(&other)));
+        assert!(
+            matches!(heard, Err(BackendError::TooManyGateways)),
+            "{heard:?}"
+        );
+        assert!(!peer.is_in_loop(), "one request was refused");
         assert!(
             peer.note_response(&answer(StatusCode::OK, Some(&peer.own_id)))
                 .is_ok()
@@ -154,58 +123,22 @@ mod tests {
         );
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn what_changes_is_told_once() {
-        let peer = GatewayPeer::example();
-        let mut changes = peer.changes.subscribe();
-        let mut hear = |status, gateway| {
-            peer.note_response(&answer(status, gateway)).unwrap();
-            let is_told = changes.has_changed().unwrap();
-            changes.mark_unchanged();
-            is_told
-        };
-        let (one, other) = (GatewayId::random(), GatewayId::random());
-        assert!(!hear(StatusCode::OK, None));
-        assert!(hear(StatusCode::ACCEPTED, Some(&one)));
-        assert!(peer.gateways_behind().contains(&one));
-        assert!(!hear(StatusCode::OK, Some(&one)));
-        // A balancer answers while the server restarts, or has answers of several in turn.
-        assert!(!hear(StatusCode::BAD_GATEWAY, None));
-        assert!(hear(StatusCode::OK, Some(&other)));
-        for _ in 0..3 {
-            assert!(!hear(StatusCode::OK, Some(&one)) && !hear(StatusCode::OK, Some(&other)));
-            assert!(!hear(StatusCode::OK, None));
-        }
-        assert!(peer.gateways_behind().contains(&one) && peer.gateways_behind().contains(&other));
-        let last = Duration::from_millis(1);
-        tokio::time::advance(PEER_TTL.saturating_sub(last)).await;
-        assert!(!hear(StatusCode::OK, Some(&one)));
-        tokio::time::advance(last).await;
-        assert!(hear(StatusCode::OK, Some(&one)));
-        assert!(peer.gateways_behind().contains(&one) && !peer.gateways_behind().contains(&other));
-        tokio::time::advance(PEER_TTL).await;
-        assert!(hear(StatusCode::OK, None));
-        assert!(!peer.gateways_behind().contains(&one));
-    }
-
     #[test]
-    fn those_heard_last_count() {
+    fn too_many_in_a_row_are_a_loop() {
         let peer = GatewayPeer::example();
-        let all: Vec<_> = (0..=PEERS_MAX).map(|_| GatewayId::random()).collect();
-        let hear = |gateway| {
-            peer.note_response(&answer(StatusCode::OK, Some(gateway)))
-                .unwrap();
+        let hear = |status, depth| {
+            let mut response = answer(status, None);
+            gateway_headers::set_hops(response.headers_mut(), depth);
+            let is_taken = peer.note_response(&response).is_ok();
+            assert_eq!(is_taken, !peer.is_in_loop() || !status.is_success());
+            peer.depth()
         };
-        all[..PEERS_MAX].iter().for_each(hear);
-        assert!(
-            all[..PEERS_MAX]
-                .iter()
-                .all(|it| peer.gateways_behind().contains(it))
-        );
-        hear(&all[0]);
-        hear(&all[PEERS_MAX]);
-        assert!(
-            peer.gateways_behind().contains(&all[0]) && !peer.gateways_behind().contains(&all[1])
-        );
+        assert_eq!(hear(StatusCode::OK, HOPS_MAX), HOPS_MAX);
+        assert!(!peer.is_in_loop());
+        assert_eq!(hear(StatusCode::OK, HOPS_MAX + 1), HOPS_MAX + 1);
+        assert!(peer.is_in_loop());
+        // A balancer answers while the server restarts.
+        assert_eq!(hear(StatusCode::BAD_GATEWAY, 0), HOPS_MAX + 1);
+        assert_eq!(hear(StatusCode::ACCEPTED, 0), 0);
     }
 }

@@ -93,7 +93,7 @@ impl LinkSettings {
     pub(crate) fn example() -> Self {
         Self {
             server: crate::names::ServerName::parse("x").unwrap(),
-            peer: GatewayPeer::example(),
+            peer: Arc::new(GatewayPeer::example()),
             request_bytes_max: 1024,
             response_bytes_max: 1024,
             memory_max: None,

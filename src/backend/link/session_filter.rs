@@ -9,8 +9,6 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use tokio::sync::watch;
-
 use super::resource_updates::UpdateSender;
 use crate::{
     catalog::UriMap,
@@ -44,8 +42,6 @@ pub trait SessionFilter: Debug + Send + Sync {
 pub(crate) struct UpstreamContext {
     /// Who asks.
     pub(crate) gateway: GatewayId,
-    /// Hears when other gateways are found behind servers, or no longer.
-    pub(crate) gateway_changes: watch::Sender<()>,
     /// Updates of resources.
     pub(crate) updates: UpdateSender,
     /// How sessions see the rest.
@@ -88,7 +84,6 @@ impl UpstreamContext {
     pub(crate) fn example() -> Self {
         Self {
             gateway: GatewayId::random(),
-            gateway_changes: watch::Sender::default(),
             updates: super::resource_updates::update_channel().0,
             session_filters: SessionFilters::unfiltered(),
             byte_budget: ByteBudget::new(usize::MAX),

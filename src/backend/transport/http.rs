@@ -219,7 +219,7 @@ impl HttpLink {
             if era == Some(Era::Modern) || *exchange.method == Method::Discover {
                 link_headers::add_method_headers(exchange, headers);
             }
-            link_headers::add_trace_headers(exchange, headers);
+            link_headers::add_correlation_headers(exchange, headers);
         });
         let response = self.transport.send(request).await?;
         if *exchange.method == Method::Initialize {
@@ -250,7 +250,13 @@ impl HttpLink {
 
     /// Turns statuses that say something about the link, not the request, into failures.
     fn check_status(&self, response: &Response<ResponseBody>) -> Result<(), BackendError> {
-        self.requests.settings.peer.note_response(response)?;
+        let peer = &self.requests.settings.peer;
+        if let Err(failure) = peer.note_response(response) {
+            if peer.is_in_loop() {
+                self.requests.close(failure.to_string());
+            }
+            return Err(failure);
+        }
         let status = response.status();
         if let Some(refused) = BackendError::from_auth_status(status) {
             return Err(refused);

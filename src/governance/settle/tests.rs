@@ -155,7 +155,6 @@ fn call() -> Box<Call> {
         agent: Arc::new(Agent::anonymous()),
         client_info: Arc::new(opening),
         session: None,
-        gateway: None,
     };
     let wants = Interest {
         logs: LogFilter::None,

@@ -34,7 +34,6 @@ fn client(agent: &str) -> Client {
             profile: Arc::default(),
         }),
         session: None,
-        gateway: None,
     }
 }
 

@@ -26,7 +26,7 @@ use super::read_budget::{OVERHEAD_MAX_HTTP2, Overhead, ReadBudget};
 use crate::{
     backend::BackendError,
     config::{Auth, Remote},
-    mcp::GatewayId,
+    mcp::{GatewayId, gateway_headers},
 };
 
 /// How long an idle connection is kept. Many servers close theirs after 5 s; a request that meets
@@ -230,6 +230,7 @@ pub(crate) fn request_headers(
         Auth::None => {}
     }
     gateway.set_header(&mut headers);
+    gateway_headers::set_hops(&mut headers, 1);
     Ok(headers)
 }
 

@@ -7,7 +7,7 @@ use http::{
 
 use crate::{
     backend::link::Exchange,
-    mcp::{Era, Raw, Revision, Trace, header, trace::TRACEPARENT},
+    mcp::{Era, Raw, Revision, Trace, gateway_headers, header, trace::TRACEPARENT},
 };
 
 /// What is settled with the server, and the headers that say so.
@@ -134,12 +134,17 @@ pub(super) fn add_method_headers(exchange: &Exchange<'_>, headers: &mut HeaderMa
     }
 }
 
-/// Continues the trace that the caller named in a header. What is no trace is left out.
-pub(super) fn add_trace_headers(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
-    let Some(traceparent) = exchange.traceparent else {
+/// Continues the trace that the caller named in a header, and counts the gateways that its request passed.
+/// What is no trace is left out.
+pub(super) fn add_correlation_headers(exchange: &Exchange<'_>, headers: &mut HeaderMap) {
+    let Some(named) = exchange.correlation else {
         return;
     };
-    if Trace::parse(traceparent).is_some()
+    if named.hops > 0 {
+        gateway_headers::set_hops(headers, named.hops.saturating_add(1));
+    }
+    if let Some(traceparent) = named.traceparent.as_deref()
+        && Trace::parse(traceparent).is_some()
         && let Ok(value) = HeaderValue::from_str(traceparent)
     {
         headers.insert(TRACEPARENT, value);

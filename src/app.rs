@@ -19,7 +19,7 @@ use crate::{
     backend::Backends,
     config::{Config, Listen},
     governance::{Governance, InvalidTerms, PolicySet},
-    http::{self, Certificate, HttpEdge, InvalidListener},
+    http::{self, BoundListener, Certificate, HttpEdge, InvalidListener},
     names::AgentId,
     proxy::Proxy,
     status::Status,
@@ -265,6 +265,8 @@ pub struct RunningGateway {
     pub listen: Listen,
     /// The base URL for people; for a Unix socket its path, as `listen` is written.
     pub url: String,
+    /// The same of the listener of `admin_listen`.
+    pub admin_url: Option<String>,
     core: GatewayCore,
 }
 
@@ -279,9 +281,11 @@ pub async fn start(
     let bound = http::bind(config).await?;
     let (listen, url) = (bound.listen(), bound.url());
     let certificates = bound.certificates().cloned();
+    let admin = http::bind_admin(config, certificates.as_ref()).await?;
     let core = GatewayCore::start(config, surroundings).await?;
     let config = Config {
         listen: listen.clone(),
+        admin_listen: admin.as_ref().map(BoundListener::listen),
         ..config.clone()
     };
     let edge = HttpEdge::new(
@@ -294,10 +298,21 @@ pub async fn start(
         edge: Arc::clone(&edge),
         certificates,
         listen: listen.clone(),
+        admin_listen: config.admin_listen,
     });
+    let admin_url = admin.as_ref().map(BoundListener::url);
+    if let Some(admin) = admin {
+        let serving = admin.serve(Arc::clone(&edge), core.closing.clone());
+        core.tasks.spawn("admin listener", serving);
+    }
     core.tasks
         .spawn("listener", bound.serve(edge, core.closing.clone()));
-    Ok(RunningGateway { listen, url, core })
+    Ok(RunningGateway {
+        listen,
+        url,
+        admin_url,
+        core,
+    })
 }
 
 impl RunningGateway {

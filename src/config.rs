@@ -12,7 +12,11 @@
 //! Where files meet: later ones win key by key, lists are replaced, null brings the default back.
 //! Relative paths start at the file they are written in. Variables stand in values, not in keys.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -66,7 +70,9 @@ mod validate;
 pub struct Config {
     /// Where the HTTP listener is.
     pub listen: Listen,
-    /// Who may connect to it, where it is a Unix socket.
+    /// Where state and probes have a listener of their own; `None` where that of clients serves them.
+    pub admin_listen: Option<Listen>,
+    /// Who may connect to either, where it is a Unix socket.
     pub socket: SocketConfig,
     /// Whether `listen` may be an address beyond this machine although nobody has to authenticate.
     pub danger_listen_without_auth: bool,
@@ -127,19 +133,21 @@ impl Config {
         let certificate = self.tls.as_ref().map(|tls| &tls.cert);
         let named = self.named_files.iter();
         let named = named.filter(|file| Some(*file) != certificate);
-        let socket = match &self.listen {
-            Listen::Unix(path) => Some(path),
-            Listen::Address(_) => None,
-        };
-        let own = std::iter::once(&self.data_dir).chain(socket);
-        own.chain(&self.files).chain(named).cloned().collect()
+        let sockets = self.listeners().filter_map(Listen::socket);
+        let files = self.files.iter().chain(named).map(PathBuf::as_path);
+        let own = std::iter::once(self.data_dir.as_path()).chain(sockets);
+        own.chain(files).map(Path::to_owned).collect()
     }
 
-    /// Whether `listen` can be reached from other machines and nobody has to authenticate.
+    /// Whether a listener can be reached from other machines and nobody has to authenticate.
     pub fn is_open_without_auth(&self) -> bool {
-        let address = self.listen.address();
-        let is_local = address.is_none_or(|address| address.ip().to_canonical().is_loopback());
-        !is_local && self.governance.auth == Authentication::Anonymous
+        let mut addresses = self.listeners().filter_map(Listen::address);
+        let is_open = addresses.any(|address| !address.ip().to_canonical().is_loopback());
+        is_open && self.governance.auth == Authentication::Anonymous
+    }
+
+    fn listeners(&self) -> impl Iterator<Item = &Listen> {
+        std::iter::once(&self.listen).chain(&self.admin_listen)
     }
 }
 

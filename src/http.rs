@@ -30,7 +30,7 @@ use hyper::body::Incoming;
 
 use crate::{
     auth::{Agent, AuthError},
-    config::Config,
+    config::{Config, Listen},
     limiter::{ByteBudgetExceeded, ConnectionPermit},
     mcp::{
         GatewayId, RpcError, envelope,
@@ -46,7 +46,8 @@ use crate::{
 pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
 use body::DrainLimit;
-pub use listener::{BoundListener, InvalidListener, bind};
+use listener::ListenerRole;
+pub use listener::{BoundListener, InvalidListener, bind, bind_admin};
 use origin::{OriginGuard, OriginRefusals};
 pub use tls::{Certificate, Certificates, InvalidTls};
 
@@ -56,6 +57,8 @@ pub struct HttpEdge {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     guard: ArcSwap<OriginGuard>,
+    /// For requests to the listener of `admin_listen`.
+    admin_guard: ArcSwap<OriginGuard>,
     refusals: OriginRefusals,
     /// Those who read streams of events.
     stream_readers: InFlight,
@@ -63,7 +66,7 @@ pub struct HttpEdge {
 }
 
 impl HttpEdge {
-    /// Joins the parts; `config.listen` is the address of the bound listener.
+    /// Joins the parts; `config.listen` and `config.admin_listen` are the addresses of bound listeners.
     pub fn new(
         config: &Config,
         proxy: Arc<Proxy>,
@@ -73,17 +76,20 @@ impl HttpEdge {
         Arc::new(Self {
             proxy,
             status,
-            guard: ArcSwap::from_pointee(OriginGuard::new(config)),
+            guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
+            admin_guard: ArcSwap::from_pointee(OriginGuard::new(config, admin_listen(config))),
             refusals: OriginRefusals::default(),
             stream_readers: InFlight::default(),
             tasks: tasks.clone(),
         })
     }
 
-    /// Takes the hosts and origins of another config; `config.listen` is still the address of the
-    /// bound listener.
+    /// Takes the hosts and origins of another config; its listeners are still those that are bound.
     pub fn replace(&self, config: &Config) {
-        self.guard.store(Arc::new(OriginGuard::new(config)));
+        let guard = OriginGuard::new(config, &config.listen);
+        self.guard.store(Arc::new(guard));
+        let guard = OriginGuard::new(config, admin_listen(config));
+        self.admin_guard.store(Arc::new(guard));
     }
 
     /// Answers one HTTP request, which came from `peer`.
@@ -92,7 +98,11 @@ impl HttpEdge {
         peer: RequestPeer,
         mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
-        let route = Route::parse(request.uri().path());
+        let route = Route::parse(request.uri().path()).filter(|route| match peer.role {
+            ListenerRole::Admin => !route.requires_agent(),
+            ListenerRole::All => true,
+            ListenerRole::Clients => route.requires_agent(),
+        });
         let is_page = !route.as_ref().is_some_and(Route::requires_agent);
         let mut response = self.respond(route, &peer, &mut request).await;
         if is_page {
@@ -142,7 +152,11 @@ impl HttpEdge {
         // Balancers name the address of a pod, which no config knows. Probes tell nothing that a page
         // could use, and do nothing.
         let is_probe = matches!(route, Some(Route::Health | Route::Ready));
-        if !is_probe && let Err(unwelcome) = self.guard.load().check(request) {
+        let guard = match peer.role {
+            ListenerRole::Admin => &self.admin_guard,
+            ListenerRole::All | ListenerRole::Clients => &self.guard,
+        };
+        if !is_probe && let Err(unwelcome) = guard.load().check(request) {
             self.proxy.governance().record_forbidden(unwelcome.reason());
             self.refusals.log_refusal(peer.address, &unwelcome);
             return form.refuse(StatusCode::FORBIDDEN, unwelcome.message());
@@ -268,6 +282,11 @@ impl HttpEdge {
     }
 }
 
+/// Where probes are answered.
+fn admin_listen(config: &Config) -> &Listen {
+    config.admin_listen.as_ref().unwrap_or(&config.listen)
+}
+
 /// In which form a request is refused before it is known what it asks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum ErrorFormat {
@@ -301,6 +320,8 @@ impl ErrorFormat {
 pub(crate) struct RequestPeer {
     /// Behind a reverse proxy, that of the proxy.
     address: PeerAddress,
+    /// Which listener it came to.
+    role: ListenerRole,
     /// That of its connection.
     permit: Arc<ConnectionPermit>,
 }

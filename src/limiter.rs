@@ -9,12 +9,15 @@ mod byte_budget;
 mod connections;
 mod memory_limit;
 
-use std::sync::Arc;
+use std::{num::NonZeroUsize, sync::Arc};
 
 pub(crate) use byte_budget::{ByteBudget, ByteBudgetExceeded, Reservation};
 pub(crate) use connections::{ConnectionLimit, ConnectionPermit};
 
 use crate::config::Limits;
+
+/// Connections to the listener of `admin_listen`: a few monitors and people need no more.
+const ADMIN_MAX: NonZeroUsize = NonZeroUsize::new(64).expect("not zero");
 
 /// The limits that hold for the whole process.
 #[derive(Debug)]
@@ -30,6 +33,7 @@ impl Limiter {
             connections: Arc::new(ConnectionLimit::new()),
             bytes: ByteBudget::new(0),
         };
+        limiter.admin_connections.set_max(Some(ADMIN_MAX), None);
         limiter.update(limits);
         Arc::new(limiter)
     }

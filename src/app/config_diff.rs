@@ -30,8 +30,8 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
         allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout,
         first_list_wait, keep_alive, limits, list_page_size, locality, naming, request_state_ttl,
         session_idle_timeout;
-        but agents, data_dir, files, governance, listen, log, named_files, port_search, profiles, servers,
-        socket, tls, workers
+        but admin_listen, agents, data_dir, files, governance, listen, log, named_files, port_search, profiles,
+        servers, socket, tls, workers
     );
     let mut changed: Vec<String> = changed(settings).map(str::to_owned).collect();
     let governing = of_governance(&old.governance, &new.governance);

@@ -42,6 +42,8 @@ pub(super) struct ListenerHandle {
     pub(super) certificates: Option<Arc<Certificates>>,
     /// Where it listens.
     pub(super) listen: Listen,
+    /// Where the listener for state and probes does.
+    pub(super) admin_listen: Option<Listen>,
 }
 
 /// What a changed config has changed.
@@ -229,6 +231,7 @@ impl Reloader {
         if let Some(front) = listener {
             front.edge.replace(&Config {
                 listen: front.listen.clone(),
+                admin_listen: front.admin_listen.clone(),
                 ..config.clone()
             });
         }

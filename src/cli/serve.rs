@@ -97,17 +97,16 @@ async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
     print(&format!("listening on {url}\n"));
     service::notify_ready(running.core().tasks());
     let servers = config.servers.len();
-    if running.listen.socket().is_some() {
-        tracing::info!(
-            servers,
-            "listening on {url}: clients connect to /mcp, the status page is /status"
-        );
-    } else {
-        tracing::info!(
-            servers,
-            "clients connect to {url}/mcp; status page: {url}/status"
-        );
-    }
+    let at = |url: &str, path: &str| {
+        if url.starts_with("unix:") {
+            format!("{path} through {url}")
+        } else {
+            format!("{url}{path}")
+        }
+    };
+    let admin_url = running.admin_url.as_ref().unwrap_or(url);
+    let (mcp, status) = (at(url, "/mcp"), at(admin_url, "/status"));
+    tracing::info!(servers, "clients connect to {mcp}, status page: {status}");
     interruption.await;
     let again = second_interrupt();
     service::notify_stopping();

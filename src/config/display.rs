@@ -51,6 +51,7 @@ fn file(config: &Config) -> ConfigFile {
     ConfigFile {
         schema: None,
         listen: config.listen.to_string(),
+        admin_listen: config.admin_listen.as_ref().map(ToString::to_string),
         socket: file::SocketSection {
             mode: format!("{:04o}", config.socket.mode),
             uids: config.socket.uids.clone(),

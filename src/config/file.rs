@@ -41,7 +41,12 @@ pub(super) struct ConfigFile {
     /// other than loopback requires `governance.auth = "keys"` or `danger_listen_without_auth`.
     /// Relative socket paths start at the directory of the config file.
     pub(super) listen: String,
-    /// Access to the Unix socket, when `listen` is one.
+    /// Address and port, or `unix:` and a path, of a listener of its own for `/healthz`, `/readyz`, `/metrics` and
+    /// `/status`, which are then not served on `listen`. It has its own connection limit, and answers while that
+    /// is full. The rules for `listen` apply, and so does `tls`, except to a socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) admin_listen: Option<String>,
+    /// Access to the Unix socket, when `listen` or `admin_listen` is one.
     pub(super) socket: SocketSection,
     /// Allow a non-loopback `listen` without authentication: everyone who reaches the port can call
     /// every tool.
@@ -115,6 +120,7 @@ impl Default for ConfigFile {
         Self {
             schema: None,
             listen: "127.0.0.1:8080".to_owned(),
+            admin_listen: None,
             socket: SocketSection::default(),
             danger_listen_without_auth: false,
             port_search: 0,

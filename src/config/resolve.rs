@@ -109,6 +109,7 @@ pub(super) fn config(
         .collect();
     let config = Config {
         listen: resolver.listen(&file, is_anonymous, &root),
+        admin_listen: resolver.admin_listen(&file, is_anonymous, &root),
         socket: resolver.socket(file.socket, &at("socket")),
         danger_listen_without_auth: file.danger_listen_without_auth,
         port_search: file.port_search,
@@ -169,24 +170,49 @@ impl Resolver<'_> {
         root: &ValuePath<'_>,
     ) -> Listen {
         let at = root.child("listen");
-        let address = match listen_address(&file.listen) {
+        let listen = self.address(&file.listen, (file, is_anonymous), &at);
+        if file.tls.is_some() && listen.socket().is_some() {
+            let what = "`tls` cannot be combined with a Unix socket";
+            self.findings.add(
+                Diagnostic::error(what)
+                    .at(
+                        at.span(),
+                        "traffic on a Unix socket does not leave the machine",
+                    )
+                    .help("remove `tls`, or listen on an address"),
+            );
+        }
+        let port = listen.address().map_or(0, |address| address.port());
+        if port.checked_add(file.port_search).is_none() {
+            let at = root.child("port_search");
+            self.report_invalid(&at, "exceeds port 65535");
+        }
+        listen
+    }
+
+    fn admin_listen(
+        &mut self,
+        file: &file::ConfigFile,
+        is_anonymous: bool,
+        root: &ValuePath<'_>,
+    ) -> Option<Listen> {
+        let at = root.child("admin_listen");
+        let written = file.admin_listen.as_deref()?;
+        Some(self.address(written, (file, is_anonymous), &at))
+    }
+
+    /// Where `written` says to listen.
+    fn address(
+        &mut self,
+        written: &str,
+        (file, is_anonymous): (&file::ConfigFile, bool),
+        at: &ValuePath<'_>,
+    ) -> Listen {
+        let address = match listen_address(written) {
             Ok(Listen::Address(address)) => address,
-            Ok(Listen::Unix(path)) => {
-                if file.tls.is_some() {
-                    let what = "`tls` cannot be combined with a Unix socket";
-                    self.findings.add(
-                        Diagnostic::error(what)
-                            .at(
-                                at.span(),
-                                "traffic on a Unix socket does not leave the machine",
-                            )
-                            .help("remove `tls`, or listen on an address"),
-                    );
-                }
-                return Listen::Unix(self.path(&path.to_string_lossy(), &at));
-            }
+            Ok(Listen::Unix(path)) => return Listen::Unix(self.path(&path.to_string_lossy(), at)),
             Err(unusable) => {
-                let written = quoted_or_hidden(&file.listen, &at);
+                let written = quoted_or_hidden(written, at);
                 self.findings.add(
                     Diagnostic::error(format!("{written} is not an address and port"))
                         .at(at.span(), unusable.expected())
@@ -205,10 +231,6 @@ impl Resolver<'_> {
                          `danger_listen_without_auth = true`",
                     ),
             );
-        }
-        if address.port().checked_add(file.port_search).is_none() {
-            let at = root.child("port_search");
-            self.report_invalid(&at, "exceeds port 65535");
         }
         Listen::Address(address)
     }

@@ -63,7 +63,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct BoundListener {
     listener: Listener,
+    role: ListenerRole,
     certificates: Option<Arc<Certificates>>,
+}
+
+/// What a listener serves.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum ListenerRole {
+    /// State and probes.
+    Admin,
+    /// Everything.
+    All,
+    /// Clients: another listener serves the rest.
+    Clients,
 }
 
 #[derive(Debug)]
@@ -116,7 +128,11 @@ impl BoundListener {
         let tls = self
             .certificates
             .map(|certificates| certificates.acceptor());
-        let limit = Arc::clone(&edge.proxy.limiter().connections);
+        let limiter = edge.proxy.limiter();
+        let limit = Arc::clone(match self.role {
+            ListenerRole::Admin => &limiter.admin_connections,
+            ListenerRole::All | ListenerRole::Clients => &limiter.connections,
+        });
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -133,6 +149,7 @@ impl BoundListener {
                         edge: Arc::clone(&edge),
                         peer: RequestPeer {
                             address: peer,
+                            role: self.role,
                             permit: Arc::new(permit),
                         },
                         stop: stop.clone(),
@@ -156,25 +173,57 @@ impl BoundListener {
 /// When no port is free, the socket cannot be had, or the TLS files cannot be used.
 pub async fn bind(config: &Config) -> Result<BoundListener, InvalidListener> {
     let certificates = config.tls.as_ref().map(Certificates::open).transpose()?;
-    let listener = match &config.listen {
-        Listen::Address(first) => bind_tcp(*first, config).await?,
-        Listen::Unix(path) => {
-            let bound = UnixSocket::bind(path, &config.socket).await;
-            Listener::Unix(bound.map_err(|reason| {
-                let path = path.clone();
-                InvalidListener::Socket { path, reason }
-            })?)
-        }
+    let role = match config.admin_listen {
+        Some(_) => ListenerRole::Clients,
+        None => ListenerRole::All,
     };
     Ok(BoundListener {
-        listener,
+        listener: listener(&config.listen, config.port_search, config).await?,
+        role,
         certificates: certificates.map(Arc::new),
     })
 }
 
-async fn bind_tcp(first: SocketAddr, config: &Config) -> Result<Listener, InvalidListener> {
+/// Binds `admin_listen`, which shows the same `certificates`.
+///
+/// # Errors
+/// When the port is not free, or the socket cannot be had.
+pub async fn bind_admin(
+    config: &Config,
+    certificates: Option<&Arc<Certificates>>,
+) -> Result<Option<BoundListener>, InvalidListener> {
+    let Some(listen) = &config.admin_listen else {
+        return Ok(None);
+    };
+    let listener = listener(listen, 0, config).await?;
+    let is_tcp = listen.address().is_some();
+    Ok(Some(BoundListener {
+        listener,
+        role: ListenerRole::Admin,
+        certificates: certificates.filter(|_| is_tcp).cloned(),
+    }))
+}
+
+async fn listener(
+    listen: &Listen,
+    port_search: u16,
+    config: &Config,
+) -> Result<Listener, InvalidListener> {
+    match listen {
+        Listen::Address(first) => bind_tcp(*first, port_search).await,
+        Listen::Unix(path) => match UnixSocket::bind(path, &config.socket).await {
+            Ok(socket) => Ok(Listener::Unix(socket)),
+            Err(reason) => {
+                let path = path.clone();
+                Err(InvalidListener::Socket { path, reason })
+            }
+        },
+    }
+}
+
+async fn bind_tcp(first: SocketAddr, port_search: u16) -> Result<Listener, InvalidListener> {
     let mut failure = None;
-    for offset in 0..=config.port_search {
+    for offset in 0..=port_search {
         let Some(port) = first.port().checked_add(offset) else {
             break;
         };
@@ -192,7 +241,7 @@ async fn bind_tcp(first: SocketAddr, config: &Config) -> Result<Listener, Invali
     Err(InvalidListener::Bind {
         addr: first,
         reason: failure.to_string(),
-        remedy: bind_hint(failure.kind(), first.port(), config.port_search),
+        remedy: bind_hint(failure.kind(), first.port(), port_search),
     })
 }
 

@@ -79,7 +79,8 @@ pub(super) struct OriginGuard {
 }
 
 impl OriginGuard {
-    pub(super) fn new(config: &Config) -> Self {
+    /// For requests to `listen`, by the rules of `config`.
+    pub(super) fn new(config: &Config, listen: &Listen) -> Self {
         Self {
             hosts: config
                 .allowed_hosts
@@ -91,8 +92,8 @@ impl OriginGuard {
                 .iter()
                 .map(|o| o.to_ascii_lowercase())
                 .collect(),
-            listen: config.listen.address().map(|address| address.ip()),
-            typical_hosts: match &config.listen {
+            listen: listen.address().map(|address| address.ip()),
+            typical_hosts: match listen {
                 Listen::Address(address) => {
                     [address.to_string(), format!("localhost:{}", address.port())]
                 }

@@ -17,6 +17,7 @@ use crate::{
 /// A key, with `*` for the name of a server, and its test.
 const TESTS: &[(&str, fn())] = &[
     ("$schema", schema_key),
+    ("admin_listen", listener::admin_listen),
     ("allowed_hosts", listener::allowed_hosts),
     ("allowed_origins", listener::allowed_origins),
     (
@@ -204,6 +205,11 @@ const AT_ONCE: &[&str] = &[
 
 /// What counts after a restart only, each with two configs that differ in it.
 const AFTER_A_RESTART: &[(&str, &str, &str)] = &[
+    (
+        "admin_listen",
+        "admin_listen = '127.0.0.1:1'",
+        "admin_listen = '127.0.0.1:2'",
+    ),
     (
         "audit.durability",
         "audit.durability = 'disk'",

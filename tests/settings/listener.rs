@@ -1,7 +1,7 @@
 //! Where the gateway listens, and to whom.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::{net::SocketAddr, path::Path};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -14,11 +14,20 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+    time::timeout,
+};
 
 use crate::{
     harness::{http_backend, launch, try_launch},
-    support::{Gateway, soon, wire::request},
+    support::{
+        Gateway,
+        http::{Http, PING},
+        soon,
+        wire::request,
+    },
     unix_socket,
 };
 
@@ -30,6 +39,74 @@ pub(crate) async fn listen() {
         assert_eq!(gateway.http().get("/healthz", &[]).await.status(), 200);
     }
     unix_socket::listen().await;
+}
+
+/// Streams keep all connections of clients at work: without a listener of its own no probe is answered.
+#[tokio::test]
+pub(crate) async fn admin_listen() {
+    let full = "limits.connections = 2\nlisten = \"127.0.0.1:0\"\n";
+    let state = ["/healthz", "/readyz", "/metrics", "/status"];
+    for (own, expect) in [("", 200), ("admin_listen = \"127.0.0.1:0\"", 404)] {
+        let gateway = launch(&format!("{full}{own}")).await;
+        let http = gateway.http();
+        for path in state {
+            assert_eq!(http.get(path, &[]).await.status(), expect, "{path}");
+        }
+        let url = gateway.running.admin_url.clone();
+        assert_eq!(url.is_some(), expect == 404);
+        let Some(url) = url else { continue };
+        let accept = [("accept", "text/event-stream")];
+        let streams = [
+            http.get("/sse", &accept).await,
+            http.get("/sse", &accept).await,
+        ];
+        assert!(streams.iter().all(|stream| stream.status() == 200));
+        let next = Http::new(gateway.addr());
+        let waits = timeout(Duration::from_secs(1), next.get("/sse", &accept)).await;
+        assert!(waits.is_err(), "there is no connection left");
+        let admin = Http::new(url.strip_prefix("http://").unwrap().parse().unwrap());
+        for path in state {
+            assert_eq!(admin.get(path, &[]).await.status(), 200, "{path}");
+            let strange = admin.get(path, &[("host", "other.example")]).await;
+            let probes = path.ends_with('z');
+            assert_eq!(strange.status(), if probes { 200 } else { 403 }, "{path}");
+        }
+        assert_eq!(admin.post("/mcp", PING).await.status(), 404);
+        drop(streams);
+        assert_eq!(next.post("/mcp", PING).await.status(), 200);
+    }
+    unix_socket::admin_listen().await;
+}
+
+/// As many monitors as there may be: at the limit, past it, and when one has left.
+#[tokio::test]
+async fn admin_connections_are_limited() {
+    let gateway = launch("listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"").await;
+    let url = gateway.running.admin_url.clone().unwrap();
+    let addr: SocketAddr = url.strip_prefix("http://").unwrap().parse().unwrap();
+    // A connection that has just been used is not closed for another.
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        let mut stream = TcpStream::connect(addr).await.unwrap();
+        probe(&mut stream).await;
+        open.push(stream);
+    }
+    let mut next = TcpStream::connect(addr).await.unwrap();
+    let waits = timeout(Duration::from_millis(300), probe(&mut next)).await;
+    assert!(waits.is_err(), "there are 64");
+    assert_eq!(gateway.http().post("/mcp", PING).await.status(), 200);
+    drop(open.pop());
+    let mut byte = [0];
+    let answered = next.read_exact(&mut byte);
+    soon("the next is answered", answered).await.unwrap();
+}
+
+async fn probe(stream: &mut TcpStream) {
+    let request = b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = [0; 512];
+    let read = stream.read(&mut answer).await.unwrap();
+    assert!(answer[..read].starts_with(b"HTTP/1.1 200"), "{read}");
 }
 
 #[tokio::test]

@@ -39,6 +39,16 @@ fn place() -> Place {
     }
 }
 
+/// State and probes on a socket, while clients come to an address.
+pub(crate) async fn admin_listen() {
+    let place = place();
+    let admin = format!("admin_listen = \"unix:{}\"", place.path.display());
+    let gateway = launch(&format!("listen = \"127.0.0.1:0\"\n{admin}")).await;
+    assert!(healthz(&place.path).await.starts_with("HTTP/1.1 200"));
+    let at_address = gateway.http().get("/healthz", &[]).await;
+    assert_eq!(at_address.status(), 404);
+}
+
 async fn on(path: &Path, settings: &str) -> Gateway {
     launch(&format!("listen = \"unix:{}\"\n{settings}", path.display())).await
 }

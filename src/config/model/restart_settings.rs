@@ -21,7 +21,8 @@ macro_rules! fixed {
     };
 }
 
-const RESTART_SETTINGS: [RestartSetting; 12] = [
+const RESTART_SETTINGS: [RestartSetting; 13] = [
+    fixed!("admin_listen", admin_listen),
     fixed!("audit.durability", audit.durability),
     fixed!("audit.enabled", audit.enabled),
     fixed!("data_dir", data_dir),

@@ -120,6 +120,7 @@ impl Backend {
             peer: Arc::new(peer),
             session_filters: context.session_filters.clone(),
             byte_budget: context.byte_budget.clone(),
+            http_calls: context.http_calls.clone(),
             shared,
         });
         let pool = ConnectionPool::of(config);

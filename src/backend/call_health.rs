@@ -51,6 +51,7 @@ impl CallHealth {
             | BackendError::Header { .. }
             | BackendError::Http { .. }
             | BackendError::InstancesBusy { .. }
+            | BackendError::NoFiles { .. }
             | BackendError::NoMemory
             | BackendError::LoopDetected
             | BackendError::Overloaded { .. }

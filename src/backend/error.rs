@@ -150,6 +150,15 @@ pub enum BackendError {
     /// Its URL leads back to this gateway. The operator mends `url`.
     #[error("request loop: this gateway is configured as its own upstream")]
     LoopDetected,
+    /// As many requests to servers over HTTP are under way as there are open files for; this one was not sent.
+    /// The operator allows the process more, or lowers `limits.connections`.
+    #[error(
+        "{limit} requests to servers are under way, for which alone there are open files (limits.connections)"
+    )]
+    NoFiles {
+        /// How many there may be.
+        limit: usize,
+    },
     /// The gateway holds as many bytes of messages as it may, so that the answer could not be read.
     #[error("out of message memory while reading the response (limits.bytes_in_flight)")]
     NoMemory,
@@ -351,7 +360,9 @@ impl BackendError {
                 Some(*retry_after)
             }
             Self::Http { retry_after, .. } => *retry_after,
-            Self::InstancesBusy { .. } | Self::NoMemory => Some(error::RETRY_SOON),
+            Self::InstancesBusy { .. } | Self::NoFiles { .. } | Self::NoMemory => {
+                Some(error::RETRY_SOON)
+            }
             Self::BackingOff { until, .. } | Self::StartsLimited { until, .. } => {
                 Some(remaining(*until))
             }
@@ -414,6 +425,7 @@ impl BackendError {
             Self::StartsLimited { .. } => FailureReason::StartsLimited,
             Self::Disabled => FailureReason::Disabled,
             Self::InstancesBusy { .. }
+            | Self::NoFiles { .. }
             | Self::NoMemory
             | Self::Overloaded { .. } => FailureReason::Busy,
             Self::UnsupportedInEra(_)
@@ -489,6 +501,7 @@ impl BackendError {
             | Self::TooManyGateways
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::NoFiles { .. }
             | Self::LoopDetected
             | Self::Overloaded { .. }
             | Self::Refused { .. }
@@ -546,6 +559,7 @@ impl BackendError {
             | Self::TooManyGateways
             | Self::Header { .. }
             | Self::InstancesBusy { .. }
+            | Self::NoFiles { .. }
             | Self::NoMemory
             | Self::LoopDetected
             | Self::Overloaded { .. }

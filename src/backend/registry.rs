@@ -81,6 +81,7 @@ impl Backends {
                 updates: teller,
                 session_filters: SessionFilters::default(),
                 byte_budget: limiter.bytes.clone(),
+                http_calls: limiter.http_calls.clone(),
             },
             limiter,
             tasks: tasks.clone(),

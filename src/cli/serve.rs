@@ -15,8 +15,8 @@ use crate::{
 };
 
 /// Open files that are asked for where the system begins with fewer: shells and service managers allow
-/// 1,024 until somebody asks for more. As many idle connections take some 300 MB.
-const OPEN_FILES_WANTED: u64 = 16_384;
+/// 1,024 until somebody asks for more. Half of them are for connections of clients, which take some 300 MB.
+const OPEN_FILES_WANTED: u64 = 32_768;
 
 /// Run the gateway over HTTP
 #[derive(Args, Debug)]

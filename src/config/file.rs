@@ -205,8 +205,9 @@ pub(super) struct TlsSection {
 pub(super) struct LimitsSection {
     /// Maximum open client connections. At the limit, the connection that has been idle longest is
     /// closed if it has been idle for a second between requests (or for a quarter of a second
-    /// without any request); otherwise the new one waits. Default: the open-file limit minus 256,
-    /// or half of it if that is more.
+    /// without any request); otherwise the new one waits. Default: half of the open-file limit
+    /// minus 256 (or a quarter of it if that is more). The rest is for requests to servers over HTTP; calls
+    /// beyond that fail as `BUSY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) connections: Option<usize>,
     /// Maximum open connections per client address (IPv6: per /64 network); further ones are

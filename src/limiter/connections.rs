@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{clock::millis_since, lock::lock, names::PeerAddress, telemetry::LogThrottle};
 
-/// Open files that are not for clients, where half of those allowed are more.
+/// Open files that are neither for clients nor for what they ask of servers, where half of those allowed are more.
 const RESERVED_FILES: usize = 256;
 
 /// Pause between looks whether there is somebody to send away, or whether the config allows more than it did.
@@ -130,6 +130,11 @@ impl ConnectionLimit {
     /// How many connections may be open.
     pub(crate) fn max(&self) -> usize {
         self.max.load(Ordering::Relaxed)
+    }
+
+    /// How many requests to servers over HTTP there are files for.
+    pub(super) fn left_for_calls(&self) -> usize {
+        left(open_file_limit(), self.max())
     }
 
     /// How many are.
@@ -383,9 +388,22 @@ fn open_file_limit() -> usize {
     })
 }
 
-/// How many of so many `files` are for clients.
+/// How many of so many `files` are for clients, and as many for what they ask of servers over HTTP.
 fn connections_for_files(files: usize) -> usize {
+    (shared(files) / 2).max(1)
+}
+
+/// How many of so many `files` are for clients and for requests to servers.
+fn shared(files: usize) -> usize {
     files - RESERVED_FILES.min(files / 2)
+}
+
+/// How many of so many `files` are left for requests to servers beside `connections` of clients; a quarter where
+/// the config gives clients more than there are.
+fn left(files: usize, connections: usize) -> usize {
+    let shared = shared(files);
+    let left = shared.saturating_sub(connections);
+    left.max(shared / 4).max(1)
 }
 
 #[cfg(test)]
@@ -414,12 +432,23 @@ mod tests {
     fn files_are_left_for_others() {
         for (files, expect) in [
             (1, 1),
-            (100, 50),
-            (512, 256),
-            (1024, 768),
-            (usize::MAX, usize::MAX - 256),
+            (100, 25),
+            (512, 128),
+            (1024, 384),
+            (usize::MAX, usize::MAX / 2 - 128),
         ] {
             assert_eq!(connections_for_files(files), expect, "{files}");
+        }
+        for (files, connections, expect) in [
+            (1, 1, 1),
+            (100, 25, 25),
+            (100, 38, 12),
+            (100, 30, 20),
+            (1024, 384, 384),
+            (1024, 100, 668),
+            (1024, 5000, 192),
+        ] {
+            assert_eq!(left(files, connections), expect, "{files}");
         }
     }
 

@@ -2,14 +2,17 @@
 
 use std::{
     fs,
+    net::SocketAddr,
     path::{Path, PathBuf},
 };
 
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use rustix::process::Signal;
 
 use crate::{
     binary::{Place, Serving, finish, until},
-    harness::parse,
+    harness::{http_backend, parse},
+    support::{http::Http, value, wire::request},
 };
 
 async fn serve(config: &str) -> (Place, Serving) {
@@ -49,6 +52,57 @@ async fn threads(config: &str, least: usize) -> usize {
     let count = count.await;
     serving.end(Signal::TERM).await;
     count
+}
+
+/// Each call to a server over HTTP takes a file, as its client does: at the limit, past it, and back under.
+#[tokio::test]
+async fn calls_take_files() {
+    // 50 are for others, 38 for clients.
+    let backend = http_backend().await;
+    let server = format!("[servers.one]\n{}", backend.config());
+    let place = Place::new(&format!("limits.connections = 38\n{server}"));
+    let binary = env!("CARGO_BIN_EXE_tollbridge");
+    let script = format!("ulimit -n 100 && exec {binary} serve --listen 127.0.0.1:0");
+    let serving = Place::serve_as(place.shell(&script)).await;
+    let addr: SocketAddr = serving
+        .url
+        .strip_prefix("http://")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let http = Http::new(addr);
+    let call = async || {
+        let params = r#"{"name":"mcp_one_echo","arguments":{}}"#;
+        let answer = http.post("/mcp", request("1", "tools/call", params)).await;
+        value(&answer.text().await)
+    };
+    let mut running = FuturesUnordered::new();
+    let mut asked = Vec::new();
+    for _ in 0..12 {
+        running.push(call());
+        tokio::select! {
+            _ = running.next() => panic!("nothing was answered"),
+            call = backend.asked("tools/call") => asked.push(call),
+        }
+    }
+    let refused = call().await;
+    assert_eq!(refused["error"]["data"]["code"], "BUSY", "{refused}");
+    assert_eq!(refused["error"]["data"]["retryable"], true, "{refused}");
+    let first = asked.pop().expect("there are twelve");
+    first.answer(r#"{"content":[]}"#).await;
+    let answered = running.next().await.expect("there are twelve");
+    assert!(answered["result"].is_object(), "{answered}");
+    running.push(call());
+    tokio::select! {
+        answered = running.next() => panic!("there is room: {answered:?}"),
+        call = backend.asked("tools/call") => asked.push(call),
+    }
+    for call in asked {
+        call.answer(r#"{"content":[]}"#).await;
+        let answered = running.next().await.expect("it is under way");
+        assert!(answered["result"].is_object(), "{answered}");
+    }
+    serving.end(Signal::TERM).await;
 }
 
 /// The variable wins over the key, and the key over the user's directory.

@@ -29,7 +29,7 @@ use crate::{
         },
     },
     config::{EraPin, Remote, Server, Transport},
-    limiter::ByteBudget,
+    limiter::{ByteBudget, CallLimit},
     mcp::{Era, Raw},
     names::ServerName,
     session::Session,
@@ -54,6 +54,7 @@ pub(crate) struct BackendConnector {
     pub(in crate::backend) peer: Arc<GatewayPeer>,
     pub(in crate::backend) session_filters: SessionFilters,
     pub(in crate::backend) byte_budget: ByteBudget,
+    pub(in crate::backend) http_calls: CallLimit,
     pub(crate) shared: Arc<SharedState>,
 }
 
@@ -271,6 +272,7 @@ impl BackendConnector {
             is_for_lists: wanted.is_for_lists,
             session_filters: self.session_filters.clone(),
             byte_budget: self.byte_budget.clone(),
+            http_calls: self.http_calls.clone(),
             task_owners: inherited_tasks(&config.transport, &wanted.identity),
         };
         PendingRequests::new(

@@ -44,7 +44,7 @@ use crate::{
     backend::BackendError,
     clock::millis_since,
     config::{MemorySize, Root},
-    limiter::ByteBudget,
+    limiter::{ByteBudget, CallLimit},
     lock::lock,
     mcp::{Era, Id, Method, Outcome, Raw, Response, Revision, envelope::Malformed, meta, tasks},
     names::InvocationId,
@@ -83,6 +83,8 @@ pub(crate) struct LinkSettings {
     pub(crate) session_filters: SessionFilters,
     /// What answers may take of the memory of the process.
     pub(crate) byte_budget: ByteBudget,
+    /// How many requests over HTTP may be under way, to all servers.
+    pub(crate) http_calls: CallLimit,
     /// The tasks that were begun on it, and on those before it.
     pub(crate) task_owners: Arc<LinkTaskOwners>,
 }
@@ -102,6 +104,7 @@ impl LinkSettings {
             is_for_lists: false,
             session_filters: SessionFilters::unfiltered(),
             byte_budget: ByteBudget::new(usize::MAX),
+            http_calls: CallLimit::new(usize::MAX),
             task_owners: Arc::default(),
         }
     }

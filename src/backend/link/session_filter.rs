@@ -13,7 +13,7 @@ use super::resource_updates::UpdateSender;
 use crate::{
     catalog::UriMap,
     governance::{CallScanners, QuestionEnd, QuestionFacts},
-    limiter::ByteBudget,
+    limiter::{ByteBudget, CallLimit},
     mcp::GatewayId,
     names::ServerName,
     session::Session,
@@ -48,6 +48,8 @@ pub(crate) struct UpstreamContext {
     pub(crate) session_filters: SessionFilters,
     /// What answers may take.
     pub(crate) byte_budget: ByteBudget,
+    /// How many requests over HTTP may be under way.
+    pub(crate) http_calls: CallLimit,
 }
 
 /// The viewer, as soon as there is one: the rules and the catalog come after the backends.
@@ -87,6 +89,7 @@ impl UpstreamContext {
             updates: super::resource_updates::update_channel().0,
             session_filters: SessionFilters::unfiltered(),
             byte_budget: ByteBudget::new(usize::MAX),
+            http_calls: CallLimit::new(usize::MAX),
         }
     }
 }

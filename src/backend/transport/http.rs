@@ -169,6 +169,11 @@ impl HttpLink {
         exchange: &Exchange<'_>,
         pending: PendingExchange,
     ) -> Result<Outcome, BackendError> {
+        let limit = &self.requests.settings.http_calls;
+        let _permit = match limit.enter() {
+            Ok(permit) => permit,
+            Err(limit) => return Err(BackendError::NoFiles { limit }),
+        };
         // In a box: there is room for it twice in what selects.
         let conversation = Box::pin(self.send_and_read(bytes, exchange, &pending));
         let failure = tokio::select! {

@@ -162,13 +162,7 @@ impl Proxy {
                 () = self.tasks.stop_token().cancelled() => return,
             };
             let Some(update) = update else { return };
-            let mut subscribed = Vec::new();
-            self.sessions.for_each(|session| {
-                if session.is_subscribed() {
-                    subscribed.push(Arc::clone(session));
-                }
-            });
-            for session in subscribed {
+            for session in self.sessions.subscribed() {
                 self.forward_update(&session, &update);
                 // What it says is scanned for each.
                 consume_budget().await;

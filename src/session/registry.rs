@@ -377,6 +377,13 @@ impl Sessions {
         self.by_id.iter().map(|entry| Arc::clone(&entry)).collect()
     }
 
+    /// Those that are subscribed to any resource.
+    pub fn subscribed(&self) -> Vec<Arc<Session>> {
+        let all = self.by_id.iter();
+        let subscribed = all.filter(|entry| entry.is_subscribed());
+        subscribed.map(|entry| Arc::clone(&entry)).collect()
+    }
+
     /// Sessions open.
     pub fn len(&self) -> usize {
         self.by_id.len()
@@ -452,6 +459,21 @@ mod tests {
 
     fn agent() -> Arc<Agent> {
         Arc::new(Agent::anonymous())
+    }
+
+    /// An update of a resource costs nothing for the rest, however many they are.
+    #[test]
+    fn updates_are_for_those_that_subscribed() {
+        let sessions = Sessions::new(3, IDLE_MAX);
+        let open = || sessions.open(SessionKind::Streamable, agent(), Scope::All);
+        let all = [open().unwrap(), open().unwrap(), open().unwrap()];
+        assert!(sessions.subscribed().is_empty());
+        all[1].subscribe("file:///a").unwrap();
+        let subscribed = sessions.subscribed();
+        assert_eq!(subscribed.len(), 1);
+        assert!(Arc::ptr_eq(&subscribed[0], &all[1]));
+        all[1].unsubscribe("file:///a");
+        assert!(sessions.subscribed().is_empty());
     }
 
     #[test]

@@ -31,8 +31,8 @@ const CACHED_TOOLS_MAX: usize = 4096;
 pub(super) struct AgentRules {
     /// Whose they are; when the agent changes, they are compiled again.
     pub(super) agent: Arc<Agent>,
-    pub(super) policy: policy::PolicyRules,
-    pub(super) arguments: ArgumentRules,
+    pub(super) policy: Arc<policy::PolicyRules>,
+    pub(super) arguments: Arc<ArgumentRules>,
     pub(super) limits: RateLimits,
     pub(super) budgets: Vec<AppliedBudget>,
     observe: Vec<RuleKind>,
@@ -105,17 +105,13 @@ impl AgentRules {
         let policy = policy::PolicyRules::new([own.as_ref(), profile.as_ref(), default], prefixes)?;
         let arguments = layers.all().flat_map(|terms| &terms.args);
         let arguments = ArgumentRules::new(arguments, prefixes)?;
-        let limits = limiters.for_agent(agent.id).rate_limits(
-            layers.first(|terms| terms.rate),
-            layers.first(|terms| terms.tool_rate),
-        );
         let scan = layers.first(|terms| terms.scan.as_ref());
         Ok(Self {
+            limits: limits(&agent, layers, limiters),
             budgets: applied_budgets(&agent, layers, team),
             agent,
-            policy,
-            arguments,
-            limits,
+            policy: Arc::new(policy),
+            arguments: Arc::new(arguments),
             observe: layers
                 .all()
                 .flat_map(|terms| terms.observe.clone())
@@ -123,6 +119,26 @@ impl AgentRules {
             scan: scan.map(|scan| scanners.get_or_compile(scan)).transpose()?,
             tools: Mutex::default(),
         })
+    }
+
+    /// The same for `agent`, whose terms are equal to those that were compiled.
+    pub(super) fn of_agent(
+        &self,
+        agent: Arc<Agent>,
+        layers: TermLayers<'_>,
+        team: Option<&[Budget]>,
+        limiters: &Limiters,
+    ) -> Self {
+        Self {
+            limits: limits(&agent, layers, limiters),
+            budgets: applied_budgets(&agent, layers, team),
+            agent,
+            policy: Arc::clone(&self.policy),
+            arguments: Arc::clone(&self.arguments),
+            observe: self.observe.clone(),
+            scan: self.scan.clone(),
+            tools: Mutex::default(),
+        }
     }
 
     /// What is said of `tool`: matched once for each entry of the catalog.
@@ -173,6 +189,14 @@ impl AgentRules {
             server_rules.inputs.checks().clone(),
         )
     }
+}
+
+/// How often an agent may call.
+fn limits(agent: &Agent, layers: TermLayers<'_>, limiters: &Limiters) -> RateLimits {
+    limiters.for_agent(agent.id).rate_limits(
+        layers.first(|terms| terms.rate),
+        layers.first(|terms| terms.tool_rate),
+    )
 }
 
 fn applied_budgets(

@@ -52,6 +52,9 @@ pub struct PolicySet {
     scanners: Scanners,
 }
 
+/// Rules of agents of the config, on one route each, that stay compiled before anybody needs them.
+const COMPILED_MAX: usize = 1024;
+
 /// What one server asks of its callers.
 #[derive(Debug)]
 pub(super) struct ServerRules {
@@ -130,8 +133,23 @@ impl PolicySet {
     fn validate_config_agents(&self, config: &Config) -> Result<(), InvalidTerms> {
         Profiles::check(&config.profiles, &self.prefixes)?;
         let written = config.agents.values().map(Agent::from_config);
-        let mut all = written.chain([Agent::anonymous()]).map(Arc::new);
-        all.try_for_each(|agent| self.validate(&agent))
+        let limiters = Limiters::default();
+        for agent in written.chain([Agent::anonymous()]).map(Arc::new) {
+            for profile in self.routes() {
+                let rules = self.compile(&agent, profile, &limiters)?;
+                // The first call of the agent takes them.
+                if self.rules.len() < COMPILED_MAX {
+                    let key = (agent.id, profile.cloned());
+                    self.rules.insert(key, Arc::new(rules));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The merged route, and those of profiles.
+    fn routes(&self) -> impl Iterator<Item = Option<&ProfileName>> {
+        std::iter::once(None).chain(self.profiles.keys().map(Some))
     }
 
     /// Compiles the terms of `agent` for every route, as its calls will.
@@ -140,7 +158,7 @@ impl PolicySet {
     /// Terms that cannot be used.
     pub fn validate(&self, agent: &Arc<Agent>) -> Result<(), InvalidTerms> {
         let limiters = Limiters::default();
-        for profile in std::iter::once(None).chain(self.profiles.keys().map(Some)) {
+        for profile in self.routes() {
             self.compile(agent, profile, &limiters)?;
         }
         Ok(())
@@ -171,17 +189,23 @@ impl PolicySet {
         limiters: &Limiters,
     ) -> Result<Arc<AgentRules>, String> {
         let key = (agent.id, profile.cloned());
-        if let Some(known) = self
-            .rules
-            .get(&key)
-            .filter(|known| Arc::ptr_eq(&known.agent, agent))
+        let known = self.rules.get(&key).map(|known| Arc::clone(&known));
+        if let Some(known) = &known
+            && Arc::ptr_eq(&known.agent, agent)
         {
-            return Ok(Arc::clone(&known));
+            return Ok(Arc::clone(known));
         }
-        let rules = self.compile(agent, profile, limiters).map_err(|error| {
-            log_invalid(agent, &error);
-            format!("invalid terms of the agent: {error}")
-        })?;
+        let compiled = known.filter(|known| known.agent.terms == agent.terms);
+        let rules = match compiled {
+            Some(compiled) => {
+                let (layers, team) = self.terms_of(agent, profile);
+                compiled.of_agent(Arc::clone(agent), layers, team, limiters)
+            }
+            None => self.compile(agent, profile, limiters).map_err(|error| {
+                log_invalid(agent, &error);
+                format!("invalid terms of the agent: {error}")
+            })?,
+        };
         let rules = Arc::new(rules);
         self.rules.insert(key, Arc::clone(&rules));
         Ok(rules)
@@ -193,18 +217,24 @@ impl PolicySet {
         profile: Option<&ProfileName>,
         limiters: &Limiters,
     ) -> Result<AgentRules, InvalidTerms> {
+        let (layers, team) = self.terms_of(agent, profile);
+        let parts = (limiters, &self.scanners, &self.prefixes);
+        AgentRules::new(Arc::clone(agent), layers, team, parts)
+    }
+
+    /// What is said of `agent` on a route, and the budgets of its team.
+    fn terms_of<'t>(
+        &'t self,
+        agent: &'t Agent,
+        profile: Option<&ProfileName>,
+    ) -> (TermLayers<'t>, Option<&'t [Budget]>) {
         let layers = TermLayers {
             agent: &agent.terms,
             profile: profile.and_then(|name| self.profiles.get(name)),
             default: &self.default,
         };
         let team = agent.team.as_ref().and_then(|team| self.teams.get(team));
-        AgentRules::new(
-            Arc::clone(agent),
-            layers,
-            team.map(Vec::as_slice),
-            (limiters, &self.scanners, &self.prefixes),
-        )
+        (layers, team.map(Vec::as_slice))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Why a call was refused, and the one table of what its client is told.
 //!
-//! A refusal is a decision, not a fault: it is logged at debug level, counted and audited, never
+//! A refusal is a decision, not a fault: it is logged at info level, counted and audited, never
 //! retried, and no server is blamed for it.
 
 use std::{sync::Arc, time::Duration};

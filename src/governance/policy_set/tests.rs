@@ -231,6 +231,40 @@ proptest! {
     }
 }
 
+/// What the check of a config compiled is what calls are held to, as long as the agent has the same terms.
+#[test]
+fn rules_are_compiled_once() {
+    let config = Config::example("[agents.a]\npolicy = { mode = 'all' }\n[profiles.p]\n");
+    let law = PolicySet::new(&config).unwrap();
+    let profile = config.profiles.keys().next();
+    let agent = Arc::new(Agent::from_config(&config.agents["a"]));
+    for route in [None, profile] {
+        let compiled = Arc::clone(&law.rules.get(&(agent.id, route.cloned())).unwrap());
+        let limiters = Limiters::default();
+        let first = law.rules_of(&agent, route, &limiters).unwrap();
+        assert!(Arc::ptr_eq(&first.policy, &compiled.policy));
+        assert!(Arc::ptr_eq(&first.arguments, &compiled.arguments));
+        assert!(Arc::ptr_eq(&first.agent, &agent));
+        let mut other = Agent::from_config(&config.agents["a"]);
+        other.terms.policy = None;
+        let other = law.rules_of(&Arc::new(other), route, &limiters).unwrap();
+        assert!(!Arc::ptr_eq(&other.policy, &compiled.policy));
+    }
+}
+
+/// At the limit all stay compiled; past it the rest is compiled with the first call.
+#[test]
+fn only_so_many_rules_are_kept() {
+    let compiled = |agents: usize| {
+        let agents: Vec<String> = (0..agents).map(|at| format!("[agents.a{at}]\n")).collect();
+        let law = PolicySet::new(&Config::example(&agents.concat())).unwrap();
+        law.rules.len()
+    };
+    assert_eq!(compiled(COMPILED_MAX - 2), COMPILED_MAX - 1);
+    assert_eq!(compiled(COMPILED_MAX - 1), COMPILED_MAX);
+    assert_eq!(compiled(COMPILED_MAX), COMPILED_MAX);
+}
+
 /// What was compiled for agents that come and go does not stay.
 #[test]
 fn rules_of_agents_that_are_gone_are_forgotten() {
@@ -240,7 +274,7 @@ fn rules_of_agents_that_are_gone_are_forgotten() {
     for agent in config.agents.values().map(Agent::from_config).map(Arc::new) {
         law.rules_of(&agent, None, &limiters).unwrap();
     }
-    assert_eq!(law.rules.len(), 2);
+    assert_eq!(law.rules.len(), 3, "and those of the anonymous agent");
     law.forget_unlisted(|agent| agent.name == "b");
     let left: Vec<String> = law.rules.iter().map(|it| it.agent.name.clone()).collect();
     assert_eq!(left, ["b"]);

@@ -487,6 +487,24 @@ mod tests {
         regex::bytes::Regex::new(&whole).unwrap()
     }
 
+    /// The bytes are a template, a zero, and a URI.
+    #[test]
+    fn fuzz_uri_template() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let text = String::from_utf8_lossy(bytes);
+            let (template, uri) = text.split_once('\0').unwrap_or((&text, ""));
+            if let Some(pattern) = UriTemplate::parse(template) {
+                let list = vec![pattern];
+                let templates = ServerTemplates {
+                    list,
+                    ..ServerTemplates::default()
+                };
+                templates.matches(uri);
+            }
+            ServerTemplates::new([template]).matches(uri);
+        });
+    }
+
     proptest! {
         #[test]
         fn sets_of_positions_find_what_a_search_finds(

@@ -329,6 +329,17 @@ mod tests {
         assert_eq!(reader.push(b"x"), Err(EventTooLarge { bytes_max: 10 }));
     }
 
+    /// Events are the same however the stream is split.
+    #[test]
+    fn fuzz_sse() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            let bytes = &bytes[..bytes.len().min(1000)];
+            let middle = bytes.first().map_or(0, |at| usize::from(*at) % bytes.len());
+            let (before, after) = bytes.split_at(middle);
+            assert_eq!(read(&[bytes]), read(&[before, after]));
+        });
+    }
+
     proptest! {
         #[test]
         fn space_between_tokens_does_not_matter(spaces in prop::collection::vec("[ \t\r\n]{0,3}", 6)) {

@@ -51,6 +51,16 @@ proptest! {
 }
 
 #[test]
+fn fuzz_config() {
+    bolero::check!().for_each(|bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes);
+        for format in [ConfigFormat::Json, ConfigFormat::Toml, ConfigFormat::Yaml] {
+            check(&text, format);
+        }
+    });
+}
+
+#[test]
 fn deep_nesting_is_answered() {
     let rows = [
         ("[", "]"),

@@ -95,7 +95,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::mcp::{Message, envelope::Malformed};
+    use crate::mcp::{
+        Message,
+        envelope::{Malformed, MessageOutline, split_batch},
+    };
 
     /// One pass and the careful way say the same.
     fn agree(bytes: impl Into<Bytes>) {
@@ -105,6 +108,16 @@ mod tests {
             Ok(text) => assert_eq!(found, Message::parse_unusual(text, &bytes), "{text}"),
             Err(_) => assert!(matches!(found, Err(Malformed::Json { .. })), "{found:?}"),
         }
+    }
+
+    #[test]
+    fn fuzz_envelope() {
+        bolero::check!().for_each(|bytes: &[u8]| {
+            agree(bytes.to_vec());
+            let bytes = Bytes::copy_from_slice(bytes);
+            let _ = split_batch(&bytes);
+            MessageOutline::of(&bytes);
+        });
     }
 
     /// Params with members that are looked for, as they are and as they should not be.

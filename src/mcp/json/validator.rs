@@ -306,6 +306,11 @@ mod tests {
     }
 
     #[test]
+    fn fuzz_json() {
+        bolero::check!().for_each(|bytes: &[u8]| agree(&String::from_utf8_lossy(bytes)));
+    }
+
+    #[test]
     fn values_end_where_serde_has_them_end() {
         for text in [
             "",

@@ -578,10 +578,10 @@ mod tests {
             assert!(failed.starts_with(&begins), "{failed}");
             assert!(failed.contains(expect), "{failed}");
         };
-        check(other.local_addr().unwrap(), "another program uses the port").await;
+        check(other.local_addr().unwrap(), "the port is in use").await;
         // It is nobody's (RFC 5737).
         let nobodys = "192.0.2.1:0".parse().unwrap();
-        check(nobodys, "this machine has no such address").await;
+        check(nobodys, "this machine does not have that address").await;
     }
 
     /// Who may use such a port is not for a test to say.
@@ -591,8 +591,8 @@ mod tests {
             let told = bind_hint(io::ErrorKind::PermissionDenied, port, 0);
             assert!(told.starts_with(expect), "{port}: {told}");
         };
-        check(1, "ports below 1024 are for privileged programs");
-        check(1023, "ports below 1024 are for privileged programs");
+        check(1, "ports below 1024 require privileges");
+        check(1023, "ports below 1024 require privileges");
         check(1024, "set `listen` to another address or port");
         check(0, "set `listen` to another address or port");
     }

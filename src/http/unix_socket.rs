@@ -154,7 +154,7 @@ mod tests {
         let first = UnixSocket::bind(&path, &SOCKET).await.unwrap();
         let mode = fs::metadata(&path).unwrap().mode();
         assert_eq!(mode & 0o777, 0o620);
-        fails(&path, "another program listens there").await;
+        fails(&path, "another program is listening on it").await;
         drop(first);
         assert!(!path.exists(), "it is removed");
         // A process that is killed removes nothing.
@@ -166,12 +166,12 @@ mod tests {
         assert!(path.exists(), "that of another is not removed");
         let link = directory.path().join("link.sock");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        fails(&link, "no socket").await;
+        fails(&link, "not a socket").await;
         drop(third);
         fs::write(&path, "something").unwrap();
-        fails(&path, "no socket").await;
+        fails(&path, "not a socket").await;
         assert_eq!(fs::read_to_string(&path).unwrap(), "something");
-        fails(directory.path(), "no socket").await;
+        fails(directory.path(), "not a socket").await;
         fails(&path.join("beneath.sock"), "Not a directory").await;
         fails(&directory.path().join("a/b.sock"), "its directory").await;
     }

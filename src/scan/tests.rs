@@ -414,7 +414,7 @@ fn mistakes_are_named() {
     );
     check(
         &|scan| drop(scan.custom.insert("email".into(), "x".into())),
-        "`email` exists",
+        "`email` already exists",
     );
     check(
         &|scan| drop(scan.custom.insert("x".into(), "(".into())),

@@ -298,7 +298,7 @@ mod tests {
             old,
             "tools/call",
             Ok(ask),
-            "the server speaks 2026-07-28 and the client 2025-11-25",
+            "the server uses 2026-07-28 and the client 2025-11-25",
         );
         let done = Raw::from_static(r#"{"resultType":"complete","content":[]}"#);
         check(new, old, "tools/call", Ok(done), r#"ok {"content":[]}"#);

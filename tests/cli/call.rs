@@ -55,7 +55,7 @@ async fn wrong_arguments_are_wrong_usage() {
         assert!(ran.stderr.contains(expect), "{ran:?}");
         assert_eq!(ran.stdout, "");
     };
-    check(&["[1]"], "the arguments are no JSON object").await;
+    check(&["[1]"], "the arguments are not a JSON object").await;
     check(&["{"], "the arguments are not JSON: EOF").await;
     check(&["--arg", "x"], "--arg x: expected NAME=VALUE").await;
     check(&["--arg", "x=1", "--arg", "x=2"], "--arg x is given twice").await;

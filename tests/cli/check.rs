@@ -31,7 +31,7 @@ async fn what_would_run_is_shown_without_secrets() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("[servers.docs]"), "{ran:?}");
     assert!(ran.stdout.contains(r#"first_list_wait = "2s""#), "{ran:?}");
-    assert_eq!(ran.stderr, summary("no mistakes: 1 server"));
+    assert_eq!(ran.stderr, summary("valid config: 1 server"));
     let as_json = place.run(&["check", "--json"]).await;
     let shown = as_json.json();
     assert_eq!(shown["ok"], true);
@@ -146,7 +146,7 @@ async fn a_variable_names_the_config() {
     let mut command = place.command(&["check"]);
     command.env("TOLLBRIDGE_CONFIG", "other.toml");
     let ran = crate::support::finish(command).await;
-    let said = summary("no mistakes: 2 servers");
+    let said = summary("valid config: 2 servers");
     assert_eq!((ran.code, ran.stderr), (Some(0), said));
     assert!(ran.stdout.contains("[servers.script]"), "{}", ran.stdout);
 }
@@ -162,17 +162,17 @@ async fn a_config_of_no_use_is_said_to_be() {
     let nothing = "clients would be offered nothing\n";
     assert_eq!(
         said("").await,
-        format!("no mistakes, but no servers: {nothing}")
+        format!("valid config, but no servers: {nothing}")
     );
     let off = "[servers.a]\ncommand = \"a\"\nenabled = false\n";
     assert_eq!(
         said(off).await,
-        format!("no mistakes, but all servers are disabled: {nothing}")
+        format!("valid config, but all servers are disabled: {nothing}")
     );
     let both = format!("{off}[servers.b]\ncommand = \"b\"\n");
     assert_eq!(
         said(&both).await,
-        summary("no mistakes: 2 servers, 1 of them disabled")
+        summary("valid config: 2 servers, 1 of them disabled")
     );
 }
 

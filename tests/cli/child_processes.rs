@@ -54,7 +54,7 @@ async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
             // Two of one kind may become one on the way.
             send(&serving.child, Signal::TERM);
             if after > Duration::ZERO {
-                serving.says("stopping; running calls may finish").await;
+                serving.says("stopping; waiting up to").await;
             }
             sleep(after).await;
         }
@@ -62,7 +62,7 @@ async fn a_stop_that_cuts_a_call_off_says_so_and_leaves_no_children() {
         assert_eq!(ended.code, Some(3), "{after:?}: {ended:?}");
         let called = bounded(call.wait_with_output()).await.expect("it ends");
         let words = if at_once {
-            "stopping at once"
+            "stopping immediately"
         } else {
             "drain timed out (`drain_timeout`); aborting running calls calls=1"
         };
@@ -476,7 +476,7 @@ async fn a_failed_start_is_logged_for_people() {
     until(|| starts().filter(|starts| starts.lines().count() > 1)).await;
     let said = serving.end(Signal::INT).await.stderr;
     assert!(
-        said.contains("on stdout, no message: `usage: odd`"),
+        said.contains("on stdout, not a message: `usage: odd`"),
         "{said}"
     );
     let delay = regex::Regex::new(r"retry_in=[0-9]+0ms\b").expect("a regex");

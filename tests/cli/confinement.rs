@@ -340,7 +340,7 @@ async fn a_config_that_can_be_uncovered_is_warned_of() {
         let serving = Place::serve_as(command).await;
         place.run(&["list", "--url", &serving.mcp()]).await;
         let told = serving.end(Signal::TERM).await.stderr;
-        let is_told = told.contains("lies in a directory that servers use");
+        let is_told = told.contains("is in a directory that servers use");
         assert_eq!(is_told, is_warned, "{cwd}: {told}");
     }
 }

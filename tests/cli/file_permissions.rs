@@ -38,7 +38,7 @@ async fn a_config_with_secrets_is_for_its_owner() {
             let ran = place.run(&[command]).await;
             assert_eq!(ran.code, Some(2), "{mode:o}: {ran:?}");
             assert!(
-                ran.stderr.contains("other users can change this file"),
+                ran.stderr.contains("the file is writable by other users"),
                 "{ran:?}"
             );
         }
@@ -54,7 +54,7 @@ async fn a_file_of_variables_that_all_may_write_to_is_refused() {
         set(&place, "a.env", mode);
         let ran = place.run(&["check"]).await;
         assert_eq!(ran.code, code, "{mode:o}: {ran:?}");
-        let told = ran.stderr.contains("other users can change this file");
+        let told = ran.stderr.contains("the file is writable by other users");
         assert_eq!(told, code == Some(2), "{ran:?}");
     }
 }
@@ -65,7 +65,7 @@ async fn a_data_directory_that_all_may_write_to_is_refused() {
     fs::create_dir(place.file("data")).expect("made");
     for mode in [0o777, 0o1777, 0o703] {
         set(&place, "data", mode);
-        let told = "other users can write to the data directory";
+        let told = "is writable by other users";
         let checked = place.run(&["check"]).await;
         assert_eq!(checked.code, Some(0), "{checked:?}");
         assert!(checked.stderr.contains(told), "{mode:o}: {checked:?}");
@@ -99,7 +99,7 @@ async fn a_private_key_is_for_its_owner_and_its_group() {
         set(&place, "key.pem", mode);
         let ran = place.run(&["check"]).await;
         assert_eq!(ran.code == Some(0), is_taken, "{mode:o}: {ran:?}");
-        let told = ran.stderr.contains("other users can use the private key");
+        let told = ran.stderr.contains("is accessible by other users");
         assert_eq!(told, !is_taken, "{mode:o}: {ran:?}");
     }
 }

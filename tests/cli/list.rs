@@ -305,7 +305,7 @@ async fn a_profile_is_asked() {
         assert_eq!(ran.json()["structuredContent"]["a"], 1, "{ran:?}");
         let ran = run(&["call", "mcp_script_hang"]).await;
         assert_eq!(ran.code, Some(2), "{ran:?}");
-        assert!(ran.stderr.contains("there is no tool"), "{ran:?}");
+        assert!(ran.stderr.contains("unknown tool"), "{ran:?}");
     }
     let servers = place
         .run(&["list", "servers", "--profile", "reading"])
@@ -337,7 +337,7 @@ async fn a_profile_must_be_one() {
     ];
     check(&other, "does not end in `/mcp` or `/sse`").await;
     let odd = ["--profile", "a/b", "--url", "http://127.0.0.1:1"];
-    check(&odd, "there is none of that name").await;
+    check(&odd, "unknown profile").await;
 }
 
 /// A server that gives all but one of its lists is there: what it has is shown, and said is what it lacks.

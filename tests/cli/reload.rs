@@ -25,12 +25,12 @@ async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
     // A file that was cut off between two sections.
     write(TOOLBOX);
     serving
-        .says("nobody would have to authenticate any more")
+        .says("which would turn authentication off")
         .await;
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.all().contains("401"), "{listed:?}");
     write(&format!("{TOOLBOX}\n[governance]\nauth = \"anonymous\"\n"));
-    serving.says("authentication is now off").await;
+    serving.says("authentication is off").await;
     serving.end(Signal::TERM).await;
     fs::remove_file(place.file("data/tollbridge.db")).expect("removed");
     let lost = "the audit has records, but tollbridge.db beside it is gone";
@@ -264,7 +264,7 @@ async fn a_mistake_is_reported_and_changes_nothing() {
     fs::write(place.file("tollbridge.toml"), mistake).expect("written");
     send(&serving.child, Signal::HUP);
     serving
-        .says("the changed config is refused, the old one holds")
+        .says("config reload rejected, keeping the current config")
         .await;
     serving.says("comand").await;
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;

@@ -18,7 +18,7 @@ async fn a_service_manager_hears_the_start_the_life_and_the_stop() {
     let socket = UnixDatagram::bind(&path).expect("it is bound");
     let serving = place
         .serve_with(&[
-            ("NOTIFY_SOCKET", path.to_str().expect("it is UTF-8")),
+            ("NOTIFY_SOCKET", path.to_str().expect("UTF-8")),
             ("WATCHDOG_USEC", "100000"),
         ])
         .await;
@@ -43,7 +43,7 @@ async fn a_service_manager_hears_of_reloads() {
     let place = Place::new(TOOLBOX);
     let path = place.file("notify");
     let socket = UnixDatagram::bind(&path).expect("it is bound");
-    let path = path.to_str().expect("it is UTF-8");
+    let path = path.to_str().expect("UTF-8");
     let serving = place.serve_with(&[("NOTIFY_SOCKET", path)]).await;
     assert_eq!(heard(&socket).await, "READY=1");
     for text in [TOOLBOX, "listen = 5"] {

@@ -185,7 +185,7 @@ impl Ran {
             lines.partition(|line| line.starts_with("waiting for "));
         let (unheard, stderr): (Vec<_>, Vec<_>) = lines
             .into_iter()
-            .partition(|line| line.starts_with("no running gateway uses "));
+            .partition(|line| line.starts_with("no gateway is running on "));
         Self {
             code: status.code(),
             stdout: String::from_utf8_lossy(stdout).into_owned(),

@@ -38,11 +38,11 @@ fn pipes_are_waited_for_but_not_for_ever() {
     };
     refused(
         pipe.clone(),
-        "it is no regular file, and nobody wrote to it",
+        "not a regular file, and no data arrived",
     );
     let mode = fs::Permissions::from_mode;
     fs::set_permissions(&pipe, mode(0o602)).expect("changed");
-    refused(pipe.clone(), "other users can change this file");
+    refused(pipe.clone(), "the file is writable by other users");
     fs::set_permissions(&pipe, mode(0o600)).expect("changed");
     let of_writer = pipe.clone();
     let writer = thread::spawn(move || {
@@ -59,7 +59,7 @@ fn pipes_are_waited_for_but_not_for_ever() {
     refused(socket, "cannot read the config");
     let endless = directory.path().join("zero.toml");
     symlink("/dev/zero", &endless).expect("linked");
-    refused(endless, "bytes are more than");
+    refused(endless, "bytes exceed the maximum of");
     let within = directory.path().join("directory.toml");
     fs::create_dir(&within).expect("created");
     refused(within, "Is a directory");

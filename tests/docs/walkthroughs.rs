@@ -56,7 +56,7 @@ async fn the_governed_example_does_what_its_readme_says() {
             }
         }
     }
-    assert!(said.contains("every line is as it was written"), "{said}");
+    assert!(said.contains("verified: "), "{said}");
     let exported = fs::read_to_string(place.file("audit.csv")).expect("it was written");
     let decisions = |word: &str| exported.lines().filter(|line| line.contains(word)).count();
     assert_eq!(decisions(",BUDGET_EXCEEDED,"), 1, "{exported}");

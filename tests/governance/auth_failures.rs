@@ -219,7 +219,7 @@ async fn a_full_disk_lets_nobody_in() {
         let answer = stranger.post("/mcp", list()).await;
         assert_eq!(answer.status(), 401);
         let text = answer.text().await;
-        assert!(text.contains("unknown, revoked or expired"), "{text}");
+        assert!(text.contains("invalid, revoked or expired"), "{text}");
     }
     let said = governed(&http.clone().with_key(ANN.key)).await;
     assert!(said["audit_error"].is_string(), "{said}");

@@ -161,8 +161,8 @@ async fn a_state_is_good_for_its_agent_and_call_alone() {
     answered(&ann, call, &with(members, &sealed)).await.value();
     answered(&ann, call, &with(members, &sealed)).await.value();
 
-    let elsewhere = "given to another agent or for another call";
-    let foreign = "none that was given out here";
+    let elsewhere = "issued for another agent or call";
+    let foreign = "not issued by this gateway";
     let state = |sealed: &str| with(members, sealed);
     let changed = sealed.replace(r#"\"s\""#, r#"\"t\""#);
     let later = {

@@ -352,7 +352,7 @@ async fn a_start_that_takes_too_long() {
         status["reason"]
             .as_str()
             .unwrap()
-            .contains("did not start within"),
+            .contains("start timed out after"),
         "{status}"
     );
     gateway.stop().await;
@@ -796,8 +796,7 @@ async fn a_url_of_a_page() {
             drop(connection.write_all(answer).await);
         }
     });
-    let reason = "protocol violation: it answers with `text/html` in place of an event stream; \
-                  is its URL that of an MCP server?";
+    let reason = "protocol violation: expected an event stream but got `text/html`; is this the URL of an MCP server?";
     check_reason(&url, reason).await;
     check_reason(&format!("{url}\ntransport = \"sse\""), reason).await;
     serving.abort();
@@ -816,7 +815,7 @@ async fn a_line_without_an_end() {
         let gateway = TestGateway::new().section("x", &section).start().await;
         let says = |status: &Value| {
             let reason = status["reason"].to_string();
-            reason.contains("larger than limits.response (16384 bytes)")
+            reason.contains("exceeds limits.response (16384 bytes)")
         };
         gateway.status_until("x", says).await;
         gateway.stop().await;
@@ -870,6 +869,6 @@ async fn a_list_that_is_too_large() {
         .await;
     let refused = client.answer("1").await.failure();
     let message = refused["message"].as_str().unwrap();
-    assert!(message.contains("larger than limits.response"), "{refused}");
+    assert!(message.contains("exceeds limits.response"), "{refused}");
     gateway.stop().await;
 }

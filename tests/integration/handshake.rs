@@ -131,7 +131,7 @@ async fn an_error_of_the_modern_era_is_no_sign_of_the_other() {
             let gateway = TestGateway::new().server("x", &backend).start().await;
             let refused = |s: &serde_json::Value| {
                 let reason = s["reason"].as_str().unwrap_or_default();
-                reason.contains("refused the handshake") && reason.contains("not like that")
+                reason.contains("handshake refused") && reason.contains("not like that")
             };
             gateway.status_until("x", refused).await;
             gateway.stop().await;

@@ -301,7 +301,7 @@ async fn the_status_tells_of_profiles_and_their_names() {
             "listed": {"tools": 2, "resources": 2, "templates": 2, "prompts": 2}
         }])
     );
-    let says = "tools: `NAME` is not served in the profile `reading`, which renames `mcp_y_echo` to \
+    let says = "tools: `NAME` is not served in profile `reading`, which renames `mcp_y_echo` to \
                 `mcp_x_echo`";
     for (server, name) in [("x", "mcp_x_echo"), ("y", "mcp_y_other")] {
         let expect = format!("{server}: {}", says.replace("NAME", name));

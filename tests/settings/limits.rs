@@ -310,7 +310,7 @@ pub(crate) async fn server_memory() {
         let over = |status: &Value| reason(status).contains("limits.memory");
         let told = reason(&tight.status_until("one", over).await);
         assert!(
-            told.contains("it used more than limits.memory = 32MiB: "),
+            told.contains("exceeded limits.memory = 32MiB: "),
             "{told}"
         );
         let full = |status: &Value| status["stderr"].to_string().contains("full");

@@ -471,7 +471,7 @@ mod tests {
         let verdict = decided(&mut patient).await.expect("its time is over");
         assert_eq!(
             verdict.unwrap_err().to_string(),
-            "it is busy: 1 calls in flight (limits.in_flight), timed out in the queue after 60000 ms"
+            "server busy: 1 calls in flight (limits.in_flight), timed out in the queue after 60000 ms"
         );
         assert_eq!((gate.queued(), gate.refused()), (0, 1));
         drop(seat);

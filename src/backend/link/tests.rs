@@ -315,7 +315,7 @@ async fn who_asks_on_and_takes_no_answers_is_given_up() {
     let BackendError::Lost { reason } = link.requests.lost_error() else {
         panic!("it is lost");
     };
-    assert!(reason.contains("does not take the answers"), "{reason}");
+    assert!(reason.contains("does not read responses"), "{reason}");
 }
 
 /// A question that its client does not answer in time is withdrawn there, and refused to the server.

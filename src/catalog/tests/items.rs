@@ -177,7 +177,7 @@ fn problems_read_well() {
     s.1: tools: `a-b` has the same exposed name `mcp_s_1_a_b` as s-1, s.1; exposed as `mcp_s_1_a_b_d8b19523`
     s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357` because its name is too long
     s-1: tools: `a_b` has the same exposed name `mcp_s_1_a_b` as s.1; exposed as `mcp_s_1_a_b_cf5d3ffa`
-    s.1: tools: `old`: `title`, `inputSchema` missing or of the wrong type; merged routes show it mended
+    s.1: tools: `old`: `title`, `inputSchema` missing or of the wrong type; repaired on merged routes
     s.1: instructions are truncated to 4096 characters on merged routes
     ");
 }
@@ -190,7 +190,7 @@ fn a_name_that_a_collision_gave_away_is_taken() {
     let own = given.strip_prefix("mcp_s_").unwrap();
     let catalog = Catalog::build(&naming(), &[offer("s", &["a.b", "a-b", own])]);
     let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
-    let about_it = format!("`{own}` has the same exposed name `{given}` as s; it is exposed as");
+    let about_it = format!("`{own}` has the same exposed name `{given}` as s; exposed as");
     assert!(
         told.iter().any(|problem| problem.contains(&about_it)),
         "{told:?}"
@@ -346,7 +346,7 @@ fn items_that_are_too_deep_or_too_large_are_left_out() {
     check(
         &nested(31),
         (all, 32),
-        Some("`limits.item_depth`, 32 levels"),
+        Some("`limits.item_depth` (32 levels)"),
     );
     check(&nested(29), (all, 32), None);
     check(&format!("\"{}\"", "[".repeat(50)), (all, 32), None);

@@ -65,8 +65,7 @@ fn a_template_that_is_too_long_claims_what_begins_like_it() {
     check("x:/b", Lookup::NotFound);
     check("file:///b", found("fs", "file:///b"));
     let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
-    let told_of = "fs: resourceTemplates: too long or too many to hold each URI against: 1; \
-                   what begins like one counts as its own";
+    let told_of = "fs: resourceTemplates: too many or too long templates to match URIs exactly: 1; URIs are matched by their literal prefix";
     assert_eq!(told, [told_of]);
     assert!(catalog.problems()[0].affects_route(&Scope::All));
     assert!(!catalog.problems()[0].affects_route(&server("fs")));

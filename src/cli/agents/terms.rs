@@ -554,9 +554,9 @@ mod tests {
         check("0.000001/month", Ok("0.000001/month"));
         check("off", Ok("off"));
         check("default", Ok("default"));
-        check("2.50/week", Err("`week` is no window"));
-        check("-1", Err("never negative"));
-        check("0.0000001", Err("six digits"));
+        check("2.50/week", Err("unknown window `week`"));
+        check("-1", Err("cannot be negative"));
+        check("0.0000001", Err("six decimal places"));
         assert!(BudgetArg::to_budgets(&[BudgetArg::Off, BudgetArg::Off]).is_err());
     }
 
@@ -576,8 +576,8 @@ mod tests {
         );
         check("default", Ok("default"));
         check("1000000/24h", Ok("1000000/1day/1000000"));
-        check("1000001/1m", Err("no number of calls"));
-        check("0/1m", Err("no number of calls"));
+        check("1000001/1m", Err("not a valid number of calls"));
+        check("0/1m", Err("not a valid number of calls"));
         check("1/25h", Err("between 1s and 24h"));
         check("1/999ms", Err("between 1s and 24h"));
         check("120", Err("CALLS/PERIOD"));

@@ -173,7 +173,7 @@ mod tests {
         check(r#" {"s" : 1e3} "#, r#"{"s" : 1e3}"#);
         check(
             "[]",
-            r#"the arguments are no JSON object; write {"name": value} or --arg name=value"#,
+            r#"the arguments are not a JSON object; use {"name": value} or --arg name=value"#,
         );
         check(
             "{",

@@ -156,7 +156,7 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
         assert_eq!(rules.allows(&item), decision.allowed, "{policy} {original}");
     };
     let list = json!({"mode": "allowlist", "resources": ["github/file:///pub/**"]});
-    let upwards = Some("may lead elsewhere");
+    let upwards = Some("could bypass policies");
     check(&list, "file:///pub/a", None);
     check(&list, "file:///pub/../priv/a", upwards);
     check(&list, "file:///pub/%2e%2e/priv/a", upwards);
@@ -183,7 +183,7 @@ fn no_spelling_of_a_uri_leads_around_a_policy() {
     }
     check(&json!({"mode": "all"}), "file:///pub/../priv/a", None);
     let notes = json!({"mode": "allowlist", "resources": ["github/file:///pub/*.md", "github/https://h/*.md", "github/https://*.h/**"]});
-    let unlisted = Some("nothing in `resources` matches");
+    let unlisted = Some("no entry of `resources` matches");
     for (uri, because) in [
         ("file:///pub/a.md", None),
         ("file:///pub/a.md#.md", None),
@@ -540,7 +540,7 @@ fn explanations_are_one_paragraph() {
         },
         "`researcher` may not call the tool `github/delete_repo` (exposed as \
          `mcp_github_delete_repo`, in the profile as `remove`): the default policy has \
-         `*/delete_*` in `deny`, which wins over every list.",
+         `*/delete_*` in `deny`, which overrides all lists.",
     );
     check(
         PolicyItem {

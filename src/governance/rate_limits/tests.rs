@@ -27,7 +27,7 @@ async fn a_limit_holds_at_its_edge_and_on_the_way_back() {
     assert_eq!(limited.retry_after_seconds(), 1);
     assert_eq!(
         limited.to_string(),
-        "the gateway may be used 60 times in 1m; try again in 1 s"
+        "rate limit of the gateway: 60 calls per 1m; try again in 1 s"
     );
     advance(Duration::from_nanos(1)).await;
     assert_eq!(call(), Ok(()), "one call came back");

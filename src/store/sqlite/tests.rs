@@ -60,7 +60,7 @@ async fn what_is_in_the_way_is_said() {
     check(
         "a file",
         |dir| fs::write(dir, "x").unwrap(),
-        "is a file; move it away",
+        "is a file; move it, or",
     )
     .await;
     let deep = |dir: &Path| {
@@ -79,7 +79,7 @@ async fn what_is_in_the_way_is_said() {
         fs::create_dir(dir).unwrap();
         fs::write(dir.join(FILE_NAME), "no database at all, ".repeat(100)).unwrap();
     };
-    check("garbage", garbage, "is damaged or no database").await;
+    check("garbage", garbage, "is corrupt or not a database").await;
 }
 
 #[tokio::test]
@@ -95,12 +95,12 @@ async fn databases_of_others_and_of_the_future_are_left_alone() {
         let error = Store::open(parent.path()).await.unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     };
-    check("CREATE TABLE t (a)", "a database of another program").await;
-    check("PRAGMA application_id = 7", "a database of another program").await;
+    check("CREATE TABLE t (a)", "belongs to another program").await;
+    check("PRAGMA application_id = 7", "belongs to another program").await;
     let newer = "PRAGMA application_id = 0x546F6C6C; PRAGMA user_version = 99";
     check(
         newer,
-        "by a newer version of Tollbridge (schema 99, this one knows",
+        "by a newer version of Tollbridge (schema 99, this version supports",
     )
     .await;
 }
@@ -389,7 +389,7 @@ fn a_disk_without_room_is_told_from_a_broken_one() {
         let error = sqlx::Error::Database(Box::new(Reported(code)));
         classify_error_on(&path, "opening it", error, disk).to_string()
     };
-    let no_room = format!("there is no room left on the disk of {}", path.display());
+    let no_room = format!("no space left on the disk of {}", path.display());
     let shm_size = "4874";
     for (code, blocks, available, is_full) in [
         (shm_size, 1000, 7, true),

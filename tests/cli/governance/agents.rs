@@ -107,7 +107,7 @@ async fn a_new_agent_is_told_about() {
     let ran = ok(&place, &["agents", "add", "six"]).await;
     assert_eq!(
         ran.stderr.trim_end(),
-        "`six` may use everything (all); `tollbridge agents set six --tools 'SERVER/*'` narrows it"
+        "`six` may use everything (all); use `tollbridge agents set six --tools 'SERVER/*'` to restrict it"
     );
 }
 
@@ -198,7 +198,7 @@ async fn agents_of_the_store_have_all_terms() {
     let terms = &ok(&place, &show).await.json()["terms"];
     assert_eq!(*terms, json!({ "policy": { "mode": "allowlist" } }));
     for (flag, value, expect) in [
-        ("--scan", "on", "no table of TOML"),
+        ("--scan", "on", "not a TOML table"),
         (
             "--scan",
             "{ results = { emial = \"block\" } }",
@@ -305,7 +305,7 @@ async fn an_agent_that_is_hidden_is_told_about() {
     let hiding = format!("{GOVERNED}\n[agents.zed]\npolicy = {{ mode = \"all\" }}\n");
     fs::write(&config, &hiding).expect("written");
     serving
-        .says("the config has an agent that is in the store too")
+        .says("the config overrides an agent of the store")
         .await;
     let (_, answer) = call(&serving, key.trim()).await;
     assert!(
@@ -315,7 +315,7 @@ async fn an_agent_that_is_hidden_is_told_about() {
     serving.end(rustix::process::Signal::TERM).await;
     let mut serving = place.serve().await;
     serving
-        .says("the config has an agent that is in the store too")
+        .says("the config overrides an agent of the store")
         .await;
     serving.end(rustix::process::Signal::TERM).await;
     let listed = ok(&place, &["agents", "list"]).await;
@@ -384,7 +384,7 @@ async fn agents_are_listed_without_the_variables_of_servers() {
         }
     }
     let found = place.run(&["audit", "--tool", "docs/search"]).await;
-    assert!(!found.stderr.contains("no server is called"), "{found:?}");
+    assert!(!found.stderr.contains("unknown server"), "{found:?}");
     for args in [&["budget", "show"][..], &["check"], &["list"]] {
         let ran = place.run(args).await;
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
@@ -467,7 +467,7 @@ async fn terms_that_count_since_a_reload_are_looked_at() {
     let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
     write(&format!("{GOVERNED}\n[agents.bot]\nid = \"{id}\"\n"));
     let mut serving = place.serve().await;
-    serving.says("agent that is in the store too").await;
+    serving.says("overrides an agent of the store").await;
     write(GOVERNED);
     serving.says("invalid terms of an agent").await;
     serving.end(Signal::TERM).await;
@@ -502,10 +502,9 @@ async fn globs_of_no_server_are_said() {
     assert_eq!(
         warned,
         [
-            "warning: --tools: `toolbx/*` matches nothing that servers have: no server is called \
+            "warning: --tools: `toolbx/*` matches nothing: unknown server \
              `toolbx`; did you mean `toolbox`?",
-            "warning: --resources: `othr/file:///b` matches nothing that servers have: no server is \
-             called `othr`; did you mean `other`?",
+            "warning: --resources: `othr/file:///b` matches nothing: unknown server `othr`; did you mean `other`?",
             "warning: --deny: `zzz/y` matches nothing: unknown server `zzz`",
         ]
     );

@@ -177,7 +177,7 @@ async fn a_key_that_cannot_be_shown_is_none() {
         let made = bounded(child.wait_with_output()).await.expect("it ends");
         let said = String::from_utf8_lossy(&made.stderr);
         assert!(
-            said.contains("nobody has seen it: it opens nothing"),
+            said.contains("the key was not activated"),
             "{said}"
         );
         assert_eq!(made.status.code(), Some(1));
@@ -221,7 +221,7 @@ async fn an_interrupted_command_leaves_no_key_that_nobody_has_seen() {
     let made = bounded(child.wait_with_output()).await.expect("it ends");
     assert_eq!(made.status.code(), Some(130));
     let said = String::from_utf8_lossy(&made.stderr);
-    assert!(said.contains("may not be in force"), "{said}");
+    assert!(said.contains("may not be in effect"), "{said}");
     drop((told, listener));
     let (live, shown) = (live(&place).await, String::from_utf8_lossy(&made.stdout));
     assert_eq!(live.len(), 1, "{live:?}");
@@ -235,7 +235,7 @@ async fn an_interrupted_command_ends_what_it_recorded() {
     ok(&place, &["agents", "add", "bot"]).await;
     let (code, said, shown) = interrupted_in_storing(&place).await;
     assert_eq!(code, Some(130), "{said}");
-    assert!(said.contains("may not be in force"), "{said}");
+    assert!(said.contains("may not be in effect"), "{said}");
     let live = live(&place).await;
     assert_eq!(live.len(), 1, "{live:?}");
     assert!(shown.starts_with(&live[0]), "{shown} is not {live:?}");
@@ -250,7 +250,7 @@ async fn an_interrupted_command_says_why_it_failed() {
     in_store(&place, REFUSE).await;
     let (code, said, _) = interrupted_in_storing(&place).await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("opens nothing, since"), "{said}");
+    assert!(said.contains("is not valid because"), "{said}");
 }
 
 /// How a command ends that is interrupted while it waits to store the key that it has shown, and what it
@@ -264,7 +264,7 @@ async fn interrupted_in_storing(place: &Place) -> (Option<i32>, String, String) 
     let mut stderr = BufReader::new(child.stderr.take().expect("it is piped"));
     let mut said = String::new();
     bounded(stderr.read_line(&mut said)).await.expect("a line");
-    assert!(said.contains("what has begun is recorded first"), "{said}");
+    assert!(said.contains("finishing the record"), "{said}");
     lock.rollback().await.expect("let go");
     bounded(stderr.read_to_string(&mut said))
         .await
@@ -337,7 +337,7 @@ async fn a_key_that_cannot_be_recorded_is_none() {
     let made = made.expect("it ends");
     let said = String::from_utf8_lossy(&made.stderr);
     assert_eq!((made.status.code(), &*made.stdout), (Some(1), &b""[..]));
-    assert!(said.contains("the audit log cannot be written"), "{said}");
+    assert!(said.contains("cannot write the audit log"), "{said}");
     assert!(live(&place).await.is_empty());
     assert!(events_of_keys(&place).await.is_empty());
     serving.end(Signal::TERM).await;
@@ -350,13 +350,13 @@ async fn a_config_that_asks_for_no_keys_gets_none() {
     assert!(
         added
             .stderr
-            .contains("nobody can call as this agent over HTTP"),
+            .contains("this agent cannot be used over HTTP"),
         "{added:?}"
     );
     let none = place.run(&["keys", "create", "bot"]).await;
     assert_eq!((none.code, none.stdout.as_str()), (Some(2), ""), "{none:?}");
     assert!(
-        none.stderr.contains("the config asks for no keys"),
+        none.stderr.contains("the config does not require keys"),
         "{none:?}"
     );
     let shown = ok(&place, &["budget", "show"]).await;

@@ -124,19 +124,19 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
         let args = [&["list", "--agent", "open", "--json"], more].concat();
         let ran = ok(&place, &args).await;
         assert_eq!(ran.json().as_array().map(Vec::len), Some(count), "{args:?}");
-        let why = "open may use the profile `reading` and nothing beside it; see --profile\n";
+        let why = "open may only use the profile `reading`; see --profile\n";
         let expect = if count == 0 { why } else { "" };
         assert_eq!(ran.stderr, expect, "{args:?}");
     }
     let called = place
         .run(&["call", "mcp_toolbox_uuid", "--agent", "open"])
         .await;
-    let why = "open may use the profile `reading` and nothing beside it; see --profile\n\
+    let why = "open may only use the profile `reading`; see --profile\n\
                Tool not authorized (-32003)\n";
     assert_eq!((called.code, called.stderr.as_str()), (Some(1), why));
     let resources = ok(&place, &["list", "resources", "--json"]).await.json();
     let uri = resources[0]["uri"].as_str().expect("a resource");
-    let one = "open may use the profile `reading` and nothing beside it; see --profile.";
+    let one = "open may only use the profile `reading`; see --profile.";
     let two =
         "bare may use the profiles `reading`, `writing` and nothing beside them; see --profile.";
     for item in [
@@ -182,7 +182,7 @@ async fn the_profiles_of_an_agent_are_told_where_they_help() {
     };
     let list = "list --agent open";
     let explain = "policy explain open toolbox/hash";
-    let only = "open may use the profile `reading` and nothing beside it";
+    let only = "open may only use the profile `reading`";
     check(list, 0, &format!("{only}; see --profile\n")).await;
     check(
         &format!("{list} --profile writing"),
@@ -242,7 +242,7 @@ async fn methods_are_explained() {
     check(
         "most script/tools/list",
         2,
-        "`tools/list` is of the protocol",
+        "protocol method `tools/list`",
     )
     .await;
     check("most vendor", 2, "`vendor` is no `server/method`").await;

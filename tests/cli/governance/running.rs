@@ -93,7 +93,7 @@ async fn what_was_called_is_recorded(place: &Place) {
     assert!(
         verified
             .stdout
-            .starts_with("every line is as it was written"),
+            .starts_with("verified: "),
         "{verified:?}"
     );
 }

@@ -143,7 +143,7 @@ async fn a_log_is_held_against_what_was_kept_elsewhere() {
     let place = Place::new(GOVERNED);
     let none = place.run(&["audit", "public-key"]).await;
     assert_eq!(none.code, Some(1), "{none:?}");
-    assert!(none.stderr.contains("there is no audit.key in"), "{none:?}");
+    assert!(none.stderr.contains("no audit.key in"), "{none:?}");
     let call = ["call", "mcp_toolbox_hash", "--arg", "text=1"];
     for _ in 0..2 {
         ok(&place, &[&call[..], &["--agent", "researcher"]].concat()).await;
@@ -241,7 +241,7 @@ async fn records_are_verified_without_the_index() {
     drop.expect("dropped");
     store.close().await.expect("closed");
     uncompared(&place).await;
-    fs::write(place.file("data/tollbridge.db"), "no database").expect("written");
+    fs::write(place.file("data/tollbridge.db"), "not a database").expect("written");
     uncompared(&place).await;
 }
 

@@ -115,7 +115,7 @@ async fn silence_is_noticed_in_time() {
     let reason = watch_until_dead(&connection, &written(), &shared, &shared.identity).await;
     assert_eq!(
         reason,
-        "it missed 3 health checks in a row: no response within 10s (its `health.timeout`)"
+        "missed 3 health checks in a row: no response within 10s (its `health.timeout`)"
     );
     // Three times 30 s of silence and 10 s of waiting.
     assert_eq!(start.elapsed(), SECOND * 120);

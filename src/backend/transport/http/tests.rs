@@ -41,12 +41,12 @@ fn a_redirect_says_what_to_write_instead() {
         let headers: HeaderMap = location.into_iter().collect();
         let status = StatusCode::TEMPORARY_REDIRECT;
         let hidden = redirect_error(status, &headers, false).to_string();
-        assert!(hidden.contains("; the final URL has to be"), "{hidden}");
+        assert!(hidden.contains("; put the final URL into"), "{hidden}");
         let said = redirect_error(status, &headers, true).to_string();
         let start =
             "the server responded with HTTP 307 Temporary Redirect: redirects are not followed; ";
         let said = said.strip_prefix(start).expect(&said);
-        let expect = format!("{expect} has to be written into the config");
+        let expect = format!("put {expect} into the config");
         assert_eq!(said, expect);
     };
     let elsewhere = "https://ann:hunter2@b.example:444/mcp/?token=hunter2#x";

@@ -176,13 +176,13 @@ mod tests {
             Ok("results.api_key=redact results.*=report mask=length countries=us"),
         );
         check("{}", Ok("off"));
-        check("on", Err("no table of TOML"));
-        check("[1]", Err("write a table of TOML"));
+        check("on", Err("not a TOML table"));
+        check("[1]", Err("use a TOML table"));
         check(
             r#"{ results = { api_kye = "redact" } }"#,
             Err("did you mean `api_key`?"),
         );
         check("{ result = {} }", Err("did you mean `results`?"));
-        check("{}\nadmin = true", Err("no table of TOML"));
+        check("{}\nadmin = true", Err("not a TOML table"));
     }
 }

@@ -102,10 +102,10 @@ fn what_matches_nothing_is_said_with_its_key() {
          use exposed names or `server/name`: write `*/delete_*`",
         "`governance.args[0].tools[0]`: `git/fork` matches nothing; \
          did you mean `git/f\\u001bork`?",
-        "`agents.\"a b\".policy.tools[0]` matches nothing that servers have: `git/lgo`; \
+        "`agents.\"a b\".policy.tools[0]`: `git/lgo` matches nothing; \
          did you mean `git/log`?",
-        "`agents.\"a b\".policy.tools[1]` matches nothing that servers have: `git/review`",
-        "`agents.\"a b\".policy.prompts[0]` matches nothing that servers have: `git/log`",
+        "`agents.\"a b\".policy.tools[1]`: `git/review` matches nothing",
+        "`agents.\"a b\".policy.prompts[0]`: `git/log` matches nothing",
         "`profiles.p.tools[0]`: `mcp_svn_*` matches nothing",
         "`profiles.p.rename.log`: `log` matches nothing; \
          did you mean `mcp_git_log`?",
@@ -113,7 +113,7 @@ fn what_matches_nothing_is_said_with_its_key() {
         "`servers.git.tools.allow[1]`: `git/log` matches nothing; \
          did you mean `log`?",
         "`servers.git.tools.deny[0]`: `remove_*` matches nothing",
-        "`servers.git.tools.price.\"d.b\"` matches nothing that servers have: `d.b`",
+        "`servers.git.tools.price.\"d.b\"`: `d.b` matches nothing",
         "`servers.git.prompts.describe.reviews`: `reviews` matches nothing; \
          did you mean `review`?",
     ];
@@ -133,9 +133,9 @@ fn of_servers_that_are_not_connected_it_is_unknown() {
         "`governance.policy.tools[1]`: `git/x` matches nothing",
         "`servers.git.tools.deny[0]`: `y` matches nothing",
     ];
-    let of_files = "cannot tell whether `governance.policy.tools[0]`,  match anything\
-                    `servers.files.tools.deny[0]`; not or only partly listed: `files`";
-    let of_both = "cannot tell whether `governance.policy.tools[2]`;  match anything\
+    let of_files = "cannot tell whether `governance.policy.tools[0]`, \
+                    `servers.files.tools.deny[0]` match anything; not or only partly listed: `files`";
+    let of_both = "cannot tell whether `governance.policy.tools[2]` match anything; \
                    not or only partly listed: `files`, `off`";
     let all = [of_git[0], of_git[1], of_files, of_both];
     check(&config, &["git"], None, &all);
@@ -153,14 +153,14 @@ fn a_server_that_is_gone_is_named() {
                 unknown server `everything`";
     let misspelt = "`governance.policy.tools[1]`: `gti/log` matches nothing; \
                     unknown server `gti`; did you mean `git`?";
-    let unknown = "cannot tell whether `governance.policy.tools[2]`;  match anything\
+    let unknown = "cannot tell whether `governance.policy.tools[2]` match anything; \
                    not or only partly listed: `files`";
     check(&config, &["git"], None, &[gone, misspelt, unknown]);
     check(&config, &["git"], Some("git"), &[]);
     let slashes =
         format!("[naming]\ntemplate = '{{server}}/{{tool}}'\ncharset = 'original'\n{config}");
     let config = slashes.replace("'gti/log', '*/none'", "");
-    let unknown = "cannot tell whether `governance.policy.tools[0]`;  match anything\
+    let unknown = "cannot tell whether `governance.policy.tools[0]` match anything; \
                    not or only partly listed: `files`";
     check(&config, &["git"], None, &[unknown]);
     // Names of merged routes begin with `mcp_` here.
@@ -198,7 +198,7 @@ fn what_spans_servers_is_told() {
         )
     };
     let alone = |server: &str| {
-        format!("it allows those of `{server}` alone, by the longest prefix; write `SERVER/...`")
+        format!("it allows only those of `{server}` (longest prefix); use `SERVER/...`")
     };
     let all = "it applies to all of them; use `SERVER/...` to select one";
     let hub = says("policy.tools", "mcp_git_hub_*", &alone("git_hub"));

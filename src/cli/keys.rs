@@ -301,9 +301,9 @@ impl Revoke {
         let code = if self.json {
             print_json(&to_json(&key, books))
         } else {
-            let before = if revoked_before { " already" } else { "" };
+            let what = if revoked_before { "already revoked" } else { "revoked" };
             print(&format!(
-                "revoked key {} of agent `{}`{before}\n",
+                "{what}: key {} of agent `{}`\n",
                 key.id,
                 books.name_of(key.agent)
             ))

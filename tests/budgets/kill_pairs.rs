@@ -126,7 +126,7 @@ fn sums(audit: &str) -> Sums {
 
 fn spawn(directory: &Path, chain: &str) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child::spends_until_killed", "--nocapture"])
+        .args(["--exact", "spender::spends_until_killed", "--nocapture"])
         .env(DIRECTORY, directory)
         .env(CHAIN, chain)
         .stdin(Stdio::null())

@@ -68,7 +68,7 @@ async fn wrong_arguments_are_wrong_usage() {
     check(&["--key-file", "x"], "--url").await;
     check(
         &["--server", "nobody"],
-        "there is no server `nobody`; these are: script",
+        "unknown server `nobody`; these are: script",
     )
     .await;
 }

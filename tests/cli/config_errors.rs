@@ -50,7 +50,7 @@ async fn every_command_says_them_as_check_does() {
         let checked = place.run(&["check", "--json"]).await;
         let found = checked.json();
         assert_eq!(found["ok"], false, "{what}");
-        assert_eq!(found["notices"][0]["severity"], "mistake", "{what}");
+        assert_eq!(found["notices"][0]["severity"], "error", "{what}");
         for command in COMMANDS {
             let mut args: Vec<&str> = command.split(' ').collect();
             args.push("--json");
@@ -128,7 +128,7 @@ async fn what_keeps_a_gateway_from_starting_is_said_in_the_same_way() {
     assert_eq!(checked.code, Some(2), "{checked:?}");
     let notice = &checked.json()["notices"][0]["message"];
     let message = notice.as_str().unwrap_or_default();
-    assert!(message.contains("terms that cannot be used"), "{checked:?}");
+    assert!(message.contains("invalid terms in the config"), "{checked:?}");
     for command in ["list", "call t", "policy explain anonymous t"] {
         let mut args: Vec<&str> = command.split(' ').collect();
         args.push("--json");

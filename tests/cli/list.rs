@@ -201,7 +201,7 @@ async fn more_that_is_missing_is_counted() {
         let (lines, others): (Vec<_>, Vec<_>) = ran
             .stderr
             .lines()
-            .partition(|line| line.contains("`echo` shares"));
+            .partition(|line| line.contains("`echo` has the same exposed name"));
         assert_eq!((lines.len(), others.first().copied()), (named, more));
         assert_eq!(ran.code, Some(1), "{servers}");
     }
@@ -399,7 +399,7 @@ async fn a_key_is_sent_and_not_shown() {
     );
     assert_eq!(ran.code, Some(1));
     assert!(
-        ran.stderr.contains("the server responded with HTTP 401"),
+        ran.stderr.contains("HTTP 401 Unauthorized"),
         "{ran:?}"
     );
     assert!(!ran.all().contains("s3cret"));

@@ -204,7 +204,7 @@ async fn a_host_that_is_refused_is_logged_once() {
     let ended = serving.end(Signal::TERM).await;
     let words = format!("request rejected: {why} peer=127.0.0.1 more=0");
     assert!(ended.stderr.contains(&words), "{ended:?}");
-    let told = ended.stderr.matches("a request is refused").count();
+    let told = ended.stderr.matches("request rejected").count();
     assert_eq!(told, 1, "{ended:?}");
 }
 
@@ -464,7 +464,7 @@ async fn a_config_without_servers_is_pointed_out() {
         ("", "add a section `[servers.NAME]`"),
         (
             "[servers.x]\ncommand = \"sh\"\nenabled = false\n",
-            "every server of the config has `enabled = false`",
+            "all configured servers have `enabled = false`",
         ),
     ] {
         let place = Place::new(config);

@@ -33,7 +33,7 @@ async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
     serving.says("authentication is off").await;
     serving.end(Signal::TERM).await;
     fs::remove_file(place.file("data/tollbridge.db")).expect("removed");
-    let lost = "the audit has records, but tollbridge.db beside it is gone";
+    let lost = "the audit log has records but tollbridge.db is missing or empty";
     let mut serving = place.serve().await;
     serving.says(lost).await;
     serving.end(Signal::TERM).await;
@@ -49,9 +49,9 @@ async fn an_emptied_file_is_refused() {
     let mut serving = place.serve().await;
     let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
     send(&serving.child, Signal::HUP);
-    serving.says("read again: nothing differs").await;
+    serving.says("config reloaded: no changes").await;
     write(TOOLBOX);
-    serving.says("read again: servers added: toolbox").await;
+    serving.says("config reloaded: servers added: toolbox").await;
     for empty in ["", " \r\n\t\n"] {
         write(empty);
         serving.says("tollbridge.toml is empty").await;
@@ -61,7 +61,7 @@ async fn an_emptied_file_is_refused() {
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
     write("# Nothing for today.\n");
-    serving.says("read again: servers removed: toolbox").await;
+    serving.says("config reloaded: servers removed: toolbox").await;
     serving.end(Signal::TERM).await;
 }
 
@@ -81,12 +81,12 @@ async fn what_became_of_servers_is_said() {
             "roots = []\ntimeout = \"8s\"\n",
             "started: toolbox (enabled, timeout)",
         ),
-        ("timeout = \"8s\"\n", "started anew: toolbox (roots)"),
+        ("timeout = \"8s\"\n", "restarted: toolbox (roots)"),
         ("", "reconfigured without restart: toolbox (timeout)"),
     ] {
         fs::write(place.file("tollbridge.toml"), config(keys)).expect("written");
         send(&serving.child, Signal::HUP);
-        serving.says(&format!("read again: servers {fate}")).await;
+        serving.says(&format!("config reloaded: servers {fate}")).await;
     }
     serving.end(Signal::TERM).await;
 }
@@ -99,25 +99,25 @@ async fn files_of_variables_are_followed() {
     let write = |file: &str, text: &str| fs::write(place.file(file), text).expect("written");
     let program = "[servers.x]\ncommand = \"cat\"\nenv_file = \".env\"\n";
     write("tollbridge.toml", &format!("{TOOLBOX}{program}"));
-    serving.says("`servers.x.env_file` cannot be read").await;
+    serving.says("cannot read the file of `servers.x.env_file`").await;
     write(".env", "A=1\n");
-    serving.says("read again: servers added: x").await;
+    serving.says("config reloaded: servers added: x").await;
     write(".env", "A=2\n");
     serving
-        .says("read again: servers started anew: x (env)")
+        .says("config reloaded: servers restarted: x (env)")
         .await;
     write(".env", "A='\n");
-    serving.says("`servers.x.env_file` cannot be read").await;
+    serving.says("cannot read the file of `servers.x.env_file`").await;
     write(".env", "");
     serving
-        .says(".env is empty, as a file is while it is being written")
+        .says(".env is empty, possibly because it is being written")
         .await;
     write(".env", "A=3\n");
     serving
-        .says("read again: servers started anew: x (env)")
+        .says("config reloaded: servers restarted: x (env)")
         .await;
     write("tollbridge.toml", TOOLBOX);
-    serving.says("read again: servers removed: x").await;
+    serving.says("config reloaded: servers removed: x").await;
     serving.end(Signal::TERM).await;
 }
 
@@ -134,16 +134,16 @@ async fn a_file_that_became_shorter_may_not_be_whole() {
     tokio::time::sleep(Duration::from_millis(1100)).await;
     write(&format!("{TOOLBOX}{HALF}{WHOLE}admin = true\n"));
     // Nothing was taken before.
-    let told = serving.says("read again").await;
+    let told = serving.says("config reloaded").await;
     assert!(told.contains("agents changed: ann (admin)"), "{told}");
     let start = Instant::now();
     write(&format!("{TOOLBOX}{HALF}"));
-    let told = serving.says("read again").await;
+    let told = serving.says("config reloaded").await;
     assert!(told.contains("ann (admin, policy)"), "{told}");
     let (by_itself, start) = (start.elapsed(), Instant::now());
     write(&format!("{TOOLBOX}[governance]\nauth = \"keys\"\n"));
     send(&serving.child, Signal::HUP);
-    let told = serving.says("read again").await;
+    let told = serving.says("config reloaded").await;
     assert!(told.contains("agents removed: ann"), "{told}");
     assert!(start.elapsed() < by_itself, "{by_itself:?}");
     serving.end(Signal::TERM).await;
@@ -162,8 +162,8 @@ async fn a_config_comes_out_of_a_pipe_once() {
     bounded(writer.wait()).await.expect("it is read");
     for _ in 0..2 {
         send(&serving.child, Signal::HUP);
-        serving.says("read from a pipe; restart").await;
-        serving.says("read again: nothing differs").await;
+        serving.says("was read from a pipe; restart").await;
+        serving.says("config reloaded: no changes").await;
     }
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
@@ -187,15 +187,15 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
     let mut serving = place.serve().await;
     renew();
     send(&serving.child, Signal::HUP);
-    serving.says("read again: certificate reloaded: tls").await;
+    serving.says("config reloaded: certificate reloaded: tls").await;
     send(&serving.child, Signal::HUP);
-    serving.says("read again: nothing differs").await;
+    serving.says("config reloaded: no changes").await;
     fs::write(place.file("cert.pem"), "").expect("written");
     serving
         .says("cert.pem: the file has no certificate in PEM")
         .await;
     renew();
-    serving.says("read again: certificate reloaded: tls").await;
+    serving.says("config reloaded: certificate reloaded: tls").await;
     // Those of a refused config are followed as well: they may be all that is wrong with it.
     let moved = "[tls]\ncert = \"cert.pem\"\nkey = \"moved.pem\"\n";
     fs::write(place.file("tollbridge.toml"), format!("{TOOLBOX}\n{moved}")).expect("written");
@@ -206,7 +206,7 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .await;
     // The key in use is that of before, and followed on.
     renew();
-    serving.says("read again: certificate reloaded: tls").await;
+    serving.says("config reloaded: certificate reloaded: tls").await;
     serving.end(Signal::TERM).await;
     let place = Place::new("[tls]\ncert = \"cert.pem\"\nkey = \"cert.pem\"\n");
     fs::write(place.file("cert.pem"), "garbage\n").expect("written");

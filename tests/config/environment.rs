@@ -125,7 +125,7 @@ fn json_is_understood() {
     1 | TOLLBRIDGE_GOVERNANCE={"price": 0.02, "erors": "***"}
       |                                 ^^^^ this is a number
       |
-      = help: write "0.02"
+      = help: use "0.02"
 
     error: unknown key `governance.erors`
      --> environment:1:39
@@ -135,7 +135,7 @@ fn json_is_understood() {
       |
       = help: did you mean `errors`?
 
-    2 mistakes
+    2 errors
     "#);
 }
 

@@ -132,7 +132,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
         &Environment::default(),
     )
     .unwrap_err();
-    insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
+    insta::assert_snapshot!(redacted(&mistakes, &directory), @"
     error: cannot tell the config format from the file name
     --> DIR/a.ini
      = help: use the extension `.toml`, `.yaml` or `.json`
@@ -152,7 +152,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     1 | tls = { cert = 'cert.pem', key = 'key.pem' }
       |                ^^^^^^^^^^ no such file
       |
-      = help: looked for DIR/cert.pem
+      = help: searched for DIR/cert.pem
 
     error: the file of `tls.key` does not exist
      --> DIR/b.toml:1:34
@@ -160,7 +160,7 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
     1 | tls = { cert = 'cert.pem', key = 'key.pem' }
       |                                  ^^^^^^^^^ no such file
       |
-      = help: looked for DIR/key.pem
+      = help: searched for DIR/key.pem
 
     error: unknown key `x`
      --> DIR/b.toml:2:1
@@ -170,8 +170,8 @@ fn what_cannot_be_read_is_reported_with_the_rest() {
       |
       = help: valid keys are `$schema`, `admin_listen`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `request_state_ttl`, `servers`, `session_idle_timeout`, `socket`, `tls` and `workers`
 
-    7 mistakes
-    "#);
+    7 errors
+    ");
 }
 
 #[test]
@@ -189,12 +189,12 @@ fn a_huge_file_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(&directory, "a.toml", &"#".repeat((4 << 20) + 1));
     let mistakes = load(&[file], &Environment::default()).unwrap_err();
-    insta::assert_snapshot!(redacted(&mistakes, &directory), @r#"
+    insta::assert_snapshot!(redacted(&mistakes, &directory), @"
     error: cannot read the config: 4194305 bytes exceed the maximum of 4194304
     --> DIR/a.toml
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_report_has_parts_for_scripts() {
     insta::assert_snapshot!(json, @r#"
     [
       {
-        "severity": "mistake",
+        "severity": "error",
         "message": "unknown key `wrkers`",
         "label": "no such key",
         "suggestion": "did you mean `workers`?",
@@ -216,7 +216,7 @@ fn a_report_has_parts_for_scripts() {
         "column": 3
       },
       {
-        "severity": "mistake",
+        "severity": "error",
         "message": "`log` must be a table",
         "label": "this is a whole number",
         "suggestion": "its keys are `format` and `level`",
@@ -238,7 +238,7 @@ fn a_report_counts_what_it_does_not_show() {
     let report = crate::support::toml(&keys.join("\n"));
     assert!(report.contains("nonsense_099") && !report.contains("nonsense_100"));
     assert!(
-        report.ends_with("150 mistakes, showing the first 100"),
+        report.ends_with("150 errors, showing the first 100"),
         "{report}"
     );
 }
@@ -267,7 +267,7 @@ fn doubtful_configs_run_with_warnings() {
      --> tollbridge.toml:3:1
       |
     3 | headers = { X-A = "***" }
-      | ^^^^^^^ a server with `command` does not use it
+      | ^^^^^^^ not used by a server with `command`
 
     warning: the credential of this server is sent in clear text
      --> tollbridge.toml:6:7
@@ -281,15 +281,15 @@ fn doubtful_configs_run_with_warnings() {
      --> tollbridge.toml:8:1
       |
     8 | args = ["x"]
-      | ^^^^ a server with `url` does not use it
+      | ^^^^ not used by a server with `url`
 
     warning: `servers.c.env` has no effect
       --> tollbridge.toml:12:1
        |
     12 | env = { A = "***" }
-       | ^^^ the toolbox does not use it
+       | ^^^ not used by the toolbox
 
-    warning: `servers.d` is left out
+    warning: `servers.d` is skipped
       --> tollbridge.toml:14:10
        |
     14 | [servers.d]
@@ -351,7 +351,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
     );
     let asked = asked.expect_err("wrong").to_string();
     assert!(
-        asked.contains("error: the file of `servers.c.env_file`"),
+        asked.contains("error: cannot read the file of `servers.c.env_file`"),
         "{asked}"
     );
     let mistakes = load(&[file], &Environment::default()).expect_err("wrong");

@@ -262,7 +262,7 @@ fn variables_override_what_governs() {
     assert_snapshot!(toml_in(
         &[("TOLLBRIDGE_AGENTS__OTHER__ADMIN", "true")],
         file
-    ), @r#"
+    ), @"
     error: the variable TOLLBRIDGE_AGENTS__OTHER__ADMIN does not match any config key
      --> environment:1:1
       |
@@ -271,8 +271,8 @@ fn variables_override_what_governs() {
       |
       = help: the agents are `My-Agent`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 /// Whose team has no budget although teams have escapes what was meant for it.
@@ -430,7 +430,7 @@ fn a_team_of_one_that_is_near_another_is_a_warning() {
       --> a.toml:10:8
        |
     10 | team = "scince"
-       |        ^^^^^^^^ the only one
+       |        ^^^^^^^^ the only member
        |
        = help: did you mean `science`?
 
@@ -438,7 +438,7 @@ fn a_team_of_one_that_is_near_another_is_a_warning() {
       --> a.toml:12:8
        |
     12 | team = "sciences"
-       |        ^^^^^^^^^^ the only one
+       |        ^^^^^^^^^^ the only member
        |
        = help: did you mean `science`?
     "#);
@@ -468,17 +468,17 @@ fn an_allowlist_without_a_list_is_a_warning() {
      --> a.toml:5:10
       |
     5 | policy = { mode = "allowlist" }
-      |          ^^^^^^^^^^^^^^^^^^^^^^ it has no list
+      |          ^^^^^^^^^^^^^^^^^^^^^^ no list given
       |
-      = help: write `tools = ["SERVER/*"]`, or `mode = "none"` if that is meant
+      = help: add `tools = ["SERVER/*"]`, or use `mode = "none"` to allow nothing
 
     warning: `agents.one.policy` allows nothing
      --> a.toml:6:1
       |
     6 | [agents.one.policy]
-      | ^^^^^^^^^^^^^^^^^^^ it has no list
+      | ^^^^^^^^^^^^^^^^^^^ no list given
       |
-      = help: write `tools = ["SERVER/*"]`, or `mode = "none"` if that is meant
+      = help: add `tools = ["SERVER/*"]`, or use `mode = "none"` to allow nothing
     "#);
 }
 
@@ -503,7 +503,7 @@ fn what_has_no_effect_is_a_warning() {
     6 | [agents.one]
       |         ^^^ every caller is the anonymous agent
       |
-      = help: write `auth = "keys"` in `[governance]`
+      = help: set `auth = "keys"` in `[governance]`
 
     warning: team `science` has no budget
      --> a.toml:7:8
@@ -519,9 +519,9 @@ fn what_has_no_effect_is_a_warning() {
     8 | policy = { mode = "all", tools = ["a"] }
       |                          ^^^^^ everything is allowed with this `mode`
       |
-      = help: write `mode = "allowlist"` or `mode = "denylist"`
+      = help: use `mode = "allowlist"` or `mode = "denylist"`
 
-    warning: no server has `locale`
+    warning: no server has the tag `locale`
       --> a.toml:10:9
        |
     10 | tags = ["locale", "beta"]
@@ -529,7 +529,7 @@ fn what_has_no_effect_is_a_warning() {
        |
        = help: did you mean "local"?
 
-    warning: no server has `beta`
+    warning: no server has the tag `beta`
       --> a.toml:10:19
        |
     10 | tags = ["locale", "beta"]
@@ -891,7 +891,7 @@ fn bounds_that_are_no_limits_are_warned_of() {
     4 | max = 2
       |       ^ not a limit: values beyond it are accepted
       |
-      = help: write `action = "allow"` to let only these pass, or "refuse" if it is meant
+      = help: use `action = "allow"` to accept only these values, or set "refuse" explicitly if intended
     "#);
     for silent in [
         "max = 2\naction = \"allow\"",
@@ -916,9 +916,9 @@ fn argument_rules_without_validation_are_warned_of() {
      --> a.toml:9:12
       |
     9 | validate = "off"
-      |            ^^^^^ "off" lets them pass
+      |            ^^^^^ "off" accepts them
       |
-      = help: leave the key out, or write "refuse"
+      = help: remove the key, or use "refuse"
     "#);
     for (validate, rule) in [
         ("", ""),
@@ -929,5 +929,5 @@ fn argument_rules_without_validation_are_warned_of() {
     ] {
         assert_eq!(of(validate, rule), "", "{validate} {rule}");
     }
-    assert!(of("validate = \"report\"", "tools = [\"mcp_*\"]\n").contains("lets them pass"));
+    assert!(of("validate = \"report\"", "tools = [\"mcp_*\"]\n").contains("\"report\" accepts them"));
 }

@@ -137,7 +137,7 @@ fn claude_code() {
     9 |     "db": { "type": "stdio", "command": "npx", "args": [], "env": {}, "timeout": 600000 }
       |                                                                                  ^^^^^^ read as "10m"
       |
-      = help: write "10m" to be sure
+      = help: use "10m" to be explicit
     "#);
 }
 
@@ -496,7 +496,7 @@ fn unknown_keys_are_ignored_with_a_warning() {
     3 |         "theme": "***"
       |         ^^^^^^^ ignored
 
-    1 mistake, 3 warnings
+    1 error, 3 warnings
     "#);
 }
 
@@ -513,7 +513,7 @@ fn logins_of_other_programs_are_left_out() {
     let file = r#"{"mcpServers":{"a":{"url":"https://a.example/mcp","auth":{"CLIENT_ID":"c"}}}}"#;
     let told = warnings(&[], &[("mcp.json", file)]);
     assert!(
-        told.contains("`auth`") && told.contains("write `headers`"),
+        told.contains("`auth`") && told.contains("use `headers`"),
         "{told}"
     );
 }

@@ -103,8 +103,8 @@ fn what_is_not_used_needs_no_value() {
     let defaults = config_in(&[], "[servers.a]\ncommand = 'a'\nenabled = false");
     assert_eq!(server(&config, "a").timeout, server(&defaults, "a").timeout);
     let unknown = "[servers.a]\nenabled = false\nurl = '${NONE}'";
-    insta::assert_snapshot!(warnings(&[], &[("a.toml", unknown)]), @r"
-    warning: `servers.a` is left out
+    insta::assert_snapshot!(warnings(&[], &[("a.toml", unknown)]), @"
+    warning: `servers.a` is skipped
      --> a.toml:3:1
       |
     3 | url = '${NONE}'
@@ -137,7 +137,7 @@ fn forms_of_others_in_our_documents_are_doubted() {
     3 | args = ["${env:A}"]
       |          ^^^^^^^^ taken literally
       |
-      = help: write `${A}` for the variable `A`
+      = help: use `${A}` for the variable `A`
     "#);
 }
 

@@ -536,8 +536,7 @@ pub(crate) async fn who_is_shown_nothing_is_told_why() {
     let settings = "[agents.ann]\nprofiles = [\"p\", \"q\"]\n[agents.bob]\nenabled = false\n\
                     [profiles.p]\n[profiles.q]\n[profiles.r]\n[governance]\n";
     let stage = Stage::new(settings, "").await;
-    let elsewhere = "Nothing is listed here: this agent may use the profiles `p`, `q` and nothing \
-                     beside them. ";
+    let elsewhere = "Nothing is listed here: this agent may only use the profiles `p`, `q`. ";
     let ways = |front| match front {
         Front::Modern | Front::Streamable => "Connect to /mcp/profiles/p or /mcp/profiles/q.",
         Front::Sse => "Connect to /sse/profiles/p or /sse/profiles/q.",

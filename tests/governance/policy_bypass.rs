@@ -373,7 +373,7 @@ async fn a_uri_of_several_servers_is_that_of_the_one_that_is_seen() {
     client.ask("1", "resources/read", uri).await;
     let refused = client.answer("1").await.failure();
     let message = refused["message"].as_str().unwrap();
-    assert!(message.contains("could be a resource of x, y"), "{refused}");
+    assert!(message.contains("it may belong to x, y"), "{refused}");
     stage.stop().await;
 }
 

@@ -100,6 +100,7 @@ pub struct Notice {
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// It does.
+    #[serde(rename = "error")]
     Mistake,
     /// It does not.
     Warning,

@@ -217,7 +217,7 @@ async fn agents_of_the_store_have_all_terms() {
         (
             "--observe",
             "all",
-            "no kind of rule: these are args, budget",
+            "unknown kind of rule `all`: use args, budget",
         ),
         ("--tool-rate", "1", "CALLS/PERIOD"),
         ("--methods", "a{b", "unclosed alternate"),

@@ -84,7 +84,7 @@ const WRONG: &[(&str, &str)] = &[
     ("policy explain bot hsh", "did you mean `mcp_other_hash`"),
     (
         "policy explain bot hash --profile x",
-        "there is no profile `x`",
+        "unknown profile `x`",
     ),
     (
         "policy explain bot x --prompt --resource",
@@ -144,7 +144,7 @@ async fn a_data_directory_that_cannot_be_used_is_named() {
             "{line}: {ran:?}"
         );
         assert!(
-            ran.stderr.contains("data is a file; move it away"),
+            ran.stderr.contains("data is a file; move it"),
             "{line}: {ran:?}"
         );
     }

@@ -138,7 +138,7 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     let uri = resources[0]["uri"].as_str().expect("a resource");
     let one = "open may only use the profile `reading`; see --profile.";
     let two =
-        "bare may use the profiles `reading`, `writing` and nothing beside them; see --profile.";
+        "bare may only use the profiles `reading`, `writing`; see --profile.";
     for item in [
         ["toolbox/hash"].as_slice(),
         &["library/greet", "--prompt"],
@@ -161,8 +161,8 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     fs::write(place.file("key"), key).expect("written");
     let url = serving.mcp();
     let args = ["list", "--url", &url, "--key-file", "key"];
-    let said = "server `127.0.0.1` lists nothing; its instructions: Nothing is listed here: this agent may use \
-                the profile `reading` and nothing beside it. Connect to /mcp/profiles/reading.\n";
+    let said = "server `127.0.0.1` lists nothing; its instructions: Nothing is listed here: this agent may only use \
+                the profile `reading`. Connect to /mcp/profiles/reading.\n";
     assert_eq!(ok(&place, &args).await.stderr, said);
     let args = [&args[..], &["--profile", "reading"]].concat();
     assert_eq!(ok(&place, &args).await.stderr, "");
@@ -234,10 +234,10 @@ async fn methods_are_explained() {
     };
     let may = "some may use the method `script/vendor/do`: the agent's own policy is an allowlist";
     check("some script/vendor/do", 0, may).await;
-    check("some script/tasks/get", 1, "nothing in `methods` matches").await;
+    check("some script/tasks/get", 1, "no entry of `methods` matches").await;
     check("most script/tasks/get", 0, "most may use the method").await;
     check("most script/vendor/x", 1, "has `vendor/x` in `deny`").await;
-    let only = "reader may use the profile `reading` and nothing beside it.\n";
+    let only = "reader may only use the profile `reading`.\n";
     check("reader script/vendor/do", 1, only).await;
     check(
         "most script/tools/list",
@@ -347,11 +347,11 @@ async fn rules_about_arguments_are_named(place: &Place) {
         "{told}"
     );
     let because = told["because"].as_str().expect("a text");
-    let expect = " Its arguments are held to the rules `short`, `plain` (only observed).";
+    let expect = " Argument rules: `short`, `plain` (only observed).";
     assert!(because.ends_with(expect), "{because}");
     let (told, _) = explain("toolbox/hash").await;
     let because = told["because"].as_str().expect("a text");
-    let expect = ". Its arguments are held to the rule `one`.";
+    let expect = ". Argument rules: `one`.";
     assert!(because.ends_with(expect), "{because}");
     // What is not called is held to nothing.
     let (told, code) = explain("other/uuid").await;

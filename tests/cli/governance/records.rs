@@ -92,7 +92,7 @@ async fn who_only_looks_makes_no_store() {
         "budget show",
         "keys list",
     ];
-    let lost = "the audit has records, but tollbridge.db beside it is gone";
+    let lost = "the audit log has records but tollbridge.db is missing or empty";
     for look in looks {
         let args: Vec<_> = look.split(' ').collect();
         let looked = ok(&place, &args).await;
@@ -166,7 +166,7 @@ async fn a_full_disk_keeps_nobody_from_reading() {
     for (look, expect) in looks.iter().zip(&expected) {
         let looked = ok(&place, &look.split(' ').collect::<Vec<_>>()).await;
         assert_eq!(looked.stdout, *expect, "{look}: {looked:?}");
-        let says = looked.stderr.contains("its index") || looked.stderr.contains("the index");
+        let says = looked.stderr.contains("index");
         assert_eq!(says, *look != "audit events --json", "{look}: {looked:?}");
     }
 }
@@ -184,7 +184,7 @@ async fn a_time_that_is_none_is_a_mistake() {
             let line = format!("{command} --since {since} --until {until}");
             let ran = place.run(&line.split(' ').collect::<Vec<_>>()).await;
             assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{line}: {ran:?}");
-            let expect = "--since ";
+            let expect = "is not before --until";
             assert!(ran.stderr.contains(expect), "{line}: {ran:?}");
         }
         let line = format!("{command} --since 2h --until 1h");

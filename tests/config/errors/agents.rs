@@ -39,7 +39,7 @@ fn names_ids_and_teams() {
     5 | id = "5f0c3a52-9a0e-4a53-9c0e-0f6b6f3b7f11"
       |      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ an agent id is `agent_` and a UUID
       |
-      = help: leave it out, or write "agent_20864d67-5f97-5c28-85de-383649b0124a"
+      = help: remove it, or use "agent_20864d67-5f97-5c28-85de-383649b0124a"
 
     error: `agent_00000000-0000-0000-0000-000000000000` is not a valid agent id
      --> tollbridge.toml:7:6
@@ -47,7 +47,7 @@ fn names_ids_and_teams() {
     7 | id = "agent_00000000-0000-0000-0000-000000000000"
       |      ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ reserved for callers without a key
       |
-      = help: leave it out, or write "agent_8b58a5a7-5d36-58ee-8fa4-1bd2be8f0998"
+      = help: remove it, or use "agent_8b58a5a7-5d36-58ee-8fa4-1bd2be8f0998"
 
     error: `agents.b.team` is empty
      --> tollbridge.toml:8:8
@@ -55,7 +55,7 @@ fn names_ids_and_teams() {
     8 | team = ""
       |        ^^ use a word, or remove it
 
-    5 mistakes
+    5 errors
     "#);
 }
 
@@ -93,9 +93,9 @@ fn keys_that_are_none() {
     5 | key = "***"
       | ^^^ no such key
       |
-      = help: write `keys = ["${...}"]`
+      = help: use `keys = ["${...}"]`
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -146,7 +146,7 @@ fn agents_that_are_one() {
       |
       = help: a key identifies its agent: use a different key for each
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -178,7 +178,7 @@ fn profiles_that_nobody_has() {
       |
       = help: the profiles are `reeding`
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -233,7 +233,7 @@ fn profiles_with_slips() {
     5 | budget = { limit = 5.00 }
       |                    ^^^^ this is a number
       |
-      = help: write "5.00"
+      = help: use "5.00"
 
     error: unknown key `profiles.reading.price`
      --> tollbridge.toml:6:1
@@ -241,8 +241,8 @@ fn profiles_with_slips() {
     6 | price = "***"
       | ^^^^^ no such key
       |
-      = help: `price` is a key of `governance`, `servers.<name>` and `servers.<name>.tools`
+      = help: `price` belongs to `governance`, `servers.<name>` and `servers.<name>.tools`
 
-    6 mistakes
+    6 errors
     "#);
 }

@@ -23,7 +23,7 @@ fn an_input_without_an_answer() {
       |
       = help: set the variable GITHUB_TOKEN: the gateway cannot prompt
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -43,7 +43,7 @@ fn a_variable_of_an_editor() {
       |
       = help: use the value, or `${VARIABLE}`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -66,7 +66,7 @@ fn a_key_of_a_later_version_in_a_document_of_others() {
       |
       = help: remove it
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -90,10 +90,10 @@ fn a_foreign_value_of_the_wrong_type() {
      --> mcp.json:1:55
       |
     1 | { "mcpServers": { "a": { "command": ["a"], "timeout": "soon" } } }
-      |                                                       ^^^^^^ not understood
+      |                                                       ^^^^^^ not valid
       |
       = help: for example "500ms", "30s" or "1m30s"
 
-    2 mistakes
+    2 errors
     "#);
 }

@@ -24,7 +24,7 @@ fn amounts_that_are_none() {
     2 | price = 0.015
       |         ^^^^^ this is a number
       |
-      = help: write "0.015"
+      = help: use "0.015"
 
     error: `governance.budget.limit` must be a quoted amount
      --> tollbridge.toml:3:20
@@ -32,21 +32,21 @@ fn amounts_that_are_none() {
     3 | budget = { limit = 10 }
       |                    ^^ this is a whole number
       |
-      = help: write "10"
+      = help: use "10"
 
     error: `servers.a.price` is not a valid USD amount
      --> tollbridge.toml:6:9
       |
     6 | price = "$0.02"
-      |         ^^^^^^^ an amount is a decimal of US dollars such as "0.015"
+      |         ^^^^^^^ an amount is a decimal number of US dollars, such as "0.015"
       |
-      = help: write "0.02"
+      = help: use "0.02"
 
     error: `servers.a.tools.price.search` is not a valid USD amount
      --> tollbridge.toml:7:30
       |
     7 | tools = { price = { search = "1e-3", read = "0.0000001", list = "-1" } }
-      |                              ^^^^^^ an amount is a decimal of US dollars such as "0.015"
+      |                              ^^^^^^ an amount is a decimal number of US dollars, such as "0.015"
       |
       = help: for example "0.015"
 
@@ -66,7 +66,7 @@ fn amounts_that_are_none() {
       |
       = help: for example "0.015"
 
-    6 mistakes
+    6 errors
     "#);
 }
 
@@ -88,7 +88,7 @@ fn a_budget_that_is_an_amount() {
     2 | budget = "5.00"
       |          ^^^^^^ this is a string
       |
-      = help: write { limit = "..." }
+      = help: use { limit = "..." }
 
     error: `servers.a.budget` must be a table, a list or "off"
      --> tollbridge.toml:5:10
@@ -96,9 +96,9 @@ fn a_budget_that_is_an_amount() {
     5 | budget = 5
       |          ^ this is a whole number
       |
-      = help: write { limit = "..." }
+      = help: use { limit = "..." }
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -115,17 +115,17 @@ fn budgets_with_slips() {
      --> tollbridge.toml:2:38
       |
     2 | budget = [{ limit = "1.00", window = "week" }, { window = "day" }, { amount = "***", limit = "1" }]
-      |                                      ^^^^^^ no such value
+      |                                      ^^^^^^ not allowed
       |
       = help: valid values are "day", "month" and "total"
 
-    error: `governance.budget[1]` needs `limit`
+    error: `governance.budget[1]` requires `limit`
      --> tollbridge.toml:2:48
       |
     2 | budget = [{ limit = "1.00", window = "week" }, { window = "day" }, { amount = "***", limit = "1" }]
       |                                                ^^^^^^^^^^^^^^^^^^ `limit` is missing
       |
-      = help: write limit = "..."
+      = help: add limit = "..."
 
     error: unknown key `governance.budget[2].amount`
      --> tollbridge.toml:2:70
@@ -133,9 +133,9 @@ fn budgets_with_slips() {
     2 | budget = [{ limit = "1.00", window = "week" }, { window = "day" }, { amount = "***", limit = "1" }]
       |                                                                      ^^^^^^ no such key
       |
-      = help: write `limit`
+      = help: use `limit`
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -167,15 +167,15 @@ fn rates_out_of_range() {
     2 | rate = { calls = 0, per = "1ms", burst = 2000000 }
       |                                          ^^^^^^^ must be at most 1000000
 
-    error: `governance.tool_rate` needs `calls`
+    error: `governance.tool_rate` requires `calls`
      --> tollbridge.toml:3:13
       |
     3 | tool_rate = { per = "1m" }
       |             ^^^^^^^^^^^^^^ `calls` is missing
       |
-      = help: write calls = ...
+      = help: add calls = ...
 
-    4 mistakes
+    4 errors
     "#);
 }
 
@@ -206,15 +206,15 @@ fn policies_with_slips() {
     3 | [agents.a]
       |         ^ every caller is the anonymous agent
       |
-      = help: write `auth = "keys"` in `[governance]`
+      = help: set `auth = "keys"` in `[governance]`
 
-    error: `agents.a.policy` needs `mode`
+    error: `agents.a.policy` requires `mode`
      --> tollbridge.toml:4:10
       |
     4 | policy = { tools = ["a"] }
       |          ^^^^^^^^^^^^^^^^^ `mode` is missing
       |
-      = help: write mode = "all", "allowlist", "denylist" or "none"
+      = help: add mode = "all", "allowlist", "denylist" or "none"
 
     error: `[a` is not a glob
      --> tollbridge.toml:6:40
@@ -240,7 +240,7 @@ fn policies_with_slips() {
       |
       = help: `*`, `?`, `[a-z]` and `{a,b}` are special; `\` escapes them
 
-    5 mistakes, 1 warning
+    5 errors, 1 warning
     "#);
 }
 
@@ -295,9 +295,9 @@ fn words_that_are_none() {
     6 | charge_errors = "yes"
       |                 ^^^^^ this is a string
       |
-      = help: write `true`
+      = help: use `true`
 
-    5 mistakes
+    5 errors
     "#);
 }
 
@@ -320,7 +320,7 @@ fn a_mistyped_authentication_makes_no_further_mistakes() {
       |
       = help: valid values are "anonymous" and "keys"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -348,7 +348,7 @@ fn rules_about_arguments() {
     3 | at = "$.path.to"
       |      ^^^^^^^^^^^ must start with `/`
       |
-      = help: write "/path/to"
+      = help: use "/path/to"
 
     error: `(` is not a valid regular expression
      --> tollbridge.toml:4:11
@@ -385,15 +385,15 @@ fn rules_about_arguments() {
       |
       = help: escape `~` as `~0` and `/` as `~1`
 
-    error: `governance.args[2]` needs `name`
+    error: `governance.args[2]` requires `name`
      --> tollbridge.toml:8:1
       |
     8 | [[governance.args]]
       | ^^^^^^^^^^^^^^^^^^^ `name` is missing
       |
-      = help: write name = "..."
+      = help: add name = "..."
 
-    6 mistakes
+    6 errors
     "#);
 }
 
@@ -414,13 +414,13 @@ fn rules_without_a_name() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `governance.args[0]` needs `name`
+    error: `governance.args[0]` requires `name`
      --> tollbridge.toml:1:1
       |
     1 | [[governance.args]]
       | ^^^^^^^^^^^^^^^^^^^ `name` is missing
       |
-      = help: write name = "..."
+      = help: add name = "..."
 
     error: `governance.args[0]` has no condition
      --> tollbridge.toml:1:1
@@ -436,7 +436,7 @@ fn rules_without_a_name() {
     2 | at = "a"
       |      ^^^ must start with `/`
       |
-      = help: write "/a"
+      = help: use "/a"
 
     error: `governance.args[0].tools[0]` must be a string
      --> tollbridge.toml:3:10
@@ -462,7 +462,7 @@ fn rules_without_a_name() {
     8 | max = 1
       |       - `min` must not exceed `max`
 
-    6 mistakes
+    6 errors
     "#);
 }
 
@@ -517,9 +517,9 @@ fn rules_whose_name_is_no_text() {
     6 | observe = "no"
       |           ^^^^ this is a string
       |
-      = help: write `false`
+      = help: use `false`
 
-    5 mistakes
+    5 errors
     "#);
 }
 
@@ -551,7 +551,7 @@ fn items_behind_one_of_another_type() {
       |
       = help: generate a key with `openssl rand -hex 32`
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -616,7 +616,7 @@ fn conditions_that_nothing_meets() {
     13 | max = "1"
        |       ^^^ this is a string
 
-    6 mistakes
+    6 errors
     "#);
 }
 
@@ -628,13 +628,13 @@ fn a_null_in_a_condition() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `governance.args[0].equals` has a null
+    error: `governance.args[0].equals` contains null
      --> tollbridge.json:1:76
       |
     1 | { "governance": { "args": [{ "name": "a", "at": "/a", "one_of": [1, null], "equals": { "b": null } }] } }
       |                                                                            ^^^^^^^^ null means a missing key in a config
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -665,7 +665,7 @@ fn prices_of_what_costs_nothing() {
       |
       = help: item timeouts apply to tools only: move the key to `tools`
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -685,7 +685,7 @@ fn timeouts_of_tools() {
     3 | tools = { timeout = { a = 30, b = "0s", c = "2d" } }
       |                           ^^ missing unit
       |
-      = help: write "30s" or "30ms"
+      = help: use "30s" or "30ms"
 
     error: `servers.a.tools.timeout.b` is out of range
      --> tollbridge.toml:3:35
@@ -699,7 +699,7 @@ fn timeouts_of_tools() {
     3 | tools = { timeout = { a = 30, b = "0s", c = "2d" } }
       |                                             ^^^^ must be between 1ms and 1day
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -727,7 +727,7 @@ fn an_audit_with_slips() {
     3 | retention = "500y"
       |             ^^^^^^ must be 0, or between 1s and 36500d
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -745,9 +745,9 @@ fn a_data_directory_for_a_shell() {
     1 | data_dir = "~/tollbridge"
       |            ^^^^^^^^^^^^^^ not expanded: no shell is involved
       |
-      = help: write "${HOME}/tollbridge"
+      = help: use "${HOME}/tollbridge"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -765,6 +765,6 @@ fn an_empty_data_directory() {
     1 | data_dir = ""
       |            ^^ set a directory, or remove the key
 
-    1 mistake
+    1 error
     "#);
 }

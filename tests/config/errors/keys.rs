@@ -20,7 +20,7 @@ fn a_mistyped_key() {
       |
       = help: did you mean `listen`?
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -32,7 +32,7 @@ fn a_mistyped_key_of_a_section() {
         max_lenght = 40
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: unknown key `naming.max_lenght`
      --> tollbridge.toml:2:1
       |
@@ -41,8 +41,8 @@ fn a_mistyped_key_of_a_section() {
       |
       = help: did you mean `max_length`?
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_key_like_no_other() {
         colour = true
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: unknown key `log.colour`
      --> tollbridge.toml:2:1
       |
@@ -62,8 +62,8 @@ fn a_key_like_no_other() {
       |
       = help: valid keys are `format` and `level`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_key_of_another_table() {
     1 | auth = "***"
       | ^^^^ no such key
       |
-      = help: `auth` is a key of `governance`, `servers.<name>` and `servers.<name>.replicas[]`
+      = help: `auth` belongs to `governance`, `servers.<name>` and `servers.<name>.replicas[]`
 
     error: unknown key `max_instances`
      --> tollbridge.toml:2:1
@@ -91,7 +91,7 @@ fn a_key_of_another_table() {
     2 | max_instances = ***
       | ^^^^^^^^^^^^^ no such key
       |
-      = help: `max_instances` is a key of `servers.<name>`
+      = help: `max_instances` belongs to `servers.<name>`
 
     error: unknown key `log.listen`
      --> tollbridge.toml:4:1
@@ -99,9 +99,9 @@ fn a_key_of_another_table() {
     4 | listen = "***"
       | ^^^^^^ no such key
       |
-      = help: `listen` is a key of the outermost table
+      = help: `listen` belongs to the outermost table
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -121,7 +121,7 @@ fn a_key_of_a_later_version() {
       |
       = help: remove it
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -152,7 +152,7 @@ fn a_key_of_other_programs() {
       |
       = help: use `enabled = false`
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -167,7 +167,7 @@ fn a_key_twice() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: the key `listen` occurs twice
+    error: duplicate key `listen`
      --> tollbridge.json:3:3
       |
     2 |   "listen": "***",
@@ -175,6 +175,6 @@ fn a_key_twice() {
     3 |   "listen": "127.0.0.1:2"
       |   ^^^^^^^^ here
 
-    1 mistake
+    1 error
     "#);
 }

@@ -20,7 +20,7 @@ fn a_name_for_an_address() {
       |
       = help: write "127.0.0.1:9000"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -40,7 +40,7 @@ fn a_port_alone() {
       |
       = help: write "127.0.0.1:8080"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -58,9 +58,9 @@ fn an_address_that_others_reach() {
     1 | listen = "0.0.0.0:8080"
       |          ^^^^^^^^^^^^^^ without authentication
       |
-      = help: listen on 127.0.0.1, write `auth = "keys"` in `[governance]`, or set `danger_listen_without_auth = true`
+      = help: listen on 127.0.0.1, set `auth = "keys"` in `[governance]`, or set `danger_listen_without_auth = true`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -72,15 +72,15 @@ fn a_port_search_past_the_last_port() {
         port_search = 1000
     "#,
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `port_search` is out of range
      --> tollbridge.toml:2:15
       |
     2 | port_search = 1000
       |               ^^^^ exceeds port 65535
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_host_with_a_scheme() {
       |
       = help: use a form such as `gateway.example.com`: no scheme, path or `*`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -119,7 +119,7 @@ fn an_origin_with_a_path() {
       |
       = help: use a scheme and host without a path, such as `https://app.example.com`, or `*`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -130,15 +130,15 @@ fn no_workers() {
         workers = 0
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `workers` is out of range
      --> tollbridge.toml:1:11
       |
     1 | workers = 0
       |           ^ must be at least 1
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_mistyped_log_level() {
       |
       = help: levels are error, warn, info, debug and trace; a filter looks like `info,tollbridge=debug`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -170,15 +170,15 @@ fn half_of_tls() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `tls` needs `key`
+    error: `tls` requires `key`
      --> tollbridge.toml:1:7
       |
     1 | tls = { cert = "cert.pem" }
       |       ^^^^^^^^^^^^^^^^^^^^^ `key` is missing
       |
-      = help: write key = "..."
+      = help: add key = "..."
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -196,9 +196,9 @@ fn a_path_for_a_shell() {
     1 | tls = { cert = "~/cert.pem", key = "/etc/key.pem" }
       |                ^^^^^^^^^^^^ not expanded: no shell is involved
       |
-      = help: write "${HOME}/cert.pem"
+      = help: use "${HOME}/cert.pem"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -211,7 +211,7 @@ fn depths_that_are_absurd() {
         sessions_per_agent = 0
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `limits.depth` is out of range
      --> tollbridge.toml:2:9
       |
@@ -224,8 +224,8 @@ fn depths_that_are_absurd() {
     3 | sessions_per_agent = 0
       |                      ^ must be at least 1
 
-    2 mistakes
-    "#);
+    2 errors
+    ");
 }
 
 /// An abstract name has no mode, and a directory is no socket.
@@ -257,7 +257,7 @@ fn tls_over_a_socket() {
       |
       = help: remove `tls`, or listen on an address
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -274,8 +274,8 @@ fn a_mode_that_is_none() {
      --> tollbridge.toml:2:19
       |
     2 | socket = { mode = "0400" }
-      |                   ^^^^^^ a mode in octal that lets its owner write is needed, such as "0600"
+      |                   ^^^^^^ expected an octal mode with owner write permission, such as "0600"
 
-    1 mistake
+    1 error
     "#);
 }

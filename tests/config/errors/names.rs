@@ -21,7 +21,7 @@ fn a_template_without_the_tool() {
       |
       = help: for example "mcp_{server}_{tool}", "{server}.{tool}" or "{tool}"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -42,7 +42,7 @@ fn a_template_with_other_parts() {
       |
       = help: for example "mcp_{server}_{tool}", "{server}.{tool}" or "{tool}"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -63,7 +63,7 @@ fn a_template_with_a_space() {
       |
       = help: for example "mcp_{server}_{tool}", "{server}.{tool}" or "{tool}"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -75,15 +75,15 @@ fn a_length_that_is_too_short() {
         max_length = 8
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `naming.max_length` is out of range
      --> tollbridge.toml:2:14
       |
     2 | max_length = 8
       |              ^ must be at least 16
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -97,8 +97,8 @@ fn two_servers_with_one_name_prefix() {
         command = "b"
     "#,
     );
-    assert_snapshot!(report, @r#"
-    error: `aws-s3` and `aws_s3` get the same name prefix `aws_s3`
+    assert_snapshot!(report, @"
+    error: `aws-s3` and `aws_s3` have the same name prefix `aws_s3`
      --> tollbridge.toml:4:10
       |
     1 | [servers.aws-s3]
@@ -109,8 +109,8 @@ fn two_servers_with_one_name_prefix() {
       |
       = help: rename one, or set a different `namespace`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -126,8 +126,8 @@ fn two_servers_with_one_uri_prefix() {
         command = "b"
     "#,
     );
-    assert_snapshot!(report, @r#"
-    error: `Docs` and `docs` get the same URI prefix `docs`
+    assert_snapshot!(report, @"
+    error: `Docs` and `docs` have the same URI prefix `docs`
      --> tollbridge.toml:6:10
       |
     3 | [servers.Docs]
@@ -138,8 +138,8 @@ fn two_servers_with_one_uri_prefix() {
       |
       = help: rename one, or set a different `namespace`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn two_servers_with_one_namespace() {
         command = "b"
     "#,
     );
-    assert_snapshot!(report, @r#"
-    error: `a` and `x` get the same name prefix `x`
+    assert_snapshot!(report, @"
+    error: `a` and `x` have the same name prefix `x`
      --> tollbridge.toml:5:10
       |
     1 | [servers.a]
@@ -166,8 +166,8 @@ fn two_servers_with_one_namespace() {
       |
       = help: rename one, or set a different `namespace`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_server_name_with_a_space() {
       |
       = help: names are part of URLs: for example `aws-s3`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -209,6 +209,6 @@ fn a_namespace_with_a_slash() {
       |
       = help: for example "aws-s3"
 
-    1 mistake
+    1 error
     "#);
 }

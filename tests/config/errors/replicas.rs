@@ -13,15 +13,15 @@ fn a_replica_nobody_can_reach() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a.replicas[1]` needs `command` or `url`
+    error: `servers.a.replicas[1]` requires `command` or `url`
      --> tollbridge.toml:2:1
       |
     2 | replicas = [{ url = "https://a.example.com/mcp" }, { locality = "eu" }]
       | ^^^^^^^^ missing transport: neither `command` nor `url` is set
       |
-      = help: write `command` for a program, `url` for a server on the network, or `transport = "builtin"` for the toolbox
+      = help: set `command` for a program, `url` for a remote server, or `transport = "builtin"` for the toolbox
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -41,11 +41,11 @@ fn an_address_beside_replicas() {
     2 | url = "https://a.example.com/mcp"
       | ^^^ describes a single server
     3 | replicas = [{ url = "https://b.example.com/mcp" }]
-      | -------- how several are
+      | -------- describes several servers
       |
       = help: set it in each replica that needs it
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -69,7 +69,7 @@ fn two_replicas_of_one_name() {
       |
       = help: use unique names
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -99,7 +99,7 @@ fn rules_that_lead_nowhere_or_ask_nothing() {
       |
       = help: add `equals`, `one_of`, `matches`, `min` or `max`
 
-    2 mistakes
+    2 errors
     "#);
 }
 

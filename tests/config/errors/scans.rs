@@ -35,11 +35,11 @@ fn classes_that_are_none() {
      --> tollbridge.toml:3:23
       |
     3 | results = { api_key = "hide" }
-      |                       ^^^^^^ no such value
+      |                       ^^^^^^ not allowed
       |
       = help: valid values are "off", "report", "redact" and "block"
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -106,7 +106,7 @@ fn classes_of_ones_own() {
     9 | blank = [" "]
       |          ^^^ use a text, or remove it
 
-    7 mistakes
+    7 errors
     "#);
 }
 
@@ -126,7 +126,7 @@ fn other_slips() {
     3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
       |                       ^^^^ a lower-case ISO 3166 code of two letters
       |
-      = help: write "de"
+      = help: use "de"
 
     error: `germany` is not a country code
      --> tollbridge.toml:3:29
@@ -162,10 +162,10 @@ fn other_slips() {
      --> tollbridge.toml:3:92
       |
     3 | scan = { countries = ["DE", "germany"], base64 = ["text", "text/[a"], allow = [""], mask = "stars" }
-      |                                                                                            ^^^^^^^ no such value
+      |                                                                                            ^^^^^^^ not allowed
       |
       = help: valid values are "length" and "type"
 
-    6 mistakes
+    6 errors
     "#);
 }

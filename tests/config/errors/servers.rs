@@ -13,15 +13,15 @@ fn a_server_nobody_can_reach() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a` needs `command` or `url`
+    error: `servers.a` requires `command` or `url`
      --> tollbridge.toml:1:10
       |
     1 | [servers.a]
       |          ^ missing transport: neither `command` nor `url` is set
       |
-      = help: write `command` for a program, `url` for a server on the network, or `transport = "builtin"` for the toolbox
+      = help: set `command` for a program, `url` for a remote server, or `transport = "builtin"` for the toolbox
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -45,7 +45,7 @@ fn a_program_and_a_url() {
       |
       = help: keep one of them
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -66,7 +66,7 @@ fn a_command_line_for_a_program() {
       |
       = help: use command = "npx" and args = ["-y", "server"]
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -83,9 +83,9 @@ fn an_empty_program() {
      --> tollbridge.toml:2:11
       |
     2 | command = ""
-      |           ^^ not usable
+      |           ^^ not valid
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -107,7 +107,7 @@ fn a_transport_that_does_not_fit() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a.transport` does not fit
+    error: `servers.a.transport` does not match
      --> tollbridge.toml:3:13
       |
     3 | transport = "websocket"
@@ -115,7 +115,7 @@ fn a_transport_that_does_not_fit() {
       |
       = help: remove it; it is derived from `command` or `url`
 
-    error: `servers.b.transport` does not fit
+    error: `servers.b.transport` does not match
      --> tollbridge.toml:7:13
       |
     7 | transport = "http"
@@ -123,7 +123,7 @@ fn a_transport_that_does_not_fit() {
       |
       = help: remove it; it is derived from `command` or `url`
 
-    error: `servers.c.transport` does not fit
+    error: `servers.c.transport` does not match
       --> tollbridge.toml:11:13
        |
     11 | transport = "stdio"
@@ -131,7 +131,7 @@ fn a_transport_that_does_not_fit() {
        |
        = help: remove it; it is derived from `command` or `url`
 
-    3 mistakes
+    3 errors
     "#);
 }
 
@@ -156,15 +156,15 @@ fn urls_that_are_none() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a.url` is not usable
+    error: `servers.a.url` is not valid
      --> tollbridge.toml:2:7
       |
     2 | url = "example.com/mcp"
       |       ^^^^^^^^^^^^^^^^^ missing scheme
       |
-      = help: write "https://example.com/mcp"
+      = help: use "https://example.com/mcp"
 
-    error: `servers.b.url` is not usable
+    error: `servers.b.url` is not valid
      --> tollbridge.toml:5:7
       |
     5 | url = "ftp://example.com/mcp"
@@ -172,7 +172,7 @@ fn urls_that_are_none() {
       |
       = help: for example "https://mcp.example.com/mcp"
 
-    error: `servers.c.url` is not usable
+    error: `servers.c.url` is not valid
      --> tollbridge.toml:8:7
       |
     8 | url = "https://exa mple.com"
@@ -180,15 +180,15 @@ fn urls_that_are_none() {
       |
       = help: for example "https://mcp.example.com/mcp"
 
-    error: `servers.d.url` is not usable
+    error: `servers.d.url` is not valid
       --> tollbridge.toml:11:7
        |
     11 | url = "localhost:3000/mcp"
        |       ^^^^^^^^^^^^^^^^^^^^ missing scheme
        |
-       = help: write "http://localhost:3000/mcp"
+       = help: use "http://localhost:3000/mcp"
 
-    error: `servers.e.url` is not usable
+    error: `servers.e.url` is not valid
       --> tollbridge.toml:14:7
        |
     14 | url = "mcp.example.com?***"
@@ -196,7 +196,7 @@ fn urls_that_are_none() {
        |
        = help: for example "https://mcp.example.com/mcp"
 
-    5 mistakes
+    5 errors
     "#);
 }
 
@@ -209,7 +209,7 @@ fn a_url_with_a_password() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a.url` is not usable
+    error: `servers.a.url` is not valid
      --> tollbridge.toml:2:7
       |
     2 | url = "https://***@example.com/mcp"
@@ -217,7 +217,7 @@ fn a_url_with_a_password() {
       |
       = help: move the password to `auth` or `headers`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -257,7 +257,7 @@ fn headers_that_cannot_be_set() {
       |                                                                          |
       |                                                                          the same header
 
-    4 mistakes
+    4 errors
     "#);
 }
 
@@ -276,9 +276,9 @@ fn a_header_value_with_a_line_break() {
      --> tollbridge.toml:3:21
       |
     3 | headers = { X-Key = "${KEY}" }
-      |                     ^^^^^^^^ not usable
+      |                     ^^^^^^^^ not valid
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -292,7 +292,7 @@ fn auth_without_a_type() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a.auth` needs `type`
+    error: `servers.a.auth` requires `type`
      --> tollbridge.toml:3:8
       |
     3 | auth = { token = "***" }
@@ -300,7 +300,7 @@ fn auth_without_a_type() {
       |
       = help: write type = "bearer" or type = "header"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -322,7 +322,7 @@ fn a_word_in_place_of_a_credential() {
       |
       = help: write { type = "bearer", token = "..." } or { type = "header", name = "...", value = "..." }
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -344,7 +344,7 @@ fn auth_of_an_unknown_type() {
       |
       = help: valid values are "bearer" and "header"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -358,13 +358,13 @@ fn auth_with_a_mistyped_key() {
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `servers.a.auth` needs `token`
+    error: `servers.a.auth` requires `token`
      --> tollbridge.toml:3:8
       |
     3 | auth = { type = "bearer", tokn = "***" }
       |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ `token` is missing
       |
-      = help: write token = "..."
+      = help: add token = "..."
 
     error: unknown key `servers.a.auth.tokn`
      --> tollbridge.toml:3:27
@@ -374,7 +374,7 @@ fn auth_with_a_mistyped_key() {
       |
       = help: did you mean `token`?
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -399,7 +399,7 @@ fn auth_twice() {
       |
       = help: keep one of them
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -419,7 +419,7 @@ fn a_root_that_is_a_path() {
     3 | roots = ["/srv/data", { uri = "https://example.com" }]
       |          ^^^^^^^^^^^ roots are local directories
       |
-      = help: write "file:///srv/data"
+      = help: use "file:///srv/data"
 
     error: `https://example.com` is not a `file:` URI
      --> tollbridge.toml:3:31
@@ -429,7 +429,7 @@ fn a_root_that_is_a_path() {
       |
       = help: for example "file:///home/me/project"
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -451,7 +451,7 @@ fn a_glob_that_is_none() {
       |
       = help: `*`, `?`, `[a-z]` and `{a,b}` are special; `\` escapes them
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -475,7 +475,7 @@ fn two_tools_with_one_name() {
     5 | fetch = "get"
       |         ^^^^^ `fetch` is renamed to this
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -497,7 +497,7 @@ fn a_tool_name_with_a_space() {
       |
       = help: names consist of 1 to 128 letters, digits, `_`, `-`, `.` and `/`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -525,7 +525,7 @@ fn delays_that_shrink() {
     3 | retry = { base = "1m", max = "1s", jitter = 2.0 }
       |                                             ^^^ must be at most 1
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -545,9 +545,9 @@ fn ejections_that_shrink() {
     3 | ejection = { max = "500ms" }
       |                    ^^^^^^^ base is 1s, max is 500ms
       |
-      = help: it grows from `base` to `max`
+      = help: delays double from `base` to `max`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -616,7 +616,7 @@ fn impossible_recovery() {
     6 | retry = { starts_per_minute = 0 }
       |                               ^ must be at least 1
 
-    8 mistakes
+    8 errors
     "#);
 }
 
@@ -641,7 +641,7 @@ fn a_total_below_the_timeout() {
       |
       = help: `timeout` is 5m; use at least that
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -661,7 +661,7 @@ fn an_empty_tag() {
     3 | tags = ["x", " "]
       |              ^^^ use a word, or remove it
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -694,6 +694,6 @@ fn calls_that_cannot_be_counted() {
     4 | limits = { in_flight = 0, queue = 2000000 }
       |                                   ^^^^^^^ must be at most 1000000
 
-    3 mistakes
+    3 errors
     ");
 }

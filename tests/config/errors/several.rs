@@ -37,13 +37,13 @@ fn all_mistakes_at_once() {
       |
       = help: did you mean `workers`?
 
-    error: `servers.a` needs `command` or `url`
+    error: `servers.a` requires `command` or `url`
      --> tollbridge.toml:4:10
       |
     4 | [servers.a]
       |          ^ missing transport: neither `command` nor `url` is set
       |
-      = help: write `command` for a program, `url` for a server on the network, or `transport = "builtin"` for the toolbox
+      = help: set `command` for a program, `url` for a remote server, or `transport = "builtin"` for the toolbox
 
     error: `servers.a.timeout` must be a duration with a unit
      --> tollbridge.toml:5:11
@@ -51,7 +51,7 @@ fn all_mistakes_at_once() {
     5 | timeout = 5
       |           ^ missing unit
       |
-      = help: write "5s" or "5ms"
+      = help: use "5s" or "5ms"
 
     warning: the credential of this server is sent in clear text
      --> tollbridge.toml:9:7
@@ -69,7 +69,7 @@ fn all_mistakes_at_once() {
        |
        = help: did you mean `token`?
 
-    5 mistakes, 1 warning
+    5 errors, 1 warning
     "#);
 }
 
@@ -109,7 +109,7 @@ fn mistakes_in_two_files() {
       |
       = help: keep one of them
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -131,6 +131,6 @@ fn lines_with_other_letters() {
       |
       = help: valid keys are `format` and `level`
 
-    1 mistake
+    1 error
     "#);
 }

@@ -25,7 +25,7 @@ fn toml_syntax() {
     2 | [naming
       |        ^ here
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -93,7 +93,7 @@ fn toml_with_several_mistakes() {
     14 | env = { A = "***", *** "***" }
        |                        ^ here
 
-    7 mistakes
+    7 errors
     "#);
 }
 
@@ -129,7 +129,7 @@ fn toml_numbers_that_are_too_large() {
     5 | timeout = 5
       |           ^ missing unit
       |
-      = help: write "5s" or "5ms"
+      = help: use "5s" or "5ms"
 
     error: number out of range
      --> tollbridge.toml:6:20
@@ -137,7 +137,7 @@ fn toml_numbers_that_are_too_large() {
     6 | retry = { jitter = 1e400 }
       |                    ^^^^^ does not fit into 64 bits
 
-    4 mistakes
+    4 errors
     "#);
 }
 
@@ -149,15 +149,15 @@ fn toml_key_twice() {
         workers = 2
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: invalid TOML: duplicate key
      --> tollbridge.toml:2:1
       |
     2 | workers = ***
       | ^^^^^^^ here
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -170,15 +170,15 @@ fn yaml_syntax() {
            env: {}
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: invalid YAML: while parsing a block mapping, did not find expected key
      --> tollbridge.yaml:4:4
       |
     4 |    env: {}
       |    ^ here
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -191,8 +191,8 @@ fn yaml_key_twice() {
           a: {command: c}
     ",
     );
-    assert_snapshot!(report, @r#"
-    error: the key `a` occurs twice
+    assert_snapshot!(report, @"
+    error: duplicate key `a`
      --> tollbridge.yaml:4:3
       |
     2 |   a: {command: ***}
@@ -201,8 +201,8 @@ fn yaml_key_twice() {
     4 |   a: {command: c}
       |   ^ here
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -214,15 +214,15 @@ fn yaml_with_two_documents() {
         workers: 2
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: a config must be a single YAML document
      --> tollbridge.yaml:3:1
       |
     3 | workers: ***
       | ^ a second document starts here
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -232,17 +232,17 @@ fn yaml_with_a_tag() {
         listen: !env LISTEN
     ",
     );
-    assert_snapshot!(report, @r#"
-    error: the tag `!env` is not known
+    assert_snapshot!(report, @"
+    error: unknown tag `!env`
      --> tollbridge.yaml:1:9
       |
     1 | listen: !*** ***
-      |         ^^^^^^^^ behind this tag
+      |         ^^^^^^^^ after this tag
       |
       = help: remove the tag; use `${VAR}` for variables
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -255,17 +255,17 @@ fn yaml_of_the_older_kind() {
             enabled: yes
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `servers.a.enabled` must be `true` or `false`
      --> tollbridge.yaml:4:14
       |
     4 |     enabled: yes
       |              ^^^ this is a string
       |
-      = help: write `true`
+      = help: use `true`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -276,15 +276,15 @@ fn yaml_that_never_ends() {
           x: *a
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: recursive alias
      --> tollbridge.yaml:2:6
       |
     2 |   x: ****
-      |      ^^^^ this never ends
+      |      ^^^^ endless expansion
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn json_syntax() {
     2 |   "***" "***:***"
       |         ^^^^^^^^^ here
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -314,15 +314,15 @@ fn json_with_nothing_in_it() {
         // later
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: invalid JSON: no value
      --> tollbridge.json:1:1
       |
     1 | *** ***
       | ^ expected `{`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn json_that_is_cut_off() {
           }
     "#,
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: invalid JSON: unterminated object
      --> tollbridge.json:5:4
       |
@@ -346,8 +346,8 @@ fn json_that_is_cut_off() {
     5 |   }
       |    ^ the file ends here
 
-    1 mistake
-    "#);
+    1 error
+    ");
     let report = json(
         r#"
         {
@@ -360,13 +360,11 @@ fn json_that_is_cut_off() {
      --> tollbridge.json:3:29
       |
     3 |     "a": { "args": ["***", "***"
-      |                    -            ^ the file ends here
-      |                    |
-      |                    not closed
+      |                    - not closed ^ the file ends here
 
-    1 mistake
+    1 error
     "#);
-    assert_snapshot!(json("{"), @r#"
+    assert_snapshot!(json("{"), @"
     error: invalid JSON: unterminated object
      --> tollbridge.json:1:2
       |
@@ -375,17 +373,17 @@ fn json_that_is_cut_off() {
       | |
       | not closed
 
-    1 mistake
-    "#);
+    1 error
+    ");
     let report = mcp_json(r#"{ "mcpServers": { "a": { "command": "a" } }"#);
     assert_snapshot!(report, @r#"
     error: invalid JSON: unterminated object
      --> mcp.json:1:44
       |
     1 | { "mcpServers": { "a": { "command": "***" } }
-      | - not closed                         ^ the file ends here
+      | - not closed                                 ^ the file ends here
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -405,7 +403,7 @@ fn toml_that_is_cut_off() {
     3 | args = ["***",
       |               ^ here
 
-    1 mistake
+    1 error
     "#);
     let report = toml(
         r#"
@@ -430,7 +428,7 @@ fn toml_that_is_cut_off() {
     6 | auth = { type = "***", token = "***" }
       |                                       ^ here
 
-    2 mistakes
+    2 errors
     "#);
     let report = toml(
         r#"
@@ -446,7 +444,7 @@ fn toml_that_is_cut_off() {
     2 | command = "***
       |               ^ here
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -458,15 +456,15 @@ fn yaml_that_is_cut_off() {
         servers: {a: {command: a}
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: invalid YAML: while parsing a flow mapping, did not find expected ',' or '}'
      --> tollbridge.yaml:2:26
       |
     2 | servers: {a: {command: ***}
       |                            ^ here
 
-    1 mistake
-    "#);
+    1 error
+    ");
     let report = yaml(
         r"
         servers:
@@ -474,15 +472,15 @@ fn yaml_that_is_cut_off() {
           b: {command: b}
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: invalid YAML: invalid indentation in flow construct
      --> tollbridge.yaml:3:3
       |
     3 |   b: {command: ***}
       |   ^ here
 
-    1 mistake
-    "#);
+    1 error
+    ");
     let report = yaml(
         r#"
         servers:
@@ -498,6 +496,6 @@ fn yaml_that_is_cut_off() {
     3 |     command: "***
       |              ^ here
 
-    1 mistake
+    1 error
     "#);
 }

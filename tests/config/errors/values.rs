@@ -20,7 +20,7 @@ fn text_for_a_number() {
       |
       = help: use a number without quotes
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -39,9 +39,9 @@ fn text_for_a_boolean() {
     2 | namespace_resources = "no"
       |                       ^^^^ this is a string
       |
-      = help: write `false`
+      = help: use `false`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -63,7 +63,7 @@ fn text_for_a_list() {
       |
       = help: write ["-y", "server"]
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -94,7 +94,7 @@ fn a_list_for_a_command() {
     3 | enabled = "true"
       |           ^^^^^^ this is a string
       |
-      = help: write `true`
+      = help: use `true`
 
     error: `servers.b.command` must be a string
      --> tollbridge.toml:5:11
@@ -108,7 +108,7 @@ fn a_list_for_a_command() {
     6 | enabled = "maybe"
       |           ^^^^^^^ this is a string
 
-    4 mistakes
+    4 errors
     "#);
 }
 
@@ -128,7 +128,7 @@ fn text_with_commas_for_a_list() {
       |
       = help: write ["a.example", "b.example"]
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -139,7 +139,7 @@ fn a_number_for_a_table() {
         naming = 3
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `naming` must be a table
      --> tollbridge.toml:1:10
       |
@@ -148,8 +148,8 @@ fn a_number_for_a_table() {
       |
       = help: its keys are `charset`, `conflict`, `max_length`, `namespace_resources` and `template`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn a_number_for_text() {
         namespace = 5
     "#,
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `servers.a.namespace` must be a string
      --> tollbridge.toml:3:13
       |
@@ -170,8 +170,8 @@ fn a_number_for_text() {
       |
       = help: add quotes
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_list_for_a_config() {
         [1, 2]
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: a config is a table
      --> tollbridge.json:1:1
       |
@@ -190,8 +190,8 @@ fn a_list_for_a_config() {
       |
       = help: its keys are `$schema`, `admin_listen`, `agents`, `allowed_hosts`, `allowed_origins`, `audit`, `danger_listen_without_auth`, `data_dir`, `drain_timeout`, `first_list_wait`, `governance`, `keep_alive`, `limits`, `list_page_size`, `listen`, `locality`, `log`, `naming`, `port_search`, `profiles`, `request_state_ttl`, `servers`, `session_idle_timeout`, `socket`, `tls` and `workers`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -201,15 +201,15 @@ fn a_number_beyond_its_type() {
         port_search = 70000
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `port_search` is out of range
      --> tollbridge.toml:1:15
       |
     1 | port_search = 70000
       |               ^^^^^ must be at most 65535
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -219,15 +219,15 @@ fn a_negative_number() {
         list_page_size = -1
     ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `list_page_size` is out of range
      --> tollbridge.toml:1:18
       |
     1 | list_page_size = -1
       |                  ^^ must be at least 0
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_duration_without_a_unit() {
     1 | keep_alive = 15
       |              ^^ missing unit
       |
-      = help: write "15s" or "15ms"
+      = help: use "15s" or "15ms"
 
     error: `drain_timeout` must be a duration with a unit
      --> tollbridge.toml:2:17
@@ -253,9 +253,9 @@ fn a_duration_without_a_unit() {
     2 | drain_timeout = "10"
       |                 ^^^^ missing unit
       |
-      = help: write "10s" or "10ms"
+      = help: use "10s" or "10ms"
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -271,11 +271,11 @@ fn a_duration_that_is_none() {
      --> tollbridge.toml:1:14
       |
     1 | keep_alive = "soon"
-      |              ^^^^^^ not understood
+      |              ^^^^^^ not valid
       |
       = help: for example "500ms", "30s" or "1m30s"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -302,7 +302,7 @@ fn a_duration_that_is_absurd() {
     4 | idle_timeout = "400d"
       |                ^^^^^^ must be between 1ms and 1day
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -316,15 +316,15 @@ fn a_pool_of_nothing() {
         pool_size = 0
     "#,
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: `servers.a.pool_size` is out of range
      --> tollbridge.toml:4:13
       |
     4 | pool_size = 0
       |             ^ must be at least 1
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -342,9 +342,9 @@ fn a_size_without_a_unit() {
     2 | body = 4
       |        ^ missing unit
       |
-      = help: write "4KiB" or "4MiB"
+      = help: use "4KiB" or "4MiB"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -370,7 +370,7 @@ fn a_size_that_is_absurd() {
     3 | headers = "2GiB"
       |           ^^^^^^ must be at most 1GiB
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -391,7 +391,7 @@ fn a_mistyped_word() {
       |
       = help: valid values are "original" and "strict"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -413,7 +413,7 @@ fn a_word_of_a_later_version() {
       |
       = help: valid values are "auto", "builtin", "http", "sse", "stdio" and "websocket"
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -435,6 +435,6 @@ fn a_word_that_is_a_number() {
       |
       = help: valid values are "auto", "legacy" and "modern"
 
-    1 mistake
+    1 error
     "#);
 }

@@ -20,9 +20,9 @@ fn a_variable_that_is_not_set() {
     3 | env = { TOKEN = "${GITHUB_TOKEN}" }
       |                    ^^^^^^^^^^^^ needed here
       |
-      = help: set it, or write a default: `${GITHUB_TOKEN:...}`
+      = help: set it, or add a default: `${GITHUB_TOKEN:...}`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -44,7 +44,7 @@ fn a_mistyped_variable() {
       |
       = help: did you mean HOST?
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -65,7 +65,7 @@ fn a_variable_without_an_end() {
       |
       = help: close it, or use `$${` for a literal `${`
 
-    1 mistake
+    1 error
     "#);
 }
 
@@ -95,7 +95,7 @@ fn a_variable_without_a_name() {
       |
       = help: names consist of letters, digits and `_`; use `$${` for a literal `${`
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -122,11 +122,11 @@ fn a_wrong_value_from_a_variable() {
      --> tollbridge.toml:3:11
       |
     3 | charset = "${CHARSET}"
-      |           ^^^^^^^^^^^^ no such value
+      |           ^^^^^^^^^^^^ not allowed
       |
       = help: valid values are "original" and "strict"
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -142,7 +142,7 @@ fn an_override_of_no_key() {
             workers = 1
         ",
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: the variable TOLLBRIDGE_ does not match any config key
      --> environment:1:1
       |
@@ -167,8 +167,8 @@ fn an_override_of_no_key() {
       |
       = help: did you mean `naming`?
 
-    3 mistakes
-    "#);
+    3 errors
+    ");
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn an_override_of_no_server() {
             command = "a"
         "#,
     );
-    assert_snapshot!(report, @r#"
+    assert_snapshot!(report, @"
     error: the variable TOLLBRIDGE_SERVERS__GITHB__TIMEOUT does not match any config key
      --> environment:1:1
       |
@@ -189,8 +189,8 @@ fn an_override_of_no_server() {
       |
       = help: the servers are `github`
 
-    1 mistake
-    "#);
+    1 error
+    ");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn an_override_of_two_servers() {
         "#,
     );
     assert_snapshot!(report, @r#"
-    error: `a-b` and `a_b` get the same URI prefix `a-b`
+    error: `a-b` and `a_b` have the same URI prefix `a-b`
      --> tollbridge.toml:4:10
       |
     2 | [servers.a-b]
@@ -225,7 +225,7 @@ fn an_override_of_two_servers() {
       |
       = help: rename one of them
 
-    2 mistakes
+    2 errors
     "#);
 }
 
@@ -266,8 +266,8 @@ fn an_override_with_a_wrong_value() {
     1 | TOLLBRIDGE_SERVERS__A__TIMEOUT=5
       |                                ^ missing unit
       |
-      = help: write "5s" or "5ms"
+      = help: use "5s" or "5ms"
 
-    3 mistakes
+    3 errors
     "#);
 }

@@ -1,6 +1,7 @@
 //! Writing of the log: one queue, one thread that writes, one that syncs.
 
 pub(super) mod entry;
+mod health;
 pub(super) mod log_space;
 mod refusal_sums;
 pub(super) mod segment;

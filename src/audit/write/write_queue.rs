@@ -22,9 +22,10 @@ use uuid::Uuid;
 
 use super::{
     entry::{AuditEntry, DueReply, EntryKind, WriteFailurePolicy},
+    health::WriterHealth,
     log_space::LogSpace,
     segment_store::SegmentSink,
-    writer::{Writer, WriterHealth},
+    writer::Writer,
 };
 use crate::{
     audit::{

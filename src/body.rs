@@ -96,7 +96,12 @@ mod tests {
         check(&["ab", "", "c", "d"], 4, Ok("abcd")).await;
         check(&["", "ab", "cd", "e"], 4, Err("the body exceeds 4 bytes")).await;
         check(&["a", "bc"], 4, Ok("abc")).await;
-        check(&["ab", "!"], 4, Err("the connection failed while reading the body: cut")).await;
+        check(
+            &["ab", "!"],
+            4,
+            Err("the connection failed while reading the body: cut"),
+        )
+        .await;
     }
 
     #[tokio::test]

@@ -301,7 +301,11 @@ impl Revoke {
         let code = if self.json {
             print_json(&to_json(&key, books))
         } else {
-            let what = if revoked_before { "already revoked" } else { "revoked" };
+            let what = if revoked_before {
+                "already revoked"
+            } else {
+                "revoked"
+            };
             print(&format!(
                 "{what}: key {} of agent `{}`\n",
                 key.id,

@@ -159,10 +159,7 @@ fn summary(servers: &str) -> String {
 #[tokio::test]
 async fn a_config_of_no_use_is_said_to_be() {
     let said = async |config: &str| Place::new(config).run(&["check"]).await.stderr;
-    assert_eq!(
-        said("").await,
-        "valid config, but no servers\n"
-    );
+    assert_eq!(said("").await, "valid config, but no servers\n");
     let off = "[servers.a]\ncommand = \"a\"\nenabled = false\n";
     assert_eq!(
         said(off).await,

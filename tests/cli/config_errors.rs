@@ -128,7 +128,10 @@ async fn what_keeps_a_gateway_from_starting_is_said_in_the_same_way() {
     assert_eq!(checked.code, Some(2), "{checked:?}");
     let notice = &checked.json()["notices"][0]["message"];
     let message = notice.as_str().unwrap_or_default();
-    assert!(message.contains("invalid terms in the config"), "{checked:?}");
+    assert!(
+        message.contains("invalid terms in the config"),
+        "{checked:?}"
+    );
     for command in ["list", "call t", "policy explain anonymous t"] {
         let mut args: Vec<&str> = command.split(' ').collect();
         args.push("--json");

@@ -398,10 +398,7 @@ async fn a_key_is_sent_and_not_shown() {
         "{head}"
     );
     assert_eq!(ran.code, Some(1));
-    assert!(
-        ran.stderr.contains("HTTP 401 Unauthorized"),
-        "{ran:?}"
-    );
+    assert!(ran.stderr.contains("HTTP 401 Unauthorized"), "{ran:?}");
     assert!(!ran.all().contains("s3cret"));
 }
 

@@ -24,9 +24,7 @@ async fn a_gateway_that_asks_for_no_keys_any_longer_says_so() {
     let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
     // A file that was cut off between two sections.
     write(TOOLBOX);
-    serving
-        .says("which would turn authentication off")
-        .await;
+    serving.says("which would turn authentication off").await;
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.all().contains("401"), "{listed:?}");
     write(&format!("{TOOLBOX}\n[governance]\nauth = \"anonymous\"\n"));
@@ -51,7 +49,9 @@ async fn an_emptied_file_is_refused() {
     send(&serving.child, Signal::HUP);
     serving.says("config reloaded: no changes").await;
     write(TOOLBOX);
-    serving.says("config reloaded: servers added: toolbox").await;
+    serving
+        .says("config reloaded: servers added: toolbox")
+        .await;
     for empty in ["", " \r\n\t\n"] {
         write(empty);
         serving.says("tollbridge.toml is empty").await;
@@ -61,7 +61,9 @@ async fn an_emptied_file_is_refused() {
     let listed = place.run(&["list", "--url", &serving.mcp()]).await;
     assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
     write("# Nothing for today.\n");
-    serving.says("config reloaded: servers removed: toolbox").await;
+    serving
+        .says("config reloaded: servers removed: toolbox")
+        .await;
     serving.end(Signal::TERM).await;
 }
 
@@ -86,7 +88,9 @@ async fn what_became_of_servers_is_said() {
     ] {
         fs::write(place.file("tollbridge.toml"), config(keys)).expect("written");
         send(&serving.child, Signal::HUP);
-        serving.says(&format!("config reloaded: servers {fate}")).await;
+        serving
+            .says(&format!("config reloaded: servers {fate}"))
+            .await;
     }
     serving.end(Signal::TERM).await;
 }
@@ -99,7 +103,9 @@ async fn files_of_variables_are_followed() {
     let write = |file: &str, text: &str| fs::write(place.file(file), text).expect("written");
     let program = "[servers.x]\ncommand = \"cat\"\nenv_file = \".env\"\n";
     write("tollbridge.toml", &format!("{TOOLBOX}{program}"));
-    serving.says("cannot read the file of `servers.x.env_file`").await;
+    serving
+        .says("cannot read the file of `servers.x.env_file`")
+        .await;
     write(".env", "A=1\n");
     serving.says("config reloaded: servers added: x").await;
     write(".env", "A=2\n");
@@ -107,7 +113,9 @@ async fn files_of_variables_are_followed() {
         .says("config reloaded: servers restarted: x (env)")
         .await;
     write(".env", "A='\n");
-    serving.says("cannot read the file of `servers.x.env_file`").await;
+    serving
+        .says("cannot read the file of `servers.x.env_file`")
+        .await;
     write(".env", "");
     serving
         .says(".env is empty, possibly because it is being written")
@@ -187,7 +195,9 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
     let mut serving = place.serve().await;
     renew();
     send(&serving.child, Signal::HUP);
-    serving.says("config reloaded: certificate reloaded: tls").await;
+    serving
+        .says("config reloaded: certificate reloaded: tls")
+        .await;
     send(&serving.child, Signal::HUP);
     serving.says("config reloaded: no changes").await;
     fs::write(place.file("cert.pem"), "").expect("written");
@@ -195,7 +205,9 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .says("cert.pem: the file has no certificate in PEM")
         .await;
     renew();
-    serving.says("config reloaded: certificate reloaded: tls").await;
+    serving
+        .says("config reloaded: certificate reloaded: tls")
+        .await;
     // Those of a refused config are followed as well: they may be all that is wrong with it.
     let moved = "[tls]\ncert = \"cert.pem\"\nkey = \"moved.pem\"\n";
     fs::write(place.file("tollbridge.toml"), format!("{TOOLBOX}\n{moved}")).expect("written");
@@ -206,7 +218,9 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
         .await;
     // The key in use is that of before, and followed on.
     renew();
-    serving.says("config reloaded: certificate reloaded: tls").await;
+    serving
+        .says("config reloaded: certificate reloaded: tls")
+        .await;
     serving.end(Signal::TERM).await;
     let place = Place::new("[tls]\ncert = \"cert.pem\"\nkey = \"cert.pem\"\n");
     fs::write(place.file("cert.pem"), "garbage\n").expect("written");

@@ -36,10 +36,7 @@ fn pipes_are_waited_for_but_not_for_ever() {
         let mistakes = load(&[file], &Environment::default()).expect_err("no config");
         assert!(mistakes.to_string().contains(why), "{mistakes}");
     };
-    refused(
-        pipe.clone(),
-        "not a regular file, and no data arrived",
-    );
+    refused(pipe.clone(), "not a regular file, and no data arrived");
     let mode = fs::Permissions::from_mode;
     fs::set_permissions(&pipe, mode(0o602)).expect("changed");
     refused(pipe.clone(), "the file is writable by other users");

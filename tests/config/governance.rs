@@ -929,5 +929,7 @@ fn argument_rules_without_validation_are_warned_of() {
     ] {
         assert_eq!(of(validate, rule), "", "{validate} {rule}");
     }
-    assert!(of("validate = \"report\"", "tools = [\"mcp_*\"]\n").contains("\"report\" accepts them"));
+    assert!(
+        of("validate = \"report\"", "tools = [\"mcp_*\"]\n").contains("\"report\" accepts them")
+    );
 }

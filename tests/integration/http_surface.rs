@@ -243,7 +243,10 @@ async fn wrong_types_and_verbs_are_refused() {
     let packed = http.post_with("/mcp", &packed, PING).await;
     assert_eq!(packed.header("accept-encoding"), Some("identity"));
     let said = packed.text().await;
-    assert!(said.contains("unsupported Content-Encoding: only identity is accepted"), "{said}");
+    assert!(
+        said.contains("unsupported Content-Encoding: only identity is accepted"),
+        "{said}"
+    );
     let events = [("accept", "text/event-stream")];
     let no_session = http.get("/mcp", &events).await;
     assert_eq!(no_session.status(), 405, "no session to stream for");

@@ -309,10 +309,7 @@ pub(crate) async fn server_memory() {
         let reason = |status: &Value| status["reason"].as_str().unwrap_or_default().to_owned();
         let over = |status: &Value| reason(status).contains("limits.memory");
         let told = reason(&tight.status_until("one", over).await);
-        assert!(
-            told.contains("exceeded limits.memory = 32MiB: "),
-            "{told}"
-        );
+        assert!(told.contains("exceeded limits.memory = 32MiB: "), "{told}");
         let full = |status: &Value| status["stderr"].to_string().contains("full");
         let status = roomy.status_until("one", full).await;
         assert_eq!(status["state"], "connecting", "{status}");

@@ -115,7 +115,10 @@ pub(crate) async fn listen() {
     }
     let taken = try_launch(&format!("listen = \"unix:{}\"", path.display())).await;
     let taken = taken.err().unwrap();
-    assert!(taken.contains("another program is listening on it"), "{taken}");
+    assert!(
+        taken.contains("another program is listening on it"),
+        "{taken}"
+    );
     gateway.stop().await;
     assert!(!path.exists(), "it is removed");
 }

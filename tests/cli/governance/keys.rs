@@ -176,10 +176,7 @@ async fn a_key_that_cannot_be_shown_is_none() {
         let child = command.spawn().expect("it starts");
         let made = bounded(child.wait_with_output()).await.expect("it ends");
         let said = String::from_utf8_lossy(&made.stderr);
-        assert!(
-            said.contains("the key was not activated"),
-            "{said}"
-        );
+        assert!(said.contains("the key was not activated"), "{said}");
         assert_eq!(made.status.code(), Some(1));
     }
     let listed = ok(&place, &["keys", "list", "--json"]).await.stdout;
@@ -348,9 +345,7 @@ async fn a_config_that_asks_for_no_keys_gets_none() {
     let place = Place::new(TOOLBOX);
     let added = ok(&place, &["agents", "add", "bot"]).await;
     assert!(
-        added
-            .stderr
-            .contains("this agent cannot be used over HTTP"),
+        added.stderr.contains("this agent cannot be used over HTTP"),
         "{added:?}"
     );
     let none = place.run(&["keys", "create", "bot"]).await;

@@ -40,24 +40,30 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("agents set bot --deny x", "--deny requires --policy"),
     ("agents set bot --policy all --tools x", "have no effect"),
-    ("agents set bot --policy default --tools x", "cannot be combined with lists"),
+    (
+        "agents set bot --policy default --tools x",
+        "cannot be combined with lists",
+    ),
     (
         "agents set bot --policy some",
         "possible values: all, allowlist",
     ),
     ("agents set bot --tools a{b", "unclosed alternate"),
     ("agents set bot --budget 1/week", "unknown window `week`"),
-    ("agents set bot --budget off 1", "cannot be combined with limits"),
+    (
+        "agents set bot --budget off 1",
+        "cannot be combined with limits",
+    ),
     ("agents set bot --rate 1", "CALLS/PERIOD"),
     ("keys create nobody", "unknown agent `nobody`"),
     ("keys create anonymous", "the anonymous agent has no keys"),
-    ("keys create bot --expires 0s", "the config does not require keys"),
+    (
+        "keys create bot --expires 0s",
+        "the config does not require keys",
+    ),
     ("keys create bot --expires soon", "invalid value"),
     ("keys list nobody", "unknown agent `nobody`"),
-    (
-        "keys revoke key_x",
-        "none exist",
-    ),
+    ("keys revoke key_x", "none exist"),
     ("keys revoke tbk_abcd", "use the key id"),
     ("budget show nobody", "unknown agent `nobody`"),
     ("budget show --team sciense", "did you mean `science`?"),
@@ -66,7 +72,10 @@ const WRONG: &[(&str, &str)] = &[
     ("budget set bot", "<LIMIT>"),
     ("budget set bot x", "an amount is a decimal"),
     ("budget reset researcher", "--reason"),
-    ("budget reset --reason x", "specify an agent, --team or --server"),
+    (
+        "budget reset --reason x",
+        "specify an agent, --team or --server",
+    ),
     (
         "budget reset bot --reason x",
         "the agent `bot` has no such budget",
@@ -82,10 +91,7 @@ const WRONG: &[(&str, &str)] = &[
     ("policy explain nobody hash", "unknown agent `nobody`"),
     ("policy explain bto hash", "did you mean `bot`?"),
     ("policy explain bot hsh", "did you mean `mcp_other_hash`"),
-    (
-        "policy explain bot hash --profile x",
-        "unknown profile `x`",
-    ),
+    ("policy explain bot hash --profile x", "unknown profile `x`"),
     (
         "policy explain bot x --prompt --resource",
         "cannot be used with",
@@ -123,7 +129,10 @@ async fn wrong_input_is_refused_with_clear_words() {
     check(&format!("agents add {}", "x".repeat(65)), "longer than 64").await;
     let reset = ["budget", "reset", "researcher", "--reason", " "];
     let blank = place.run(&reset).await;
-    assert!(blank.stderr.contains("--reason must not be empty"), "{blank:?}");
+    assert!(
+        blank.stderr.contains("--reason must not be empty"),
+        "{blank:?}"
+    );
 }
 
 #[tokio::test]

@@ -137,8 +137,7 @@ async fn the_profiles_of_an_agent_are_all_it_may_use() {
     let resources = ok(&place, &["list", "resources", "--json"]).await.json();
     let uri = resources[0]["uri"].as_str().expect("a resource");
     let one = "open may only use the profile `reading`; see --profile.";
-    let two =
-        "bare may only use the profiles `reading`, `writing`; see --profile.";
+    let two = "bare may only use the profiles `reading`, `writing`; see --profile.";
     for item in [
         ["toolbox/hash"].as_slice(),
         &["library/greet", "--prompt"],
@@ -239,12 +238,7 @@ async fn methods_are_explained() {
     check("most script/vendor/x", 1, "has `vendor/x` in `deny`").await;
     let only = "reader may only use the profile `reading`.\n";
     check("reader script/vendor/do", 1, only).await;
-    check(
-        "most script/tools/list",
-        2,
-        "protocol method `tools/list`",
-    )
-    .await;
+    check("most script/tools/list", 2, "protocol method `tools/list`").await;
     check("most vendor", 2, "`vendor` is no `server/method`").await;
     check("most scrypt/do", 2, "did you mean `script`?").await;
     check("most script/do --prompt", 2, "cannot be used with").await;

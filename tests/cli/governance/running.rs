@@ -90,12 +90,7 @@ async fn what_was_called_is_recorded(place: &Place) {
         [allowed, refused, allowed, allowed, refused, refused]
     );
     let verified = ok(place, &["audit", "verify"]).await;
-    assert!(
-        verified
-            .stdout
-            .starts_with("verified: "),
-        "{verified:?}"
-    );
+    assert!(verified.stdout.starts_with("verified: "), "{verified:?}");
 }
 
 /// What the command line writes, a gateway that runs goes by.

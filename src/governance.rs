@@ -257,7 +257,7 @@ impl Governance {
     /// Before step 1: how long a request is held back since its agent was refused too often; it is counted,
     /// and becomes no invocation.
     pub fn refusal_backoff(&self, call: &Call) -> Option<Duration> {
-        let rate = self.policy_set.load().refusals;
+        let rate = self.policy_set.load().refusal_rate;
         let held = self
             .refusals
             .hold_back(&call.client.agent, call.address, rate);

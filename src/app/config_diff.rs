@@ -52,7 +52,7 @@ fn changed(keys: impl IntoIterator<Item = KeyComparison>) -> impl Iterator<Item 
 fn of_governance(old: &GovernanceConfig, new: &GovernanceConfig) -> Vec<&'static str> {
     let own = keys!(
         GovernanceConfig, old, new;
-        auth, charge_errors, error_codes, errors, key_lifetime, price, refusals, teams;
+        auth, charge_errors, error_codes, errors, key_lifetime, price, refusal_rate, teams;
         but is_auth_written, terms
     );
     let is_auth_same = old.is_auth_written == new.is_auth_written;

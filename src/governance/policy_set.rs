@@ -40,7 +40,7 @@ pub struct PolicySet {
     pub(super) request_state_ttl: Duration,
     pub(super) in_flight_per_agent: Option<NonZeroUsize>,
     /// How often an agent may be refused from one address.
-    pub(super) refusals: Rate,
+    pub(super) refusal_rate: Rate,
     /// Whether callers are different agents.
     pub(super) has_agent_identities: bool,
     default: Terms,
@@ -93,7 +93,7 @@ impl PolicySet {
             charge_errors: written.charge_errors,
             request_state_ttl: config.request_state_ttl,
             in_flight_per_agent: config.limits.in_flight_per_agent,
-            refusals: written.refusals,
+            refusal_rate: written.refusal_rate,
             has_agent_identities: written.auth == Authentication::Keys,
             default: written.terms.clone(),
             teams: written.teams.clone(),

@@ -223,7 +223,7 @@ impl Refusal {
         }
     }
 
-    /// Whether it is for its caller to avoid, so that it counts among those of `governance.refusals`.
+    /// Whether it is for its caller to avoid, so that it counts among those of `governance.refusal_rate`.
     pub fn is_caller_fault(&self) -> bool {
         match self {
             Self::AgentDisabled
@@ -350,7 +350,7 @@ impl Refusal {
 
 /// What is answered to a request of an agent that was refused too often.
 pub(super) fn held_back_error(codes: ErrorCodes, agent: AgentId, wait: Duration) -> RpcError {
-    let message = "Too many refused calls (governance.refusals); slow down";
+    let message = "Too many refused calls (governance.refusal_rate); slow down";
     RpcError::new(select_code(RATE_LIMITED, codes), message).with_data(json!({
         "code": RATE_LIMITED.name,
         "agent_id": agent.to_string(),
@@ -475,7 +475,7 @@ pub(super) const RATE_LIMITED: RefusalDetails = RefusalDetails {
     name: "RATE_LIMITED",
     message: "Rate limit exceeded",
     rule: Some(RuleKind::Rate),
-    meaning: "A rate limit, `limits.in_flight_per_agent` or `governance.refusals` is exceeded. \
+    meaning: "A rate limit, `limits.in_flight_per_agent` or `governance.refusal_rate` is exceeded. \
               `data.limited` names it; retry after `data.retryAfterMs`.",
 };
 

@@ -1,4 +1,4 @@
-//! How often an agent may be refused from one address (`governance.refusals`).
+//! How often an agent may be refused from one address (`governance.refusal_rate`).
 //!
 //! A refused call costs its agent nothing, and the audit a record: without a bound, who may do nothing could
 //! fill the disk, and with it stop everybody. Each refusal counts; who is refused more often than the rate

@@ -237,7 +237,7 @@ impl Governance {
             seal.refund_uses(context.agent().id, &context.states_used);
         }
         if recorded.is_metered {
-            let rate = self.policy_set.load().refusals;
+            let rate = self.policy_set.load().refusal_rate;
             self.refusals
                 .count_refusal(context.agent().id, context.address, rate);
         }

@@ -28,7 +28,7 @@ use crate::{
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The state of a server that is disconnected because nobody uses it, which is no cause for alarm.
-const SLEEPING_STATE: &str = "sleeping";
+const ASLEEP_STATE: &str = "asleep";
 /// What [`BreakerReport`](crate::backend::BreakerReport) says.
 const BREAKER_STATES: [&str; 3] = ["closed", "half_open", "open"];
 
@@ -36,7 +36,7 @@ const BREAKER_STATES: [&str; 3] = ["closed", "half_open", "open"];
 /// `asleep`.
 fn state_label(state: ServerState, is_asleep: bool) -> &'static str {
     if is_asleep && state == ServerState::Disconnected {
-        SLEEPING_STATE
+        ASLEEP_STATE
     } else {
         state.as_str()
     }
@@ -47,7 +47,7 @@ fn state_labels() -> impl Iterator<Item = &'static str> {
     ServerState::ALL
         .map(ServerState::as_str)
         .into_iter()
-        .chain([SLEEPING_STATE])
+        .chain([ASLEEP_STATE])
 }
 
 /// Whether a replica gets calls.
@@ -388,7 +388,7 @@ impl Collector for Figures {
         set_gauge(
             &mut gauge(
                 encoder,
-                "build",
+                "build_info",
                 "Always 1; the label is the version of the program",
             )?,
             &version,
@@ -463,10 +463,11 @@ impl Traffic {
             counter(encoder, "server_received_bytes", received)?,
             |used| used.bytes_from,
         )?;
-        let spent = "Charged prices in millionths of a USD";
-        self.counter_per_server(counter(encoder, "spent_micro_dollars", spent)?, |used| {
-            used.spent_micros
-        })?;
+        let mut spent = counter(encoder, "spent_usd", "Charged prices in USD")?;
+        for used in &self.servers {
+            let labels = [("server", &*used.name)];
+            ConstCounter::new(usd(used.spent_micros)).encode(spent.encode_family(&labels)?)?;
+        }
         let mut refused = counter(
             encoder,
             "refused_calls",
@@ -480,8 +481,8 @@ impl Traffic {
         for (rule, calls) in &self.counts.observed {
             set_counter(&mut observed, &[("rule", *rule)], *calls)?;
         }
-        let help = "Requests answered with 429 after too many refusals (governance.refusals)";
-        let held_back = counter(encoder, "held_back_requests", help)?;
+        let help = "Requests answered with 429 after too many refusals (governance.refusal_rate)";
+        let held_back = counter(encoder, "throttled_requests", help)?;
         ConstCounter::new(self.counts.held_back).encode(held_back)?;
         let help = "Requests without a valid API key, by `reason`: missing, unknown, expired, revoked or several";
         let mut strangers = counter(encoder, "unauthenticated_requests", help)?;
@@ -597,6 +598,12 @@ fn gauge<'e>(
     help: &'e str,
 ) -> Result<MetricEncoder<'e>, Error> {
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)
+}
+
+/// An amount for a counter.
+#[expect(clippy::cast_precision_loss, reason = "exact below nine billion USD")]
+fn usd(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
 fn counter<'e>(

@@ -634,7 +634,7 @@ fn what_governs_is_shown_and_loads_again() {
         "args",
     ]
 
-    [governance.refusals]
+    [governance.refusal_rate]
     calls = 600
     per = "1m"
     burst = 3000

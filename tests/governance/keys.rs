@@ -103,14 +103,17 @@ const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
     ),
     ("governance.price", rules::prices),
     (
-        "governance.refusals.burst",
+        "governance.refusal_rate.burst",
         refusal_backoff::who_is_refused_too_often_is_held_back,
     ),
     (
-        "governance.refusals.calls",
+        "governance.refusal_rate.calls",
         refusal_backoff::it_recovers_soon,
     ),
-    ("governance.refusals.per", refusal_backoff::it_recovers_soon),
+    (
+        "governance.refusal_rate.per",
+        refusal_backoff::it_recovers_soon,
+    ),
     ("governance.teams.*.budget", budgets::every_budget_holds),
     (
         "governance.teams.*.budget.limit",

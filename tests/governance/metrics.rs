@@ -106,10 +106,7 @@ async fn what_calls_leave() {
             r#"tollbridge_server_call_duration_seconds_bucket{le="+Inf",server="x"}"#,
             "3",
         ),
-        (
-            r#"tollbridge_spent_micro_dollars_total{server="x"}"#,
-            "750000",
-        ),
+        (r#"tollbridge_spent_usd_total{server="x"}"#, "0.75"),
         (
             r#"tollbridge_refused_calls_total{code="UNAUTHORIZED"}"#,
             "1",
@@ -170,7 +167,7 @@ async fn a_server_that_sleeps() {
     check(
         &series,
         &[
-            (r#"server_state{server="x",state="sleeping"}"#, "1"),
+            (r#"server_state{server="x",state="asleep"}"#, "1"),
             (r#"server_state{server="x",state="disconnected"}"#, "0"),
         ],
     );

@@ -19,7 +19,7 @@ use crate::{
 /// Ann may do nothing, and be refused twice; it takes an hour until once more.
 const METERED: &str = "[agents.ann]\npolicy = { mode = \"none\" }\n[agents.bob]\nadmin = true\n\
                        [governance]\nprice = \"0\"\n\
-                       refusals = { calls = 1, per = \"1h\", burst = 2 }\n";
+                       refusal_rate = { calls = 1, per = \"1h\", burst = 2 }\n";
 
 fn call(id: &str) -> String {
     request(id, "tools/call", r#"{"name":"mcp_x_echo","arguments":{}}"#)
@@ -120,7 +120,7 @@ async fn what_counts() {
         ),
     ] {
         let settings = format!(
-            "[governance]\nprice = \"0\"\nrefusals = {{ calls = 1, per = \"1h\", burst = 1 }}\n{terms}"
+            "[governance]\nprice = \"0\"\nrefusal_rate = {{ calls = 1, per = \"1h\", burst = 1 }}\n{terms}"
         );
         let stage = Stage::new(&settings, "").await;
         // The first of a rate is allowed.
@@ -148,7 +148,7 @@ async fn what_counts() {
     }
     // What a server answers has been paid for.
     let settings = format!(
-        "[governance]\nprice = \"0\"\nrefusals = {{ calls = 1, per = \"1h\", burst = 1 }}\n{blocked}"
+        "[governance]\nprice = \"0\"\nrefusal_rate = {{ calls = 1, per = \"1h\", burst = 1 }}\n{blocked}"
     );
     let stage = Stage::new(&settings, "").await;
     stage.server.answers(
@@ -194,7 +194,7 @@ async fn every_front_is_held_back() {
 #[tokio::test]
 pub(crate) async fn it_recovers_soon() {
     let settings = "[agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"mcp_x_echo\"] }\n\
-                    [governance]\nprice = \"0\"\nrefusals = { calls = 10, per = \"1s\", burst = 1 }\n";
+                    [governance]\nprice = \"0\"\nrefusal_rate = { calls = 10, per = \"1s\", burst = 1 }\n";
     let stage = Stage::new(settings, "").await;
     for _ in 0..3 {
         assert_eq!(

@@ -52,7 +52,7 @@ async fn gateway(settings: &str) -> (Gateway, Backend) {
 fn keyed(settings: &str) -> String {
     format!(
         "{settings}\n[governance]\nauth = \"keys\"\nprice = \"0\"\n\
-         refusals = {{ calls = 10, per = \"1s\", burst = 20 }}\n\
+         refusal_rate = {{ calls = 10, per = \"1s\", burst = 20 }}\n\
          [agents.paying]\nkeys = [\"{PAYING}\"]\npolicy = {{ mode = \"all\" }}\n\
          [agents.nobody]\nkeys = [\"{NOBODY}\"]"
     )

@@ -8,10 +8,11 @@ const PLANNED_KEYS: [(&str, &[&str]); 1] = [("", &["public_url", "store"])];
 const PLANNED_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 
 /// Keys that other programs have for what we call differently.
-const FOREIGN_KEYS: [(&str, &str, &str); 19] = [
+const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
     ("AgentSection", "key", "use `keys = [\"${...}\"]`"),
     ("AgentSection", "profile", "use `profiles = [...]`"),
     ("BudgetSection", "amount", "use `limit`"),
+    ("GovernanceSection", "refusals", "use `refusal_rate`"),
     (
         "ItemRulesSection",
         "price",

@@ -28,7 +28,7 @@ pub(super) fn governance(governance: &GovernanceConfig) -> Option<file::Governan
         price: Amount(governance.price),
         charge_errors: governance.charge_errors,
         key_lifetime: Time(governance.key_lifetime.unwrap_or_default()),
-        refusals: file::RateSection::of(governance.refusals),
+        refusal_rate: file::RateSection::of(governance.refusal_rate),
         teams: teams.collect(),
         terms: terms(&governance.terms),
     })

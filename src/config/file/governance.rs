@@ -37,7 +37,7 @@ pub(in crate::config) struct GovernanceSection {
     /// Rate of avoidable refusals per agent and client address (IPv6: /64). Beyond it all requests
     /// of that agent and address get HTTP 429 (`RATE_LIMITED`) until the rate allows another
     /// refusal. They are summed in one audit record per minute.
-    pub(in crate::config) refusals: RateSection,
+    pub(in crate::config) refusal_rate: RateSection,
     /// Team budgets, by team name.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) teams: IndexMap<String, Team>,
@@ -55,7 +55,7 @@ impl Default for GovernanceSection {
             price: Amount::micros(15_000),
             charge_errors: true,
             key_lifetime: Time(KEY_LIFETIME),
-            refusals: RateSection::of(crate::config::Rate::REFUSALS),
+            refusal_rate: RateSection::of(crate::config::Rate::REFUSALS),
             teams: IndexMap::new(),
             terms: TermsSection::default(),
         }

@@ -38,7 +38,7 @@ pub struct GovernanceConfig {
     /// How long keys are good for that the command line makes without saying so; `None`: for ever.
     pub key_lifetime: Option<Duration>,
     /// How often one agent may be refused from one address before its requests are held back.
-    pub refusals: Rate,
+    pub refusal_rate: Rate,
     /// Budgets of teams.
     pub teams: IndexMap<String, Vec<Budget>>,
     /// What holds for agents that say nothing else; its policy is never `None`.
@@ -58,7 +58,7 @@ impl Default for GovernanceConfig {
             price: Micros::ZERO,
             charge_errors: true,
             key_lifetime: Some(KEY_LIFETIME),
-            refusals: Rate::REFUSALS,
+            refusal_rate: Rate::REFUSALS,
             teams: IndexMap::new(),
             terms: Terms {
                 policy: Some(Policy {

@@ -78,9 +78,9 @@ impl Resolver<'_> {
                 governance.key_lifetime,
                 &root.child("governance").child("key_lifetime"),
             ),
-            refusals: self.rate(
-                governance.refusals,
-                &root.child("governance").child("refusals"),
+            refusal_rate: self.rate(
+                governance.refusal_rate,
+                &root.child("governance").child("refusal_rate"),
             ),
             teams: self.teams(governance.teams, agents, root),
             terms,

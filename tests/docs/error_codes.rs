@@ -59,6 +59,6 @@ fn the_tables_have_every_code() {
         "text and meaning"
     );
     check("src/mcp/error.rs", ": i64 = ", error::CODES.len());
-    let rows = ": RefusalRow = RefusalRow {";
+    let rows = ": RefusalDetails = RefusalDetails {";
     check("src/governance/refusal.rs", rows, REFUSALS.len());
 }

@@ -429,7 +429,7 @@ fn mistakes_are_named() {
     let detector: crate::config::Detector = serde_json::from_value(detector).unwrap();
     check(
         &|scan| scan.detectors.push(detector.clone()),
-        "characters that are not ASCII",
+        "non-ASCII characters",
     );
 }
 

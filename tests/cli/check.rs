@@ -54,11 +54,11 @@ async fn mistakes_are_shown_with_their_place() {
      --> tollbridge.toml:4:11
       |
     4 | timeout = "soon"
-      |           ^^^^^^ not understood
+      |           ^^^^^^ not valid
       |
       = help: for example "500ms", "30s" or "1m30s"
 
-    1 mistake
+    1 error
     --- code 2
     "#);
     let as_json = place.run(&["check", "--json"]).await;
@@ -67,7 +67,7 @@ async fn mistakes_are_shown_with_their_place() {
     let found = as_json.json();
     assert_eq!(found["ok"], false);
     let notice = &found["notices"][0];
-    assert_eq!(notice["severity"], "mistake");
+    assert_eq!(notice["severity"], "error");
     assert_eq!(notice["file"], "tollbridge.toml");
     assert_eq!(
         (&notice["line"], &notice["column"]),
@@ -90,7 +90,7 @@ async fn files_that_the_config_names_are_read() {
     let as_json = place.run(&["check", "--json"]).await.json();
     assert_eq!(
         (&as_json["ok"], as_json["notices"][0]["severity"].as_str()),
-        (&json!(false), Some("mistake"))
+        (&json!(false), Some("error"))
     );
     let served = place.run(&["serve"]).await;
     assert_eq!(served.code, Some(2), "{served:?}");
@@ -134,7 +134,7 @@ async fn a_config_is_needed() {
     error: cannot read the config: No such file or directory (os error 2)
     --> gone.toml
 
-    1 mistake
+    1 error
     --- code 2
     ");
 }
@@ -197,7 +197,7 @@ async fn a_gateway_that_would_not_start_or_serve_anybody_is_pointed_out() {
     let refused = said(&place).await;
     let words = "warning: a gateway run by this user would not start: the data directory ";
     assert!(refused.contains(words), "{refused}");
-    assert!(refused.contains("/data is a file; "), "{refused}");
+    assert!(refused.contains("/data cannot be used: "), "{refused}");
 
     let place = Place::new("[governance]\nauth = \"keys\"\n");
     let nobody = "warning: no caller could authenticate: ";
@@ -233,7 +233,7 @@ async fn servers_are_tried() {
     assert!(rows[0].starts_with("toolbox\tconnected\t2026-07-28\t"));
     assert!(rows[1].starts_with("script\tconnected\t2025-11-25\t"));
     assert!(rows[1].ends_with(" ms\t5\t0\t1\t"), "{rows:?}");
-    assert!(rows[2].starts_with("missing\tfailed\t\t\t\t\t\tcannot execute `/nonexistent/server`"));
+    assert!(rows[2].starts_with("missing\tfailed\t\t\t\t\t\tcannot start `/nonexistent/server`"));
     assert!(
         rows[3].starts_with("dying\tfailed") && rows[3].ends_with("no licence"),
         "{rows:?}"
@@ -291,7 +291,7 @@ async fn one_server_is_tried_alone() {
     assert_eq!(ran.stdout.lines().count(), 2);
     assert_snapshot!(place.run(&["check", "--connect", "toolbx"]).await.all(), @"
     --- stderr
-    there is no server `toolbx`; did you mean `toolbox`?
+    unknown server `toolbx`; did you mean `toolbox`?
     --- code 2
     ");
 }

@@ -505,7 +505,7 @@ async fn only_our_own_lines_are_logged() {
 async fn as_many_files_are_open_as_may_be() {
     let place = Place::new(TOOLBOX);
     let most = getrlimit(Resource::Nofile).maximum;
-    let raised = most.map_or(16_384, |most| most.min(16_384));
+    let raised = most.map_or(32_768, |most| most.min(32_768));
     for (limits, expect) in [
         ("ulimit -Sn 300", Some(raised)),
         ("ulimit -n 400", Some(400)),

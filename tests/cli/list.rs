@@ -44,7 +44,7 @@ async fn one_server_has_its_own_names() {
     ");
     assert_snapshot!(place.run(&["list", "--server", "scrypt"]).await.all(), @"
     --- stderr
-    there is no server `scrypt`; did you mean `script`?
+    unknown server `scrypt`; did you mean `script`?
     --- code 2
     ");
 }
@@ -425,7 +425,7 @@ async fn a_key_must_be_one() {
     ");
     assert_snapshot!(place.run(&["list", "--url", "ftp://x/"]).await.all(), @r#"
     --- stderr
-    error: `servers.x.url` is not usable
+    error: `servers.x.url` is not valid
      --> --url:1:24
       |
     1 | {"servers":{"x":{"url":"ftp://x/"}}}
@@ -433,7 +433,7 @@ async fn a_key_must_be_one() {
       |
       = help: for example "https://mcp.example.com/mcp"
 
-    1 mistake
+    1 error
     --- code 2
     "#);
 }

@@ -202,7 +202,7 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
     serving.says("config reloaded: no changes").await;
     fs::write(place.file("cert.pem"), "").expect("written");
     serving
-        .says("cert.pem: the file has no certificate in PEM")
+        .says("cert.pem: the file contains no PEM certificate")
         .await;
     renew();
     serving
@@ -226,7 +226,7 @@ async fn a_renewed_certificate_is_said_to_be_taken() {
     fs::write(place.file("cert.pem"), "garbage\n").expect("written");
     let refused = place.run(&["check"]).await;
     assert_eq!(refused.code, Some(2), "{refused:?}");
-    let expect = "cert.pem: the file has no certificate in PEM";
+    let expect = "cert.pem: the file contains no PEM certificate";
     assert!(refused.stderr.contains(expect), "{refused:?}");
 }
 

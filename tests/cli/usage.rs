@@ -62,7 +62,7 @@ async fn wrong_usage_is_told_apart_from_failure() {
     check(
         &["stdio", "--profile", "reading"],
         2,
-        "there is no profile `reading`; the config has none",
+        "unknown profile `reading`; the config has none",
     )
     .await;
     check(

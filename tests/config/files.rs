@@ -352,7 +352,7 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
         "{asked}"
     );
     let mistakes = load(&[file], &Environment::default()).expect_err("wrong");
-    insta::assert_snapshot!(redacted(&mistakes, &directory), @r"
+    insta::assert_snapshot!(redacted(&mistakes, &directory), @"
     error: cannot read the file of `servers.a.env_file`
      --> DIR/a.toml:3:12
       |
@@ -381,8 +381,8 @@ fn a_file_of_variables_that_cannot_be_read_is_a_mistake() {
       --> DIR/a.toml:13:1
        |
     13 | env_file = 'bad.env'
-       | ^^^^^^^^ a server with `url` does not use it
+       | ^^^^^^^^ not used by a server with `url`
 
-    2 mistakes, 2 warnings
+    2 errors, 2 warnings
     ");
 }

@@ -152,7 +152,7 @@ async fn an_exit_status_is_the_better_reason() {
     );
     check_reason(
         &format!("command = 'sh'\nargs = ['-c', '{script}']\nera = 'legacy'"),
-        "connection lost: it exited (exit status: 3); on stderr: no licence",
+        "connection lost: exited (exit status: 3); on stderr: no licence",
     )
     .await;
 }
@@ -200,7 +200,7 @@ async fn words_in_place_of_messages() {
     .await;
     check_reason(
         &script("exit 3"),
-        &format!("connection lost: it exited (exit status: 3){odd}"),
+        &format!("connection lost: exited (exit status: 3){odd}"),
     )
     .await;
 }
@@ -595,7 +595,7 @@ async fn pages_that_go_round() {
         let status = gateway.status("bad").await;
         let problems = status["problems"].to_string();
         assert!(
-            problems.contains("bad: tools: its pages go round"),
+            problems.contains("bad: tools: circular pagination"),
             "{status}"
         );
         let of_tools = problems.matches("bad: tools:").count();

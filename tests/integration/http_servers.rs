@@ -629,7 +629,7 @@ async fn answers_that_are_no_json_rpc_fail_their_call() {
                 assert_eq!(failed["code"], -32603, "{what}");
                 let message = failed["message"].as_str().unwrap();
                 assert!(
-                    message.contains("broke the protocol: invalid response: "),
+                    message.contains("protocol violation: invalid response: "),
                     "{what}"
                 );
             };

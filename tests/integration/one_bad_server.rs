@@ -116,7 +116,7 @@ async fn all_are_named(gateway: &Gateway) {
         ("schema", |it| {
             it["problems"]
                 .to_string()
-                .contains("`broken`: its `inputSchema`")
+                .contains("`broken`: invalid `inputSchema`")
         }),
         ("cursor", |it| {
             it["state"] == "degraded" && it["reason"].to_string().contains("does not end")

@@ -80,7 +80,7 @@ async fn a_list_that_a_server_does_not_have() {
             let status = gateway.status("x").await;
             assert_eq!(status["state"], "connected", "{method}: {status}");
             let problem = status["problems"][0].as_str().unwrap();
-            let expect = format!("x: {kind}: it declares that it has such a list");
+            let expect = format!("x: {kind}: the server declares this list");
             assert!(problem.starts_with(&expect), "{problem}");
             for path in ["/mcp", "/mcp/servers/x"] {
                 let client = gateway.client(Front::Streamable, path, "{}").await;

@@ -657,7 +657,7 @@ async fn what_cannot_be_taken_changes_nothing() {
     assert!(matches!(refused, Err(ReloadError::Terms(_))), "{refused:?}");
     let shown = config_of(&gateway).await;
     let message = shown["error"]["message"].as_str().unwrap();
-    assert!(message.contains("terms that cannot be used"), "{shown}");
+    assert!(message.contains("invalid terms in the config"), "{shown}");
     assert!(shown["error"]["since"].is_string() && shown["reloads"] == 0);
     assert_eq!(gateway.tools().await.len(), 2);
     assert_eq!(gateway.http().get("/status", &[]).await.status(), 200);

@@ -113,7 +113,10 @@ async fn a_call_of_one_who_listened_is_told_that_starts_are_limited() {
     let failure = listener.answer("1").await.failure();
     assert_eq!(failure["data"]["reason"], "starts_limited", "{failure}");
     let message = failure["message"].as_str().unwrap();
-    assert!(message.contains("4 times"), "{message}");
+    assert!(
+        message.contains("4 failed starts within a minute"),
+        "{message}"
+    );
     gateway.stop().await;
 }
 

@@ -282,12 +282,12 @@ async fn what_is_wrong_with_a_file_of_tls_is_said() {
         (
             "garbage",
             "one",
-            "garbage.pem: the file has no certificate in PEM",
+            "garbage.pem: the file contains no PEM certificate",
         ),
         (
             "one",
             "garbage",
-            "garbage.key: the file has no private key in PEM",
+            "garbage.key: the file contains no PEM private key",
         ),
         (
             "half",

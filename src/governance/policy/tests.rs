@@ -548,12 +548,12 @@ fn explanations_are_one_paragraph() {
             ..tool("push")
         },
         "`researcher` may not call the tool `github/push`: the default policy is an allowlist and \
-         nothing in `tools` matches.",
+         no entry of `tools` matches.",
     );
     check(
         PolicyItem::of_method(&GITHUB, "acme/run"),
         "`researcher` may not use the method `github/acme/run`: the default policy is an allowlist \
-         and nothing in `methods` matches.",
+         and no entry of `methods` matches.",
     );
 }
 

@@ -98,7 +98,7 @@ async fn keys_are_shown_once() {
     assert!(revoked["revoked"].is_string() && revoked.get("key").is_none());
     let again = ok(&place, &["keys", "revoke", id]).await;
     assert_snapshot!(masked(&again), @"
-    key KEY_ID of agent `bot` is revoked already
+    already revoked: key KEY_ID of agent `bot`
     --- stderr
     --- code 0
     ");
@@ -147,7 +147,7 @@ async fn keys_expire_after_a_year_or_what_the_config_says() {
             let listed = ok(&place, &["keys", "list"]).await;
             if listed
                 .stderr
-                .contains("expires soon: `tollbridge keys create researcher`")
+                .contains("expires soon: create another with `tollbridge keys create researcher`")
             {
                 break;
             }

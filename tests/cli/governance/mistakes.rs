@@ -16,11 +16,11 @@ const WRONG: &[(&str, &str)] = &[
     ("budget set researcher 1", WRITTEN),
     (
         "agents set anonymous --admin",
-        "is written in `[governance]`",
+        "is configured in `[governance]`",
     ),
     (
         "agents add researcher",
-        "an agent named `researcher` already exists",
+        "agent `researcher` is already configured in",
     ),
     ("agents add bot", "an agent named `bot` already exists"),
     ("agents add anonymous", "callers without a key"),
@@ -36,7 +36,7 @@ const WRONG: &[(&str, &str)] = &[
     ("agents set bot --team x --no-team", "cannot be used with"),
     (
         "agents set bot --profiles writing",
-        "there is no profile `writing`",
+        "unknown profile `writing`",
     ),
     ("agents set bot --deny x", "--deny requires --policy"),
     ("agents set bot --policy all --tools x", "have no effect"),
@@ -57,10 +57,7 @@ const WRONG: &[(&str, &str)] = &[
     ("agents set bot --rate 1", "CALLS/PERIOD"),
     ("keys create nobody", "unknown agent `nobody`"),
     ("keys create anonymous", "the anonymous agent has no keys"),
-    (
-        "keys create bot --expires 0s",
-        "the config does not require keys",
-    ),
+    ("keys create bot --expires 0s", "must be greater than 0"),
     ("keys create bot --expires soon", "invalid value"),
     ("keys list nobody", "unknown agent `nobody`"),
     ("keys revoke key_x", "none exist"),
@@ -160,6 +157,9 @@ async fn a_data_directory_that_cannot_be_used_is_named() {
     for args in [&["audit"][..], &["audit", "verify"]] {
         let ran = place.run(args).await;
         assert_eq!(ran.code, Some(1), "{ran:?}");
-        assert!(ran.stderr.contains("cannot be used"), "{ran:?}");
+        assert!(
+            ran.stderr.contains("cannot use the audit directory"),
+            "{ran:?}"
+        );
     }
 }

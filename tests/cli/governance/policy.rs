@@ -239,7 +239,7 @@ async fn methods_are_explained() {
     let only = "reader may only use the profile `reading`.\n";
     check("reader script/vendor/do", 1, only).await;
     check("most script/tools/list", 2, "protocol method `tools/list`").await;
-    check("most vendor", 2, "`vendor` is no `server/method`").await;
+    check("most vendor", 2, "`vendor` is not `server/method`").await;
     check("most scrypt/do", 2, "did you mean `script`?").await;
     check("most script/do --prompt", 2, "cannot be used with").await;
     check("most script/do --profile reading", 2, "cannot be used with").await;
@@ -345,7 +345,7 @@ async fn rules_about_arguments_are_named(place: &Place) {
     assert!(because.ends_with(expect), "{because}");
     let (told, _) = explain("toolbox/hash").await;
     let because = told["because"].as_str().expect("a text");
-    let expect = ". Argument rules: `one`.";
+    let expect = ". Argument rule: `one`.";
     assert!(because.ends_with(expect), "{because}");
     // What is not called is held to nothing.
     let (told, code) = explain("other/uuid").await;

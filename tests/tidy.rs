@@ -232,6 +232,50 @@ const CIRCLE_MAX: usize = 3;
 /// Type names that may be defined more than once: the subcommands of each command.
 const EQUAL_NAMES: &[&str] = &["Command"];
 
+/// Words that names of items once had, and that no reader could guess. The field has terms for all of them; see
+/// the names that are used now.
+const PRIVATE_WORDS: &[&str] = &[
+    "aboard",
+    "aftermath",
+    "burden",
+    "departure",
+    "disguise",
+    "farewell",
+    "ghost",
+    "haunt",
+    "heed",
+    "hushed",
+    "lately",
+    "law",
+    "lineage",
+    "lookout",
+    "mend",
+    "mux",
+    "oneself",
+    "onlooker",
+    "ourselves",
+    "outlook",
+    "passage",
+    "passenger",
+    "patient",
+    "prospect",
+    "purse",
+    "rouse",
+    "seeker",
+    "seldom",
+    "shelf",
+    "sight",
+    "stays",
+    "stranger",
+    "strays",
+    "ticket",
+    "told",
+    "toll",
+    "voucher",
+    "whatever",
+    "whoever",
+];
+
 /// Where the typed model of rmcp may be used: never for messages we relay.
 const RMCP: &[&str] = &["builtin"];
 
@@ -322,6 +366,42 @@ fn no_two_types_have_one_name() {
         }
     }
     assert!(defined.len() > 500, "{} types", defined.len());
+}
+
+#[test]
+fn names_of_items_are_terms_of_the_field() {
+    let keywords = [
+        "fn ", "struct ", "enum ", "trait ", "type ", "mod ", "const ", "static ",
+    ];
+    let mut wrong = Vec::new();
+    for file in modules().into_values().flatten() {
+        for line in code(&file).lines() {
+            let name = keywords
+                .iter()
+                .find_map(|it| Some(word(line.split_once(it)?.1)));
+            let name = name.unwrap_or_default();
+            if words_of(&name)
+                .iter()
+                .any(|it| PRIVATE_WORDS.contains(&it.as_str()))
+            {
+                wrong.push(format!("{}: {name}", file.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The words of a name in snake or camel case, in lower case.
+fn words_of(name: &str) -> Vec<String> {
+    let is_camel = name.chars().any(char::is_lowercase);
+    let mut spaced = String::new();
+    for c in name.chars() {
+        if is_camel && c.is_uppercase() {
+            spaced.push('_');
+        }
+        spaced.extend(c.to_lowercase());
+    }
+    spaced.split('_').map(str::to_owned).collect()
 }
 
 /// The type that a line at the root of a file defines.

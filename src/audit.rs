@@ -2,7 +2,7 @@
 //!
 //! One directory holds one chain of lines for each process, in segments (see `files`); each line is
 //! a JSON object tied to the one before by hashes (see `hash_chain`), written by one thread (see `queue`).
-//! Governance writes through [`AuditLog`]: [`AuditLog::opened`] before a call leaves, [`AuditLog::record`] once it is over, whatever became of it.
+//! Governance writes through [`AuditLog`]: [`AuditLog::record_opened`] before a call leaves, [`AuditLog::record`] once it is over, whatever became of it.
 //! [`recover()`] closes the chains of processes that died; the command line and the index read
 //! through [`latest_records()`], [`Query`], [`Follow`], [`ChainReader`] and [`verify()`].
 //!
@@ -81,7 +81,7 @@ const SEGMENT_BYTES_MIN: u64 = 1 << 20;
 
 /// The chain of this process, open for writing.
 ///
-/// Every method may be called from any thread. [`AuditLog::opened`], [`AuditLog::record`] and [`AuditLog::event`]
+/// Every method may be called from any thread. [`AuditLog::record_opened`], [`AuditLog::record`] and [`AuditLog::record_event`]
 /// put a line into the queue, in the order of the calls, wake the thread that writes, and wait for
 /// nothing.
 #[derive(Debug)]

@@ -200,7 +200,7 @@ pub struct AgentDirectory {
 }
 
 impl AgentDirectory {
-    /// The agents of the config; [`AgentDirectory::load`] adds those of the store.
+    /// The agents of the config; [`AgentDirectory::update_store`] adds those of the store.
     pub fn new(
         authentication: Authentication,
         agents: impl Iterator<Item = config::AgentConfig>,

@@ -1,7 +1,7 @@
 //! The running side of every configured server.
 //!
 //! [`Backends`], the set of them, changes with the config. [`Backends::forward`] takes an admitted
-//! call to its server, `dispatch` to a connection; [`Backend::list`] and friends are the gateway's own
+//! call to its server, `dispatch` to a connection; [`Backend::fetch_list`] and friends are the gateway's own
 //! control traffic. Which connection serves a caller is decided by `selection`; how it lives is
 //! `supervisor`'s business, how it talks `link`'s.
 
@@ -179,7 +179,7 @@ impl Backend {
         self.config().enabled
     }
 
-    /// Takes another config with which it goes on (see [`Server::runs_like`]): what it is asked from
+    /// Takes another config with which it goes on (see [`Server::is_compatible_with`]): what it is asked from
     /// now on keeps to that, and what waits for its turn as well.
     fn update_config(&self, server: &Server) {
         // Whoever wakes looks at what is set here as well.

@@ -10,7 +10,7 @@
 //!
 //! [`Governance::admit`] does 2 and 3 and alone can make an [`Admitted`], so an ungoverned call does
 //! not compile; [`Governance::settle`] does 5 to 7 for every call, however it ends. Lists ask
-//! [`Governance::sight`], which decides by the same rules as `admit`: what is listed may be called.
+//! [`Governance::visibility`], which decides by the same rules as `admit`: what is listed may be called.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -136,7 +136,7 @@ impl Admitted {
 
     /// What notifications on their way to the client are looked at with. None of a listen stream, which
     /// outlives these rules: whoever holds it looks at each by those of the moment
-    /// ([`Governance::screens`]).
+    /// ([`Governance::scanners_for`]).
     pub fn scanners(&self) -> Option<&CallScanners> {
         self.scanners.as_ref()
     }

@@ -83,7 +83,7 @@ impl Store {
     /// Refuses permissions on `data_dir` that [`Store::open`] would refuse.
     ///
     /// # Errors
-    /// [`StoreError::Writable`].
+    /// [`StoreError::UnsafePermissions`].
     pub fn check_data_dir(data_dir: &Path) -> Result<(), StoreError> {
         sqlite::check_data_dir(data_dir)
     }

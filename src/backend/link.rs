@@ -105,7 +105,7 @@ pub(super) trait HttpChannel: Debug + Send + Sync {
 }
 
 /// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
-/// aside where it is large. Until it has been taken, [`PendingRequests::read_out`] waits.
+/// aside where it is large. Until it has been taken, [`PendingRequests::wait_large_reads`] waits.
 pub(super) async fn each_message(
     requests: &PendingRequests,
     bytes: &Bytes,

@@ -1,7 +1,7 @@
 //! What the config says of a server at present: one cell that all parts of its backend read.
 //!
 //! A reload writes another value into it where the server need not start anew (see
-//! [`crate::config::Server::runs_like`]). Whoever needs a setting reads it when it is needed, and
+//! [`crate::config::Server::is_compatible_with`]). Whoever needs a setting reads it when it is needed, and
 //! whoever sleeps for as long as one says follows the changes; nobody keeps a copy.
 
 use std::sync::Arc;

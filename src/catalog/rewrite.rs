@@ -178,7 +178,7 @@ struct UriSpans<'a> {
 type MemberVisitor<'a> = (&'static str, fn(&mut UriSpans<'a>, usize));
 
 impl<'a> UriSpans<'a> {
-    /// What a client answers to [`INPUT_REQUESTS`](Self::ASKED).
+    /// What a client answers to [`INPUT_REQUESTS`](Self::INPUT_REQUESTS).
     const INPUT_RESPONSES: MemberVisitor<'a> = ("inputResponses", Self::input_responses);
     /// What a server asks of a client before it goes on.
     const INPUT_REQUESTS: MemberVisitor<'a> = ("inputRequests", Self::input_requests);

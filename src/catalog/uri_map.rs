@@ -153,7 +153,7 @@ fn uri_head(uri: &str) -> UriHead {
     }
 }
 
-/// Like [`head`], where expressions may stand for a part of the scheme or for all of it.
+/// Like [`uri_head`], where expressions may stand for a part of the scheme or for all of it.
 fn template_head(template: &str) -> UriHead {
     let mut scheme = String::new();
     let mut rest = template;

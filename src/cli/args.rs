@@ -157,7 +157,7 @@ impl ConfigArgs {
         self.load_scope_with_quiet_log(LoadScope::Enabled, form)
     }
 
-    /// Like [`Self::load_quietly`], for what it is `used` for.
+    /// Like [`Self::load_with_quiet_log`], for what it is `used` for.
     pub(super) fn load_scope_with_quiet_log(
         &self,
         used: LoadScope<'_>,

@@ -375,7 +375,7 @@ impl DataDir {
         Ok(Arc::new(log))
     }
 
-    /// Tells every running gateway of a change, as [`Self::tell`] does, and people where there is
+    /// Tells every running gateway of a change, as [`Self::notify_gateways`] does, and people where there is
     /// none: the one that they see running may use another directory.
     pub(super) async fn notify_change(&self) -> bool {
         let told = self.notify_all(NOT_APPLIED_NOTE).await;

@@ -299,7 +299,7 @@ impl Default for NamingSection {
 
 /// The JSON Schema of [`ConfigFile`] as it is handed to editors: what a file is checked against.
 ///
-/// It is [`schema`] written down, which a test holds it to: making it of the types at each start
+/// It is [`type_schema`] written down, which a test holds it to: making it of the types at each start
 /// takes as long as all other work on the config, and more memory.
 pub(super) fn editor_schema() -> serde_json::Result<serde_json::Value> {
     serde_json::from_str(include_str!("../../schemas/config.schema.json"))

@@ -177,7 +177,7 @@ impl Node {
     }
 
     /// Marks the items of lists that are not in `conforming`, which is this without what is wrong,
-    /// so that [`ValuePath::item`] finds the others by their places there.
+    /// so that [`ValuePath::item_at`] finds the others by their places there.
     ///
     /// The text of a variable becomes the list or table that it turned out to be.
     pub(super) fn mark_removed_items(&mut self, conforming: &Self) {

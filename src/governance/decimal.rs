@@ -124,7 +124,7 @@ fn parse_exponent(text: &str) -> Option<i64> {
 /// What a value is where a number is wanted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum NumberValue {
-    /// This one; an infinite one is [beyond](BEYOND) all others.
+    /// This one; an infinite one is [beyond](INFINITE) all others.
     Exact(Decimal),
     /// `NaN`, which compares with nothing.
     Nan,

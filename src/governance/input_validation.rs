@@ -159,7 +159,7 @@ impl InputValidator {
             .retain(|tool, _| kept.by_tool.contains_key(tool.as_str()));
     }
 
-    /// Checks the arguments of a call, and counts; for where they [are checked](Inputs::are_checked).
+    /// Checks the arguments of a call, and counts; for where they [are checked](Self::is_enabled_for).
     /// Where argument rules are about it, a schema that is not used refuses.
     pub(super) async fn check(&self, routed: &Routed, has_rules: bool) -> ValidationVerdict {
         let Some(tool) = routed

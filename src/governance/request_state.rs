@@ -9,7 +9,7 @@
 //! handed to the client.
 //!
 //! A state is good for [`STATE_USES_MAX`](super::STATE_USES_MAX) requests, so that one whose answer was lost can be made again, and
-//! nobody makes a server go on from one place without end; see [`uses`]. Nothing is kept here while a client
+//! nobody makes a server go on from one place without end; see [`use_counts`]. Nothing is kept here while a client
 //! answers: the call that gave the state is settled, and each request that brings it back is governed and paid
 //! for as a call of its own.
 //!
@@ -197,7 +197,7 @@ pub(super) fn input_required_result<'r>(
     is_input_required(result).then_some(result)
 }
 
-/// Whether `outcome`, which [asks for more](asking), has a state.
+/// Whether `outcome`, which [asks for more](input_required_result), has a state.
 pub(super) fn has_state(outcome: &Outcome) -> bool {
     outcome
         .as_ref()
@@ -220,7 +220,7 @@ pub(super) fn returned_state_params<'r>(
 }
 
 impl Seal {
-    /// The outcome of a call that [gives a state](is_given) as its client gets it. The state is good for as
+    /// The outcome of a call that [gives a state](has_state) as its client gets it. The state is good for as
     /// long as `lasting`.
     pub(super) async fn seal_outcome(
         &self,
@@ -238,8 +238,8 @@ impl Seal {
         Ok(sealed.unwrap_or(result))
     }
 
-    /// The params of a request that [brings a state](brought) as its server gets them. It is a use of the
-    /// state, which is [given back](Self::give_back) where the request does not reach the server.
+    /// The params of a request that [brings a state](returned_state_params) as its server gets them. It is a use of the
+    /// state, which is [given back](Self::refund_uses) where the request does not reach the server.
     pub(super) async fn unseal_params(
         &self,
         params: &Raw,

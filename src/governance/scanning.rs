@@ -364,7 +364,7 @@ impl CallScanners {
         seen
     }
 
-    /// Whether what a server asks is so large that [`CallScanners::large_question`] is for it.
+    /// Whether what a server asks is so large that [`CallScanners::scan_large_question`] is for it.
     pub fn is_large_question(&self, params: &Raw) -> bool {
         !self.is_idle(Direction::Results) && params.as_bytes().len() > LARGE_BYTES
     }
@@ -381,10 +381,10 @@ impl CallScanners {
         self.question_verdict(seen, params)
     }
 
-    /// As [`CallScanners::question`], aside when `params` are large.
+    /// As [`CallScanners::scan_question`], aside when `params` are large.
     ///
     /// # Errors
-    /// As [`CallScanners::question`].
+    /// As [`CallScanners::scan_question`].
     pub async fn scan_large_question(&self, params: Raw) -> Result<Raw, RpcError> {
         let seen = self.scan(Direction::Results, &params, || None).await;
         self.question_verdict(seen, params)

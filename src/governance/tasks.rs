@@ -200,7 +200,7 @@ impl Governance {
         own.contains(&id[0])
     }
 
-    /// As [`Governance::own`]; where that cannot be known, none are.
+    /// As [`Governance::owned_tasks`]; where that cannot be known, none are.
     async fn owned_or_none(
         &self,
         agent: AgentId,

@@ -194,13 +194,13 @@ impl Member {
     }
 }
 
-/// The letters of `key` to who ignores their case, see [`Member::is_alike`].
+/// The letters of `key` to who ignores their case, see [`Member::matches_ignoring_case`].
 fn fold_case(key: &str) -> impl Iterator<Item = char> {
     let letters = key.chars();
     letters.flat_map(|letter| letter.to_lowercase().flat_map(char::to_uppercase))
 }
 
-/// The same text for all keys that are [alike](Member::is_alike).
+/// The same text for all keys that are [alike](Member::matches_ignoring_case).
 pub fn case_folded(key: &str) -> String {
     if key.is_ascii() {
         key.to_ascii_uppercase()

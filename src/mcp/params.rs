@@ -94,7 +94,7 @@ impl Params {
     }
 }
 
-/// The keys of params, as far as [`Params::is_usual`] asks.
+/// The keys of params, as far as [`Params::is_standard`] asks.
 #[derive(Default)]
 struct ParamKeys {
     seen: [bool; STANDARD_KEYS.len()],

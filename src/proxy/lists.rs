@@ -334,7 +334,7 @@ struct ListRequest {
     /// Items of a page; all of the list for `None`.
     size: Option<usize>,
     era: Era,
-    /// See [`Proxy::is_shared`].
+    /// See [`Proxy::is_publicly_cacheable`].
     is_shared: bool,
 }
 

@@ -157,7 +157,7 @@ impl Proxy {
     }
 
     /// Ends subscriptions at servers to what their sessions can no longer see, and where it is a
-    /// [`ReviewScope::Whole`] one begins those again that they can see again.
+    /// [`ReviewScope::All`] one begins those again that they can see again.
     pub(super) fn review_subscriptions(self: &Arc<Self>, review: ReviewScope) {
         let mut subscribed = Vec::new();
         self.sessions.for_each(|session| {

@@ -50,7 +50,7 @@ struct ContextLookup {
     /// Where the row of numbers begins that the value goes on.
     origin: usize,
     at: usize,
-    /// What [`Text::ahead`] answered.
+    /// What [`Text::preceding_hints`] answered.
     hints: Option<(Hints, Hints)>,
 }
 

@@ -161,7 +161,7 @@ impl SessionChanges {
     }
 
     /// Takes up to `limit` ids of sessions that changed and copies as many of those that ended,
-    /// which [`SessionChanges::forget`] takes.
+    /// which [`SessionChanges::forget_ended`] takes.
     pub fn take(&self, limit: usize) -> (Vec<String>, Vec<String>) {
         let mut noted = lock(&self.noted);
         let changed: Vec<String> = noted.changed.iter().take(limit).cloned().collect();

@@ -58,7 +58,7 @@ pub struct Session {
     /// 256 random bits in hex; never a credential, but nobody else's to know: who has it and the
     /// agent's key can go on with the session.
     pub id: String,
-    /// What logs and the audit call it, see [`mark`].
+    /// What logs and the audit call it, see [`log_id`].
     pub log_id: String,
     /// Whose it is.
     pub agent: Arc<Agent>,
@@ -197,7 +197,7 @@ impl Session {
     ///
     /// # Errors
     /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
-    /// When [`CALLS_MAX`](super::calls::CALLS_MAX) are. When the session has ended.
+    /// When [`CALLS_MAX`](super::running_calls::CALLS_MAX) are. When the session has ended.
     pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<RunningGuard, CallRejected> {
         self.calls.begin(self, id, cancel)
     }

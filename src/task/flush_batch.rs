@@ -24,7 +24,7 @@ const FLUSHES_PER_TURN: usize = 32;
 
 /// Who departs with others.
 pub(crate) trait FlushLater: Send + Sync {
-    /// Its time has come; called once for each [`Tasks::board`].
+    /// Its time has come; called once for each [`Tasks::defer_flush`].
     fn flush_now(&self);
 }
 
@@ -41,7 +41,7 @@ impl Tasks {
         self.0.in_flight.enter()
     }
 
-    /// Whether it pays to [`Tasks::board`]: more than [`IN_FLIGHT_BATCHING_MIN`] requests are under way.
+    /// Whether it pays to [`Tasks::defer_flush`]: more than [`IN_FLIGHT_BATCHING_MIN`] requests are under way.
     pub(crate) fn should_batch(&self) -> bool {
         self.0.in_flight.count() > IN_FLIGHT_BATCHING_MIN
     }

@@ -101,7 +101,7 @@ impl Backend {
     }
 
     /// The sessions whose subscriptions are on another replica than they are, as soon as there are
-    /// any, each with what [`Backend::follow_session`] needs to know of the other; never where there
+    /// any, each with what [`Backend::move_subscription`] needs to know of the other; never where there
     /// are no replicas. For one caller at a time.
     pub(crate) async fn displaced_sessions(&self) -> Vec<(Arc<Session>, usize)> {
         match &self.replicas {

@@ -1,6 +1,6 @@
 //! What governs calls, as it is written: `[governance]`, `[agents.X]`, `[profiles.X]`, `[audit]`.
 //!
-//! `resolve::governing` turns these into the types of [`crate::config::model::governing`], `display` goes
+//! `resolve::governing` turns these into the types of [`crate::config::model::governance`], `display` goes
 //! the other way. Globs and regular expressions are texts here, amounts are decimal strings.
 
 use indexmap::IndexMap;

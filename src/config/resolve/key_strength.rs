@@ -26,7 +26,7 @@ const PLACEHOLDERS: [&str; 20] = [
     "yoursecret",
 ];
 
-/// The least number of steps in which a key can be spelled, see [`steps`]. Of 32 random characters few
+/// The least number of spelling_steps in which a key can be spelled, see [`spelling_steps`]. Of 32 random characters few
 /// stand in any other; a word or a count that is written again and again has less.
 const SPELLING_STEPS_MIN: usize = 19;
 

@@ -37,7 +37,7 @@ pub(super) enum PointerToken {
 #[derive(Debug)]
 pub(super) struct MemberName {
     pub(super) text: String,
-    /// What it is to those who take names loosely, see [`loose`].
+    /// What it is to those who take names loosely, see [`normalized_name`].
     normalized: String,
     /// The element that it is of an array: digits without leading zeros.
     pub(super) index: Option<usize>,

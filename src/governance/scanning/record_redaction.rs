@@ -96,7 +96,7 @@ fn scanned_prefix(text: &str) -> &str {
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX + LOOKAHEAD_BYTES)]
 }
 
-/// What is shown of `masked`, which is the [`head`] of `text` with masks: `bytes_max` at most. Where that is
+/// What is shown of `masked`, which is the [`scanned_prefix`] of `text` with masks: `bytes_max` at most. Where that is
 /// not all of it, whatever the end of the head may have cut in two, so that nobody knew it, is not shown.
 fn truncate_masked<'m>(masked: Cow<'m, str>, text: &str, bytes_max: usize) -> Cow<'m, str> {
     let head = scanned_prefix(text);

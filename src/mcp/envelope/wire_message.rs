@@ -1,7 +1,7 @@
 //! The members of a JSON-RPC message, found in one pass where they are as usual.
 //!
 //! Called by [`Message::parse`](super::Message::parse), which knows what they mean together. What
-//! [`WireMessage::skim`] finds is what [`WireMessage::read`] finds.
+//! [`WireMessage::parse_fast`] finds is what [`WireMessage::parse`] finds.
 
 use std::borrow::Cow;
 

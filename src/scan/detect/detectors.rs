@@ -1,9 +1,9 @@
 //! The table of detectors: tokens that show by their form, one row a kind.
 //!
 //! `detectors.toml` has the rows of the program; operators add rows of the same shape. A token is
-//! looked for where a word begins, and [`starts`] tells by the word's length and first characters whether a
+//! looked for where a word begins, and [`token_starts`] tells by the word's length and first characters whether a
 //! row may be about it, so that rows cost nothing where their prefixes do not occur. Forms without a prefix
-//! are found by the length of their first word ([`form`] reads it from the pattern); those that
+//! are found by the length of their first word ([`token_form`] reads it from the pattern); those that
 //! others have too need a word of the vendor nearby, of which `search` keeps the last ones.
 
 mod token_form;

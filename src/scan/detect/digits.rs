@@ -80,7 +80,7 @@ impl DigitGroups<'_> {
         }
     }
 
-    /// Whether [`DigitGroups::strong`] may name a telephone: a quick look that spares most numbers the
+    /// Whether [`DigitGroups::strong_hints`] may name a telephone: a quick look that spares most numbers the
     /// slow one.
     pub(in crate::scan) fn may_be_named_phone(&self) -> bool {
         let may = self.text.may_name_phone(self.span.start);

@@ -58,7 +58,7 @@ impl<'a> TokenSearch<'a> {
         }
     }
 
-    /// Whether [`TokenSearch::at`] may find something at the word of `length` characters that `rest` begins with,
+    /// Whether [`TokenSearch::find_at`] may find something at the word of `length` characters that `rest` begins with,
     /// which `next` follows: it does not in most words.
     #[inline]
     pub(in crate::scan) fn may_start(

@@ -32,7 +32,7 @@ pub(in crate::scan) struct CompiledScan {
     /// The patterns of the classes that are not built in.
     pub(in crate::scan) patterns: Vec<Regex>,
     countries: Countries,
-    /// Values that never match, as [`scan_sink::allowed_form`] writes them.
+    /// Values that never match, as [`scan_sink::normalized`] writes them.
     pub(in crate::scan) allow: HashSet<String>,
     pub(in crate::scan) base64: GlobSet,
 }

@@ -120,7 +120,7 @@ const PASSWORD_WORDS: [&str; 19] = [
     "haslo",
 ];
 
-/// Everything that [`SearchPass::verb`] knows.
+/// Everything that [`SearchPass::search_verb`] knows.
 static VERB_SHAPES: WordShapes = WordShapes::of(&[
     &DISCLOSURE_VERBS,
     &PASSWORD_WORDS,

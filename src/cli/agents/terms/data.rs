@@ -26,7 +26,7 @@ pub(super) enum ScanArg {
 }
 
 impl ScanArg {
-    /// Reads `off`, `default`, or keeps a table for [`ScanArg::read`].
+    /// Reads `off`, `default`, or keeps a table for [`ScanArg::to_scan`].
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),

@@ -265,7 +265,7 @@ pub struct ItemRules {
 pub enum Isolation {
     /// One connection per agent.
     Agent,
-    /// `queue` for modern servers, `agent` for legacy servers.
+    /// `shared` for modern servers, `agent` for legacy servers.
     Auto,
     /// A new connection per call, closed afterwards; at most `max_instances` at a time.
     Call,

@@ -7,10 +7,9 @@
 //! [`Verdict`] or an error. A scan never yields: run large ones where they may take a core for a
 //! while; `benches/scan.rs` prints how fast they are.
 //!
-//! `search` goes over a text once and calls the detectors (`number`, `phone`, `date`, `national`,
-//! `internet`, `tokens` by the table `detectors`, `secret`, `credential`), which ask `context` what stands around a candidate and
-//! `boundary` what it is glued to; `walk` goes through documents, `sink` decides, `schema_fit` and
-//! `schema` mend. `compiled` is what the config says. Text with `escapes` is searched as it is and as
+//! `detect` has the detectors and their table; `engine::search` goes over a text once and calls them. They ask `context`
+//! what stands around a candidate. `engine::document_walk` goes through documents, `scan_sink` decides, `schema_fit` and
+//! `schema` keep results valid, `compiled` is what the config says. Text with `escapes` is searched as it is and as
 //! `decode` reads it.
 
 mod class;

@@ -2,7 +2,7 @@
 //!
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
-//! of the two eras, [`state`] one legacy session with its [`running_calls`], `server_requests`, [`streams`] and
+//! of the two eras, [`state`] one legacy session with its [`running_calls`], `client_questions`, [`streams`] and
 //! [`subscriptions`], [`progress`] what is heard of one call, [`registry`] the living ones, [`saved_session`] what of them outlives the process.
 
 mod client_questions;

@@ -244,7 +244,7 @@ pub struct ServerReport {
     /// Set while what it offers is what it listed before the gateway was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored: Option<StoredReport>,
-    /// What the check of arguments against input schemas did, where `input_validation` is on; for those who
+    /// What the check of arguments against input schemas did, where `validate` is on; for those who
     /// may see everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation: Option<governance::input_validation::Validation>,

@@ -38,7 +38,7 @@ const CONCURRENT_INTERACTIVE_LISTINGS: usize = 2;
 
 /// The current catalog, and who is told when it changes.
 ///
-/// Readers take the current `CatalogState` and wait for nobody. Whoever changes it makes the `Next` one of
+/// Readers take the current `CatalogState` and wait for nobody. Whoever changes it makes the `DraftState` one of
 /// the current one, one at a time, so that nothing older is ever shown after something newer.
 #[derive(Debug)]
 pub struct CatalogStore {

@@ -220,7 +220,7 @@ impl Budgets {
             .await
     }
 
-    /// Holds `price` against every budget of `purses`, which this made, or against none. A price of
+    /// Holds `price` against every budget of `accounts`, which this made, or against none. A price of
     /// zero touches nothing. Without I/O, and ready at once, where the slices in memory suffice.
     ///
     /// # Errors

@@ -543,7 +543,7 @@ async fn an_unusable_directory_refuses_the_start() {
 }
 
 /// Between two looks at the status.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Bytes of arguments that fill the disk soon: as much as one record may hold.
 const LARGE: usize = 200 << 10;
@@ -568,7 +568,7 @@ async fn check_page(http: &Http, told: &[&str], untold: &[&str]) {
 }
 
 /// Waits until the status says so of governance.
-async fn until(http: &Http, what: &str, is_so: fn(&serde_json::Value) -> bool) {
+pub(crate) async fn until(http: &Http, what: &str, is_so: fn(&serde_json::Value) -> bool) {
     let look = async {
         while !is_so(&governed(http).await) {
             tokio::time::sleep(LOOK).await;

@@ -11,7 +11,7 @@ use tollbridge::{
 };
 
 use crate::{
-    audit_records::{events, limit_files, serve},
+    audit_records::{LOOK, events, limit_files, serve, until},
     harness::{ANN, BOB, Server, keyed},
     support::{Gateway, TestGateway, http::Http, soon, value, wire::request},
 };
@@ -75,6 +75,17 @@ fn told(data: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
+/// Waits until all events are written: those who cause one do not wait for it.
+async fn synced(gateway: &Gateway) {
+    let audit = gateway.running.core().proxy.governance().audit();
+    soon("the audit is written", async {
+        while !audit.is_synced() {
+            tokio::time::sleep(LOOK).await;
+        }
+    })
+    .await;
+}
+
 fn from_here(detail: &str) -> (String, String) {
     ("127.0.0.1".to_owned(), detail.to_owned())
 }
@@ -132,6 +143,7 @@ async fn each_reason_leaves_a_trace() {
         from_here("revoked id_revoked"),
         from_here("several"),
     ];
+    synced(&gateway).await;
     assert_eq!(told(data.path()), expect);
     gateway.stop().await;
     for file in std::fs::read_dir(data.path().join("audit")).unwrap() {
@@ -157,6 +169,7 @@ async fn a_flood_is_two_events() {
     for _ in 0..300 {
         assert_eq!(status_of(&stranger).await, 401);
     }
+    synced(&gateway).await;
     assert_eq!(told(data.path()), [from_here("unknown")]);
     let counted = governed(&gateway.http().with_key(ANN.key)).await;
     assert_eq!(counted["unauthenticated"], json!({ "unknown": 300 }));
@@ -178,6 +191,7 @@ async fn pages_note_wrong_keys_only() {
     }
     let counted = governed(&gateway.http().with_key(ANN.key)).await;
     assert_eq!(counted["unauthenticated"], json!({ "revoked": 2 }));
+    synced(&gateway).await;
     assert_eq!(told(data.path()), [from_here("revoked id_revoked")]);
     gateway.stop().await;
 }
@@ -221,8 +235,12 @@ async fn a_full_disk_lets_nobody_in() {
         let text = answer.text().await;
         assert!(text.contains("invalid, revoked or expired"), "{text}");
     }
-    let said = governed(&http.clone().with_key(ANN.key)).await;
-    assert!(said["audit_error"].is_string(), "{said}");
+    let ann = http.clone().with_key(ANN.key);
+    until(&ann, "the error is seen", |it| {
+        it["audit_error"].is_string()
+    })
+    .await;
+    let said = governed(&ann).await;
     assert_eq!(said["unauthenticated"], json!({ "unknown": 3 }));
     child.start_kill().unwrap();
     soon("it is killed", child.wait()).await.unwrap();

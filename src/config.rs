@@ -23,6 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{ProfileName, ServerName};
+use units::{Size, Time, optional_size};
 
 pub(crate) use diagnostics::redact::{hidden_parts, secret_parts};
 pub use diagnostics::report::{ConfigErrors, Notice, Severity};
@@ -32,21 +33,23 @@ pub use load::{
     parse, schema,
 };
 pub use model::child_env::child_environment;
-pub(crate) use model::governance::glob;
 pub use model::governance::{
-    AgentConfig, ArgumentAction, ArgumentRule, Audit, Authentication, Budget, CheckDigits,
-    Condition, Detector, DetectorClass, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Mask,
-    Policy, PolicyMode, Profile, Rate, RuleKind, Scan, ScanAction, Terms, Window,
+    AgentConfig, Audit, Authentication, Budget, Durability, ErrorCodes, ErrorForm,
+    GovernanceConfig, Profile, Rate, RuleKind, Terms, Window,
 };
+pub use model::items::{Expose, ItemRules, Root};
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
+pub(crate) use model::policy::glob;
+pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyMode};
 pub use model::restart_settings::restart_keys;
+pub use model::scan::{CheckDigits, Detector, DetectorClass, Mask, Scan, ScanAction};
 pub use model::server::{
-    Auth, Balance, BreakerConfig, DisplayOnly, Ejection, EraPin, Expose, Health, Isolation,
-    ItemRules, MemorySize, Probe, Remote, ReplicaConfig, Retry, Root, RouteConfig, Server,
-    ServerLimits, StdioCommand, Transport, Validate,
+    Balance, BreakerConfig, Ejection, EraPin, Health, Isolation, MemorySize, Probe, ReplicaConfig,
+    Retry, RouteConfig, Server, ServerLimits, Validate,
 };
 pub use model::server_settings::server_keys;
+pub use model::transport::{Auth, DisplayOnly, Remote, StdioCommand, Transport};
 pub(crate) use node::join_path as key_path;
 pub use resolve::log_filter::InvalidLogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
@@ -65,8 +68,8 @@ mod source;
 mod units;
 mod validate;
 
-/// Everything an operator can set.
-#[derive(Clone, Debug, PartialEq)]
+/// Everything an operator can set. It is serialized as a config file would have it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     /// Where the HTTP listener is.
     pub listen: Listen,
@@ -78,12 +81,35 @@ pub struct Config {
     pub danger_listen_without_auth: bool,
     /// How many following ports are tried when the one of `listen` is taken; 0 tries none.
     pub port_search: u16,
+    /// Where state is kept; it need not exist yet.
+    #[serde(serialize_with = "display::path")]
+    pub data_dir: PathBuf,
     /// `Host` names accepted beside loopback names and the listen address (DNS rebinding).
     pub allowed_hosts: Vec<String>,
     /// `Origin` values accepted beside `http:` and `https:` ones of loopback hosts; `*` accepts all.
     pub allowed_origins: Vec<String>,
     /// Worker threads of the runtime.
     pub workers: usize,
+    /// Silence on an open stream after which a comment is sent.
+    #[serde(with = "Time")]
+    pub keep_alive: Duration,
+    /// How long the first list waits for servers that are still connecting, and lists of the
+    /// first client that servers can ask something for what they list for such clients; zero never
+    /// waits.
+    #[serde(with = "Time")]
+    pub first_list_wait: Duration,
+    /// How long running calls may take to finish once a stop was asked for.
+    #[serde(with = "Time")]
+    pub drain_timeout: Duration,
+    /// How long a client may take to come back with the `requestState` of a server (2026-07-28).
+    #[serde(with = "Time")]
+    pub request_state_ttl: Duration,
+    /// How long a session of a client may go unused.
+    #[serde(with = "Time")]
+    pub session_idle_timeout: Duration,
+    /// Items a page of a list; `None` serves one full page, which some clients need.
+    #[serde(serialize_with = "display::zero_if_none")]
+    pub list_page_size: Option<usize>,
     /// What is logged, and how.
     pub log: LogConfig,
     /// Certificate and key, when the listener speaks TLS itself.
@@ -92,37 +118,26 @@ pub struct Config {
     pub locality: Option<String>,
     /// Limits on what clients send and hold.
     pub limits: Limits,
-    /// Silence on an open stream after which a comment is sent.
-    pub keep_alive: Duration,
-    /// How long the first list waits for servers that are still connecting, and lists of the
-    /// first client that servers can ask something for what they list for such clients; zero never
-    /// waits.
-    pub first_list_wait: Duration,
-    /// How long running calls may take to finish once a stop was asked for.
-    pub drain_timeout: Duration,
-    /// How long a client may take to come back with the `requestState` of a server (2026-07-28).
-    pub request_state_ttl: Duration,
-    /// How long a session of a client may go unused.
-    pub session_idle_timeout: Duration,
-    /// Items a page of a list; `None` serves one full page, which some clients need.
-    pub list_page_size: Option<usize>,
     /// How names and URIs of servers become exposed ones.
     pub naming: Naming,
-    /// Where state is kept; it need not exist yet.
-    pub data_dir: PathBuf,
     /// What governs calls.
+    #[serde(skip_serializing_if = "GovernanceConfig::is_default")]
     pub governance: GovernanceConfig,
     /// The record of calls.
     pub audit: Audit,
     /// The agents of the files by name, in their order.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub agents: IndexMap<String, AgentConfig>,
     /// Named views of the catalog, in the order of the files.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub profiles: IndexMap<ProfileName, Profile>,
     /// The servers, in the order of the files.
     pub servers: IndexMap<ServerName, Server>,
     /// The files it was read from.
+    #[serde(skip)]
     pub files: Vec<PathBuf>,
     /// The files that it names, readable or not: those of variables of programs, and those of `tls`.
+    #[serde(skip)]
     pub named_files: Vec<PathBuf>,
 }
 
@@ -151,13 +166,24 @@ impl Config {
     }
 }
 
-/// What is logged, and how.
-#[derive(Clone, Debug, PartialEq)]
+/// Logging.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LogConfig {
-    /// A `tracing` filter such as `info` or `tollbridge=debug`; `RUST_LOG` overrides it.
+    /// A level (`error`, `warn`, `info`, `debug`, `trace`) for the gateway's own lines (libraries
+    /// log from `warn` on), or a filter such as `info,tollbridge=debug`. `RUST_LOG` overrides it.
     pub level: String,
-    /// Lines for people or for machines.
+    /// Format of log lines.
     pub format: LogFormat,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            level: "info".to_owned(),
+            format: LogFormat::Human,
+        }
+    }
 }
 
 /// Format of log lines.
@@ -171,58 +197,126 @@ pub enum LogFormat {
 }
 
 /// The PEM files of a TLS listener.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tls {
     /// Certificate chain.
+    #[serde(serialize_with = "display::path")]
     pub cert: PathBuf,
     /// Private key.
+    #[serde(serialize_with = "display::path")]
     pub key: PathBuf,
 }
 
-/// Limits on what clients send and hold.
-#[derive(Clone, Debug, PartialEq)]
+/// Limits on client connections and requests.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections of clients that may be open at once; when `None`, what the system allows beside
-    /// what the gateway needs itself.
+    /// Maximum open client connections. At the limit, the connection that has been idle longest is
+    /// closed if it has been idle for a second between requests (or for a quarter of a second
+    /// without any request); otherwise the new one waits. Default: half of the open-file limit
+    /// minus 256 (or a quarter of it if that is more). The rest is for requests to servers over HTTP; calls
+    /// beyond that fail as `BUSY`.
+    #[schemars(range(max = 1_000_000))]
     pub connections: Option<NonZeroUsize>,
-    /// Connections that one address, or one network of IPv6, may have open at once; when `None`, half of all
-    /// for addresses on the internet, and any number for others.
+    /// Maximum open connections per client address (IPv6: per /64 network); further ones are
+    /// closed. Default: half of `connections` for public addresses, unlimited for loopback and
+    /// private networks.
+    #[schemars(range(max = 1_000_000))]
     pub connections_per_address: Option<NonZeroUsize>,
-    /// Bytes of messages that are held at once; when `None`, a quarter of the memory there is.
+    /// Maximum bytes of messages held at once: request bodies, server responses, unread answers.
+    /// From three quarters on, new requests get HTTP 503. Request bodies may use half of it, one
+    /// authenticated agent a quarter. Default: a quarter of the memory of the machine or cgroup.
+    #[serde(with = "optional_size")]
+    #[schemars(with = "Option<Size>", extend("x-max" = "16384GiB"))]
     pub bytes_in_flight: Option<usize>,
-    /// How long the head of a request may take.
+    /// Time limit for receiving the headers of a request, and over HTTP/1.1 for the first request
+    /// on a new connection.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "100ms"))]
     pub headers_timeout: Duration,
-    /// How many bytes a second of a body have to come, and of an answer to be taken.
+    /// Minimum average rate per second of a request body (else HTTP 408), and of a client that
+    /// reads a response (else the connection is closed), after `body_grace`. `0` disables both. A
+    /// body must be complete within a minute in any case.
+    #[serde(with = "Size")]
+    #[schemars(extend("x-min" = "0B"))]
     pub body_rate_min: usize,
-    /// How long a body may come more slowly.
+    /// Time during which a body may be slower than `body_rate_min`.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "0s"))]
     pub body_grace: Duration,
-    /// How much is taken of the body of a request without a valid key.
+    /// How much body is read and discarded when a request is rejected for its key, so that the
+    /// client can read the response. Longer bodies close the connection.
+    #[serde(with = "Size")]
+    #[schemars(extend("x-min" = "0B"))]
     pub unauthenticated_body: usize,
-    /// Largest request body, bytes.
+    /// Maximum size of a request body; larger ones get 413.
+    #[serde(with = "Size")]
     pub body: usize,
-    /// Largest sum of request headers, bytes.
+    /// Maximum total size of request headers; larger ones get 431. HTTP/1.1 allows 100 headers at
+    /// most.
+    #[serde(with = "Size")]
     pub headers: usize,
-    /// Deepest nesting of a request's JSON.
+    /// Maximum nesting depth of request JSON.
+    #[schemars(range(min = 8, max = 128))]
     pub depth: usize,
-    /// Legacy sessions one agent may hold; the least recently used idle one ends beyond it.
+    /// Maximum legacy sessions per agent. Beyond it the least recently used idle session ends.
+    #[schemars(range(min = 1))]
     pub sessions_per_agent: usize,
-    /// Calls that one agent may have under way at once; any number when `None`.
+    /// Maximum concurrent calls per agent, including calls that wait for a server; further ones are
+    /// refused (`RATE_LIMITED`). Without authentication all clients are one agent. Default:
+    /// unlimited.
+    #[schemars(range(max = 1_000_000))]
     pub in_flight_per_agent: Option<NonZeroUsize>,
 }
 
-/// How names and URIs of servers become exposed ones (`product.md` 4 of the project's design).
-#[derive(Clone, Debug, PartialEq)]
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: None,
+            connections_per_address: None,
+            bytes_in_flight: None,
+            headers_timeout: Duration::from_secs(15),
+            body_rate_min: 1 << 10,
+            body_grace: Duration::from_secs(5),
+            unauthenticated_body: 64 << 10,
+            body: 4 << 20,
+            headers: 64 << 10,
+            depth: 128,
+            sessions_per_agent: 10_000,
+            in_flight_per_agent: None,
+        }
+    }
+}
+
+/// How names and URIs of servers are mapped to the names that clients see.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Naming {
-    /// Template with `{server}` and `{tool}`.
+    /// Template of tool and prompt names. Contains `{tool}`, and `{server}` unless names are unique
+    /// without it.
     pub template: String,
-    /// Which characters an exposed name keeps.
+    /// Which characters of server and tool names are kept.
     pub charset: Charset,
-    /// Longest exposed name, characters.
+    /// Maximum length of exposed names in characters; longer names end in a hash.
+    #[schemars(range(min = 16, max = 128))]
     pub max_length: usize,
-    /// What happens when the template yields equal names.
+    /// What to do when two items get the same name.
     pub conflict: Conflict,
-    /// Whether resource URIs get the server's prefix.
+    /// Add the server's prefix to resource URIs. With `false` only colliding URIs are changed, as
+    /// `conflict` says.
     pub namespace_resources: bool,
+}
+
+impl Default for Naming {
+    fn default() -> Self {
+        Self {
+            template: "mcp_{server}_{tool}".to_owned(),
+            charset: Charset::Strict,
+            max_length: 48,
+            conflict: Conflict::Namespace,
+            namespace_resources: true,
+        }
+    }
 }
 
 /// Which characters an exposed name keeps.

@@ -104,7 +104,7 @@ impl Serialize for Micros {
 impl<'de> Deserialize<'de> for Micros {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map_err(de::Error::custom)
+        text.trim().parse().map_err(de::Error::custom)
     }
 }
 

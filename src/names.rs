@@ -174,7 +174,7 @@ impl fmt::Display for InvocationId {
 }
 
 /// The name of a profile; the rules of server names hold, since it stands in URLs.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct ProfileName(ServerName);
 
 impl ProfileName {

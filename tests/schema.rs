@@ -14,13 +14,15 @@ use tollbridge::{
 use commented::{VARIABLES, uncommented};
 
 /// Keys whose default would leave the rest of the example without effect; a comment says the default.
-const NOT_AT_DEFAULT: [&str; 3] = [
+const NOT_AT_DEFAULT: [&str; 4] = [
     // Without keys nobody is one of the agents.
     ".governance.auth",
     // By default a rule refuses what its conditions hold of, which is hard to read in a list of
     // what is allowed.
     ".governance.args.action",
     ".agents.researcher.args.action",
+    // A rule for all tools would leave nothing to say of the next.
+    ".servers.library.route.tools",
 ];
 
 #[test]

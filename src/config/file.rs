@@ -1,41 +1,32 @@
 //! The config as it is written: the keys, their types and their defaults, once and for all.
 //!
 //! The doc comments here are the descriptions of the JSON Schema, which is what editors show and
-//! what `validate` checks a file against. `resolve` turns [`ConfigFile`] into [`super::Config`], and
-//! `display` goes the other way. A key that is not here is a mistake in a config.
+//! what `validate` checks a file against. `resolve` turns [`ConfigFile`] into [`super::Config`]. What is
+//! the same in both has one type, in `model`. A key that is in neither is a mistake in a config.
+
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Charset, Conflict, LogFormat,
-    units::{Size, Time},
+    Audit, GovernanceConfig, Limits, LogConfig, Naming, Profile, Secret, Terms, units::Time,
 };
-pub(super) use governance::{
-    AgentSection, ArgumentRuleSection, AuditSection, BudgetSection, BudgetsSection,
-    GovernanceSection, Off, PolicySection, ProfileSection, RateSection, ScanSection, Team,
-    TermsSection,
-};
-pub(super) use server::{
-    AuthSection, BreakerSection, EjectionSection, HealthSection, ItemKindSection, ItemRulesSection,
-    NamedRoot, ReplicaSection, RetrySection, RootSection, RouteSection, ServerLimitsSection,
-    ServerSection, ToolRules, TransportKind,
-};
+pub(super) use server::ServerSection;
 
-mod governance;
 mod server;
 
 /// Keys at the top that begin with this are the operator's: places for YAML anchors, and ignored.
 pub(super) const EXTENSION_PREFIX: &str = "x-";
 
 /// Configuration of Tollbridge.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Tollbridge")]
 pub(super) struct ConfigFile {
     /// URL or path of the JSON Schema, for editors. Otherwise ignored.
-    #[serde(rename = "$schema", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "$schema")]
     pub(super) schema: Option<String>,
     /// Address and port of the HTTP listener, or `unix:` and the path of a Unix socket. An address
     /// other than loopback requires `governance.auth = "keys"` or `danger_listen_without_auth`.
@@ -44,7 +35,6 @@ pub(super) struct ConfigFile {
     /// Address and port, or `unix:` and a path, of a listener of its own for `/healthz`, `/readyz`, `/metrics` and
     /// `/status`, which are then not served on `listen`. It has its own connection limit, and answers while that
     /// is full. The rules for `listen` apply, and so does `tls`, except to a socket.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) admin_listen: Option<String>,
     /// Access to the Unix socket, when `listen` or `admin_listen` is one.
     pub(super) socket: SocketSection,
@@ -56,7 +46,6 @@ pub(super) struct ConfigFile {
     /// Directory of persistent state: agents, keys, budgets, listings, sessions, audit log.
     /// Relative paths start at the directory of the config file. Default: `tollbridge` in the
     /// user's data directory.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) data_dir: Option<String>,
     /// `Host` values accepted besides loopback names and the listen address; requests with another
     /// `Host` get 403 (protection against DNS rebinding). Set it when `listen` is not loopback.
@@ -67,50 +56,55 @@ pub(super) struct ConfigFile {
     pub(super) allowed_origins: Vec<String>,
     /// Worker threads of the gateway. Default: half the cores, because server processes use the
     /// rest. A dedicated machine with remote servers only can use one per core.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
     pub(super) workers: Option<usize>,
     /// Interval of keep-alive comments on idle event streams. Also how long a request is awaited
     /// before its response becomes an event stream.
-    pub(super) keep_alive: Time,
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "1s"))]
+    pub(super) keep_alive: Duration,
     /// How long the first list request waits for servers that are still connecting, and for tools
     /// that servers list only to interactive clients. `/readyz` waits as long. `0` never waits.
-    pub(super) first_list_wait: Time,
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "0s"))]
+    pub(super) first_list_wait: Duration,
     /// How long running calls may finish after a stop is requested; then they are aborted.
-    pub(super) drain_timeout: Time,
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "0s"))]
+    pub(super) drain_timeout: Duration,
     /// How long a client may take to return the `requestState` of a 2026-07-28 server. Each state
     /// is valid for eight requests.
-    pub(super) request_state_ttl: Time,
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "1s"))]
+    pub(super) request_state_ttl: Duration,
     /// How long a client session may be idle (no open stream, no running call) before it ends.
     /// Survives restarts.
-    pub(super) session_idle_timeout: Time,
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "1s"))]
+    pub(super) session_idle_timeout: Duration,
     /// Items per page of a list; `0` returns everything in one page, because some clients read only
     /// the first page.
     pub(super) list_page_size: usize,
     /// Logging.
-    pub(super) log: LogSection,
+    pub(super) log: LogConfig,
     /// Certificate and key; when set, the listener speaks TLS.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tls: Option<TlsSection>,
     /// Location of this gateway, any string such as `eu-1`. Replicas with the same `locality` are
     /// preferred.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) locality: Option<String>,
     /// Limits on client connections and requests.
-    pub(super) limits: LimitsSection,
+    pub(super) limits: Limits,
     /// How names and URIs of servers are mapped to the names that clients see.
-    pub(super) naming: NamingSection,
+    pub(super) naming: Naming,
     /// Authentication, policies, rates, budgets and scanning. Without this section every client may
     /// call everything, and nothing is charged or scanned.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) governance: Option<GovernanceSection>,
+    pub(super) governance: Option<GovernanceConfig>,
     /// The audit log.
-    pub(super) audit: AuditSection,
+    pub(super) audit: Audit,
     /// Agents by name.
-    #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) agents: IndexMap<String, AgentSection>,
     /// Named views of the catalog, by name (letters, digits, `_`, `-`, `.`).
-    #[serde(skip_serializing_if = "IndexMap::is_empty")]
-    pub(super) profiles: IndexMap<String, ProfileSection>,
+    pub(super) profiles: IndexMap<String, Profile>,
     /// Servers by name (letters, digits, `_`, `-`, `.`).
     pub(super) servers: IndexMap<String, ServerSection>,
 }
@@ -128,19 +122,19 @@ impl Default for ConfigFile {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             workers: None,
-            keep_alive: Time::secs(15),
-            first_list_wait: Time::secs(2),
-            drain_timeout: Time::secs(10),
-            request_state_ttl: Time::secs(24 * 60 * 60),
-            session_idle_timeout: Time::secs(24 * 60 * 60),
+            keep_alive: Duration::from_secs(15),
+            first_list_wait: Duration::from_secs(2),
+            drain_timeout: Duration::from_secs(10),
+            request_state_ttl: Duration::from_secs(24 * 60 * 60),
+            session_idle_timeout: Duration::from_secs(24 * 60 * 60),
             list_page_size: 0,
-            log: LogSection::default(),
+            log: LogConfig::default(),
             tls: None,
             locality: None,
-            limits: LimitsSection::default(),
-            naming: NamingSection::default(),
+            limits: Limits::default(),
+            naming: Naming::default(),
             governance: None,
-            audit: AuditSection::default(),
+            audit: Audit::default(),
             agents: IndexMap::new(),
             profiles: IndexMap::new(),
             servers: IndexMap::new(),
@@ -168,29 +162,9 @@ impl Default for SocketSection {
     }
 }
 
-/// Logging.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct LogSection {
-    /// A level (`error`, `warn`, `info`, `debug`, `trace`) for the gateway's own lines (libraries
-    /// log from `warn` on), or a filter such as `info,tollbridge=debug`. `RUST_LOG` overrides it.
-    pub(super) level: String,
-    /// Format of log lines.
-    pub(super) format: LogFormat,
-}
-
-impl Default for LogSection {
-    fn default() -> Self {
-        Self {
-            level: "info".to_owned(),
-            format: LogFormat::Human,
-        }
-    }
-}
-
 /// Certificate and key of the TLS listener. Relative paths start at the directory of the config
 /// file. Changed files are reloaded.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsSection {
     /// PEM file with the certificate chain.
@@ -199,100 +173,41 @@ pub(super) struct TlsSection {
     pub(super) key: String,
 }
 
-/// Limits on client connections and requests.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct LimitsSection {
-    /// Maximum open client connections. At the limit, the connection that has been idle longest is
-    /// closed if it has been idle for a second between requests (or for a quarter of a second
-    /// without any request); otherwise the new one waits. Default: half of the open-file limit
-    /// minus 256 (or a quarter of it if that is more). The rest is for requests to servers over HTTP; calls
-    /// beyond that fail as `BUSY`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) connections: Option<usize>,
-    /// Maximum open connections per client address (IPv6: per /64 network); further ones are
-    /// closed. Default: half of `connections` for public addresses, unlimited for loopback and
-    /// private networks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) connections_per_address: Option<usize>,
-    /// Maximum bytes of messages held at once: request bodies, server responses, unread answers.
-    /// From three quarters on, new requests get HTTP 503. Request bodies may use half of it, one
-    /// authenticated agent a quarter. Default: a quarter of the memory of the machine or cgroup.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bytes_in_flight: Option<Size>,
-    /// Time limit for receiving the headers of a request, and over HTTP/1.1 for the first request
-    /// on a new connection.
-    pub(super) headers_timeout: Time,
-    /// Minimum average rate per second of a request body (else HTTP 408), and of a client that
-    /// reads a response (else the connection is closed), after `body_grace`. `0` disables both. A
-    /// body must be complete within a minute in any case.
-    pub(super) body_rate_min: Size,
-    /// Time during which a body may be slower than `body_rate_min`.
-    pub(super) body_grace: Time,
-    /// How much body is read and discarded when a request is rejected for its key, so that the
-    /// client can read the response. Longer bodies close the connection.
-    pub(super) unauthenticated_body: Size,
-    /// Maximum size of a request body; larger ones get 413.
-    pub(super) body: Size,
-    /// Maximum total size of request headers; larger ones get 431. HTTP/1.1 allows 100 headers at
-    /// most.
-    pub(super) headers: Size,
-    /// Maximum nesting depth of request JSON, 8 to 128.
-    pub(super) depth: usize,
-    /// Maximum legacy sessions per agent. Beyond it the least recently used idle session ends.
-    pub(super) sessions_per_agent: usize,
-    /// Maximum concurrent calls per agent, including calls that wait for a server; further ones are
-    /// refused (`RATE_LIMITED`). Without authentication all clients are one agent. Default:
-    /// unlimited.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) in_flight_per_agent: Option<usize>,
+/// An agent: a person or program that calls tools.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(extend("additionalProperties" = false))]
+pub(super) struct AgentSection {
+    /// `agent_` and a UUID. Default: the UUIDv5 of the name, so a renamed agent is a different one.
+    pub(super) id: Option<String>,
+    /// Team whose budget it shares.
+    pub(super) team: Option<String>,
+    /// `false` refuses every call.
+    pub(super) enabled: bool,
+    /// `true` shows everything in `/status` and `/metrics`.
+    pub(super) admin: bool,
+    /// API keys of at least 32 characters, usually variables; make one with `openssl rand -hex 32`.
+    /// Never shown. Removing a key ends the sessions of the agent.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) keys: Vec<Secret>,
+    /// Profiles it may use, and no other route: `/mcp` and `/mcp/servers/{server}` are refused.
+    /// Default: every route.
+    pub(super) profiles: Option<Vec<String>>,
+    /// The terms of this agent.
+    #[serde(flatten)]
+    pub(super) terms: Terms,
 }
 
-impl Default for LimitsSection {
+impl Default for AgentSection {
     fn default() -> Self {
         Self {
-            connections: None,
-            connections_per_address: None,
-            bytes_in_flight: None,
-            headers_timeout: Time::secs(15),
-            body_rate_min: Size(Size::KIB),
-            body_grace: Time::secs(5),
-            unauthenticated_body: Size(64 * Size::KIB),
-            body: Size(4 * Size::MIB),
-            headers: Size(64 * Size::KIB),
-            depth: 128,
-            sessions_per_agent: 10_000,
-            in_flight_per_agent: None,
-        }
-    }
-}
-
-/// How names and URIs of servers are mapped to the names that clients see.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct NamingSection {
-    /// Template of tool and prompt names. Contains `{tool}`, and `{server}` unless names are unique
-    /// without it.
-    pub(super) template: String,
-    /// Which characters of server and tool names are kept.
-    pub(super) charset: Charset,
-    /// Maximum length of exposed names in characters, 16 to 128; longer names end in a hash.
-    pub(super) max_length: usize,
-    /// What to do when two items get the same name.
-    pub(super) conflict: Conflict,
-    /// Add the server's prefix to resource URIs. With `false` only colliding URIs are changed, as
-    /// `conflict` says.
-    pub(super) namespace_resources: bool,
-}
-
-impl Default for NamingSection {
-    fn default() -> Self {
-        Self {
-            template: "mcp_{server}_{tool}".to_owned(),
-            charset: Charset::Strict,
-            max_length: 48,
-            conflict: Conflict::Namespace,
-            namespace_resources: true,
+            id: None,
+            team: None,
+            enabled: true,
+            admin: false,
+            keys: Vec::new(),
+            profiles: None,
+            terms: Terms::default(),
         }
     }
 }
@@ -323,7 +238,7 @@ fn remove_null_types(schema: &mut serde_json::Value) {
         return;
     };
     keywords.values_mut().for_each(remove_null_types);
-    keywords.retain(|keyword, value| !(keyword == "default" && value.is_null()));
+    keywords.retain(|_, value| !value.is_null());
     if let Some(types) = keywords.get_mut("type")
         && let Some(names) = types.as_array_mut()
     {

@@ -1,25 +1,20 @@
-//! From the config as written to the one that runs: values are parsed, defaults filled in, and
-//! keys checked against each other.
+//! From the config as written to the one that runs: what depends on the machine or on other keys is
+//! filled in, and keys are checked against each other.
 //!
 //! Every function here takes one section, reports all that is wrong with it and goes on; what it
-//! returns after a mistake is never used. Shape and types were checked before (`validate`).
+//! returns after a mistake is never used. Shape, types and bounds were checked before (`validate`).
 
 use std::{
-    fmt::Display,
     io,
-    num::NonZeroUsize,
     path::{Path, PathBuf},
     thread::available_parallelism,
-    time::Duration,
 };
 
 use super::{
-    Config, InvalidLogFilter, Limits, Listen, LoadScope, LogConfig, Naming, SocketConfig, Tls,
-    check_log_filter,
+    Config, InvalidLogFilter, Listen, LoadScope, LogConfig, SocketConfig, Tls, check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file, listen_address,
     node::{Node, ValuePath},
-    units::{Size, Time},
 };
 
 mod env_file;
@@ -35,29 +30,8 @@ mod server;
 mod transport;
 mod unvalidated_arguments;
 
-pub(super) use server::IDLE_TIMEOUT;
+pub(super) use replicas::TRANSPORT_KEYS;
 pub(crate) use transport::with_scheme;
-
-/// The longest time a key may name: what is longer is a slip of the unit.
-const TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// The largest number of bytes a key may name.
-const SIZE_MAX: u64 = 1 << 30;
-
-/// More memory than machines have.
-const MEMORY_MAX: u64 = 1 << 44;
-
-/// The deepest JSON that `serde_json` reads.
-const DEPTH_MAX: usize = 128;
-
-/// More calls than a process has room for.
-const CALLS_MAX: usize = 1_000_000;
-
-/// More threads than any machine this runs on has cores.
-const WORKERS_MAX: usize = 1024;
-
-/// Shorter names leave no room beside the hash of nine characters; longer ones no client takes.
-const NAME_LENGTHS: std::ops::RangeInclusive<usize> = 16..=128;
 
 /// The files that a config names; a test or a dry run has its own answers.
 #[derive(Clone, Copy, Debug)]
@@ -105,46 +79,38 @@ pub(super) fn config(
     let tags: Vec<String> = file
         .servers
         .values()
-        .flat_map(|it| it.tags.clone())
+        .flat_map(|it| it.server.tags.clone())
         .collect();
+    resolver.check_log(&file.log, &at("log"));
+    resolver.check_template(&file.naming.template, &at("naming").child("template"));
+    resolver.check_allowed_hosts(&file.allowed_hosts, &at("allowed_hosts"));
+    resolver.check_allowed_origins(&file.allowed_origins, &at("allowed_origins"));
     let config = Config {
         listen: resolver.listen(&file, is_anonymous, &root),
         admin_listen: resolver.admin_listen(&file, is_anonymous, &root),
         socket: resolver.socket(file.socket, &at("socket")),
         danger_listen_without_auth: file.danger_listen_without_auth,
         port_search: file.port_search,
-        allowed_hosts: resolver.allowed_hosts(file.allowed_hosts, &at("allowed_hosts")),
-        allowed_origins: resolver.allowed_origins(file.allowed_origins, &at("allowed_origins")),
-        workers: resolver.workers(file.workers, &at("workers")),
-        log: resolver.log(file.log, &at("log")),
-        tls: file.tls.map(|tls| resolver.tls(&tls, &at("tls"))),
-        limits: resolver.limits(&file.limits, &at("limits")),
-        locality: file.locality.clone(),
-        keep_alive: resolver.time(file.keep_alive, Duration::from_secs(1), &at("keep_alive")),
-        first_list_wait: resolver.time(
-            file.first_list_wait,
-            Duration::ZERO,
-            &at("first_list_wait"),
-        ),
-        drain_timeout: resolver.time(file.drain_timeout, Duration::ZERO, &at("drain_timeout")),
-        request_state_ttl: resolver.time(
-            file.request_state_ttl,
-            Duration::from_secs(1),
-            &at("request_state_ttl"),
-        ),
-        session_idle_timeout: resolver.time(
-            file.session_idle_timeout,
-            Duration::from_secs(1),
-            &at("session_idle_timeout"),
-        ),
-        list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
-        naming: resolver.naming(&file.naming, &at("naming")),
         data_dir: resolver.data_dir(file.data_dir.as_deref(), &at("data_dir")),
+        allowed_hosts: file.allowed_hosts,
+        allowed_origins: file.allowed_origins,
+        workers: file.workers.unwrap_or_else(default_workers),
+        keep_alive: file.keep_alive,
+        first_list_wait: file.first_list_wait,
+        drain_timeout: file.drain_timeout,
+        request_state_ttl: file.request_state_ttl,
+        session_idle_timeout: file.session_idle_timeout,
+        list_page_size: Some(file.list_page_size).filter(|size| *size > 0),
+        log: file.log,
+        tls: file.tls.map(|tls| resolver.tls(&tls, &at("tls"))),
+        limits: file.limits,
+        naming: file.naming,
         governance: resolver.governance(file.governance, &file.agents, &root),
-        audit: resolver.audit(file.audit, &at("audit")),
+        audit: file.audit,
         agents: resolver.agents(file.agents, &names, &at("agents")),
         profiles: resolver.profiles(file.profiles, &tags, &at("profiles")),
         servers: resolver.servers(file.servers, file.locality.as_deref(), &at("servers")),
+        locality: file.locality,
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };
@@ -248,7 +214,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn allowed_hosts(&mut self, hosts: Vec<String>, at: &ValuePath<'_>) -> Vec<String> {
+    fn check_allowed_hosts(&mut self, hosts: &[String], at: &ValuePath<'_>) {
         for (index, host) in hosts.iter().enumerate() {
             let is_name =
                 host.parse::<http::uri::Authority>().is_ok() && !host.contains(['@', '*', '/']);
@@ -263,10 +229,9 @@ impl Resolver<'_> {
                 );
             }
         }
-        hosts
     }
 
-    fn allowed_origins(&mut self, origins: Vec<String>, at: &ValuePath<'_>) -> Vec<String> {
+    fn check_allowed_origins(&mut self, origins: &[String], at: &ValuePath<'_>) {
         for (index, origin) in origins.iter().enumerate() {
             if !is_origin(origin) {
                 self.findings.add(
@@ -279,19 +244,9 @@ impl Resolver<'_> {
                 );
             }
         }
-        origins
     }
 
-    fn workers(&mut self, workers: Option<usize>, at: &ValuePath<'_>) -> usize {
-        match workers {
-            Some(workers) => self.check_range(workers, 1, WORKERS_MAX, at),
-            // Programs that it starts, the store and the audit run beside it; and calls that meet on
-            // one worker cost less than calls that are spread over more.
-            None => available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)),
-        }
-    }
-
-    fn log(&mut self, log: file::LogSection, at: &ValuePath<'_>) -> LogConfig {
+    fn check_log(&mut self, log: &LogConfig, at: &ValuePath<'_>) {
         let at = at.child("level");
         if let Err(InvalidLogFilter { suggestion: close }) = check_log_filter(&log.level) {
             self.findings.add(
@@ -307,10 +262,6 @@ impl Resolver<'_> {
                 )
                 .help(log_filter::LOG_FILTER_HELP),
             );
-        }
-        LogConfig {
-            level: log.level,
-            format: log.format,
         }
     }
 
@@ -379,63 +330,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn limits(&mut self, limits: &file::LimitsSection, at: &ValuePath<'_>) -> Limits {
-        Limits {
-            connections: self.concurrency_limit(limits.connections, &at.child("connections")),
-            connections_per_address: self.concurrency_limit(
-                limits.connections_per_address,
-                &at.child("connections_per_address"),
-            ),
-            bytes_in_flight: limits
-                .bytes_in_flight
-                .map(|size| self.memory_bytes(size, &at.child("bytes_in_flight"))),
-            headers_timeout: self.time(
-                limits.headers_timeout,
-                Duration::from_millis(100),
-                &at.child("headers_timeout"),
-            ),
-            body_rate_min: self.size_or_zero(limits.body_rate_min, &at.child("body_rate_min")),
-            body_grace: self.time(limits.body_grace, Duration::ZERO, &at.child("body_grace")),
-            unauthenticated_body: self.size_or_zero(
-                limits.unauthenticated_body,
-                &at.child("unauthenticated_body"),
-            ),
-            body: self.size(limits.body, &at.child("body")),
-            headers: self.size(limits.headers, &at.child("headers")),
-            depth: self.check_range(limits.depth, 8, DEPTH_MAX, &at.child("depth")),
-            sessions_per_agent: self.check_range(
-                limits.sessions_per_agent,
-                1,
-                usize::MAX,
-                &at.child("sessions_per_agent"),
-            ),
-            in_flight_per_agent: self
-                .concurrency_limit(limits.in_flight_per_agent, &at.child("in_flight_per_agent")),
-        }
-    }
-
-    /// A number of what may be under way at once.
-    fn concurrency_limit(
-        &mut self,
-        written: Option<usize>,
-        at: &ValuePath<'_>,
-    ) -> Option<NonZeroUsize> {
-        NonZeroUsize::new(self.check_range(written?, 1, CALLS_MAX, at))
-    }
-
-    fn naming(&mut self, naming: &file::NamingSection, at: &ValuePath<'_>) -> Naming {
-        self.template(&naming.template, &at.child("template"));
-        let (min, max) = NAME_LENGTHS.into_inner();
-        Naming {
-            template: naming.template.clone(),
-            charset: naming.charset,
-            max_length: self.check_range(naming.max_length, min, max, &at.child("max_length")),
-            conflict: naming.conflict,
-            namespace_resources: naming.namespace_resources,
-        }
-    }
-
-    fn template(&mut self, template: &str, at: &ValuePath<'_>) {
+    fn check_template(&mut self, template: &str, at: &ValuePath<'_>) {
         let literal = template.replace("{server}", "").replace("{tool}", "");
         let stray = literal.chars().find(|c| !is_name_char(*c));
         let label = if template.matches("{tool}").count() != 1 {
@@ -459,57 +354,17 @@ impl Resolver<'_> {
         );
     }
 
-    /// A time of at least `min`.
-    fn time(&mut self, time: Time, min: Duration, at: &ValuePath<'_>) -> Duration {
-        if time.0 < min || time.0 > TIME_MAX {
-            let label = format!(
-                "must be between {} and {}",
-                Time(min),
-                humantime::format_duration(TIME_MAX)
-            );
-            self.report_invalid(at, &label);
-        }
-        time.0
-    }
-
-    fn size(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
-        self.check_range(size, Size(Size::KIB), Size(SIZE_MAX), at);
-        usize::try_from(size.0).unwrap_or(usize::MAX)
-    }
-
-    /// A part of the memory of a machine.
-    fn memory_bytes(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
-        self.check_range(size, Size(Size::KIB), Size(MEMORY_MAX), at);
-        usize::try_from(size.0).unwrap_or(usize::MAX)
-    }
-
-    /// A size that may be zero.
-    fn size_or_zero(&mut self, size: Size, at: &ValuePath<'_>) -> usize {
-        self.check_range(size, Size(0), Size(SIZE_MAX), at);
-        usize::try_from(size.0).unwrap_or(usize::MAX)
-    }
-
-    /// `value`, which is reported unless it is between `min` and `max`.
-    fn check_range<T: Copy + Display + PartialOrd>(
-        &mut self,
-        value: T,
-        min: T,
-        max: T,
-        at: &ValuePath<'_>,
-    ) -> T {
-        if value < min {
-            self.report_invalid(at, &format!("must be at least {min}"));
-        } else if !(min..=max).contains(&value) {
-            self.report_invalid(at, &format!("must be at most {max}"));
-        }
-        value
-    }
-
     /// Reports a value that its key does not allow.
     fn report_invalid(&mut self, at: &ValuePath<'_>, label: &str) {
         let diagnostic = Diagnostic::error(format!("`{}` is out of range", at.path()));
         self.findings.add(diagnostic.at(at.span(), label));
     }
+}
+
+/// Half of the cores: programs that it starts, the store and the audit run beside it; and calls that
+/// meet on one worker cost less than calls that are spread over more.
+fn default_workers() -> usize {
+    available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
 /// `*`, or scheme and authority alone, as browsers send them.

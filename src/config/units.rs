@@ -1,8 +1,12 @@
 //! Durations, sizes and amounts of money as they are written: with a unit, or as a decimal string.
+//!
+//! [`Time`] and [`Size`], and the modules below, are also for `serde(with)`: the field is then a plain
+//! [`Duration`] or number.
 
 use std::{fmt, time::Duration};
 
 use bytesize::ByteSize;
+use indexmap::IndexMap;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -11,24 +15,19 @@ use crate::money::Micros;
 /// The keyword of the schema that names the unit of a string: `"time"`, `"size"` or `"money"`.
 pub(super) const UNIT_KEYWORD: &str = "x-unit";
 
+/// The keywords of the schema for the least and the greatest time or size, at a field or else at its unit.
+pub(super) const MIN_KEYWORD: &str = "x-min";
+pub(super) const MAX_KEYWORD: &str = "x-max";
+
+/// The keyword of the schema that says that 0 is allowed too, and means no limit.
+pub(super) const ZERO_KEYWORD: &str = "x-zero";
+
 /// A length of time such as `"30s"`, `"1m30s"` or `"250ms"`; zero may be written `0`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq, PartialOrd)]
 pub(super) struct Time(pub(super) Duration);
 
 impl Time {
     pub(super) const KEYWORD: &str = "time";
-
-    pub(super) fn millis(millis: u64) -> Self {
-        Self(Duration::from_millis(millis))
-    }
-
-    pub(super) fn secs(secs: u64) -> Self {
-        Self(Duration::from_secs(secs))
-    }
-
-    pub(super) fn days(days: u64) -> Self {
-        Self::secs(days * SECS_A_DAY)
-    }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         humantime::parse_duration(text.trim()).ok().map(Self)
@@ -51,6 +50,17 @@ impl fmt::Display for Time {
         }
         let text = humantime::format_duration(rest).to_string();
         f.write_str(&text.replace(' ', ""))
+    }
+}
+
+/// For `serde(with)`.
+impl Time {
+    pub(super) fn serialize<S: Serializer>(time: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&Self(*time))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        <Self as Deserialize>::deserialize(from).map(|time| time.0)
     }
 }
 
@@ -80,6 +90,8 @@ impl JsonSchema for Time {
             "minimum": 0,
             "maximum": 0,
             UNIT_KEYWORD: Self::KEYWORD,
+            MIN_KEYWORD: "1ms",
+            MAX_KEYWORD: "1d",
         })
     }
 }
@@ -114,6 +126,23 @@ impl fmt::Display for Size {
     }
 }
 
+/// For `serde(with)`.
+impl Size {
+    pub(super) fn serialize<N: Copy + TryInto<u64>, S: Serializer>(
+        bytes: &N,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_str(&Self((*bytes).try_into().unwrap_or(u64::MAX)))
+    }
+
+    pub(super) fn deserialize<'de, N: TryFrom<u64>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<N, D::Error> {
+        let Self(bytes) = <Self as Deserialize>::deserialize(from)?;
+        N::try_from(bytes).map_err(|_| de::Error::custom("too large a size"))
+    }
+}
+
 impl Serialize for Size {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -138,36 +167,16 @@ impl JsonSchema for Size {
             "type": "string",
             "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgG][iI]?[bB]?|[bB])\s*$|\$\{",
             UNIT_KEYWORD: Self::KEYWORD,
+            MIN_KEYWORD: "1KiB",
+            MAX_KEYWORD: "1GiB",
         })
     }
 }
 
-/// An amount of US dollars such as `"0.015"`; a number is refused, since a float is not exact.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Amount(pub(super) Micros);
+/// The value of [`UNIT_KEYWORD`] of amounts of money: of a number nobody knows whether it is exact.
+pub(super) const MONEY_KEYWORD: &str = "money";
 
-impl Amount {
-    pub(super) const KEYWORD: &str = "money";
-
-    pub(super) fn micros(micros: u64) -> Self {
-        Self(Micros::new(micros))
-    }
-}
-
-impl Serialize for Amount {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Amount {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.trim().parse().map(Self).map_err(de::Error::custom)
-    }
-}
-
-impl JsonSchema for Amount {
+impl JsonSchema for Micros {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Amount".into()
     }
@@ -177,7 +186,68 @@ impl JsonSchema for Amount {
             "description": "US dollars, a decimal string with up to six digits after the point.",
             "type": "string",
             "pattern": r"^\s*[0-9]+(\.[0-9]{1,6})?\s*$|\$\{",
-            UNIT_KEYWORD: Self::KEYWORD,
+            UNIT_KEYWORD: MONEY_KEYWORD,
         })
+    }
+}
+
+/// Times by name; in the schema `IndexMap<String, Time>`.
+pub(super) mod times {
+    use super::{Deserialize, Deserializer, Duration, IndexMap, Serializer, Time};
+
+    pub(in crate::config) fn serialize<S: Serializer>(
+        times: &IndexMap<String, Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_map(times.iter().map(|(name, time)| (name, Time(*time))))
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<IndexMap<String, Duration>, D::Error> {
+        let times = IndexMap::<String, Time>::deserialize(from)?.into_iter();
+        Ok(times.map(|(name, time)| (name, time.0)).collect())
+    }
+}
+
+/// A time of which 0 is no limit; in the schema a [`Time`] with [`ZERO_KEYWORD`].
+pub(super) mod unlimited_time {
+    use super::{Deserializer, Duration, Serializer, Time};
+
+    #[expect(clippy::ref_option, reason = "serde asks so")]
+    pub(in crate::config) fn serialize<S: Serializer>(
+        time: &Option<Duration>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        Time::serialize(&time.unwrap_or_default(), to)
+    }
+
+    pub(in crate::config) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        let time = Time::deserialize(from)?;
+        Ok(Some(time).filter(|time| !time.is_zero()))
+    }
+}
+
+/// A size that need not be given; in the schema `Option<Size>`.
+pub(super) mod optional_size {
+    use super::{Deserializer, Serializer, Size};
+
+    #[expect(clippy::ref_option, reason = "serde asks so")]
+    pub(in crate::config) fn serialize<N: Copy + TryInto<u64>, S: Serializer>(
+        bytes: &Option<N>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => Size::serialize(bytes, to),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(in crate::config) fn deserialize<'de, N: TryFrom<u64>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<N>, D::Error> {
+        Size::deserialize(from).map(Some)
     }
 }

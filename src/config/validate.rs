@@ -5,6 +5,8 @@
 
 pub(crate) mod schema;
 
+use std::fmt::Display;
+
 use serde_json::Value as Json;
 
 use super::{
@@ -14,16 +16,17 @@ use super::{
         suggest,
     },
     file,
+    model::policy::{GlobList, glob},
     node::{ConfigValue, Node, TableEntry, ValueOrigin, join_path},
     source::environment,
-    units::{Amount, Size, Time, UNIT_KEYWORD},
+    units::{MAX_KEYWORD, MIN_KEYWORD, MONEY_KEYWORD, Size, Time, UNIT_KEYWORD, ZERO_KEYWORD},
 };
 use crate::money::{InvalidAmount, Micros};
 use schema::{Section, TAG, enum_words, integer_bounds, key_tables, resolve, tag_value, type_of};
 
 /// Tables that stay although a text is missing which they need, so that what else is wrong with
 /// them is found as well: whoever resolves them leaves an empty text alone that is not written.
-const INCOMPLETE_ALLOWED: [&str; 1] = ["ArgumentRuleSection"];
+const INCOMPLETE_ALLOWED: [&str; 1] = ["ArgumentRule"];
 
 /// Reports everything in `node` that `schema` does not allow, and removes it.
 pub(super) fn remove_invalid(
@@ -54,10 +57,14 @@ impl<'s> ShapeCheck<'s, '_> {
         if node.origin == ValueOrigin::Invalid {
             return false;
         }
+        let field = schema;
         let (name, schema) = resolve(self.root, schema);
         match schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
-            Some(Amount::KEYWORD) => return self.check_money(node, path),
-            Some(unit) => return self.check_quantity(node, unit, path),
+            Some(MONEY_KEYWORD) => return self.check_money(node, path),
+            Some(unit) => {
+                return self.check_quantity(node, unit, path)
+                    && self.check_quantity_bounds(node, [field, schema], path);
+            }
             None => {}
         }
         let options = schema.get("oneOf").or_else(|| schema.get("anyOf"));
@@ -71,10 +78,10 @@ impl<'s> ShapeCheck<'s, '_> {
         match schema.get("type").and_then(Json::as_str) {
             Some("object") => self.check_table(node, Section { name, schema }, path),
             Some("array") => self.check_list(node, schema, path),
-            Some("string") => self.check_text(node, path),
+            Some("string") => self.check_text(node, path) && self.check_format(node, schema, path),
             Some("boolean") => self.check_boolean(node, path),
             Some("integer") => self.check_integer(node, schema, path),
-            Some("number") => self.check_number(node, path),
+            Some("number") => self.check_number(node, schema, path),
             _ => true,
         }
     }
@@ -264,7 +271,7 @@ impl<'s> ShapeCheck<'s, '_> {
             self.check_table(
                 node,
                 Section {
-                    name: "AuthSection",
+                    name: "Auth",
                     schema,
                 },
                 path,
@@ -357,16 +364,24 @@ impl<'s> ShapeCheck<'s, '_> {
         false
     }
 
-    fn check_number(&mut self, node: &mut Node, path: &str) -> bool {
+    fn check_number(&mut self, node: &mut Node, schema: &Json, path: &str) -> bool {
         if node.origin.is_untyped()
             && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
         {
             node.value = ConfigValue::Float(value);
         }
-        if let ConfigValue::Float(_) | ConfigValue::Integer(_) = node.value {
-            return true;
-        }
-        self.wrong_type(node, "a number", path)
+        #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are small")]
+        let value = match node.value {
+            ConfigValue::Float(value) => value,
+            ConfigValue::Integer(value) => value as f64,
+            ConfigValue::Bool(_)
+            | ConfigValue::List(_)
+            | ConfigValue::Null
+            | ConfigValue::Table(_)
+            | ConfigValue::Text(_) => return self.wrong_type(node, "a number", path),
+        };
+        let bound = |keyword: &str| schema.get(keyword).and_then(Json::as_f64);
+        self.check_bounds(node, &value, (bound("minimum"), bound("maximum")), path)
     }
 
     fn check_integer(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
@@ -392,16 +407,79 @@ impl<'s> ShapeCheck<'s, '_> {
             return false;
         };
         let (min, max) = integer_bounds(schema);
-        if (min..=max).contains(&value) {
+        self.check_bounds(node, &value, (Some(min), Some(max)), path)
+    }
+
+    /// Reports a value that is not between its bounds.
+    fn check_bounds<T: Display + PartialOrd>(
+        &mut self,
+        node: &Node,
+        value: &T,
+        (min, max): (Option<T>, Option<T>),
+        path: &str,
+    ) -> bool {
+        let label = match (min, max) {
+            (Some(min), _) if *value < min => format!("must be at least {min}"),
+            (_, Some(max)) if *value > max => format!("must be at most {max}"),
+            _ => return true,
+        };
+        self.report_out_of_range(node, label, path)
+    }
+
+    /// A time or a size, which was checked to be one, between the bounds that the schema of its key
+    /// names or else that of its unit.
+    fn check_quantity_bounds(&mut self, node: &Node, schemas: [&Json; 2], path: &str) -> bool {
+        let text = node.as_text().unwrap_or_default();
+        let keyword = |keyword: &str| schemas.iter().find_map(|schema| schema.get(keyword));
+        let bound = |name: &str| keyword(name).and_then(Json::as_str);
+        let (min, max) = (bound(MIN_KEYWORD), bound(MAX_KEYWORD));
+        let Some(time) = Time::parse(text) else {
+            let bounds = (min.and_then(Size::parse), max.and_then(Size::parse));
+            return Size::parse(text)
+                .is_none_or(|size| self.check_bounds(node, &size, bounds, path));
+        };
+        let bounds = min.and_then(Time::parse).zip(max.and_then(Time::parse));
+        let zero = if keyword(ZERO_KEYWORD).is_some() {
+            "0, or "
+        } else {
+            ""
+        };
+        match bounds {
+            Some((min, max)) if !(min..=max).contains(&time) => {
+                if time.0.is_zero() && !zero.is_empty() {
+                    return true;
+                }
+                let label = format!("must be {zero}between {min} and {max}");
+                self.report_out_of_range(node, label, path)
+            }
+            Some(_) | None => true,
+        }
+    }
+
+    /// Reports a value that its key does not allow; false, for the caller to return.
+    fn report_out_of_range(&mut self, node: &Node, label: String, path: &str) -> bool {
+        let diagnostic = Diagnostic::error(format!("`{path}` is out of range"));
+        self.findings.add(diagnostic.at(Some(node.span), label));
+        false
+    }
+
+    /// A text of which the schema says more than that it is one.
+    fn check_format(&mut self, node: &Node, schema: &Json, path: &str) -> bool {
+        if schema.get("format").and_then(Json::as_str) != Some(GlobList::FORMAT) {
             return true;
         }
-        let diagnostic = Diagnostic::error(format!("`{path}` is out of range"));
-        let label = if value < min {
-            format!("must be at least {min}")
-        } else {
-            format!("must be at most {max}")
+        let Err(error) = glob(node.as_text().unwrap_or_default()) else {
+            return true;
         };
-        self.findings.add(diagnostic.at(Some(node.span), label));
+        let message = match self.displayable_text(node) {
+            Some(text) => format!("`{text}` is not a glob"),
+            None => format!("the value of `{path}` is not a glob"),
+        };
+        self.findings.add(
+            Diagnostic::error(message)
+                .at(Some(node.span), error.kind().to_string())
+                .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
+        );
         false
     }
 

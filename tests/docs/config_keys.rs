@@ -11,7 +11,7 @@ use crate::markdown::{anchor, wrap};
 /// Where a schema keeps the types that it refers to.
 const DEFINITIONS: &str = "#/$defs/";
 /// The table whose keys agents and profiles have too.
-const TERMS: &str = "GovernanceSection";
+const TERMS: &str = "GovernanceConfig";
 
 pub(crate) fn page(schema: &Value) -> String {
     let mut page = Page {
@@ -88,7 +88,8 @@ impl<'s> Page<'s> {
             None => String::new(),
         };
         let change = changed(&inner);
-        let text = format!("({kind}{default}): {}{change}", description(schema));
+        let bounds = self.bounds(schema);
+        let text = format!("({kind}{bounds}{default}): {}{change}", description(schema));
         self.out.push_str(&wrap(&format!("- `{key}` "), &text, 2));
     }
 
@@ -145,6 +146,26 @@ impl<'s> Page<'s> {
         }
     }
 
+    /// Between what a number, a time or a size must be; the schema of a key goes before that of its type.
+    fn bounds(&self, schema: &Value) -> String {
+        let of_type = reference(schema).map(|name| self.definition(name));
+        let schemas = [Some(schema), of_type];
+        let keyword = |keyword: &str| schemas.iter().flatten().find_map(|it| it.get(keyword));
+        let is_quantity = keyword("x-unit").is_some();
+        let bound = |quantity: &str, number: &str| {
+            let name = if is_quantity { quantity } else { number };
+            let bound = keyword(name).filter(|it| *it != "none" && **it != 0)?;
+            Some(format!("`{}`", bound.to_string().trim_matches('"')))
+        };
+        let zero = keyword("x-zero").map_or("", |_| "`0` or ");
+        match (bound("x-min", "minimum"), bound("x-max", "maximum")) {
+            (Some(min), Some(max)) => format!(", {zero}{min} to {max}"),
+            (Some(min), None) => format!(", {zero}at least {min}"),
+            (None, Some(max)) => format!(", at most {max}"),
+            (None, None) => String::new(),
+        }
+    }
+
     fn link(&mut self, name: &'s str, path: &str) -> String {
         if !self.told.contains(&name) {
             self.told.push(name);
@@ -174,7 +195,8 @@ fn changed(path: &str) -> &'static str {
 
 /// `ServerLimitsSection` -> `Server limits`.
 fn title(name: &str) -> String {
-    let name = name.strip_suffix("Section").unwrap_or(name);
+    let suffixes = ["Section", "Config"].into_iter();
+    let name = suffixes.fold(name, |name, it| name.strip_suffix(it).unwrap_or(name));
     let mut title = String::new();
     for character in name.chars() {
         if character.is_uppercase() && !title.is_empty() {

@@ -1,6 +1,6 @@
 //! Keys that are not ours, or not yet, and what to say about them.
 
-/// Keys and sections that the design names and this version does not have, by the type of `file`
+/// Keys and sections that the design names and this version does not have, by the name of the type in the schema,
 /// they will belong to (the empty name is the top level).
 const PLANNED_KEYS: [(&str, &[&str]); 1] = [("", &["public_url", "store"])];
 
@@ -11,15 +11,15 @@ const PLANNED_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
     ("AgentSection", "key", "use `keys = [\"${...}\"]`"),
     ("AgentSection", "profile", "use `profiles = [...]`"),
-    ("BudgetSection", "amount", "use `limit`"),
-    ("GovernanceSection", "refusals", "use `refusal_rate`"),
+    ("Budget", "amount", "use `limit`"),
+    ("GovernanceConfig", "refusals", "use `refusal_rate`"),
     (
-        "ItemRulesSection",
+        "ItemRules",
         "price",
         "prices apply to tools only: move the key to `tools`",
     ),
     (
-        "ItemRulesSection",
+        "ItemRules",
         "timeout",
         "item timeouts apply to tools only: move the key to `tools`",
     ),

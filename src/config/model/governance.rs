@@ -3,51 +3,65 @@
 //! These are resolved types, ready to use. Agents of the store are kept as JSON of the same
 //! [`Terms`], so that an agent means the same wherever it is written.
 
-use std::time::Duration;
+use std::{num::NonZeroU32, time::Duration};
 
-use globset::{Glob, GlobBuilder};
+use globset::Glob;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::{
+    policy::{ArgumentRule, GlobList, Policy, PolicyMode},
+    scan::Scan,
+};
 use crate::{
-    config::Secret,
+    config::{
+        Secret,
+        units::{Size, Time, optional_size, unlimited_time},
+    },
     money::Micros,
     names::{AgentId, ProfileName},
 };
 
-/// The section `[governance]`. Its [`Default`] is what holds without the section: everything is
-/// allowed and free, nothing is scanned. With the section, keys that are not written have other
-/// defaults: a price of $0.015, a budget of $10.00 for each agent, and with
-/// [`Authentication::Keys`] nothing is allowed.
-#[derive(Clone, Debug, PartialEq)]
+/// Authentication, policies, rates, budgets and scanning. Without this section every client may
+/// call everything, and nothing is charged or scanned.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default = "GovernanceConfig::written")]
+#[schemars(extend("additionalProperties" = false))]
 pub struct GovernanceConfig {
-    /// How clients say who they are.
+    /// How clients authenticate. A reload that removes `keys` is rejected unless the new config
+    /// says `anonymous`.
     pub auth: Authentication,
     /// Whether the config says `auth`, so that it is no default.
+    #[serde(skip)]
     pub is_auth_written: bool,
-    /// Form of a refusal.
+    /// Form of refusals.
     pub errors: ErrorForm,
-    /// Codes of refusals.
+    /// Error codes of refusals.
     pub error_codes: ErrorCodes,
-    /// Price of a call for which neither its server nor its tool has one.
+    /// Price of a call in USD when neither the tool nor its server has one.
     pub price: Micros,
-    /// Whether a call costs its price although the tool's result says `isError`. Errors of the
-    /// protocol and calls without an answer cost it anyway, once they reached their server.
+    /// Charge calls whose result has `isError`. Protocol errors and unanswered calls that reached
+    /// the server are always charged, and so is each `input_required` round of a 2026-07-28 call.
     pub charge_errors: bool,
-    /// How long keys are good for that the command line makes without saying so; `None`: for ever.
+    /// Lifetime of keys made by `keys create` without `--expires`; `0` is unlimited.
+    #[serde(with = "unlimited_time")]
+    #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = "36500d"))]
     pub key_lifetime: Option<Duration>,
-    /// How often one agent may be refused from one address before its requests are held back.
+    /// Rate of avoidable refusals per agent and client address (IPv6: /64). Beyond it all requests
+    /// of that agent and address get HTTP 429 (`RATE_LIMITED`) until the rate allows another
+    /// refusal. They are summed in one audit record per minute.
     pub refusal_rate: Rate,
-    /// Budgets of teams.
+    /// Team budgets, by team name.
+    #[serde(with = "Team", skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(with = "IndexMap<String, Team>")]
     pub teams: IndexMap<String, Vec<Budget>>,
-    /// What holds for agents that say nothing else; its policy is never `None`.
+    /// The terms of agents and profiles that set none.
+    #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// How long a key is good for where nothing else is said.
-pub(in crate::config) const KEY_LIFETIME: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-
+/// What holds without the section: everything is allowed and free, nothing is scanned.
 impl Default for GovernanceConfig {
     fn default() -> Self {
         Self {
@@ -57,7 +71,7 @@ impl Default for GovernanceConfig {
             error_codes: ErrorCodes::Contract,
             price: Micros::ZERO,
             charge_errors: true,
-            key_lifetime: Some(KEY_LIFETIME),
+            key_lifetime: Some(Duration::from_secs(365 * 24 * 60 * 60)),
             refusal_rate: Rate::REFUSALS,
             teams: IndexMap::new(),
             terms: Terms {
@@ -68,6 +82,51 @@ impl Default for GovernanceConfig {
                 ..Terms::default()
             },
         }
+    }
+}
+
+impl GovernanceConfig {
+    /// What holds in a section that says nothing. `resolve` adds a policy and a budget, where it has
+    /// none: $10.00 for each agent, and with [`Authentication::Keys`] nothing is allowed.
+    fn written() -> Self {
+        Self {
+            price: Micros::new(15_000),
+            terms: Terms::default(),
+            ..Self::default()
+        }
+    }
+
+    pub(in crate::config) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A team: all agents with its name in `team`.
+#[derive(Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default, deny_unknown_fields)]
+struct Team {
+    /// What all its agents together may spend.
+    #[serde(with = "BudgetList", skip_serializing_if = "Vec::is_empty")]
+    budget: Vec<Budget>,
+}
+
+/// For `serde(with)`.
+impl Team {
+    fn serialize<S: Serializer>(
+        teams: &IndexMap<String, Vec<Budget>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let of = |budget: &Vec<Budget>| Self {
+            budget: budget.clone(),
+        };
+        to.collect_map(teams.iter().map(|(name, budget)| (name, of(budget))))
+    }
+
+    fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<IndexMap<String, Vec<Budget>>, D::Error> {
+        let teams = IndexMap::<String, Self>::deserialize(from)?.into_iter();
+        Ok(teams.map(|(name, team)| (name, team.budget)).collect())
     }
 }
 
@@ -101,29 +160,32 @@ pub enum ErrorCodes {
     Portable,
 }
 
-/// What an agent, a profile or everybody may do. `None` asks the next less specific terms.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+/// Terms of an agent, a profile or everybody. A missing key is taken from the next section in the
+/// order agent, profile, `[governance]`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Terms {
-    /// Which tools, prompts, resources and methods.
+    /// What may be called. Default: everything, or nothing with `auth = "keys"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// How much each agent may spend; all of them hold, and none of them is no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What each agent may spend: one budget, a list of budgets that all apply, or `"off"`.
+    /// Default: 10.00 USD in total when there is a `[governance]` section.
+    #[serde(with = "BudgetList", skip_serializing_if = "Option::is_none")]
     pub budget: Option<Vec<Budget>>,
-    /// How often an agent may call.
+    /// Rate limit of an agent over all tools. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// How often an agent may call one tool.
+    /// Rate limit of an agent on each tool. Default: unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_rate: Option<Rate>,
-    /// What is looked for in data, and what happens to it.
+    /// Scanning for personal data and secrets. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scan: Option<Scan>,
-    /// Rules about arguments; those of all terms that apply hold together.
+    /// Argument rules. Rules of all sections apply together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<ArgumentRule>,
-    /// Rules that only count what they would have refused; those of all terms add up.
+    /// Kinds of rules that only count and audit what they would refuse. Lists of all sections are
+    /// combined.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub observe: Vec<RuleKind>,
 }
@@ -166,81 +228,60 @@ impl RuleKind {
     }
 }
 
-/// Which tools, prompts, resources and methods may be used. Globs match exposed names or `server/name`;
-/// what they mean is in [`catalog::globs`](crate::catalog::globs).
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Policy {
-    /// What the lists mean.
-    pub mode: PolicyMode,
-    /// Tools.
-    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Glob>,
-    /// Prompts.
-    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
-    pub prompts: Vec<Glob>,
-    /// Resources, by URI.
-    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
-    pub resources: Vec<Glob>,
-    /// Vendor methods of the per-server route.
-    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
-    pub methods: Vec<Glob>,
-    /// Names of any kind that are refused whatever the lists say, also by more specific policies.
-    #[serde(with = "globs", skip_serializing_if = "Vec::is_empty")]
-    pub deny: Vec<Glob>,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            mode: PolicyMode::None,
-            tools: Vec::new(),
-            prompts: Vec::new(),
-            resources: Vec::new(),
-            methods: Vec::new(),
-            deny: Vec::new(),
-        }
-    }
-}
-
-/// What the lists of a policy mean.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PolicyMode {
-    /// Everything is allowed.
-    All,
-    /// Only what the lists match is allowed; a missing list matches nothing.
-    Allowlist,
-    /// Everything is allowed except what the lists match.
-    Denylist,
-    /// Nothing is allowed.
-    None,
-}
-
-impl PolicyMode {
-    /// What a config calls it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Allowlist => "allowlist",
-            Self::Denylist => "denylist",
-            Self::None => "none",
-        }
-    }
-}
-
-/// Money that may be spent in a window.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+/// An amount that may be spent per period.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
-    /// How much.
+    /// Amount in USD.
     pub limit: Micros,
-    /// In which time.
+    /// Period.
+    #[serde(default)]
     pub window: Window,
 }
 
+/// One budget, several budgets that all apply, or none; for `serde(with)`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Budgets")]
+pub(in crate::config) enum BudgetList {
+    /// One budget.
+    One(Budget),
+    /// Several budgets; an empty list is unlimited.
+    Many(Vec<Budget>),
+    /// Unlimited.
+    Off(Off),
+}
+
+/// The word `off`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::config) enum Off {
+    /// Unlimited.
+    Off,
+}
+
+impl BudgetList {
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
+        budgets: &T,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        budgets.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, T: From<Vec<Budget>>, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<T, D::Error> {
+        let budgets = match <Self as Deserialize>::deserialize(from)? {
+            Self::One(budget) => vec![budget],
+            Self::Many(budgets) => budgets,
+            Self::Off(Off::Off) => Vec::new(),
+        };
+        Ok(budgets.into())
+    }
+}
+
 /// Period of a budget. Days and months begin at midnight UTC.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Window {
     /// A calendar day.
@@ -248,6 +289,7 @@ pub enum Window {
     /// A calendar month.
     Month,
     /// No reset.
+    #[default]
     Total,
 }
 
@@ -266,27 +308,57 @@ impl Window {
 }
 
 /// How often something may be done (GCRA): on average `calls` each `per`, `burst` of them at once.
-///
-/// In a config `calls` and `burst` are at most a million and `per` is 1 s to 24 h, so that one call
-/// is worth at least a microsecond.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
+/// One call is worth at least a microsecond.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(from = "RateSection")]
 pub struct Rate {
     /// Calls each `per`.
-    pub calls: std::num::NonZeroU32,
-    /// The period; in JSON a text such as `1m`.
-    #[serde(with = "period")]
+    pub calls: NonZeroU32,
+    /// The period.
+    #[serde(with = "Time")]
     pub per: Duration,
-    /// How many at once; as many as `calls` where a config does not say.
-    pub burst: std::num::NonZeroU32,
+    /// How many at once.
+    pub burst: NonZeroU32,
+}
+
+/// A rate limit: on average `calls` per `per`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct RateSection {
+    /// Calls per period.
+    #[schemars(range(max = Rate::CALLS_MAX))]
+    calls: NonZeroU32,
+    /// Period.
+    #[serde(default = "RateSection::per", with = "Time")]
+    #[schemars(extend("x-min" = "1s"))]
+    per: Duration,
+    /// Calls that may come at once. Default: `calls`.
+    #[schemars(range(max = Rate::CALLS_MAX))]
+    burst: Option<NonZeroU32>,
+}
+
+impl RateSection {
+    fn per() -> Duration {
+        Duration::from_secs(60)
+    }
+}
+
+impl From<RateSection> for Rate {
+    fn from(written: RateSection) -> Self {
+        Self {
+            calls: written.calls,
+            per: written.per,
+            burst: written.burst.unwrap_or(written.calls),
+        }
+    }
 }
 
 impl Rate {
     /// How often an agent may be refused where a config does not say.
     pub const REFUSALS: Self = Self {
-        calls: std::num::NonZeroU32::new(600).expect("it is not zero"),
+        calls: NonZeroU32::new(600).expect("it is not zero"),
         per: Duration::from_secs(60),
-        burst: std::num::NonZeroU32::new(3000).expect("it is not zero"),
+        burst: NonZeroU32::new(3000).expect("it is not zero"),
     };
 
     /// The most calls that a rate may have, each period and at once: more is no limit.
@@ -299,223 +371,13 @@ impl Rate {
     pub const PER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 }
 
-/// The glob `text` as those over URIs are: `*` and `?` do not match `/`.
-///
-/// # Errors
-/// What is wrong with it.
-pub(crate) fn glob(text: &str) -> Result<Glob, globset::Error> {
-    GlobBuilder::new(text).literal_separator(true).build()
-}
-
-/// Globs as texts; what `globset` reads by itself would match `/`.
-mod globs {
-    use globset::Glob;
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(globs: &[Glob], to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(globs.iter().map(Glob::glob))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Glob>, D::Error> {
-        let texts = Vec::<String>::deserialize(from)?;
-        let globs = texts.iter().map(|text| super::glob(text));
-        globs.collect::<Result<_, _>>().map_err(de::Error::custom)
-    }
-}
-
-mod period {
-    use std::time::Duration;
-
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(super) fn serialize<S: Serializer>(per: &Duration, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(&humantime::format_duration(*per))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(from)?;
-        humantime::parse_duration(&text).map_err(de::Error::custom)
-    }
-}
-
-/// What is looked for in data, and what happens to it.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Scan {
-    /// Class name, custom name or `*` -> action, in arguments of tools and in what clients answer to
-    /// servers.
-    pub arguments: IndexMap<String, ScanAction>,
-    /// The same in results of tools and in what servers ask clients.
-    pub results: IndexMap<String, ScanAction>,
-    /// The same in text of resources.
-    pub resources: IndexMap<String, ScanAction>,
-    /// The same in prompts, their arguments and texts.
-    pub prompts: IndexMap<String, ScanAction>,
-    /// The same in progress and log messages.
-    pub notifications: IndexMap<String, ScanAction>,
-    /// What stands in place of a match.
-    pub mask: Mask,
-    /// Country packs of national numbers, as ISO 3166 codes in lower case; empty: all of them.
-    pub countries: Vec<String>,
-    /// Further classes: name -> regular expression; in a config it compiles, and does not match
-    /// the empty text.
-    pub custom: IndexMap<String, String>,
-    /// Further classes: name -> words and phrases.
-    pub dictionaries: IndexMap<String, Vec<String>>,
-    /// Further kinds of tokens, beside those in `scan/detect/detectors.toml`.
-    pub detectors: Vec<Detector>,
-    /// Values that are never a match, such as the address of the help desk.
-    pub allow: Vec<String>,
-    /// MIME types (globs such as `text/*`) whose base64 content is decoded and scanned too.
-    pub base64: Vec<String>,
-}
-
-/// A detector for tokens with a recognizable format.
-#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Detector {
-    /// Name in error messages, `vendor/kind`.
-    pub id: String,
-    /// Regular expression of the whole token: bounded, ASCII, beginning with a letter or digit. If
-    /// it has a group, the group is the secret.
-    pub pattern: String,
-    /// Lower-case words, one of which must occur nearby. For formats that are not specific enough
-    /// alone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub near: Vec<String>,
-    /// Minimum Shannon entropy in bits per character. Default: 2.5.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entropy: Option<f64>,
-    /// Require both letters and digits.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub mixed: bool,
-    /// Checksum. A token with a valid checksum is reported regardless of `entropy`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check: Option<CheckDigits>,
-    /// Class of the matches.
-    #[serde(default)]
-    pub class: DetectorClass,
-}
-
-/// Checksum of a token.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CheckDigits {
-    /// The last six characters are the base-62 CRC-32 of the characters between them and the
-    /// constant prefix.
-    Crc32,
-}
-
-/// Class of a detector's matches.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DetectorClass {
-    /// A key or token.
-    #[default]
-    ApiKey,
-    /// Another secret.
-    Credential,
-    /// A private key.
-    PrivateKey,
-}
-
-/// What to do with a match.
-#[derive(
-    Clone, Copy, Debug, Deserialize, Eq, JsonSchema, Ord, PartialEq, PartialOrd, Serialize,
-)]
-#[serde(rename_all = "lowercase")]
-pub enum ScanAction {
-    /// Do not look for this class.
-    Off,
-    /// Count and audit it.
-    Report,
-    /// Replace it with a mask.
-    Redact,
-    /// Refuse the call, or withhold its result.
-    Block,
-}
-
-impl ScanAction {
-    /// What a config calls it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Report => "report",
-            Self::Redact => "redact",
-            Self::Block => "block",
-        }
-    }
-}
-
-/// Replacement of a redacted match.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mask {
-    /// `*` for each character.
-    Length,
-    /// The class in brackets, such as `[EMAIL]`.
-    #[default]
-    Type,
-}
-
-/// A rule about one argument of some tools.
-#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ArgumentRule {
-    /// Named in the audit, and to who called, when the rule refuses.
-    pub name: String,
-    /// Tools it is about; globs like those of a policy.
-    #[serde(with = "globs")]
-    pub tools: Vec<Glob>,
-    /// JSON pointer (RFC 6901) into the arguments; empty: all of them.
-    pub at: String,
-    /// What the value is compared with; all that are given must hold.
-    #[serde(flatten)]
-    pub condition: Condition,
-    /// What follows when the condition holds.
-    pub action: ArgumentAction,
-    /// Whether it only counts what it would have refused.
-    #[serde(default)]
-    pub observe: bool,
-}
-
-/// What a value is compared with; all that are given must hold.
-#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-#[serde(default)]
-pub struct Condition {
-    /// It equals this.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub equals: Option<serde_json::Value>,
-    /// It is one of these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub one_of: Option<Vec<serde_json::Value>>,
-    /// It is a string and matches this regular expression.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub matches: Option<String>,
-    /// It is a number, at least this.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min: Option<f64>,
-    /// It is a number, at most this.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max: Option<f64>,
-}
-
-/// Effect of an argument rule.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ArgumentAction {
-    /// Refuse the call unless the conditions hold.
-    Allow,
-    /// Refuse the call when the conditions hold.
-    Refuse,
-}
-
 /// An agent of the config.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AgentConfig {
     /// Its id; the UUIDv5 of the name when none is written.
     pub id: AgentId,
     /// Its name, unique among agents.
+    #[serde(skip)]
     pub name: String,
     /// The team whose budget it shares.
     pub team: Option<String>,
@@ -524,46 +386,65 @@ pub struct AgentConfig {
     /// Whether it sees everything in `/status`.
     pub admin: bool,
     /// Its API keys, 32 visible ASCII characters or more each, unique among all agents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<Secret>,
     /// Profiles it may use, and nothing beside them; `None`: every route.
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.
+    #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// A named view of the catalog.
-#[derive(Clone, Debug, PartialEq)]
+/// A named view of the catalog at `/mcp/profiles/{name}`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default)]
+#[schemars(extend("additionalProperties" = false))]
 pub struct Profile {
-    /// Which tools it shows: globs over exposed names or `server/tool`; `None`: all.
+    /// Globs over exposed names or `server/tool`. Default: all tools.
+    #[serde(with = "GlobList")]
     pub tools: Option<Vec<Glob>>,
-    /// Which prompts; `None`: all.
+    /// Globs over prompts. Default: all prompts.
+    #[serde(with = "GlobList")]
     pub prompts: Option<Vec<Glob>>,
-    /// Which resources; `None`: all.
+    /// Globs over resource URIs. Default: all resources.
+    #[serde(with = "GlobList")]
     pub resources: Option<Vec<Glob>>,
-    /// Only servers with one of these tags; `None`: all.
+    /// Only servers with one of these tags. Default: all servers.
     pub tags: Option<Vec<String>>,
-    /// Exposed name -> the name used in its place, tools and prompts.
+    /// Exposed name of a tool or prompt -> name shown instead.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub rename: IndexMap<String, String>,
-    /// Exposed name -> the description shown in its place.
+    /// Exposed name -> description shown instead.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub describe: IndexMap<String, String>,
-    /// What may be done through it; more specific than `[governance]`, less than an agent's.
+    /// The terms of calls through this profile.
+    #[serde(flatten)]
     pub terms: Terms,
 }
 
-/// The section `[audit]`. Its [`Default`] is what holds without the section.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// The audit log.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Audit {
-    /// Whether calls are recorded at all; default true.
+    /// `false` disables the audit log.
     pub enabled: bool,
-    /// When a record counts as kept; default [`Durability::Process`].
+    /// When a record counts as written.
     pub durability: Durability,
-    /// Whether arguments are recorded, with PII and secrets redacted; default false.
+    /// Record arguments, with personal data and secrets redacted.
     pub arguments: bool,
-    /// How long records are kept, default 90 days; `None`: for ever.
+    /// How long records are kept; `0` keeps them forever.
+    #[serde(with = "unlimited_time")]
+    #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = "36500d"))]
     pub retention: Option<Duration>,
-    /// How many bytes of records are kept, oldest first to go; default `None`: all.
+    /// Maximum size of all records; the oldest are deleted first. Default: unlimited.
+    #[serde(with = "optional_size")]
+    #[schemars(with = "Option<Size>", extend("x-min" = "16MiB", "x-max" = "none"))]
     pub retention_size: Option<u64>,
-    /// How many bytes the audit may take; default `None`: half of its disk.
+    /// Maximum disk usage of the audit log. The last eighth (at most 256 MiB) is reserved for
+    /// allowed calls; refused calls are then only counted. When it is full, calls are refused.
+    /// Default: half of the disk.
+    #[serde(with = "optional_size")]
+    #[schemars(with = "Option<Size>", extend("x-min" = "16MiB", "x-max" = "none"))]
     pub quota: Option<u64>,
 }
 
@@ -595,6 +476,7 @@ pub enum Durability {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ScanAction;
 
     #[test]
     fn words_are_those_that_are_read() {

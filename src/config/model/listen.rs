@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Serialize, Serializer};
+
 /// What the path of a Unix socket comes after.
 const UNIX_PREFIX: &str = "unix:";
 
@@ -19,12 +21,18 @@ pub enum Listen {
 }
 
 /// Who may connect to a Unix socket.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub struct SocketConfig {
     /// The mode of its file.
+    #[serde(serialize_with = "octal")]
     pub mode: u32,
     /// Users who may connect, beside root and the user of the gateway.
     pub uids: Vec<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn octal<S: Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&format_args!("{mode:04o}"))
 }
 
 /// A text is nothing to listen on. Names are none: what they mean differs from machine to machine,
@@ -99,5 +107,11 @@ impl fmt::Display for Listen {
             Self::Address(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display()),
         }
+    }
+}
+
+impl Serialize for Listen {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
     }
 }

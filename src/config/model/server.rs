@@ -1,101 +1,196 @@
 //! One configured server: how it is reached, what is shown of it, and how it is kept alive.
 
-use std::{num::NonZeroUsize, path::PathBuf, time::Duration};
+use std::{num::NonZeroUsize, time::Duration};
 
-use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::{
+    governance::{Budget, BudgetList, Rate},
+    items::{Expose, ItemKindSection, ItemRules, ItemRulesSection, Root, RootSection},
+    policy::{Condition, GlobList},
+    scan::Scan,
+    transport::Transport,
+};
 use crate::{
-    config::{Budget, Condition, Rate, Scan, Secret, diagnostics::redact, units},
+    config::units::{Size, Time},
     money::Micros,
 };
 
-/// One configured server.
-#[derive(Clone, Debug, PartialEq)]
+/// One configured server. What `resolve` finds out is not deserialized.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Server {
     /// How it is reached.
+    #[serde(flatten, skip_deserializing)]
+    #[schemars(skip)]
     pub transport: Transport,
-    /// The era it is spoken to in, when pinned.
+    /// Protocol era used with the server.
     pub era: EraPin,
-    /// Whether it runs at all.
+    /// `false` keeps the server in the config without running it.
     pub enabled: bool,
-    /// Used in exposed names instead of the server's name.
+    /// Name used in exposed names instead of the server's name.
     pub namespace: Option<String>,
-    /// Which kinds of item are exposed on merged routes.
+    /// Kinds of items shown on merged routes.
+    #[schemars(with = "Vec<ItemKindSection>")]
     pub expose: Expose,
-    /// Precedence under `conflict = "priority"`; higher wins.
+    /// Precedence under `naming.conflict = "priority"`; the higher value wins.
     pub priority: i32,
-    /// Free labels, shown in `/status`.
+    /// Labels, used by profiles and shown in `/status`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Roots offered to the server when no client is asked.
+    /// Roots offered to the server. Default: clients are asked for theirs.
+    #[schemars(with = "Option<Vec<RootSection>>")]
     pub roots: Option<Vec<Root>>,
-    /// Rules for tools.
+    /// Filters and overrides for tools.
+    #[serde(skip_serializing_if = "ItemRules::is_empty")]
     pub tools: ItemRules,
-    /// Rules for resources and templates.
+    /// Filters and overrides for resources and templates; names are URIs.
+    #[serde(skip_serializing_if = "ItemRules::is_empty")]
+    #[schemars(with = "ItemRulesSection")]
     pub resources: ItemRules,
-    /// Rules for prompts.
+    /// Filters and overrides for prompts.
+    #[serde(skip_serializing_if = "ItemRules::is_empty")]
+    #[schemars(with = "ItemRulesSection")]
     pub prompts: ItemRules,
-    /// Which callers share a connection.
+    /// Which callers share a connection to the server.
     pub isolation: Isolation,
-    /// Most connections kept to it beside the catalog's own.
+    /// Maximum connections besides the catalog connection. The least recently used idle connection
+    /// is closed to make room; with `isolation = "call"` further calls wait.
+    #[schemars(range(min = 1))]
     pub max_instances: usize,
-    /// Most connections that serve one call each, under [`Isolation::Pool`].
+    /// Number of connections under `isolation = "pool"`. Further calls wait, first come first
+    /// served.
+    #[schemars(range(min = 1))]
     pub pool_size: usize,
-    /// How long an unused connection beside the catalog's own is kept.
+    /// How long an unused connection besides the catalog's own is kept.
+    #[serde(skip_deserializing, with = "Time")]
+    #[schemars(skip)]
     pub idle_timeout: Duration,
     /// Whether the catalog's own program ends as well when nobody uses it for `idle_timeout`; the
     /// next call starts it again.
+    #[serde(skip)]
     pub sleeps: bool,
-    /// How long a start may take before it is given up.
+    /// Time limit for starting and initializing the server. Package runners may download on the
+    /// first start.
+    #[serde(with = "Time")]
     pub startup_timeout: Duration,
-    /// How long a network connection may take to open.
+    /// Time limit for opening a network connection.
+    #[serde(with = "Time")]
     pub connect_timeout: Duration,
-    /// How long one call may take without progress.
+    /// Time limit of a call without progress notifications.
+    #[serde(with = "Time")]
     pub timeout: Duration,
     /// How long one call may take even with progress.
+    #[serde(skip_deserializing, with = "Time")]
+    #[schemars(skip)]
     pub max_total_timeout: Duration,
-    /// Delays between attempts to reconnect.
+    /// Reconnect policy.
     pub retry: Retry,
-    /// When calls are answered at once because it keeps failing.
+    /// Circuit breaker. Failures on a dedicated connection (`isolation`) open only that caller's
+    /// breaker. The server's breaker opens when no connection can be made, or when calls of several
+    /// callers fail in a row.
     pub breaker: BreakerConfig,
-    /// How it is found out that it no longer answers.
+    /// Health checks.
     pub health: Health,
-    /// How long its items stay listed when it went away.
+    /// How long items of a disconnected server stay listed; `0` removes them at once.
+    #[serde(with = "Time")]
+    #[schemars(extend("x-min" = "0s"))]
     pub grace: Duration,
-    /// Limits on messages to and from it.
+    /// Limits on messages, calls and memory.
     pub limits: ServerLimits,
     /// Where it runs more than once, in the order of preference; empty: only as `transport` says.
+    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(skip)]
     pub replicas: Vec<ReplicaConfig>,
-    /// How calls are spread over the replicas.
+    /// How calls are distributed over replicas.
+    #[serde(skip_serializing_if = "Balance::is_default")]
     pub balance: Balance,
-    /// How long a replica that failed gets no calls.
+    /// How long a failed replica gets no calls, while others are available.
+    #[serde(skip_serializing_if = "Ejection::is_default")]
     pub ejection: Ejection,
-    /// Which calls go to certain replicas only; the first that holds decides.
+    /// Rules that send calls to certain replicas; the first matching rule applies.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub route: Vec<RouteConfig>,
-    /// Whether arguments are checked against the input schemas of tools.
+    /// Validation of tool arguments against the tool's input schema.
     pub validate: Validate,
-    /// Price of a call for which its tool has none; `None`: that of [`crate::config::GovernanceConfig`].
+    /// Price of a call in USD when the tool has none. Default: `governance.price`.
     pub price: Option<Micros>,
-    /// How much may be spent on it, by all agents together; all of them hold.
+    /// What all agents together may spend on this server: one budget, a list of budgets that all
+    /// apply, or `"off"`. Default: unlimited.
+    #[serde(with = "BudgetList", skip_serializing_if = "Vec::is_empty")]
     pub budget: Vec<Budget>,
-    /// How often each agent may call it.
+    /// Rate limit of each agent on this server. Default: unlimited.
     pub rate: Option<Rate>,
-    /// What is looked for in data to and from it, beside what the terms of the agent say; of two
-    /// actions for one value the stricter wins.
+    /// Scanning of data to and from this server. It applies together with the agent's own rules;
+    /// the stricter action wins.
     pub scan: Option<Scan>,
 }
 
+impl Server {
+    /// The default of `idle_timeout`.
+    pub(in crate::config) const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+    /// The default of `max_total_timeout`, unless `timeout` is longer.
+    pub(in crate::config) const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            transport: Transport::Builtin,
+            era: EraPin::Auto,
+            enabled: true,
+            namespace: None,
+            expose: Expose {
+                tools: true,
+                resources: true,
+                prompts: true,
+            },
+            priority: 0,
+            tags: Vec::new(),
+            roots: None,
+            tools: ItemRules::default(),
+            resources: ItemRules::default(),
+            prompts: ItemRules::default(),
+            isolation: Isolation::Auto,
+            max_instances: 32,
+            pool_size: 4,
+            idle_timeout: Self::IDLE_TIMEOUT,
+            sleeps: false,
+            startup_timeout: Duration::from_secs(120),
+            connect_timeout: Duration::from_secs(30),
+            timeout: Duration::from_secs(60),
+            max_total_timeout: Self::MAX_TOTAL_TIMEOUT,
+            retry: Retry::default(),
+            breaker: BreakerConfig::default(),
+            health: Health::default(),
+            grace: Duration::from_secs(30),
+            limits: ServerLimits::default(),
+            replicas: Vec::new(),
+            balance: Balance::Failover,
+            ejection: Ejection::default(),
+            route: Vec::new(),
+            validate: Validate::Auto,
+            price: None,
+            budget: Vec::new(),
+            rate: None,
+            scan: None,
+        }
+    }
+}
+
 /// One of several instances of a server.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReplicaConfig {
     /// Its name, unique among them.
     pub name: String,
     /// Where it runs.
     pub locality: Option<String>,
     /// Whether that is where this gateway runs.
+    #[serde(skip)]
     pub is_near: bool,
     /// How it is reached.
+    #[serde(flatten)]
     pub transport: Transport,
 }
 
@@ -110,104 +205,29 @@ pub enum Balance {
     LeastLoaded,
 }
 
-/// Calls that go to certain replicas only.
-#[derive(Clone, Debug, PartialEq)]
+impl Balance {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    fn is_default(&self) -> bool {
+        *self == Self::Failover
+    }
+}
+
+/// A rule that sends calls to certain replicas. All given conditions must hold; without conditions
+/// it applies to all calls of its tools.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Tools it is about; globs on the server's own names.
+    /// Globs over the server's own tool names. Default: all tools.
+    #[serde(default = "GlobList::all", with = "GlobList")]
     pub tools: Vec<globset::Glob>,
-    /// JSON pointer (RFC 6901) into the arguments; empty: all of them.
+    /// JSON pointer (RFC 6901) to the argument, such as `/region`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub at: String,
-    /// What the value is compared with; all that are given must hold.
+    /// What the value is compared with.
+    #[serde(flatten)]
     pub condition: Condition,
-    /// Name or locality of replicas.
+    /// Name or locality of the replicas that serve matching calls. No other replica does.
     pub to: String,
-}
-
-/// How a server is reached.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Transport {
-    /// A URL whose transport is found by probing: streamable HTTP, then HTTP+SSE.
-    Auto(Remote),
-    /// The toolbox inside this binary.
-    Builtin,
-    /// Streamable HTTP.
-    Http(Remote),
-    /// HTTP+SSE of 2024-11-05.
-    Sse(Remote),
-    /// A child process on stdin and stdout.
-    Stdio(StdioCommand),
-    /// WebSocket with the subprotocol `mcp`.
-    WebSocket(Remote),
-}
-
-/// What is shown and has no effect: no two configs differ in it.
-#[derive(Clone, Debug, Default)]
-pub struct DisplayOnly<T>(pub T);
-
-impl<T> PartialEq for DisplayOnly<T> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-/// A program to run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StdioCommand {
-    /// A name that is looked for in `PATH`, or an absolute path; no shell is involved.
-    pub program: String,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// The arguments as anybody may see them: variables by their names, and nothing that looks like a secret.
-    pub shown_args: DisplayOnly<Vec<String>>,
-    /// Variables added to the minimal environment; values may be secret.
-    pub env: IndexMap<String, Secret>,
-    /// Working directory; ours when `None`.
-    pub cwd: Option<PathBuf>,
-    /// The user it runs as, by name or number; ours when `None`.
-    pub user: Option<String>,
-}
-
-/// A server behind a URL.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Remote {
-    /// `http:`, `https:`, `ws:` or `wss:`.
-    pub url: http::Uri,
-    /// Whether the environment gave a part of it: its path may be a credential then, and is not shown.
-    pub is_from_variable: bool,
-    /// Headers sent with every request; values may be secret.
-    pub headers: IndexMap<String, Secret>,
-    /// Credential sent with every request.
-    pub auth: Auth,
-}
-
-impl Remote {
-    /// The path as anybody may see it.
-    pub fn displayed_path(&self) -> String {
-        match self.url.path() {
-            "/" => "/".to_owned(),
-            _ if self.is_from_variable => "/***".to_owned(),
-            path => redact::redact_path(path),
-        }
-    }
-}
-
-/// Credential towards a server.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Auth {
-    /// `Authorization: Bearer`.
-    Bearer {
-        /// The token.
-        token: Secret,
-    },
-    /// A header of one's own, such as `X-API-Key`.
-    Header {
-        /// Header name.
-        name: String,
-        /// Header value.
-        value: Secret,
-    },
-    /// None.
-    None,
 }
 
 /// Protocol era used with a server.
@@ -220,43 +240,6 @@ pub enum EraPin {
     Legacy,
     /// 2026-07-28 and later only.
     Modern,
-}
-
-/// Which kinds of item are exposed on merged routes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Expose {
-    /// Tools.
-    pub tools: bool,
-    /// Resources and templates.
-    pub resources: bool,
-    /// Prompts.
-    pub prompts: bool,
-}
-
-/// A root offered to a server.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Root {
-    /// A `file:` URI.
-    pub uri: String,
-    /// A name for people.
-    pub name: Option<String>,
-}
-
-/// Which items of a server are exposed, and as what. Names are the server's own.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ItemRules {
-    /// Globs; when given, only these.
-    pub allow: Option<Vec<globset::Glob>>,
-    /// Globs that are left out.
-    pub deny: Vec<globset::Glob>,
-    /// Original name -> the name used in its place.
-    pub rename: IndexMap<String, String>,
-    /// Original name -> the description shown in its place.
-    pub describe: IndexMap<String, String>,
-    /// Original name -> the price of a call; tools only.
-    pub price: IndexMap<String, Micros>,
-    /// Original name -> how long a call may take without progress; tools only.
-    pub timeout: IndexMap<String, Duration>,
 }
 
 /// Which callers share a connection to the server.
@@ -291,53 +274,121 @@ pub enum Validate {
     Report,
 }
 
-/// Delays between attempts to reconnect: exponential from `base` to `max`.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Reconnect policy: exponential backoff from `base` to `max`, without end. A call that arrives
+/// meanwhile triggers an attempt at once, at most every two seconds.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Retry {
     /// First delay.
+    #[serde(with = "Time")]
     pub base: Duration,
-    /// Longest delay.
+    /// Maximum delay.
+    #[serde(with = "Time")]
     pub max: Duration,
-    /// Random part of each delay, 0.0 to 1.0.
+    /// Random fraction of each delay.
+    #[schemars(range(min = 0.0, max = 1.0))]
     pub jitter: f64,
-    /// A connection that held for longer lets delays begin at `base` again.
+    /// A connection that lasted this long resets the delay to `base`.
+    #[serde(with = "Time")]
     pub stable_after: Duration,
-    /// Starts within a minute that may fail or end before `stable_after`; further ones wait.
+    /// Maximum failed starts per minute (failed, or ended before `stable_after`), counted over all
+    /// connections to the server; further starts wait. One dedicated caller (`isolation`), all
+    /// starts triggered by calls, and all starts for subscriptions may each use half.
+    #[schemars(range(min = 1, max = 1000))]
     pub starts_per_minute: usize,
-    /// Attempts in a row that come to nothing before a server that is being connected is `failed`.
+    /// Consecutive failed attempts after which the server shows as `failed`. Attempts continue.
+    #[schemars(range(min = 1))]
     pub failed_after: u32,
 }
 
-/// How long a replica that failed gets no calls: it doubles from `base` to `max` with each failure
-/// in a row.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_millis(500),
+            max: Duration::from_secs(30),
+            jitter: 0.2,
+            stable_after: Duration::from_secs(30),
+            starts_per_minute: 30,
+            failed_after: 1,
+        }
+    }
+}
+
+/// How long a failed replica gets no calls: doubles from `base` to `max` with each consecutive
+/// failure.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Ejection {
     /// After the first failure.
+    #[serde(with = "Time")]
     pub base: Duration,
-    /// The longest.
+    /// Maximum.
+    #[serde(with = "Time")]
     pub max: Duration,
 }
 
-/// When calls are answered at once because the server keeps failing.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+impl Default for Ejection {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_secs(1),
+            max: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Ejection {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Circuit breaker.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
-    /// Failures in a row that open it; 0 never does.
+    /// Consecutive failures (no connection, lost connection, timeout, HTTP 5xx; not tool errors)
+    /// after which calls fail fast. `0` disables the breaker.
     pub failures: u32,
-    /// How long it stays open.
+    /// How long calls fail fast; then one call is let through as a test.
+    #[serde(with = "Time")]
     pub open_for: Duration,
 }
 
-/// How it is found out that a server no longer answers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+impl Default for BreakerConfig {
+    fn default() -> Self {
+        Self {
+            failures: 5,
+            open_for: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Health checks.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Health {
-    /// Silence after which it is asked, and pause between further checks.
+    /// Idle time after which the server is checked, and interval of further checks.
+    #[serde(with = "Time")]
     pub interval: Duration,
-    /// How long it may take to answer.
+    /// Time limit of a check. A missed check shows the server as `degraded`.
+    #[serde(with = "Time")]
     pub timeout: Duration,
-    /// Checks missed in a row after which the connection is made anew.
+    /// Consecutive missed checks after which the server is reconnected.
+    #[schemars(range(min = 1))]
     pub failures: u32,
-    /// What it is asked.
+    /// Request used for the check.
     pub probe: Probe,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(30),
+            timeout: Duration::from_secs(10),
+            failures: 3,
+            probe: Probe::Ping,
+        }
+    }
 }
 
 /// Request used for health checks.
@@ -353,32 +404,57 @@ pub enum Probe {
 }
 
 /// An amount of memory in bytes, shown as it is written: `512MiB`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct MemorySize(pub u64);
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct MemorySize(#[serde(with = "Size")] pub u64);
 
 impl std::fmt::Display for MemorySize {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        units::Size(self.0).fmt(f)
+        Size(self.0).fmt(f)
     }
 }
 
-/// Limits on a server: on messages to and from it, on calls, and on what a child uses.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Limits on messages, calls and memory of a server.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ServerLimits {
-    /// Largest message sent, bytes.
+    /// Maximum size of a message to the server; a larger one fails its call.
+    #[serde(with = "Size")]
     pub request: usize,
-    /// Largest message accepted, bytes.
+    /// Maximum size of a message from the server; a larger one fails its call.
+    #[serde(with = "Size")]
     pub response: usize,
-    /// Calls that may be under way at once; any number when `None`.
+    /// Maximum concurrent calls. Default: unlimited.
+    #[schemars(range(max = 1_000_000))]
     pub in_flight: Option<NonZeroUsize>,
-    /// Calls beyond them that may wait.
+    /// Calls beyond `in_flight` that may wait, at most for their `timeout`. Waiting agents are
+    /// served in turn. Further calls are refused at once.
+    #[schemars(range(max = 1_000_000))]
     pub queue: usize,
-    /// Memory that a child and all that it starts may use together; any amount when `None`.
+    /// Maximum memory (resident and swapped) of the program and its process group, checked twice a
+    /// second. Beyond it the program is killed and restarted. Default: unlimited.
+    #[schemars(with = "Option<Size>", extend("x-min" = "1MiB", "x-max" = "1048576GiB"))]
     pub memory: Option<MemorySize>,
-    /// Largest item that is listed, bytes.
+    /// Maximum size of a listed item as JSON. Larger items are hidden and named in `/status`.
+    #[serde(with = "Size")]
     pub item: usize,
-    /// Levels of arrays and objects that an item may have, itself included.
+    /// Maximum nesting depth of a listed item. Deeper items are hidden and named in `/status`,
+    /// because clients cannot read a list that contains one.
+    #[schemars(range(min = 1, max = 128))]
     pub item_depth: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            request: 4 << 20,
+            response: 16 << 20,
+            in_flight: None,
+            queue: 128,
+            memory: None,
+            item: 1 << 20,
+            item_depth: 32,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,24 +4,28 @@ use dotenvor::{Error, parse_str};
 use indexmap::IndexMap;
 
 use super::Resolver;
-use crate::config::{LoadScope, Secret, diagnostics::report::Diagnostic, file, node::ValuePath};
+use crate::config::{
+    LoadScope, Secret, diagnostics::report::Diagnostic, model::transport::TransportSection,
+    node::ValuePath,
+};
 
 impl Resolver<'_> {
-    /// The variables of the program of `server`: those of `env` over those of `env_file`.
+    /// The variables of the program that is `written`: those of `env` over those of `env_file`.
     pub(super) fn server_variables(
         &mut self,
-        server: &file::ServerSection,
+        written: &TransportSection,
+        is_enabled: bool,
         at: &ValuePath<'_>,
     ) -> IndexMap<String, Secret> {
-        self.check_env(&server.env, &at.child("env"));
-        let mut variables = match &server.env_file {
+        self.check_env(&written.env, &at.child("env"));
+        let mut variables = match &written.env_file {
             // Nobody who looks into the data directory has to be able to read it.
-            Some(written) if self.context.scope != LoadScope::DataDir => {
-                self.env_file(written, server.enabled, &at.child("env_file"))
+            Some(file) if self.context.scope != LoadScope::DataDir => {
+                self.env_file(file, is_enabled, &at.child("env_file"))
             }
             Some(_) | None => IndexMap::new(),
         };
-        variables.extend(server.env.clone());
+        variables.extend(written.env.clone());
         variables
     }
 

@@ -1,19 +1,15 @@
-//! What governs calls: `[governance]`, `[profiles.X]`, `[audit]`, and the keys that servers share
-//! with them. Agents, scans and argument rules have files of their own.
-
-use std::{num::NonZeroU32, time::Duration};
+//! What governs calls: `[governance]`, `[profiles.X]`, and the keys that servers share with them. Agents, scans and argument rules have files of their own.
 
 use indexmap::IndexMap;
 
 use super::Resolver;
 use crate::{
     config::{
-        Audit, Authentication, Budget, GovernanceConfig, Policy, PolicyMode, Profile, Rate, Terms,
-        Window,
+        Authentication, Budget, GovernanceConfig, Policy, PolicyMode, Profile, Terms, Window,
         diagnostics::{report::Diagnostic, suggest},
-        file::{self, ItemKindSection},
+        file,
+        model::items::ItemKindSection,
         node::ValuePath,
-        units::{Size, Time},
     },
     money::Micros,
     names::{InvalidServerName, ProfileName},
@@ -22,15 +18,6 @@ use crate::{
 mod agents;
 mod arguments;
 mod scan;
-
-/// Records are kept, and keys are good for, at least this long, so that they can be used at all.
-const TIME_MIN: Duration = Duration::from_secs(1);
-
-/// The longest of these times, unless it is for ever.
-const DAYS_MAX: u64 = 36_500;
-
-/// A quota of the audit has room for what is kept for allowed calls, and for segments that may go.
-const AUDIT_BYTES_MIN: u64 = 16 * Size::MIB;
 
 /// What each agent may spend in total, where `[governance]` says nothing else.
 const DEFAULT_BUDGET: Budget = Budget {
@@ -50,65 +37,37 @@ pub(super) fn is_anonymous(file: &file::ConfigFile, root: &ValuePath<'_>) -> boo
 impl Resolver<'_> {
     pub(super) fn governance(
         &mut self,
-        written: Option<file::GovernanceSection>,
+        written: Option<GovernanceConfig>,
         agents: &IndexMap<String, file::AgentSection>,
         root: &ValuePath<'_>,
     ) -> GovernanceConfig {
-        let Some(governance) = written else {
+        let Some(mut governance) = written else {
             return GovernanceConfig::default();
         };
-        let mode = match governance.auth {
-            Authentication::Anonymous => PolicyMode::All,
-            Authentication::Keys => PolicyMode::None,
-        };
-        let mut terms = self.terms(governance.terms, &root.child("governance"));
+        let at = root.child("governance");
+        governance.is_auth_written = at.child("auth").is_written();
+        if !self.context.is_incomplete {
+            let slips = self.empty_teams(&governance.teams, agents, root);
+            self.unknown_teams(&governance.teams, agents, &slips, root);
+        }
+        let terms = &mut governance.terms;
+        self.check_terms(terms, &at);
         terms.policy.get_or_insert_with(|| Policy {
-            mode,
+            mode: match governance.auth {
+                Authentication::Anonymous => PolicyMode::All,
+                Authentication::Keys => PolicyMode::None,
+            },
             ..Policy::default()
         });
         terms.budget.get_or_insert_with(|| vec![DEFAULT_BUDGET]);
-        GovernanceConfig {
-            auth: governance.auth,
-            is_auth_written: root.child("governance").child("auth").is_written(),
-            errors: governance.errors,
-            error_codes: governance.error_codes,
-            price: governance.price.0,
-            charge_errors: governance.charge_errors,
-            key_lifetime: self.time_or_unlimited(
-                governance.key_lifetime,
-                &root.child("governance").child("key_lifetime"),
-            ),
-            refusal_rate: self.rate(
-                governance.refusal_rate,
-                &root.child("governance").child("refusal_rate"),
-            ),
-            teams: self.teams(governance.teams, agents, root),
-            terms,
-        }
-    }
-
-    fn teams(
-        &mut self,
-        teams: IndexMap<String, file::Team>,
-        agents: &IndexMap<String, file::AgentSection>,
-        root: &ValuePath<'_>,
-    ) -> IndexMap<String, Vec<Budget>> {
-        if !self.context.is_incomplete {
-            let slips = self.empty_teams(&teams, agents, root);
-            self.unknown_teams(&teams, agents, &slips, root);
-        }
-        let budgets = |team: file::Team| team.budget.map(budgets).unwrap_or_default();
-        teams
-            .into_iter()
-            .map(|(name, team)| (name, budgets(team)))
-            .collect()
+        governance
     }
 
     /// Warns of teams that no agent is in, and gives the names that several agents have in their
     /// place. What only one has is most likely a slip of its own, and told of where it is written.
     fn empty_teams(
         &mut self,
-        teams: &IndexMap<String, file::Team>,
+        teams: &IndexMap<String, Vec<Budget>>,
         agents: &IndexMap<String, file::AgentSection>,
         root: &ValuePath<'_>,
     ) -> Vec<String> {
@@ -143,7 +102,7 @@ impl Resolver<'_> {
     /// is meant. Those of `slips` were reported already.
     fn unknown_teams(
         &mut self,
-        teams: &IndexMap<String, file::Team>,
+        teams: &IndexMap<String, Vec<Budget>>,
         agents: &IndexMap<String, file::AgentSection>,
         slips: &[String],
         root: &ValuePath<'_>,
@@ -171,23 +130,18 @@ impl Resolver<'_> {
         }
     }
 
-    pub(super) fn terms(&mut self, terms: file::TermsSection, at: &ValuePath<'_>) -> Terms {
-        Terms {
-            policy: terms
-                .policy
-                .map(|policy| self.policy(&policy, &at.child("policy"))),
-            budget: terms.budget.map(budgets),
-            rate: terms.rate.map(|rate| self.rate(rate, &at.child("rate"))),
-            tool_rate: terms
-                .tool_rate
-                .map(|rate| self.rate(rate, &at.child("tool_rate"))),
-            scan: terms.scan.map(|scan| self.scan(scan, &at.child("scan"))),
-            args: self.argument_rules(terms.args, &at.child("args")),
-            observe: terms.observe,
+    /// Reports what is wrong with the terms of somebody.
+    pub(super) fn check_terms(&mut self, terms: &Terms, at: &ValuePath<'_>) {
+        if let Some(policy) = &terms.policy {
+            self.warn_of_empty_policy(policy, &at.child("policy"));
         }
+        if let Some(scan) = &terms.scan {
+            self.check_scan(scan, &at.child("scan"));
+        }
+        self.check_argument_rules(&terms.args, &at.child("args"));
     }
 
-    fn policy(&mut self, policy: &file::PolicySection, at: &ValuePath<'_>) -> Policy {
+    fn warn_of_empty_policy(&mut self, policy: &Policy, at: &ValuePath<'_>) {
         let lists = ["tools", "prompts", "resources", "methods"].map(|list| at.child(list));
         let all_or_nothing = match policy.mode {
             PolicyMode::All => Some("everything is allowed"),
@@ -217,34 +171,11 @@ impl Resolver<'_> {
                     ),
             );
         }
-        let [tools, prompts, resources, methods] = lists;
-        Policy {
-            mode: policy.mode,
-            tools: self.globs(&policy.tools, &tools),
-            prompts: self.globs(&policy.prompts, &prompts),
-            resources: self.globs(&policy.resources, &resources),
-            methods: self.globs(&policy.methods, &methods),
-            deny: self.globs(&policy.deny, &at.child("deny")),
-        }
-    }
-
-    pub(super) fn rate(&mut self, rate: file::RateSection, at: &ValuePath<'_>) -> Rate {
-        let calls = self.check_range(rate.calls, 1, Rate::CALLS_MAX, &at.child("calls"));
-        let burst = match rate.burst {
-            Some(burst) => self.check_range(burst, 1, Rate::CALLS_MAX, &at.child("burst")),
-            None => calls,
-        };
-        let positive = |count| NonZeroU32::new(count).unwrap_or(NonZeroU32::MIN);
-        Rate {
-            calls: positive(calls),
-            per: self.time(rate.per, Rate::PER_MIN, &at.child("per")),
-            burst: positive(burst),
-        }
     }
 
     pub(super) fn profiles(
         &mut self,
-        profiles: IndexMap<String, file::ProfileSection>,
+        profiles: IndexMap<String, Profile>,
         tags: &[String],
         at: &ValuePath<'_>,
     ) -> IndexMap<ProfileName, Profile> {
@@ -253,7 +184,8 @@ impl Resolver<'_> {
             let at = at.child(&name);
             match ProfileName::parse(&name) {
                 Ok(name) => {
-                    resolved.insert(name, self.profile(profile, tags, &at));
+                    self.check_profile(&profile, tags, &at);
+                    resolved.insert(name, profile);
                 }
                 Err(error) => {
                     let label = match error {
@@ -275,32 +207,16 @@ impl Resolver<'_> {
         resolved
     }
 
-    fn profile(
-        &mut self,
-        profile: file::ProfileSection,
-        tags: &[String],
-        at: &ValuePath<'_>,
-    ) -> Profile {
+    fn check_profile(&mut self, profile: &Profile, tags: &[String], at: &ValuePath<'_>) {
         if let Some(wanted) = &profile.tags {
-            self.check_tags(wanted, tags, &at.child("tags"));
+            self.warn_of_unknown_tags(wanted, tags, &at.child("tags"));
         }
         self.check_renames(&profile.rename, ItemKindSection::Tools, &at.child("rename"));
-        let mut globs = |list: Option<Vec<String>>, key: &str| {
-            list.map(|list| self.globs(&list, &at.child(key)))
-        };
-        Profile {
-            tools: globs(profile.tools, "tools"),
-            prompts: globs(profile.prompts, "prompts"),
-            resources: globs(profile.resources, "resources"),
-            tags: profile.tags,
-            rename: profile.rename,
-            describe: profile.describe,
-            terms: self.terms(profile.terms, at),
-        }
+        self.check_terms(&profile.terms, at);
     }
 
     /// Warns of tags that select nothing.
-    fn check_tags(&mut self, wanted: &[String], known: &[String], at: &ValuePath<'_>) {
+    fn warn_of_unknown_tags(&mut self, wanted: &[String], known: &[String], at: &ValuePath<'_>) {
         for (index, tag) in wanted.iter().enumerate() {
             if known.contains(tag) || self.context.is_incomplete {
                 continue;
@@ -318,41 +234,10 @@ impl Resolver<'_> {
             );
         }
     }
-
-    pub(super) fn audit(&mut self, audit: file::AuditSection, at: &ValuePath<'_>) -> Audit {
-        let sizes = [
-            ("retention_size", audit.retention_size),
-            ("quota", audit.quota),
-        ];
-        for (key, size) in sizes {
-            if size.is_some_and(|size| size.0 < AUDIT_BYTES_MIN) {
-                let label = format!("must be at least {}", Size(AUDIT_BYTES_MIN));
-                self.report_invalid(&at.child(key), &label);
-            }
-        }
-        Audit {
-            enabled: audit.enabled,
-            durability: audit.durability,
-            arguments: audit.arguments,
-            retention: self.time_or_unlimited(audit.retention, &at.child("retention")),
-            retention_size: audit.retention_size.map(|size| size.0),
-            quota: audit.quota.map(|size| size.0),
-        }
-    }
-
-    /// A time of which 0 is none.
-    fn time_or_unlimited(&mut self, time: Time, at: &ValuePath<'_>) -> Option<Duration> {
-        let longest = Time::days(DAYS_MAX);
-        if !time.0.is_zero() && !(TIME_MIN..=longest.0).contains(&time.0) {
-            let label = format!("must be 0, or between {} and {longest}", Time(TIME_MIN));
-            self.report_invalid(at, &label);
-        }
-        Some(time.0).filter(|time| !time.is_zero())
-    }
 }
 
 /// The team of `teams`, which do not have `team`, that is most likely meant by it.
-fn similar_team<'t>(team: &str, teams: &'t IndexMap<String, file::Team>) -> Option<&'t str> {
+fn similar_team<'t>(team: &str, teams: &'t IndexMap<String, Vec<Budget>>) -> Option<&'t str> {
     if teams.contains_key(team) {
         return None;
     }
@@ -376,17 +261,4 @@ fn likely_team_typo<'a>(
     }
     let is_near = |name: &&str| count(name) > 1 && but_last(name) != but_last(team);
     suggest::closest(team, named().filter(is_near))
-}
-
-/// The budgets that `written` stands for.
-pub(super) fn budgets(written: file::BudgetsSection) -> Vec<Budget> {
-    let budget = |budget: file::BudgetSection| Budget {
-        limit: budget.limit.0,
-        window: budget.window,
-    };
-    match written {
-        file::BudgetsSection::Off(file::Off::Off) => Vec::new(),
-        file::BudgetsSection::One(one) => vec![budget(one)],
-        file::BudgetsSection::Many(many) => many.into_iter().map(budget).collect(),
-    }
 }

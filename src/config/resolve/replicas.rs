@@ -6,7 +6,7 @@ use crate::config::{
 };
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
-const TRANSPORT_KEYS: [&str; 10] = [
+pub(in crate::config) const TRANSPORT_KEYS: [&str; 10] = [
     "args",
     "auth",
     "command",
@@ -65,9 +65,8 @@ impl Resolver<'_> {
                     .help("use unique names"),
                 );
             }
-            let Some(transport) =
-                self.transport(&as_server_section(replica, server.enabled), &item)
-            else {
+            let is_enabled = server.server.enabled;
+            let Some(transport) = self.transport(&replica.transport, is_enabled, &item) else {
                 continue;
             };
             let place = replica.locality.as_deref();
@@ -81,14 +80,13 @@ impl Resolver<'_> {
         resolved
     }
 
-    pub(super) fn routes(
+    pub(super) fn check_routes(
         &mut self,
-        routes: Vec<file::RouteSection>,
+        routes: &[RouteConfig],
         replicas: &[ReplicaConfig],
         at: &ValuePath<'_>,
-    ) -> Vec<RouteConfig> {
-        let mut resolved = Vec::new();
-        for (index, route) in routes.into_iter().enumerate() {
+    ) {
+        for (index, route) in routes.iter().enumerate() {
             let item = at.item_at(index);
             let is_known = replicas.iter().any(|replica| {
                 replica.name == route.to || replica.locality.as_ref() == Some(&route.to)
@@ -104,58 +102,15 @@ impl Resolver<'_> {
                         .help("matching calls would have no replica"),
                 );
             }
-            resolved.push(self.route(route, &item));
+            self.check_pointer(&route.at, &item.child("at"));
+            self.check_condition(&route.condition, &item);
+            if item.child("at").is_written() && route.condition == Condition::default() {
+                self.findings.add(
+                    Diagnostic::error(format!("`{}` has no condition", item.path()))
+                        .at(item.child("at").key_span(), "the rule has no condition")
+                        .help("add `equals`, `one_of`, `matches`, `min` or `max`"),
+                );
+            }
         }
-        resolved
-    }
-
-    fn route(&mut self, route: file::RouteSection, at: &ValuePath<'_>) -> RouteConfig {
-        let rule = file::ArgumentRuleSection {
-            name: route.to.clone(),
-            tools: Vec::new(),
-            at: route.at.clone().unwrap_or_default(),
-            equals: route.equals,
-            one_of: route.one_of,
-            matches: route.matches,
-            min: route.min,
-            max: route.max,
-            action: crate::config::ArgumentAction::Refuse,
-            observe: false,
-        };
-        self.check_pointer(&rule.at, &at.child("at"));
-        let condition = self.condition(&rule, at);
-        if route.at.is_some() && condition == Condition::default() {
-            self.findings.add(
-                Diagnostic::error(format!("`{}` has no condition", at.path()))
-                    .at(at.child("at").key_span(), "the rule has no condition")
-                    .help("add `equals`, `one_of`, `matches`, `min` or `max`"),
-            );
-        }
-        let tools = route.tools.unwrap_or_else(|| vec!["*".to_owned()]);
-        RouteConfig {
-            tools: self.globs(&tools, &at.child("tools")),
-            at: rule.at,
-            condition,
-            to: route.to,
-        }
-    }
-}
-
-/// A server that is reached like a replica.
-fn as_server_section(replica: &file::ReplicaSection, enabled: bool) -> file::ServerSection {
-    let replica = replica.clone();
-    file::ServerSection {
-        command: replica.command,
-        args: replica.args,
-        env: replica.env,
-        env_file: replica.env_file,
-        cwd: replica.cwd,
-        user: replica.user,
-        url: replica.url,
-        headers: replica.headers,
-        auth: replica.auth,
-        transport: replica.transport,
-        enabled,
-        ..file::ServerSection::default()
     }
 }

@@ -9,7 +9,7 @@ use super::{Resolver, quoted_or_hidden};
 use crate::config::{
     Auth, DisplayOnly, LoadScope, Remote, Secret, StdioCommand, Transport,
     diagnostics::{redact, report::Diagnostic, suggest},
-    file::{self, TransportKind},
+    model::transport::{TransportKind, TransportSection},
     node::ValuePath,
 };
 
@@ -36,10 +36,11 @@ impl Resolver<'_> {
     /// `None` after a mistake, and for a disabled server that does not say.
     pub(super) fn transport(
         &mut self,
-        server: &file::ServerSection,
+        written: &TransportSection,
+        is_enabled: bool,
         at: &ValuePath<'_>,
     ) -> Option<Transport> {
-        let reached = self.explicit_transport(server, at);
+        let reached = self.explicit_transport(written, is_enabled, at);
         let url = at.child("url");
         if reached.is_none() && self.context.scope == LoadScope::DataDir {
             // Nobody connects to it: what counts is that there is a server of that name.
@@ -62,10 +63,10 @@ impl Resolver<'_> {
 
     fn explicit_transport(
         &mut self,
-        server: &file::ServerSection,
+        written: &TransportSection,
+        is_enabled: bool,
         at: &ValuePath<'_>,
     ) -> Option<Transport> {
-        let kind = server.transport;
         let (command, url) = (
             at.child("command").is_written(),
             at.child("url").is_written(),
@@ -74,14 +75,14 @@ impl Resolver<'_> {
             (true, true) => self.both_given(at),
             (true, false) => {
                 self.warn_of_unused_keys(at, "a server with `command`", &URL_KEYS);
-                self.stdio_transport(server, kind, at)
+                self.stdio_transport(written, is_enabled, at)
             }
             (false, true) => {
                 self.warn_of_unused_keys(at, "a server with `url`", &PROGRAM_KEYS);
                 self.warn_of_unused_keys(&at.child("limits"), "a server with `url`", &["memory"]);
-                self.remote_transport(server, kind, at)
+                self.remote_transport(written, at)
             }
-            (false, false) => self.none_given(server, at),
+            (false, false) => self.none_given(written, is_enabled, at),
         }
     }
 
@@ -100,28 +101,29 @@ impl Resolver<'_> {
 
     fn none_given(
         &mut self,
-        server: &file::ServerSection,
+        written: &TransportSection,
+        is_enabled: bool,
         at: &ValuePath<'_>,
     ) -> Option<Transport> {
-        if server.transport == Some(TransportKind::Builtin) {
+        if written.transport == Some(TransportKind::Builtin) {
             let keys = [PROGRAM_KEYS.as_slice(), URL_KEYS.as_slice()].concat();
             self.warn_of_unused_keys(at, "the toolbox", &keys);
             self.warn_of_unused_keys(&at.child("limits"), "the toolbox", &["memory"]);
             return Some(Transport::Builtin);
         }
         // With a mistyped transport nobody knows what is missing.
-        let is_mistyped = at.child("transport").is_written() && server.transport.is_none();
+        let is_mistyped = at.child("transport").is_written() && written.transport.is_none();
         if is_mistyped || self.context.is_incomplete {
             return None;
         }
-        if !server.enabled {
+        if !is_enabled {
             self.findings.add(
                 Diagnostic::warning(format!("`{}` is skipped", at.path()))
                     .at(at.key_span(), "disabled, without `command` or `url`"),
             );
             return None;
         }
-        let needed = match server.transport {
+        let needed = match written.transport {
             Some(TransportKind::Stdio) => "`command`",
             Some(
                 TransportKind::Auto
@@ -161,19 +163,20 @@ impl Resolver<'_> {
 
     fn stdio_transport(
         &mut self,
-        server: &file::ServerSection,
-        kind: Option<TransportKind>,
+        written: &TransportSection,
+        is_enabled: bool,
         at: &ValuePath<'_>,
     ) -> Option<Transport> {
+        let kind = written.transport;
         if kind.is_some_and(|kind| kind != TransportKind::Stdio) {
             self.report_mismatch("programs use stdin and stdout", at);
             return None;
         }
-        let program = server.command.as_deref()?;
+        let program = written.command.as_deref()?;
         let program = self.program_name(program, &at.child("command"));
-        let env = self.server_variables(server, at);
+        let env = self.server_variables(written, is_enabled, at);
         let args = at.child("args");
-        for (index, _) in server
+        for (index, _) in written
             .args
             .iter()
             .enumerate()
@@ -182,17 +185,17 @@ impl Resolver<'_> {
             let at = args.item_at(index);
             self.report_unusable(&at, "has a NUL character");
         }
-        let cwd = server
+        let cwd = written
             .cwd
             .as_deref()
             .map(|cwd| self.path(cwd, &at.child("cwd")));
         Some(Transport::Stdio(StdioCommand {
             program,
-            args: server.args.clone(),
-            shown_args: display_args(&server.args, &args),
+            args: written.args.clone(),
+            shown_args: display_args(&written.args, &args),
             env,
             cwd,
-            user: self.user(server.user.as_deref(), &at.child("user")),
+            user: self.user(written.user.as_deref(), &at.child("user")),
         }))
     }
 
@@ -264,16 +267,14 @@ impl Resolver<'_> {
 
     fn remote_transport(
         &mut self,
-        server: &file::ServerSection,
-        kind: Option<TransportKind>,
+        written: &TransportSection,
         at: &ValuePath<'_>,
     ) -> Option<Transport> {
-        let url = self.url(server.url.as_deref()?, &at.child("url"));
-        let headers = self.headers(server, &at.child("headers"));
-        let auth = server
-            .auth
-            .as_ref()
-            .map_or(Auth::None, |auth| self.auth(auth, at));
+        let url = self.url(written.url.as_deref()?, &at.child("url"));
+        let headers = written.headers.clone();
+        let auth = written.auth.clone().unwrap_or(Auth::None);
+        self.check_headers(&headers, &at.child("headers"));
+        self.check_auth(&auth, at);
         let url = url?;
         self.warn_of_clear_text(&url, &auth, &headers, at);
         let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
@@ -288,7 +289,7 @@ impl Resolver<'_> {
         } else {
             TransportKind::Auto
         };
-        match kind.unwrap_or(implied) {
+        match written.transport.unwrap_or(implied) {
             TransportKind::WebSocket if is_socket => Some(Transport::WebSocket(remote)),
             TransportKind::Auto if !is_socket => Some(Transport::Auto(remote)),
             TransportKind::Http if !is_socket => Some(Transport::Http(remote)),
@@ -340,13 +341,9 @@ impl Resolver<'_> {
         None
     }
 
-    fn headers(
-        &mut self,
-        server: &file::ServerSection,
-        at: &ValuePath<'_>,
-    ) -> IndexMap<String, Secret> {
+    fn check_headers(&mut self, headers: &IndexMap<String, Secret>, at: &ValuePath<'_>) {
         let mut seen: IndexMap<String, &str> = IndexMap::new();
-        for (name, value) in &server.headers {
+        for (name, value) in headers {
             let entry = at.child(name);
             self.check_header_name(name, &entry);
             self.check_header_value(value, &entry);
@@ -358,7 +355,6 @@ impl Resolver<'_> {
                 );
             }
         }
-        server.headers.clone()
     }
 
     fn check_header_name(&mut self, name: &str, at: &ValuePath<'_>) {
@@ -385,29 +381,21 @@ impl Resolver<'_> {
         }
     }
 
-    fn auth(&mut self, auth: &file::AuthSection, server: &ValuePath<'_>) -> Auth {
+    fn check_auth(&mut self, auth: &Auth, server: &ValuePath<'_>) {
         let at = server.child("auth");
         let sent = match auth {
-            file::AuthSection::Bearer { token } => {
+            Auth::Bearer { token } => {
                 self.check_header_value(token, &at.child("token"));
                 "authorization".to_owned()
             }
-            file::AuthSection::Header { name, value } => {
+            Auth::Header { name, value } => {
                 self.check_auth_header_name(name, &at.child("name"));
                 self.check_header_value(value, &at.child("value"));
                 name.to_lowercase()
             }
+            Auth::None => return,
         };
         self.check_duplicate_header(&sent, server);
-        match auth {
-            file::AuthSection::Bearer { token } => Auth::Bearer {
-                token: token.clone(),
-            },
-            file::AuthSection::Header { name, value } => Auth::Header {
-                name: name.clone(),
-                value: value.clone(),
-            },
-        }
     }
 
     fn check_auth_header_name(&mut self, name: &str, at: &ValuePath<'_>) {

@@ -33,7 +33,7 @@ fn one_policy_decides_by_its_mode_and_lists() {
     };
     let create = tool("create_issue");
     for (policy, allowed) in [
-        (json!({}), false),
+        (json!({"mode": "none"}), false),
         (json!({"mode": "none", "tools": ["**"]}), false),
         (json!({"mode": "all"}), true),
         (json!({"mode": "all", "tools": ["nothing"]}), true),
@@ -440,7 +440,7 @@ fn the_most_specific_policy_replaces_and_denials_add_up() {
         "the profile's policy is an allowlist and no entry of `tools` matches",
     );
     check(
-        [Some(json!({})), all(), all()],
+        [Some(json!({"mode": "none"})), all(), all()],
         false,
         "the agent's own policy allows nothing",
     );
@@ -568,7 +568,7 @@ fn what_allows_everything_says_so() {
     };
     let all = || Some(json!({"mode": "all"}));
     check([None, None, all()], true);
-    check([None, all(), Some(json!({}))], true);
+    check([None, all(), Some(json!({"mode": "none"}))], true);
     check(
         [all(), None, Some(json!({"mode": "all", "deny": ["x"]}))],
         false,

@@ -159,7 +159,7 @@ fn rates_out_of_range() {
      --> tollbridge.toml:2:27
       |
     2 | rate = { calls = 0, per = "1ms", burst = 2000000 }
-      |                           ^^^^^ must be between 1s and 1day
+      |                           ^^^^^ must be between 1s and 1d
 
     error: `governance.rate.burst` is out of range
      --> tollbridge.toml:2:42
@@ -691,13 +691,13 @@ fn timeouts_of_tools() {
      --> tollbridge.toml:3:35
       |
     3 | tools = { timeout = { a = 30, b = "0s", c = "2d" } }
-      |                                   ^^^^ must be between 1ms and 1day
+      |                                   ^^^^ must be between 1ms and 1d
 
     error: `servers.a.tools.timeout.c` is out of range
      --> tollbridge.toml:3:45
       |
     3 | tools = { timeout = { a = 30, b = "0s", c = "2d" } }
-      |                                             ^^^^ must be between 1ms and 1day
+      |                                             ^^^^ must be between 1ms and 1d
 
     3 errors
     "#);

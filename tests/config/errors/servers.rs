@@ -574,7 +574,7 @@ fn impossible_recovery() {
      --> tollbridge.toml:3:39
       |
     3 | breaker = { failures = -1, open_for = "0s", half_open = *** }
-      |                                       ^^^^ must be between 1ms and 1day
+      |                                       ^^^^ must be between 1ms and 1d
 
     error: unknown key `servers.a.breaker.half_open`
      --> tollbridge.toml:3:45
@@ -602,13 +602,13 @@ fn impossible_recovery() {
      --> tollbridge.toml:4:53
       |
     4 | health = { failures = 0, probe = "pong", interval = "0s" }
-      |                                                     ^^^^ must be between 1ms and 1day
+      |                                                     ^^^^ must be between 1ms and 1d
 
     error: `servers.a.grace` is out of range
      --> tollbridge.toml:5:9
       |
     5 | grace = "2d"
-      |         ^^^^ must be between 0s and 1day
+      |         ^^^^ must be between 0s and 1d
 
     error: `servers.a.retry.starts_per_minute` is out of range
      --> tollbridge.toml:6:31

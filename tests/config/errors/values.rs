@@ -294,13 +294,13 @@ fn a_duration_that_is_absurd() {
      --> tollbridge.toml:3:11
       |
     3 | timeout = "0s"
-      |           ^^^^ must be between 1ms and 1day
+      |           ^^^^ must be between 1ms and 1d
 
     error: `servers.a.idle_timeout` is out of range
      --> tollbridge.toml:4:16
       |
     4 | idle_timeout = "400d"
-      |                ^^^^^^ must be between 1ms and 1day
+      |                ^^^^^^ must be between 1ms and 1d
 
     2 errors
     "#);

@@ -36,16 +36,19 @@ impl Resolver<'_> {
         for (name, agent) in agents {
             let at = at.child(&name);
             self.check_agent_name(&name, &at);
+            self.check_team(agent.team.as_deref(), &at.child("team"));
+            self.check_agent_keys(&agent.keys, &at.child("keys"));
+            self.check_terms(&agent.terms, &at);
             let agent = AgentConfig {
                 id: self.agent_id(agent.id.as_deref(), &name, &at.child("id")),
-                team: self.team(agent.team, &at.child("team")),
+                team: agent.team,
                 enabled: agent.enabled,
                 admin: agent.admin,
-                keys: self.agent_keys(agent.keys, &at.child("keys")),
+                keys: agent.keys,
                 profiles: agent
                     .profiles
                     .map(|names| self.agent_profiles(&names, profiles, &at.child("profiles"))),
-                terms: self.terms(agent.terms, &at),
+                terms: agent.terms,
                 name: name.clone(),
             };
             resolved.insert(name, agent);
@@ -116,18 +119,17 @@ impl Resolver<'_> {
         by_name
     }
 
-    fn team(&mut self, team: Option<String>, at: &ValuePath<'_>) -> Option<String> {
-        if team.as_deref().is_some_and(|team| team.trim().is_empty()) {
+    fn check_team(&mut self, team: Option<&str>, at: &ValuePath<'_>) {
+        if team.is_some_and(|team| team.trim().is_empty()) {
             self.findings.add(
                 Diagnostic::error(format!("`{}` is empty", at.path()))
                     .at(at.span(), "use a word, or remove it"),
             );
         }
-        team
     }
 
     /// Reports keys that can be guessed or sent by nobody, without showing them.
-    fn agent_keys(&mut self, keys: Vec<Secret>, at: &ValuePath<'_>) -> Vec<Secret> {
+    fn check_agent_keys(&mut self, keys: &[Secret], at: &ValuePath<'_>) {
         for (index, key) in keys.iter().enumerate() {
             let item = at.item_at(index);
             let key = key.expose();
@@ -149,7 +151,6 @@ impl Resolver<'_> {
                     .help("generate a key with `openssl rand -hex 32`"),
             );
         }
-        keys
     }
 
     fn agent_profiles(

@@ -8,7 +8,6 @@ use serde_json::Value;
 use crate::config::{
     ArgumentRule, Condition,
     diagnostics::report::Diagnostic,
-    file,
     node::ValuePath,
     resolve::{Resolver, quoted_or_hidden},
 };
@@ -17,14 +16,9 @@ use crate::config::{
 const CONDITIONS: [&str; 5] = ["equals", "matches", "max", "min", "one_of"];
 
 impl Resolver<'_> {
-    pub(super) fn argument_rules(
-        &mut self,
-        rules: Vec<file::ArgumentRuleSection>,
-        at: &ValuePath<'_>,
-    ) -> Vec<ArgumentRule> {
-        let mut names: HashMap<String, ValuePath<'_>> = HashMap::new();
-        let mut resolved = Vec::new();
-        for (index, rule) in rules.into_iter().enumerate() {
+    pub(super) fn check_argument_rules(&mut self, rules: &[ArgumentRule], at: &ValuePath<'_>) {
+        let mut names: HashMap<&str, ValuePath<'_>> = HashMap::new();
+        for (index, rule) in rules.iter().enumerate() {
             let item = at.item_at(index);
             let name = item.child("name");
             if rule.name.trim().is_empty() {
@@ -35,7 +29,7 @@ impl Resolver<'_> {
                             .at(name.span(), "set the name used in the audit log"),
                     );
                 }
-            } else if let Some(other) = names.insert(rule.name.clone(), name.clone()) {
+            } else if let Some(other) = names.insert(&rule.name, name.clone()) {
                 self.findings.add(
                     Diagnostic::error(format!(
                         "duplicate rule name {}",
@@ -46,16 +40,11 @@ impl Resolver<'_> {
                     .help("the audit log refers to rules by name: use unique names"),
                 );
             }
-            resolved.push(self.argument_rule(rule, &item));
+            self.check_argument_rule(rule, &item);
         }
-        resolved
     }
 
-    fn argument_rule(
-        &mut self,
-        rule: file::ArgumentRuleSection,
-        at: &ValuePath<'_>,
-    ) -> ArgumentRule {
+    fn check_argument_rule(&mut self, rule: &ArgumentRule, at: &ValuePath<'_>) {
         self.check_pointer(&rule.at, &at.child("at"));
         if !CONDITIONS.iter().any(|key| at.child(key).is_written()) {
             self.findings.add(
@@ -64,21 +53,14 @@ impl Resolver<'_> {
                     .help("add `equals`, `one_of`, `matches`, `min` or `max`"),
             );
         }
-        self.warn_of_likely_limit(&rule, at);
-        ArgumentRule {
-            tools: self.globs(&rule.tools, &at.child("tools")),
-            condition: self.condition(&rule, at),
-            name: rule.name,
-            at: rule.at,
-            action: rule.action,
-            observe: rule.observe,
-        }
+        self.warn_of_likely_limit(&rule.condition, at);
+        self.check_condition(&rule.condition, at);
     }
 
     /// Warns of bounds that nobody said what they are for: read as limits, they refuse what they should
     /// let pass.
-    fn warn_of_likely_limit(&mut self, rule: &file::ArgumentRuleSection, at: &ValuePath<'_>) {
-        let bounds = [("min", rule.min), ("max", rule.max)];
+    fn warn_of_likely_limit(&mut self, condition: &Condition, at: &ValuePath<'_>) {
+        let bounds = [("min", condition.min), ("max", condition.max)];
         let bound = bounds.iter().find(|(_, bound)| bound.is_some());
         let Some((key, _)) = bound.filter(|_| !at.child("action").is_written()) else {
             return;
@@ -117,14 +99,14 @@ impl Resolver<'_> {
         );
     }
 
-    pub(in crate::config::resolve) fn condition(
+    pub(in crate::config::resolve) fn check_condition(
         &mut self,
-        rule: &file::ArgumentRuleSection,
+        condition: &Condition,
         at: &ValuePath<'_>,
-    ) -> Condition {
-        let values = rule.one_of.iter().flatten().chain(&rule.equals);
+    ) {
+        let values = condition.one_of.iter().flatten().chain(&condition.equals);
         if values.clone().any(has_null) {
-            let key = if rule.equals.as_ref().is_some_and(has_null) {
+            let key = if condition.equals.as_ref().is_some_and(has_null) {
                 at.child("equals")
             } else {
                 at.child("one_of")
@@ -134,24 +116,17 @@ impl Resolver<'_> {
                     .at(key.span(), "null means a missing key in a config"),
             );
         }
-        if rule.one_of.as_ref().is_some_and(Vec::is_empty) {
+        if condition.one_of.as_ref().is_some_and(Vec::is_empty) {
             let key = at.child("one_of");
             self.findings.add(
                 Diagnostic::error(format!("`{}` is empty", key.path()))
                     .at(key.span(), "an empty list matches no value"),
             );
         }
-        if let Some(regex) = &rule.matches {
+        if let Some(regex) = &condition.matches {
             self.compile_regex(regex, &at.child("matches"));
         }
-        self.check_bounds(rule.min, rule.max, at);
-        Condition {
-            equals: rule.equals.clone(),
-            one_of: rule.one_of.clone(),
-            matches: rule.matches.clone(),
-            min: rule.min,
-            max: rule.max,
-        }
+        self.check_bounds(condition.min, condition.max, at);
     }
 
     fn check_bounds(&mut self, min: Option<f64>, max: Option<f64>, at: &ValuePath<'_>) {

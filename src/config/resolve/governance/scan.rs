@@ -5,7 +5,6 @@ use indexmap::IndexMap;
 use crate::config::{
     Scan, ScanAction,
     diagnostics::{report::Diagnostic, suggest},
-    file,
     node::ValuePath,
     resolve::{Resolver, quoted_or_hidden},
 };
@@ -40,12 +39,8 @@ const ALL_CLASSES: &str = "*";
 const NAME_CHARS_MAX: usize = 64;
 
 impl Resolver<'_> {
-    pub(in crate::config::resolve) fn scan(
-        &mut self,
-        scan: file::ScanSection,
-        at: &ValuePath<'_>,
-    ) -> Scan {
-        self.check_custom_classes(&scan, at);
+    pub(in crate::config::resolve) fn check_scan(&mut self, scan: &Scan, at: &ValuePath<'_>) {
+        self.check_custom_classes(scan, at);
         let own: Vec<&str> = scan
             .custom
             .keys()
@@ -64,20 +59,6 @@ impl Resolver<'_> {
         self.check_countries(&scan.countries, &at.child("countries"));
         self.check_not_empty(&scan.allow, &at.child("allow"));
         self.check_mime_types(&scan.base64, &at.child("base64"));
-        Scan {
-            arguments: scan.arguments,
-            results: scan.results,
-            resources: scan.resources,
-            prompts: scan.prompts,
-            notifications: scan.notifications,
-            mask: scan.mask,
-            countries: scan.countries,
-            custom: scan.custom,
-            dictionaries: scan.dictionaries,
-            detectors: scan.detectors,
-            allow: scan.allow,
-            base64: scan.base64,
-        }
     }
 
     fn check_classes(
@@ -107,7 +88,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn check_custom_classes(&mut self, scan: &file::ScanSection, at: &ValuePath<'_>) {
+    fn check_custom_classes(&mut self, scan: &Scan, at: &ValuePath<'_>) {
         let (custom, dictionaries) = (at.child("custom"), at.child("dictionaries"));
         for (name, pattern) in &scan.custom {
             let at = custom.child(name);
@@ -228,6 +209,5 @@ impl Resolver<'_> {
                 );
             }
         }
-        self.globs(types, at);
     }
 }

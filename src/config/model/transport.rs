@@ -1,0 +1,201 @@
+//! How a server is reached: a program, a URL, or the toolbox; and how that is written.
+
+use std::path::PathBuf;
+
+use indexmap::IndexMap;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::config::{Secret, diagnostics::redact};
+
+/// How a server is reached. It is serialized with the keys of a config, without secrets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Transport {
+    /// A URL whose transport is found by probing: streamable HTTP, then HTTP+SSE.
+    Auto(Remote),
+    /// The toolbox inside this binary.
+    Builtin,
+    /// Streamable HTTP.
+    Http(Remote),
+    /// HTTP+SSE of 2024-11-05.
+    Sse(Remote),
+    /// A child process on stdin and stdout.
+    Stdio(StdioCommand),
+    /// WebSocket with the subprotocol `mcp`.
+    WebSocket(Remote),
+}
+
+/// What is shown and has no effect: no two configs differ in it.
+#[derive(Clone, Debug, Default)]
+pub struct DisplayOnly<T>(pub T);
+
+impl<T> PartialEq for DisplayOnly<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// A program to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StdioCommand {
+    /// A name that is looked for in `PATH`, or an absolute path; no shell is involved.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The arguments as anybody may see them: variables by their names, and nothing that looks like a secret.
+    pub shown_args: DisplayOnly<Vec<String>>,
+    /// Variables added to the minimal environment; values may be secret.
+    pub env: IndexMap<String, Secret>,
+    /// Working directory; ours when `None`.
+    pub cwd: Option<PathBuf>,
+    /// The user it runs as, by name or number; ours when `None`.
+    pub user: Option<String>,
+}
+
+/// A server behind a URL.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Remote {
+    /// `http:`, `https:`, `ws:` or `wss:`.
+    pub url: http::Uri,
+    /// Whether the environment gave a part of it: its path may be a credential then, and is not shown.
+    pub is_from_variable: bool,
+    /// Headers sent with every request; values may be secret.
+    pub headers: IndexMap<String, Secret>,
+    /// Credential sent with every request.
+    pub auth: Auth,
+}
+
+impl Remote {
+    /// The path as anybody may see it.
+    pub fn displayed_path(&self) -> String {
+        match self.url.path() {
+            "/" => "/".to_owned(),
+            _ if self.is_from_variable => "/***".to_owned(),
+            path => redact::redact_path(path),
+        }
+    }
+}
+
+/// Credential for a server.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Auth {
+    /// Sent as `Authorization: Bearer`.
+    Bearer {
+        /// The token, usually a variable such as `${DOCS_TOKEN}`.
+        token: Secret,
+    },
+    /// Sent in a custom header such as `X-API-Key`.
+    Header {
+        /// Header name.
+        name: String,
+        /// Header value, usually a variable.
+        value: Secret,
+    },
+    /// None.
+    #[serde(skip)]
+    None,
+}
+
+/// How a server is reached, as it is written.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[serde(default)]
+pub(in crate::config) struct TransportSection {
+    /// Program name or path, started without a shell. A bare name is looked up in `PATH`; relative
+    /// paths such as `./server` start at the directory of the config file.
+    pub(in crate::config) command: Option<String>,
+    /// Arguments of the program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::config) args: Vec<String>,
+    /// Environment variables added to the minimal environment of the program. Values are never
+    /// shown.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(in crate::config) env: IndexMap<String, Secret>,
+    /// File with more variables, `NAME=value` per line, without expansion; `env` wins. Relative
+    /// paths start at the directory of the config file. A change reloads the config. Values are
+    /// never shown.
+    pub(in crate::config) env_file: Option<String>,
+    /// Working directory of the program. Relative paths start at the directory of the config file.
+    /// Default: the working directory of the gateway.
+    pub(in crate::config) cwd: Option<String>,
+    /// User to run the program as (name or id), with that user's groups and `HOME`. Requires a
+    /// gateway that runs as root. Default: the user of the gateway.
+    pub(in crate::config) user: Option<String>,
+    /// URL of a remote server: `http:`, `https:`, `ws:` or `wss:`. Certificates are verified with
+    /// the system's CAs, or with the PEM file in `SSL_CERT_FILE`.
+    pub(in crate::config) url: Option<String>,
+    /// Headers sent with every request. Values are never shown.
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    pub(in crate::config) headers: IndexMap<String, Secret>,
+    /// Credential sent with every request.
+    pub(in crate::config) auth: Option<Auth>,
+    /// Transport. Default: derived from `command` or from the scheme of `url`.
+    pub(in crate::config) transport: Option<TransportKind>,
+}
+
+/// Transport of a server.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::config) enum TransportKind {
+    /// URL: streamable HTTP is tried first, then HTTP+SSE.
+    Auto,
+    /// The built-in toolbox.
+    Builtin,
+    /// Streamable HTTP.
+    Http,
+    /// HTTP+SSE (2024-11-05).
+    Sse,
+    /// Child process on stdin and stdout.
+    Stdio,
+    /// WebSocket with the subprotocol `mcp`.
+    WebSocket,
+}
+
+impl Serialize for Transport {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let shown = match self {
+            Self::Auto(remote) => remote.to_section(TransportKind::Auto),
+            Self::Builtin => TransportSection {
+                transport: Some(TransportKind::Builtin),
+                ..TransportSection::default()
+            },
+            Self::Http(remote) => remote.to_section(TransportKind::Http),
+            Self::Sse(remote) => remote.to_section(TransportKind::Sse),
+            Self::Stdio(command) => command.to_section(),
+            Self::WebSocket(remote) => remote.to_section(TransportKind::WebSocket),
+        };
+        shown.serialize(to)
+    }
+}
+
+impl StdioCommand {
+    fn to_section(&self) -> TransportSection {
+        let cwd = self.cwd.as_deref();
+        TransportSection {
+            command: Some(self.program.clone()),
+            args: self.shown_args.0.clone(),
+            env: self.env.clone(),
+            cwd: cwd.map(|cwd| cwd.display().to_string()),
+            user: self.user.clone(),
+            transport: Some(TransportKind::Stdio),
+            ..TransportSection::default()
+        }
+    }
+}
+
+impl Remote {
+    fn to_section(&self, kind: TransportKind) -> TransportSection {
+        let url = &self.url;
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        let scheme = url.scheme_str().unwrap_or_default();
+        let place = redact::redact_urls(&format!("{scheme}://{authority}"));
+        let query = url.query().map_or("", |_| "?***");
+        TransportSection {
+            url: Some(format!("{place}{}{query}", self.displayed_path())),
+            headers: self.headers.clone(),
+            auth: Some(self.auth.clone()).filter(|auth| *auth != Auth::None),
+            transport: Some(kind),
+            ..TransportSection::default()
+        }
+    }
+}

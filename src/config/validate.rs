@@ -3,9 +3,8 @@
 //! The schema is generated from the types, so that editors, this check and the decoder agree. What
 //! does not conform is reported and left out, so that one mistake hides no other.
 
+mod scalars;
 pub(crate) mod schema;
-
-use std::fmt::Display;
 
 use serde_json::Value as Json;
 
@@ -16,13 +15,11 @@ use super::{
         suggest,
     },
     file,
-    model::policy::{GlobList, glob},
     node::{ConfigValue, Node, TableEntry, ValueOrigin, join_path},
     source::environment,
-    units::{MAX_KEYWORD, MIN_KEYWORD, MONEY_KEYWORD, Size, Time, UNIT_KEYWORD, ZERO_KEYWORD},
+    units::{MONEY_KEYWORD, UNIT_KEYWORD},
 };
-use crate::money::{InvalidAmount, Micros};
-use schema::{Section, TAG, enum_words, integer_bounds, key_tables, resolve, tag_value, type_of};
+use schema::{Section, TAG, enum_words, key_tables, resolve, tag_value, type_of};
 
 /// Tables that stay although a text is missing which they need, so that what else is wrong with
 /// them is found as well: whoever resolves them leaves an empty text alone that is not written.
@@ -279,299 +276,6 @@ impl<'s> ShapeCheck<'s, '_> {
         })
     }
 
-    fn check_word(&mut self, node: &mut Node, words: &[&str], path: &str) -> bool {
-        let Some(written) = node.as_text() else {
-            let help = format!(
-                "valid values are {}",
-                suggest::join_words(&quoted_words(words, ""), "and")
-            );
-            self.report_type(node, "a string", Some(help), path);
-            return false;
-        };
-        if words.contains(&written) {
-            return true;
-        }
-        let message = match self.displayable_text(node) {
-            Some(written) => format!("`{written}` is not a valid value for `{path}`"),
-            None => format!("invalid value for `{path}`"),
-        };
-        let label = if renamed_keys::is_planned_word(path, written) {
-            "not supported by this version".to_owned()
-        } else if let Some(close) = suggest::closest(written, words.iter().copied()) {
-            format!("did you mean \"{close}\"?")
-        } else {
-            "not allowed".to_owned()
-        };
-        let help = format!(
-            "valid values are {}",
-            suggest::join_words(&quoted_words(words, ""), "and")
-        );
-        self.findings.add(
-            Diagnostic::error(message)
-                .at(Some(node.span), label)
-                .help(help),
-        );
-        false
-    }
-
-    fn check_text(&mut self, node: &mut Node, path: &str) -> bool {
-        match node.value {
-            ConfigValue::Text(_) => true,
-            // Other programs take these for strings.
-            ConfigValue::Bool(_) | ConfigValue::Float(_) | ConfigValue::Integer(_)
-                if self.sources.get(node.span.source).is_foreign =>
-            {
-                node.value = ConfigValue::Text(self.sources.source_text(node.span).to_owned());
-                true
-            }
-            ConfigValue::Bool(_) | ConfigValue::Float(_) | ConfigValue::Integer(_) => {
-                self.report_type(node, "a string", Some("add quotes".to_owned()), path);
-                false
-            }
-            ConfigValue::List(_) if path.rsplit('.').next() == Some("command") => {
-                self.report_type(
-                    node,
-                    "a string",
-                    command_words(node)
-                        .as_deref()
-                        .map(suggest::command_suggestion),
-                    path,
-                );
-                false
-            }
-            ConfigValue::List(_) | ConfigValue::Null | ConfigValue::Table(_) => {
-                self.wrong_type(node, "a string", path)
-            }
-        }
-    }
-
-    fn check_boolean(&mut self, node: &mut Node, path: &str) -> bool {
-        if node.origin.is_untyped()
-            && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
-        {
-            node.value = ConfigValue::Bool(value);
-        }
-        if let ConfigValue::Bool(_) = node.value {
-            return true;
-        }
-        // YAML 1.1 took these for booleans, or they stand in quotes.
-        let help = match node.as_text().map(str::to_lowercase).as_deref() {
-            Some("on" | "true" | "y" | "yes") => Some("use `true`".to_owned()),
-            Some("false" | "n" | "no" | "off") => Some("use `false`".to_owned()),
-            _ => None,
-        };
-        self.report_type(node, "`true` or `false`", help, path);
-        false
-    }
-
-    fn check_number(&mut self, node: &mut Node, schema: &Json, path: &str) -> bool {
-        if node.origin.is_untyped()
-            && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
-        {
-            node.value = ConfigValue::Float(value);
-        }
-        #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are small")]
-        let value = match node.value {
-            ConfigValue::Float(value) => value,
-            ConfigValue::Integer(value) => value as f64,
-            ConfigValue::Bool(_)
-            | ConfigValue::List(_)
-            | ConfigValue::Null
-            | ConfigValue::Table(_)
-            | ConfigValue::Text(_) => return self.wrong_type(node, "a number", path),
-        };
-        let bound = |keyword: &str| schema.get(keyword).and_then(Json::as_f64);
-        self.check_bounds(node, &value, (bound("minimum"), bound("maximum")), path)
-    }
-
-    fn check_integer(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {
-        if node.origin.is_untyped()
-            && let Some(value) = node.as_text().and_then(|text| text.trim().parse().ok())
-        {
-            node.value = ConfigValue::Integer(value);
-        }
-        let ConfigValue::Integer(value) = node.value else {
-            let help = match node.value {
-                ConfigValue::Float(_) => "remove the fraction",
-                ConfigValue::Text(_) if node.origin.is_untyped() => {
-                    "the variable must contain only digits"
-                }
-                ConfigValue::Bool(_)
-                | ConfigValue::Integer(_)
-                | ConfigValue::List(_)
-                | ConfigValue::Null
-                | ConfigValue::Table(_)
-                | ConfigValue::Text(_) => "use a number without quotes",
-            };
-            self.report_type(node, "a whole number", Some(help.to_owned()), path);
-            return false;
-        };
-        let (min, max) = integer_bounds(schema);
-        self.check_bounds(node, &value, (Some(min), Some(max)), path)
-    }
-
-    /// Reports a value that is not between its bounds.
-    fn check_bounds<T: Display + PartialOrd>(
-        &mut self,
-        node: &Node,
-        value: &T,
-        (min, max): (Option<T>, Option<T>),
-        path: &str,
-    ) -> bool {
-        let label = match (min, max) {
-            (Some(min), _) if *value < min => format!("must be at least {min}"),
-            (_, Some(max)) if *value > max => format!("must be at most {max}"),
-            _ => return true,
-        };
-        self.report_out_of_range(node, label, path)
-    }
-
-    /// A time or a size, which was checked to be one, between the bounds that the schema of its key
-    /// names or else that of its unit.
-    fn check_quantity_bounds(&mut self, node: &Node, schemas: [&Json; 2], path: &str) -> bool {
-        let text = node.as_text().unwrap_or_default();
-        let keyword = |keyword: &str| schemas.iter().find_map(|schema| schema.get(keyword));
-        let bound = |name: &str| keyword(name).and_then(Json::as_str);
-        let (min, max) = (bound(MIN_KEYWORD), bound(MAX_KEYWORD));
-        let Some(time) = Time::parse(text) else {
-            let bounds = (min.and_then(Size::parse), max.and_then(Size::parse));
-            return Size::parse(text)
-                .is_none_or(|size| self.check_bounds(node, &size, bounds, path));
-        };
-        let bounds = min.and_then(Time::parse).zip(max.and_then(Time::parse));
-        let zero = if keyword(ZERO_KEYWORD).is_some() {
-            "0, or "
-        } else {
-            ""
-        };
-        match bounds {
-            Some((min, max)) if !(min..=max).contains(&time) => {
-                if time.0.is_zero() && !zero.is_empty() {
-                    return true;
-                }
-                let label = format!("must be {zero}between {min} and {max}");
-                self.report_out_of_range(node, label, path)
-            }
-            Some(_) | None => true,
-        }
-    }
-
-    /// Reports a value that its key does not allow; false, for the caller to return.
-    fn report_out_of_range(&mut self, node: &Node, label: String, path: &str) -> bool {
-        let diagnostic = Diagnostic::error(format!("`{path}` is out of range"));
-        self.findings.add(diagnostic.at(Some(node.span), label));
-        false
-    }
-
-    /// A text of which the schema says more than that it is one.
-    fn check_format(&mut self, node: &Node, schema: &Json, path: &str) -> bool {
-        if schema.get("format").and_then(Json::as_str) != Some(GlobList::FORMAT) {
-            return true;
-        }
-        let Err(error) = glob(node.as_text().unwrap_or_default()) else {
-            return true;
-        };
-        let message = match self.displayable_text(node) {
-            Some(text) => format!("`{text}` is not a glob"),
-            None => format!("the value of `{path}` is not a glob"),
-        };
-        self.findings.add(
-            Diagnostic::error(message)
-                .at(Some(node.span), error.kind().to_string())
-                .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
-        );
-        false
-    }
-
-    fn check_quantity(&mut self, node: &mut Node, unit: &str, path: &str) -> bool {
-        let is_time = unit == Time::KEYWORD;
-        if is_time && matches!(node.value, ConfigValue::Integer(0)) {
-            node.value = ConfigValue::Text("0s".to_owned());
-        }
-        let (noun, units, examples) = if is_time {
-            ("a duration", ["s", "ms"], "\"500ms\", \"30s\" or \"1m30s\"")
-        } else {
-            ("a size", ["KiB", "MiB"], "\"64KiB\" or \"4MiB\"")
-        };
-        let bare = match &node.value {
-            ConfigValue::Text(text) => {
-                let parsed = if is_time {
-                    Time::parse(text).is_some()
-                } else {
-                    Size::parse(text).is_some()
-                };
-                if parsed {
-                    return true;
-                }
-                text.trim().parse::<f64>().is_ok()
-            }
-            ConfigValue::Float(_) | ConfigValue::Integer(_) => true,
-            ConfigValue::Bool(_)
-            | ConfigValue::List(_)
-            | ConfigValue::Null
-            | ConfigValue::Table(_) => false,
-        };
-        let written = self
-            .sources
-            .source_text(node.span)
-            .trim_matches(['"', '\'']);
-        let (label, help) = if bare && self.displayable_text(node).is_some() {
-            let [small, large] = units.map(|unit| format!("\"{written}{unit}\""));
-            ("missing unit", format!("use {small} or {large}"))
-        } else {
-            (
-                if bare { "missing unit" } else { "not valid" },
-                format!("for example {examples}"),
-            )
-        };
-        let diagnostic = Diagnostic::error(format!("`{path}` must be {noun} with a unit"));
-        self.findings
-            .add(diagnostic.at(Some(node.span), label).help(help));
-        false
-    }
-
-    /// An amount of money, which is a string: a number would be a float, and those are not exact.
-    fn check_money(&mut self, node: &Node, path: &str) -> bool {
-        let written = match node.value {
-            ConfigValue::Text(_) => node.as_text().unwrap_or_default(),
-            ConfigValue::Float(_) | ConfigValue::Integer(_) => self.sources.source_text(node.span),
-            ConfigValue::Bool(_)
-            | ConfigValue::List(_)
-            | ConfigValue::Null
-            | ConfigValue::Table(_) => "",
-        };
-        let parsed = written.trim().parse::<Micros>();
-        let label = match (&node.value, &parsed) {
-            (ConfigValue::Text(_), Ok(_)) => return true,
-            (ConfigValue::Text(_), Err(invalid)) => invalid.to_string(),
-            _ => format!("this is {}", node.kind()),
-        };
-        let meant = written.trim().trim_start_matches(['$', '+']).trim_start();
-        let is_shown = self.displayable_text(node).is_some();
-        let help = match meant.parse::<Micros>() {
-            Ok(_) if is_shown => format!("use \"{meant}\""),
-            Err(InvalidAmount::TooPrecise) => {
-                "the smallest amount is \"0.000001\", a micro-dollar".to_owned()
-            }
-            Ok(_)
-            | Err(InvalidAmount::Malformed | InvalidAmount::Negative | InvalidAmount::TooLarge) => {
-                "for example \"0.015\"".to_owned()
-            }
-        };
-        let diagnostic = Diagnostic::error(match node.value {
-            ConfigValue::Text(_) => format!("`{path}` is not a valid USD amount"),
-            ConfigValue::Bool(_)
-            | ConfigValue::Float(_)
-            | ConfigValue::Integer(_)
-            | ConfigValue::List(_)
-            | ConfigValue::Null
-            | ConfigValue::Table(_) => format!("`{path}` must be a quoted amount"),
-        });
-        self.findings
-            .add(diagnostic.at(Some(node.span), label).help(help));
-        false
-    }
-
     /// Reports that `node` is not `wanted`; false, for the caller to return.
     fn wrong_type(&mut self, node: &Node, wanted: &str, path: &str) -> bool {
         self.report_type(node, wanted, None, path);
@@ -614,18 +318,6 @@ fn list_suggestion(written: &str, path: &str) -> String {
         [] => "write [\"...\"]".to_owned(),
         items => format!("write [{}]", items.join(", ")),
     }
-}
-
-/// The words of a command that is a list, as other programs have it, without what is secret in them;
-/// `None` where some are no words, or from a variable.
-fn command_words(node: &Node) -> Option<Vec<String>> {
-    let items = node.as_list().into_iter().flatten();
-    let words = items.map(|item| {
-        item.as_text()
-            .filter(|_| item.origin == ValueOrigin::Written)
-    });
-    let words: Vec<&str> = words.collect::<Option<_>>()?;
-    Some(redact::redact_words(&words))
 }
 
 /// What `schema` describes, for people.

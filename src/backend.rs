@@ -24,7 +24,7 @@ use std::{
     sync::{Arc, Mutex, atomic::Ordering},
 };
 
-pub use crate::launcher::Confined;
+pub(crate) use crate::launcher::Confined;
 use crate::{
     config::Server,
     lock::lock,
@@ -34,47 +34,43 @@ use crate::{
     task::Tasks,
 };
 use arc_swap::Guard;
-pub use catalog_connection::{
-    CatalogConnection, CatalogWatch, ListChanges, ListConnection, ListOutcome, Listability,
-    ServerList,
-};
-pub use dispatch::replicas::ReplicaReport;
-pub use dispatch::stats::Stats;
-pub use dispatch::{Answer, CallError};
+pub(crate) use catalog_connection::{CatalogConnection, CatalogWatch, ListOutcome, Listability};
+pub(crate) use dispatch::replicas::ReplicaReport;
+pub(crate) use dispatch::stats::Stats;
+pub(crate) use dispatch::{Answer, CallError};
 use dispatch::{
     connection_pool::ConnectionPool, fair_limiter::FairLimiter, replicas::Replicas,
     tool_headers::ToolHeaderCache,
 };
-pub use error::BackendError;
-pub use instance::breaker::{BreakerReport, CallerBreaker};
-pub use instance::handshake::Hello;
-pub use instance::health::HealthChecks;
-pub use instance::shared_state::ReadingLists;
+pub(crate) use error::BackendError;
+pub(crate) use instance::breaker::{BreakerReport, CallerBreaker};
+pub(crate) use instance::health::HealthChecks;
+pub(crate) use instance::shared_state::ReadingLists;
 use instance::{
     Instance, InstancePhase, breaker::Breaker, connector::BackendConnector,
     shared_state::SharedState,
 };
-pub use link::resource_updates::{Update, UpdateReceiver};
-pub use link::session_filter::{SessionFilter, SessionView};
+pub(crate) use link::resource_updates::{Update, UpdateReceiver};
+pub(crate) use link::session_filter::{SessionFilter, SessionView};
 use link::{backlog::Backlog, gateway_peer::GatewayPeer, session_filter::UpstreamContext};
-pub use live_config::ConfigUpdates;
+pub(crate) use live_config::ConfigUpdates;
 use live_config::LiveConfig;
-pub use registry::{BackendRef, Backends, Replaced};
-pub use report::{InstanceReport, ServerStatusReport};
+pub(crate) use registry::{Backends, Replaced};
+pub(crate) use report::{InstanceReport, ServerStatusReport};
 use retirement::Service;
 use sharing::{Sharing, SharingKey};
 use state_machine::ServerEvent;
-pub use state_machine::{HISTORY_MAX, ServerState, Transition};
+pub(crate) use state_machine::{HISTORY_MAX, ServerState, Transition};
 pub(crate) use transport::pipe::{LineExcess, Lines, OutputLine, push_line};
-pub use transport::stdio::exit_reason::reason_from_stderr;
+pub(crate) use transport::stdio::exit_reason::reason_from_stderr;
 use transport::stdio::process_launcher::Launcher;
 
 /// Pages of one list that are read; a server with more is reported.
-pub const PAGES_MAX: usize = 1_000;
+pub(crate) const PAGES_MAX: usize = 1_000;
 /// Pages without an item, one after the other, after which a list counts as one that does not end.
 const EMPTY_PAGES_MAX: usize = 64;
 /// Items of one list that are read; a server with more is reported.
-pub const ITEMS_MAX: usize = 10_000;
+pub(crate) const ITEMS_MAX: usize = 10_000;
 
 /// The running side of one server.
 #[derive(Debug)]

@@ -28,7 +28,7 @@ use crate::{
     task::Tasks,
 };
 
-pub use catalog_store::CatalogStore;
+pub(crate) use catalog_store::CatalogStore;
 use server_lists::{ListRun, ServerLists};
 
 /// How long changes of one server's lists are gathered before it is asked again.
@@ -41,7 +41,7 @@ const RELIST_DELAY_MAX: Duration = Duration::from_secs(60);
 const LIST_FAILOVER_DELAY: Duration = Duration::from_secs(3);
 
 /// Starts to follow a server until it is retired, if it is enabled.
-pub fn start(backend: &Arc<Backend>, store: &Arc<CatalogStore>, tasks: &Tasks) {
+pub(crate) fn start(backend: &Arc<Backend>, store: &Arc<CatalogStore>, tasks: &Tasks) {
     if !backend.is_enabled() {
         return;
     }

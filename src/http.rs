@@ -47,13 +47,13 @@ pub(crate) use batch::split as split_batch;
 pub(crate) use body::Body;
 use body::DrainLimit;
 use listener::ListenerRole;
-pub use listener::{BoundListener, InvalidListener, bind, bind_admin};
+pub(crate) use listener::{BoundListener, InvalidListener, bind, bind_admin};
 use origin::{OriginGuard, OriginRefusals};
-pub use tls::{Certificate, Certificates, InvalidTls};
+pub(crate) use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
 #[derive(Debug)]
-pub struct HttpEdge {
+pub(crate) struct HttpEdge {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     guard: ArcSwap<OriginGuard>,
@@ -67,7 +67,7 @@ pub struct HttpEdge {
 
 impl HttpEdge {
     /// Joins the parts; `config.listen` and `config.admin_listen` are the addresses of bound listeners.
-    pub fn new(
+    pub(crate) fn new(
         config: &Config,
         proxy: Arc<Proxy>,
         status: Arc<Status>,
@@ -85,7 +85,7 @@ impl HttpEdge {
     }
 
     /// Takes the hosts and origins of another config; its listeners are still those that are bound.
-    pub fn replace(&self, config: &Config) {
+    pub(crate) fn replace(&self, config: &Config) {
         let guard = OriginGuard::new(config, &config.listen);
         self.guard.store(Arc::new(guard));
         let guard = OriginGuard::new(config, admin_listen(config));

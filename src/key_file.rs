@@ -20,14 +20,14 @@ const KEY_BYTES: usize = 32;
 
 /// A secret key.
 #[derive(Clone, Eq, PartialEq)]
-pub struct FileKey([u8; KEY_BYTES]);
+pub(crate) struct FileKey([u8; KEY_BYTES]);
 
 impl FileKey {
     /// The key in `path`; where there is no such file, a new one, which is kept there with mode 0600.
     ///
     /// # Errors
     /// Says what is in the way.
-    pub fn read_or_create(path: &Path) -> Result<Self, KeyFileError> {
+    pub(crate) fn read_or_create(path: &Path) -> Result<Self, KeyFileError> {
         if let Some(key) = Self::read(path)? {
             return Ok(key);
         }
@@ -41,7 +41,7 @@ impl FileKey {
     /// # Errors
     /// Says what is wrong with the file. One that its group may use, as file systems of containers make
     /// it, is put right.
-    pub fn read(path: &Path) -> Result<Option<Self>, KeyFileError> {
+    pub(crate) fn read(path: &Path) -> Result<Option<Self>, KeyFileError> {
         let failed = |error| KeyFileError::Io(path.to_owned(), error);
         let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
         let opened = OpenOptions::new()
@@ -76,19 +76,19 @@ impl FileKey {
     ///
     /// # Errors
     /// When the operating system has no random numbers.
-    pub fn generate() -> Result<Self, getrandom::Error> {
+    pub(crate) fn generate() -> Result<Self, getrandom::Error> {
         let mut key = [0; KEY_BYTES];
         getrandom::fill(&mut key)?;
         Ok(Self(key))
     }
 
     /// The bytes themselves, for a signature scheme that takes such.
-    pub fn expose(&self) -> &[u8; KEY_BYTES] {
+    pub(crate) fn expose(&self) -> &[u8; KEY_BYTES] {
         &self.0
     }
 
     /// A key of its own for one purpose, from which neither this one nor those of others can be told.
-    pub fn derive(&self, purpose: &str) -> [u8; KEY_BYTES] {
+    pub(crate) fn derive(&self, purpose: &str) -> [u8; KEY_BYTES] {
         #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
         mac.update(purpose.as_bytes());

@@ -7,14 +7,14 @@ pub mod app;
 pub mod cli;
 
 pub mod control_socket;
-pub mod http;
+mod http;
 pub mod status;
 pub mod stdio;
 
-pub mod discovery;
-pub mod proxy;
+mod discovery;
+mod proxy;
 
-pub mod backend;
+mod backend;
 pub mod governance;
 pub mod router;
 pub mod scan;
@@ -28,16 +28,16 @@ mod builtin;
 pub mod config;
 pub mod mcp;
 pub mod store;
-pub mod telemetry;
+mod telemetry;
 
 mod body;
 pub mod clock;
 mod coalescing_stream;
 mod escape;
 mod json_schema;
-pub mod key_file;
+mod key_file;
 pub mod launcher;
-pub mod limiter;
+mod limiter;
 mod lock;
 pub mod money;
 pub mod names;

@@ -539,7 +539,7 @@ fn is_for_servers(method: &Method) -> bool {
 }
 
 /// The refusal of a request that comes while the gateway stops.
-pub fn draining_error() -> RpcError {
+pub(crate) fn draining_error() -> RpcError {
     let message = "the gateway is shutting down and accepts no new requests; try again shortly";
     RpcError::new(error::INTERNAL, message)
         .with_data(FailureReason::Draining.to_data())

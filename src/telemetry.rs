@@ -22,7 +22,7 @@ use crate::{
 ///
 /// # Errors
 /// When `log.level` cannot be read, or logging was started before.
-pub fn start(log: &LogConfig) -> Result<(), InvalidLog> {
+pub(crate) fn start(log: &LogConfig) -> Result<(), InvalidLog> {
     let invalid = |reason: String| InvalidLog {
         level: log.level.clone(),
         reason,
@@ -100,7 +100,7 @@ fn full_filter(level: &str) -> String {
 /// The log settings cannot be used; the operator mends `log.level`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("log level `{level}`: {reason}")]
-pub struct InvalidLog {
+pub(crate) struct InvalidLog {
     /// The setting.
     pub level: String,
     /// What is wrong with it.

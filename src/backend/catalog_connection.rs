@@ -25,7 +25,7 @@ use crate::{
     mcp::{Era, Method, Raw, error},
     task::run_blocking_if_large,
 };
-pub use listability::{CatalogWatch, Listability};
+pub(crate) use listability::{CatalogWatch, Listability};
 use page::ListPage;
 
 /// The catalog's connection to a server, or one for its lists alone; for control traffic only.

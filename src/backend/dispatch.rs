@@ -64,7 +64,7 @@ impl CallError {
     /// A failure before anything was sent.
     pub(super) fn before_send(failure: BackendError) -> Self {
         Self {
-            failure: failure.as_not_sent(),
+            failure: failure.into_not_sent(),
             delivered: false,
             state: None,
             was_unreachable: true,

@@ -460,7 +460,7 @@ impl BackendError {
 
     /// The same, of a call that was not sent: whatever was on the way, it was not this.
     #[must_use]
-    pub fn as_not_sent(mut self) -> Self {
+    pub fn into_not_sent(mut self) -> Self {
         if let Self::Cancelled { is_sent } = &mut self {
             *is_sent = false;
         }
@@ -476,7 +476,7 @@ impl BackendError {
         if let Self::Timeout { after, key } = self {
             return Self::WriteTimeout { after, key };
         }
-        self.as_not_sent()
+        self.into_not_sent()
     }
 
     /// Whether the request may have reached the server although no answer came.

@@ -15,7 +15,7 @@ use super::{
     state_machine::StateSnapshot,
 };
 use crate::{clock, config::Transport, lock::lock};
-pub use instances::InstanceReport;
+pub(crate) use instances::InstanceReport;
 
 /// One server in `/status`.
 #[derive(Clone, Debug, Serialize)]

@@ -24,7 +24,7 @@ use super::BackendError;
 use crate::{clock, lock::lock, names::ServerName};
 
 /// Transitions of one server or instance that are remembered; the oldest are forgotten first.
-pub const HISTORY_MAX: usize = 32;
+pub(crate) const HISTORY_MAX: usize = 32;
 
 /// The state of a server or of an instance of it, as people see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]

@@ -61,7 +61,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A bound listener.
 #[derive(Debug)]
-pub struct BoundListener {
+pub(crate) struct BoundListener {
     listener: Listener,
     role: ListenerRole,
     certificates: Option<Arc<Certificates>>,
@@ -101,7 +101,7 @@ impl Listener {
 
 impl BoundListener {
     /// Where it listens.
-    pub fn listen(&self) -> Listen {
+    pub(crate) fn listen(&self) -> Listen {
         match &self.listener {
             Listener::Tcp(_, addr) => Listen::Address(*addr),
             Listener::Unix(socket) => Listen::Unix(socket.path().to_owned()),
@@ -109,7 +109,7 @@ impl BoundListener {
     }
 
     /// The base URL for people; for a Unix socket its path, as `listen` is written.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let listen = self.listen();
         match (&listen, &self.certificates) {
             (Listen::Unix(_), _) => listen.to_string(),
@@ -119,12 +119,12 @@ impl BoundListener {
     }
 
     /// What the listener shows, when it speaks TLS.
-    pub fn certificates(&self) -> Option<&Arc<Certificates>> {
+    pub(crate) fn certificates(&self) -> Option<&Arc<Certificates>> {
         self.certificates.as_ref()
     }
 
     /// Accepts connections until `stop`, then lets the present ones finish what they are doing.
-    pub async fn serve(self, edge: Arc<HttpEdge>, stop: CancellationToken) {
+    pub(crate) async fn serve(self, edge: Arc<HttpEdge>, stop: CancellationToken) {
         let tls = self
             .certificates
             .map(|certificates| certificates.acceptor());
@@ -171,7 +171,7 @@ impl BoundListener {
 ///
 /// # Errors
 /// When no port is free, the socket cannot be had, or the TLS files cannot be used.
-pub async fn bind(config: &Config) -> Result<BoundListener, InvalidListener> {
+pub(crate) async fn bind(config: &Config) -> Result<BoundListener, InvalidListener> {
     let certificates = config.tls.as_ref().map(Certificates::open).transpose()?;
     let role = match config.admin_listen {
         Some(_) => ListenerRole::Clients,
@@ -188,7 +188,7 @@ pub async fn bind(config: &Config) -> Result<BoundListener, InvalidListener> {
 ///
 /// # Errors
 /// When the port is not free, or the socket cannot be had.
-pub async fn bind_admin(
+pub(crate) async fn bind_admin(
     config: &Config,
     certificates: Option<&Arc<Certificates>>,
 ) -> Result<Option<BoundListener>, InvalidListener> {

@@ -19,14 +19,14 @@ use crate::config::Tls;
 
 /// The certificate that the listener shows.
 #[derive(Debug)]
-pub struct Certificates {
+pub(crate) struct Certificates {
     current: Arc<CurrentCertificate>,
     config: Arc<ServerConfig>,
 }
 
 /// A certificate with its key, read and found to fit.
 #[derive(Clone, Debug)]
-pub struct Certificate(Arc<CertifiedKey>);
+pub(crate) struct Certificate(Arc<CertifiedKey>);
 
 /// The TLS files cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ impl Certificate {
     ///
     /// # Errors
     /// When one of them cannot be used, or they do not fit each other.
-    pub fn read(tls: &Tls) -> Result<Self, InvalidTls> {
+    pub(crate) fn read(tls: &Tls) -> Result<Self, InvalidTls> {
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&tls.cert)
             .and_then(Iterator::collect)
             .map_err(|error| InvalidTls::new(&tls.cert, &pem_error_reason(&error)))?;
@@ -165,7 +165,7 @@ impl Certificates {
     }
 
     /// Shows `certificate` to every connection from now on; whether it is another one.
-    pub fn replace(&self, certificate: Certificate) -> bool {
+    pub(crate) fn replace(&self, certificate: Certificate) -> bool {
         let Certificate(new) = certificate;
         let is_another = self.current.0.load().cert != new.cert;
         self.current.0.store(new);

@@ -159,7 +159,7 @@ impl Proxy {
             () = cancel.cancelled() => Err(BackendError::Cancelled { is_sent: false }),
             () = sleep_until(deadline) => Err(BackendError::NotListedYet { why: None }),
         };
-        outcome.map_err(|failure| (backend, failure.as_not_sent()))
+        outcome.map_err(|failure| (backend, failure.into_not_sent()))
     }
 
     /// Completes when it is known what the server has of `kind`, or it is gone; fails when it will not

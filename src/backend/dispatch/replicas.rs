@@ -32,7 +32,7 @@ use crate::{
     session::Session,
 };
 use outlier::Outlier;
-pub use report::ReplicaReport;
+pub(crate) use report::ReplicaReport;
 use task_owners::{TaskReplicas, referenced_task};
 
 mod outlier;

@@ -23,7 +23,7 @@ const DISCOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a server said about itself.
 #[derive(Clone, Debug)]
-pub struct Hello {
+pub(crate) struct Hello {
     /// The revision that is spoken on this link.
     pub revision: Revision,
     /// Its capabilities, an object.

@@ -4,7 +4,7 @@
 const LINES_MAX: usize = 5;
 
 /// The last `lines` that have words and are no frames of a stack, on one line; `None` if there are none.
-pub fn reason_from_stderr(lines: &[&str]) -> Option<String> {
+pub(crate) fn reason_from_stderr(lines: &[&str]) -> Option<String> {
     let says_something = |line: &&&str| line.contains(char::is_alphanumeric) && !is_frame(line);
     let last = lines.iter().rev().filter(says_something).take(LINES_MAX);
     let mut last: Vec<_> = last.map(|line| line.trim()).collect();

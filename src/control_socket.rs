@@ -122,28 +122,30 @@ pub struct NotifyOutcome {
 
 /// Tells every gateway that runs on `data_dir` to read the store again, and waits until they have.
 pub async fn notify_all(data_dir: &Path) -> NotifyOutcome {
-    let mut told = NotifyOutcome::default();
+    let mut outcome = NotifyOutcome::default();
     let Ok(entries) = fs::read_dir(socket_dir(data_dir)) else {
-        return told;
+        return outcome;
     };
     for entry in entries.flatten() {
         let path = entry.path();
         match timeout(IO_TIMEOUT, notify(&path)).await {
-            Ok(Ok(reply)) if reply == DONE_REPLY => told.gateways += 1,
-            Ok(Ok(reply)) => told.failures.push(reply),
+            Ok(Ok(reply)) if reply == DONE_REPLY => outcome.gateways += 1,
+            Ok(Ok(reply)) => outcome.failures.push(reply),
             // Left behind by a gateway that was killed.
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 drop(fs::remove_file(&path));
             }
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => {}
-            Ok(Err(error)) => told.failures.push(format!("{}: {error}", path.display())),
+            Ok(Err(error)) => outcome
+                .failures
+                .push(format!("{}: {error}", path.display())),
             Err(_) => {
                 let message = format!("{} did not answer within {IO_TIMEOUT:?}", path.display());
-                told.failures.push(message);
+                outcome.failures.push(message);
             }
         }
     }
-    told
+    outcome
 }
 
 async fn notify(path: &Path) -> io::Result<String> {
@@ -196,8 +198,8 @@ mod tests {
         let dead = dir.path().join("control/dead.sock");
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
 
-        let told = notify_all(dir.path()).await;
-        assert_eq!((told.gateways, told.failures), (2, Vec::new()));
+        let outcome = notify_all(dir.path()).await;
+        assert_eq!((outcome.gateways, outcome.failures), (2, Vec::new()));
         assert_eq!(count.load(Ordering::Relaxed), 2);
         assert!(!dead.exists());
         tasks.finish().await;
@@ -215,8 +217,8 @@ mod tests {
             let refresh = || async { Err("the store\nis gone".to_owned()) };
             socket.serve(served, refresh).await;
         });
-        let told = notify_all(dir.path()).await;
-        assert_eq!(told.failures, ["the store is gone"]);
+        let outcome = notify_all(dir.path()).await;
+        assert_eq!(outcome.failures, ["the store is gone"]);
         tasks.finish().await;
     }
 

@@ -230,7 +230,7 @@ impl Governance {
         if self.schemas.is_empty()
             && !policies
                 .all_server_rules()
-                .any(|(_, toll)| toll.inputs.keeps_schemas())
+                .any(|(_, server_rules)| server_rules.inputs.keeps_schemas())
         {
             return;
         }
@@ -243,9 +243,9 @@ impl Governance {
             let source = tool.and_then(|tool| tool.source.get("outputSchema"));
             source.is_some_and(|source| is_same(known.source(), &source))
         });
-        for (server, toll) in policies.all_server_rules() {
+        for (server, server_rules) in policies.all_server_rules() {
             let tool = |name: &str| listed.get(&(server, name)).copied();
-            toll.inputs.forget_unlisted(tool);
+            server_rules.inputs.forget_unlisted(tool);
         }
     }
 
@@ -314,7 +314,7 @@ impl Governance {
         context.set_target(&routed);
         let policies = self.policy_set.load_full();
         let rules = self.identify(&policies, context)?;
-        let Some(toll) = policies.server_rules(&routed.server) else {
+        let Some(server_rules) = policies.server_rules(&routed.server) else {
             // The config has just lost it: nothing says any more what holds for its calls.
             let because = "the server was removed from the config".to_owned();
             return Err(Refusal::Policy { because });
@@ -322,7 +322,7 @@ impl Governance {
         let of_tool = routed.tool.as_ref().map(|tool| rules.tool_decisions(tool));
         self.authorize(&routed, &rules, of_tool.as_deref(), context)?;
         self.acquire_concurrency(&policies, context)?;
-        self.check_rate(&routed, toll, &rules, context)?;
+        self.check_rate(&routed, server_rules, &rules, context)?;
         self.check_task(&routed, &policies, context).await?;
         if let Some(params) = request_state::returned_state_params(&routed, context) {
             let opened = Box::pin(self.storage.seal.unseal_params(params, context)).await;
@@ -336,16 +336,16 @@ impl Governance {
         let has_rules = of_tool
             .as_ref()
             .is_some_and(|it| it.enforces_argument_rules);
-        if toll.inputs.is_enabled_for(has_rules) {
+        if server_rules.inputs.is_enabled_for(has_rules) {
             Box::pin(validate_arguments(
-                &toll.inputs,
+                &server_rules.inputs,
                 &routed,
                 has_rules,
                 context,
             ))
             .await?;
         }
-        let screens = rules.scanners_for(toll, policies.refusal_style.codes);
+        let screens = rules.scanners_for(server_rules, policies.refusal_style.codes);
         context.scanners = screens.map(CallScanners::for_call);
         let is_stream = routed.call.method == Method::Listen;
         if is_stream && context.scanners.is_none() {
@@ -358,9 +358,9 @@ impl Governance {
             Box::pin(self.scan_request(&mut routed, &screens, context)).await?;
         }
         if routed.call.method == Method::ToolsCall {
-            context.price = policies.price_of(routed.tool.as_deref(), toll);
+            context.price = policies.price_of(routed.tool.as_deref(), server_rules);
             if let Some(of_tool) = &of_tool {
-                self.reserve(toll, &rules, of_tool, context).await?;
+                self.reserve(server_rules, &rules, of_tool, context).await?;
             }
             self.open_record(context).await?;
         }
@@ -639,7 +639,9 @@ impl Governance {
         let known = known.filter(|agent| agent.enabled && may_use_route(agent, profile));
         let rules = known.and_then(|agent| law.rules_of(&agent, profile, &self.limiters).ok());
         match (rules, law.server_rules(server)) {
-            (Some(rules), Some(toll)) => rules.scanners_for(toll, law.refusal_style.codes),
+            (Some(rules), Some(server_rules)) => {
+                rules.scanners_for(server_rules, law.refusal_style.codes)
+            }
             (None, _) | (_, None) => Some(CallScanners::block_all(law.refusal_style.codes)),
         }
     }

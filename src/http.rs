@@ -249,15 +249,15 @@ impl HttpEdge {
         let governance = self.proxy.governance();
         let agent = match governance.directory().identify(request.headers()) {
             Ok(agent) => agent,
-            Err(stranger) => {
+            Err(error) => {
                 let is_refused = route.requires_agent();
                 // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
                 // one.
-                if is_refused || stranger != AuthError::Missing {
-                    governance.record_auth_failure(peer.address, &stranger);
+                if is_refused || error != AuthError::Missing {
+                    governance.record_auth_failure(peer.address, &error);
                 }
                 if is_refused {
-                    return unauthorized(&stranger, form);
+                    return unauthorized(&error, form);
                 }
                 Arc::new(Agent::unauthenticated())
             }

@@ -22,9 +22,9 @@ macro_rules! keys {
 
 /// In what `new` differs from `old`, for people.
 pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
-    let mut told = named_differences("agents", &old.agents, &new.agents, of_agent);
+    let mut differences = named_differences("agents", &old.agents, &new.agents, of_agent);
     let profiles = named_differences("profiles", &old.profiles, &new.profiles, of_profile);
-    told.extend(profiles);
+    differences.extend(profiles);
     let settings = keys!(
         Config, old, new;
         allowed_hosts, allowed_origins, audit, danger_listen_without_auth, drain_timeout,
@@ -38,9 +38,9 @@ pub(super) fn differences(old: &Config, new: &Config) -> Vec<String> {
     changed.extend(governing.iter().map(|key| format!("governance.{key}")));
     changed.sort_unstable();
     if !changed.is_empty() {
-        told.push(format!("changed: {}", changed.join(", ")));
+        differences.push(format!("changed: {}", changed.join(", ")));
     }
-    told
+    differences
 }
 
 /// Those of `keys` that are not alike.

@@ -172,14 +172,14 @@ impl StorageKeeper {
 
     /// Tells the log of keys that expire soon, once of each.
     fn log_expiring_keys(&self) {
-        let mut told = lock(&self.expiring);
+        let mut reported = lock(&self.expiring);
         for expiring in self.storage.directory.expiring() {
             let ExpiringKey {
                 key,
                 agent,
                 expires,
             } = expiring;
-            if told.insert(key.clone()) {
+            if reported.insert(key.clone()) {
                 tracing::warn!(
                     %key,
                     agent,
@@ -191,8 +191,8 @@ impl StorageKeeper {
 
     /// Tells log and audit of rows that are refused, once of each while it is there.
     fn report_refused_rows(&self, refused: HashSet<RefusedRow>) {
-        let mut told = lock(&self.refused);
-        let mut new: Vec<&RefusedRow> = refused.difference(&told).collect();
+        let mut reported = lock(&self.refused);
+        let mut new: Vec<&RefusedRow> = refused.difference(&reported).collect();
         new.sort_by_key(|row| row.subject());
         let more = new.len().saturating_sub(REFUSED_ROWS_LOGGED_MAX);
         for row in new.into_iter().take(REFUSED_ROWS_LOGGED_MAX) {
@@ -204,7 +204,7 @@ impl StorageKeeper {
             tracing::error!("{detail}: see `agents list` and `keys list`");
             self.record_store_event(FILE_NAME, &detail);
         }
-        *told = refused;
+        *reported = refused;
     }
 
     fn record_store_event(&self, subject: &str, detail: &str) {
@@ -310,7 +310,7 @@ impl StorageKeeper {
             };
             tokio::select! {
                 () = passed => directory.remove_expired(),
-                told = changes.changed() => if told.is_err() { return },
+                changed = changes.changed() => if changed.is_err() { return },
                 () = tasks.stop_token().cancelled() => return,
             }
         }

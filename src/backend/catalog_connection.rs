@@ -134,7 +134,7 @@ impl ListChanges {
         for _ in 0..DEBOUNCE_ROUNDS_MAX {
             if !timeout(quiet, self.0.changed())
                 .await
-                .is_ok_and(|told| told.is_ok())
+                .is_ok_and(|it| it.is_ok())
             {
                 return;
             }

@@ -104,7 +104,7 @@ pub(super) trait HttpChannel: Debug + Send + Sync {
     fn delete_session(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Reads what a server said at once on the link of `mux`, in its order, as [`Message::parse_each`] does;
+/// Reads what a server said at once on the link of `requests`, in its order, as [`Message::parse_each`] does;
 /// aside where it is large. Until it has been taken, [`PendingRequests::wait_large_reads`] waits.
 pub(super) async fn each_message(
     requests: &PendingRequests,
@@ -245,7 +245,7 @@ impl Deadlines {
 }
 
 impl Link {
-    /// The link of `mux` over a pipe or socket, and what its writer takes.
+    /// The link of `requests` over a pipe or socket, and what its writer takes.
     pub(super) fn new_queued(
         requests: &Arc<PendingRequests>,
     ) -> (Arc<Self>, mpsc::Receiver<QueuedMessage>) {
@@ -437,10 +437,10 @@ impl Link {
     /// it does not read as fast as it is written to.
     fn cancel(&self, writer: &mpsc::Sender<QueuedMessage>, params: &Raw) {
         let bytes = envelope::encode_notification(notice::CANCELLED, Some(params));
-        if let Err(TrySendError::Full(told)) = writer.try_send(bytes.into())
+        if let Err(TrySendError::Full(message)) = writer.try_send(bytes.into())
             && let Some(place) = self.requests.reserve_cancellation()
         {
-            self.spawn_enqueue(writer, told, place);
+            self.spawn_enqueue(writer, message, place);
         }
     }
 
@@ -452,10 +452,10 @@ impl Link {
         match &self.transport {
             LinkTransport::Pipe(writer) => match writer.try_send(bytes.into()) {
                 Ok(()) => true,
-                Err(TrySendError::Full(told)) => {
+                Err(TrySendError::Full(message)) => {
                     let place = self.requests.reserve_notification(length);
                     place.is_some_and(|place| {
-                        self.spawn_enqueue(writer, told, place);
+                        self.spawn_enqueue(writer, message, place);
                         true
                     })
                 }
@@ -472,13 +472,15 @@ impl Link {
     fn spawn_enqueue(
         &self,
         writer: &mpsc::Sender<QueuedMessage>,
-        told: QueuedMessage,
+        message: QueuedMessage,
         place: OwnedSemaphorePermit,
     ) {
         let server = self.requests.settings.server.clone();
-        let (mux, writer) = (Arc::clone(&self.requests), writer.clone());
+        let (requests, writer) = (Arc::clone(&self.requests), writer.clone());
         let mut taken = Box::pin(async move {
-            if let Err(failure) = enqueue(&mux, &writer, told, CLIENT_NOTIFICATION_TIMEOUT).await {
+            if let Err(failure) =
+                enqueue(&requests, &writer, message, CLIENT_NOTIFICATION_TIMEOUT).await
+            {
                 tracing::debug!(%server, %failure, "cannot deliver a message");
             }
             drop(place);

@@ -131,7 +131,7 @@ impl One {
         // A row that Tollbridge did not write is not taken for one that it did.
         let (id, name) = stored.or_else(|why| data_dir.refused_agent(&self.name).ok_or(why))?;
         let remove = async { data_dir.store.agents.remove(id).await.map(drop) };
-        let told = data_dir
+        let is_notified = data_dir
             .apply_change(&[audit_note(&name, "removed")], remove)
             .await?;
         let code = if self.common.json {
@@ -141,7 +141,7 @@ impl One {
                 "removed agent `{name}` and its keys\n"
             )))
         };
-        Ok(exit_code(code, told))
+        Ok(exit_code(code, is_notified))
     }
 }
 
@@ -173,7 +173,7 @@ impl ChangeArgs {
         let done = self.flags.apply(&mut agent, data_dir)?;
         let detail = [vec!["added".to_owned()], done].concat().join("; ");
         let add = data_dir.store.agents.add(&agent);
-        let told = data_dir
+        let is_notified = data_dir
             .apply_change(&[audit_note(&agent.name, &detail)], add)
             .await?;
         if let Some(hint) = terms::default_access_note(&agent, data_dir) {
@@ -185,7 +185,10 @@ impl ChangeArgs {
                  `[governance]`\n",
             );
         }
-        Ok(exit_code(report(agent, &detail, self.common.json), told))
+        Ok(exit_code(
+            report(agent, &detail, self.common.json),
+            is_notified,
+        ))
     }
 
     async fn set(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
@@ -207,10 +210,10 @@ async fn update(
     data_dir: &DataDir,
 ) -> Result<ExitCode, CommandError> {
     let update = async { data_dir.store.agents.update(&agent).await.map(drop) };
-    let told = data_dir
+    let is_notified = data_dir
         .apply_change(&[audit_note(&agent.name, detail)], update)
         .await?;
-    Ok(exit_code(report(agent, detail, json), told))
+    Ok(exit_code(report(agent, detail, json), is_notified))
 }
 
 fn report(agent: StoredAgent, detail: &str, json: bool) -> ExitCode {

@@ -332,7 +332,7 @@ impl Show {
             eprint(&format!("spending is not limited: {why}\n"));
         }
         // Gateways say what they have spent every now and then; being asked, they say it at once.
-        let told = data_dir
+        let is_notified = data_dir
             .notify_gateways("spending without a limit is not shown")
             .await;
         let budgets = Budgets::new(data_dir.store.leases.clone(), CLI_CHAIN);
@@ -358,7 +358,7 @@ impl Show {
             }
             budgets_table(&found).print()
         };
-        Ok(exit_code(code, told))
+        Ok(exit_code(code, is_notified))
     }
 }
 
@@ -426,7 +426,7 @@ impl SetArgs {
             detail: format!("set to {shown}"),
         };
         let update = async { data_dir.store.agents.update(&agent).await.map(drop) };
-        let told = data_dir.apply_change(&[note], update).await?;
+        let is_notified = data_dir.apply_change(&[note], update).await?;
         let code = if self.json {
             print_json(&json!({
                 "name": agent.name,
@@ -436,7 +436,7 @@ impl SetArgs {
         } else {
             print(&format!("agent `{}`: budget {shown}\n", agent.name))
         };
-        Ok(exit_code(code, told))
+        Ok(exit_code(code, is_notified))
     }
 }
 
@@ -472,8 +472,8 @@ impl ResetArgs {
             }
             Ok(())
         };
-        let told = data_dir.apply_change(&notes, reset).await?;
-        Ok(exit_code(self.report(&lines, &accounts, now), told))
+        let is_notified = data_dir.apply_change(&notes, reset).await?;
+        Ok(exit_code(self.report(&lines, &accounts, now), is_notified))
     }
 
     fn audit_note(&self, line: &BudgetLine) -> AuditNote {

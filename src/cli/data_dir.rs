@@ -378,15 +378,15 @@ impl DataDir {
     /// Tells every running gateway of a change, as [`Self::notify_gateways`] does, and people where there is
     /// none: the one that they see running may use another directory.
     pub(super) async fn notify_change(&self) -> bool {
-        let told = self.notify_all(NOT_APPLIED_NOTE).await;
+        let outcome = self.notify_all(NOT_APPLIED_NOTE).await;
         self.change.is_unnotified.store(false, Relaxed);
-        if told == NotifyOutcome::default() {
+        if outcome == NotifyOutcome::default() {
             let dir = self.config.data_dir.display();
             eprint(&format!(
                 "no gateway is running on {dir}: the change applies at the next start\n"
             ));
         }
-        told.failures.is_empty()
+        outcome.failures.is_empty()
     }
 
     /// Tells every running gateway to read the store again, and to say there what it has spent;
@@ -396,13 +396,13 @@ impl DataDir {
     }
 
     async fn notify_all(&self, otherwise: &str) -> NotifyOutcome {
-        let told = control_socket::notify_all(&self.config.data_dir).await;
-        for failure in &told.failures {
+        let outcome = control_socket::notify_all(&self.config.data_dir).await;
+        for failure in &outcome.failures {
             eprint(&format!(
                 "a running gateway does not respond; {otherwise}: {failure}\n"
             ));
         }
-        told
+        outcome
     }
 }
 
@@ -453,6 +453,6 @@ pub(super) fn unknown_name(
 }
 
 /// `code`, unless a running gateway does not know of the change.
-pub(super) fn exit_code(code: ExitCode, told: bool) -> ExitCode {
-    if told { code } else { ExitCode::FAILURE }
+pub(super) fn exit_code(code: ExitCode, is_notified: bool) -> ExitCode {
+    if is_notified { code } else { ExitCode::FAILURE }
 }

@@ -166,14 +166,14 @@ impl Create {
             format!("of {}; it was never activated", agent.name),
         );
         let work = self.print_and_store(&key, &stored, data_dir);
-        let told = data_dir.record_then_change(made, work, unmade).await?;
+        let is_notified = data_dir.record_then_change(made, work, unmade).await?;
         if !self.json {
             eprint(&format!(
                 "key {} for agent `{}`, expires {until}; it is not shown again\n",
                 stored.id, agent.name
             ));
         }
-        Ok(exit_code(ExitCode::SUCCESS, told))
+        Ok(exit_code(ExitCode::SUCCESS, is_notified))
     }
 
     /// Shows `key`, and lets it open what `stored` says: in this order, since whatever breaks off between
@@ -289,14 +289,14 @@ impl Revoke {
         };
         let mut key = key.clone();
         let revoked_before = key.revoked.is_some();
-        let told = if revoked_before {
+        let is_notified = if revoked_before {
             // Whoever says it twice may have heard that a gateway was not told.
             books.notify_change().await
         } else {
             let detail = format!("of {}", books.name_of(key.agent));
-            let (revoked, told) = revoke(&key.id, detail, books).await?;
+            let (revoked, is_notified) = revoke(&key.id, detail, books).await?;
             key.revoked = Some(revoked);
-            told
+            is_notified
         };
         let code = if self.json {
             print_json(&to_json(&key, books))
@@ -312,7 +312,7 @@ impl Revoke {
                 books.name_of(key.agent)
             ))
         };
-        Ok(exit_code(code, told))
+        Ok(exit_code(code, is_notified))
     }
 }
 
@@ -321,13 +321,13 @@ impl Revoke {
     async fn revoke_refused(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         let id = KeyId::new(&self.id);
         let detail = "already refused: invalid MAC".to_owned();
-        let (_, told) = revoke(&id, detail, data_dir).await?;
+        let (_, is_notified) = revoke(&id, detail, data_dir).await?;
         let code = if self.json {
             print_json(&json!({ "id": id.as_str(), "state": "revoked" }))
         } else {
             print(&escape_terminal(&format!("revoked key {id}\n")))
         };
-        Ok(exit_code(code, told))
+        Ok(exit_code(code, is_notified))
     }
 }
 
@@ -344,8 +344,8 @@ async fn revoke(
         detail,
     };
     let revoke = async { books.store.keys.revoke(id, now).await.map(drop) };
-    let told = books.apply_change(&[note], revoke).await?;
-    Ok((now, told))
+    let is_notified = books.apply_change(&[note], revoke).await?;
+    Ok((now, is_notified))
 }
 
 fn refused_to_json(refused: &RefusedRow) -> Value {

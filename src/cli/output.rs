@@ -95,7 +95,7 @@ pub(super) fn error_text(refusal: &Raw) -> String {
     let data = data.filter(|data| {
         let is_told = data["reason"]
             .as_str()
-            .is_some_and(|told| REASONS_WITH_RETRY.iter().any(|it| it.as_str() == told));
+            .is_some_and(|reason| REASONS_WITH_RETRY.iter().any(|it| it.as_str() == reason));
         data["retryable"] == true && !is_told
     });
     let wait = data.and_then(|data| data["retryAfterMs"].as_u64());

@@ -248,7 +248,7 @@ impl CatalogStore {
         };
         let mut schemas = self.schema_reports.subscribe();
         let looked_at = timeout(patience, schemas.wait_for(is_looked_at)).await;
-        looked_at.is_ok_and(|told| told.is_ok())
+        looked_at.is_ok_and(|it| it.is_ok())
     }
 
     /// Whether there is a route for the profile `name`.

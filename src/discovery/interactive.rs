@@ -63,7 +63,7 @@ pub(super) async fn follow(backend: Arc<Backend>, store: Arc<CatalogStore>) {
         }
         tokio::select! {
             () = standing.changed() => {}
-            told = changes.changed() => if told.is_err() { return },
+            changed = changes.changed() => if changed.is_err() { return },
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::{
 const CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Networks that are told apart for each reason. More at a time are an attack, of which single
-/// addresses say little: the rest are told together. So strangers, who can choose between two
+/// addresses say little: the rest are told together. So callers without a key, who can choose between two
 /// reasons, cause 66 events a minute at most, which is some 25 MB of the audit a day.
 const SOURCES_MAX: usize = 32;
 
@@ -69,8 +69,8 @@ impl Governance {
     /// not just been. Behind a reverse proxy, `source` is its address.
     pub fn record_auth_failure(&self, source: PeerAddress, why: &AuthError) {
         self.counters.count_unauthenticated(why.reason());
-        if let Some(told) = self.auth_failures.record(source, why, Instant::now()) {
-            self.record_notice(&told);
+        if let Some(notice) = self.auth_failures.record(source, why, Instant::now()) {
+            self.record_notice(&notice);
         }
     }
 
@@ -83,7 +83,7 @@ impl Governance {
     pub fn spawn_auth_failure_notices(self: &Arc<Self>, tasks: &Tasks) {
         let governance = Arc::clone(self);
         let stop = tasks.stop_token().clone();
-        tasks.spawn("strangers", async move {
+        tasks.spawn("auth-failures", async move {
             let mut look = interval(CHECK_INTERVAL);
             look.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
@@ -116,18 +116,18 @@ impl Governance {
         }
     }
 
-    fn record_notices(&self, told: &[FailureNotice]) {
-        for told in told {
-            self.record_notice(told);
+    fn record_notices(&self, notices: &[FailureNotice]) {
+        for notice in notices {
+            self.record_notice(notice);
         }
     }
 
-    fn record_notice(&self, told: &FailureNotice) {
-        let detail = told.detail();
+    fn record_notice(&self, notice: &FailureNotice) {
+        let detail = notice.detail();
         // A decision, not a fault of ours, but somebody has to renew a key or to look who this is.
-        tracing::warn!(source = told.source, reason = detail, "no valid API key");
+        tracing::warn!(source = notice.source, reason = detail, "no valid API key");
         let event = EventKind::AuthenticationRefused;
-        self.record_event(event, &told.source, None, Some(&detail));
+        self.record_event(event, &notice.source, None, Some(&detail));
     }
 }
 
@@ -148,8 +148,8 @@ impl AuthFailureLog {
             network: None,
             key: None,
         };
-        let told = lock(&self.0).count(reason, (key, others), (source, 1), now)?;
-        Some(FailureNotice::new(reason, told, source, 0))
+        let notice = lock(&self.0).count(reason, (key, others), (source, 1), now)?;
+        Some(FailureNotice::new(reason, notice, source, 0))
     }
 
     /// What has waited long enough at `now`; whoever did not come again meanwhile is forgotten.
@@ -208,8 +208,8 @@ mod tests {
     const UNKNOWN: AuthError = AuthError::Rejected(KeyRejection::Unknown);
 
     /// What came of a request or of a look, as the audit has it.
-    fn said(told: impl IntoIterator<Item = FailureNotice>) -> Vec<String> {
-        let said = told
+    fn said(notice: impl IntoIterator<Item = FailureNotice>) -> Vec<String> {
+        let said = notice
             .into_iter()
             .map(|it| format!("{} {}", it.source, it.detail()));
         let mut said: Vec<String> = said.collect();
@@ -223,9 +223,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_is_told_once_a_minute_and_counted() {
-        let (strangers, start) = (AuthFailureLog::default(), Instant::now());
-        let meet = |source, at| said(strangers.record(ip(source), &UNKNOWN, start + at));
-        let due = |at| said(strangers.due_notices(start + at));
+        let (failures, start) = (AuthFailureLog::default(), Instant::now());
+        let meet = |source, at| said(failures.record(ip(source), &UNKNOWN, start + at));
+        let due = |at| said(failures.due_notices(start + at));
         assert_eq!(meet("192.0.2.1", Duration::ZERO), ["192.0.2.1 unknown"]);
         for _ in 0..1000 {
             assert!(meet("192.0.2.1", SUM_INTERVAL / 2).is_empty());
@@ -243,8 +243,8 @@ mod tests {
         assert!(due(SUM_INTERVAL * 3).is_empty(), "nobody came");
         assert_eq!(meet("192.0.2.1", SUM_INTERVAL * 3), ["192.0.2.1 unknown"]);
         assert!(meet("192.0.2.1", SUM_INTERVAL * 3).is_empty());
-        assert_eq!(said(strangers.remaining_notices()), [more], "at the end");
-        assert!(strangers.remaining_notices().is_empty());
+        assert_eq!(said(failures.remaining_notices()), [more], "at the end");
+        assert!(failures.remaining_notices().is_empty());
     }
 
     /// What was held back is told though nobody comes any more, and what is left at the end.
@@ -306,10 +306,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn more_sources_than_are_told_apart_are_told_together() {
-        let (strangers, start) = (AuthFailureLog::default(), Instant::now());
+        let (failures, start) = (AuthFailureLog::default(), Instant::now());
         let meet = |last: usize, at| {
             let source = ip(&format!("192.0.2.{last}"));
-            said(strangers.record(source, &UNKNOWN, start + at))
+            said(failures.record(source, &UNKNOWN, start + at))
         };
         for last in 0..SOURCES_MAX {
             let expect = format!("192.0.2.{last} unknown");
@@ -320,12 +320,12 @@ mod tests {
         for last in past..200 {
             assert!(meet(last, CHECK_INTERVAL).is_empty());
         }
-        assert_eq!(lock(&strangers.0).keys(), SOURCES_MAX + 1);
+        assert_eq!(lock(&failures.0).keys(), SOURCES_MAX + 1);
         let why = AuthError::Rejected(KeyRejection::Revoked(KeyId::new("key_1")));
-        let other = said(strangers.record(ip("192.0.2.250"), &why, start + CHECK_INTERVAL));
+        let other = said(failures.record(ip("192.0.2.250"), &why, start + CHECK_INTERVAL));
         assert_eq!(other, ["192.0.2.250 revoked key_1"], "it is not hidden");
         assert!(
-            strangers.due_notices(start + SUM_INTERVAL).is_empty(),
+            failures.due_notices(start + SUM_INTERVAL).is_empty(),
             "no more of them"
         );
         assert_eq!(
@@ -333,18 +333,18 @@ mod tests {
             ["192.0.2.32 unknown"],
             "there is room"
         );
-        let rest = said(strangers.remaining_notices());
+        let rest = said(failures.remaining_notices());
         let others = "other addresses unknown: 168 more since the last report";
         assert_eq!(rest, [others]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_alike_is_told_in_one() {
-        let (strangers, start) = (AuthFailureLog::default(), Instant::now());
-        let meet = |source, why: &AuthError| said(strangers.record(ip(source), why, start));
+        let (failures, start) = (AuthFailureLog::default(), Instant::now());
+        let meet = |source, why: &AuthError| said(failures.record(ip(source), why, start));
         let expired = |key| AuthError::Rejected(KeyRejection::Expired(KeyId::new(key)));
         assert!(meet("192.0.2.1", &AuthError::Missing).is_empty());
-        assert!(said(strangers.remaining_notices()).is_empty());
+        assert!(said(failures.remaining_notices()).is_empty());
         let key_1 = meet("192.0.2.1", &expired("key_1"));
         assert_eq!(key_1, ["192.0.2.1 expired key_1"]);
         let key_2 = meet("192.0.2.1", &expired("key_2"));
@@ -363,6 +363,6 @@ mod tests {
             "192.0.2.1 expired key_1: 1 more since the last report",
             "2001:db8:0:1::3 unknown: 2 more since the last report",
         ];
-        assert_eq!(said(strangers.remaining_notices()), expect);
+        assert_eq!(said(failures.remaining_notices()), expect);
     }
 }

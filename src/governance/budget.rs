@@ -12,7 +12,7 @@
 //! released: else a crash between the two finds the room given out twice.
 //!
 //! A hold takes the mutexes of its leases in the order of [`AppliedBudget`], one await-free section for
-//! all of them. A slice is taken under the turn of its purse, so that one caller asks the store and
+//! all of them. A slice is taken under the store lock of its account, so that one caller asks the store and
 //! the others queue. The background task hands back what nobody uses and says what was spent.
 
 use std::{
@@ -259,8 +259,8 @@ impl Budgets {
         let fund = Fund::for_window(now, &budget.key.subject, budget.key.window);
         let usage = self.store.usage(&fund, &self.chain).await?;
         let account = Account::of(fund.as_str(), usage.epoch);
-        let purse = self.accounts.get(&budget.key).map(|purse| purse.clone());
-        let lease = purse.and_then(|purse| purse.lease(now));
+        let cached = self.accounts.get(&budget.key).map(|it| it.clone());
+        let lease = cached.and_then(|cached| cached.lease(now));
         let own = lease.filter(|lease| *lease.account() == account);
         let (spent, held) = own.map_or((usage.spent, Micros::ZERO), |lease| {
             let own = lease.granted();
@@ -354,18 +354,18 @@ impl Budgets {
         price: Micros,
         now: Timestamp,
     ) -> Result<(), BudgetRefusal> {
-        let purse = &line.account;
-        let _turn = purse.store_lock.lock().await;
+        let account = &line.account;
+        let _turn = account.store_lock.lock().await;
         if self.closed.load(Ordering::Acquire) {
             return Err(BudgetRefusal::Closed);
         }
-        let lease = purse.lease(now);
+        let lease = account.lease(now);
         if lease.is_some_and(|lease| lease.has_room(price, line.limit)) {
             return Ok(());
         }
-        let own = purse.lease_to_write(now).await;
+        let own = account.lease_to_write(now).await;
         let lease = own.as_ref().map(|(lease, _)| &**lease);
-        if let Some(exceeded) = purse.cached_denial(lease, line.limit, price, now) {
+        if let Some(exceeded) = account.cached_denial(lease, line.limit, price, now) {
             return Err(BudgetRefusal::Exceeded(exceeded));
         }
         let ask = self.slice_request(line, lease, price, now);
@@ -377,7 +377,7 @@ impl Budgets {
                 granted,
                 spent,
             } => {
-                self.install_slice(purse, &ask, lease, (epoch, granted, spent));
+                self.install_slice(account, &ask, lease, (epoch, granted, spent));
                 Ok(())
             }
             LeaseReply::Refused {
@@ -405,7 +405,7 @@ impl Budgets {
                     ends: ask.fund.ends(),
                 };
                 let need = price.saturating_sub(own.remaining());
-                purse.deny(exceeded.clone(), need, elsewhere.spent);
+                account.deny(exceeded.clone(), need, elsewhere.spent);
                 Err(BudgetRefusal::Exceeded(exceeded))
             }
         }
@@ -459,7 +459,7 @@ impl Budgets {
         account.install(lease);
     }
 
-    /// What calls to which `budgets` apply are paid from, to be kept for all of them: each purse once
+    /// What calls to which `budgets` apply are paid from, to be kept for all of them: each account once
     /// with its lowest limit, in the order of their mutexes.
     pub fn accounts_for(&self, budgets: &[AppliedBudget]) -> BudgetAccounts {
         let mut lines: Vec<AccountLimit> = budgets
@@ -478,8 +478,8 @@ impl Budgets {
     }
 
     fn account(&self, key: &LeaseKey) -> Arc<BudgetAccount> {
-        if let Some(purse) = self.accounts.get(key) {
-            return purse.clone();
+        if let Some(account) = self.accounts.get(key) {
+            return account.clone();
         }
         let entry = self.accounts.entry(key.clone());
         entry

@@ -77,10 +77,10 @@ impl PolicySet {
     pub fn new(config: &Config) -> Result<Self, InvalidTerms> {
         let written = &config.governance;
         let scanners = Scanners::default();
-        let toll = |(name, server): (&ServerName, &config::Server)| {
+        let server_rules = |(name, server): (&ServerName, &config::Server)| {
             Ok((name.clone(), ServerRules::new(name, server, &scanners)?))
         };
-        let servers: Result<_, InvalidTerms> = config.servers.iter().map(toll).collect();
+        let servers: Result<_, InvalidTerms> = config.servers.iter().map(server_rules).collect();
         let profile = |(name, profile): (&ProfileName, &config::Profile)| {
             (name.clone(), profile.terms.clone())
         };
@@ -118,9 +118,9 @@ impl PolicySet {
 
     /// Goes on with what the check of arguments has counted and compiled under `predecessor`.
     pub(super) fn inherit_from(&mut self, predecessor: &Self) {
-        for (server, toll) in &mut self.servers {
+        for (server, server_rules) in &mut self.servers {
             if let Some(former) = predecessor.server_rules(server) {
-                toll.inputs.inherit_from(&former.inputs);
+                server_rules.inputs.inherit_from(&former.inputs);
             }
         }
     }

@@ -148,12 +148,12 @@ fn is_needed_by(spec: &LaunchSpec, here: Option<&OsStr>, directory: &Path) -> bo
     let cwd = spec.cwd.as_deref().or(here);
     let mut paths = of_places.chain(cwd);
     let name = directory.as_os_str().as_bytes();
-    let told = std::iter::once(&spec.program)
+    let words = std::iter::once(&spec.program)
         .chain(&spec.args)
         .chain(spec.env.iter().map(|(_, value)| value));
-    let mut told = told.filter(|word| !word.is_empty());
+    let mut words = words.filter(|word| !word.is_empty());
     paths.any(|path| fs::canonicalize(path).is_ok_and(|path| path.starts_with(directory)))
-        || told.any(|word| memchr::memmem::find(word.as_bytes(), name).is_some())
+        || words.any(|word| memchr::memmem::find(word.as_bytes(), name).is_some())
 }
 
 /// The directories and symbolic links on the way to `paths`, also to those that do not exist, outermost

@@ -100,14 +100,14 @@ impl Proxy {
                         break;
                     }
                 }
-                told = agents.changed() => {
-                    if told.is_err() || !self.governance.directory().is_still_authorized(&call.client.agent) {
+                changed = agents.changed() => {
+                    if changed.is_err() || !self.governance.directory().is_still_authorized(&call.client.agent) {
                         break;
                     }
                     changes.mark_changed();
                 }
-                told = changes.changed() => {
-                    if told.is_err() || !self.has_route(&call.scope) {
+                changed = changes.changed() => {
+                    if changed.is_err() || !self.has_route(&call.scope) {
                         break;
                     }
                     is_behind = !notify_changes(&call, &flags, &mut seen, digests().await);
@@ -398,10 +398,11 @@ impl SupportedFilter {
                 () = &mut patience => return,
             };
             match word {
-                Some(ListenReply::Acknowledged(server, told)) => {
-                    if let Some(told) = told {
-                        self.uris
-                            .retain(|it| it.server != server || told.contains(&it.original));
+                Some(ListenReply::Acknowledged(server, acknowledged)) => {
+                    if let Some(acknowledged) = acknowledged {
+                        self.uris.retain(|it| {
+                            it.server != server || acknowledged.contains(&it.original)
+                        });
                     }
                     silent.remove(&server);
                 }
@@ -439,17 +440,17 @@ impl SupportedFilter {
 }
 
 /// Tells of the lists in which `new` differs from what was `seen`, which is that from then on; whether
-/// all of it found room. What is told twice is true twice.
+/// all of it found room. Notifying twice does no harm.
 fn notify_changes(call: &Call, flags: &[&str], seen: &mut [u64; 4], new: [u64; 4]) -> bool {
     let wanted = |name: &&'static str| flags.contains(&filter_flag(name));
-    let told = lists::changed_notifications(*seen, new)
+    let is_notified = lists::changed_notifications(*seen, new)
         .into_iter()
         .filter(wanted)
         .all(|notification| notify(call, notification, None));
-    if told {
+    if is_notified {
         *seen = new;
     }
-    told
+    is_notified
 }
 
 /// Says something on the listen stream of `call`; whether there was room for it.

@@ -93,12 +93,12 @@ impl Proxy {
         let mut changes = self.catalog_store.changes();
         let mut agents = self.governance.directory().changes();
         loop {
-            let (told, review) = tokio::select! {
-                told = changes.changed() => (told, ReviewScope::Ended),
-                told = agents.changed() => (told, ReviewScope::All),
+            let (changed, review) = tokio::select! {
+                changed = changes.changed() => (changed, ReviewScope::Ended),
+                changed = agents.changed() => (changed, ReviewScope::All),
                 () = self.tasks.stop_token().cancelled() => return,
             };
-            if told.is_err() {
+            if changed.is_err() {
                 return;
             }
             // It takes long where there are many sessions, or much is listed.
@@ -271,17 +271,17 @@ pub(super) fn changed_notifications(old: [u64; 4], new: [u64; 4]) -> Vec<&'stati
             .unwrap_or_default();
         old[at] != new[at]
     };
-    let mut told = Vec::new();
+    let mut notifications = Vec::new();
     if differs(Kind::Tools) {
-        told.push(notice::TOOLS_CHANGED);
+        notifications.push(notice::TOOLS_CHANGED);
     }
     if differs(Kind::Resources) || differs(Kind::Templates) {
-        told.push(notice::RESOURCES_CHANGED);
+        notifications.push(notice::RESOURCES_CHANGED);
     }
     if differs(Kind::Prompts) {
-        told.push(notice::PROMPTS_CHANGED);
+        notifications.push(notice::PROMPTS_CHANGED);
     }
-    told
+    notifications
 }
 
 /// Whether `uri` lies below `parent`.

@@ -485,9 +485,9 @@ impl Traffic {
         let held_back = counter(encoder, "throttled_requests", help)?;
         ConstCounter::new(self.counts.held_back).encode(held_back)?;
         let help = "Requests without a valid API key, by `reason`: missing, unknown, expired, revoked or several";
-        let mut strangers = counter(encoder, "unauthenticated_requests", help)?;
+        let mut unauthenticated = counter(encoder, "unauthenticated_requests", help)?;
         for (reason, requests) in &self.counts.unauthenticated {
-            set_counter(&mut strangers, &[("reason", *reason)], *requests)?;
+            set_counter(&mut unauthenticated, &[("reason", *reason)], *requests)?;
         }
         let help = "Requests refused for a header, by `reason`: host or origin";
         let mut forbidden = counter(encoder, "forbidden_requests", help)?;

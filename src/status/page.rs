@@ -116,7 +116,7 @@ fn governance_problems(report: &Governed) -> String {
         ("audit_warning", &report.audit_warning),
         ("budget_error", &report.budget_error),
     ];
-    let told = errors.into_iter().filter_map(|(name, error)| {
+    let failing = errors.into_iter().filter_map(|(name, error)| {
         let error = escape_html(error.as_deref()?);
         Some(format!("<p class=failed>{name}: {error}</p>"))
     });
@@ -128,7 +128,7 @@ fn governance_problems(report: &Governed) -> String {
         );
         format!("<p class=draining>The key {key} of {agent} expires at {expires}.</p>")
     });
-    told.chain(expiring).collect()
+    failing.chain(expiring).collect()
 }
 
 /// What programs are not kept from.

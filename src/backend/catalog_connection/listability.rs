@@ -114,11 +114,11 @@ impl FollowedConnection {
 
     /// Completes at the next change; never where nobody can make one.
     async fn changed(&mut self) {
-        let told = tokio::select! {
-            told = self.phase.changed() => told,
-            told = self.state_changes.changed() => told,
+        let changed = tokio::select! {
+            changed = self.phase.changed() => changed,
+            changed = self.state_changes.changed() => changed,
         };
-        if told.is_err() {
+        if changed.is_err() {
             std::future::pending::<()>().await;
         }
     }

@@ -26,9 +26,9 @@ use crate::{
 /// A connection to a server of 2026-07-28, and what is sent on it.
 fn control(capabilities: &'static str) -> (CatalogConnection, mpsc::Receiver<QueuedMessage>) {
     let (writer, sent) = mpsc::channel(16);
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let connection = Connection {
-        link: Arc::new(Link::pipe(mux, writer)),
+        link: Arc::new(Link::pipe(requests, writer)),
         hello: Hello {
             revision: Revision::MODERN,
             capabilities: Raw::from_static(capabilities),

@@ -145,19 +145,19 @@ impl BackendConnector {
             Transport::Http(remote) => self.connect_http(remote, wanted).await,
             Transport::Sse(remote) => self.connect_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {
-                let mux = self.new_pending_requests(wanted);
-                let link = websocket::open(remote, mux, config.connect_timeout).await?;
+                let requests = self.new_pending_requests(wanted);
+                let link = websocket::open(remote, requests, config.connect_timeout).await?;
                 self.handshake(link, wanted, None).await
             }
             Transport::Builtin => {
                 let (ours, theirs) = tokio::io::duplex(BUILTIN_PIPE_BYTES);
-                let mux = self.new_pending_requests(wanted);
-                let stop = mux.closed.clone();
+                let requests = self.new_pending_requests(wanted);
+                let stop = requests.closed.clone();
                 let serving = crate::builtin::serve(theirs, stop);
                 wanted.identity.tasks.spawn("builtin server", serving);
                 let (reader, writer) = tokio::io::split(ours);
-                let over = mux.closed.clone();
-                let link = pipe::open_lines(reader, writer, &mux, |_, _| {}, over);
+                let over = requests.closed.clone();
+                let link = pipe::open_lines(reader, writer, &requests, |_, _| {}, over);
                 self.handshake(link, wanted, None).await
             }
             Transport::Stdio(command) => match self.connect_stdio(command, wanted).await {

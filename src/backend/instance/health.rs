@@ -46,12 +46,12 @@ impl Drop for IdentityDoubt<'_> {
 }
 
 /// Checks a connection as the config says at present, for as long as the server gives signs of
-/// life; then says why it is to be ended. `lineage` is told what is found.
+/// life; then says why it is to be ended. `identity` is told what is found.
 pub(in crate::backend) async fn watch_until_dead(
     connection: &Connection,
     written: &LiveConfig,
     shared: &SharedState,
-    lineage: &InstanceIdentity,
+    identity: &InstanceIdentity,
 ) -> String {
     let mut rewrites = written.updates();
     // What was missed is missed, whatever the config says afterwards.
@@ -62,7 +62,7 @@ pub(in crate::backend) async fn watch_until_dead(
             live_config: written,
             health: written.current().health,
             shared,
-            identity: lineage,
+            identity,
         };
         tokio::select! {
             reason = watch.until_dead(&mut misses) => return reason,
@@ -90,7 +90,7 @@ impl HealthWatch<'_> {
     }
 
     async fn until_dead(&self, misses: &mut Misses) -> String {
-        let (health, mux) = (&self.health, &self.connection.link.requests);
+        let (health, requests) = (&self.health, &self.connection.link.requests);
         if health.probe == Probe::Off {
             if misses.count > 0 {
                 // No check will find that it answers.
@@ -101,8 +101,8 @@ impl HealthWatch<'_> {
         let mut checked = None;
         loop {
             // A refusal is no sign of life, and no reason to ask again at once.
-            let silence = checked.map_or(mux.silent_for(), |at: Instant| {
-                mux.silent_for().min(at.elapsed())
+            let silence = checked.map_or(requests.silent_for(), |at: Instant| {
+                requests.silent_for().min(at.elapsed())
             });
             let pause = if misses.count == 0 {
                 health.interval.saturating_sub(silence)
@@ -117,10 +117,10 @@ impl HealthWatch<'_> {
                 self.shared.reconnect.note_suspicion(self.identity);
             }
             let latest = misses.latest;
-            if latest.is_some_and(|at| mux.silent_for() < at.elapsed()) {
+            if latest.is_some_and(|at| requests.silent_for() < at.elapsed()) {
                 self.note_recovered(misses);
             }
-            if !in_a_hurry && mux.silent_for() < health.interval {
+            if !in_a_hurry && requests.silent_for() < health.interval {
                 continue;
             }
             let finding = run_check(self.connection, health.probe, health.timeout).await;

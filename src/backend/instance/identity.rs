@@ -2,7 +2,7 @@
 //! wrote, and how often it was started again.
 //!
 //! The catalog's instance has the server's own. An instance beside it ends when it is lost or idle;
-//! the next one for the same callers goes on with its lineage, so that people follow one thing.
+//! the next one for the same callers goes on with its identity, so that people follow one thing.
 
 use std::sync::{
     Arc, Mutex,

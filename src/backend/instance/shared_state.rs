@@ -163,13 +163,13 @@ impl SharedState {
         &self.identity.state_machine
     }
 
-    /// Notes that a start on an instance of `lineage` failed.
+    /// Notes that a start on an instance of `identity` failed.
     pub(in crate::backend) fn count_failed_start(&self, identity: &InstanceIdentity) {
         identity.count_failed_start();
         self.failed_starts.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes that an instance of `lineage` is being started again.
+    /// Notes that an instance of `identity` is being started again.
     pub(in crate::backend) fn count_restart(&self, identity: &InstanceIdentity) {
         identity.count_restart();
         self.restarts.fetch_add(1, Ordering::Relaxed);
@@ -293,7 +293,7 @@ impl SharedState {
         self.request_listing();
     }
 
-    /// The instance of `lineage` answers as it did not for a while.
+    /// The instance of `identity` answers as it did not for a while.
     pub(in crate::backend) fn note_instance_recovered(&self, identity: &InstanceIdentity) {
         if self.is_catalog(identity) {
             self.reconnect.note_reached();

@@ -211,7 +211,7 @@ impl BackendConnector {
 
     /// Ends the link once no client has used it for as long as it is kept; completes then. What we
     /// ask ourselves is no use of it, but is waited for.
-    async fn wait_unused(&self, instance: &Instance, mux: &PendingRequests) {
+    async fn wait_unused(&self, instance: &Instance, requests: &PendingRequests) {
         instance.touch();
         let mut rewrites = self.live_config.updates();
         loop {
@@ -221,7 +221,7 @@ impl BackendConnector {
             }
             idle_timeout(instance, &self.live_config).await;
             let sleeps = self.config().sleeps;
-            if sleeps && self.shared.are_lists_read() && mux.close_if_unused() {
+            if sleeps && self.shared.are_lists_read() && requests.close_if_unused() {
                 return;
             }
             sleep(IDLE_POLL_INTERVAL).await;
@@ -519,8 +519,8 @@ async fn session_ended(wanted: &ConnectSpec) {
 }
 
 /// Completes when no call is under way.
-async fn no_calls_in_flight(mux: &PendingRequests) {
-    while mux.in_flight() > 0 {
+async fn no_calls_in_flight(requests: &PendingRequests) {
+    while requests.in_flight() > 0 {
         sleep(CANCEL_GRACE / 50).await;
     }
 }

@@ -145,17 +145,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_echo_belongs_to_the_one_client_that_called() {
         let (one, other) = (session(), session());
-        let aftermath = RecentCalls::default();
-        aftermath.call_ended(1, Some(&one), true);
-        assert!(Arc::ptr_eq(&aftermath.last_session().unwrap(), &one));
-        aftermath.call_ended(2, Some(&other), true);
-        assert!(aftermath.last_session().is_none(), "it may be either's");
+        let recent = RecentCalls::default();
+        recent.call_ended(1, Some(&one), true);
+        assert!(Arc::ptr_eq(&recent.last_session().unwrap(), &one));
+        recent.call_ended(2, Some(&other), true);
+        assert!(recent.last_session().is_none(), "it may be either's");
         tokio::time::advance(ATTRIBUTION_GRACE).await;
-        assert!(aftermath.last_session().is_none(), "too long ago");
-        aftermath.call_ended(3, None, true);
-        aftermath.call_ended(4, Some(&one), true);
+        assert!(recent.last_session().is_none(), "too long ago");
+        recent.call_ended(3, None, true);
+        recent.call_ended(4, Some(&one), true);
         assert!(
-            aftermath.last_session().is_none(),
+            recent.last_session().is_none(),
             "one without a session ended just before"
         );
     }
@@ -163,32 +163,32 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_ghost_keeps_others_from_being_meant() {
         let (one, other) = (session(), session());
-        let aftermath = RecentCalls::default();
-        aftermath.call_ended(1, Some(&one), false);
-        assert!(!aftermath.may_concern_others(Some(&one), LATE_REQUEST_WINDOW));
-        assert!(aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW));
-        assert!(aftermath.may_concern_others(None, LATE_REQUEST_WINDOW));
+        let recent = RecentCalls::default();
+        recent.call_ended(1, Some(&one), false);
+        assert!(!recent.may_concern_others(Some(&one), LATE_REQUEST_WINDOW));
+        assert!(recent.may_concern_others(Some(&other), LATE_REQUEST_WINDOW));
+        assert!(recent.may_concern_others(None, LATE_REQUEST_WINDOW));
         tokio::time::advance(LATE_NOTIFICATION_WINDOW).await;
         assert!(
-            !aftermath.may_concern_others(Some(&other), LATE_NOTIFICATION_WINDOW),
+            !recent.may_concern_others(Some(&other), LATE_NOTIFICATION_WINDOW),
             "it has fallen silent"
         );
         assert!(
-            aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW),
+            recent.may_concern_others(Some(&other), LATE_REQUEST_WINDOW),
             "it may still ask"
         );
-        aftermath.late_answer(1);
-        assert!(!aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW));
+        recent.late_answer(1);
+        assert!(!recent.may_concern_others(Some(&other), LATE_REQUEST_WINDOW));
         for id in 0..=UNANSWERED_MAX as u64 {
-            aftermath.call_ended(id, Some(&one), false);
+            recent.call_ended(id, Some(&one), false);
         }
         assert!(
-            aftermath.may_concern_others(Some(&one), LATE_REQUEST_WINDOW),
+            recent.may_concern_others(Some(&one), LATE_REQUEST_WINDOW),
             "past the limit nobody is meant"
         );
         tokio::time::advance(LATE_REQUEST_WINDOW).await;
         assert!(
-            !aftermath.may_concern_others(Some(&other), LATE_REQUEST_WINDOW),
+            !recent.may_concern_others(Some(&other), LATE_REQUEST_WINDOW),
             "in the end it is over"
         );
     }

@@ -16,9 +16,9 @@ use crate::{
 
 #[tokio::test(start_paused = true)]
 async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
-    let link = Link::pipe(mux, writer);
+    let link = Link::pipe(requests, writer);
     assert_eq!(link.notify("notifications/a", None).await, Ok(()));
     let after = QUEUE_TIMEOUT;
     let full = link.notify("notifications/b", None).await;
@@ -36,9 +36,9 @@ async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_finds_no_room_winto_not_sent() {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, queue) = mpsc::channel(1);
-    let link = Link::pipe(mux, writer);
+    let link = Link::pipe(requests, writer);
     link.notify("notifications/a", None).await.unwrap();
     let mut exchange = handshake::control_exchange(&Method::Ping, None);
     let after = Duration::from_secs(1);
@@ -66,9 +66,9 @@ async fn a_request_that_finds_no_room_winto_not_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_nobody_waits_for_is_never_sent() {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(8);
-    let link = Link::pipe(mux, writer);
+    let link = Link::pipe(requests, writer);
     let mut late = handshake::control_exchange(&Method::Ping, None);
     let after = Duration::from_secs(1);
     late.limits.idle = after;
@@ -103,9 +103,9 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
 /// Requests of which a server reads so many, and then nothing; they are given up. What was read, and
 /// what waits behind as many notifications.
 async fn given_up(count: usize) -> (Arc<Link>, Vec<Id>, mpsc::Receiver<QueuedMessage>) {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(count);
-    let link = Arc::new(Link::pipe(mux, writer));
+    let link = Arc::new(Link::pipe(requests, writer));
     let exchange = handshake::control_exchange(&Method::Ping, None);
     let requests = futures_util::future::join_all((0..count).map(|_| link.request(&exchange)));
     let (answers, asked) = tokio::join!(requests, async {
@@ -183,9 +183,9 @@ async fn cancellations_wait_only_so_long_and_so_many() {
 /// What of `count` notifications of about so many `bytes`, and of a request behind each, reaches a
 /// server that begins to read `after` a while.
 async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
-    let link = Link::pipe(mux, writer);
+    let link = Link::pipe(requests, writer);
     let text = Raw::from_value(&serde_json::json!({ "text": "x".repeat(bytes) }));
     let exchange = handshake::control_exchange(&Method::Ping, None);
     let mut requests = FuturesUnordered::new();
@@ -216,18 +216,18 @@ async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
 /// Who ends a link lets what has come already be read, but not for ever.
 #[tokio::test(start_paused = true)]
 async fn the_end_waits_for_what_is_being_read() {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     assert!(
-        mux.wait_large_reads().now_or_never().is_some(),
+        requests.wait_large_reads().now_or_never().is_some(),
         "nothing is"
     );
-    let reading = mux.begin_large_read();
-    let mut end = Box::pin(mux.wait_large_reads());
+    let reading = requests.begin_large_read();
+    let mut end = Box::pin(requests.wait_large_reads());
     assert!((&mut end).now_or_never().is_none());
     drop(reading);
     assert!(end.now_or_never().is_some());
-    let _reading = mux.begin_large_read();
-    mux.wait_large_reads().await;
+    let _reading = requests.begin_large_read();
+    requests.wait_large_reads().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -261,10 +261,10 @@ async fn notifications_wait_only_so_long_and_so_many() {
 
 /// What becomes of a listen stream whose server, of this revision, sends a `cancelled` for it.
 async fn ended_by_its_server(revision: Revision) -> Result<Outcome, BackendError> {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-    mux.revision.set(revision).unwrap();
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    requests.revision.set(revision).unwrap();
     let (writer, mut queue) = mpsc::channel(1);
-    let link = Arc::new(Link::pipe(mux, writer));
+    let link = Arc::new(Link::pipe(requests, writer));
     let exchange = handshake::control_exchange(&Method::Listen, None);
     let answer = link.request(&exchange);
     let server = async {
@@ -297,9 +297,9 @@ async fn a_listen_stream_ends_where_its_server_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn who_asks_on_and_takes_no_answers_is_given_up() {
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, _queue) = mpsc::channel(1);
-    let link = Arc::new(Link::pipe(mux, writer));
+    let link = Arc::new(Link::pipe(requests, writer));
     let ask = |count| {
         for id in 0..count {
             let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
@@ -326,9 +326,9 @@ async fn who_does_not_answer_in_time_is_asked_no_more() {
     let stream = session.open_standalone_stream();
     let settings = LinkSettings::example();
     let patience = settings.ask_timeout;
-    let mux = PendingRequests::new(settings, Some(Arc::clone(&session)), Tasks::new());
+    let requests = PendingRequests::new(settings, Some(Arc::clone(&session)), Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
-    let link = Arc::new(Link::pipe(mux, writer));
+    let link = Arc::new(Link::pipe(requests, writer));
     let asks = r#"{"jsonrpc":"2.0","id":"q","method":"acme/ask"}"#;
     let asks = Message::parse(&Bytes::from_static(asks.as_bytes())).unwrap();
     link.handle_message(asks, None);

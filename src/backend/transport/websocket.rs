@@ -235,7 +235,7 @@ mod tests {
         task::Tasks,
     };
 
-    fn mux() -> Arc<PendingRequests> {
+    fn requests() -> Arc<PendingRequests> {
         PendingRequests::new(LinkSettings::example(), None, Tasks::new())
     }
 
@@ -243,7 +243,7 @@ mod tests {
     async fn a_peer_that_reads_nothing_is_given_up() {
         let (_send, queue) = mpsc::channel(1);
         let mut stuck = Box::pin(unfold((), |(), _: Frame| pending()));
-        let reason = write(&mut stuck, queue, &AtomicBool::new(true), &mux()).await;
+        let reason = write(&mut stuck, queue, &AtomicBool::new(true), &requests()).await;
         assert_eq!(reason, "sending timed out after 60s");
     }
 
@@ -252,14 +252,14 @@ mod tests {
         let (_send, queue) = mpsc::channel(1);
         let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
         let heard = AtomicBool::new(true);
-        let (start, mux) = (Instant::now(), mux());
+        let (start, requests) = (Instant::now(), requests());
         let lively = async {
             tokio::time::sleep(PING_INTERVAL / 2).await;
             heard.store(true, Ordering::Relaxed);
             pending().await
         };
         let reason = tokio::select! {
-            reason = write(&mut open, queue, &heard, &mux) => reason,
+            reason = write(&mut open, queue, &heard, &requests) => reason,
             never = lively => never,
         };
         assert_eq!(reason, "no data received for 30s");
@@ -271,13 +271,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_may_be_at_work_is_not_given_up() {
         for (method, is_waited_for) in [(Method::ToolsCall, true), (Method::Listen, false)] {
-            let mux = mux();
-            let pending = mux.register(&call(&method, UNBOUNDED.idle), None).unwrap();
+            let requests = requests();
+            let pending = requests
+                .register(&call(&method, UNBOUNDED.idle), None)
+                .unwrap();
             let (_send, queue) = mpsc::channel(1);
             let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
             let start = Instant::now();
             let heard = AtomicBool::new(true);
-            let mut written = Box::pin(write(&mut open, queue, &heard, &mux));
+            let mut written = Box::pin(write(&mut open, queue, &heard, &requests));
             let gives_up = timeout(PING_INTERVAL * 10, &mut written).await.is_ok();
             assert_eq!(gives_up, !is_waited_for, "{method}");
             if is_waited_for {
@@ -294,15 +296,15 @@ mod tests {
     async fn a_peer_that_is_silent_for_longer_than_callers_wait_is_given_up() {
         let patience = PING_INTERVAL * 5 / 2;
         for asks_client in [false, true] {
-            let mux = mux();
+            let requests = requests();
             let exchange = call(&Method::ToolsCall, patience);
-            let pending = mux.register(&exchange, None).unwrap();
+            let pending = requests.register(&exchange, None).unwrap();
             let asking = asks_client.then(|| Suspended::new(&pending.activity));
             let (_send, queue) = mpsc::channel(1);
             let mut open = Box::pin(unfold((), |(), _: Frame| ready(Ok(()))));
             let start = Instant::now();
             let heard = AtomicBool::new(true);
-            let mut written = Box::pin(write(&mut open, queue, &heard, &mux));
+            let mut written = Box::pin(write(&mut open, queue, &heard, &requests));
             let given_up = timeout(PING_INTERVAL * 10, &mut written).await;
             if asks_client {
                 given_up.expect_err("a person is waited for");

@@ -58,9 +58,13 @@ impl Budgets {
     /// Those of the store; the slices then count as spent until this process is reconciled.
     pub async fn close(&self) -> Result<(), StoreError> {
         self.closed.store(true, Ordering::Release);
-        let accounts: Vec<_> = self.accounts.iter().map(|purse| purse.clone()).collect();
-        for purse in accounts {
-            drop(purse.store_lock.lock().await);
+        let accounts: Vec<_> = self
+            .accounts
+            .iter()
+            .map(|account| account.clone())
+            .collect();
+        for account in accounts {
+            drop(account.store_lock.lock().await);
         }
         let leases = self.leases().clone();
         let (mut writes, mut writings) = (Vec::new(), Vec::new());
@@ -86,8 +90,8 @@ impl Budgets {
     }
 
     /// Notes how the store took what it was told.
-    pub(super) fn note_store_result<T>(&self, told: &Result<T, StoreError>) {
-        *lock(&self.last_error) = told.as_ref().err().map(ToString::to_string);
+    pub(super) fn note_store_result<T>(&self, result: &Result<T, StoreError>) {
+        *lock(&self.last_error) = result.as_ref().err().map(ToString::to_string);
     }
 
     /// One beat: says what was spent, hands back, notices resets.
@@ -113,12 +117,9 @@ impl Budgets {
         let leases = self.leases().clone();
         for lease in leases {
             if let Some((price, limit)) = lease.take_refill_request() {
-                let purse = lease.account_cache().clone();
+                let account = lease.account_cache().clone();
                 let room = lease.granted().remaining();
-                let line = AccountLimit {
-                    account: purse,
-                    limit,
-                };
+                let line = AccountLimit { account, limit };
                 if let Err(refusal) = self.refill(&line, room.saturating_add(price), now).await {
                     tracing::debug!(account = %lease.account(), %refusal, "cannot prefetch budget");
                 }
@@ -147,7 +148,7 @@ impl Budgets {
             !lease.is_removable()
         });
         self.accounts
-            .retain(|_, purse| Arc::strong_count(purse) > 1);
+            .retain(|_, account| Arc::strong_count(account) > 1);
     }
 
     /// Retires leases of budgets that another process has reset.
@@ -160,12 +161,12 @@ impl Budgets {
                 .map_or("", |(subject, _)| subject);
             let accounts = self.accounts.iter();
             let concerned: Vec<_> = accounts
-                .filter(|purse| purse.key.subject.to_string() == subject)
-                .map(|purse| purse.clone())
+                .filter(|account| account.key.subject.to_string() == subject)
+                .map(|account| account.clone())
                 .collect();
-            for purse in concerned {
-                let _turn = purse.store_lock.lock().await;
-                purse.retire_older(&reset.fund, reset.epoch);
+            for account in concerned {
+                let _turn = account.store_lock.lock().await;
+                account.retire_older(&reset.fund, reset.epoch);
             }
             *self.resets_seen() = reset.seq;
         }

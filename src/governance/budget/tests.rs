@@ -666,8 +666,8 @@ async fn standing(process: &Budgets, budget: &AppliedBudget) -> (u64, u64, u64) 
 
 /// As if the time had passed for which a refusal is repeated from memory.
 fn forget_refusals(process: &Arc<Budgets>) {
-    for purse in &process.accounts {
-        purse.clear_denial();
+    for account in &process.accounts {
+        account.clear_denial();
     }
 }
 

@@ -45,7 +45,7 @@ fn said(config: &Config, beside: &str, tools: &[String]) -> BTreeMap<String, Sai
     });
     let said = |tool: &Arc<Tool>| {
         let about = rules.tool_decisions(tool);
-        let toll = law.server_rules(&tool.server).unwrap();
+        let server_rules = law.server_rules(&tool.server).unwrap();
         let item = PolicyItem::of_tool(tool);
         assert_eq!(rules.policy.decide(&item).allowed, about.allowed);
         let said = Said {
@@ -55,7 +55,7 @@ fn said(config: &Config, beside: &str, tools: &[String]) -> BTreeMap<String, Sai
                 .rule_names(&about.arguments)
                 .map(|(name, _)| name.to_owned())
                 .collect(),
-            price: law.price_of(Some(tool), toll),
+            price: law.price_of(Some(tool), server_rules),
         };
         (format!("{}/{}", tool.server, tool.original), said)
     };

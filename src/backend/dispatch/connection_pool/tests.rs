@@ -183,12 +183,12 @@ async fn a_start_that_failed_is_not_made_again_at_once() {
     assert_eq!(taken.identity.map(|it| it.number), Some(number));
 }
 
-/// The number of the lineage that the next connection of `profile` goes on with.
+/// The number of the identity that the next connection of `profile` goes on with.
 async fn goes_on_with(pool: &ConnectionPool, profile: &str, tasks: &Tasks) -> Option<u64> {
     let turn = pool.acquire(soon()).await.unwrap();
     let mut taken = None;
     let loan = pool.lend(turn, key(profile), |before| {
-        taken = before.identity.as_ref().map(|lineage| lineage.number);
+        taken = before.identity.as_ref().map(|identity| identity.number);
         before
             .identity
             .map_or_else(|| instance(tasks), Instance::new)

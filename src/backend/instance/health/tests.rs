@@ -44,9 +44,9 @@ fn written() -> Arc<LiveConfig> {
 /// A connection, and what is sent on it.
 fn connection() -> (Arc<Connection>, mpsc::Receiver<QueuedMessage>) {
     let (writer, sent) = mpsc::channel(16);
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let connection = Connection {
-        link: Arc::new(Link::pipe(mux, writer)),
+        link: Arc::new(Link::pipe(requests, writer)),
         hello: Hello {
             revision: Revision::LEGACY,
             capabilities: Raw::from_static("{}"),

@@ -562,17 +562,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_forgotten_session_leaves_no_questions() {
-        let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+        let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
         let agent = Arc::new(Agent::anonymous());
         let session = Arc::new(Session::new(SessionKind::Stdio, agent, Scope::All));
         let asked = ForwardedRequest {
             key: 1,
-            recipient: mux.session_recipient(Arc::clone(&session)).unwrap(),
+            recipient: requests.session_recipient(Arc::clone(&session)).unwrap(),
             is_unambiguous: true,
             stage: Arc::default(),
         };
-        mux.register_forwarded(&Id::number(1), asked).unwrap();
-        mux.close_session_lost();
+        requests.register_forwarded(&Id::number(1), asked).unwrap();
+        requests.close_session_lost();
         assert_eq!(Arc::strong_count(&session), 1, "nothing holds its client");
     }
 
@@ -583,8 +583,8 @@ mod tests {
         let session = Arc::new(Session::new(SessionKind::Stdio, agent, Scope::All));
         let stream = session.open_standalone_stream();
         let home = Some(Arc::clone(&session));
-        let mux = PendingRequests::new(LinkSettings::example(), home, Tasks::new());
-        let recipient = mux.recipient(None, LATE_REQUEST_WINDOW).unwrap();
+        let requests = PendingRequests::new(LinkSettings::example(), home, Tasks::new());
+        let recipient = requests.recipient(None, LATE_REQUEST_WINDOW).unwrap();
         let (method, stage) = (Method::parse("roots/list"), Arc::<QuestionStage>::default());
         let (mut waiting, question) =
             prepare(method, None, 1, recipient.clone(), Arc::clone(&stage));
@@ -595,11 +595,11 @@ mod tests {
             is_unambiguous: true,
             stage,
         };
-        mux.register_forwarded(&Id::number(7), asked).unwrap();
+        requests.register_forwarded(&Id::number(7), asked).unwrap();
         if is_asked_first {
             waiting.deliver().await.unwrap();
         }
-        mux.handle_cancelled(Some(&Raw::from_static(r#"{"requestId":7}"#)));
+        requests.handle_cancelled(Some(&Raw::from_static(r#"{"requestId":7}"#)));
         waiting.deliver().await.unwrap();
         stream.finish();
         let (mut place, mut sent) = (stream.resume(0), Vec::new());

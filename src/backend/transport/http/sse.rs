@@ -67,7 +67,7 @@ pub(crate) async fn open(
         client,
         endpoint,
         headers,
-        mux: requests,
+        requests,
     };
     tasks.spawn("sse writer", write(context, queue));
     Ok(link)
@@ -213,16 +213,16 @@ struct SsePoster {
     client: HttpClient,
     endpoint: Uri,
     headers: HeaderMap,
-    mux: Arc<PendingRequests>,
+    requests: Arc<PendingRequests>,
 }
 
 async fn write(context: SsePoster, queue: mpsc::Receiver<QueuedMessage>) {
     tokio::select! {
         biased;
         ended = context.send_all(queue) => if let Err(reason) = ended {
-            context.mux.close(reason);
+            context.requests.close(reason);
         },
-        () = context.mux.closed.cancelled() => {}
+        () = context.requests.closed.cancelled() => {}
     }
 }
 
@@ -266,7 +266,7 @@ impl SsePoster {
             .await
             .map_err(|_| format!("a message was not acknowledged within {ACK_TIMEOUT:?}"))?
             .map_err(|error| http_client::root_cause(&error))?;
-        let heard = self.mux.settings.peer.note_response(&response);
+        let heard = self.requests.settings.peer.note_response(&response);
         heard.map_err(|failure| failure.to_string())?;
         if !response.status().is_success() {
             return self.handle_refusal(&message, response).await;
@@ -302,9 +302,9 @@ impl SsePoster {
             Ok(Message::Request(request)) => request.id.as_number(),
             Ok(Message::Notification(_) | Message::Response(_)) | Err(_) => None,
         };
-        let server = &self.mux.settings.server;
+        let server = &self.requests.settings.server;
         if let Some(id) = id {
-            self.mux.fail(id, failure);
+            self.requests.fail(id, failure);
         } else {
             tracing::debug!(%server, %failure, "cannot deliver a message");
         }
@@ -344,7 +344,7 @@ mod tests {
             client: http_client::new(&endpoint, ACK_TIMEOUT * 10).unwrap(),
             endpoint,
             headers: HeaderMap::new(),
-            mux: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),
+            requests: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),
         };
         let (send, queue) = mpsc::channel(1);
         send.send(Bytes::from_static(b"{}").into()).await.unwrap();

@@ -106,8 +106,8 @@ async fn mute() -> (TcpListener, Arc<Link>) {
         headers: indexmap::IndexMap::new(),
         auth: Auth::None,
     };
-    let mux = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
-    let link = open(&remote, mux, POST_TIMEOUT * 10).unwrap();
+    let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
+    let link = open(&remote, requests, POST_TIMEOUT * 10).unwrap();
     (listener, link)
 }
 

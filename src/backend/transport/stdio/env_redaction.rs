@@ -32,12 +32,12 @@ impl EnvRedaction {
         let all = values.iter().copied().chain(known.clone());
         let parts = all.flat_map(config::secret_parts);
         let secrets = known.chain(parts).filter(|it| it.len() >= SECRET_BYTES_MIN);
-        let hushed = values.iter().copied().filter(is_value).chain(secrets);
-        let mut hushed: Vec<&str> = hushed.collect();
+        let redacted = values.iter().copied().filter(is_value).chain(secrets);
+        let mut redacted: Vec<&str> = redacted.collect();
         // One may be a part of another.
-        hushed.sort_by_key(|value| std::cmp::Reverse(value.len()));
-        hushed.dedup();
-        Self(hushed.into_iter().map(Secret::new).collect())
+        redacted.sort_by_key(|value| std::cmp::Reverse(value.len()));
+        redacted.dedup();
+        Self(redacted.into_iter().map(Secret::new).collect())
     }
 
     /// `line` as it may be shown.
@@ -92,7 +92,7 @@ mod tests {
             ),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), Secret::new(value)));
-        let hushed = EnvRedaction::of(&StdioCommand {
+        let redacted = EnvRedaction::of(&StdioCommand {
             program: "x".to_owned(),
             args: ["--token", "qwertz", "--db=me:fromdb@h", "-v"]
                 .map(str::to_owned)
@@ -106,7 +106,7 @@ mod tests {
             cwd: None,
             user: None,
         });
-        let check = |line: &str, expect: &str| assert_eq!(hushed.redact(line), expect);
+        let check = |line: &str, expect: &str| assert_eq!(redacted.redact(line), expect);
         check("invalid token abcdefgh, abcdefgh", "invalid token ***, ***");
         check("cannot reach https://abcdefgh@host", "cannot reach ***");
         check("abcdefg in /usr", "abcdefg in /usr");
@@ -120,7 +120,7 @@ mod tests {
         check("no me:fromdb", "no ***");
         check("> MIIBOgIBAAJBAKj34Gkx", "> ***");
         let cut = |line: &str, bytes_max: usize, expect: &str| {
-            assert_eq!(hushed.redact_prefix(line.as_bytes(), bytes_max), expect);
+            assert_eq!(redacted.redact_prefix(line.as_bytes(), bytes_max), expect);
         };
         cut("token abcdefgh!", 15, "token ***!");
         cut("token abcdefgh!", 13, "token ***");

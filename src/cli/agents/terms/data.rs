@@ -74,8 +74,8 @@ fn parse_terms(name: &str, lines: &str) -> Result<Terms, CommandError> {
         // Warnings are about the rest of a config, which there is none of.
         let is_mistake = |notice: &&Notice| notice.severity == Severity::Mistake;
         let errors = mistakes.notices.iter().filter(is_mistake);
-        let told: Vec<String> = errors.map(ToString::to_string).collect();
-        CommandError::usage(told.join("\n"))
+        let messages: Vec<String> = errors.map(ToString::to_string).collect();
+        CommandError::usage(messages.join("\n"))
     })?;
     let agent = loaded.config.agents.shift_remove("agent");
     Ok(agent.map(|agent| agent.terms).unwrap_or_default())

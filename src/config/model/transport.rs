@@ -1,6 +1,6 @@
 //! How a server is reached: a program, a URL, or the toolbox; and how that is written.
 
-use std::path::PathBuf;
+use std::{fmt, path::PathBuf};
 
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -36,7 +36,7 @@ impl<T> PartialEq for DisplayOnly<T> {
 }
 
 /// A program to run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct StdioCommand {
     /// A name that is looked for in `PATH`, or an absolute path; no shell is involved.
     pub program: String,
@@ -53,7 +53,7 @@ pub struct StdioCommand {
 }
 
 /// A server behind a URL.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Remote {
     /// `http:`, `https:`, `ws:` or `wss:`.
     pub url: http::Uri,
@@ -65,7 +65,41 @@ pub struct Remote {
     pub auth: Auth,
 }
 
+/// As anybody may see it.
+impl fmt::Debug for StdioCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("StdioCommand");
+        shown.field("program", &self.program);
+        shown.field("args", &self.shown_args.0);
+        shown.field("env", &self.env);
+        shown.field("cwd", &self.cwd);
+        shown.field("user", &self.user);
+        shown.finish()
+    }
+}
+
+/// As anybody may see it.
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Remote");
+        shown.field("url", &self.displayed_url());
+        shown.field("headers", &self.headers);
+        shown.field("auth", &self.auth);
+        shown.finish()
+    }
+}
+
 impl Remote {
+    /// The URL as anybody may see it.
+    fn displayed_url(&self) -> String {
+        let url = &self.url;
+        let authority = url.authority().map_or("", |authority| authority.as_str());
+        let scheme = url.scheme_str().unwrap_or_default();
+        let place = redact::redact_urls(&format!("{scheme}://{authority}"));
+        let query = url.query().map_or("", |_| "?***");
+        format!("{place}{}{query}", self.displayed_path())
+    }
+
     /// The path as anybody may see it.
     pub fn displayed_path(&self) -> String {
         match self.url.path() {
@@ -185,17 +219,36 @@ impl StdioCommand {
 
 impl Remote {
     fn to_section(&self, kind: TransportKind) -> TransportSection {
-        let url = &self.url;
-        let authority = url.authority().map_or("", |authority| authority.as_str());
-        let scheme = url.scheme_str().unwrap_or_default();
-        let place = redact::redact_urls(&format!("{scheme}://{authority}"));
-        let query = url.query().map_or("", |_| "?***");
         TransportSection {
-            url: Some(format!("{place}{}{query}", self.displayed_path())),
+            url: Some(self.displayed_url()),
             headers: self.headers.clone(),
             auth: Some(self.auth.clone()).filter(|auth| *auth != Auth::None),
             transport: Some(kind),
             ..TransportSection::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn debug_output_has_no_secrets() {
+        let config = Config::example(
+            "[servers.a]\ncommand = 'run'\nargs = ['--token', 'hunter2']\nenv = { KEY = 'hunter2' }\n\
+             [servers.b]\nurl = 'https://b.example/mcp?key=hunter2'\n\
+             headers = { X-Key = 'hunter2' }",
+        );
+        let servers = config.servers.values();
+        for transport in servers.map(|server| &server.transport) {
+            let shown = format!("{transport:?}");
+            assert!(!shown.contains("hunter2"), "{shown}");
+            assert!(
+                shown.contains("run") || shown.contains("b.example/mcp"),
+                "{shown}"
+            );
         }
     }
 }

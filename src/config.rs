@@ -50,6 +50,7 @@ pub use model::server::{
 };
 pub use model::server_settings::server_keys;
 pub use model::transport::{Auth, DisplayOnly, Remote, StdioCommand, Transport};
+use model::{CALLS_MAX, DEPTH_MAX};
 pub(crate) use node::join_path as key_path;
 pub use resolve::log_filter::InvalidLogFilter;
 pub(crate) use resolve::log_filter::check_log_filter;
@@ -68,7 +69,8 @@ mod source;
 mod units;
 mod validate;
 
-/// Everything an operator can set. It is serialized as a config file would have it.
+/// Everything an operator can set. [`Config::to_display`] shows it as a config file would have it; what is
+/// serialized also has what such a file must not say.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Config {
     /// Where the HTTP listener is.
@@ -207,6 +209,9 @@ pub struct Tls {
     pub key: PathBuf,
 }
 
+/// More memory than machines have.
+const MEMORY_MAX: &str = "16384GiB";
+
 /// Limits on client connections and requests.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -216,18 +221,18 @@ pub struct Limits {
     /// without any request); otherwise the new one waits. Default: half of the open-file limit
     /// minus 256 (or a quarter of it if that is more). The rest is for requests to servers over HTTP; calls
     /// beyond that fail as `BUSY`.
-    #[schemars(range(max = 1_000_000))]
+    #[schemars(range(max = CALLS_MAX))]
     pub connections: Option<NonZeroUsize>,
     /// Maximum open connections per client address (IPv6: per /64 network); further ones are
     /// closed. Default: half of `connections` for public addresses, unlimited for loopback and
     /// private networks.
-    #[schemars(range(max = 1_000_000))]
+    #[schemars(range(max = CALLS_MAX))]
     pub connections_per_address: Option<NonZeroUsize>,
     /// Maximum bytes of messages held at once: request bodies, server responses, unread answers.
     /// From three quarters on, new requests get HTTP 503. Request bodies may use half of it, one
     /// authenticated agent a quarter. Default: a quarter of the memory of the machine or cgroup.
     #[serde(with = "optional_size")]
-    #[schemars(with = "Option<Size>", extend("x-max" = "16384GiB"))]
+    #[schemars(with = "Option<Size>", extend("x-max" = MEMORY_MAX))]
     pub bytes_in_flight: Option<usize>,
     /// Time limit for receiving the headers of a request, and over HTTP/1.1 for the first request
     /// on a new connection.
@@ -257,7 +262,7 @@ pub struct Limits {
     #[serde(with = "Size")]
     pub headers: usize,
     /// Maximum nesting depth of request JSON.
-    #[schemars(range(min = 8, max = 128))]
+    #[schemars(range(min = 8, max = DEPTH_MAX))]
     pub depth: usize,
     /// Maximum legacy sessions per agent. Beyond it the least recently used idle session ends.
     #[schemars(range(min = 1))]
@@ -265,7 +270,7 @@ pub struct Limits {
     /// Maximum concurrent calls per agent, including calls that wait for a server; further ones are
     /// refused (`RATE_LIMITED`). Without authentication all clients are one agent. Default:
     /// unlimited.
-    #[schemars(range(max = 1_000_000))]
+    #[schemars(range(max = CALLS_MAX))]
     pub in_flight_per_agent: Option<NonZeroUsize>,
 }
 
@@ -298,6 +303,7 @@ pub struct Naming {
     /// Which characters of server and tool names are kept.
     pub charset: Charset,
     /// Maximum length of exposed names in characters; longer names end in a hash.
+    // Shorter names leave no room beside the hash of nine characters; longer ones no client takes.
     #[schemars(range(min = 16, max = 128))]
     pub max_length: usize,
     /// What to do when two items get the same name.

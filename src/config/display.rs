@@ -19,10 +19,14 @@ pub struct ShownConfig {
 impl Config {
     /// What would run, secrets hidden.
     pub fn to_display(&self) -> ShownConfig {
-        let mut table = Table::try_from(self).expect("every key is a string");
-        let shown = table.get_mut("servers").and_then(Value::as_table_mut);
-        for (server, (_, shown)) in self.servers.values().zip(shown.into_iter().flatten()) {
-            if let Some(shown) = shown.as_table_mut() {
+        // Keys are texts, numbers are checked to fit TOML's, and conditions with null are refused.
+        let mut table = Table::try_from(self).expect("a config is TOML");
+        let mut shown = table.get_mut("servers").and_then(Value::as_table_mut);
+        for (name, server) in &self.servers {
+            let shown = shown
+                .as_mut()
+                .and_then(|shown| shown.get_mut(name.as_str()));
+            if let Some(shown) = shown.and_then(Value::as_table_mut) {
                 remove_implied(server, shown);
             }
         }

@@ -21,7 +21,7 @@ mod server;
 pub(super) const EXTENSION_PREFIX: &str = "x-";
 
 /// Configuration of Tollbridge.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Tollbridge")]
 pub(super) struct ConfigFile {
@@ -56,6 +56,7 @@ pub(super) struct ConfigFile {
     pub(super) allowed_origins: Vec<String>,
     /// Worker threads of the gateway. Default: half the cores, because server processes use the
     /// rest. A dedicated machine with remote servers only can use one per core.
+    // More threads than any machine this runs on has cores.
     #[schemars(range(min = 1, max = 1024))]
     pub(super) workers: Option<usize>,
     /// Interval of keep-alive comments on idle event streams. Also how long a request is awaited
@@ -104,6 +105,7 @@ pub(super) struct ConfigFile {
     /// Agents by name.
     pub(super) agents: IndexMap<String, AgentSection>,
     /// Named views of the catalog, by name (letters, digits, `_`, `-`, `.`).
+    #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(super) profiles: IndexMap<String, Profile>,
     /// Servers by name (letters, digits, `_`, `-`, `.`).
     pub(super) servers: IndexMap<String, ServerSection>,
@@ -164,7 +166,7 @@ impl Default for SocketSection {
 
 /// Certificate and key of the TLS listener. Relative paths start at the directory of the config
 /// file. Changed files are reloaded.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TlsSection {
     /// PEM file with the certificate chain.
@@ -174,7 +176,7 @@ pub(super) struct TlsSection {
 }
 
 /// An agent: a person or program that calls tools.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(super) struct AgentSection {

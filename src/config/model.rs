@@ -1,4 +1,11 @@
-//! The config as the rest of the program uses it.
+//! The config as the rest of the program uses it. Most types are also those that a file is read into and
+//! that `config show` prints; what ends in `Section` is only how a value is written.
+
+/// More calls or connections than a process has room for.
+pub(super) const CALLS_MAX: usize = 1_000_000;
+
+/// The deepest JSON that `serde_json` reads.
+pub(super) const DEPTH_MAX: usize = 128;
 
 pub(super) mod child_env;
 pub(super) mod governance;

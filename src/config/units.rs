@@ -19,6 +19,9 @@ pub(super) const UNIT_KEYWORD: &str = "x-unit";
 pub(super) const MIN_KEYWORD: &str = "x-min";
 pub(super) const MAX_KEYWORD: &str = "x-max";
 
+/// The value of [`MAX_KEYWORD`] at a field that has no greatest value, whatever its unit has.
+pub(super) const UNBOUNDED: &str = "none";
+
 /// The keyword of the schema that says that 0 is allowed too, and means no limit.
 pub(super) const ZERO_KEYWORD: &str = "x-zero";
 
@@ -91,6 +94,7 @@ impl JsonSchema for Time {
             "maximum": 0,
             UNIT_KEYWORD: Self::KEYWORD,
             MIN_KEYWORD: "1ms",
+            // What is longer is a slip of the unit.
             MAX_KEYWORD: "1d",
         })
     }
@@ -249,5 +253,51 @@ pub(super) mod optional_size {
         from: D,
     ) -> Result<Option<N>, D::Error> {
         Size::deserialize(from).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A bound that is no time or size would silently be none.
+    #[test]
+    fn every_bound_is_one() {
+        fn check(root: &Value, schema: &Value, count: &mut usize) {
+            let name = schema["$ref"].as_str().unwrap_or_default();
+            let of_type = &root["$defs"][name.trim_start_matches("#/$defs/")];
+            for keyword in [MIN_KEYWORD, MAX_KEYWORD] {
+                let Some(bound) = schema[keyword].as_str() else {
+                    continue;
+                };
+                let unit = [schema, of_type].map(|it| it[UNIT_KEYWORD].as_str());
+                let is_bound = match unit[0].or(unit[1]) {
+                    Some(Time::KEYWORD) => Time::parse(bound).is_some(),
+                    Some(Size::KEYWORD) => Size::parse(bound).is_some(),
+                    _ => false,
+                };
+                assert!(is_bound || bound == UNBOUNDED, "{schema}");
+                *count += 1;
+            }
+            let items = schema.as_array().into_iter().flatten();
+            let entries = schema.as_object().into_iter().flat_map(|it| it.values());
+            items.chain(entries).for_each(|it| check(root, it, count));
+        }
+        let (schema, mut count) = (crate::config::schema(), 0);
+        check(&schema, &schema, &mut count);
+        assert!(count > 20, "{count}");
+    }
+
+    #[test]
+    fn bounds_of_rates_are_those_of_the_command_line() {
+        let per = &crate::config::schema()["$defs"]["Rate"]["properties"]["per"];
+        let min = per[MIN_KEYWORD].as_str().and_then(Time::parse).unwrap();
+        assert_eq!(min.0, crate::config::Rate::PER_MIN);
+        let longest = Time::json_schema(&mut SchemaGenerator::default());
+        let longest = longest.get(MAX_KEYWORD).and_then(Value::as_str).unwrap();
+        let longest = Time::parse(longest).unwrap();
+        assert_eq!(longest.0, crate::config::Rate::PER_MAX);
     }
 }

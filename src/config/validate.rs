@@ -1,4 +1,5 @@
-//! The shape of a config: keys, types and legal words, checked against the schema of `file`.
+//! The shape of a config: keys, types, legal words, bounds and globs, checked against the schema of
+//! `file`.
 //!
 //! The schema is generated from the types, so that editors, this check and the decoder agree. What
 //! does not conform is reported and left out, so that one mistake hides no other.
@@ -59,8 +60,11 @@ impl<'s> ShapeCheck<'s, '_> {
         match schema.get(UNIT_KEYWORD).and_then(Json::as_str) {
             Some(MONEY_KEYWORD) => return self.check_money(node, path),
             Some(unit) => {
-                return self.check_quantity(node, unit, path)
-                    && self.check_quantity_bounds(node, [field, schema], path);
+                let is_quantity = self.check_quantity(node, unit, path);
+                if is_quantity {
+                    self.check_quantity_bounds(node, [field, schema], path);
+                }
+                return is_quantity;
             }
             None => {}
         }

@@ -83,7 +83,7 @@ impl Governance {
     pub fn spawn_auth_failure_notices(self: &Arc<Self>, tasks: &Tasks) {
         let governance = Arc::clone(self);
         let stop = tasks.stop_token().clone();
-        tasks.spawn("auth-failures", async move {
+        tasks.spawn("auth failures", async move {
             let mut look = interval(CHECK_INTERVAL);
             look.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
@@ -148,8 +148,8 @@ impl AuthFailureLog {
             network: None,
             key: None,
         };
-        let notice = lock(&self.0).count(reason, (key, others), (source, 1), now)?;
-        Some(FailureNotice::new(reason, notice, source, 0))
+        let group = lock(&self.0).count(reason, (key, others), (source, 1), now)?;
+        Some(FailureNotice::new(reason, group, source, 0))
     }
 
     /// What has waited long enough at `now`; whoever did not come again meanwhile is forgotten.
@@ -208,8 +208,8 @@ mod tests {
     const UNKNOWN: AuthError = AuthError::Rejected(KeyRejection::Unknown);
 
     /// What came of a request or of a look, as the audit has it.
-    fn said(notice: impl IntoIterator<Item = FailureNotice>) -> Vec<String> {
-        let said = notice
+    fn said(notices: impl IntoIterator<Item = FailureNotice>) -> Vec<String> {
+        let said = notices
             .into_iter()
             .map(|it| format!("{} {}", it.source, it.detail()));
         let mut said: Vec<String> = said.collect();

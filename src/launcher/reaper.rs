@@ -138,26 +138,26 @@ fn start_with_hiding(
         .process_group(0)
         .spawn()
         .map_err(cannot)?;
-    let mut started = send(&ours, spec, Some(input)).map_err(cannot);
+    let mut outcome = send(&ours, spec, Some(input)).map_err(cannot);
     let mut confined = None;
     // Its end closes when it becomes the program.
     while let Ok((report, _)) = receive::<StartReport>(&ours) {
         match report {
             StartReport::Confined(how) => confined = Some(how),
-            StartReport::Failed(failed) => started = Err(failed),
+            StartReport::Failed(failed) => outcome = Err(failed),
             StartReport::Running(_) => {}
         }
     }
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    match (started, confined, pid) {
+    match (outcome, confined, pid) {
         (Ok(()), Some(confined), Some(pid)) => Ok((pid, confined)),
-        (started, _, pid) => {
+        (outcome, _, pid) => {
             if let Some(pid) = pid {
                 kill_process(pid, Signal::KILL).ok();
                 reap(Some(pid));
             }
             let ended = || LaunchError::Program("its launcher ended".to_owned());
-            Err(started.err().unwrap_or_else(ended))
+            Err(outcome.err().unwrap_or_else(ended))
         }
     }
 }

@@ -639,7 +639,7 @@ fn what_governs_is_shown_and_loads_again() {
     per = "1m"
     burst = 3000
 
-    [[governance.teams.science.budget]]
+    [governance.teams.science.budget]
     limit = "500.00"
     window = "month"
 
@@ -718,7 +718,7 @@ fn what_governs_is_shown_and_loads_again() {
     enabled = true
     admin = false
     profiles = ["reading"]
-    budget = []
+    budget = "off"
 
     [agents.other]
     id = "agent_3ffa3ad3-369c-52e0-ac06-8ca10a7cd909"
@@ -791,7 +791,7 @@ fn what_governs_is_shown_and_loads_again() {
     item = "1MiB"
     item_depth = 32
 
-    [[servers.toolbox.budget]]
+    [servers.toolbox.budget]
     limit = "1.00"
     window = "total"
 

@@ -225,7 +225,7 @@ async fn a_server_that_is_down_says_so() {
 /// The time of a call may end before there is a connection for it: that it was not sent is said, and
 /// the server, which is only starting, is not taken for one that fails.
 #[tokio::test]
-async fn a_call_that_winto_not_sent_says_so() {
+async fn a_call_that_was_not_sent_says_so() {
     let x = Backend::start(Transport::Stdio, Era::Legacy).await;
     let is_held = Arc::new(AtomicBool::new(false));
     let held = Arc::clone(&is_held);

@@ -35,7 +35,7 @@ async fn a_notification_waits_for_a_pipe_no_longer_than_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_finds_no_room_winto_not_sent() {
+async fn a_request_that_finds_no_room_was_not_sent() {
     let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, queue) = mpsc::channel(1);
     let link = Link::pipe(requests, writer);

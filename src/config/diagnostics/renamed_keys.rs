@@ -1,7 +1,7 @@
 //! Keys that are not ours, or not yet, and what to say about them.
 
-/// Keys and sections that the design names and this version does not have, by the name of the type in the schema,
-/// they will belong to (the empty name is the top level).
+/// Keys and sections that the design names and this version does not have, by the name that the schema
+/// gives the table they will belong to (the empty name is the top level).
 const PLANNED_KEYS: [(&str, &[&str]); 1] = [("", &["public_url", "store"])];
 
 /// Words that later versions understand, by the last part of their path.
@@ -23,7 +23,7 @@ const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
         "timeout",
         "item timeouts apply to tools only: move the key to `tools`",
     ),
-    ("RateSection", "limit", "use `calls`"),
+    ("Rate", "limit", "use `calls`"),
     ("", "bind", "use `listen = \"127.0.0.1:8080\"`"),
     ("", "host", "use `listen = \"127.0.0.1:8080\"`"),
     ("", "port", "use `listen = \"127.0.0.1:8080\"`"),
@@ -72,4 +72,19 @@ pub(in crate::config) fn equivalent_of(section: &str, key: &str) -> Option<&'sta
         .iter()
         .find(|(name, theirs, _)| *name == section && *theirs == key);
     found.map(|(_, _, help)| *help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_is_one_of_the_schema() {
+        let schema = crate::config::schema();
+        let planned = PLANNED_KEYS.iter().map(|(name, _)| name);
+        let foreign = FOREIGN_KEYS.iter().map(|(name, ..)| name);
+        for name in planned.chain(foreign).filter(|name| !name.is_empty()) {
+            assert!(schema["$defs"].get(name).is_some(), "{name}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::config::{Server, model::transport::TransportSection, units::Time};
 
 /// One server: a program (`command`), a URL (`url`), `replicas`, or the built-in toolbox
 /// (`transport = "builtin"`).
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct ServerSection {
@@ -27,7 +27,7 @@ pub(in crate::config) struct ServerSection {
 }
 
 /// One replica: a program or a URL.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(extend("additionalProperties" = false))]
 pub(in crate::config) struct ReplicaSection {

@@ -1,7 +1,7 @@
 //! What governs calls: who may call what, how often, for how much, with which data.
 //!
-//! These are resolved types, ready to use. Agents of the store are kept as JSON of the same
-//! [`Terms`], so that an agent means the same wherever it is written.
+//! These types are read from a config, and `resolve` fills in what depends on other keys. Agents of the
+//! store are kept as JSON of the same [`Terms`], so that an agent means the same wherever it is written.
 
 use std::{num::NonZeroU32, time::Duration};
 
@@ -17,11 +17,17 @@ use super::{
 use crate::{
     config::{
         Secret,
-        units::{Size, Time, optional_size, unlimited_time},
+        units::{Size, Time, UNBOUNDED, optional_size, unlimited_time},
     },
     money::Micros,
     names::{AgentId, ProfileName},
 };
+
+/// The longest time that records are kept and keys are good for, unless it is for ever.
+const LIFETIME_MAX: &str = "36500d";
+
+/// A quota of the audit has room for what is kept for allowed calls, and for segments that may go.
+const AUDIT_BYTES_MIN: &str = "16MiB";
 
 /// Authentication, policies, rates, budgets and scanning. Without this section every client may
 /// call everything, and nothing is charged or scanned.
@@ -46,7 +52,7 @@ pub struct GovernanceConfig {
     pub charge_errors: bool,
     /// Lifetime of keys made by `keys create` without `--expires`; `0` is unlimited.
     #[serde(with = "unlimited_time")]
-    #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = "36500d"))]
+    #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = LIFETIME_MAX))]
     pub key_lifetime: Option<Duration>,
     /// Rate of avoidable refusals per agent and client address (IPv6: /64). Beyond it all requests
     /// of that agent and address get HTTP 429 (`RATE_LIMITED`) until the rate allows another
@@ -56,7 +62,7 @@ pub struct GovernanceConfig {
     #[serde(with = "Team", skip_serializing_if = "IndexMap::is_empty")]
     #[schemars(with = "IndexMap<String, Team>")]
     pub teams: IndexMap<String, Vec<Budget>>,
-    /// The terms of agents and profiles that set none.
+    /// The terms of agents and profiles that set none. Once resolved, its policy is never `None`.
     #[serde(flatten)]
     pub terms: Terms,
 }
@@ -239,7 +245,8 @@ pub struct Budget {
     pub window: Window,
 }
 
-/// One budget, several budgets that all apply, or none; for `serde(with)`.
+// For `serde(with)`.
+/// One budget, several budgets that all apply, or none.
 #[derive(Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(rename = "Budgets")]
@@ -260,12 +267,33 @@ pub(in crate::config) enum Off {
     Off,
 }
 
+/// Budgets that a key holds; one that is not written is not serialized.
+pub(super) trait AsBudgets {
+    fn as_slice(&self) -> &[Budget];
+}
+
+impl AsBudgets for Vec<Budget> {
+    fn as_slice(&self) -> &[Budget] {
+        self
+    }
+}
+
+impl AsBudgets for Option<Vec<Budget>> {
+    fn as_slice(&self) -> &[Budget] {
+        self.as_deref().unwrap_or_default()
+    }
+}
+
 impl BudgetList {
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
+    pub(super) fn serialize<T: AsBudgets, S: Serializer>(
         budgets: &T,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        budgets.serialize(to)
+        match budgets.as_slice() {
+            [] => to.serialize_str("off"),
+            [only] => only.serialize(to),
+            several => several.serialize(to),
+        }
     }
 
     pub(super) fn deserialize<'de, T: From<Vec<Budget>>, D: Deserializer<'de>>(
@@ -311,6 +339,7 @@ impl Window {
 /// One call is worth at least a microsecond.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(from = "RateSection")]
+#[schemars(description = "A rate limit: on average `calls` per `per`.")]
 pub struct Rate {
     /// Calls each `per`.
     pub calls: NonZeroU32,
@@ -321,7 +350,7 @@ pub struct Rate {
     pub burst: NonZeroU32,
 }
 
-/// A rate limit: on average `calls` per `per`.
+/// A rate as a config writes it.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct RateSection {
@@ -434,17 +463,17 @@ pub struct Audit {
     pub arguments: bool,
     /// How long records are kept; `0` keeps them forever.
     #[serde(with = "unlimited_time")]
-    #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = "36500d"))]
+    #[schemars(with = "Time", extend("x-zero" = true, "x-min" = "1s", "x-max" = LIFETIME_MAX))]
     pub retention: Option<Duration>,
     /// Maximum size of all records; the oldest are deleted first. Default: unlimited.
     #[serde(with = "optional_size")]
-    #[schemars(with = "Option<Size>", extend("x-min" = "16MiB", "x-max" = "none"))]
+    #[schemars(with = "Option<Size>", extend("x-min" = AUDIT_BYTES_MIN, "x-max" = UNBOUNDED))]
     pub retention_size: Option<u64>,
     /// Maximum disk usage of the audit log. The last eighth (at most 256 MiB) is reserved for
     /// allowed calls; refused calls are then only counted. When it is full, calls are refused.
     /// Default: half of the disk.
     #[serde(with = "optional_size")]
-    #[schemars(with = "Option<Size>", extend("x-min" = "16MiB", "x-max" = "none"))]
+    #[schemars(with = "Option<Size>", extend("x-min" = AUDIT_BYTES_MIN, "x-max" = UNBOUNDED))]
     pub quota: Option<u64>,
 }
 

@@ -124,9 +124,11 @@ pub struct ItemRules {
     /// Name -> description shown instead of the server's.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub describe: IndexMap<String, String>,
+    // Tools only, see `CommonItemRules`.
     /// Name -> price of a call in USD.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub price: IndexMap<String, Micros>,
+    // Tools only.
     /// Name -> `timeout` of this tool.
     #[serde(with = "times", skip_serializing_if = "IndexMap::is_empty")]
     #[schemars(with = "IndexMap<String, Time>")]
@@ -139,10 +141,10 @@ impl ItemRules {
     }
 }
 
-/// In the schema: [`ItemRules`] without what only tools have.
-pub(super) struct ItemRulesSection;
+/// [`ItemRules`] without what only tools have: the schema has two types, `ToolRules` and `ItemRules`.
+pub(super) struct CommonItemRules;
 
-impl JsonSchema for ItemRulesSection {
+impl JsonSchema for CommonItemRules {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "ItemRules".into()
     }

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    CALLS_MAX, DEPTH_MAX,
     governance::{Budget, BudgetList, Rate},
-    items::{Expose, ItemKindSection, ItemRules, ItemRulesSection, Root, RootSection},
+    items::{CommonItemRules, Expose, ItemKindSection, ItemRules, Root, RootSection},
     policy::{Condition, GlobList},
     scan::Scan,
     transport::Transport,
@@ -16,6 +17,13 @@ use crate::{
     config::units::{Size, Time},
     money::Micros,
 };
+
+/// When each start was made is remembered.
+const STARTS_PER_MINUTE_MAX: usize = 1000;
+
+/// Less than the smallest program uses; more than a machine has.
+const MEMORY_MIN: &str = "1MiB";
+const MEMORY_MAX: &str = "1048576GiB";
 
 /// One configured server. What `resolve` finds out is not deserialized.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
@@ -47,11 +55,11 @@ pub struct Server {
     pub tools: ItemRules,
     /// Filters and overrides for resources and templates; names are URIs.
     #[serde(skip_serializing_if = "ItemRules::is_empty")]
-    #[schemars(with = "ItemRulesSection")]
+    #[schemars(with = "CommonItemRules")]
     pub resources: ItemRules,
     /// Filters and overrides for prompts.
     #[serde(skip_serializing_if = "ItemRules::is_empty")]
-    #[schemars(with = "ItemRulesSection")]
+    #[schemars(with = "CommonItemRules")]
     pub prompts: ItemRules,
     /// Which callers share a connection to the server.
     pub isolation: Isolation,
@@ -294,7 +302,7 @@ pub struct Retry {
     /// Maximum failed starts per minute (failed, or ended before `stable_after`), counted over all
     /// connections to the server; further starts wait. One dedicated caller (`isolation`), all
     /// starts triggered by calls, and all starts for subscriptions may each use half.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = STARTS_PER_MINUTE_MAX))]
     pub starts_per_minute: usize,
     /// Consecutive failed attempts after which the server shows as `failed`. Attempts continue.
     #[schemars(range(min = 1))]
@@ -316,7 +324,7 @@ impl Default for Retry {
 
 /// How long a failed replica gets no calls: doubles from `base` to `max` with each consecutive
 /// failure.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Ejection {
     /// After the first failure.
@@ -343,7 +351,7 @@ impl Ejection {
 }
 
 /// Circuit breaker.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BreakerConfig {
     /// Consecutive failures (no connection, lost connection, timeout, HTTP 5xx; not tool errors)
@@ -364,7 +372,7 @@ impl Default for BreakerConfig {
 }
 
 /// Health checks.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
     /// Idle time after which the server is checked, and interval of further checks.
@@ -414,7 +422,7 @@ impl std::fmt::Display for MemorySize {
 }
 
 /// Limits on messages, calls and memory of a server.
-#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerLimits {
     /// Maximum size of a message to the server; a larger one fails its call.
@@ -424,22 +432,22 @@ pub struct ServerLimits {
     #[serde(with = "Size")]
     pub response: usize,
     /// Maximum concurrent calls. Default: unlimited.
-    #[schemars(range(max = 1_000_000))]
+    #[schemars(range(max = CALLS_MAX))]
     pub in_flight: Option<NonZeroUsize>,
     /// Calls beyond `in_flight` that may wait, at most for their `timeout`. Waiting agents are
     /// served in turn. Further calls are refused at once.
-    #[schemars(range(max = 1_000_000))]
+    #[schemars(range(max = CALLS_MAX))]
     pub queue: usize,
     /// Maximum memory (resident and swapped) of the program and its process group, checked twice a
     /// second. Beyond it the program is killed and restarted. Default: unlimited.
-    #[schemars(with = "Option<Size>", extend("x-min" = "1MiB", "x-max" = "1048576GiB"))]
+    #[schemars(with = "Option<Size>", extend("x-min" = MEMORY_MIN, "x-max" = MEMORY_MAX))]
     pub memory: Option<MemorySize>,
     /// Maximum size of a listed item as JSON. Larger items are hidden and named in `/status`.
     #[serde(with = "Size")]
     pub item: usize,
     /// Maximum nesting depth of a listed item. Deeper items are hidden and named in `/status`,
     /// because clients cannot read a list that contains one.
-    #[schemars(range(min = 1, max = 128))]
+    #[schemars(range(min = 1, max = DEPTH_MAX))]
     pub item_depth: usize,
 }
 

@@ -85,7 +85,7 @@ impl fmt::Debug for Remote {
         shown.field("url", &self.displayed_url());
         shown.field("headers", &self.headers);
         shown.field("auth", &self.auth);
-        shown.finish()
+        shown.finish_non_exhaustive()
     }
 }
 
@@ -132,7 +132,7 @@ pub enum Auth {
 }
 
 /// How a server is reached, as it is written.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema, Serialize)]
+#[derive(Clone, Default, Deserialize, JsonSchema, Serialize)]
 #[serde(default)]
 pub(in crate::config) struct TransportSection {
     /// Program name or path, started without a shell. A bare name is looked up in `PATH`; relative
@@ -231,7 +231,6 @@ impl Remote {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::config::Config;
 
     #[test]

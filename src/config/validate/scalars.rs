@@ -1,6 +1,6 @@
 //! Values without parts: words, texts, numbers, and numbers with a unit.
 
-use std::fmt::Display;
+use std::{cmp::Ordering, fmt::Display};
 
 use serde_json::Value as Json;
 
@@ -10,7 +10,7 @@ use crate::{
         diagnostics::{redact, renamed_keys, report::Diagnostic, suggest},
         model::policy::{GlobList, glob},
         node::{ConfigValue, Node, ValueOrigin},
-        units::{MAX_KEYWORD, MIN_KEYWORD, Size, Time, ZERO_KEYWORD},
+        units::{MAX_KEYWORD, MIN_KEYWORD, Size, Time, UNIT_KEYWORD, ZERO_KEYWORD},
     },
     money::{InvalidAmount, Micros},
 };
@@ -155,47 +155,44 @@ impl ShapeCheck<'_, '_> {
         (min, max): (Option<T>, Option<T>),
         path: &str,
     ) -> bool {
+        let is_enough = min.as_ref().is_none_or(|min| value >= min);
         let label = match (min, max) {
-            (Some(min), _) if *value < min => format!("must be at least {min}"),
-            (_, Some(max)) if *value > max => format!("must be at most {max}"),
+            (Some(min), _) if !is_enough => format!("must be at least {min}"),
+            // Not a number is not more than the greatest, either.
+            (_, Some(max)) if value.partial_cmp(&max).is_none_or(Ordering::is_gt) => {
+                format!("must be at most {max}")
+            }
             _ => return true,
         };
         self.report_out_of_range(node, label, path)
     }
 
-    /// A time or a size, which was checked to be one, between the bounds that the schema of its key
-    /// names or else that of its unit.
-    pub(super) fn check_quantity_bounds(
-        &mut self,
-        node: &Node,
-        schemas: [&Json; 2],
-        path: &str,
-    ) -> bool {
+    /// Reports a time or a size, which was checked to be one, that is not between the bounds that the
+    /// schema of its key names, or else that of its unit. It stays all the same: checks that compare
+    /// it with others would compare them with its default.
+    pub(super) fn check_quantity_bounds(&mut self, node: &Node, schemas: [&Json; 2], path: &str) {
         let text = node.as_text().unwrap_or_default();
         let keyword = |keyword: &str| schemas.iter().find_map(|schema| schema.get(keyword));
         let bound = |name: &str| keyword(name).and_then(Json::as_str);
         let (min, max) = (bound(MIN_KEYWORD), bound(MAX_KEYWORD));
-        let Some(time) = Time::parse(text) else {
+        if bound(UNIT_KEYWORD) == Some(Size::KEYWORD) {
             let bounds = (min.and_then(Size::parse), max.and_then(Size::parse));
-            return Size::parse(text)
-                .is_none_or(|size| self.check_bounds(node, &size, bounds, path));
-        };
-        let bounds = min.and_then(Time::parse).zip(max.and_then(Time::parse));
-        let zero = if keyword(ZERO_KEYWORD).is_some() {
-            "0, or "
-        } else {
-            ""
-        };
-        match bounds {
-            Some((min, max)) if !(min..=max).contains(&time) => {
-                if time.0.is_zero() && !zero.is_empty() {
-                    return true;
-                }
-                let label = format!("must be {zero}between {min} and {max}");
-                self.report_out_of_range(node, label, path)
+            if let Some(size) = Size::parse(text) {
+                self.check_bounds(node, &size, bounds, path);
             }
-            Some(_) | None => true,
+            return;
         }
+        let bounds = min.and_then(Time::parse).zip(max.and_then(Time::parse));
+        let Some(((min, max), time)) = bounds.zip(Time::parse(text)) else {
+            return;
+        };
+        let may_be_zero = keyword(ZERO_KEYWORD).is_some();
+        if (min..=max).contains(&time) || (may_be_zero && time.0.is_zero()) {
+            return;
+        }
+        let zero = if may_be_zero { "0, or " } else { "" };
+        let label = format!("must be {zero}between {min} and {max}");
+        self.report_out_of_range(node, label, path);
     }
 
     /// Reports a value that its key does not allow; false, for the caller to return.

@@ -438,3 +438,68 @@ fn a_word_that_is_a_number() {
     1 error
     "#);
 }
+
+/// `M` is a unit of sizes and of times, and not a number is between no bounds.
+#[test]
+fn bounds_that_are_easily_missed() {
+    let report = toml(
+        r#"
+        limits.body = "5000M"
+        [audit]
+        quota = "5m"
+        [servers.a]
+        command = "a"
+        retry.jitter = nan
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `limits.body` is out of range
+     --> tollbridge.toml:1:15
+      |
+    1 | limits.body = "5000M"
+      |               ^^^^^^^ must be at most 1GiB
+
+    error: `audit.quota` is out of range
+     --> tollbridge.toml:3:9
+      |
+    3 | quota = "5m"
+      |         ^^^^ must be at least 16MiB
+
+    error: `servers.a.retry.jitter` is out of range
+     --> tollbridge.toml:6:16
+      |
+    6 | retry.jitter = nan
+      |                ^^^ must be at least 0
+
+    3 errors
+    "#);
+}
+
+/// A value out of its bounds is not compared with others by its default.
+#[test]
+fn one_slip_is_one_error() {
+    let report = toml(
+        r#"
+        [servers.a]
+        command = "a"
+        timeout = "0s"
+        max_total_timeout = "30s"
+        ejection = { base = "5m", max = "2d" }
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `servers.a.timeout` is out of range
+     --> tollbridge.toml:3:11
+      |
+    3 | timeout = "0s"
+      |           ^^^^ must be between 1ms and 1d
+
+    error: `servers.a.ejection.max` is out of range
+     --> tollbridge.toml:5:33
+      |
+    5 | ejection = { base = "5m", max = "2d" }
+      |                                 ^^^^ must be between 1ms and 1d
+
+    2 errors
+    "#);
+}

@@ -32,7 +32,6 @@ mod telemetry;
 
 mod body;
 pub mod clock;
-mod coalescing_stream;
 mod escape;
 mod json_schema;
 mod key_file;

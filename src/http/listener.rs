@@ -32,7 +32,6 @@ use super::{
     unix_socket::UnixSocket,
 };
 use crate::{
-    coalescing_stream::CoalescingStream,
     config::{Config, Limits, Listen},
     limiter::ConnectionPermit,
     names::PeerAddress,
@@ -295,7 +294,7 @@ pub enum InvalidListener {
 type Accepted = Either<TcpStream, UnixStream>;
 
 /// What a connection goes over: one type for all, so that there is one HTTP server in the program.
-type ClientStream = Either<CoalescingStream, Either<Box<TlsStream<CoalescingStream>>, UnixStream>>;
+type ClientStream = Either<TcpStream, Either<Box<TlsStream<TcpStream>>, UnixStream>>;
 
 struct ClientConnection {
     edge: Arc<HttpEdge>,
@@ -315,7 +314,6 @@ impl ClientConnection {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let stream = CoalescingStream::new(stream, &self.edge.tasks);
         let stream = match tls {
             None => Either::Left(stream),
             // In a box: a future is as large as its largest branch, and each connection has one.
@@ -330,9 +328,9 @@ impl ClientConnection {
     /// The stream after its TLS handshake.
     async fn tls_handshake(
         &self,
-        stream: CoalescingStream,
+        stream: TcpStream,
         tls: TlsAcceptor,
-    ) -> Option<TlsStream<CoalescingStream>> {
+    ) -> Option<TlsStream<TcpStream>> {
         let accepted = tokio::select! {
             accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted,
             () = self.peer.permit.closing() => return None,
@@ -372,10 +370,10 @@ impl ClientConnection {
             let peer = peer.clone();
             // A future holds what it is given several times over: here it holds a box.
             let request = Box::new(request);
-            let under_way = edge.tasks.track_request();
+            let in_flight = edge.tasks.track_request();
             // The connection is woken for more than its answer.
             SelfWake::new(Box::pin(async move {
-                let _under_way = under_way;
+                let _in_flight = in_flight;
                 let response = edge.handle(peer, request).await;
                 Ok::<_, Infallible>(response.map(|body| body::with_guard(body, held)))
             }))

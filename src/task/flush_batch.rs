@@ -1,8 +1,10 @@
-//! What leaves together: after others had their turn, and one right after the other.
+//! Sends requests to servers in batches: those that came in one round of the scheduler are written one
+//! right after the other, by a task of their own, when the others of the round had their turn.
 //!
-//! What reads, what decides and what sends are much code, in the system too, and would go through the
-//! caches of the processor in turns for each request; and who waits at the other end is woken once for
-//! many. `socket` puts off its writes like this.
+//! Reading, deciding and writing are much code, in the kernel too, and evict each other from the caches
+//! of the processor when they alternate for each request; and a server is woken once for many of them.
+//! The HTTP/1 client (`backend::transport::http::connection`) defers the first poll of its connection
+//! like this. What it saves: `docs/src/performance.md`.
 
 use std::{
     mem,
@@ -15,24 +17,24 @@ use tokio::task::yield_now;
 use super::{InFlightGuard, Tasks};
 use crate::lock::lock;
 
-/// Requests under way up to which nothing waits for a departure. Few gain nothing by it, and with
-/// several workers each may wake one that sleeps.
+/// Requests in flight up to which nothing waits for a batch. Few gain nothing by it, and with several
+/// workers each may wake one that sleeps.
 const IN_FLIGHT_BATCHING_MIN: u64 = 3;
 
-/// How many depart in one turn: others have theirs after that.
+/// How many are flushed in one turn: others have theirs after that.
 const FLUSHES_PER_TURN: usize = 32;
 
-/// Who departs with others.
+/// What is flushed in a batch.
 pub(crate) trait FlushLater: Send + Sync {
-    /// Its time has come; called once for each [`Tasks::defer_flush`].
+    /// Called once for each [`Tasks::defer_flush`].
     fn flush_now(&self);
 }
 
-type Passengers = Vec<Arc<dyn FlushLater>>;
+type Deferred = Vec<Arc<dyn FlushLater>>;
 
 thread_local! {
-    /// Who departs next of those that came on this thread: nobody waits for what another is busy with.
-    static PENDING: Arc<Mutex<Passengers>> = Arc::default();
+    /// The next batch of this thread: none waits for what another thread is busy with.
+    static PENDING: Arc<Mutex<Deferred>> = Arc::default();
 }
 
 impl Tasks {
@@ -46,27 +48,27 @@ impl Tasks {
         self.0.in_flight.count() > IN_FLIGHT_BATCHING_MIN
     }
 
-    /// Has `passenger` depart with the next, which goes when others had their turn.
+    /// Adds `flush` to the next batch of this thread, which goes when others had their turn.
     pub(crate) fn defer_flush(&self, flush: Arc<dyn FlushLater>) {
         let pending = PENDING.with(Arc::clone);
-        let mut passengers = lock(&pending);
-        passengers.push(flush);
-        if passengers.len() == 1 {
-            drop(passengers);
-            self.spawn("departure", FlushBatch::new(pending).flush_all());
+        let mut deferred = lock(&pending);
+        deferred.push(flush);
+        if deferred.len() == 1 {
+            drop(deferred);
+            self.spawn("flush batch", FlushBatch::new(pending).flush_all());
         }
     }
 }
 
-/// One departure. Where it breaks off, whoever is left departs at once.
+/// One batch. When it is dropped early, the rest is flushed at once.
 struct FlushBatch {
-    /// Who may still come; `None` once it is closed, and those that come board the next.
-    pending: Option<Arc<Mutex<Passengers>>>,
+    /// `None` once it is closed: what comes then belongs to the next.
+    pending: Option<Arc<Mutex<Deferred>>>,
     flushing: vec::IntoIter<Arc<dyn FlushLater>>,
 }
 
 impl FlushBatch {
-    fn new(pending: Arc<Mutex<Passengers>>) -> Self {
+    fn new(pending: Arc<Mutex<Deferred>>) -> Self {
         Self {
             pending: Some(pending),
             flushing: Vec::new().into_iter(),
@@ -77,8 +79,8 @@ impl FlushBatch {
         yield_now().await;
         self.close();
         loop {
-            for passenger in self.flushing.by_ref().take(FLUSHES_PER_TURN) {
-                passenger.flush_now();
+            for deferred in self.flushing.by_ref().take(FLUSHES_PER_TURN) {
+                deferred.flush_now();
             }
             if self.flushing.len() == 0 {
                 return;
@@ -88,8 +90,8 @@ impl FlushBatch {
     }
 
     fn close(&mut self) {
-        if let Some(aboard) = self.pending.take() {
-            self.flushing = mem::take(&mut *lock(&aboard)).into_iter();
+        if let Some(pending) = self.pending.take() {
+            self.flushing = mem::take(&mut *lock(&pending)).into_iter();
         }
     }
 }
@@ -97,8 +99,8 @@ impl FlushBatch {
 impl Drop for FlushBatch {
     fn drop(&mut self) {
         self.close();
-        for passenger in self.flushing.by_ref() {
-            passenger.flush_now();
+        for deferred in self.flushing.by_ref() {
+            deferred.flush_now();
         }
     }
 }

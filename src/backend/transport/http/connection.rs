@@ -1,10 +1,12 @@
-//! One connection to a server, driven by whoever waits for something of it.
+//! One HTTP/1.1 connection to a server, polled by the task that waits for its response; while many
+//! requests are in flight its first poll, which writes the request, is left to a batch.
 //!
 //! Called by `pool`, which keeps the idle ones.
 
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
+    sync::{Arc, Mutex},
     task::{Context, Waker},
 };
 
@@ -19,25 +21,32 @@ use hyper::{
     },
 };
 use hyper_util::rt::TokioIo;
-use tokio::task::unconstrained;
+use tokio::net::TcpStream;
 
 use super::read_budget::{OVERHEAD_MAX, Overhead, ReadBudget};
-use crate::coalescing_stream::CoalescingStream;
+use crate::{
+    lock::lock,
+    task::{FlushLater, Tasks},
+};
 
-/// One connection; boxed wherever it is passed on, for it is large. Between requests what happens to
-/// it may wake who used it last, for nothing.
+/// One connection; boxed wherever it is passed on, for it is large.
 #[derive(Debug)]
 pub(super) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
-    state: ConnectionState,
+    driver: Arc<Mutex<ConnectionDriver>>,
     pub(super) overhead: Overhead,
 }
 
-/// `None` once it has ended.
+/// What reads and writes.
 #[derive(Debug)]
-struct ConnectionState(Option<Connection<TokioIo<ReadBudget<CoalescingStream>>, Full<Bytes>>>);
+struct ConnectionDriver {
+    /// `None` once it has ended.
+    connection: Option<Connection<TokioIo<ReadBudget<TcpStream>>, Full<Bytes>>>,
+    /// While a batch is to write the request: the task that waits for the response.
+    deferred: Option<Waker>,
+}
 
-/// What came of a request: the head of its answer.
+/// The head of the response to a request, or the request itself where hyper did not take it.
 pub(super) type ResponseHead = Result<Response<Incoming>, TrySendError<Request<Full<Bytes>>>>;
 
 impl HttpConnection {
@@ -45,61 +54,79 @@ impl HttpConnection {
     ///
     /// # Errors
     /// hyper's; nothing was sent.
-    pub(super) async fn new(socket: CoalescingStream) -> hyper::Result<Box<Self>> {
+    pub(super) async fn new(socket: TcpStream) -> hyper::Result<Box<Self>> {
         let turns = ReadBudget::new(socket, OVERHEAD_MAX);
         let overhead = turns.overhead();
         let (sender, connection) = http1::handshake(TokioIo::new(turns)).await?;
         Ok(Box::new(Self {
             sender,
-            state: ConnectionState(Some(connection)),
+            driver: Arc::new(Mutex::new(ConnectionDriver {
+                connection: Some(connection),
+                deferred: None,
+            })),
             overhead,
         }))
     }
 
-    /// Sends `request` and waits for the head of its answer.
-    pub(super) async fn send(&mut self, request: Box<Request<Full<Bytes>>>) -> ResponseHead {
-        let Self {
-            sender,
-            state: wire,
-            overhead,
-        } = self;
-        overhead.reset();
-        let mut answer = pin!(unconstrained(sender.try_send_request(*request)));
-        // Only the connection can bring the answer, and it is polled first: nobody else needs to
-        // be woken for it, and it is there when the connection says so, whatever the budget.
+    /// Sends `request` and waits for the head of its response.
+    pub(super) async fn send(
+        &mut self,
+        request: Box<Request<Full<Bytes>>>,
+        tasks: &Tasks,
+    ) -> ResponseHead {
+        self.overhead.reset();
+        let mut response = pin!(self.sender.try_send_request(*request));
+        if tasks.should_batch() {
+            lock(&self.driver).deferred = Some(Waker::noop().clone());
+            tasks.defer_flush(Arc::clone(&self.driver) as _);
+        }
         poll_fn(|cx| {
-            wire.drive(cx);
-            answer
-                .as_mut()
-                .poll(&mut Context::from_waker(Waker::noop()))
+            lock(&self.driver).poll_unless_deferred(cx);
+            response.as_mut().poll(cx)
         })
         .await
     }
 
-    /// Lets the connection do what it can.
+    /// Lets the connection read and write what it can.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>) {
-        self.state.drive(cx);
+        lock(&self.driver).poll_unless_deferred(cx);
     }
 
-    /// Whether it can take another request. Most can as soon as an answer is there; others learn
-    /// first that nobody wants the rest of it.
+    /// Whether it can take another request. Most can as soon as the response is there; others must
+    /// learn first that the rest of it is not wanted.
     pub(super) fn is_reusable(&mut self) -> bool {
         if !self.sender.is_ready() {
+            // The next user polls it again, with a waker of its own.
             self.drive(&mut Context::from_waker(Waker::noop()));
         }
-        self.state.0.is_some() && self.sender.is_ready()
+        lock(&self.driver).connection.is_some() && self.sender.is_ready()
     }
 }
 
-impl ConnectionState {
-    /// Lets the connection do what it can; what it brings is found where it is waited for. It takes
-    /// of the budget of its task too, since a server may have more to say for ever.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        if let Some(connection) = &mut self.0
+impl ConnectionDriver {
+    fn poll_unless_deferred(&mut self, cx: &mut Context<'_>) {
+        match &mut self.deferred {
+            Some(waker) => waker.clone_from(cx.waker()),
+            None => self.poll(cx),
+        }
+    }
+
+    /// Reads and writes what it can; what it reads goes to the futures and bodies that wait for it.
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if let Some(connection) = &mut self.connection
             && Pin::new(connection).poll(cx).is_ready()
         {
-            // Dropping it tells whoever waits for something of it.
-            self.0 = None;
+            // Dropping it fails what still waits for a part of a response.
+            self.connection = None;
+        }
+    }
+}
+
+impl FlushLater for Mutex<ConnectionDriver> {
+    fn flush_now(&self) {
+        let mut driver = lock(self);
+        if let Some(waker) = driver.deferred.take() {
+            driver.poll(&mut Context::from_waker(&waker));
         }
     }
 }

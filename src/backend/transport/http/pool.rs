@@ -1,15 +1,18 @@
-//! Connections to one server behind `http:`: a stack of idle ones, each driven by the request on it.
+//! A pool of HTTP/1.1 connections to one server behind `http:`, on hyper's connection API.
 //!
-//! Nothing runs beside a request: whoever waits for its answer polls the connection, so a call
-//! does not change tasks on its way back; on its way out it does where several leave together
-//! (`socket`). An idle connection is polled by nobody; what the server did to it meanwhile shows when
-//! it is used next, at the latest when a request is taken, which may be just before it leaves. Called
-//! by `transport`, which knows the other way, through TLS.
+//! The task of a call polls the connection that it uses. The client of hyper-util, which `transport`
+//! uses for TLS, polls each connection in a task of its own: every call then changes tasks twice, which
+//! costs 7 to 9 % of its CPU time (see `docs/src/performance.md`).
+//!
+//! The contract is that of [`Future`]: while a response is awaited or a body is read, the connection is
+//! polled with the waker of the task that waits. An idle connection is not polled. Whether the server
+//! closed it meanwhile shows at the next request, which hyper then hands back unsent, and which goes to
+//! another connection.
 
 use std::{
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, Weak},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
@@ -24,10 +27,7 @@ use super::{
     connection::HttpConnection,
     http_client::{Connector, POOL_IDLE, root_cause},
 };
-use crate::{
-    backend::BackendError, clock::cached_now, coalescing_stream::CoalescingStream, lock::lock,
-    task::Tasks,
-};
+use crate::{backend::BackendError, clock::cached_now, lock::lock, task::Tasks};
 
 /// Idle connections that are kept; one that falls idle beyond them is closed.
 const IDLE_MAX: usize = 256;
@@ -83,8 +83,8 @@ impl HttpPool {
         mut request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<PooledBody>, BackendError> {
         loop {
-            let (mut line, is_used) = if let Some(line) = self.take_idle() {
-                (line, true)
+            let (mut connection, is_used) = if let Some(connection) = self.take_idle() {
+                (connection, true)
             } else {
                 let opened = Box::pin(self.connect()).await;
                 (
@@ -92,8 +92,8 @@ impl HttpPool {
                     false,
                 )
             };
-            let mut error = match line.send(request).await {
-                Ok(response) => return Ok(response.map(|body| self.pooled_body(body, line))),
+            let mut error = match connection.send(request, &self.tasks).await {
+                Ok(response) => return Ok(response.map(|body| self.pooled_body(body, connection))),
                 Err(error) => error,
             };
             request = match error.take_message() {
@@ -113,36 +113,39 @@ impl HttpPool {
     async fn connect(&self) -> Result<Box<HttpConnection>, String> {
         let io = self.connector.call(self.url.clone()).await;
         let io = io.map_err(|error| root_cause(&*error))?;
-        let socket = CoalescingStream::new(io.into_inner(), &self.tasks);
-        let line = HttpConnection::new(socket).await;
-        line.map_err(|error| root_cause(&error))
+        let connection = HttpConnection::new(io.into_inner()).await;
+        connection.map_err(|error| root_cause(&error))
     }
 
-    fn pooled_body(self: &Arc<Self>, body: Incoming, line: Box<HttpConnection>) -> PooledBody {
+    fn pooled_body(
+        self: &Arc<Self>,
+        body: Incoming,
+        connection: Box<HttpConnection>,
+    ) -> PooledBody {
         PooledBody {
             body: Some(body),
-            connection: Some(line),
+            connection: Some(connection),
             pool: Arc::clone(self),
         }
     }
 
     fn take_idle(&self) -> Option<Box<HttpConnection>> {
         let mut idle = self.idle();
-        let (since, line) = idle.connections.pop()?;
+        let (since, connection) = idle.connections.pop()?;
         if cached_now().duration_since(since) < POOL_IDLE {
-            return Some(line);
+            return Some(connection);
         }
         // The others have been idle for longer.
         idle.connections.clear();
         None
     }
 
-    fn put_idle(self: &Arc<Self>, line: Box<HttpConnection>) {
+    fn put_idle(self: &Arc<Self>, connection: Box<HttpConnection>) {
         let mut idle = self.idle();
         if idle.connections.len() >= IDLE_MAX {
             return;
         }
-        idle.connections.push((cached_now(), line));
+        idle.connections.push((cached_now(), connection));
         if !idle.has_sweeper {
             idle.has_sweeper = true;
             self.tasks.spawn(
@@ -199,24 +202,19 @@ impl Body for PooledBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Self {
-            body,
-            connection: line,
-            ..
+            body, connection, ..
         } = &mut *self;
-        let (Some(body), Some(line)) = (body, line) else {
+        let (Some(body), Some(connection)) = (body, connection) else {
             return Poll::Ready(None);
         };
-        let mut nobody = Context::from_waker(Waker::noop());
-        // What was read before makes room for more.
-        let mut read = Pin::new(&mut *body).poll_frame(&mut nobody);
-        if read.is_pending() {
-            line.drive(cx);
-            read = Pin::new(body).poll_frame(&mut nobody);
+        let mut frame = Pin::new(&mut *body).poll_frame(cx);
+        if frame.is_pending() {
+            connection.drive(cx);
+            frame = Pin::new(body).poll_frame(cx);
         }
-        if read.is_ready() {
-            line.overhead.reset();
-        }
-        read
+        let frame = ready!(frame);
+        connection.overhead.reset();
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -234,10 +232,10 @@ impl Drop for PooledBody {
     fn drop(&mut self) {
         // The rest, if there is any, is wanted by nobody: the connection is told so first.
         drop(self.body.take());
-        if let Some(mut line) = self.connection.take()
-            && line.is_reusable()
+        if let Some(mut connection) = self.connection.take()
+            && connection.is_reusable()
         {
-            self.pool.put_idle(line);
+            self.pool.put_idle(connection);
         }
     }
 }
@@ -400,13 +398,13 @@ mod tests {
         for busy in [Vec::new(), pair.tasks.in_flight_for_batching()] {
             let asking = pair.asking().await;
             let before = pair.seen().requests;
-            let departed = async {
+            let sent = async {
                 while pair.seen().requests < before + MANY {
                     yield_now().await;
                 }
             };
-            let departed = timeout(Duration::from_secs(10), departed).await;
-            departed.expect("all of them are sent");
+            let sent = timeout(Duration::from_secs(10), sent).await;
+            sent.expect("all of them are sent");
             join_all(asking).await;
             drop(busy);
         }

@@ -87,7 +87,6 @@ impl GatewayCore {
     ) -> Result<Self, StartError> {
         warn_if_empty(config);
         let tasks = Tasks::new();
-        tasks.keep_timer_near();
         let storage = Arc::new(StorageKeeper::open(config, remembers).await?);
         let governance = Governance::new(config, storage.storage.clone())?;
         let (backends, updates) = Backends::new(config, context.launcher, &tasks);

@@ -21,9 +21,6 @@ pub(crate) use flush_batch::FlushLater;
 pub(crate) use in_flight::{InFlight, InFlightGuard};
 pub(crate) use self_wake::SelfWake;
 
-/// Nearer than any timeout that is set for each call or connection.
-const TIMER_TICK: std::time::Duration = std::time::Duration::from_millis(500);
-
 /// Spawns tasks that belong to this process and waits for them at the end.
 #[derive(Clone, Debug)]
 pub struct Tasks(Arc<TaskGroup>);
@@ -103,24 +100,6 @@ impl Tasks {
             span
         };
         tracker.spawn_on(future.instrument(span), runtime);
-    }
-
-    /// Keeps a timer that is nearer than those of calls and connections.
-    ///
-    /// The runtime wakes its timer thread whenever a timer is set that is nearer than the one it
-    /// sleeps for. Calls set several, none of which ever fires as a rule; with this one those are
-    /// always further away, and setting them costs no system call.
-    pub fn keep_timer_near(&self) {
-        let stop = self.0.stop.clone();
-        self.spawn("tick", async move {
-            let mut tick = tokio::time::interval(TIMER_TICK);
-            loop {
-                tokio::select! {
-                    _ = tick.tick() => {}
-                    () = stop.cancelled() => return,
-                }
-            }
-        });
     }
 
     /// Says that a stop has begun: what runs may finish, and nothing new is taken.

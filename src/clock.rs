@@ -1,13 +1,9 @@
-//! Wall-clock time, and one time for a whole turn of a task. Durations are measured with `tokio::time`,
-//! which tests can pause.
-
-mod poll_clock;
+//! Wall-clock time. Durations are measured with `tokio::time`, which tests can pause.
 
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-
-pub(crate) use poll_clock::{PollScope, cached_now, millis_since};
+use tokio::time::Instant;
 
 /// The current time.
 #[expect(
@@ -16,4 +12,9 @@ pub(crate) use poll_clock::{PollScope, cached_now, millis_since};
 )]
 pub fn now() -> Timestamp {
     Timestamp::try_from(SystemTime::now()).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Milliseconds since `start`.
+pub(crate) fn millis_since(start: Instant) -> u64 {
+    u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

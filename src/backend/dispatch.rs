@@ -25,7 +25,6 @@ use super::{
 };
 use crate::{
     catalog::HeaderParam,
-    clock::cached_now,
     config::{Server, Transport},
     governance::{Admitted, redact_name},
     mcp::{Era, LogFilter, Method, Outcome, Raw, Revision, meta},
@@ -139,7 +138,7 @@ impl Backend {
             Some(seat) => (seat, waited),
             None => Box::pin(self.acquire_permit(admitted)).await?,
         };
-        let start = cached_now();
+        let start = Instant::now();
         let running = CountedCall::start(&self.stats, start);
         let mut outcome = self.call_with_breaker(admitted, waited, start).await;
         // Of replicas each has its own.
@@ -216,7 +215,7 @@ impl Backend {
         waited: Duration,
     ) -> Result<Answer, CallError> {
         match &self.replicas {
-            None => self.attempt(admitted, waited, cached_now()).await,
+            None => self.attempt(admitted, waited, Instant::now()).await,
             Some(replicas) => Box::pin(replicas.call(admitted, waited)).await,
         }
     }
@@ -417,7 +416,7 @@ impl Backend {
         connection: &Arc<Connection>,
         limits: Deadlines,
     ) -> Result<Outcome, BackendError> {
-        let start = cached_now();
+        let start = Instant::now();
         let sent = admitted.routed().header_params();
         let outcome = self
             .exchange_with_headers(sent, admitted, connection, limits)

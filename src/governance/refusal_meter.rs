@@ -23,7 +23,6 @@ use super::refusal;
 use crate::{
     audit::{FloodMeter, FloodSum, RefusalSummary},
     auth::Agent,
-    clock::cached_now,
     config::Rate,
     lock::lock,
     names::{AgentId, PeerAddress},
@@ -146,7 +145,7 @@ impl RefusalMeter {
     }
 
     fn now(&self) -> u64 {
-        nanos(cached_now().saturating_duration_since(self.start))
+        nanos(self.start.elapsed())
     }
 }
 

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tokio::{task::unconstrained, time::sleep_until};
+use tokio::{
+    task::unconstrained,
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,7 +18,6 @@ use super::{
 };
 use crate::{
     auth::{AuthError, KeyRejection},
-    clock::cached_now,
     limiter::ByteBudget,
     mcp::{Era, Id, Outcome, envelope, error, sse},
     names::AgentId,
@@ -117,7 +119,7 @@ pub(super) async fn respond(edge: &Arc<HttpEdge>, asked: PendingCall) -> Respons
     let gone = cancelled_by_disconnect(&asked.call);
     let client = Arc::clone(&asked.call.client);
     let prefers_events = asked.prefers_events;
-    let silent_until = cached_now() + edge.proxy.settings().keep_alive;
+    let silent_until = Instant::now() + edge.proxy.settings().keep_alive;
     let (mut answer, mut events) = start(edge, asked);
     // In 2026-07-28 an error has a status, which can be said as long as nothing has begun.
     let begins_at_once = prefers_events && client.era() == Era::Legacy;

@@ -20,7 +20,7 @@ use tokio::{
     time::{Instant, Sleep, sleep, sleep_until},
 };
 
-use crate::{clock::cached_now, limiter::ConnectionPermit};
+use crate::limiter::ConnectionPermit;
 
 /// How long a peer may take no byte of what is written to it.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -87,7 +87,7 @@ impl RequestHead {
         self.is_http2 |= !self.has_read && bytes.starts_with(HTTP2_PREFACE);
         self.has_read = true;
         if self.started.is_none() && !self.is_http2 && permit.in_flight() == 0 {
-            self.started = Some((cached_now(), permit.requests()));
+            self.started = Some((Instant::now(), permit.requests()));
         }
     }
 

@@ -16,8 +16,6 @@ use std::{
     task::{Context, Poll, Wake, Waker},
 };
 
-use crate::clock::PollScope;
-
 /// Polls in a row; a future that still wakes itself then waits its turn like any other.
 const POLLS_MAX: usize = 8;
 
@@ -75,7 +73,6 @@ impl<F: Future> Future for SelfWake<F> {
             task.clone_from(cx.waker());
             bell.set_task(task);
         }
-        let _turn = PollScope::enter();
         for _ in 0..POLLS_MAX {
             if !bell.transition(WOKEN, POLLING) {
                 return Poll::Pending;

@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-use crate::{
-    clock::cached_now,
-    mcp::{Outcome, Raw},
-};
+use crate::mcp::{Outcome, Raw};
 
 /// Calls of one server that ended.
 #[derive(Debug, Default)]
@@ -70,7 +67,7 @@ impl<'a> CountedCall<'a> {
     pub(in crate::backend) fn finish(self, answered: bool) {
         if answered {
             self.stats.answered.fetch_add(1, Ordering::Relaxed);
-            let took = cached_now().duration_since(self.start);
+            let took = self.start.elapsed();
             self.stats.latency.record(took);
         } else {
             self.stats.failed.fetch_add(1, Ordering::Relaxed);

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 
 use crate::{
     backend::{BackendError, call_health::CallHealth, sharing::Sharing},
-    clock::cached_now,
     config,
     lock::lock,
     names::{AgentId, ServerName},
@@ -396,7 +395,7 @@ impl BreakerGuard<'_, '_> {
     }
 
     fn record(&self) -> [Option<BreakerChange>; 2] {
-        self.breaker.lock().record(self, cached_now())
+        self.breaker.lock().record(self, Instant::now())
     }
 }
 

@@ -12,10 +12,7 @@ use std::{
 use tokio::time::{Instant, sleep_until};
 
 use super::{Deadlines, outbound::SendState};
-use crate::{
-    backend::BackendError,
-    clock::{cached_now, millis_since},
-};
+use crate::{backend::BackendError, clock::millis_since};
 
 /// Silence beside an exchange after which its answer has overtaken nothing.
 const OUT_OF_BAND_QUIET: Duration = Duration::from_millis(25);
@@ -40,7 +37,7 @@ pub(crate) struct Activity {
 impl Activity {
     pub(in crate::backend) fn new() -> Self {
         Self {
-            start: cached_now(),
+            start: Instant::now(),
             last_ms: AtomicU64::new(0),
             out_of_band_ms: AtomicU64::new(0),
             suspended: AtomicU32::new(0),
@@ -62,7 +59,7 @@ impl Activity {
     /// Where the server spoke beside it, waits until that has fallen silent: the answer may have
     /// overtaken the last of it.
     pub(in crate::backend) async fn wait_out_of_band_quiet(&self) {
-        let answered = cached_now();
+        let answered = Instant::now();
         while let Some(latest) = self.latest_out_of_band() {
             let end =
                 (latest.max(answered) + OUT_OF_BAND_QUIET).min(answered + OUT_OF_BAND_WAIT_MAX);

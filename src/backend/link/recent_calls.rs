@@ -12,7 +12,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::{clock::cached_now, lock::lock, session::Session};
+use crate::{lock::lock, session::Session};
 
 /// How long after the end of a call what a server says without an origin is taken for its echo.
 const ATTRIBUTION_GRACE: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ impl RecentCalls {
         session: Option<&Arc<Session>>,
         answered: bool,
     ) {
-        let now = cached_now();
+        let now = Instant::now();
         let session = session.map_or_else(Weak::new, Arc::downgrade);
         let mut inner = self.lock();
         if !answered {

@@ -27,7 +27,7 @@ use super::{
     connection::HttpConnection,
     http_client::{Connector, POOL_IDLE, root_cause},
 };
-use crate::{backend::BackendError, clock::cached_now, lock::lock, task::Tasks};
+use crate::{backend::BackendError, lock::lock, task::Tasks};
 
 /// Idle connections that are kept; one that falls idle beyond them is closed.
 const IDLE_MAX: usize = 256;
@@ -132,7 +132,7 @@ impl HttpPool {
     fn take_idle(&self) -> Option<Box<HttpConnection>> {
         let mut idle = self.idle();
         let (since, connection) = idle.connections.pop()?;
-        if cached_now().duration_since(since) < POOL_IDLE {
+        if since.elapsed() < POOL_IDLE {
             return Some(connection);
         }
         // The others have been idle for longer.
@@ -145,7 +145,7 @@ impl HttpPool {
         if idle.connections.len() >= IDLE_MAX {
             return;
         }
-        idle.connections.push((cached_now(), connection));
+        idle.connections.push((Instant::now(), connection));
         if !idle.has_sweeper {
             idle.has_sweeper = true;
             self.tasks.spawn(

@@ -1,11 +1,14 @@
-//! A future that is polled when something woke it and at no other time, and then again at once as
-//! long as it wakes itself.
+//! A future that is polled only when something woke it, and then again at once as long as it wakes
+//! itself.
 //!
-//! Parts of one task wake each other through it: a body that is read tells its sender, which is
-//! polled by the same task. The runtime would queue the task once more and wake a second thread to
-//! take it over, which costs more than what there is left to do. And a task polls all of its parts
-//! for each of them that was woken. Connections are wrapped in this, and so is what answers the
-//! request on one.
+//! Parts of one task wake each other: reading a body wakes its sender, which the same task polls. The
+//! runtime would queue the task once more and wake a second thread for it, which costs more than the
+//! work that is left. And a task polls all of its parts for each one that was woken. The connections of
+//! clients are wrapped in this, and so is the future that answers the request on one. What it saves:
+//! `docs/src/performance.md`.
+//!
+//! The contract is that of [`Future`]: each wake leads to a poll, by this or by the task around it.
+//! After some polls in a row the rest waits for the next turn of the task.
 
 use std::{
     pin::Pin,
@@ -32,7 +35,7 @@ pub(crate) struct SelfWake<F> {
     future: Pin<Box<F>>,
     local_waker: Arc<LocalWaker>,
     waker: Waker,
-    /// Who polled last, which the bell knows too: hardly ever another than the time before.
+    /// The task that polled last, which `local_waker` knows too.
     task: Waker,
 }
 
@@ -65,20 +68,20 @@ impl<F: Future> Future for SelfWake<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let Self {
             future,
-            local_waker: bell,
+            local_waker,
             waker,
             task,
         } = self.get_mut();
         if !task.will_wake(cx.waker()) {
             task.clone_from(cx.waker());
-            bell.set_task(task);
+            local_waker.set_task(task);
         }
         for _ in 0..POLLS_MAX {
-            if !bell.transition(WOKEN, POLLING) {
+            if !local_waker.transition(WOKEN, POLLING) {
                 return Poll::Pending;
             }
             let polled = future.as_mut().poll(&mut Context::from_waker(waker));
-            if polled.is_ready() || bell.transition(POLLING, IDLE) {
+            if polled.is_ready() || local_waker.transition(POLLING, IDLE) {
                 return polled;
             }
         }

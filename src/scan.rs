@@ -7,17 +7,19 @@
 //! [`Verdict`] or an error. A scan never yields: run large ones where they may take a core for a
 //! while; `benches/scan.rs` prints how fast they are.
 //!
-//! `detect` has the detectors and their table; `engine::search` goes over a text once and calls them. They ask `context`
-//! what stands around a candidate. `engine::document_walk` goes through documents, `scan_sink` decides, `schema_fit` and
+//! `detect` has the detectors and the table of tokens, `national_ids` that of national numbers; `engine::search` goes over
+//! a text once and calls them. They ask `context` what stands around a candidate. `engine::document_walk` goes through documents, `scan_sink` decides, `schema_fit` and
 //! `schema` keep results valid, `compiled` is what the config says. Text with `escapes` is searched as it is and as
 //! `decode` reads it.
 
+mod byte_set;
 mod class;
 mod context;
 mod detect;
 mod engine;
 mod finding;
 mod lexicon;
+mod national_ids;
 #[cfg(test)]
 mod tests;
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::class::Country;
-use lists::{COMPOUNDS, LISTS, OWNERS};
+use lists::{COMPOUNDS, OWNERS, phrases};
 
 mod lists;
 pub(super) mod prefilter;
@@ -124,14 +124,12 @@ struct Lexicon {
 static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
     let mut words: HashMap<&'static [u8], LexiconEntry, BuildHasherDefault<Fnv>> =
         HashMap::default();
-    for (hints, list) in LISTS {
-        for phrase in list.split('|').map(str::trim) {
-            let entry = words.entry(phrase.as_bytes()).or_default();
-            entry.hints = entry.hints.union(*hints);
-            if let Some((first, _)) = phrase.split_once(' ') {
-                let first = words.entry(first.as_bytes()).or_default();
-                first.longer_phrases = first.longer_phrases.union(*hints);
-            }
+    for (hints, phrase) in phrases() {
+        let entry = words.entry(phrase.as_bytes()).or_default();
+        entry.hints = entry.hints.union(hints);
+        if let Some((first, _)) = phrase.split_once(' ') {
+            let first = words.entry(first.as_bytes()).or_default();
+            first.longer_phrases = first.longer_phrases.union(hints);
         }
     }
     let none = || EntryShapes([0; EntryShapes::BEGINNINGS]);
@@ -228,12 +226,10 @@ mod tests {
 
     #[test]
     fn every_entry_is_found() {
-        for (hints, list) in LISTS {
-            for word in list.split('|').map(str::trim) {
-                let known = phrase_hints(word.as_bytes());
-                assert_eq!(known.union(*hints), known, "{word}");
-                assert!(!known.is_empty(), "{word}");
-            }
+        for (hints, word) in phrases() {
+            let known = phrase_hints(word.as_bytes());
+            assert_eq!(known.union(hints), known, "{word}");
+            assert!(!known.is_empty(), "{word}");
         }
         for (start, hints) in COMPOUNDS {
             let word = format!("{start}sxyz");

@@ -23,14 +23,6 @@ pub(in crate::scan) fn mod97(text: impl Iterator<Item = u8>) -> u32 {
     })
 }
 
-/// The sum of digits times weights, over the shorter of both.
-pub(in crate::scan) fn weighted_sum(digits: &[u8], weights: &[u32]) -> u32 {
-    let pairs = digits.iter().zip(weights);
-    pairs
-        .map(|(digit, weight)| u32::from(*digit) * weight)
-        .sum()
-}
-
 /// Verhoeff's scheme: Indian Aadhaar.
 pub(in crate::scan) fn verhoeff(digits: &[u8]) -> bool {
     const PERMUTATION: [u8; 10] = [1, 5, 7, 6, 2, 8, 3, 0, 9, 4];
@@ -67,11 +59,6 @@ pub(in crate::scan) fn mod11_10(digits: &[u8]) -> bool {
     (11 - product) % 10 == u32::from(*check)
 }
 
-/// GS1's check digit, the last one of 13: Swiss AHV numbers.
-pub(in crate::scan) fn ean13(digits: &[u8]) -> bool {
-    weighted_sum(digits, &[1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1]).is_multiple_of(10)
-}
-
 /// CRC-32 as in IEEE 802.3: GitHub's and npm's tokens.
 pub(in crate::scan) fn crc32(bytes: &[u8]) -> u32 {
     let step = |crc: u32| (crc >> 1) ^ (0xEDB8_8320 * (crc & 1));
@@ -99,7 +86,6 @@ mod tests {
         check("verhoeff", verhoeff, "2363");
         check("verhoeff", verhoeff, "123451");
         check("mod 11,10", mod11_10, "86095742719");
-        check("ean13", ean13, "7569217076985");
     }
 
     #[test]

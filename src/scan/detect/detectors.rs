@@ -20,9 +20,9 @@ use serde::Deserialize;
 
 use crate::{
     config::{CheckDigits, Detector},
-    scan::class::Class,
+    scan::{byte_set::ByteSet, class::Class},
 };
-use token_form::{ByteSet, TokenForm, TokenStart};
+use token_form::{TokenForm, TokenStart};
 pub(in crate::scan) use token_starts::StartKind;
 use token_starts::{KnownStart, TokenStarts};
 

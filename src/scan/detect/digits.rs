@@ -52,24 +52,6 @@ pub(in crate::scan) struct DigitGroups<'a> {
     pub(in crate::scan) context: OnceCell<ValueContext>,
 }
 
-#[cfg(test)]
-impl<'a> DigitGroups<'a> {
-    /// A number of `digits` without separators.
-    pub(in crate::scan) fn without_separators(text: &'a Text<'a>, digits: &'a [u8]) -> Self {
-        Self {
-            text,
-            span: 0..0,
-            digits,
-            lens: &[0],
-            separators: &[],
-            plus: false,
-            paren: false,
-            has_neighbours: false,
-            context: OnceCell::new(),
-        }
-    }
-}
-
 impl DigitGroups<'_> {
     /// What names the number itself. Beside another number only a key or a column does.
     pub(in crate::scan) fn strong_hints(&self) -> Hints {

@@ -13,7 +13,9 @@ use super::{
         BARE_DIGITS_MIN, CARD_DIGITS, DetectionCertainty, DigitGroups, GROUPS_MAX, Separator,
         has_number_before, is_thousands, is_valid_end,
     },
-    national, network_addresses, phone,
+    national, network_addresses,
+    passport::is_passport_number,
+    phone,
 };
 use crate::scan::{
     class::{Class, Classes, Country},
@@ -167,7 +169,7 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
                 return found;
             }
         }
-        return national::id_with_separate_letter(number, wanted);
+        return national::numeric_id(number, wanted, false);
     }
     if wanted.classes.contains(Class::UsSsn) && wanted.countries.contains(Country::Us) {
         match is_ssn(number) {
@@ -179,10 +181,10 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
     if card && is_card(number) {
         return found(Class::CreditCard, false);
     }
-    if let Some(found) = national::numeric_id(number, wanted) {
+    if let Some(found) = national::numeric_id(number, wanted, true) {
         return Some(found);
     }
-    if wanted.classes.contains(Class::Passport) && number.is_bare() && is_passport(number) {
+    if wanted.classes.contains(Class::Passport) && number.is_bare() && is_passport_number(number) {
         return found(Class::Passport, true);
     }
     if wanted.classes.contains(Class::Phone) {
@@ -229,20 +231,6 @@ fn is_ssn(number: &DigitGroups<'_>) -> DetectionCertainty {
         }
         _ => DetectionCertainty::None,
     }
-}
-
-fn is_passport(number: &DigitGroups<'_>) -> bool {
-    (7..=9).contains(&number.digits.len())
-        && !number.plus
-        && !number.paren
-        && (number.is_known(Class::Passport)
-            || number.text.may_name_passport(&number.span) && {
-                let around = number.around();
-                around.strong.intersects(Hints::PASSPORT)
-                    || around.nearby.intersects(Hints::PASSPORT)
-                        && !around.names_other(Hints::PASSPORT)
-                        && number.text.is_labelled(&number.span, Hints::PASSPORT)
-            })
 }
 
 /// A card whose groups are parted by tabs, ends of lines or several spaces, the first at `start`.

@@ -13,7 +13,7 @@ use crate::scan::{
         card, credential, date,
         detectors::Detectors,
         digits::{BARE_DIGITS_MIN, CARD_DIGITS},
-        mrz, national, network_addresses, number,
+        iban, mrz, national, network_addresses, number,
         secret_formats::{self, TOKEN_BYTES_MIN},
         tokens::TokenSearch,
     },
@@ -524,7 +524,7 @@ impl SearchPass<'_, '_> {
     fn search_mixed(&mut self, word: &Range<usize>) -> usize {
         if self.wanted.classes.contains(Class::Iban)
             && word.len() >= 4
-            && let Some(found) = national::find_iban(self.text, word)
+            && let Some(found) = iban::find_iban(self.text, word)
         {
             return self.push(found);
         }

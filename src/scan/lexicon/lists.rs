@@ -1,7 +1,7 @@
 //! The words and phrases of the lexicon, parted by `|`.
 
 use super::Hints;
-use crate::scan::class::Country;
+use crate::scan::{class::Country, national_ids::NATIONAL_IDS};
 
 /// Words that say whose a password is, or which, after its name.
 pub(super) const OWNERS: [&str; 32] = [
@@ -86,7 +86,7 @@ pub(super) const COMPOUNDS: &[(&str, Hints)] = &[
 ];
 
 /// What words and phrases say.
-pub(super) const LISTS: &[(Hints, &str)] = &[
+const LISTS: &[(Hints, &str)] = &[
     (
         Hints::PHONE,
         "phone|phones|telephone|tel|telno|phonenumber|phonenumbers|phoneno|mobile|mobil|mob|cell|cellphone|fax|telefax|\
@@ -204,125 +204,6 @@ pub(super) const LISTS: &[(Hints, &str)] = &[
          dowod|dowodu|identifiant|piece d identite|personal identification|fiscal code|patient|patient id",
     ),
     (
-        Hints::for_country(Country::Gb),
-        "nino|ni number|ni no|nhs|nhs number|nhs no|national insurance|national insurance number|nhsnumber|insurance number|\
-         ni|nationalinsurance|nationalinsurancenumber|hospital",
-    ),
-    (
-        Hints::for_country(Country::De),
-        "steuer id|id nr|steuerid|steuer identifikationsnummer|steueridentifikationsnummer|steuerliche identifikationsnummer|idnr|\
-         steuernummer|steuer|steuer identnummer|identifikationsnummer|tin|tax id|personalausweis|personalausweisnummer|\
-         perso|persoausweis|personalausweisnr|ausweis|ausweisnummer|ausweis nr|sozialversicherungsnummer|\
-         rentenversicherungsnummer|rvnr|sv nummer|svnr|versicherungsnummer|sozialversicherung|rentenversicherung|\
-         id card|identity card|sv nr|sozialversicherungsnr|rv nummer|steuer idnr|idnummer|dokumentennummer",
-    ),
-    (
-        Hints::for_country(Country::Fr),
-        "nir|insee|numero insee|securite sociale|numero de securite sociale|num secu|secu|n secu|nss|numero secu|carte vitale|\
-         vitale|carte d identite|cni|carte nationale|numero fiscal|spi|identifiant fiscal|assure social|cnie|\
-         carte nationale d identite|secu sociale|reference fiscale",
-    ),
-    (
-        Hints::for_country(Country::Es),
-        "dni|nie|nif|documento nacional|seguridad social|numero de la seguridad social|nuss|naf|documento de identidad|\
-         numero de identidad|afiliacion|identificacion fiscal|n i f|d n i|n i e|extranjero",
-    ),
-    (
-        Hints::for_country(Country::It),
-        "codice fiscale|cf|cod fisc|codicefiscale|c f|fiscal code|codice|carta d identita|carta identita|cie|\
-         documento d identita|tessera sanitaria|cod fiscale|numero carta identita|patente|numero documento",
-    ),
-    (
-        Hints::for_country(Country::Nl),
-        "bsn|burgerservicenummer|sofinummer|sofi|bsn nummer|burger service nummer|citizen service number|bsnnummer|\
-         identiteitskaart|id kaart",
-    ),
-    (
-        Hints::for_country(Country::Ch),
-        "ahv|ahv nummer|ahvnummer|ahv nr|ahvn|avs|numero avs|no avs|oasi|avsnumber|n avs|ahvnr|numero ahv|\
-         sozialversicherungsnummer|navs|social security|ahv avs|avs ahv|versichertennummer",
-    ),
-    (
-        Hints::for_country(Country::Pl),
-        "pesel|nr pesel|numer pesel|peselu|nip|nr nip|numer nip|dowod|dowod osobisty|dowodu osobistego|nr dowodu|\
-         numer dowodu|seria i numer|dowodem osobistym|dowodu|dowodem",
-    ),
-    (
-        Hints::for_country(Country::Br),
-        "cpf|cpfs|rg|cadastro de pessoas fisicas|cpf mf|registro geral|numero cpf|contribuinte|pis|pasep|nis|nit|cnh|\
-         identidade|carteira de identidade|titulo de eleitor",
-    ),
-    (
-        Hints::for_country(Country::In),
-        "aadhaar|aadhar|adhaar|aadhaar number|aadhaar no|aadhaarnumber|uidai|uid|aadhar card|pan|pan card|pan number|pan no|\
-         permanent account number|pancard|voter|voter id|epic|epic no|epic number|voterid|aadhaarno|panno|pannumber|\
-         elector|electoral|income tax",
-    ),
-    (
-        Hints::for_country(Country::Ca),
-        "sin|sin number|social insurance|social insurance number|socialinsurancenumber|numero d assurance sociale|\
-         assurance sociale|nas|sinnumber|sin no|sin card|s i n",
-    ),
-    (
-        Hints::for_country(Country::Au),
-        "tfn|tax file number|tax file|taxfilenumber|medicare|medicare number|medicare no|medicare card|medicarenumber|\
-         tfnnumber|tfn number|ato",
-    ),
-    (
-        Hints::for_country(Country::Us),
-        "itin|taxpayer identification|taxpayer identification number|individual taxpayer|mbi|medicare beneficiary|medicare|\
-         medicare id|medicare number|taxpayer id|taxpayer",
-    ),
-    (
-        Hints::for_country(Country::Se),
-        "personnummer|personnr|pnr|svenskt personnummer|samordningsnummer|swedish personal number",
-    ),
-    (
-        Hints::for_country(Country::No),
-        "fodselsnummer|fodselsnr|fnr|personnummer|d nummer|norwegian national id",
-    ),
-    (
-        Hints::for_country(Country::Dk),
-        "cpr|cpr nummer|cprnummer|cpr nr|cprnr|personnummer",
-    ),
-    (
-        Hints::for_country(Country::Fi),
-        "hetu|henkilotunnus|henkilotunnuksesi|sotu|personbeteckning",
-    ),
-    (Hints::for_country(Country::Is), "kennitala|kennitolu|kt"),
-    (
-        Hints::for_country(Country::Cz),
-        "rodne cislo|rodneho cisla|rc|birth number|rodnecislo",
-    ),
-    (
-        Hints::for_country(Country::Sk),
-        "rodne cislo|rodneho cisla|rc|birth number|rodnecislo",
-    ),
-    (
-        Hints::for_country(Country::Cn),
-        "resident identity|resident id|shenfenzheng|chinese id|prc id|citizen identity number",
-    ),
-    (
-        Hints::for_country(Country::Kr),
-        "rrn|resident registration|resident registration number|jumin|korean id",
-    ),
-    (
-        Hints::for_country(Country::Jp),
-        "my number|mynumber|individual number|kojin bango|maina",
-    ),
-    (
-        Hints::for_country(Country::Mx),
-        "curp|rfc|clave unica|registro federal|registro federal de contribuyentes",
-    ),
-    (
-        Hints::for_country(Country::Cl),
-        "rut|run|rol unico tributario|rol unico nacional",
-    ),
-    (
-        Hints::for_country(Country::Us),
-        "ein|fein|employer identification|employer identification number|employer id|federal tax id|tax id number",
-    ),
-    (
         Hints::PASSWORD,
         "password|passwd|pwd|passphrase|pass|passcode|pw|userpassword|dbpassword|rootpassword|adminpassword|pswd|\
          passwort|kennwort|mot de passe|mdp|motdepasse|contrasena|clave|contrasenya|wachtwoord|haslo|senha|\
@@ -340,3 +221,14 @@ pub(super) const LISTS: &[(Hints, &str)] = &[
          personal access token|geheimnis|schlussel|jeton|cle api|cle secrete|clave api|secreto|chiave api",
     ),
 ];
+
+/// All words and phrases with what they say.
+pub(super) fn phrases() -> impl Iterator<Item = (Hints, &'static str)> {
+    let lists = LISTS.iter();
+    let listed = lists.flat_map(|(hints, list)| list.split('|').map(|word| (*hints, word.trim())));
+    let of_countries = NATIONAL_IDS.rows().iter().flat_map(|row| {
+        let hints = Hints::for_country(row.country());
+        row.near.iter().map(move |word| (hints, word.as_str()))
+    });
+    listed.chain(of_countries)
+}

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::{
     EntryShapes, Hints, LEXICON, compound_hints,
-    lists::{LISTS, OWNERS},
+    lists::{OWNERS, phrases},
     lookup_phrase,
 };
 
@@ -114,9 +114,8 @@ const PASSPORT_MARKS: [&str; 3] = ["pas", "doc", "dok"];
 static SECRET_ENDINGS: LazyLock<[u32; 26]> = LazyLock::new(|| {
     let mut endings = [0; 26];
     let secrets = Hints::PASSWORD.union(Hints::TOKEN);
-    let lists = LISTS.iter().filter(|(hints, _)| hints.intersects(secrets));
-    let words = lists.flat_map(|(_, list)| list.split('|').map(str::trim));
-    for word in words.chain(OWNERS) {
+    let words = phrases().filter(|(hints, _)| hints.intersects(secrets));
+    for word in words.map(|(_, word)| word).chain(OWNERS) {
         if let [.., a, b] = word.as_bytes() {
             endings[usize::from(a - b'a')] |= 1 << (b - b'a');
         }
@@ -131,12 +130,8 @@ mod tests {
 
     #[test]
     fn the_quick_look_misses_no_word_about_passports() {
-        let words = LISTS.iter().flat_map(|(hints, list)| {
-            let words = list.split('|').map(str::trim);
-            words.map(move |word| (*hints, word))
-        });
         let compounds = COMPOUNDS.iter().map(|(start, hints)| (*hints, *start));
-        for (hints, word) in words.chain(compounds) {
+        for (hints, word) in phrases().chain(compounds) {
             let about = hints.intersects(Hints::PASSPORT);
             assert!(!about || may_name_passport(word), "{word}");
             assert!(!about || may_name_passport(&word.to_uppercase()), "{word}");
@@ -153,10 +148,8 @@ mod tests {
         let check = |text: &str, expect: bool| {
             assert_eq!(may_name_phone(text.as_bytes()), expect, "{text}");
         };
-        let lists = LISTS
-            .iter()
-            .filter(|(hints, _)| hints.intersects(Hints::PHONE));
-        let words = lists.flat_map(|(_, list)| list.split('|').map(str::trim));
+        let words = phrases().filter(|(hints, _)| hints.intersects(Hints::PHONE));
+        let words = words.map(|(_, word)| word);
         let compounds = COMPOUNDS
             .iter()
             .filter(|(_, hints)| hints.intersects(Hints::PHONE));

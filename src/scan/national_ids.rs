@@ -1,0 +1,237 @@
+//! The table of national identity numbers, `national_ids.toml`: one row a kind, by what it looks like.
+
+mod checks;
+
+use std::sync::LazyLock;
+
+use regex_syntax::{
+    ParserBuilder,
+    hir::{Class, Hir, HirKind},
+};
+use serde::Deserialize;
+
+use super::{byte_set::ByteSet, class::Country};
+use checks::Check;
+
+/// All rows, and the ways to them.
+pub(super) static NATIONAL_IDS: LazyLock<NationalIds> = LazyLock::new(|| {
+    let table: IdTable = toml::from_str(include_str!("national_ids.toml")).expect("tests parse it");
+    NationalIds::new(table.ids)
+});
+
+/// What `<dd>` and `<mm>` in a pattern are.
+const DAY: &str = r"(?:0[1-9]|[12]\d|3[01])";
+const MONTH: &str = r"(?:0[1-9]|1[0-2])";
+
+pub(super) struct NationalIds {
+    rows: Vec<IdRow>,
+    /// What the numbers of rows look like, by their length.
+    forms: Vec<Vec<IdForm>>,
+}
+
+/// One kind of number.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IdRow {
+    id: String,
+    #[serde(default)]
+    pattern: String,
+    #[serde(default)]
+    named: String,
+    #[serde(default)]
+    pub(super) near: Vec<String>,
+    #[serde(default)]
+    weights: Vec<Vec<u32>>,
+    #[serde(default = "default_modulus")]
+    modulus: u32,
+    #[serde(default)]
+    remainder: u32,
+    #[serde(default)]
+    ten: bool,
+    #[serde(default)]
+    letters: String,
+    check: Option<Check>,
+}
+
+/// One way to write the numbers of a row: what each character may be.
+struct IdForm {
+    bytes: Vec<ByteSet>,
+    row: usize,
+    country: Country,
+    is_sufficient: bool,
+}
+
+/// What a number may be.
+pub(super) struct PossibleId {
+    pub(super) country: Country,
+    /// Whether the number says enough by itself.
+    pub(super) is_sufficient: bool,
+}
+
+#[derive(Deserialize)]
+struct IdTable {
+    ids: Vec<IdRow>,
+}
+
+const fn default_modulus() -> u32 {
+    11
+}
+
+impl NationalIds {
+    fn new(rows: Vec<IdRow>) -> Self {
+        let mut forms: Vec<Vec<IdForm>> = Vec::new();
+        for (row, columns) in rows.iter().enumerate() {
+            for (pattern, is_sufficient) in [(&columns.pattern, true), (&columns.named, false)] {
+                for bytes in expand_pattern(pattern) {
+                    if forms.len() <= bytes.len() {
+                        forms.resize_with(bytes.len() + 1, Vec::new);
+                    }
+                    forms[bytes.len()].push(IdForm {
+                        bytes,
+                        row,
+                        country: columns.country(),
+                        is_sufficient,
+                    });
+                }
+            }
+        }
+        Self { rows, forms }
+    }
+
+    pub(super) fn rows(&self) -> &[IdRow] {
+        &self.rows
+    }
+
+    /// What `written` may be, in the order of the table.
+    pub(super) fn matching<'a>(
+        &'a self,
+        written: &'a [u8],
+    ) -> impl Iterator<Item = PossibleId> + 'a {
+        let forms = self.forms.get(written.len()).into_iter().flatten();
+        forms.filter_map(move |form| {
+            let mut pairs = form.bytes.iter().zip(written);
+            let row = &self.rows[form.row];
+            let fits = pairs.all(|(set, byte)| set.contains(*byte)) && row.is_valid(written);
+            fits.then_some(PossibleId {
+                country: form.country,
+                is_sufficient: form.is_sufficient,
+            })
+        })
+    }
+}
+
+impl IdRow {
+    /// The country that the `id` begins with.
+    pub(super) fn country(&self) -> Country {
+        let code = &self.id[..2];
+        let mut countries = Country::ALL.into_iter();
+        let found = countries.find(|country| country.code() == code);
+        found.expect("tests look at each row")
+    }
+
+    /// Whether all checks hold.
+    fn is_valid(&self, written: &[u8]) -> bool {
+        let (mut plain, mut len) = ([0; 32], 0);
+        for byte in written.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
+            plain[len] = *byte;
+            len += 1;
+        }
+        let plain = &plain[..len];
+        self.weights
+            .iter()
+            .all(|weights| self.is_sum_valid(plain, weights))
+            && (self.letters.is_empty() || checks::ends_in_letter(plain, self.letters.as_bytes()))
+            && self.check.is_none_or(|check| check.is_valid(plain))
+    }
+
+    fn is_sum_valid(&self, plain: &[u8], weights: &[u32]) -> bool {
+        let last = plain.len() - 1;
+        let value = |(at, byte): (usize, &u8)| {
+            if at == last && byte.is_ascii_uppercase() {
+                10
+            } else {
+                checks::value(*byte)
+            }
+        };
+        let sum: u32 = plain
+            .iter()
+            .enumerate()
+            .map(value)
+            .zip(weights)
+            .map(|(value, weight)| value * weight)
+            .sum();
+        let rest = sum % self.modulus;
+        rest == self.remainder || self.ten && rest == 1 && plain[weights.len() - 1] == b'0'
+    }
+}
+
+/// Everything that `pattern`, whose repetitions are all bounded, matches, character by character.
+fn expand_pattern(pattern: &str) -> Vec<Vec<ByteSet>> {
+    if pattern.is_empty() {
+        return Vec::new();
+    }
+    let pattern = pattern.replace("<dd>", DAY).replace("<mm>", MONTH);
+    let mut parser = ParserBuilder::new().unicode(false).utf8(false).build();
+    expand(&parser.parse(&pattern).expect("tests parse each pattern"))
+}
+
+fn expand(hir: &Hir) -> Vec<Vec<ByteSet>> {
+    let join = |all: Vec<Vec<ByteSet>>, part: &[Vec<ByteSet>]| -> Vec<Vec<ByteSet>> {
+        let joined = all
+            .iter()
+            .flat_map(|start| part.iter().map(move |end| [&start[..], end].concat()));
+        joined.collect()
+    };
+    match hir.kind() {
+        HirKind::Alternation(parts) => parts.iter().flat_map(expand).collect(),
+        HirKind::Concat(parts) => parts
+            .iter()
+            .fold(vec![Vec::new()], |all, part| join(all, &expand(part))),
+        HirKind::Literal(literal) => vec![literal.0.iter().copied().map(ByteSet::of).collect()],
+        HirKind::Class(Class::Bytes(_)) => {
+            let mut set = ByteSet::default();
+            set.add_all(hir);
+            vec![vec![set]]
+        }
+        HirKind::Repetition(repetition) => {
+            let part = expand(&repetition.sub);
+            let most = repetition.max.unwrap_or(repetition.min);
+            let mut all = vec![Vec::new()];
+            let mut found = Vec::new();
+            for count in 0..=most {
+                if count >= repetition.min {
+                    found.extend(all.iter().cloned());
+                }
+                all = join(all, &part);
+            }
+            found
+        }
+        HirKind::Capture(capture) => expand(&capture.sub),
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(Class::Unicode(_)) => vec![Vec::new()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_has_a_country_and_numbers() {
+        for (at, row) in NATIONAL_IDS.rows.iter().enumerate() {
+            assert!(row.id.as_bytes()[2] == b'/', "{}", row.id);
+            let _ = row.country();
+            let has_form = NATIONAL_IDS.forms.iter().flatten().any(|it| it.row == at);
+            assert!(has_form, "{}", row.id);
+        }
+    }
+
+    #[test]
+    fn patterns_are_expanded_to_what_they_match() {
+        let lens = |pattern: &str| -> Vec<usize> {
+            let forms = expand_pattern(pattern);
+            forms.iter().map(Vec::len).collect()
+        };
+        assert_eq!(lens(r"\d{3}\W?\d"), [4, 5]);
+        assert_eq!(lens("<dd>AB|X{2,3}"), [4, 4, 4, 2, 3]);
+    }
+}

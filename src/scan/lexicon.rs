@@ -1,16 +1,15 @@
 //! Words that say what a number beside them is, in the languages of the country packs.
 //!
-//! All entries are in lower case, without accents (`ü` is `u`, `ß` is `ss`), words of a phrase
-//! parted by one space: that is how [`super::context`] writes what it looks up.
+//! All entries are in lower case, without accents, as [`super::context`] writes what it looks up.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     hash::{BuildHasherDefault, Hasher},
     sync::LazyLock,
 };
 
 use super::class::Country;
-use lists::{COMPOUNDS, OWNERS, phrases};
+use lists::{compounds, owners, phrases};
 
 mod lists;
 pub(super) mod prefilter;
@@ -88,7 +87,7 @@ pub(super) fn lookup_phrase(phrase: &[u8]) -> LexiconEntry {
 
 /// Whether `word` says whose a password is, in languages that put that last: `pwd_utente`.
 pub(super) fn is_owner_word(word: &[u8]) -> bool {
-    OWNERS.iter().any(|owner| owner.as_bytes() == word)
+    LEXICON.owners.contains(word)
 }
 
 /// An entry of the lexicon.
@@ -102,21 +101,21 @@ pub(super) struct LexiconEntry {
 /// What a long word says by how it begins: languages that write compounds as one word.
 pub(super) fn compound_hints(word: &[u8]) -> Hints {
     const COMPOUND_BYTES_MIN: usize = 8;
-    if word.len() < COMPOUND_BYTES_MIN || !LEXICON.compounds.may_contain(&word[..2]) {
+    if word.len() < COMPOUND_BYTES_MIN || !LEXICON.compound_shapes.may_contain(&word[..2]) {
         return Hints::NONE;
     }
-    let found = COMPOUNDS.iter().find(|(start, _)| {
-        let start = start.as_bytes();
-        start[0] == word[0] && word.starts_with(start)
-    });
-    found.map_or(Hints::NONE, |(_, hints)| *hints)
+    let starts = LEXICON.compounds.iter();
+    let said = starts.filter(|(_, start)| start[0] == word[0] && word.starts_with(start));
+    said.fold(Hints::NONE, |all, (hints, _)| all.union(*hints))
 }
 
 struct Lexicon {
     words: HashMap<&'static [u8], LexiconEntry, BuildHasherDefault<Fnv>>,
     shapes: EntryShapes,
-    /// Of the first two letters of compounds.
-    compounds: EntryShapes,
+    compounds: Vec<(Hints, &'static [u8])>,
+    /// Of their first two letters.
+    compound_shapes: EntryShapes,
+    owners: HashSet<&'static [u8]>,
     /// Of words that name telephones or begin to.
     phones: EntryShapes,
 }
@@ -133,7 +132,7 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         }
     }
     let none = || EntryShapes([0; EntryShapes::BEGINNINGS]);
-    let (mut shapes, mut compounds, mut phones) = (none(), none(), none());
+    let (mut shapes, mut compound_shapes, mut phones) = (none(), none(), none());
     for (word, entry) in &words {
         shapes.add(word);
         let is_phrase = word.contains(&b' ');
@@ -146,16 +145,20 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
             phones.add(word);
         }
     }
-    for (start, hints) in COMPOUNDS {
-        compounds.add(&start.as_bytes()[..2]);
+    let compounds = compounds().map(|(hints, start)| (hints, start.as_bytes()));
+    let compounds: Vec<_> = compounds.collect();
+    for (hints, start) in &compounds {
+        compound_shapes.add(&start[..2]);
         if hints.intersects(Hints::PHONE) {
-            phones.add_prefix(start.as_bytes());
+            phones.add_prefix(start);
         }
     }
     Lexicon {
         words,
         shapes,
         compounds,
+        compound_shapes,
+        owners: owners().map(str::as_bytes).collect(),
         phones,
     }
 });
@@ -231,9 +234,9 @@ mod tests {
             assert_eq!(known.union(hints), known, "{word}");
             assert!(!known.is_empty(), "{word}");
         }
-        for (start, hints) in COMPOUNDS {
-            let word = format!("{start}sxyz");
-            assert_eq!(compound_hints(word.as_bytes()), *hints, "{start}");
+        for (hints, start) in compounds() {
+            let known = compound_hints(format!("{start}sxyz").as_bytes());
+            assert_eq!(known.union(hints), known, "{start}");
         }
     }
 }

@@ -8,7 +8,6 @@ pub(super) mod date;
 pub(super) mod detectors;
 pub(super) mod digits;
 pub(super) mod iban;
-pub(super) mod mrz;
 pub(super) mod national;
 pub(super) mod network_addresses;
 pub(super) mod number;

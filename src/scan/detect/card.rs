@@ -3,9 +3,8 @@
 use std::ops::Range;
 
 use super::{
-    boundary,
     checksum::luhn,
-    digits::{CARD_DIGITS, DigitGroups, Separator, is_valid_end},
+    digits::{CARD_DIGITS, DigitGroups, Separator},
 };
 use crate::scan::{class::Class, context::Text, finding::FoundValue, lexicon::Hints};
 
@@ -44,47 +43,6 @@ pub(in crate::scan) fn is_card(number: &DigitGroups<'_>) -> bool {
         return false;
     }
     grouped || around.nearby.intersects(Hints::CARD) || number.is_known(Class::CreditCard)
-}
-
-/// Whether `number`, whose groups are parted as columns and lines are, is one of a card: where more
-/// numbers stand beside it, or it is a row or a column of its own, only a word says so.
-pub(in crate::scan) fn is_columnar_card(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
-    let (text, span) = (number.text, &number.span);
-    boundary::classes_before_number(text, span.start).contains(Class::CreditCard)
-        && is_valid_end(number)
-        && matches_issuer(number.digits) == Some(true)
-        && is_card(number)
-        && !has_adjacent_value(number)
-        && (!continues_table(number, gap) || {
-            let around = number.around();
-            around.nearby.intersects(Hints::CARD) && !around.names_other(Hints::CARD)
-        })
-}
-
-/// Whether another number, or a mask in the place of one, stands before or after `number`, with
-/// nothing but spaces and ends of lines between.
-fn has_adjacent_value(number: &DigitGroups<'_>) -> bool {
-    const REACH_BYTES_MAX: usize = 8;
-    let (before, after) = number.text.bytes().split_at(number.span.end);
-    let before = &before[..number.span.start];
-    let mut last = before.iter().rev().take(REACH_BYTES_MAX);
-    let mut next = after.iter().take(REACH_BYTES_MAX);
-    let value = |byte: Option<&u8>, mask| byte.is_some_and(|b| b.is_ascii_digit() || *b == mask);
-    value(last.find(|b| !b.is_ascii_whitespace()), b']')
-        || value(next.find(|b| !b.is_ascii_whitespace()), b'[')
-}
-
-/// Whether what `gap` parts into groups goes on beyond them.
-fn continues_table(number: &DigitGroups<'_>, gap: &[u8]) -> bool {
-    let (before, after) = number.text.bytes().split_at(number.span.end);
-    let before = &before[..number.span.start];
-    let lines = gap.contains(&b'\n');
-    let wide = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r');
-    before.last().is_some_and(wide)
-        || before.ends_with(b"  ")
-        || after.starts_with(b"\t")
-        || after.starts_with(b"  ")
-        || lines && after.first().is_some_and(wide) && !after.trim_ascii_start().is_empty()
 }
 
 /// The track of a magnetic stripe (ISO/IEC 7813) around the number of a card at `card`: `%B...^NAME^...?`,

@@ -205,17 +205,12 @@ impl Detectors {
         self.starts.matching(rest)
     }
 
-    /// The rows that a word of a vendor at the start of `word` is about, with how long it is.
-    pub(in crate::scan) fn vendor_at<'a>(
-        &'a self,
-        word: &'a [u8],
-    ) -> Option<(&'a Arc<[RowId]>, usize)> {
+    /// The rows that a word of a vendor at the start of `word` is about.
+    pub(in crate::scan) fn vendor_at<'a>(&'a self, word: &'a [u8]) -> Option<&'a Arc<[RowId]>> {
         self.starts
             .matching(word)
             .find_map(|start| match &start.kind {
-                StartKind::Vendor(rows) if is_vendor_word_end(word, start.text.len()) => {
-                    Some((rows, start.text.len()))
-                }
+                StartKind::Vendor(rows) if is_vendor_word_end(word, start.text.len()) => Some(rows),
                 StartKind::Vendor(_) | StartKind::Token(_) | StartKind::Jwt => None,
             })
     }
@@ -232,7 +227,7 @@ impl Detectors {
         for at in (0..bytes.len()).filter(|at| begins(*at)) {
             let rest = &bytes[at..];
             if self.may_start(rest, rest.len()) {
-                let found = self.vendor_at(rest).map(|(rows, _)| rows);
+                let found = self.vendor_at(rest);
                 let new = found.filter(|rows| !out.iter().any(|known| Arc::ptr_eq(known, rows)));
                 out.extend(new.cloned());
             }
@@ -387,25 +382,6 @@ impl DetectorRow {
             None => false,
         };
         (holds || self.is_random(body)).then(|| start + secret.start..start + secret.end)
-    }
-
-    /// Where a URL begins whose host the token at `start` begins with.
-    pub(in crate::scan) fn url_start(&self, text: &[u8], start: usize) -> usize {
-        const HOST_BYTES_MAX: usize = 80;
-        let pattern = &self.detector.pattern;
-        if !pattern.contains(r"\.com") && !pattern.contains(r"\.io") {
-            return start;
-        }
-        let before = text[..start].iter().rev().take(HOST_BYTES_MAX);
-        let host = before
-            .take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
-            .count();
-        let host = start - host;
-        let Some(rest) = text[..host].strip_suffix(b"://") else {
-            return host;
-        };
-        let scheme = rest.iter().rev().take(12);
-        rest.len() - scheme.take_while(|b| b.is_ascii_alphanumeric()).count()
     }
 
     /// Whether what follows the fixed characters of a token is no stand-in such as `xxxx`.

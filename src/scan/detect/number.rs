@@ -7,7 +7,7 @@ use std::cell::OnceCell;
 
 use super::{
     boundary,
-    card::{is_before_security_code, is_card, is_columnar_card, magnetic_track},
+    card::{is_before_security_code, is_card, magnetic_track},
     date,
     digits::{
         BARE_DIGITS_MIN, CARD_DIGITS, DetectionCertainty, DigitGroups, GROUPS_MAX, Separator,
@@ -50,12 +50,7 @@ pub(in crate::scan) fn find_number(
 ) -> usize {
     let groups = read_groups(text, start);
     if groups.count == 1 && groups.lens[0] < BARE_DIGITS_MIN {
-        let Some(card) = columnar_card(text, start, wanted) else {
-            return groups.ends[0];
-        };
-        let end = card.span.end;
-        out.push(card);
-        return end;
+        return groups.ends[0];
     }
     let skip = end_of_glued_groups(&groups);
     let NumberStart {
@@ -231,67 +226,6 @@ fn is_ssn(number: &DigitGroups<'_>) -> DetectionCertainty {
         }
         _ => DetectionCertainty::None,
     }
-}
-
-/// A card whose groups are parted by tabs, ends of lines or several spaces, the first at `start`.
-fn columnar_card(text: &Text<'_>, start: usize, wanted: WantedClasses) -> Option<FoundValue> {
-    const GAP_BYTES_MAX: usize = 4;
-    const GROUPS: usize = 4;
-    const DIGITS: usize = 16;
-    let rest = &text.bytes()[start..];
-    let run = |from: usize, is_in: fn(&u8) -> bool, most: usize| {
-        let rest = rest.get(from..).unwrap_or_default();
-        &rest[..rest.iter().take(most).take_while(|b| is_in(b)).count()]
-    };
-    let mut group = run(0, u8::is_ascii_digit, DIGITS);
-    let gap = run(group.len(), |b| is_gap(*b), GAP_BYTES_MAX);
-    if group.len() != 4 || gap.is_empty() || !wanted.classes.contains(Class::CreditCard) {
-        return None;
-    }
-    let (mut lens, mut digits) = ([0; GROUPS], [0; DIGITS]);
-    let (mut count, mut total, mut end) = (0, 0, 0);
-    while !group.is_empty() {
-        if count == GROUPS || total + group.len() > DIGITS {
-            return None;
-        }
-        for digit in group {
-            digits[total] = digit - b'0';
-            total += 1;
-        }
-        lens[count] = u8::try_from(group.len()).expect("DIGITS is below 256");
-        count += 1;
-        end += group.len();
-        let parted = rest[end..].starts_with(gap);
-        let next = run(end + gap.len(), u8::is_ascii_digit, DIGITS);
-        if !parted || next.is_empty() {
-            break;
-        }
-        end += gap.len();
-        group = next;
-    }
-    if !matches!(lens[..count], [4, 4, 4, 4] | [4, 6, 5]) {
-        return None;
-    }
-    let number = DigitGroups {
-        text,
-        span: start..start + end,
-        digits: &digits[..total],
-        lens: &lens[..count],
-        separators: &[Separator::Space; GROUPS - 1][..count - 1],
-        plus: false,
-        paren: false,
-        has_neighbours: false,
-        context: OnceCell::new(),
-    };
-    is_columnar_card(&number, gap).then_some(FoundValue {
-        class: Class::CreditCard,
-        span: number.span.clone(),
-        by_context: false,
-    })
-}
-
-fn is_gap(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }
 
 /// All digits alike, a one with zeros, or a plain count: nobody's number.

@@ -11,12 +11,8 @@ use crate::scan::{context::Text, finding::FoundValue, lexicon::Hints};
 
 /// How far a word of a vendor may stand before a token, bytes.
 const BEFORE_BYTES_MAX: usize = 96;
-/// How far it may stand after one.
-const AFTER_BYTES_MAX: usize = 48;
-/// A shorter word is no candidate for a vendor that is named after it.
-const WORD_BYTES_MIN: usize = 14;
-/// A shorter word is none for one that is named before or above it.
-const SHORT_WORD_BYTES_MIN: usize = 6;
+/// A shorter word is no token of a vendor that is named before or above it.
+const WORD_BYTES_MIN: usize = 6;
 /// Shortest first word of a token without prefix that has signs among its characters.
 const RUN_WORD_BYTES_MIN: usize = 8;
 
@@ -29,8 +25,6 @@ pub(in crate::scan) struct TokenSearch<'a> {
     next: usize,
     /// The vendors in the names above the text.
     named_vendors: OnceCell<Vec<Arc<[RowId]>>>,
-    /// The last word that a vendor named after it may explain.
-    pending: Option<Range<usize>>,
     /// Where the last runs end that were looked at as a whole.
     run_ends: [usize; RUN_SIGNS.len()],
 }
@@ -53,7 +47,6 @@ impl<'a> TokenSearch<'a> {
             recent_vendors: [None; 4],
             next: 0,
             named_vendors: OnceCell::new(),
-            pending: None,
             run_ends: [0; RUN_SIGNS.len()],
         }
     }
@@ -68,7 +61,7 @@ impl<'a> TokenSearch<'a> {
         next: u8,
         digits: bool,
     ) -> bool {
-        digits && length >= SHORT_WORD_BYTES_MIN
+        digits && length >= WORD_BYTES_MIN
             || self.detectors.may_start(rest, length)
             || self.detectors.may_be_first_word(length, next)
     }
@@ -98,12 +91,12 @@ impl<'a> TokenSearch<'a> {
         {
             return Some(found);
         }
-        let long = letters && digits && word.len() >= WORD_BYTES_MIN || self.is_uuid(word);
-        let short = digits && word.len() >= SHORT_WORD_BYTES_MIN;
-        if long || short && (self.recent_vendors[0].is_some() || !self.named_vendors().is_empty()) {
-            return self.token_of_vendor(word, long);
+        let may_be_token = digits && word.len() >= WORD_BYTES_MIN || self.is_uuid(word);
+        if may_be_token {
+            self.token_of_vendor(word)
+        } else {
+            None
         }
-        None
     }
 
     /// A token with a prefix; a word of a vendor is remembered.
@@ -123,14 +116,13 @@ impl<'a> TokenSearch<'a> {
                 return found;
             }
         }
-        let (rows, len) = self.detectors.vendor_at(&bytes[word.clone()])?;
-        let vendor = VendorWord {
+        let rows = self.detectors.vendor_at(&bytes[word.clone()])?;
+        self.recent_vendors[self.next] = Some(VendorWord {
             at: word.start,
             rows,
-        };
-        self.recent_vendors[self.next] = Some(vendor);
+        });
         self.next = (self.next + 1) % self.recent_vendors.len();
-        self.token_before_vendor(vendor, word.start + len)
+        None
     }
 
     /// A token without prefix whose first word has the length of `word`.
@@ -173,8 +165,8 @@ impl<'a> TokenSearch<'a> {
         None
     }
 
-    /// A token of a vendor that is named before `word` or above the text, or, when it is `long`, after it.
-    fn token_of_vendor(&mut self, word: &Range<usize>, long: bool) -> Option<FoundValue> {
+    /// A token of a vendor that is named before `word` or above the text.
+    fn token_of_vendor(&self, word: &Range<usize>) -> Option<FoundValue> {
         let recent = self.recent_vendors.into_iter().flatten();
         let near = recent.filter(|vendor| word.start - vendor.at <= BEFORE_BYTES_MAX);
         for vendor in near {
@@ -183,31 +175,10 @@ impl<'a> TokenSearch<'a> {
                 return Some(found);
             }
         }
-        if long {
-            self.pending = Some(word.clone());
-        }
         let mut named = self.named_vendors().iter();
         named
             .find_map(|rows| self.token_of_rows(rows, word))
             .filter(|found| !self.is_named_other(&found.span))
-    }
-
-    /// The token before the word of a vendor that ends at `end`.
-    fn token_before_vendor(&mut self, vendor: VendorWord<'a>, end: usize) -> Option<FoundValue> {
-        let word = self.pending.take()?;
-        // A host or a login is not what a sentence speaks of.
-        let spoken = !matches!(self.text.byte_before(vendor.at), b'@' | b'.' | b'/' | b'-')
-            && !matches!(self.text.byte(end), b'.' | b'@' | b'/' | b'-');
-        if !spoken || vendor.at - word.end > AFTER_BYTES_MAX {
-            return None;
-        }
-        let found = self.token_of_rows(vendor.rows, &word)?;
-        let start = found.span.start.saturating_sub(AFTER_BYTES_MAX);
-        let last = (end + AFTER_BYTES_MAX).min(self.text.text.len());
-        let around = start..found.span.start;
-        let says =
-            self.has_secret_word_at(&around) || self.has_secret_word_at(&(found.span.end..last));
-        (says && !self.is_named_other(&found.span)).then_some(found)
     }
 
     /// The token of one of `rows` that has `word` as its first word, or the first that is worth a look.
@@ -283,13 +254,9 @@ impl<'a> TokenSearch<'a> {
 
 /// The token of `row` that begins at `start`.
 fn find_token(text: &Text<'_>, row: &DetectorRow, start: usize) -> Option<FoundValue> {
-    let mut span = row.find(text.bytes(), start)?;
-    if span.start == start {
-        span.start = row.url_start(text.bytes(), start);
-    }
     Some(FoundValue {
         class: row.class(),
-        span,
+        span: row.find(text.bytes(), start)?,
         by_context: row.needs_vendor(),
     })
 }

@@ -13,7 +13,7 @@ use crate::scan::{
         card, credential, date,
         detectors::Detectors,
         digits::{BARE_DIGITS_MIN, CARD_DIGITS},
-        iban, mrz, national, network_addresses, number,
+        iban, national, network_addresses, number,
         secret_formats::{self, TOKEN_BYTES_MIN},
         tokens::TokenSearch,
     },
@@ -351,12 +351,6 @@ impl SearchPass<'_, '_> {
         {
             return self.push(found).max(end);
         }
-        if next == b'<'
-            && self.wanted.classes.contains(Class::Passport)
-            && let Some(found) = mrz::find_mrz(self.text, start)
-        {
-            return self.push(found);
-        }
         match kinds {
             DIGIT => self.search_digits(&word),
             LETTER => self.search_letters(&word),
@@ -441,8 +435,7 @@ impl SearchPass<'_, '_> {
             self.search_accented(word);
             return;
         }
-        let ends = matches!(next, 0 | b'.' | b',' | b';' | b'!' | b'\n');
-        if !ends && !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
+        if !matches!(next, b' ' | b']' | b'\'' | b'"' | b'(') {
             return;
         }
         let spaced = next == b' ';
@@ -462,7 +455,7 @@ impl SearchPass<'_, '_> {
                 }
                 None
             }
-            _ if self.names_password(word) => self.password_near(word, ends),
+            _ if self.names_password(word) => self.password_near(word),
             _ => None,
         };
         self.push_secret(found);
@@ -500,16 +493,13 @@ impl SearchPass<'_, '_> {
             .find(|(start, end)| bytes.eq_ignore_ascii_case(start) && rest.starts_with(end));
         if let Some((_, end)) = named {
             let whole = word.start..word.end + end.len() - 1;
-            let found = self.password_near(&whole, false);
+            let found = self.password_near(&whole);
             self.push_secret(found);
         }
     }
 
-    /// The password that the word `password` in a sentence, which it `ends`, speaks of.
-    fn password_near(&self, word: &Range<usize>, ends: bool) -> Option<FoundValue> {
-        if ends {
-            return credential::prose::secret_before_password(self.text, word);
-        }
+    /// The password that the word `password` in a sentence speaks of.
+    fn password_near(&self, word: &Range<usize>) -> Option<FoundValue> {
         credential::prose::secret_after_password(self.text, word)
             .or_else(|| credential::prose::secret_near_password(self.text, word))
     }

@@ -66,7 +66,6 @@ impl<'a> LabelName<'a> {
             // `password for the wiki: x`
             _ => self
                 .subject_of_password()
-                .or_else(|| self.asked_for(text))
                 .and_then(|named| secret_kind(last_word_hints(named)))
                 .filter(|found| *found == SecretKind::Password),
         }
@@ -97,12 +96,6 @@ impl<'a> LabelName<'a> {
             at += word.len() + 1;
         }
         None
-    }
-
-    /// What was asked for right before: `Password? Customer: x`.
-    fn asked_for(&self, text: &Text<'a>) -> Option<&'a str> {
-        let question = text.text[..self.first].trim_ascii_end().strip_suffix('?')?;
-        Self::before(text, question.len()).map(|named| named.words)
     }
 
     /// Whether the name is that of a type, after a colon.

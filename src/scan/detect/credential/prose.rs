@@ -1,4 +1,4 @@
-//! Secrets that only a sentence gives away: `the password is x`, `use x as the password`.
+//! Secrets that only a sentence gives away: `the password is x`, `the password for the lab stays x`.
 //!
 //! What is said right after a password's name may look like any word with a digit. The further the
 //! way between the two, the more a value must look like one that was chosen to be guessed by nobody.
@@ -18,7 +18,7 @@ use crate::scan::{
     lexicon,
 };
 
-/// Bytes before and after the name of a password that belong to its sentence at most.
+/// Bytes after the name of a password that belong to its sentence at most.
 const SENTENCE_BYTES_MAX: usize = 96;
 /// Words between the name of a password and its value at most.
 const WORDS_MAX: usize = 8;
@@ -96,16 +96,11 @@ fn skip_owner(text: &Text<'_>, at: usize) -> usize {
     }
 }
 
-/// What stands further on in the sentence of the word `password`, or before it: `the password for
-/// the lab stays x`, `use x as the password`.
+/// What stands further on in the sentence of the word `password`: `the password for the lab stays x`.
 pub(in crate::scan) fn secret_near_password(
     text: &Text<'_>,
     word: &Range<usize>,
 ) -> Option<FoundValue> {
-    secret_later_in_sentence(text, word).or_else(|| secret_before_password(text, word))
-}
-
-fn secret_later_in_sentence(text: &Text<'_>, word: &Range<usize>) -> Option<FoundValue> {
     let end = char_boundary_before(
         text.text,
         text.text.len().min(word.end + SENTENCE_BYTES_MAX),
@@ -119,36 +114,6 @@ fn secret_later_in_sentence(text: &Text<'_>, word: &Range<usize>) -> Option<Foun
         if ends_sentence(&rest[part]) {
             return None;
         }
-    }
-    None
-}
-
-/// What stands before it: `x is the password`, `x ist das Passwort`, `use x as password`.
-pub(in crate::scan) fn secret_before_password(
-    text: &Text<'_>,
-    word: &Range<usize>,
-) -> Option<FoundValue> {
-    const LINKS: [&str; 18] = [
-        "is", "was", "as", "ist", "war", "als", "est", "comme", "es", "como", "come", "jest",
-        "jako", "to", "for", "\u{e8}", "\u{e9}", "f\u{fc}r",
-    ];
-    const BETWEEN_MAX: usize = 4;
-    let start = char_boundary_before(text.text, word.start.saturating_sub(SENTENCE_BYTES_MAX));
-    let newline = memchr::memrchr(b'\n', &text.bytes()[start..word.start]);
-    let start = newline.map_or(start, |newline| start + newline + 1);
-    let part = &text.text[start..word.start];
-    let mut linked = false;
-    let spans: Vec<_> = word_ranges(part).collect();
-    for span in spans.iter().rev().take(BETWEEN_MAX + 1) {
-        let said = &part[span.clone()];
-        let at = start + span.start..start + span.end;
-        if linked && let Some(found) = likely_password(text, &at) {
-            return Some(found);
-        }
-        if ends_sentence(said) {
-            return None;
-        }
-        linked |= LINKS.contains(&said);
     }
     None
 }
@@ -259,15 +224,11 @@ mod tests {
         };
         for (text, value) in [
             ("The password for the lab stays gR8!panda", "gR8!panda"),
-            ("Use Turtle!8417 as the password.", "Turtle!8417"),
-            ("Kestrel4821 is the password for the wiki", "Kestrel4821"),
-            ("nimm Kx7pQ2mZ9 als Passwort", "Kx7pQ2mZ9"),
             ("Le mot de passe du labo, c'est Tr0ub4dor&3", "Tr0ub4dor&3"),
             (
                 "la contrase\u{f1}a del wiki sigue en Gat0!rojo",
                 "Gat0!rojo",
             ),
-            ("It is ready.\nTurtle!8417 is the password", "Turtle!8417"),
             ("has\u{142}o do sieci zostaje kW!at77x", "kW!at77x"),
         ] {
             check(text, Some(value));

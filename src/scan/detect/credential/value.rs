@@ -55,9 +55,6 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
     if text.bytes()[at..].starts_with(b"** ") || text.bytes()[at..].starts_with(b"* ") {
         at += 1 + usize::from(text.byte(at + 1) == b'*') + 1;
     }
-    if let Some(value) = quoted_value(text, at) {
-        return Some(value);
-    }
     let escaped = text.byte(at) == b'\\' && matches!(text.byte(at + 1), b'"' | b'\'');
     at += usize::from(escaped);
     let quote = text.byte(at);
@@ -97,30 +94,6 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
     (end > at && text.text.is_char_boundary(end)).then_some(SecretValue {
         span: at..end,
         quoted,
-    })
-}
-
-/// The value between French, German or typographic quotation marks at `at`.
-fn quoted_value(text: &Text<'_>, at: usize) -> Option<SecretValue> {
-    const MARKS: [(&str, &str); 3] = [
-        ("\u{ab}", "\u{bb}"),
-        ("\u{201e}", "\u{201c}"),
-        ("\u{201c}", "\u{201d}"),
-    ];
-    if text.byte(at) < 0x80 {
-        return None;
-    }
-    let rest = text
-        .text
-        .get(at..char_boundary_before(text.text, text.text.len().min(at + VALUE_BYTES_MAX)))?;
-    let (open, close) = MARKS.into_iter().find(|(open, _)| rest.starts_with(open))?;
-    let inner = &rest[open.len()..];
-    let inner = &inner[..inner.find(close)?];
-    let value = inner.trim();
-    let start = at + open.len() + inner.find(value)?;
-    (!value.is_empty()).then_some(SecretValue {
-        span: start..start + value.len(),
-        quoted: true,
     })
 }
 

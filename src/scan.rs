@@ -137,7 +137,7 @@ pub fn classes() -> impl Iterator<Item = &'static str> {
 
 /// The ISO 3166 codes, in lower case, of all countries that have a pack.
 pub fn countries() -> impl Iterator<Item = &'static str> {
-    Country::ALL.into_iter().map(Country::code)
+    Country::ALL.into_iter().map(Country::name)
 }
 
 impl Scanner {

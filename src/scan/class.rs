@@ -2,59 +2,47 @@
 
 use crate::config::DetectorClass;
 
-/// A built-in class of data, in alphabetical order of its name.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Class {
-    ApiKey,
-    Credential,
-    CreditCard,
-    DateOfBirth,
-    Email,
-    Iban,
-    IpAddress,
-    Jwt,
-    NationalId,
-    Passport,
-    Phone,
-    PrivateKey,
-    UsSsn,
+/// An enum whose variants have names, in their order.
+macro_rules! named {
+    ($(#[$doc:meta])* $enum:ident { $($variant:ident = $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+        pub(super) enum $enum {
+            $($variant,)*
+        }
+
+        impl $enum {
+            pub(super) const ALL: [Self; [$($name),*].len()] = [$(Self::$variant),*];
+
+            pub(super) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+named! {
+    /// A built-in class of data, in alphabetical order of its name.
+    Class {
+        ApiKey = "api_key",
+        Credential = "credential",
+        CreditCard = "credit_card",
+        DateOfBirth = "date_of_birth",
+        Email = "email",
+        Iban = "iban",
+        IpAddress = "ip_address",
+        Jwt = "jwt",
+        NationalId = "national_id",
+        Passport = "passport",
+        Phone = "phone",
+        PrivateKey = "private_key",
+        UsSsn = "us_ssn",
+    }
 }
 
 impl Class {
-    pub(super) const ALL: [Self; 13] = [
-        Self::ApiKey,
-        Self::Credential,
-        Self::CreditCard,
-        Self::DateOfBirth,
-        Self::Email,
-        Self::Iban,
-        Self::IpAddress,
-        Self::Jwt,
-        Self::NationalId,
-        Self::Passport,
-        Self::Phone,
-        Self::PrivateKey,
-        Self::UsSsn,
-    ];
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::ApiKey => "api_key",
-            Self::Credential => "credential",
-            Self::CreditCard => "credit_card",
-            Self::DateOfBirth => "date_of_birth",
-            Self::Email => "email",
-            Self::Iban => "iban",
-            Self::IpAddress => "ip_address",
-            Self::Jwt => "jwt",
-            Self::NationalId => "national_id",
-            Self::Passport => "passport",
-            Self::Phone => "phone",
-            Self::PrivateKey => "private_key",
-            Self::UsSsn => "us_ssn",
-        }
-    }
-
     pub(super) const fn index(self) -> usize {
         self as usize
     }
@@ -119,93 +107,40 @@ impl Classes {
     }
 }
 
-/// A country that has a pack of national numbers, in alphabetical order of its ISO 3166 code.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Country {
-    Au,
-    Br,
-    Ca,
-    Ch,
-    Cl,
-    Cn,
-    Cz,
-    De,
-    Dk,
-    Es,
-    Fi,
-    Fr,
-    Gb,
-    In,
-    Is,
-    It,
-    Jp,
-    Kr,
-    Mx,
-    Nl,
-    No,
-    Pl,
-    Se,
-    Sk,
-    Us,
+named! {
+    /// A country that has a pack of national numbers, by its ISO 3166 code, in alphabetical order.
+    Country {
+        Au = "au",
+        Br = "br",
+        Ca = "ca",
+        Ch = "ch",
+        Cl = "cl",
+        Cn = "cn",
+        Cz = "cz",
+        De = "de",
+        Dk = "dk",
+        Es = "es",
+        Fi = "fi",
+        Fr = "fr",
+        Gb = "gb",
+        In = "in",
+        Is = "is",
+        It = "it",
+        Jp = "jp",
+        Kr = "kr",
+        Mx = "mx",
+        Nl = "nl",
+        No = "no",
+        Pl = "pl",
+        Se = "se",
+        Sk = "sk",
+        Us = "us",
+    }
 }
 
 impl Country {
-    pub(super) const ALL: [Self; 25] = [
-        Self::Au,
-        Self::Br,
-        Self::Ca,
-        Self::Ch,
-        Self::Cl,
-        Self::Cn,
-        Self::Cz,
-        Self::De,
-        Self::Dk,
-        Self::Es,
-        Self::Fi,
-        Self::Fr,
-        Self::Gb,
-        Self::In,
-        Self::Is,
-        Self::It,
-        Self::Jp,
-        Self::Kr,
-        Self::Mx,
-        Self::Nl,
-        Self::No,
-        Self::Pl,
-        Self::Se,
-        Self::Sk,
-        Self::Us,
-    ];
-
-    pub(super) const fn code(self) -> &'static str {
-        match self {
-            Self::Au => "au",
-            Self::Br => "br",
-            Self::Ca => "ca",
-            Self::Ch => "ch",
-            Self::Cl => "cl",
-            Self::Cn => "cn",
-            Self::Cz => "cz",
-            Self::De => "de",
-            Self::Dk => "dk",
-            Self::Es => "es",
-            Self::Fi => "fi",
-            Self::Fr => "fr",
-            Self::Gb => "gb",
-            Self::In => "in",
-            Self::Is => "is",
-            Self::It => "it",
-            Self::Jp => "jp",
-            Self::Kr => "kr",
-            Self::Mx => "mx",
-            Self::Nl => "nl",
-            Self::No => "no",
-            Self::Pl => "pl",
-            Self::Se => "se",
-            Self::Sk => "sk",
-            Self::Us => "us",
-        }
+    pub(super) fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|country| country.name() == name)
     }
 }
 

@@ -3,13 +3,13 @@
 //! All entries are in lower case, without accents, as [`super::context`] writes what it looks up.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
     sync::LazyLock,
 };
 
 use super::class::Country;
-use lists::{compounds, owners, phrases};
+use lists::{DISCLOSURE_VERBS, OWNERS, PASSWORD_WORDS, compounds, phrases};
 
 mod lists;
 pub(super) mod prefilter;
@@ -87,7 +87,28 @@ pub(super) fn lookup_phrase(phrase: &[u8]) -> LexiconEntry {
 
 /// Whether `word` says whose a password is, in languages that put that last: `pwd_utente`.
 pub(super) fn is_owner_word(word: &[u8]) -> bool {
-    LEXICON.owners.contains(word)
+    OWNERS.iter().any(|owner| owner.as_bytes() == word)
+}
+
+/// Whether somebody may tell a secret after the verb `word`.
+pub(super) fn is_disclosure_verb(word: &[u8]) -> bool {
+    DISCLOSURE_VERBS.iter().any(|verb| verb.as_bytes() == word)
+}
+
+/// Whether `word` is the name of a password in a sentence.
+pub(super) fn is_password_word(word: &[u8]) -> bool {
+    let mut words = PASSWORD_WORDS.iter();
+    words.any(|name| name.as_bytes().eq_ignore_ascii_case(word))
+}
+
+/// The shapes of verbs and names that a secret may follow, and of `others`.
+pub(super) fn telling_words(others: &[&'static str]) -> EntryShapes {
+    let mut shapes = EntryShapes::empty();
+    let words = DISCLOSURE_VERBS.iter().chain(PASSWORD_WORDS.iter());
+    for word in words.chain(others) {
+        shapes.add(word.as_bytes());
+    }
+    shapes
 }
 
 /// An entry of the lexicon.
@@ -115,7 +136,6 @@ struct Lexicon {
     compounds: Vec<(Hints, &'static [u8])>,
     /// Of their first two letters.
     compound_shapes: EntryShapes,
-    owners: HashSet<&'static [u8]>,
     /// Of words that name telephones or begin to.
     phones: EntryShapes,
 }
@@ -131,8 +151,11 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
             first.longer_phrases = first.longer_phrases.union(hints);
         }
     }
-    let none = || EntryShapes([0; EntryShapes::BEGINNINGS]);
-    let (mut shapes, mut compound_shapes, mut phones) = (none(), none(), none());
+    let (mut shapes, mut compound_shapes, mut phones) = (
+        EntryShapes::empty(),
+        EntryShapes::empty(),
+        EntryShapes::empty(),
+    );
     for (word, entry) in &words {
         shapes.add(word);
         let is_phrase = word.contains(&b' ');
@@ -158,19 +181,22 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
         shapes,
         compounds,
         compound_shapes,
-        owners: owners().map(str::as_bytes).collect(),
         phones,
     }
 });
 
 /// How entries begin and how long they are: most words are none, which this tells without hashing.
-struct EntryShapes([u32; Self::BEGINNINGS]);
+pub(super) struct EntryShapes([u32; Self::BEGINNINGS]);
 
 impl EntryShapes {
     /// Two characters of which five bits each count.
     const BEGINNINGS: usize = 1 << 10;
     /// Longer words than this are taken to be of this length.
     const LENGTH_MAX: usize = 31;
+
+    const fn empty() -> Self {
+        Self([0; Self::BEGINNINGS])
+    }
 
     fn add(&mut self, word: &[u8]) {
         let (beginning, length) = Self::shape_of(word);
@@ -183,7 +209,7 @@ impl EntryShapes {
         self.0[beginning] |= length.wrapping_neg();
     }
 
-    fn may_contain(&self, word: &[u8]) -> bool {
+    pub(super) fn may_contain(&self, word: &[u8]) -> bool {
         let (beginning, length) = Self::shape_of(word);
         self.0[beginning] & length != 0
     }

@@ -123,10 +123,7 @@ impl NationalIds {
 impl IdRow {
     /// The country that the `id` begins with.
     pub(super) fn country(&self) -> Country {
-        let code = &self.id[..2];
-        let mut countries = Country::ALL.into_iter();
-        let found = countries.find(|country| country.code() == code);
-        found.expect("tests look at each row")
+        Country::by_name(&self.id[..2]).expect("tests look at each row")
     }
 
     /// Whether all checks hold.

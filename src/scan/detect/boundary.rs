@@ -81,20 +81,6 @@ impl NameBoundary {
     }
 }
 
-/// Whether a name before `at` says what the letters and digits there may be. To read it takes longer
-/// than to see that they are nothing.
-pub(in crate::scan) fn has_name_before(text: &Text<'_>, at: usize) -> bool {
-    let signs: &[u8] = match text.byte_before(at) {
-        b'.' => b".",
-        b'_' | b'-' => b"_-",
-        _ => return false,
-    };
-    matches!(
-        PrecedingToken::before(text, at, signs),
-        PrecedingToken::Name(_)
-    )
-}
-
 /// What the letters and digits that begin at `at` may be.
 pub(in crate::scan) fn classes_before_word(text: &Text<'_>, at: usize) -> Classes {
     let glued = || text.byte_before(at - 1).is_ascii_alphanumeric();

@@ -82,25 +82,21 @@ pub(in crate::scan) fn alphanumeric_id(
     if !LETTERS_AND_DIGITS.contains(&word.len()) {
         return None;
     }
-    let is_named = boundary::has_name_before(text, word.start);
-    let before = || boundary::classes_before_word(text, word.start);
     let classes = wanted.classes;
-    let classes = if is_named {
-        classes
+    let id = if classes.contains(Class::NationalId) {
+        CompactId::read(text, word).and_then(|compact| compact.find(text, wanted))
     } else {
-        classes.intersection(before())
+        None
     };
-    let is_let = |found: &FoundValue| !is_named || before().contains(found.class);
-    if classes.contains(Class::NationalId)
-        && let Some(compact) = CompactId::read(text, word)
-        && let Some(found) = compact.find(text, wanted).filter(is_let)
-    {
-        return Some(found);
-    }
-    if classes.contains(Class::Passport) {
-        return passport::find_passport(text, word).filter(is_let);
-    }
-    None
+    // What stands before takes longer to read than to see that most words are nothing.
+    let is_let =
+        |found: &FoundValue| boundary::classes_before_word(text, word.start).contains(found.class);
+    id.filter(is_let).or_else(|| {
+        let passport = classes.contains(Class::Passport);
+        passport
+            .then(|| passport::find_passport(text, word))?
+            .filter(is_let)
+    })
 }
 
 /// An identity number of letters and digits at `start` that spaces group like nothing else: the

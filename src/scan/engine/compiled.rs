@@ -189,10 +189,7 @@ fn selected_countries(codes: &[String]) -> Result<Countries, InvalidScan> {
         return Ok(Countries::all());
     }
     codes.iter().try_fold(Countries::default(), |all, code| {
-        let country = Country::ALL
-            .into_iter()
-            .find(|country| country.code() == code);
-        country
+        Country::by_name(code)
             .map(|country| all.with(country))
             .ok_or_else(|| InvalidScan::Country(code.clone()))
     })

@@ -4,7 +4,7 @@
 //! lead to the detectors; each looks at a bounded stretch, so the cost is linear in the text. What few
 //! words lead to is never inlined: it would take the registers of the loop over all of them.
 
-use std::ops::Range;
+use std::{ops::Range, sync::LazyLock};
 
 use crate::scan::{
     class::{Class, Classes},
@@ -18,6 +18,7 @@ use crate::scan::{
         tokens::TokenSearch,
     },
     finding::{FoundValue, WantedClasses},
+    lexicon::{self, EntryShapes},
 };
 
 /// What names and sentences give away.
@@ -60,71 +61,9 @@ static CHAR_KINDS: [u8; 256] = {
     kinds
 };
 
-/// Verbs after which somebody may tell a secret.
-const DISCLOSURE_VERBS: [&str; 33] = [
-    "is",
-    "was",
-    "to",
-    "ist",
-    "lautet",
-    "est",
-    "es",
-    "jest",
-    "now",
-    "jetzt",
-    "nu",
-    "ahora",
-    "agora",
-    "ora",
-    "maintenant",
-    "teraz",
-    "brzmi",
-    "auf",
-    "naar",
-    "op",
-    "na",
-    "por",
-    "em",
-    "works",
-    "stays",
-    "remains",
-    "bleibt",
-    "blijft",
-    "reste",
-    "resta",
-    "sigue",
-    "war",
-    "were",
-];
-
-/// Names of passwords.
-const PASSWORD_WORDS: [&str; 19] = [
-    "passphrase",
-    "passcode",
-    "passe",
-    "psw",
-    "pswd",
-    "mdp",
-    "clave",
-    "contrasena",
-    "password",
-    "passwort",
-    "passwd",
-    "pwd",
-    "kennwort",
-    "wachtwoord",
-    "senha",
-    "pw",
-    "pass",
-    "requirepass",
-    "haslo",
-];
-
-/// Everything that [`SearchPass::search_verb`] knows.
-static VERB_SHAPES: WordShapes = WordShapes::of(&[
-    &DISCLOSURE_VERBS,
-    &PASSWORD_WORDS,
-    &[
+/// Everything that [`SearchPass::search_verb`] knows, whatever its case.
+static TELLING_WORDS: LazyLock<EntryShapes> = LazyLock::new(|| {
+    lexicon::telling_words(&[
         "by",
         "p",
         "e",
@@ -134,44 +73,8 @@ static VERB_SHAPES: WordShapes = WordShapes::of(&[
         "contrase",
         "contrasen",
         "has",
-    ],
-]);
-
-/// First letters, lengths and last letters of words, whatever their case: few other words have
-/// those of one of them.
-struct WordShapes([[u32; Self::LENGTH_MAX + 1]; 32]);
-
-impl WordShapes {
-    const LENGTH_MAX: usize = 15;
-
-    const fn of(lists: &[&[&str]]) -> Self {
-        let mut shapes = [[0; Self::LENGTH_MAX + 1]; 32];
-        let mut list = 0;
-        while list < lists.len() {
-            let mut at = 0;
-            while at < lists[list].len() {
-                let word = lists[list][at].as_bytes();
-                let last = word[word.len() - 1] & 31;
-                shapes[(word[0] & 31) as usize][word.len()] |= 1 << last;
-                at += 1;
-            }
-            list += 1;
-        }
-        Self(shapes)
-    }
-
-    fn may_contain(&self, word: &[u8]) -> bool {
-        let (Some(first), Some(last)) = (word.first(), word.last()) else {
-            return false;
-        };
-        let lasts = self.0[usize::from(first & 31)].get(word.len());
-        lasts.is_some_and(|lasts| lasts & (1 << (last & 31)) != 0)
-    }
-}
-
-fn contains_word(words: &[&str], word: &[u8]) -> bool {
-    words.iter().any(|known| known.as_bytes() == word)
-}
+    ])
+});
 
 /// Looks for everything `wanted` in `text`; what is found may overlap.
 pub(in crate::scan) fn search(
@@ -197,6 +100,7 @@ pub(in crate::scan) fn search(
         text,
         wanted,
         secrets,
+        telling_words: &TELLING_WORDS,
         tokens: classes
             .intersects(TOKENS)
             .then(|| TokenSearch::new(text, detectors)),
@@ -231,6 +135,7 @@ struct SearchPass<'a, 'o> {
     text: &'a Text<'a>,
     wanted: WantedClasses,
     secrets: bool,
+    telling_words: &'static EntryShapes,
     tokens: Option<TokenSearch<'a>>,
     numbers: bool,
     /// Where the last e-mail address ends: the next one begins after it.
@@ -412,7 +317,7 @@ impl SearchPass<'_, '_> {
             }
             _ => {}
         }
-        if self.secrets && VERB_SHAPES.may_contain(bytes) {
+        if self.secrets && self.telling_words.may_contain(bytes) {
             self.search_verb(word);
         }
         word.end
@@ -440,7 +345,7 @@ impl SearchPass<'_, '_> {
         }
         let spaced = next == b' ';
         let found = match bytes {
-            _ if spaced && contains_word(&DISCLOSURE_VERBS, bytes) => {
+            _ if spaced && lexicon::is_disclosure_verb(bytes) => {
                 credential::prose::secret_after_verb(self.text, word)
             }
             b"Bearer" | b"bearer" | b"Basic" if spaced => {
@@ -449,8 +354,7 @@ impl SearchPass<'_, '_> {
             b"VALUES" | b"values" | b"Values" => {
                 let first = self.out.len();
                 credential::inserted_secrets(self.text, word, self.out);
-                let found = self.out.split_off(first);
-                for found in found {
+                for found in self.out.split_off(first) {
                     self.push_secret(Some(found));
                 }
                 None
@@ -468,9 +372,7 @@ impl SearchPass<'_, '_> {
             let before = word.start.saturating_sub("identified ".len())..word.start;
             return self.text.bytes()[before].eq_ignore_ascii_case(b"identified ");
         }
-        PASSWORD_WORDS
-            .iter()
-            .any(|name| name.as_bytes().eq_ignore_ascii_case(bytes))
+        lexicon::is_password_word(bytes)
     }
 
     /// The same of `contrase\u{f1}a` and `has\u{142}o`, of which `word` is the part before the accent, and of

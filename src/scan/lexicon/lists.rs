@@ -15,14 +15,22 @@ static LISTS: LazyLock<WordLists> =
 #[serde(deny_unknown_fields)]
 struct WordLists {
     owners: String,
+    disclosure_verbs: String,
+    password_words: String,
     words: BTreeMap<String, String>,
     compounds: BTreeMap<String, String>,
 }
 
 /// Words that say whose a password is, or which, after its name.
-pub(super) fn owners() -> impl Iterator<Item = &'static str> {
-    split(&LISTS.owners)
-}
+pub(super) static OWNERS: LazyLock<Vec<&str>> = LazyLock::new(|| split(&LISTS.owners).collect());
+
+/// Verbs after which somebody may tell a secret.
+pub(super) static DISCLOSURE_VERBS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| split(&LISTS.disclosure_verbs).collect());
+
+/// Names of passwords in a sentence.
+pub(super) static PASSWORD_WORDS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| split(&LISTS.password_words).collect());
 
 /// How long words begin that are written as one, with what they say.
 pub(super) fn compounds() -> impl Iterator<Item = (Hints, &'static str)> {
@@ -65,10 +73,6 @@ fn hints_by_name(name: &str) -> Hints {
         "tail" => Hints::TAIL,
         "token" => Hints::TOKEN,
         "version" => Hints::VERSION,
-        code => {
-            let mut countries = Country::ALL.into_iter();
-            let country = countries.find(|country| country.code() == code);
-            Hints::for_country(country.expect("tests look at each key"))
-        }
+        code => Hints::for_country(Country::by_name(code).expect("tests look at each key")),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::{
     EntryShapes, Hints, LEXICON, compound_hints,
-    lists::{owners, phrases},
+    lists::{OWNERS, phrases},
     lookup_phrase,
 };
 
@@ -115,7 +115,7 @@ static SECRET_ENDINGS: LazyLock<[u32; 26]> = LazyLock::new(|| {
     let mut endings = [0; 26];
     let secrets = Hints::PASSWORD.union(Hints::TOKEN);
     let words = phrases().filter(|(hints, _)| hints.intersects(secrets));
-    for word in words.map(|(_, word)| word).chain(owners()) {
+    for word in words.map(|(_, word)| word).chain(OWNERS.iter().copied()) {
         if let [.., a, b] = word.as_bytes() {
             endings[usize::from(a - b'a')] |= 1 << (b - b'a');
         }

@@ -76,6 +76,11 @@ pub(super) fn phrase_hints(phrase: &[u8]) -> Hints {
     lookup_phrase(phrase).hints
 }
 
+/// Whether `word` is one of a `list` that spaces part.
+pub(super) fn is_listed(list: &str, word: &[u8]) -> bool {
+    list.split(' ').any(|listed| listed.as_bytes() == word)
+}
+
 /// What is known of `phrase`.
 pub(super) fn lookup_phrase(phrase: &[u8]) -> LexiconEntry {
     let lexicon = &*LEXICON;
@@ -102,10 +107,13 @@ pub(super) fn is_password_word(word: &[u8]) -> bool {
 }
 
 /// The shapes of verbs and names that a secret may follow, and of `others`.
-pub(super) fn telling_words(others: &[&'static str]) -> EntryShapes {
+pub(super) fn telling_words(others: &str) -> EntryShapes {
     let mut shapes = EntryShapes::empty();
-    let words = DISCLOSURE_VERBS.iter().chain(PASSWORD_WORDS.iter());
-    for word in words.chain(others) {
+    let words = DISCLOSURE_VERBS
+        .iter()
+        .chain(PASSWORD_WORDS.iter())
+        .copied();
+    for word in words.chain(others.split(' ')) {
         shapes.add(word.as_bytes());
     }
     shapes

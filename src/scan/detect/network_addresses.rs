@@ -10,7 +10,7 @@ use crate::scan::{
     class::Class,
     context::{Text, is_accent},
     finding::FoundValue,
-    lexicon::Hints,
+    lexicon::{Hints, is_listed},
 };
 
 /// The address whose `@` is at `sign`, and which begins at `floor` or later.
@@ -106,40 +106,8 @@ fn domain_end(text: &Text<'_>, start: usize) -> Option<usize> {
 /// Whether the name could be one of mail on the internet.
 fn is_public(host: &str) -> bool {
     // Units of systemd, files, and what RFC 2606 keeps from ever being an address.
-    const NO_DOMAINS: [&str; 32] = [
-        "invalid",
-        "service",
-        "socket",
-        "mount",
-        "timer",
-        "target",
-        "slice",
-        "scope",
-        "device",
-        "swap",
-        "automount",
-        "png",
-        "jpg",
-        "jpeg",
-        "gif",
-        "svg",
-        "webp",
-        "bmp",
-        "ico",
-        "css",
-        "js",
-        "json",
-        "html",
-        "xml",
-        "txt",
-        "yaml",
-        "yml",
-        "tgz",
-        "zip",
-        "pdf",
-        "tar",
-        "mjs",
-    ];
+    const NO_DOMAINS: &str = "invalid service socket mount timer target slice scope device swap automount png jpg jpeg gif \
+        svg webp bmp ico css js json html xml txt yaml yml tgz zip pdf tar mjs";
     let Some((rest, last)) = host.rsplit_once('.') else {
         return false;
     };
@@ -148,7 +116,7 @@ fn is_public(host: &str) -> bool {
     let letters = punycode
         || lower.chars().all(|c| is_letter(c) && !c.is_ascii_digit())
             && (2..=63).contains(&lower.len());
-    letters && !rest.is_empty() && !NO_DOMAINS.contains(&lower.as_str())
+    letters && !rest.is_empty() && !is_listed(NO_DOMAINS, lower.as_bytes())
 }
 
 /// Whether what looks like an address names an account on a machine: `git@host:path`, or the

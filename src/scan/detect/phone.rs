@@ -107,54 +107,40 @@ fn international_certainty(number: &DigitGroups<'_>) -> DetectionCertainty {
 
 /// Whether digits after `+` are a country code and a number of that country.
 fn is_international(digits: &[u8]) -> bool {
-    let (Some(&first), total) = (digits.first(), digits.len()) else {
-        return false;
-    };
-    let two = u32::from(first) * 10 + u32::from(digits.get(1).copied().unwrap_or(0));
-    match first {
-        0 => false,
-        1 => total == 11 && is_nanp(&digits[1..]),
-        7 => total == 11,
-        _ => match two {
-            49 => (9..=15).contains(&total),
-            31 | 33 | 34 | 41 | 48 | 61 => total == 11 || total == 12 && digits[2] == 0,
-            44 | 55 | 91 => (11..=13).contains(&total),
-            39 => (9..=13).contains(&total),
-            86 => total == 13 || total == 12,
-            20
-            | 27
-            | 30..=32
-            | 36
-            | 40
-            | 43
-            | 45..=47
-            | 51..=54
-            | 56..=58
-            | 60..=66
-            | 81
-            | 82
-            | 84
-            | 90
-            | 92..=95
-            | 98 => (9..=14).contains(&total),
-            21..=26
-            | 29
-            | 35
-            | 37
-            | 38
-            | 42
-            | 50
-            | 59
-            | 67..=69
-            | 80
-            | 85
-            | 87
-            | 88
-            | 96
-            | 97
-            | 99 => (10..=15).contains(&total),
-            _ => false,
-        },
+    /// How many digits there are with the code of a country, by its first two digits.
+    const TOTALS: [(std::ops::RangeInclusive<usize>, &[u8]); 6] = [
+        (9..=15, &[49]),
+        (11..=13, &[44, 55, 91]),
+        (9..=13, &[39]),
+        (12..=13, &[86]),
+        (
+            9..=14,
+            &[
+                20, 27, 30, 32, 36, 40, 43, 45, 46, 47, 51, 52, 53, 54, 56, 57, 58, 60, 62, 63, 64,
+                65, 66, 81, 82, 84, 90, 92, 93, 94, 95, 98,
+            ],
+        ),
+        (
+            10..=15,
+            &[
+                21, 22, 23, 24, 25, 26, 29, 35, 37, 38, 42, 50, 59, 67, 68, 69, 80, 85, 87, 88, 96,
+                97, 99,
+            ],
+        ),
+    ];
+    let total = digits.len();
+    match digits {
+        [1, rest @ ..] => is_nanp(rest),
+        [7, ..] => total == 11,
+        [3, 1 | 3 | 4, third, ..] | [4, 1 | 8, third, ..] | [6, 1, third, ..] => {
+            total == 11 || total == 12 && *third == 0
+        }
+        [first, second, ..] => {
+            let code = first * 10 + second;
+            let mut totals = TOTALS.iter();
+            totals.any(|(lengths, codes)| codes.contains(&code) && lengths.contains(&total))
+        }
+        [] | [_] => false,
     }
 }
 

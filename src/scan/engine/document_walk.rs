@@ -302,11 +302,12 @@ impl<'a> DocumentWalk<'a, '_, '_> {
             return;
         }
         let view = self.decode_string(&inner);
-        let (own, parent, sibling) = self.current_names();
+        let current = self.current_names();
+        let [own, parent, sibling] = current.each_ref().map(|name| &**name);
         let names = Names {
-            own: &own,
-            parent: &parent,
-            sibling: &sibling,
+            own,
+            parent,
+            sibling,
         };
         let edits = scan_text(&view.text, names, self.sink, self.nested);
         let Some(class) = edits.first().map(|edit| edit.class) else {
@@ -342,11 +343,12 @@ impl<'a> DocumentWalk<'a, '_, '_> {
         let Some(whole) = integer_digits(&self.json[span.clone()]) else {
             return;
         };
-        let (own, parent, sibling) = self.current_names();
+        let current = self.current_names();
+        let [own, parent, sibling] = current.each_ref().map(|name| &**name);
         let names = Names {
-            own: &own,
-            parent: &parent,
-            sibling: &sibling,
+            own,
+            parent,
+            sibling,
         };
         if let Some((with, class)) = self.sink.mask_number(&whole, names) {
             self.changes.edits.push(Edit {
@@ -435,32 +437,21 @@ impl<'a> DocumentWalk<'a, '_, '_> {
     }
 
     /// The key of the next value, that of what is around it, and what a sibling calls it.
-    fn current_names(&self) -> (Cow<'a, str>, Cow<'a, str>, Cow<'a, str>) {
+    fn current_names(&self) -> [Cow<'a, str>; 3] {
         let Some(frame) = self.frames.last() else {
-            return (self.root.own.into(), "".into(), "".into());
+            return [self.root.own.into(), "".into(), "".into()];
         };
-        let (own, parent) = if frame.object {
-            (self.key_at(&frame.key), self.key_at(&frame.name))
+        let around = if frame.object {
+            Some(frame)
         } else {
-            let outer = self
-                .frames
-                .iter()
-                .rev()
-                .nth(1)
-                .map_or(0..0, |outer| outer.name.clone());
-            (self.key_at(&frame.key), self.key_at(&outer))
+            self.frames.iter().rev().nth(1)
         };
-        let own = if own.is_empty() {
-            self.root.own.into()
-        } else {
-            own
-        };
-        let parent = if parent.is_empty() {
-            self.root.own.into()
-        } else {
-            parent
-        };
-        (own, parent, self.key_at(&frame.sibling))
+        let parent = around.map_or(0..0, |around| around.name.clone());
+        let [own, parent] = [&frame.key, &parent].map(|span| match self.key_at(span) {
+            name if name.is_empty() => self.root.own.into(),
+            name => name,
+        });
+        [own, parent, self.key_at(&frame.sibling)]
     }
 
     /// The key at `span`; of a long one its beginning, since it is looked at for every value below it.

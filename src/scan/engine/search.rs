@@ -62,19 +62,8 @@ static CHAR_KINDS: [u8; 256] = {
 };
 
 /// Everything that [`SearchPass::search_verb`] knows, whatever its case.
-static TELLING_WORDS: LazyLock<EntryShapes> = LazyLock::new(|| {
-    lexicon::telling_words(&[
-        "by",
-        "p",
-        "e",
-        "bearer",
-        "basic",
-        "values",
-        "contrase",
-        "contrasen",
-        "has",
-    ])
-});
+static TELLING_WORDS: LazyLock<EntryShapes> =
+    LazyLock::new(|| lexicon::telling_words("by p e bearer basic values contrase contrasen has"));
 
 /// Looks for everything `wanted` in `text`; what is found may overlap.
 pub(in crate::scan) fn search(

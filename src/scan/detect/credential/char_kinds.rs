@@ -1,5 +1,7 @@
 //! What a value looks like: which characters it has, and whether it only stands for another.
 
+use crate::scan::lexicon::is_listed;
+
 /// Which kinds of characters a value has.
 #[expect(
     clippy::struct_excessive_bools,
@@ -55,49 +57,10 @@ impl CharKinds {
 
 /// Whether a value stands for one that is to be filled in, or has been taken out.
 pub(super) fn is_placeholder(bytes: &[u8]) -> bool {
-    const WORDS: [&[u8]; 17] = [
-        b"your",
-        b"xxx",
-        b"redacted",
-        b"placeholder",
-        b"change_me",
-        b"changeme",
-        b"replace",
-        b"insert",
-        b"todo",
-        b"<",
-        b"${",
-        b"{{",
-        b"%(",
-        b"process.env",
-        b"os.environ",
-        b"getenv",
-        b"secretref",
-    ];
-    const WHOLE: [&[u8]; 22] = [
-        b"null",
-        b"none",
-        b"true",
-        b"false",
-        b"undefined",
-        b"string",
-        b"required",
-        b"optional",
-        b"hidden",
-        b"password",
-        b"passwort",
-        b"secret",
-        b"token",
-        b"unset",
-        b"empty",
-        b"masked",
-        b"encrypted",
-        b"missing",
-        b"invalid",
-        b"expired",
-        b"number",
-        b"bearer",
-    ];
+    const PARTS: &str = "your xxx redacted placeholder change_me changeme replace insert todo < ${ {{ %( \
+        process.env os.environ getenv secretref";
+    const WHOLE: &str = "null none true false undefined string required optional hidden password passwort secret \
+        token unset empty masked encrypted missing invalid expired number bearer";
     let same = bytes.iter().all(|b| b == &bytes[0]);
     let masked = bytes.first() == Some(&b'[') && bytes.last() == Some(&b']');
     let stars = bytes
@@ -109,11 +72,10 @@ pub(super) fn is_placeholder(bytes: &[u8]) -> bool {
     same || masked
         || stars && !bytes.iter().any(u8::is_ascii_digit)
         || bytes.ends_with(b"***")
-        || WHOLE.iter().any(|word| bytes.eq_ignore_ascii_case(word))
-        || WORDS.iter().any(|word| {
-            bytes
-                .windows(word.len())
-                .any(|window| window.eq_ignore_ascii_case(word))
+        || is_listed(WHOLE, &bytes.to_ascii_lowercase())
+        || PARTS.split(' ').any(|part| {
+            let mut windows = bytes.windows(part.len());
+            windows.any(|window| window.eq_ignore_ascii_case(part.as_bytes()))
         })
 }
 

@@ -86,6 +86,12 @@ pub(super) struct ValueContext {
 }
 
 impl ValueContext {
+    /// Whether a word names the value as `wanted`, or one nearby does and none names it as something else.
+    pub(super) fn names(self, wanted: Hints) -> bool {
+        self.strong.intersects(wanted)
+            || self.nearby.intersects(wanted) && !self.names_other(wanted)
+    }
+
     /// Whether the value is named as something else than `wanted`.
     pub(super) fn names_other(self, wanted: Hints) -> bool {
         self.strong.intersects(Hints::OTHER.union(Hints::VERSION))
@@ -228,6 +234,17 @@ impl<'a> Text<'a> {
         .iter()
         .any(|verb| clause.starts_with(verb));
         says(clause) && (told || digit_words(clause).next().is_none())
+    }
+
+    /// Whether a word right before the value at `span` names it as `wanted`, or one that speaks of it; `around`
+    /// are its surroundings.
+    pub(super) fn is_named(
+        &self,
+        span: &Range<usize>,
+        around: ValueContext,
+        wanted: Hints,
+    ) -> bool {
+        around.strong.intersects(wanted) || around.names(wanted) && self.is_labelled(span, wanted)
     }
 
     /// What the last word before `at` says, or the phrase it ends.

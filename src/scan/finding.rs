@@ -19,3 +19,23 @@ pub(super) struct FoundValue {
     /// Whether only the surroundings say what it is: elsewhere it may stand without them.
     pub(super) by_context: bool,
 }
+
+impl FoundValue {
+    /// A value that says by itself what it is.
+    pub(super) fn by_value(class: Class, span: Range<usize>) -> Self {
+        Self {
+            class,
+            span,
+            by_context: false,
+        }
+    }
+
+    /// A value of which only its surroundings say what it is.
+    pub(super) fn by_context(class: Class, span: Range<usize>) -> Self {
+        Self {
+            class,
+            span,
+            by_context: true,
+        }
+    }
+}

@@ -74,11 +74,7 @@ pub(in crate::scan) fn magnetic_track(text: &Text<'_>, card: &Range<usize>) -> O
     let mut start = card.start;
     start -= usize::from(matches!(text.byte_before(start), b';' | b'B'));
     start -= usize::from(text.byte_before(start) == b'%');
-    Some(FoundValue {
-        class: Class::CreditCard,
-        span: start..at,
-        by_context: false,
-    })
+    Some(FoundValue::by_value(Class::CreditCard, start..at))
 }
 
 /// The track whose number is in the word at `word`: after the `B` of the first track, or before the `D`

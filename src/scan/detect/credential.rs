@@ -175,11 +175,7 @@ pub(in crate::scan) fn authorization_secret(
         && bytes.iter().all(token)
         && mixed
         && !char_kinds::is_placeholder(bytes);
-    accepted.then_some(FoundValue {
-        class: Class::Credential,
-        span: value.span,
-        by_context: false,
-    })
+    accepted.then_some(FoundValue::by_value(Class::Credential, value.span))
 }
 
 /// Whether the text below the key `own` may be a secret as a whole.

@@ -65,23 +65,14 @@ pub(in crate::scan) fn textual_birth_date(
 }
 
 fn birth_date(span: Range<usize>) -> FoundValue {
-    FoundValue {
-        class: Class::DateOfBirth,
-        span,
-        by_context: true,
-    }
+    FoundValue::by_context(Class::DateOfBirth, span)
 }
 
 fn is_named_birth(text: &Text<'_>, span: &Range<usize>) -> bool {
-    let around = text.context(span);
     // `(* 6.5.1976 in Mainz)`, as genealogists write.
     let star =
         text.bytes()[..span.start].ends_with(b"(* ") || text.bytes()[..span.start].ends_with(b"(*");
-    around.strong.intersects(Hints::BIRTH)
-        || star
-        || around.nearby.intersects(Hints::BIRTH)
-            && !around.strong.intersects(Hints::OTHER.union(Hints::VERSION))
-            && text.is_labelled(span, Hints::BIRTH)
+    star || text.is_named(span, text.context(span), Hints::BIRTH)
 }
 
 fn is_date(number: &DigitGroups<'_>) -> bool {

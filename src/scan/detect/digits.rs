@@ -100,16 +100,6 @@ impl DigitGroups<'_> {
     }
 }
 
-/// How sure a detector is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(in crate::scan) enum DetectionCertainty {
-    /// The value says it by itself.
-    ByValue,
-    /// Only its surroundings say it.
-    ByContext,
-    None,
-}
-
 /// Whether what follows lets the number end here.
 pub(in crate::scan) fn is_valid_end(number: &DigitGroups<'_>) -> bool {
     let (text, end) = (number.text, number.span.end);

@@ -27,11 +27,7 @@ pub(in crate::scan) fn find_iban(text: &Text<'_>, word: &Range<usize>) -> Option
     let rotated = bytes[4..].iter().chain(&bytes[..4]).copied();
     let whole = !text.byte(at).is_ascii_alphanumeric()
         && boundary::classes_before_word(text, word.start).contains(Class::Iban);
-    (whole && mod97(rotated) == 1).then_some(FoundValue {
-        class: Class::Iban,
-        span: word.start..at,
-        by_context: false,
-    })
+    (whole && mod97(rotated) == 1).then_some(FoundValue::by_value(Class::Iban, word.start..at))
 }
 
 /// How long IBANs of a country are, from the registry of SWIFT.

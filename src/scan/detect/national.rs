@@ -150,8 +150,7 @@ fn find_id(
         .find_map(|id| {
             let names = Hints::for_country(id.country).union(Hints::IDENTITY);
             let around = text.context(&span);
-            let named = around.strong.intersects(names)
-                || around.nearby.intersects(names) && !around.names_other(names);
+            let named = around.names(names);
             if may_suffice && id.is_sufficient {
                 (named || !around.names_other(names.union(Hints::SSN))).then_some(false)
             } else {

@@ -43,11 +43,7 @@ pub(in crate::scan) fn find_email(
     if !is_public(host) || is_login(text, start, end) {
         return None;
     }
-    Some(FoundValue {
-        class: Class::Email,
-        span: start..end,
-        by_context: false,
-    })
+    Some(FoundValue::by_value(Class::Email, start..end))
 }
 
 /// The width of the character before `at` when an address may begin with it, or have it before the `@`:
@@ -181,11 +177,7 @@ pub(in crate::scan) fn find_ipv4(number: &DigitGroups<'_>) -> Option<FoundValue>
     let accept = named
         || port_or_prefix && !around.strong.intersects(Hints::VERSION)
         || !version && (!small || around.nearby.intersects(Hints::IP));
-    accept.then(|| FoundValue {
-        class: Class::IpAddress,
-        span: number.span.clone(),
-        by_context: false,
-    })
+    accept.then(|| FoundValue::by_value(Class::IpAddress, number.span.clone()))
 }
 
 /// Addresses that are no one's: unspecified, loopback, masks, broadcast.
@@ -232,11 +224,7 @@ pub(in crate::scan) fn find_ipv6(
         return None;
     }
     (plain || prefixed || groups >= 2 && text.context(&span).strong.intersects(Hints::IP))
-        .then_some(FoundValue {
-            class: Class::IpAddress,
-            span,
-            by_context: false,
-        })
+        .then_some(FoundValue::by_value(Class::IpAddress, span))
 }
 
 /// The part of a URL between `://` and the host that a password is in, if there is one.

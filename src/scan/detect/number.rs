@@ -10,8 +10,8 @@ use super::{
     card::{is_before_security_code, is_card, magnetic_track},
     date,
     digits::{
-        BARE_DIGITS_MIN, CARD_DIGITS, DetectionCertainty, DigitGroups, GROUPS_MAX, Separator,
-        has_number_before, is_thousands, is_valid_end,
+        BARE_DIGITS_MIN, CARD_DIGITS, DigitGroups, GROUPS_MAX, Separator, has_number_before,
+        is_thousands, is_valid_end,
     },
     national, network_addresses,
     passport::is_passport_number,
@@ -146,17 +146,11 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
     if is_trivial(number.digits) {
         return None;
     }
-    let found = |class, by_context| {
-        Some(FoundValue {
-            class,
-            span: number.span.clone(),
-            by_context,
-        })
-    };
+    let by_value = |class| Some(FoundValue::by_value(class, number.span.clone()));
     let card = wanted.classes.contains(Class::CreditCard);
     if !is_valid_end(number) {
         if card && is_before_security_code(number.text, number.span.end) && is_card(number) {
-            return found(Class::CreditCard, false);
+            return by_value(Class::CreditCard);
         }
         if card && number.is_bare() && is_card(number) {
             let found = magnetic_track(number.text, &number.span);
@@ -166,28 +160,24 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
         }
         return national::numeric_id(number, wanted, false);
     }
-    if wanted.classes.contains(Class::UsSsn) && wanted.countries.contains(Country::Us) {
-        match is_ssn(number) {
-            DetectionCertainty::ByValue => return found(Class::UsSsn, false),
-            DetectionCertainty::ByContext => return found(Class::UsSsn, true),
-            DetectionCertainty::None => {}
-        }
+    if wanted.classes.contains(Class::UsSsn)
+        && wanted.countries.contains(Country::Us)
+        && let Some(found) = find_ssn(number)
+    {
+        return Some(found);
     }
     if card && is_card(number) {
-        return found(Class::CreditCard, false);
+        return by_value(Class::CreditCard);
     }
     if let Some(found) = national::numeric_id(number, wanted, true) {
         return Some(found);
     }
     if wanted.classes.contains(Class::Passport) && number.is_bare() && is_passport_number(number) {
-        return found(Class::Passport, true);
+        let span = number.span.clone();
+        return Some(FoundValue::by_context(Class::Passport, span));
     }
     if wanted.classes.contains(Class::Phone) {
-        match phone::is_phone(number, wanted.countries) {
-            DetectionCertainty::ByValue => return found(Class::Phone, false),
-            DetectionCertainty::ByContext => return found(Class::Phone, true),
-            DetectionCertainty::None => {}
-        }
+        return phone::find_phone(number, wanted.countries);
     }
     None
 }
@@ -196,17 +186,13 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
 fn query_card(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValue> {
     let card =
         wanted.classes.contains(Class::CreditCard) && is_valid_end(number) && is_card(number);
-    card.then(|| FoundValue {
-        class: Class::CreditCard,
-        span: number.span.clone(),
-        by_context: false,
-    })
+    card.then(|| FoundValue::by_value(Class::CreditCard, number.span.clone()))
 }
 
-fn is_ssn(number: &DigitGroups<'_>) -> DetectionCertainty {
+fn find_ssn(number: &DigitGroups<'_>) -> Option<FoundValue> {
     let shape = number.digits.len() == 9 && (number.is_bare() || number.lens == [3, 2, 4]);
     if !shape || number.plus || number.paren {
-        return DetectionCertainty::None;
+        return None;
     }
     let value = number
         .digits
@@ -214,17 +200,17 @@ fn is_ssn(number: &DigitGroups<'_>) -> DetectionCertainty {
         .fold(0u32, |v, d| v * 10 + u32::from(*d));
     let (area, group, serial) = (value / 1_000_000, value / 10_000 % 100, value % 10_000);
     if matches!(area, 0 | 666 | 900..) || group == 0 || serial == 0 {
-        return DetectionCertainty::None;
+        return None;
     }
     let around = number.around();
-    let named = around.strong.intersects(Hints::SSN)
-        || around.nearby.intersects(Hints::SSN) && !around.names_other(Hints::SSN);
+    let named = around.names(Hints::SSN);
+    let (class, span) = (Class::UsSsn, number.span.clone());
     match number.separator() {
-        _ if named || number.is_known(Class::UsSsn) => DetectionCertainty::ByContext,
+        _ if named || number.is_known(class) => Some(FoundValue::by_context(class, span)),
         Some(Separator::Dash) if !around.names_other(Hints::SSN.union(Hints::IDENTITY)) => {
-            DetectionCertainty::ByValue
+            Some(FoundValue::by_value(class, span))
         }
-        _ => DetectionCertainty::None,
+        _ => None,
     }
 }
 

@@ -53,20 +53,12 @@ pub(super) fn find_passport(text: &Text<'_>, word: &Range<usize>) -> Option<Foun
         return None;
     }
     let named = is_named_passport(text, &span, text.context(&span));
-    named.then_some(FoundValue {
-        class: Class::Passport,
-        span,
-        by_context: true,
-    })
+    named.then_some(FoundValue::by_context(Class::Passport, span))
 }
 
 /// Whether `around` or another part of the message says that the value at `span` is of a passport.
 fn is_named_passport(text: &Text<'_>, span: &Range<usize>, around: ValueContext) -> bool {
-    around.strong.intersects(Hints::PASSPORT)
-        || around.nearby.intersects(Hints::PASSPORT)
-            && !around.names_other(Hints::PASSPORT)
-            && text.is_labelled(span, Hints::PASSPORT)
-        || text.is_seen_as(span, Class::Passport)
+    text.is_named(span, around, Hints::PASSPORT) || text.is_seen_as(span, Class::Passport)
 }
 
 /// Whether digits are the number of a passport.

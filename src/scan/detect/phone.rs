@@ -3,23 +3,24 @@
 //! Formats that nothing else is written in count by themselves; all others need somebody to say
 //! that they are telephones.
 
-use super::digits::{DetectionCertainty, DigitGroups, Separator};
+use super::digits::{DigitGroups, Separator};
 use crate::scan::{
     class::{Class, Countries, Country},
+    finding::FoundValue,
     lexicon::Hints,
 };
 
-/// Whether `number` is a telephone number.
-pub(in crate::scan) fn is_phone(
+/// The telephone number that `number` is.
+pub(in crate::scan) fn find_phone(
     number: &DigitGroups<'_>,
     countries: Countries,
-) -> DetectionCertainty {
+) -> Option<FoundValue> {
     let digits = number.digits;
     if !(7..=15).contains(&digits.len()) || looks_like_date(number) {
-        return DetectionCertainty::None;
+        return None;
     }
     if number.plus {
-        return international_certainty(number);
+        return international_phone(number);
     }
     let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
     let distinct = has_phone_grouping(number, countries) || abroad && !number.is_bare();
@@ -34,7 +35,7 @@ pub(in crate::scan) fn is_phone(
     let signed = is_in_signature(number);
     // Only what names it makes a telephone number of one that no country has.
     if !distinct && !valid && !known && !signed && !number.may_be_named_phone() {
-        return DetectionCertainty::None;
+        return None;
     }
     let phone = Hints::PHONE;
     let strong = if signed {
@@ -43,24 +44,24 @@ pub(in crate::scan) fn is_phone(
         number.strong_hints()
     };
     if strong.intersects(Hints::OTHER.union(Hints::VERSION)) && !strong.intersects(phone) {
-        return DetectionCertainty::None;
+        return None;
     }
     // A row of numbers holds no telephone that nothing names.
     let row = number.has_neighbours
         && !number.paren
         && number.separators.iter().all(|s| *s == Separator::Space);
     if row && !strong.intersects(phone) && !known {
-        return DetectionCertainty::None;
+        return None;
     }
     if distinct {
-        return DetectionCertainty::ByValue;
+        return Some(FoundValue::by_value(Class::Phone, number.span.clone()));
     }
     // `081.4417900` begins with a code of an area: decimals do not begin so.
     let area = digits[0] == 0 && number.lens[0] >= 2;
     let decimals = number.lens.len() == 2 && number.separator() == Some(Separator::Dot) && !area;
     // What is grouped like a social security number is none that is not valid.
     if number.lens == [3, 2, 4] && !strong.intersects(phone) {
-        return DetectionCertainty::None;
+        return None;
     }
     let reached = || {
         number.around().nearby.intersects(phone)
@@ -68,11 +69,7 @@ pub(in crate::scan) fn is_phone(
     };
     let named = strong.intersects(phone) && !decimals && (digits.len() <= 12 || valid)
         || valid && !number.has_neighbours && reached();
-    if named || known {
-        DetectionCertainty::ByContext
-    } else {
-        DetectionCertainty::None
-    }
+    (named || known).then(|| FoundValue::by_context(Class::Phone, number.span.clone()))
 }
 
 /// Whether a letter such as `T:` or `M:` stands before the number, as in the foot of a letter.
@@ -88,21 +85,21 @@ fn is_in_signature(number: &DigitGroups<'_>) -> bool {
     }
 }
 
-fn international_certainty(number: &DigitGroups<'_>) -> DetectionCertainty {
+fn international_phone(number: &DigitGroups<'_>) -> Option<FoundValue> {
     if !is_international(number.digits) {
-        return DetectionCertainty::None;
+        return None;
     }
     let around = number.around();
     if around.names_other(Hints::PHONE) {
-        return DetectionCertainty::None;
+        return None;
     }
     // `+` before a digit is also a sign, an addition, or a line of a diff.
     let bare_short = number.is_bare() && number.digits.len() < 10;
     let dotted = number.separator() == Some(Separator::Dot) && number.lens.len() == 2;
     if (bare_short || dotted) && !around.nearby.intersects(Hints::PHONE.union(Hints::REACH)) {
-        return DetectionCertainty::None;
+        return None;
     }
-    DetectionCertainty::ByValue
+    Some(FoundValue::by_value(Class::Phone, number.span.clone()))
 }
 
 /// Whether digits after `+` are a country code and a number of that country.

@@ -38,11 +38,7 @@ pub(in crate::scan) fn find_jwt(text: &Text<'_>, start: usize) -> Option<FoundVa
     let decoded = URL_SAFE_NO_PAD.decode(&bytes[start..header]).ok()?;
     let object =
         decoded.first() == Some(&b'{') && decoded.windows(5).any(|window| window == b"\"alg\"");
-    (object && parts >= 3).then_some(FoundValue {
-        class: Class::Jwt,
-        span: start..end,
-        by_context: false,
-    })
+    (object && parts >= 3).then_some(FoundValue::by_value(Class::Jwt, start..end))
 }
 
 /// Whether the body of a key is one of an example: something was left out, or stands for it.
@@ -116,9 +112,5 @@ pub(in crate::scan) fn find_private_key(text: &Text<'_>, start: usize) -> Option
     } else {
         at
     };
-    Some(FoundValue {
-        class: Class::PrivateKey,
-        span: start..end,
-        by_context: false,
-    })
+    Some(FoundValue::by_value(Class::PrivateKey, start..end))
 }

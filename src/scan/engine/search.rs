@@ -200,11 +200,9 @@ impl SearchPass<'_, '_> {
         if self.secrets {
             if self.text.bytes()[at..].starts_with(b"://") {
                 let password = network_addresses::userinfo_password(self.text, at + 3);
-                self.push_secret(password.map(|span| FoundValue {
-                    class: Class::Credential,
-                    span,
-                    by_context: false,
-                }));
+                self.push_secret(
+                    password.map(|span| FoundValue::by_value(Class::Credential, span)),
+                );
             } else {
                 self.push_secret(credential::assigned_secret(self.text, at));
             }

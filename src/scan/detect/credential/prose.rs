@@ -167,11 +167,7 @@ fn likely_password(text: &Text<'_>, span: &Range<usize>) -> Option<FoundValue> {
         || value
             .iter()
             .any(|b| matches!(b, b'/' | b'\\' | b'<' | b'>' | b'{' | b'}' | b'|'));
-    (looks && !is_other).then_some(FoundValue {
-        class: Class::Credential,
-        span,
-        by_context: false,
-    })
+    (looks && !is_other).then_some(FoundValue::by_value(Class::Credential, span))
 }
 
 /// Whether letters and digits change so often, or the digits at the end are so many, that it is no

@@ -122,11 +122,8 @@ impl<'k> ScanSink<'k> {
         let mut edits = Vec::new();
         let surroundings = EmbeddedText::of(text);
         for found in self.matches(text, names) {
-            self.count(found.class);
             let value = &text[found.span.clone()];
-            if found.by_context && found.action >= ScanAction::Redact {
-                self.by_context.insert(value.to_owned(), found.class);
-            }
+            self.note(&found, value);
             if found.action == ScanAction::Redact || self.marks_everything {
                 let with = if surroundings.is_json_number(&found.span) && !self.marks_everything {
                     self.masked_number(value)
@@ -157,12 +154,9 @@ impl<'k> ScanSink<'k> {
             return Some((self.class_name(first), first));
         }
         for found in found {
-            self.count(found.class);
+            self.note(&found, written);
             if found.action == ScanAction::Redact {
                 redacted.get_or_insert(found.class);
-            }
-            if found.by_context && found.action >= ScanAction::Redact {
-                self.by_context.insert(written.to_owned(), found.class);
             }
         }
         let class = redacted?;
@@ -179,6 +173,14 @@ impl<'k> ScanSink<'k> {
             },
             |replacement| replacement.text.clone(),
         )
+    }
+
+    /// Counts `found`, and remembers its `value` for other parts of the message where only its surroundings told it.
+    fn note(&mut self, found: &Match, value: &str) {
+        self.count(found.class);
+        if found.by_context && found.action >= ScanAction::Redact {
+            self.by_context.insert(value.to_owned(), found.class);
+        }
     }
 
     fn count(&mut self, class: usize) {
@@ -248,49 +250,30 @@ impl<'k> ScanSink<'k> {
 
     /// What is found in `text` as it is written.
     fn search_plain(&mut self, text: &str, names: Names<'_>) -> Vec<Match> {
+        let rules = self.rules;
+        let match_of = |class: usize, span, by_context| Match {
+            class,
+            span,
+            action: rules.actions[class],
+            by_context,
+        };
         let mut matches = Vec::new();
-        if text.len() >= TEXT_BYTES_MIN && !self.rules.wanted.classes.is_empty() {
+        if text.len() >= TEXT_BYTES_MIN && !rules.wanted.classes.is_empty() {
             let looked_at = Text::new(text, names, self.seen_values);
-            search(
-                &looked_at,
-                self.rules.wanted,
-                &self.compiled.detectors,
-                &mut self.found,
-            );
-            for found in self.found.drain(..) {
-                let class = found.class.index();
-                let action = self.rules.actions[class];
-                if action != ScanAction::Off {
-                    matches.push(Match {
-                        class,
-                        span: found.span,
-                        action,
-                        by_context: found.by_context,
-                    });
-                }
-            }
+            let detectors = &self.compiled.detectors;
+            search(&looked_at, rules.wanted, detectors, &mut self.found);
+            let found = self.found.drain(..);
+            let found = found.map(|it| match_of(it.class.index(), it.span, it.by_context));
+            matches.extend(found.filter(|found| found.action != ScanAction::Off));
         }
         let secrets = self.seen_values.map(|known| known.find_secrets(text));
-        for (class, span) in secrets.into_iter().flatten() {
-            matches.push(Match {
-                class,
-                span,
-                action: self.rules.actions[class],
-                by_context: false,
-            });
-        }
-        for class in &self.rules.custom {
-            let action = self.rules.actions[*class];
-            let spans = self.compiled.patterns[*class - Class::ALL.len()].find_iter(text);
-            let spans = spans
-                .map(|found| found.range())
-                .filter(|span| !span.is_empty());
-            matches.extend(spans.map(|span| Match {
-                class: *class,
-                span,
-                action,
-                by_context: false,
-            }));
+        let secrets = secrets.into_iter().flatten();
+        matches.extend(secrets.map(|(class, span)| match_of(class, span, false)));
+        for class in &rules.custom {
+            let pattern = &self.compiled.patterns[*class - Class::ALL.len()];
+            let spans = pattern.find_iter(text).map(|found| found.range());
+            let spans = spans.filter(|span| !span.is_empty());
+            matches.extend(spans.map(|span| match_of(*class, span, false)));
         }
         matches.retain(|found| !self.is_allowed(text, &found.span));
         matches

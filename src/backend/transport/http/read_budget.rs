@@ -1,7 +1,7 @@
 //! A connection that leaves something to others: after some reads in a row that found something, or
 //! some bytes, it waits for its next turn.
 //!
-//! Called by `client` and `http::line`. hyper reads on inside of one poll as long as there are bytes and
+//! Called by `http_client` and `connection`. hyper reads on inside of one poll as long as there are bytes and
 //! they make nothing whole, such as informational responses without end (RFC 9110, section 15.2): whoever
 //! waits beside it, a deadline above all, would wait as long. And what comes between two parts of answers
 //! has a bound, beyond which the connection fails: such responses, or frames of HTTP/2 that carry nothing.

@@ -56,7 +56,7 @@ pub use upkeep::recovery::{ChainTotal, Recovered, chain_total, chains, recover};
 pub use upkeep::retention::Retired;
 pub use upkeep::truncation::{TruncatedSegment, record_truncations, truncated_chains};
 pub use upkeep::verify::{
-    ChainReport, FaultAt, Trust, VerifyReport, verify, verify_by, verify_with,
+    ChainReport, FaultAt, TrustAnchors, VerifyReport, verify, verify_by, verify_with,
 };
 pub use write::log_space::LogSpace;
 pub use write::write_queue::{Durable, QUEUE_BYTES_MAX, SYNC_DELAY};

@@ -165,7 +165,7 @@ impl Lister {
             .or_else(|| self.catalog_store.saved_listing(backend));
         // Another may be listed in its place.
         let is_shown = !standing.has_alternative(control);
-        let outwaited = async {
+        let failover_due = async {
             // Of one, the next change is for whoever waits for it.
             if !standing.has_replicas() {
                 std::future::pending::<()>().await;
@@ -175,7 +175,7 @@ impl Lister {
         };
         let read = tokio::select! {
             read = self.read_lists(control, before, is_shown) => read,
-            () = outwaited => Err(BackendError::Timeout { after: LIST_FAILOVER_DELAY, key: None }),
+            () = failover_due => Err(BackendError::Timeout { after: LIST_FAILOVER_DELAY, key: None }),
         };
         let missing = read.as_ref().ok().and_then(ServerLists::missing);
         let has_failed = read.is_err() || missing.is_some();

@@ -85,7 +85,7 @@ pub use state_field::InvalidState;
 pub use state_field::STATE_USES_MAX;
 pub use visibility::{HiddenReason, Visibility, VisibleItems};
 
-/// What governance keeps its books in.
+/// Where governance stores what it knows.
 #[derive(Clone, Debug)]
 pub struct Storage {
     /// The agents.
@@ -633,16 +633,17 @@ impl Governance {
         scope: &Scope,
         server: &ServerName,
     ) -> Option<CallScanners> {
-        let law = self.policy_set.load();
+        let policy_set = self.policy_set.load();
         let known = self.storage.directory.current(agent.id);
         let profile = route_profile(scope);
         let known = known.filter(|agent| agent.enabled && may_use_route(agent, profile));
-        let rules = known.and_then(|agent| law.rules_of(&agent, profile, &self.limiters).ok());
-        match (rules, law.server_rules(server)) {
+        let rules =
+            known.and_then(|agent| policy_set.rules_of(&agent, profile, &self.limiters).ok());
+        match (rules, policy_set.server_rules(server)) {
             (Some(rules), Some(server_rules)) => {
-                rules.scanners_for(server_rules, law.refusal_style.codes)
+                rules.scanners_for(server_rules, policy_set.refusal_style.codes)
             }
-            (None, _) | (_, None) => Some(CallScanners::block_all(law.refusal_style.codes)),
+            (None, _) | (_, None) => Some(CallScanners::block_all(policy_set.refusal_style.codes)),
         }
     }
 

@@ -101,8 +101,8 @@ impl Proxy {
         tasks: &Tasks,
     ) -> Self {
         let governance = Arc::new(governance);
-        let board = CatalogStore::new(config, &backends, tasks.stop_token().clone());
-        let catalog_store = Arc::new(board);
+        let catalog_store = CatalogStore::new(config, &backends, tasks.stop_token().clone());
+        let catalog_store = Arc::new(catalog_store);
         backends.set_session_filter(Arc::new(ProxySessionFilter {
             governance: Arc::clone(&governance),
             catalog_store: Arc::clone(&catalog_store),

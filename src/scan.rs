@@ -126,7 +126,7 @@ pub struct Hit {
     pub class: Arc<str>,
     /// What the config says about it.
     pub action: ScanAction,
-    /// How many values; those in the text twin of structured content count again.
+    /// How many values; those in the text copy of structured content count again.
     pub count: u64,
 }
 
@@ -197,17 +197,17 @@ impl Scanner {
             Direction::Notifications | Direction::Prompts | Direction::Resources => None,
         };
         let structured = member.and_then(|member| message.member(member));
-        // What only its surroundings give away may stand without them in the twin.
+        // What only its surroundings give away may stand without them in the text copy.
         let by_context = std::mem::take(&mut sink.by_context);
-        let twin = structured.is_some() && !by_context.is_empty();
-        let read = if twin {
+        let has_text_copy = structured.is_some() && !by_context.is_empty();
+        let read = if has_text_copy {
             SeenValues::new(by_context)
         } else {
             Ok(SeenValues::default())
         };
         let too_many = read.as_ref().err().map(|too_many| too_many.class);
         let known = read.unwrap_or_default();
-        if twin {
+        if has_text_copy {
             sink =
                 ScanSink::new(&self.compiled, rules, self.compiled.mask).with_seen_values(&known);
             changes = engine::document_walk::walk_document(text, Names::default(), &mut sink, 0);
@@ -231,12 +231,12 @@ impl Scanner {
                 member: member.unwrap_or_default(),
                 text,
             };
-            let mended = structured
+            let schema_fit = structured
                 .and_then(|span| Some((span, schema()?)))
                 .map_or(SchemaFit::Valid, |(span, schema)| {
                     scan.fit_to_schema(schema, &span, &changes)
                 });
-            match mended {
+            match schema_fit {
                 SchemaFit::Valid => verdict.redacted = Some(apply_redactions(text, &changes)),
                 SchemaFit::Impossible { class } => verdict.blocked = Some(name(class)),
                 SchemaFit::Changed(changes) => {

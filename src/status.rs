@@ -542,9 +542,10 @@ impl Status {
 
     /// The kinds of which it is not known what `backend` has, unless it is to have nothing.
     fn unlisted_kinds(&self, backend: &Backend) -> Vec<&'static str> {
-        let board = self.proxy.catalog_store();
-        let is_unlisted =
-            |kind: &Kind| backend.is_enabled() && !board.has_current_list(&backend.name, *kind);
+        let catalog_store = self.proxy.catalog_store();
+        let is_unlisted = |kind: &Kind| {
+            backend.is_enabled() && !catalog_store.has_current_list(&backend.name, *kind)
+        };
         let kinds = Kind::ALL.into_iter().filter(is_unlisted);
         kinds.map(ItemCounts::key).collect()
     }

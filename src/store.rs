@@ -30,8 +30,8 @@ pub use audit_index::{
 };
 pub use keys::{KeyHash, KeyId, KeyStore, StoredKey};
 pub use leases::{
-    Account, AccountUsage, BudgetSubject, CallerBreakerState, Fund, FundReset, LeaseReply,
-    LeaseRequest, LeaseUpdate, Leases, OtherUsage, SubjectKind,
+    Account, AccountUsage, BudgetSubject, BudgetSubjectKind, CallerBreakerState, Fund, FundReset,
+    LeaseReply, LeaseRequest, LeaseUpdate, Leases, OtherUsage,
 };
 pub use listings::{Listings, StoredListing};
 pub use refused_rows::{RefusedRow, RowFault, RowKind, StoredRows};

@@ -22,8 +22,8 @@ use crate::{
 ///
 /// # Errors
 /// When `log.level` cannot be read, or logging was started before.
-pub(crate) fn start(log: &LogConfig) -> Result<(), InvalidLog> {
-    let invalid = |reason: String| InvalidLog {
+pub(crate) fn start(log: &LogConfig) -> Result<(), InvalidLogLevel> {
+    let invalid = |reason: String| InvalidLogLevel {
         level: log.level.clone(),
         reason,
     };
@@ -100,7 +100,7 @@ fn full_filter(level: &str) -> String {
 /// The log settings cannot be used; the operator mends `log.level`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("log level `{level}`: {reason}")]
-pub(crate) struct InvalidLog {
+pub(crate) struct InvalidLogLevel {
     /// The setting.
     pub level: String,
     /// What is wrong with it.

@@ -1,4 +1,4 @@
-//! The rules of the house that no compiler checks: who may import whom, and how long a file may be.
+//! The rules of the code that no compiler checks: who may import whom, and how long a file may be.
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot read its own tree has nothing to say"
@@ -228,7 +228,7 @@ const CIRCLE_MAX: usize = 3;
 /// Type names that may be defined more than once: the subcommands of each command.
 const EQUAL_NAMES: &[&str] = &["Command"];
 
-/// Words that names of items once had, and that no reader could guess. The field has terms for all of them; see
+/// Words that names of items and locals once had, and that no reader could guess. The field has terms for all of them; see
 /// the names that are used now.
 const PRIVATE_WORDS: &[&str] = &[
     "aboard",
@@ -367,7 +367,8 @@ fn no_two_types_have_one_name() {
 #[test]
 fn names_of_items_are_terms_of_the_field() {
     let keywords = [
-        "fn ", "struct ", "enum ", "trait ", "type ", "mod ", "const ", "static ",
+        "fn ", "struct ", "enum ", "trait ", "type ", "mod ", "const ", "static ", "let mut ",
+        "let ",
     ];
     let mut wrong = Vec::new();
     for file in modules().into_values().flatten() {

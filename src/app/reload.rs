@@ -201,7 +201,7 @@ impl Reloader {
         if !self.storage.is_sufficient_for(&config) {
             return Err(ReloadError::StoreNotOpen);
         }
-        let law = PolicySet::new(&config)?;
+        let policy_set = PolicySet::new(&config)?;
         let listener = self.listener.get();
         let certificates = listener.and_then(|front| front.certificates.as_ref());
         let shown = match (certificates, &config.tls) {
@@ -219,7 +219,7 @@ impl Reloader {
             tracing::warn!("authentication is off: `governance.auth` is no longer \"keys\"");
         }
         let governance = self.proxy.governance();
-        governance.set_policies(law);
+        governance.set_policies(policy_set);
         let agents = config.agents.values().cloned().collect();
         governance
             .directory()

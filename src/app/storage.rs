@@ -233,7 +233,10 @@ impl StorageKeeper {
         }
         if self.store.is_some() {
             self.listen_for_changes(tasks);
-            tasks.spawn("books", Arc::clone(self).run_maintenance(tasks.clone()));
+            tasks.spawn(
+                "storage maintenance",
+                Arc::clone(self).run_maintenance(tasks.clone()),
+            );
             let expire = Arc::clone(self).run_key_expiry(tasks.clone());
             tasks.spawn("keys that expire", expire);
         }
@@ -243,9 +246,9 @@ impl StorageKeeper {
     fn listen_for_changes(self: &Arc<Self>, tasks: &Tasks) {
         match ControlSocket::bind(&self.data_dir) {
             Ok(socket) => {
-                let (keeper, own) = (Arc::clone(self), tasks.clone());
+                let (storage, own) = (Arc::clone(self), tasks.clone());
                 tasks.spawn("control socket", async move {
-                    let refresh = || keeper.refresh();
+                    let refresh = || storage.refresh();
                     socket.serve(own, refresh).await;
                 });
             }
@@ -525,7 +528,7 @@ async fn reconcile(
         }
     }
     // Chains that were closed by a process which died before it came to the leases.
-    for chain in store.leases.open_chains().await? {
+    for chain in store.leases.chains_with_open_leases().await? {
         let Ok(id) = chain.parse::<ChainId>() else {
             continue;
         };

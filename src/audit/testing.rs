@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     AuditError, AuditEvent, AuditLog, ChainId, ChainTotal, EventKind, Opened, Record,
-    RecordedDecision, Recovered, Trust, VerifyReport,
+    RecordedDecision, Recovered, TrustAnchors, VerifyReport,
     files::{ChainLock, FileLoss},
     signature::SigningKey,
     upkeep::recovery::{chain_total_signed, recover_with},
@@ -196,8 +196,8 @@ pub(super) fn total(directory: &Path, chain: ChainId) -> Result<Option<ChainTota
     chain_total_signed(directory, chain, Some(&key().public()))
 }
 
-pub(super) fn trust() -> Trust {
-    Trust {
+pub(super) fn trust() -> TrustAnchors {
+    TrustAnchors {
         keys: vec![key().public()],
         expected: Vec::new(),
     }

@@ -85,11 +85,11 @@ impl Roster {
             agent.revocations = before + u64::from(lost.contains(&id));
             // One that was shown out comes in anew.
             let known = known.filter(|known| !known.session_validity.is_revoked());
-            let stays = known.filter(|known| {
+            let unchanged = known.filter(|known| {
                 known.revocations == agent.revocations && known.enabled <= agent.enabled
             });
             agent.session_validity =
-                stays.map_or_else(AgentValidity::default, |it| it.session_validity.clone());
+                unchanged.map_or_else(AgentValidity::default, |it| it.session_validity.clone());
             // Whoever keeps something for an agent keeps it while the agent stays the same.
             let agent = match known.filter(|known| ***known == agent) {
                 Some(known) => Arc::clone(known),

@@ -188,7 +188,7 @@ impl Backend {
             // This is how it is known before the first call of any client.
             awaits_roots: true,
             identity: Arc::clone(&connector.shared.identity),
-            start_party: None,
+            start_quota_key: None,
         };
         let connection = connector.connect(&wanted).await?;
         Ok(ListConnection::new(connection))

@@ -32,7 +32,9 @@ use crate::{
 };
 use connection_pool::ConnectionPool;
 use fair_limiter::CallPermit;
-use selection::{ConnectionRequest, RECONNECT_CHECKS, RECONNECT_PAUSE, SelectedConnection};
+use selection::{
+    ConnectionRequest, RECONNECT_POLL_INTERVAL, RECONNECT_POLLS_MAX, SelectedConnection,
+};
 use stats::CountedCall;
 
 /// What a server answered.
@@ -354,7 +356,7 @@ impl Backend {
         let call = &admitted.routed().call;
         let start = Instant::now();
         let patience = left.idle.min(self.call_idle_timeout(admitted));
-        let mut looks = 0..RECONNECT_CHECKS;
+        let mut looks = 0..RECONNECT_POLLS_MAX;
         let mut is_renewed = false;
         loop {
             if served.connection.closed().is_cancelled() {
@@ -383,7 +385,7 @@ impl Backend {
             if !goes_on {
                 return Ok((served, outcome));
             }
-            tokio::time::sleep(RECONNECT_PAUSE).await;
+            tokio::time::sleep(RECONNECT_POLL_INTERVAL).await;
         }
     }
 

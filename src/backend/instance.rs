@@ -29,7 +29,7 @@ use crate::{
     lock::lock,
     mcp::{Era, LogFilter},
 };
-use handshake::Hello;
+use handshake::ServerInitialization;
 use identity::InstanceIdentity;
 use reconnect::RetryTimer;
 
@@ -42,7 +42,7 @@ static NEXT_INSTANCE: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) link: Arc<Link>,
-    pub(crate) hello: Hello,
+    pub(crate) hello: ServerInitialization,
     /// Process id of a child.
     pub(crate) pid: Option<u32>,
     /// Whether its stream of list changes was opened.
@@ -85,7 +85,7 @@ impl Connection {
 pub(crate) enum InstancePhase {
     /// Nobody used it for long, so that it was ended; the next call wakes it. With what its server
     /// said of itself.
-    Asleep(Arc<Hello>),
+    Asleep(Arc<ServerInitialization>),
     /// A connection is being made.
     Connecting,
     /// There is none; why.
@@ -183,7 +183,7 @@ impl Instance {
     }
 
     /// Sleeps until somebody wants a connection.
-    pub(super) async fn sleep(&self, hello: Arc<Hello>) {
+    pub(super) async fn sleep(&self, hello: Arc<ServerInitialization>) {
         self.set_phase(InstancePhase::Asleep(hello));
         self.retry.wanted().await;
     }

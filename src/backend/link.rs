@@ -313,7 +313,7 @@ impl Link {
             return answer;
         }
         let answer = answer.and_then(validate_outcome);
-        // Our own requests are the checks that a suspicion leads to.
+        // Our own requests are the checks that a suspected failure leads to.
         self.note_suspicion(&answer);
         answer
     }

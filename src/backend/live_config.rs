@@ -74,14 +74,14 @@ mod tests {
     fn whoever_is_told_finds_everything_set() {
         let mut server = Server::example();
         let written = LiveConfig::new(&server);
-        let told = written.updates().0;
+        let updates = written.updates().0;
         let followed = Cell::new(0);
         let follow = |written: &LiveConfig, server: &Server| {
             assert!(
                 *written.current() == Arc::new(server.clone()),
                 "it is stored"
             );
-            assert!(!told.has_changed().unwrap(), "nobody is told yet");
+            assert!(!updates.has_changed().unwrap(), "nobody is updates yet");
             followed.set(followed.get() + 1);
         };
         written.update(&server, || follow(&written, &server));
@@ -89,6 +89,6 @@ mod tests {
         server.max_instances += 1;
         written.update(&server, || follow(&written, &server));
         assert_eq!(followed.get(), 1);
-        assert!(told.has_changed().unwrap());
+        assert!(updates.has_changed().unwrap());
     }
 }

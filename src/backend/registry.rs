@@ -70,7 +70,7 @@ impl Backends {
         launcher: Option<PathBuf>,
         tasks: &Tasks,
     ) -> (Self, UpdateReceiver) {
-        let (teller, updates) = update_channel();
+        let (update_sender, updates) = update_channel();
         let limiter = Limiter::new(&config.limits);
         let backends = Self {
             set: ArcSwap::default(),
@@ -78,7 +78,7 @@ impl Backends {
             launcher: Launcher::new(launcher),
             context: UpstreamContext {
                 gateway: GatewayId::random(),
-                updates: teller,
+                updates: update_sender,
                 session_filters: SessionFilters::default(),
                 byte_budget: limiter.bytes.clone(),
                 http_calls: limiter.http_calls.clone(),

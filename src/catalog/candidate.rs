@@ -143,7 +143,7 @@ mod tests {
         )
     }
 
-    const TWO: &str = "[servers.git]\ncommand = 'a'\n[servers.git-hub]\ncommand = 'b'\n";
+    const TWO_SERVERS: &str = "[servers.git]\ncommand = 'a'\n[servers.git-hub]\ncommand = 'b'\n";
 
     /// `expect` is the server and the originals, of the first.
     fn check(config: &str, scope: &Scope, kind: Kind, name: &str, expect: Option<(&str, &[&str])>) {
@@ -162,19 +162,24 @@ mod tests {
         let all = |config: &str, name: &str, expect| {
             check(config, &Scope::All, Kind::Tools, name, expect);
         };
-        all(TWO, "mcp_git_log", Some(("git", &["log"])));
-        all(TWO, "mcp_git_hub_fork", Some(("git-hub", &["fork"])));
-        all(TWO, "mcp_git_a_b", Some(("git", &["a_b", "a-b"])));
-        all(TWO, "mcp_svn_log", None);
-        all(TWO, "mcp_git_", None);
-        all(TWO, "log", None);
-        let dotted =
-            format!("[naming]\ntemplate = '{{server}}.{{tool}}'\ncharset = 'original'\n{TWO}");
+        all(TWO_SERVERS, "mcp_git_log", Some(("git", &["log"])));
+        all(
+            TWO_SERVERS,
+            "mcp_git_hub_fork",
+            Some(("git-hub", &["fork"])),
+        );
+        all(TWO_SERVERS, "mcp_git_a_b", Some(("git", &["a_b", "a-b"])));
+        all(TWO_SERVERS, "mcp_svn_log", None);
+        all(TWO_SERVERS, "mcp_git_", None);
+        all(TWO_SERVERS, "log", None);
+        let dotted = format!(
+            "[naming]\ntemplate = '{{server}}.{{tool}}'\ncharset = 'original'\n{TWO_SERVERS}"
+        );
         all(&dotted, "git-hub.a_b", Some(("git-hub", &["a_b"])));
         all(&dotted, "git.hub", Some(("git", &["hub"])));
         // Such a name could be anybody's.
         all(
-            &format!("[naming]\ntemplate = '{{tool}}'\n{TWO}"),
+            &format!("[naming]\ntemplate = '{{tool}}'\n{TWO_SERVERS}"),
             "log",
             None,
         );
@@ -183,7 +188,7 @@ mod tests {
     #[test]
     fn all_that_a_name_may_belong_to_are_found() {
         let check = |rename: &str, expect: &[&str]| {
-            let config = format!("{TWO}{rename}");
+            let config = format!("{TWO_SERVERS}{rename}");
             let found = prospects(&config, &Scope::All, Kind::Tools, "mcp_git_hub_fork");
             let servers: Vec<_> = found.iter().map(|found| found.server.as_str()).collect();
             assert_eq!(servers, expect, "{config}");
@@ -234,17 +239,17 @@ mod tests {
     fn other_routes_have_their_own() {
         let server = |name: &str| Scope::Server(ServerName::parse(name).unwrap());
         check(
-            TWO,
+            TWO_SERVERS,
             &server("git"),
             Kind::Tools,
             "any",
             Some(("git", &["any"])),
         );
-        check(TWO, &server("none"), Kind::Tools, "any", None);
-        let own = prospects(TWO, &server("git-hub"), Kind::Tools, "a-b");
+        check(TWO_SERVERS, &server("none"), Kind::Tools, "any", None);
+        let own = prospects(TWO_SERVERS, &server("git-hub"), Kind::Tools, "a-b");
         assert_eq!(own.len(), 1);
         assert_eq!(&*own[0].originals[0].1.plain, "mcp_git_hub_a_b");
-        let config = format!("{TWO}[profiles.p]\ntools = ['git/*']\n");
+        let config = format!("{TWO_SERVERS}[profiles.p]\ntools = ['git/*']\n");
         let profile = Scope::Profile(ProfileName::parse("p").unwrap());
         check(
             &config,

@@ -431,9 +431,9 @@ mod tests {
     #[test]
     fn every_place_in_other_messages_is_rewritten() {
         let (check, map) = (check_outbound, map());
-        let told = |raw: &Raw| rewrite_notification("notifications/tasks", raw, &map);
+        let rewritten = |raw: &Raw| rewrite_notification("notifications/tasks", raw, &map);
         check(
-            &told,
+            &rewritten,
             r#"{"result":{"content":[{"type":"resource_link","uri":@}]}}"#,
         );
         let updated =

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::ConfigArgs,
-    data_dir::{self, AgentOrigin, AuditNote, CommandError, DataDir, Intent, exit_code},
+    data_dir::{self, AccessMode, AgentOrigin, AuditNote, CommandError, DataDir, exit_code},
     output::{OutputFormat, eprint, escape_terminal, format_time, print, print_json},
     table::TextTable,
 };
@@ -84,22 +84,24 @@ impl AgentsArgs {
             Command::List(common) => data_dir::with_data_dir(
                 &common.config,
                 OutputFormat::from_flag(common.json),
-                Intent::Read,
-                async |books| Ok(list(books, common.json)),
+                AccessMode::Read,
+                async |data_dir| Ok(list(data_dir, common.json)),
             ),
-            Command::Show(one) => one.with(Intent::Read, async |books| {
-                let agent = books.agent(&one.name)?;
-                Ok(show(&agent, books, one.common.json))
+            Command::Show(one) => one.with(AccessMode::Read, async |data_dir| {
+                let agent = data_dir.agent(&one.name)?;
+                Ok(show(&agent, data_dir, one.common.json))
             }),
-            Command::Add(add) => add.with(async |books| add.add(books).await),
-            Command::Set(set) => set.with(async |books| set.set(books).await),
-            Command::Enable(one) => {
-                one.with(Intent::Change, async |books| one.enable(true, books).await)
-            }
-            Command::Disable(one) => {
-                one.with(Intent::Change, async |books| one.enable(false, books).await)
-            }
-            Command::Remove(one) => one.with(Intent::Change, async |books| one.remove(books).await),
+            Command::Add(add) => add.with(async |data_dir| add.add(data_dir).await),
+            Command::Set(set) => set.with(async |data_dir| set.set(data_dir).await),
+            Command::Enable(one) => one.with(AccessMode::Change, async |data_dir| {
+                one.enable(true, data_dir).await
+            }),
+            Command::Disable(one) => one.with(AccessMode::Change, async |data_dir| {
+                one.enable(false, data_dir).await
+            }),
+            Command::Remove(one) => one.with(AccessMode::Change, async |data_dir| {
+                one.remove(data_dir).await
+            }),
         }
     }
 }
@@ -107,7 +109,7 @@ impl AgentsArgs {
 impl One {
     fn with(
         &self,
-        intent: Intent,
+        intent: AccessMode,
         work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
     ) -> ExitCode {
         let common = &self.common;
@@ -151,7 +153,7 @@ impl ChangeArgs {
         data_dir::with_data_dir(
             &common.config,
             OutputFormat::from_flag(common.json),
-            Intent::Change,
+            AccessMode::Change,
             work,
         )
     }

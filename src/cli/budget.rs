@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     agents::terms::{BudgetArg, display_budgets},
     args::ConfigArgs,
-    data_dir::{self, AuditNote, CommandError, DataDir, Intent, exit_code, unknown_name},
+    data_dir::{self, AccessMode, AuditNote, CommandError, DataDir, exit_code, unknown_name},
     output::{OutputFormat, eprint, format_time, print, print_json},
     table::TextTable,
 };
@@ -21,7 +21,7 @@ use crate::{
     governance::budget::{AppliedBudget, BudgetStatus, Budgets},
     money::Micros,
     names::ServerName,
-    store::{Account, BudgetSubject, SubjectKind},
+    store::{Account, BudgetSubject, BudgetSubjectKind},
 };
 
 /// The chain under which this process looks at accounts: it never holds a lease.
@@ -139,20 +139,20 @@ impl BudgetArgs {
             Command::Show(show) => data_dir::with_data_dir_and_servers(
                 &show.config,
                 OutputFormat::from_flag(show.json),
-                Intent::Read,
-                async |books| show.show(books).await,
+                AccessMode::Read,
+                async |data_dir| show.show(data_dir).await,
             ),
             Command::Set(set) => data_dir::with_data_dir_and_servers(
                 &set.config,
                 OutputFormat::from_flag(set.json),
-                Intent::Change,
-                async |books| set.set(books).await,
+                AccessMode::Change,
+                async |data_dir| set.set(data_dir).await,
             ),
             Command::Reset(reset) => data_dir::with_data_dir_and_servers(
                 &reset.config,
                 OutputFormat::from_flag(reset.json),
-                Intent::Change,
-                async |books| reset.reset(books).await,
+                AccessMode::Change,
+                async |data_dir| reset.reset(data_dir).await,
             ),
         }
     }
@@ -192,9 +192,9 @@ impl BudgetOwner {
             .map(|agent| BudgetSubject::agent(agent.id));
         let is_meant = |subject: &BudgetSubject| match subject.kind() {
             _ if agent.is_none() && self.team.is_none() && self.server.is_none() => true,
-            SubjectKind::Agent => agent.as_ref() == Some(subject),
-            SubjectKind::Server => self.server.as_deref() == Some(subject.id()),
-            SubjectKind::Team => self.team.as_deref() == Some(subject.id()),
+            BudgetSubjectKind::Agent => agent.as_ref() == Some(subject),
+            BudgetSubjectKind::Server => self.server.as_deref() == Some(subject.id()),
+            BudgetSubjectKind::Team => self.team.as_deref() == Some(subject.id()),
         };
         let agents = data_dir.agents();
         let accounts = data_dir.store.leases.spent_accounts(clock::now()).await?;
@@ -211,9 +211,9 @@ impl BudgetOwner {
             let agent = named.find(|agent| BudgetSubject::agent(agent.id) == subject);
             BudgetLine {
                 kind: match subject.kind() {
-                    SubjectKind::Agent => "agent",
-                    SubjectKind::Server => "server",
-                    SubjectKind::Team => "team",
+                    BudgetSubjectKind::Agent => "agent",
+                    BudgetSubjectKind::Server => "server",
+                    BudgetSubjectKind::Team => "team",
                 },
                 name: agent.map_or_else(|| subject.id().to_owned(), |agent| agent.name.clone()),
                 subject,

@@ -109,8 +109,8 @@ impl CallArgs {
 
     /// Without all servers that may have it, it is not known whether the name is wrong.
     fn unknown_tool(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
-        let board = gateway.proxy().catalog_store();
-        let catalog = board.catalog();
+        let catalog_store = gateway.proxy().catalog_store();
+        let catalog = catalog_store.catalog();
         let tools = catalog.list(&gateway.scope, Kind::Tools).entries();
         let names = tools.iter().map(|tool| [&*tool.exposed, &*tool.original]);
         let ending = did_you_mean(&self.tool, names);
@@ -121,7 +121,9 @@ impl CallArgs {
             return usage_error(&format!("unknown tool `{}`{ending}", self.tool));
         }
         // What is missing was said; where the name is of that server, nothing else is known of it.
-        let is_theirs = !board.possible_servers(Kind::Tools, &self.tool).is_empty();
+        let is_theirs = !catalog_store
+            .possible_servers(Kind::Tools, &self.tool)
+            .is_empty();
         if !is_theirs && !tools.is_empty() {
             eprint(&format!(
                 "no connected server has a tool `{}`{ending}\n",

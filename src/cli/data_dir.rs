@@ -139,7 +139,7 @@ impl CommandError {
 
 /// What a command does with the store.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Intent {
+pub(super) enum AccessMode {
     /// It changes it.
     Change,
     /// It reads it: where there is none, none is made, which might be of the wrong user or in the wrong
@@ -152,7 +152,7 @@ pub(super) enum Intent {
 pub(super) fn with_data_dir(
     args: &ConfigArgs,
     form: OutputFormat,
-    intent: Intent,
+    intent: AccessMode,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
     with_config(
@@ -167,7 +167,7 @@ pub(super) fn with_data_dir(
 pub(super) fn with_data_dir_and_servers(
     args: &ConfigArgs,
     form: OutputFormat,
-    intent: Intent,
+    intent: AccessMode,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
     with_config(args.load_with_quiet_log(form), args, intent, work)
@@ -176,7 +176,7 @@ pub(super) fn with_data_dir_and_servers(
 fn with_config(
     config: Result<Config, ExitCode>,
     args: &ConfigArgs,
-    intent: Intent,
+    intent: AccessMode,
     work: impl AsyncFnOnce(&DataDir) -> Result<ExitCode, CommandError>,
 ) -> ExitCode {
     let config = match config {
@@ -296,12 +296,12 @@ impl DataDir {
     async fn open(
         config: Config,
         files: Vec<PathBuf>,
-        intent: Intent,
+        intent: AccessMode,
         change: &Arc<PendingChange>,
     ) -> Result<Self, CommandError> {
         warn_if_store_lost(&config);
         let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
-        let empty = (intent == Intent::Read && is_missing).then(TempDir::new);
+        let empty = (intent == AccessMode::Read && is_missing).then(TempDir::new);
         let empty = empty.transpose().map_err(CommandError::TempDir)?;
         let place = empty.as_ref().map_or(&*config.data_dir, TempDir::path);
         let store = Store::open(place).await?;

@@ -461,12 +461,12 @@ pub(super) async fn with_progress<F: Future>(work: F, what_for: impl Fn() -> Str
     };
     let mut work = pin!(work);
     let mut remind = interval_at(Instant::now() + silence, PROGRESS_INTERVAL);
-    let mut is_told = false;
+    let mut is_reported = false;
     loop {
         tokio::select! {
             output = &mut work => return output,
-            _ = remind.tick(), if is_read || !is_told => {
-                is_told = true;
+            _ = remind.tick(), if is_read || !is_reported => {
+                is_reported = true;
                 eprint(&format!("{} ...\n", what_for()));
             }
         }

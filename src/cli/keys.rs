@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{
     agents::REFUSED_STATE,
     args::ConfigArgs,
-    data_dir::{self, AuditNote, CommandError, DataDir, Intent, exit_code, unknown_name},
+    data_dir::{self, AccessMode, AuditNote, CommandError, DataDir, exit_code, unknown_name},
     output::{OutputFormat, eprint, escape_terminal, format_time, print, print_json},
     table::TextTable,
 };
@@ -101,20 +101,20 @@ impl KeysArgs {
             Command::Create(create) => data_dir::with_data_dir(
                 &create.config,
                 OutputFormat::from_flag(create.json),
-                Intent::Change,
-                async |books| create.create(books).await,
+                AccessMode::Change,
+                async |data_dir| create.create(data_dir).await,
             ),
             Command::List(list) => data_dir::with_data_dir(
                 &list.config,
                 OutputFormat::from_flag(list.json),
-                Intent::Read,
-                async |books| list.list(books).await,
+                AccessMode::Read,
+                async |data_dir| list.list(data_dir).await,
             ),
             Command::Revoke(revoke) => data_dir::with_data_dir(
                 &revoke.config,
                 OutputFormat::from_flag(revoke.json),
-                Intent::Change,
-                async |books| revoke.revoke(books).await,
+                AccessMode::Change,
+                async |data_dir| revoke.revoke(data_dir).await,
             ),
         }
     }
@@ -276,13 +276,13 @@ impl ListKeysArgs {
 }
 
 impl Revoke {
-    async fn revoke(&self, books: &DataDir) -> Result<ExitCode, CommandError> {
+    async fn revoke(&self, data_dir: &DataDir) -> Result<ExitCode, CommandError> {
         let StoredRows {
             rows: keys,
             refused,
-        } = books.store.keys.keys().await?;
+        } = data_dir.store.keys.keys().await?;
         if refused.iter().any(|key| key.id == self.id) {
-            return self.revoke_refused(books).await;
+            return self.revoke_refused(data_dir).await;
         }
         let Some(key) = keys.iter().find(|key| key.id.as_str() == self.id) else {
             return Err(unknown_key(&self.id, &keys));
@@ -291,15 +291,15 @@ impl Revoke {
         let revoked_before = key.revoked.is_some();
         let is_notified = if revoked_before {
             // Whoever says it twice may have heard that a gateway was not told.
-            books.notify_change().await
+            data_dir.notify_change().await
         } else {
-            let detail = format!("of {}", books.name_of(key.agent));
-            let (revoked, is_notified) = revoke(&key.id, detail, books).await?;
+            let detail = format!("of {}", data_dir.name_of(key.agent));
+            let (revoked, is_notified) = revoke(&key.id, detail, data_dir).await?;
             key.revoked = Some(revoked);
             is_notified
         };
         let code = if self.json {
-            print_json(&to_json(&key, books))
+            print_json(&to_json(&key, data_dir))
         } else {
             let what = if revoked_before {
                 "already revoked"
@@ -309,7 +309,7 @@ impl Revoke {
             print(&format!(
                 "{what}: key {} of agent `{}`\n",
                 key.id,
-                books.name_of(key.agent)
+                data_dir.name_of(key.agent)
             ))
         };
         Ok(exit_code(code, is_notified))
@@ -335,7 +335,7 @@ impl Revoke {
 async fn revoke(
     id: &KeyId,
     detail: String,
-    books: &DataDir,
+    data_dir: &DataDir,
 ) -> Result<(Timestamp, bool), CommandError> {
     let now = clock::now();
     let note = AuditNote {
@@ -343,8 +343,8 @@ async fn revoke(
         subject: id.to_string(),
         detail,
     };
-    let revoke = async { books.store.keys.revoke(id, now).await.map(drop) };
-    let is_notified = books.apply_change(&[note], revoke).await?;
+    let revoke = async { data_dir.store.keys.revoke(id, now).await.map(drop) };
+    let is_notified = data_dir.apply_change(&[note], revoke).await?;
     Ok((now, is_notified))
 }
 

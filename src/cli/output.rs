@@ -93,10 +93,10 @@ pub(super) fn error_text(refusal: &Raw) -> String {
     let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
     let data: Option<Value> = refusal.get("data").and_then(|data| data.read().ok());
     let data = data.filter(|data| {
-        let is_told = data["reason"]
+        let has_hint = data["reason"]
             .as_str()
             .is_some_and(|reason| REASONS_WITH_RETRY.iter().any(|it| it.as_str() == reason));
-        data["retryable"] == true && !is_told
+        data["retryable"] == true && !has_hint
     });
     let wait = data.and_then(|data| data["retryAfterMs"].as_u64());
     let wait = wait.map(|millis| Duration::from_secs(millis.div_ceil(1000)));

@@ -189,10 +189,10 @@ impl<'s> ShapeCheck<'s, '_> {
         };
         let mut kept = Vec::new();
         for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
-            let stays = schema.get("items").is_none_or(|schema| {
+            let is_allowed = schema.get("items").is_none_or(|schema| {
                 self.check_value(&mut item, schema, &format!("{path}[{index}]"))
             });
-            if stays {
+            if is_allowed {
                 kept.push(item);
             }
         }

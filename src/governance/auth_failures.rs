@@ -291,7 +291,7 @@ mod tests {
         };
         let loaded = config::parse([source], &Environment::default()).unwrap();
         let config = loaded.config;
-        let books = Storage {
+        let storage = Storage {
             directory: Arc::new(AgentDirectory::new(
                 config.governance.auth,
                 std::iter::empty(),
@@ -301,7 +301,7 @@ mod tests {
             seal: Seal::new(&[0; 32]),
             tasks: None,
         };
-        Arc::new(Governance::new(&config, books).unwrap())
+        Arc::new(Governance::new(&config, storage).unwrap())
     }
 
     #[tokio::test(start_paused = true)]

@@ -84,7 +84,7 @@ impl PolicySet {
         let profile = |(name, profile): (&ProfileName, &config::Profile)| {
             (name.clone(), profile.terms.clone())
         };
-        let law = Self {
+        let policy_set = Self {
             refusal_style: RefusalStyle {
                 form: written.errors,
                 codes: written.error_codes,
@@ -103,8 +103,8 @@ impl PolicySet {
             rules: DashMap::default(),
             scanners,
         };
-        law.validate_config_agents(config)?;
-        Ok(law)
+        policy_set.validate_config_agents(config)?;
+        Ok(policy_set)
     }
 
     /// Forgets what the rules of agents said of tools that no catalog has any more, and the rules of agents

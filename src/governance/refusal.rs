@@ -17,7 +17,7 @@ use crate::{
     mcp::{Method, Outcome, Raw, RpcError, error},
     money::Micros,
     names::{AgentId, InvocationId},
-    store::SubjectKind,
+    store::BudgetSubjectKind,
 };
 
 /// Why a call was refused before it reached its server, or why its answer was withheld.
@@ -520,9 +520,9 @@ const UNKNOWN_TOOL: RefusalDetails = RefusalDetails {
 fn budget_detail(exceeded: &Exceeded, agent: &str) -> String {
     let whose = exceeded.account.subject();
     let (kind, name) = match whose.as_ref().map(|(subject, _)| (subject.kind(), subject)) {
-        Some((SubjectKind::Team, team)) => ("team", team.id()),
-        Some((SubjectKind::Server, server)) => ("server", server.id()),
-        Some((SubjectKind::Agent, _)) | None => ("agent", agent),
+        Some((BudgetSubjectKind::Team, team)) => ("team", team.id()),
+        Some((BudgetSubjectKind::Server, server)) => ("server", server.id()),
+        Some((BudgetSubjectKind::Agent, _)) | None => ("agent", agent),
     };
     let window = whose.as_ref().map_or(Window::Total, |(_, it)| *it).as_str();
     let (spent, limit) = (exceeded.spent.to_decimal(), exceeded.limit.to_decimal());

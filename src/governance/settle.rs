@@ -253,7 +253,7 @@ impl Governance {
         let (Ok(body) | Err(body)) = &outcome;
         recorded.bytes_out = body.as_bytes().len();
         // One that was refused for want of a record is told so already.
-        let is_told = refused_as == Some(Refusal::AuditUnavailable.details().name);
+        let is_reported = refused_as == Some(Refusal::AuditUnavailable.details().name);
         let is_delivered = recorded.is_delivered;
         let kept = {
             let arguments = self.arguments_for_record(&context);
@@ -265,7 +265,7 @@ impl Governance {
         drop(due);
         let (outcome, refused_as) = match kept {
             Ok(()) => (outcome, refused_as),
-            Err(_) if is_told => (outcome, refused_as),
+            Err(_) if is_reported => (outcome, refused_as),
             Err(error) => {
                 tracing::error!(invocation = %context.id, %error, "a record is not durable yet");
                 let refusal = if is_delivered {

@@ -586,8 +586,8 @@ mod tests {
     #[test]
     fn ports_that_are_for_others() {
         let check = |port: u16, expect: &str| {
-            let told = bind_hint(io::ErrorKind::PermissionDenied, port, 0);
-            assert!(told.starts_with(expect), "{port}: {told}");
+            let text = bind_hint(io::ErrorKind::PermissionDenied, port, 0);
+            assert!(text.starts_with(expect), "{port}: {text}");
         };
         check(1, "ports below 1024 require privileges");
         check(1023, "ports below 1024 require privileges");

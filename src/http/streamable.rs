@@ -240,8 +240,8 @@ impl Post<'_> {
         };
         let RequestContext { agent, scope, .. } = self.context;
         // Whoever may not use it is told nothing of it.
-        let sight = || self.edge.proxy.governance().visibility(agent, scope);
-        if tool.headers.is_empty() || !sight().shows_tool(tool) {
+        let visibility = || self.edge.proxy.governance().visibility(agent, scope);
+        if tool.headers.is_empty() || !visibility().shows_tool(tool) {
             return Ok(());
         }
         for param in tool.headers.iter() {

@@ -114,12 +114,12 @@ mod tests {
         theirs
             .set_read_timeout(Some(Duration::from_secs(30)))
             .unwrap();
-        let (tell, told) = mpsc::channel();
+        let (tell, receiver) = mpsc::channel();
         let waiting = thread::spawn(move || {
             tell.send(pthread_self()).unwrap();
             receive::<String>(&theirs).map(|(message, _)| message)
         });
-        let thread = told.recv().unwrap();
+        let thread = receiver.recv().unwrap();
         for _ in 0..20 {
             pthread_kill(thread, Signal::SIGWINCH).unwrap();
             tokio::time::sleep(Duration::from_millis(5)).await;

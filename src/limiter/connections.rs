@@ -487,7 +487,7 @@ mod tests {
                 .eviction_candidate(|_| true)
                 .map(|slot| slot.closing.cancel())
         };
-        let is_told = |permit: &ConnectionPermit| permit.slot.closing.is_cancelled();
+        let is_closing = |permit: &ConnectionPermit| permit.slot.closing.is_cancelled();
         let [busy, asked, early, late, sending] = [(); 5].map(|()| limit.acquire_unchecked(HERE));
         let (work, upload) = (busy.begin_request(), sending.begin_request());
         assert!(leaver().is_none(), "they have just come");
@@ -504,16 +504,16 @@ mod tests {
             (&sending, IDLE_GRACE / 2),
         ] {
             sleep(after).await;
-            assert!(!is_told(permit));
+            assert!(!is_closing(permit));
             assert!(leaver().is_some());
-            assert!(is_told(permit), "after {after:?}");
+            assert!(is_closing(permit), "after {after:?}");
             assert!(leaver().is_none(), "nobody else rests for that long");
         }
         sleep(10 * IDLE_GRACE).await;
         assert!(leaver().is_none(), "it is at work");
         drop(work);
         sleep(IDLE_GRACE).await;
-        assert!(leaver().is_some() && is_told(&busy));
+        assert!(leaver().is_some() && is_closing(&busy));
         drop((body, upload));
     }
 

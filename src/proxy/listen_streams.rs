@@ -42,19 +42,19 @@ const TASKS_WATCHED_MAX: usize = 1024;
 fn requested_filter(call: &Call) -> Result<Value, RpcError> {
     let invalid = |message: String| RpcError::new(error::INVALID_PARAMS, message);
     let params = call.params.as_ref();
-    let wish = params.and_then(|params| params.get("notifications"));
-    let Some(wish) = wish.filter(Raw::is_object) else {
+    let requested = params.and_then(|params| params.get("notifications"));
+    let Some(requested) = requested.filter(Raw::is_object) else {
         let message = "subscriptions/listen requires an object `notifications`";
         return Err(invalid(message.to_owned()));
     };
-    let wish: Value = wish.read().unwrap_or_default();
-    let watched = wish.get("taskIds").and_then(Value::as_array);
+    let requested: Value = requested.read().unwrap_or_default();
+    let watched = requested.get("taskIds").and_then(Value::as_array);
     if watched.is_some_and(|ids| ids.len() > TASKS_WATCHED_MAX) {
         return Err(invalid(format!(
             "`taskIds` has more than {TASKS_WATCHED_MAX} ids"
         )));
     }
-    Ok(wish)
+    Ok(requested)
 }
 
 impl Proxy {
@@ -126,7 +126,7 @@ impl Proxy {
         Ok(Raw::parse(text).expect("joined from valid JSON"))
     }
 
-    /// What of `wish` can be honoured: list changes always, resources where their server says that it
+    /// What of `requested` can be honoured: list changes always, resources where their server says that it
     /// tells of them.
     fn supported_filter(&self, filter: &Value, call: &Call) -> SupportedFilter {
         let mut supported = SupportedFilter::default();
@@ -163,17 +163,17 @@ impl Proxy {
         supported
     }
 
-    /// Takes the tasks out of `wish` that are not the agent's own.
+    /// Takes the tasks out of `requested` that are not the agent's own.
     async fn retain_own_tasks(&self, filter: &mut Value, call: &Call) {
         let (Scope::Server(server), Some(tasks)) = (&call.scope, filter.get("taskIds")) else {
             return;
         };
         let agent = &call.client.agent;
         let own = self.governance.filter_task_ids(tasks, agent, server).await;
-        if let Some(wish) = filter.as_object_mut() {
+        if let Some(requested) = filter.as_object_mut() {
             match own {
-                Some(own) => drop(wish.insert("taskIds".to_owned(), own)),
-                None => drop(wish.remove("taskIds")),
+                Some(own) => drop(requested.insert("taskIds".to_owned(), own)),
+                None => drop(requested.remove("taskIds")),
             }
         }
     }

@@ -63,10 +63,10 @@ impl Proxy {
             return backend.notify(session, notification);
         };
         let (agent, scope) = (&session.agent, &session.scope);
-        let told =
+        let scanned =
             self.governance
                 .scan_client_notification(agent, scope, &backend.name, params.clone());
-        told.is_some_and(|params| {
+        scanned.is_some_and(|params| {
             let notification = Notification {
                 method: notification.method.clone(),
                 params: Some(params),

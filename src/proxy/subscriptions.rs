@@ -224,7 +224,7 @@ impl Proxy {
         self.tasks.spawn("subscriptions of replicas", async move {
             let follow = async {
                 loop {
-                    let strays = backend.displaced_sessions().await;
+                    let displaced = backend.displaced_sessions().await;
                     let follow = |(session, left)| {
                         let (proxy, backend) = (Arc::clone(&proxy), Arc::clone(&backend));
                         async move {
@@ -233,7 +233,7 @@ impl Proxy {
                                 .await;
                         }
                     };
-                    for_each_concurrently(strays, follow).await;
+                    for_each_concurrently(displaced, follow).await;
                 }
             };
             tokio::select! {

@@ -228,12 +228,12 @@ impl<'a> Text<'a> {
         let after = self.rest_of_line(span.end);
         let clause = after.split([';', '?', '!']).next().unwrap_or_default();
         // `12345 is the number of`
-        let told = [
+        let has_verb = [
             " is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est ",
         ]
         .iter()
         .any(|verb| clause.starts_with(verb));
-        says(clause) && (told || digit_words(clause).next().is_none())
+        says(clause) && (has_verb || digit_words(clause).next().is_none())
     }
 
     /// Whether a word right before the value at `span` names it as `wanted`, or one that speaks of it; `around`
@@ -346,7 +346,7 @@ impl<'a> Text<'a> {
             let own = self.own_key_hints();
             let parent = name_hints(self.names.parent).without(Hints::OTHER.union(Hints::VERSION));
             let sibling = specific_name_hints(self.names.sibling);
-            let named = if own.is_empty() || own.intersects(Hints::REACH) {
+            let named = if own.is_empty() || own.intersects(Hints::CONTACT) {
                 own.union(parent).union(sibling)
             } else {
                 own

@@ -26,7 +26,7 @@ impl Hints {
     /// A telephone.
     pub(super) const PHONE: Self = Self(1);
     /// Somebody may be reached; weaker than [`Hints::PHONE`].
-    pub(super) const REACH: Self = Self(1 << 1);
+    pub(super) const CONTACT: Self = Self(1 << 1);
     pub(super) const CARD: Self = Self(1 << 2);
     pub(super) const SSN: Self = Self(1 << 3);
     pub(super) const IP: Self = Self(1 << 4);

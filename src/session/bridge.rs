@@ -122,12 +122,12 @@ pub fn check_supported(method: &Method, client: &Client, to: Revision) -> Option
         Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
     );
     // Tasks of the two eras have methods of the same names, and no more than those in common.
-    let stays = match (client.era(), to.era()) {
+    let is_unsupported = match (client.era(), to.era()) {
         (Era::Legacy, Era::Legacy) | (Era::Modern, Era::Modern) => false,
         (Era::Legacy, Era::Modern) => is_legacy_only || tasks::is_method(method),
         (Era::Modern, Era::Legacy) => tasks::is_method(method),
     };
-    stays.then(|| UnsupportedInEra::new(format!("`{method}` was requested"), client, to))
+    is_unsupported.then(|| UnsupportedInEra::new(format!("`{method}` was requested"), client, to))
 }
 
 /// What the client is told of an outcome that a server of revision `from` gave.

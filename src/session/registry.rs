@@ -580,7 +580,7 @@ mod tests {
         let sessions = Arc::new(Sessions::new(8, IDLE_MAX));
         let idle = sessions.open(SessionKind::Streamable, agent(), Scope::All);
         let id = idle.unwrap().id.clone();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, receiver) = std::sync::mpsc::channel();
         let (found_by, weak) = (id.clone(), Arc::downgrade(&sessions));
         sessions.on_end(move |_| {
             let (id, weak, tell) = (found_by.clone(), weak.clone(), tell.clone());
@@ -594,7 +594,7 @@ mod tests {
         });
         tokio::time::advance(IDLE_MAX).await;
         sessions.sweep();
-        assert!(told.recv().unwrap(), "who looks for a session waits");
+        assert!(receiver.recv().unwrap(), "who looks for a session waits");
         assert!(sessions.get(&id).is_none());
     }
 
@@ -676,11 +676,11 @@ mod tests {
         let session = sessions
             .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
-        let stranger = Agent {
-            id: AgentId::from_name("stranger"),
+        let other = Agent {
+            id: AgentId::from_name("other"),
             ..Agent::anonymous()
         };
-        assert!(sessions.find(&session.id, &stranger).is_none());
+        assert!(sessions.find(&session.id, &other).is_none());
         assert!(sessions.find(&session.id, &Agent::anonymous()).is_some());
     }
 }

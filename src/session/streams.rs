@@ -18,7 +18,7 @@ pub const STREAM_BYTES_MAX: usize = 16 << 20;
 /// Between the numbers of two streams for answers: those are odd. The stream for messages that
 /// belong to no call has an even one. A restored session counts on from a larger number, so that an
 /// event id of before names none of its streams.
-const STREAM_ID_STEP: u64 = 2;
+const ANSWER_STREAM_ID_STRIDE: u64 = 2;
 
 /// See the module.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl SessionStreams {
         Self {
             answers: Mutex::default(),
             standalone: Mutex::default(),
-            standalone_id: before * STREAM_ID_STEP,
-            next_id: AtomicU64::new(before * STREAM_ID_STEP + 1),
+            standalone_id: before * ANSWER_STREAM_ID_STRIDE,
+            next_id: AtomicU64::new(before * ANSWER_STREAM_ID_STRIDE + 1),
         }
     }
 
@@ -71,12 +71,14 @@ impl SessionStreams {
 
     /// Whether `id` was that of the same stream before a restart.
     pub(super) fn was_standalone(&self, id: u64) -> bool {
-        id < self.standalone_id && id.is_multiple_of(STREAM_ID_STEP)
+        id < self.standalone_id && id.is_multiple_of(ANSWER_STREAM_ID_STRIDE)
     }
 
     /// A new stream for the answer to one call.
     pub(super) fn open(&self) -> Arc<ReplayStream> {
-        let id = self.next_id.fetch_add(STREAM_ID_STEP, Ordering::Relaxed);
+        let id = self
+            .next_id
+            .fetch_add(ANSWER_STREAM_ID_STRIDE, Ordering::Relaxed);
         let stream = Arc::new(ReplayStream::new(id));
         self.trim();
         let mut answers = lock(&self.answers);

@@ -116,13 +116,13 @@ pub trait AuditIndex: std::fmt::Debug + Send + Sync {
     ) -> BoxFuture<'a, Result<Vec<IndexedPlace>, StoreError>>;
 
     /// Forgets what lies beyond `length` in a segment, provided that it is still indexed as far as
-    /// `mark` says and `witness` agrees; whether it did. While `witness` is asked nobody else can
+    /// `mark` says and `confirm_truncated` agrees; whether it did. While `confirm_truncated` is asked nobody else can
     /// change the index, so that of several who come with one mark one is asked.
     fn truncate_segment<'a>(
         &'a self,
         mark: &'a SegmentMark,
         length: u64,
-        witness: BoxFuture<'a, bool>,
+        confirm_truncated: BoxFuture<'a, bool>,
     ) -> BoxFuture<'a, Result<bool, StoreError>>;
 
     /// Forgets a segment.

@@ -21,13 +21,13 @@ use crate::{
 /// Whom a budget is for.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct BudgetSubject {
-    kind: SubjectKind,
+    kind: BudgetSubjectKind,
     id: Arc<str>,
 }
 
 /// What kind of subject a budget is for.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum SubjectKind {
+pub enum BudgetSubjectKind {
     /// One agent.
     Agent,
     /// All calls to one server.
@@ -40,7 +40,7 @@ impl BudgetSubject {
     /// An agent.
     pub fn agent(id: AgentId) -> Self {
         Self {
-            kind: SubjectKind::Agent,
+            kind: BudgetSubjectKind::Agent,
             id: id.to_string().into(),
         }
     }
@@ -48,7 +48,7 @@ impl BudgetSubject {
     /// All calls to a server.
     pub fn server(name: &ServerName) -> Self {
         Self {
-            kind: SubjectKind::Server,
+            kind: BudgetSubjectKind::Server,
             id: name.as_str().into(),
         }
     }
@@ -56,13 +56,13 @@ impl BudgetSubject {
     /// A team.
     pub fn team(name: &str) -> Self {
         Self {
-            kind: SubjectKind::Team,
+            kind: BudgetSubjectKind::Team,
             id: name.into(),
         }
     }
 
     /// What kind it is of.
-    pub fn kind(&self) -> SubjectKind {
+    pub fn kind(&self) -> BudgetSubjectKind {
         self.kind
     }
 
@@ -75,9 +75,9 @@ impl BudgetSubject {
     fn parse(text: &str) -> Option<Self> {
         let (kind, id) = text.split_once(':')?;
         let kind = match kind {
-            "agent" => SubjectKind::Agent,
-            "server" => SubjectKind::Server,
-            "team" => SubjectKind::Team,
+            "agent" => BudgetSubjectKind::Agent,
+            "server" => BudgetSubjectKind::Server,
+            "team" => BudgetSubjectKind::Team,
             _ => return None,
         };
         let id = id.into();
@@ -89,9 +89,9 @@ impl BudgetSubject {
 impl fmt::Display for BudgetSubject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            SubjectKind::Agent => "agent",
-            SubjectKind::Server => "server",
-            SubjectKind::Team => "team",
+            BudgetSubjectKind::Agent => "agent",
+            BudgetSubjectKind::Server => "server",
+            BudgetSubjectKind::Team => "team",
         };
         write!(f, "{kind}:{}", self.id)
     }
@@ -361,7 +361,7 @@ pub trait Leases: fmt::Debug + Send + Sync {
     fn resets_after(&self, seq: i64) -> BoxFuture<'_, Result<Vec<FundReset>, StoreError>>;
 
     /// Chains with open leases: processes that live, and those that did not end in order.
-    fn open_chains(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+    fn chains_with_open_leases(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
 
     /// Closes every lease of a dead chain with what the audit says was spent, or with what the
     /// process wrote itself where that is more, in one transaction, and tells how many leases there

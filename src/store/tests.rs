@@ -411,9 +411,9 @@ async fn leases_of_all_chains_stay_below_the_limit(open: impl AsyncFn() -> (Stor
     write(&store, "b", (70, 70), false).await;
     let again = leases.acquire(&ask("b", 100, 20, None)).await.unwrap();
     assert_eq!(again, granted(90, 70), "a closed lease is taken up again");
-    assert_eq!(leases.open_chains().await.unwrap(), ["a", "b"]);
+    assert_eq!(leases.chains_with_open_leases().await.unwrap(), ["a", "b"]);
     leases.close_chain("b", &[]).await.unwrap();
-    assert_eq!(leases.open_chains().await.unwrap(), ["a"]);
+    assert_eq!(leases.chains_with_open_leases().await.unwrap(), ["a"]);
     let c = leases.acquire(&ask("c", 100, 21, None)).await.unwrap();
     assert_eq!(c, refused(0, (80, 0)));
 }
@@ -463,7 +463,7 @@ async fn a_dead_chain_is_reconciled_any_number_of_times(open: impl AsyncFn() -> 
     ]);
     for _ in 0..3 {
         assert_eq!(leases.reconcile("dead", &sums).await.unwrap(), 2);
-        assert_eq!(leases.open_chains().await.unwrap(), ["alive"]);
+        assert_eq!(leases.chains_with_open_leases().await.unwrap(), ["alive"]);
         let usage = leases.usage(&fund(), "me").await.unwrap();
         assert_eq!(usage.elsewhere, elsewhere((30, 20)));
         let usage = leases.usage(&other, "me").await.unwrap();
@@ -496,7 +496,7 @@ async fn compaction_changes_no_sum(open: impl AsyncFn() -> (Store, TempDir)) {
         leases.compact(now).await.unwrap();
         let usage = leases.usage(&fund(), "me").await.unwrap();
         assert_eq!(usage.elsewhere.spent, Micros::new(200));
-        assert_eq!(leases.open_chains().await.unwrap(), ["alive"]);
+        assert_eq!(leases.chains_with_open_leases().await.unwrap(), ["alive"]);
     }
     let sums = BTreeMap::from([("team:t/total#0".to_owned(), Micros::new(5))]);
     let again = leases.reconcile("chain 0", &sums).await.unwrap();
@@ -601,12 +601,14 @@ async fn the_index_forgets_what_somebody_has_seen_go(open: impl AsyncFn() -> (St
     check([300, 300]).await;
     let cut = async |end, length, agrees| {
         let mut is_asked = false;
-        let witness = async {
+        let confirm_truncated = async {
             is_asked = true;
             agrees
         };
         let mark = mark(0, end);
-        let cut = index.truncate_segment(&mark, length, witness.boxed()).await;
+        let cut = index
+            .truncate_segment(&mark, length, confirm_truncated.boxed())
+            .await;
         (is_asked, cut.unwrap())
     };
     assert_eq!(cut(299, 0, true).await, (false, false), "it knows more");

@@ -124,34 +124,32 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Passenger(AtomicUsize);
+    struct CountedFlush(AtomicUsize);
 
-    impl FlushLater for Passenger {
+    impl FlushLater for CountedFlush {
         fn flush_now(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     #[tokio::test]
-    async fn they_leave_together_when_others_had_their_turn() {
+    async fn a_batch_is_flushed_when_others_had_their_turn() {
         let tasks = Tasks::new();
-        let passengers: Vec<_> = (0..3 * FLUSHES_PER_TURN)
-            .map(|_| Arc::new(Passenger::default()))
+        let flushes: Vec<_> = (0..3 * FLUSHES_PER_TURN)
+            .map(|_| Arc::new(CountedFlush::default()))
             .collect();
-        let departed = || {
-            let departed = passengers
-                .iter()
-                .map(|passenger| passenger.0.load(Ordering::Relaxed));
-            departed.sum::<usize>()
+        let flushed = || {
+            let flushed = flushes.iter().map(|flush| flush.0.load(Ordering::Relaxed));
+            flushed.sum::<usize>()
         };
-        for passenger in &passengers {
-            tasks.defer_flush(Arc::clone(passenger) as _);
+        for flush in &flushes {
+            tasks.defer_flush(Arc::clone(flush) as _);
         }
-        assert_eq!(departed(), 0, "nobody has had a turn");
+        assert_eq!(flushed(), 0, "nobody has had a turn");
         let mut seen = Vec::new();
-        while seen.last() != Some(&passengers.len()) {
+        while seen.last() != Some(&flushes.len()) {
             yield_now().await;
-            seen.push(departed());
+            seen.push(flushed());
             seen.dedup();
         }
         seen.retain(|seen| *seen > 0);
@@ -163,32 +161,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_before_others_had_their_turn_leaves_with_them() {
+    async fn what_comes_in_the_same_round_joins_the_batch() {
         let tasks = Tasks::new();
-        let first = Arc::new(Passenger::default());
+        let first = Arc::new(CountedFlush::default());
         tasks.defer_flush(Arc::clone(&first) as _);
-        let (tell, told) = oneshot::channel();
-        let (boards, waits) = (tasks.clone(), Arc::clone(&first));
+        let (sender, receiver) = oneshot::channel();
+        let (joining, waits) = (tasks.clone(), Arc::clone(&first));
         tasks.spawn("other", async move {
-            boards.defer_flush(Arc::new(Passenger::default()));
-            tell.send(waits.0.load(Ordering::Relaxed)).expect("awaited");
+            joining.defer_flush(Arc::new(CountedFlush::default()));
+            sender
+                .send(waits.0.load(Ordering::Relaxed))
+                .expect("awaited");
         });
-        assert_eq!(told.await, Ok(0), "the departure waits for the other task");
-        assert_eq!(PENDING.with(|aboard| lock(aboard).len()), 2);
+        assert_eq!(receiver.await, Ok(0), "the batch waits for the other task");
+        assert_eq!(PENDING.with(|pending| lock(pending).len()), 2);
         tasks.finish().await;
         assert_eq!(first.0.load(Ordering::Relaxed), 1);
     }
 
-    /// Whoever is left when the runtime ends is not left behind for those that come later.
+    /// What is left when the runtime ends is flushed at once, and not with later batches.
     #[test]
-    fn a_departure_that_breaks_off_leaves_nobody_behind() {
-        let passengers = [(); 2].map(|()| Arc::new(Passenger::default()));
-        for passenger in &passengers {
+    fn a_batch_that_is_dropped_is_flushed() {
+        let flushes = [(); 2].map(|()| Arc::new(CountedFlush::default()));
+        for flush in &flushes {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             let runtime = runtime.expect("there is nothing to it");
-            runtime.block_on(async { Tasks::new().defer_flush(Arc::clone(passenger) as _) });
+            runtime.block_on(async { Tasks::new().defer_flush(Arc::clone(flush) as _) });
             drop(runtime);
-            assert_eq!(passenger.0.load(Ordering::Relaxed), 1);
+            assert_eq!(flush.0.load(Ordering::Relaxed), 1);
         }
     }
 

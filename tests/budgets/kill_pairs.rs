@@ -60,7 +60,14 @@ async fn after_every_kill_spent_is_what_the_audits_say_and_no_limit_is_exceeded(
         "some rounds reach the limit: {:?}",
         world.all
     );
-    assert!(store.leases.open_chains().await.unwrap().is_empty());
+    assert!(
+        store
+            .leases
+            .chains_with_open_leases()
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 struct World<'a> {

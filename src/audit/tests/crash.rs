@@ -35,10 +35,10 @@ const KILLS: u32 = 60;
 #[test]
 fn no_kill_loses_a_call_or_records_it_twice() {
     let place = TempDir::new().unwrap();
-    let mut told = Told::default();
+    let mut loaded = Told::default();
     for round in 0..KILLS {
         let mut writer = start("write", place.path());
-        told.read_and_kill(&mut writer, 1 + (round * 37) % 400);
+        loaded.read_and_kill(&mut writer, 1 + (round * 37) % 400);
         if round % 5 == 0 {
             let recoverers = [0, 1].map(|_| start("recover", place.path()));
             kill_after(recoverers, round / 5);
@@ -53,7 +53,7 @@ fn no_kill_loses_a_call_or_records_it_twice() {
     let report = verify(place.path()).unwrap();
     assert!(report.is_valid(), "{report:?}");
     assert!(report.chains.iter().all(|chain| chain.ended));
-    told.check(place.path());
+    loaded.check(place.path());
 }
 
 /// What the writers said before they were killed.

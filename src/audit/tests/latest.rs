@@ -261,9 +261,9 @@ impl AuditIndex for Busy {
         &'a self,
         mark: &'a SegmentMark,
         length: u64,
-        witness: BoxFuture<'a, bool>,
+        confirm_truncated: BoxFuture<'a, bool>,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
-        self.index.truncate_segment(mark, length, witness)
+        self.index.truncate_segment(mark, length, confirm_truncated)
     }
 
     fn remove_segment<'a>(

@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::latest::{Place, at_minute, put};
 use crate::{
     audit::{
-        AuditLog, ChainId, Hash, LineFault, Trust, VerifyReport,
+        AuditLog, ChainId, Hash, LineFault, TrustAnchors, VerifyReport,
         hash_chain::{ChainPosition, append_sealed, unseal},
         record_truncations,
         signature::SIGNATURE_BYTES,
@@ -30,7 +30,7 @@ impl Place {
     }
 
     fn expecting(&self, hash: Hash) -> VerifyReport {
-        let expecting = Trust {
+        let expecting = TrustAnchors {
             expected: vec![hash],
             ..trust()
         };

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use tempfile::TempDir;
 
 use crate::audit::{
-    AuditLog, ChainId, LineFault, PublicKey, Trust, UNSIGNED_LINES_MAX, VerifyReport,
+    AuditLog, ChainId, LineFault, PublicKey, TrustAnchors, UNSIGNED_LINES_MAX, VerifyReport,
     hash_chain::{ChainPosition, append_sealed, unseal},
     signature::SigningKey,
     testing::{
@@ -112,12 +112,12 @@ fn the_key_of_somebody_else_is_not_trusted() {
     }
     fs::write(&path, made).unwrap();
     assert_eq!(fault(place.path()), Some(LineFault::Signature));
-    let theirs = Trust {
+    let theirs = TrustAnchors {
         keys: vec![own.public()],
-        ..Trust::default()
+        ..TrustAnchors::default()
     };
     assert!(verify_by(place.path(), &theirs).unwrap().is_valid());
-    let nobody = Trust::default();
+    let nobody = TrustAnchors::default();
     assert!(!verify_by(place.path(), &nobody).unwrap().is_valid());
     assert_eq!(
         own.public().to_string().parse::<PublicKey>(),
@@ -211,7 +211,7 @@ fn a_line_that_is_expected_has_to_be_there() {
     let head = hash(&verify(place.path()).unwrap(), 0);
     let second = ended(place.path(), 1);
     let report = verify(place.path()).unwrap();
-    let expecting = Trust {
+    let expecting = TrustAnchors {
         expected: vec![head, hash(&report, 1)],
         ..trust()
     };

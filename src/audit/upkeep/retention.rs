@@ -41,7 +41,7 @@ pub struct Retired {
 }
 
 /// Says that a segment was removed and how it ended, so that what follows it can be checked. A line
-/// `retired` without the hash, of a segment whose end nobody signed, is no voucher.
+/// `retired` without the hash, of a segment whose end nobody signed, is no proof.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::audit) struct RetentionProof {
     pub(in crate::audit) chain: ChainId,
@@ -131,12 +131,12 @@ impl OpenLog {
         old: &RetirableSegment,
         chains: &BTreeMap<ChainId, Vec<u32>>,
     ) -> Result<Retired, AuditError> {
-        for voucher in old.proofs.iter().filter(|it| is_proof_needed(it, chains)) {
+        for proof in old.proofs.iter().filter(|it| is_proof_needed(it, chains)) {
             let RetentionProof {
                 chain,
                 segment,
                 last_position: ChainPosition { seq, hash },
-            } = *voucher;
+            } = *proof;
             let retired = Retired {
                 chain,
                 segment,
@@ -279,9 +279,9 @@ pub(in crate::audit) fn all_proofs(
         for number in segments {
             let segment = SegmentReader::open_existing(directory, chain, number);
             if let Ok(Some(mut segment)) = segment
-                && let Ok(vouchers) = segment_proofs(&mut segment, key)
+                && let Ok(proofs) = segment_proofs(&mut segment, key)
             {
-                found.extend(vouchers);
+                found.extend(proofs);
             }
         }
     }

@@ -60,7 +60,7 @@ impl TruncatedSegment {
 }
 
 /// The segments in `directory` that have less than `marks`, which must have been read before, say;
-/// and whether all could be read. Those that were retired are among them: their vouchers are there
+/// and whether all could be read. Those that were retired are among them: their proofs are there
 /// by the time they are gone.
 pub(in crate::audit) fn find_truncated(
     directory: &Path,

@@ -64,14 +64,14 @@ impl LineFault {
 
 /// What is known of the log from elsewhere.
 #[derive(Clone, Debug, Default)]
-pub struct Trust {
+pub struct TrustAnchors {
     /// Keys with which lines may be signed.
     pub keys: Vec<PublicKey>,
     /// Hashes of lines that must be there.
     pub expected: Vec<Hash>,
 }
 
-impl Trust {
+impl TrustAnchors {
     /// Trusts the key of the log in `directory`, where it has one.
     ///
     /// # Errors
@@ -168,14 +168,14 @@ const VERIFY_ATTEMPTS: usize = 2;
 /// # Errors
 /// When files cannot be read; what is wrong in them is in the report.
 pub fn verify(directory: &Path) -> Result<VerifyReport, AuditError> {
-    verify_by(directory, &Trust::local(directory)?)
+    verify_by(directory, &TrustAnchors::local(directory)?)
 }
 
 /// The same, by what is known from elsewhere.
 ///
 /// # Errors
 /// As [`verify`].
-pub fn verify_by(directory: &Path, trust: &Trust) -> Result<VerifyReport, AuditError> {
+pub fn verify_by(directory: &Path, trust: &TrustAnchors) -> Result<VerifyReport, AuditError> {
     let mut report = look(directory, &[], trust)?;
     for _ in 1..VERIFY_ATTEMPTS {
         if report.is_valid() {
@@ -193,7 +193,7 @@ pub fn verify_by(directory: &Path, trust: &Trust) -> Result<VerifyReport, AuditE
 pub async fn verify_with(
     directory: &Path,
     index: &dyn AuditIndex,
-    trust: &Trust,
+    trust: &TrustAnchors,
 ) -> Result<VerifyReport, IndexLag> {
     let mut looks = 0;
     loop {
@@ -212,9 +212,9 @@ pub async fn verify_with(
 fn look(
     directory: &Path,
     marks: &[SegmentMark],
-    trust: &Trust,
+    trust: &TrustAnchors,
 ) -> Result<VerifyReport, AuditError> {
-    // What is gone by now was vouched for before, so that the vouchers are found below.
+    // What is gone by now was proven before, so that the proofs are found below.
     let (mut shortened, read) = truncation::find_truncated(directory, marks);
     read?;
     let mut walks = Vec::new();
@@ -222,25 +222,25 @@ fn look(
         walks.push(ChainWalk::walk(directory, chain, &segments, trust)?);
     }
     let whole = walks.iter().filter(|walk| walk.report.fault.is_none());
-    let vouchers = whole.flat_map(|walk| &walk.proofs);
-    shortened.retain(|it| !it.is_retired(vouchers.clone()));
+    let proofs = whole.flat_map(|walk| &walk.proofs);
+    shortened.retain(|it| !it.is_retired(proofs.clone()));
     // What comes after the beginning of its chain is there or missing, whatever anybody says.
-    let is_gone = |voucher: &&RetentionProof| {
-        let mut of = walks.iter().filter(|it| it.report.chain == voucher.chain);
-        of.all(|walk| voucher.last_position.seq <= walk.previous.seq)
+    let is_gone = |proof: &&RetentionProof| {
+        let mut of = walks.iter().filter(|it| it.report.chain == proof.chain);
+        of.all(|walk| proof.last_position.seq <= walk.previous.seq)
     };
-    let gone: Vec<Hash> = vouchers
+    let gone: Vec<Hash> = proofs
         .clone()
         .filter(is_gone)
         .map(|it| it.last_position.hash)
         .collect();
     let mut missing = trust.expected.clone();
     missing.retain(|hash| !gone.contains(hash));
-    let vouchers: BTreeMap<(ChainId, u64), Hash> = vouchers
-        .map(|voucher| {
+    let proofs: BTreeMap<(ChainId, u64), Hash> = proofs
+        .map(|proof| {
             (
-                (voucher.chain, voucher.last_position.seq),
-                voucher.last_position.hash,
+                (proof.chain, proof.last_position.seq),
+                proof.last_position.hash,
             )
         })
         .collect();
@@ -248,7 +248,7 @@ fn look(
     for walk in walks {
         missing.retain(|hash| !walk.found_expected.contains(hash));
         let mut report = walk.report;
-        let vouched = vouchers.get(&(report.chain, walk.previous.seq)) == Some(&walk.previous.hash);
+        let vouched = proofs.get(&(report.chain, walk.previous.seq)) == Some(&walk.previous.hash);
         if report.fault.is_none() && walk.previous != ChainPosition::default() && !vouched {
             report.fault = Some(FaultAt {
                 segment: walk.first_segment,
@@ -270,7 +270,7 @@ fn look(
 
 /// One chain being walked.
 struct ChainWalk<'a> {
-    trust: &'a Trust,
+    trust: &'a TrustAnchors,
     /// What was expected and is there.
     found_expected: Vec<Hash>,
     report: ChainReport,
@@ -292,7 +292,7 @@ impl<'a> ChainWalk<'a> {
         directory: &Path,
         chain: ChainId,
         segments: &[u32],
-        trust: &'a Trust,
+        trust: &'a TrustAnchors,
     ) -> Result<Self, AuditError> {
         let mut walk = Self {
             trust,

@@ -209,7 +209,7 @@ impl Writer {
 
     /// How long to wait for lines before what waits is tried again, or a signature is due.
     pub(in crate::audit) fn next_wake(&self) -> Option<Duration> {
-        if self.has_pending() || self.has_no_segment() {
+        if self.has_pending() || self.has_lost_segment() {
             return Some(RETRY_DELAY);
         }
         let left = CHECKPOINT_INTERVAL.saturating_sub(self.signed_at.elapsed());
@@ -360,8 +360,8 @@ impl Writer {
     /// who cannot be reached from here.
     fn note_signed(&mut self) {
         (self.unsigned, self.signed_at) = (0, Instant::now());
-        let is_told = |(_, at): &(ChainPosition, Instant)| at.elapsed() < HEAD_INTERVAL;
-        if !self.head.as_ref().is_some_and(is_told) {
+        let is_recent = |(_, at): &(ChainPosition, Instant)| at.elapsed() < HEAD_INTERVAL;
+        if !self.head.as_ref().is_some_and(is_recent) {
             let ChainPosition { seq, hash } = self.last;
             tracing::info!(chain = %self.chain, seq, %hash, "audit checkpoint");
             self.head = Some((self.last, Instant::now()));
@@ -408,7 +408,7 @@ impl Writer {
     }
 
     /// Whether the segment is lost and there is no other one.
-    fn has_no_segment(&self) -> bool {
+    fn has_lost_segment(&self) -> bool {
         self.segment_loss.is_some()
     }
 
@@ -494,7 +494,7 @@ impl Writer {
         &mut self,
         lines: impl Iterator<Item = UnsealedLine<'a>>,
     ) -> (usize, Option<Arc<io::Error>>) {
-        let (count, error) = self.append_some(lines);
+        let (count, error) = self.append_until_error(lines);
         let error = error.map(Arc::new);
         if error.is_some() {
             self.last_write_error.clone_from(&error);
@@ -502,7 +502,7 @@ impl Writer {
         (count, error)
     }
 
-    fn append_some<'a>(
+    fn append_until_error<'a>(
         &mut self,
         lines: impl Iterator<Item = UnsealedLine<'a>>,
     ) -> (usize, Option<io::Error>) {
@@ -571,7 +571,7 @@ impl Writer {
             return;
         }
         self.check_segment();
-        if self.has_no_segment() || !self.needs_new_segment(body, at) {
+        if self.has_lost_segment() || !self.needs_new_segment(body, at) {
             return;
         }
         if let Err(error) = self.rotate(at)

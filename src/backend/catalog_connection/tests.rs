@@ -8,7 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::*;
 use crate::{
     backend::{
-        instance::handshake::Hello,
+        instance::handshake::ServerInitialization,
         link::{
             Link,
             outbound::QueuedMessage,
@@ -29,7 +29,7 @@ fn control(capabilities: &'static str) -> (CatalogConnection, mpsc::Receiver<Que
     let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let connection = Connection {
         link: Arc::new(Link::pipe(requests, writer)),
-        hello: Hello {
+        hello: ServerInitialization {
             revision: Revision::MODERN,
             capabilities: Raw::from_static(capabilities),
             info: None,
@@ -125,12 +125,12 @@ async fn a_server_that_refuses_to_tell_is_asked_less_and_less() {
 async fn changes_are_gathered_until_it_is_quiet() {
     const QUIET: Duration = Duration::from_millis(200);
     let check = async |gap_ms: u64, count: u64, expect_ms: &[u64]| {
-        let (told, changes) = watch::channel(0_u64);
+        let (updates, changes) = watch::channel(0_u64);
         let mut changes = ListChanges(changes);
         let start = Instant::now();
         let tell = async {
             for _ in 0..count {
-                told.send_modify(|count| *count += 1);
+                updates.send_modify(|count| *count += 1);
                 sleep(Duration::from_millis(gap_ms)).await;
             }
             std::future::pending::<()>().await;

@@ -245,8 +245,8 @@ impl Backend {
         };
         let (backend, notification) = (Arc::clone(self), notification.clone());
         self.connector.tasks.spawn("notification of a client", async move {
-            let told = backend.notify_when_connected(&client, &notification.method, notification.params.as_ref());
-            if let Err(failure) = told.await {
+            let notified = backend.notify_when_connected(&client, &notification.method, notification.params.as_ref());
+            if let Err(failure) = notified.await {
                 tracing::debug!(server = %backend.name, %failure, "cannot deliver a notification");
             }
             drop(place);

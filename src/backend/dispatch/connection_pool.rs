@@ -2,7 +2,7 @@
 //! again, `isolation = "call"` makes one for each call.
 //!
 //! `selection` asks for a [`PoolPermit`], which are given first come first served, and then for a
-//! [`Loan`]. There are never more connections than turns, and never more than one call on each:
+//! [`PooledConnection`]. There are never more connections than turns, and never more than one call on each:
 //! a connection whose call was not answered is ended, since its server may still be at work on it.
 
 use std::{
@@ -60,13 +60,13 @@ struct IdleSlots {
 struct PoolState {
     /// What nobody uses, the latest used at the end.
     free: Vec<(SharingKey, Arc<Instance>)>,
-    lent: Vec<(SharingKey, Arc<Instance>)>,
+    checked_out: Vec<(SharingKey, Arc<Instance>)>,
     /// What was lost, could not be made or sleeps, until another takes its place. With all others
     /// never more than there may be connections.
     lost: Vec<(SharingKey, Arc<Instance>)>,
     /// Starts that failed: another with the key waits its time. At most as many as connections.
     failed: HashMap<SharingKey, Arc<Instance>>,
-    /// Whether nothing is lent any more.
+    /// Whether nothing is checked out any more.
     is_closed: bool,
 }
 
@@ -132,7 +132,7 @@ impl ConnectionPool {
         turn: PoolPermit,
         key: SharingKey,
         start: impl FnOnce(Predecessor) -> Arc<Instance>,
-    ) -> Result<Loan, BackendError> {
+    ) -> Result<PooledConnection, BackendError> {
         let mut state = self.slots.lock();
         if state.is_closed {
             let reason = "the config has changed".to_owned();
@@ -151,8 +151,8 @@ impl ConnectionPool {
             start(Predecessor { failures, identity })
         };
         instance.touch();
-        state.lent.push((key, Arc::clone(&instance)));
-        Ok(Loan {
+        state.checked_out.push((key, Arc::clone(&instance)));
+        Ok(PooledConnection {
             instance,
             slots: Arc::clone(&self.slots),
             in_call: false,
@@ -166,7 +166,7 @@ impl ConnectionPool {
         state.is_closed = true;
         let free = std::mem::take(&mut state.free);
         state.lost.clear();
-        for (_, instance) in free.iter().chain(&state.lent) {
+        for (_, instance) in free.iter().chain(&state.checked_out) {
             instance.stop.cancel();
         }
     }
@@ -179,13 +179,13 @@ impl ConnectionPool {
     /// Connections that are used, could be, or are being made.
     pub(in crate::backend) fn live(&self) -> usize {
         let state = self.slots.lock();
-        let all = state.free.iter().chain(&state.lent);
+        let all = state.free.iter().chain(&state.checked_out);
         all.filter(|(_, instance)| is_usable(instance)).count()
     }
 
     /// Connections that serve a call.
     pub(in crate::backend) fn busy(&self) -> usize {
-        self.slots.lock().lent.len()
+        self.slots.lock().checked_out.len()
     }
 
     /// All its connections that are used, could be, or are being made, and what was lost and not
@@ -194,21 +194,21 @@ impl ConnectionPool {
         let mut state = self.slots.lock();
         state.prune();
         let free = state.free.iter().filter(|(_, it)| !it.stop.is_cancelled());
-        let all = free.chain(&state.lent).chain(&state.lost);
+        let all = free.chain(&state.checked_out).chain(&state.lost);
         all.map(|(_, instance)| Arc::clone(instance)).collect()
     }
 
     /// All its connections.
     pub(in crate::backend) fn all(&self) -> Vec<Arc<Instance>> {
         let state = self.slots.lock();
-        let all = state.free.iter().chain(&state.lent);
+        let all = state.free.iter().chain(&state.checked_out);
         all.map(|(_, instance)| Arc::clone(instance)).collect()
     }
 
     /// The connections that belong to the session `id` alone.
     pub(in crate::backend) fn of_session(&self, id: &str) -> Vec<Arc<Instance>> {
         let state = self.slots.lock();
-        let all = state.free.iter().chain(&state.lent);
+        let all = state.free.iter().chain(&state.checked_out);
         let own = all.filter(|(key, _)| matches!(&key.sharing, Sharing::Session(of) if of == id));
         own.map(|(_, instance)| Arc::clone(instance)).collect()
     }
@@ -221,7 +221,7 @@ impl IdleSlots {
 }
 
 impl PoolState {
-    /// Takes what cannot be lent any more off the shelf.
+    /// Takes what cannot be checked out any more off the shelf.
     fn drop_unusable(&mut self) {
         self.prune();
         let is_unusable = |(_, instance): &mut (SharingKey, Arc<Instance>)| !is_usable(instance);
@@ -254,10 +254,10 @@ impl PoolState {
         Some(Arc::clone(&self.lost.swap_remove(at).1.identity))
     }
 
-    /// Makes room for one more of `max`. All that are lent have a turn, as this one will have: if that
+    /// Makes room for one more of `max`. All that are checked out have a turn, as this one will have: if that
     /// makes too many, one of the others can go.
     fn evict_idle(&mut self, max: usize) {
-        while self.free.len() + self.lent.len() + self.lost.len() >= max {
+        while self.free.len() + self.checked_out.len() + self.lost.len() >= max {
             if !self.lost.is_empty() {
                 self.lost.remove(0);
             } else if !self.free.is_empty() {
@@ -283,7 +283,7 @@ impl PoolState {
 
 /// A connection that serves nobody else until this is dropped.
 #[derive(Debug)]
-pub(in crate::backend) struct Loan {
+pub(in crate::backend) struct PooledConnection {
     pub(in crate::backend) instance: Arc<Instance>,
     slots: Arc<IdleSlots>,
     /// Whether its server may be at work on a call.
@@ -292,14 +292,14 @@ pub(in crate::backend) struct Loan {
     _permit: PoolPermit,
 }
 
-impl Loan {
+impl PooledConnection {
     /// Notes whether the connection could be made.
     pub(in crate::backend) fn note_start(&self, is_made: bool) {
         let mut state = self.slots.lock();
         let Some(at) = state.position(&self.instance) else {
             return;
         };
-        let key = state.lent[at].0.clone();
+        let key = state.checked_out[at].0.clone();
         if is_made {
             state.failed.remove(&key);
         } else if self.instance.is_backing_off() {
@@ -324,19 +324,19 @@ impl Loan {
 
 impl PoolState {
     fn position(&self, instance: &Arc<Instance>) -> Option<usize> {
-        let mut lent = self.lent.iter();
-        lent.position(|(_, known)| Arc::ptr_eq(known, instance))
+        let mut checked_out = self.checked_out.iter();
+        checked_out.position(|(_, known)| Arc::ptr_eq(known, instance))
     }
 }
 
-impl Drop for Loan {
+impl Drop for PooledConnection {
     fn drop(&mut self) {
         self.instance.touch();
         let mut state = self.slots.lock();
         let Some(at) = state.position(&self.instance) else {
             return;
         };
-        let entry = state.lent.swap_remove(at);
+        let entry = state.checked_out.swap_remove(at);
         let lends_again = self.slots.reuses_connections && !state.is_closed;
         if lends_again && !self.in_call && is_usable(&self.instance) {
             state.free.push(entry);

@@ -60,7 +60,7 @@ struct AgentQueue {
 
 #[derive(Debug)]
 struct WaitingCall {
-    ticket: u64,
+    waiter_id: u64,
     /// Gets a seat; dropped without one when the call has to make room.
     grant: oneshot::Sender<CallPermit>,
 }
@@ -72,7 +72,7 @@ pub(in crate::backend) struct CallPermit(Option<Arc<FairLimiter>>);
 /// A place in the queue, left when dropped.
 struct QueuePlace<'a> {
     limiter: &'a FairLimiter,
-    ticket: u64,
+    waiter_id: u64,
 }
 
 impl FairLimiter {
@@ -140,10 +140,10 @@ impl FairLimiter {
             }
             state.enqueue(agent)
         };
-        let (ticket, seat) = joined.ok_or_else(|| self.overloaded_error(latency, None))?;
+        let (waiter_id, seat) = joined.ok_or_else(|| self.overloaded_error(latency, None))?;
         let _place = QueuePlace {
             limiter: self,
-            ticket,
+            waiter_id,
         };
         tokio::select! {
             biased;
@@ -189,12 +189,12 @@ impl FairLimiter {
         self.refused.fetch_add(1, Ordering::Relaxed);
         let typical = latency.percentile(0.5);
         let state = self.state();
-        let seats = state.permits_max.unwrap_or(NonZeroUsize::MIN);
+        let permits_max = state.permits_max.unwrap_or(NonZeroUsize::MIN);
         BackendError::Overloaded {
-            in_flight: seats.get(),
+            in_flight: permits_max.get(),
             queue: state.queue,
             waited,
-            retry_after: retry_after(typical, state.waiting, seats),
+            retry_after: retry_after(typical, state.waiting, permits_max),
         }
     }
 
@@ -209,7 +209,7 @@ impl LimiterState {
     fn try_take(&mut self) -> bool {
         let is_free = self
             .permits_max
-            .is_none_or(|seats| self.in_use < seats.get());
+            .is_none_or(|permits_max| self.in_use < permits_max.get());
         self.in_use += usize::from(is_free);
         is_free
     }
@@ -224,7 +224,7 @@ impl LimiterState {
         self.last_ticket += 1;
         let (seat, receiver) = oneshot::channel();
         let call = WaitingCall {
-            ticket: self.last_ticket,
+            waiter_id: self.last_ticket,
             grant: seat,
         };
         match self.queues.iter_mut().find(|turn| turn.agent == agent) {
@@ -262,8 +262,8 @@ impl LimiterState {
     }
 
     /// Takes a call that no longer waits out of the queue.
-    fn remove(&mut self, ticket: u64) {
-        let is_it = |call: &WaitingCall| call.ticket == ticket;
+    fn remove(&mut self, waiter_id: u64) {
+        let is_it = |call: &WaitingCall| call.waiter_id == waiter_id;
         let at = self
             .queues
             .iter()
@@ -288,17 +288,17 @@ impl Drop for CallPermit {
 
 impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        self.limiter.state().remove(self.ticket);
+        self.limiter.state().remove(self.waiter_id);
     }
 }
 
 /// When a seat may be free for one more call: as many rounds as the queue is long, each as long as
 /// calls `typical`ly take.
-fn retry_after(typical: Option<Duration>, waiting: usize, seats: NonZeroUsize) -> Duration {
+fn retry_after(typical: Option<Duration>, waiting: usize, permits_max: NonZeroUsize) -> Duration {
     let Some(typical) = typical else {
         return RETRY_UNKNOWN;
     };
-    let rounds = u32::try_from(waiting / seats + 1).unwrap_or(u32::MAX);
+    let rounds = u32::try_from(waiting / permits_max + 1).unwrap_or(u32::MAX);
     typical.saturating_mul(rounds).clamp(RETRY_MIN, RETRY_MAX)
 }
 
@@ -344,8 +344,8 @@ mod tests {
         }
     }
 
-    fn gate(seats: usize, queue: usize) -> Arc<FairLimiter> {
-        FairLimiter::new(NonZeroUsize::new(seats), queue)
+    fn gate(permits_max: usize, queue: usize) -> Arc<FairLimiter> {
+        FairLimiter::new(NonZeroUsize::new(permits_max), queue)
     }
 
     /// Whether a call that has come has been decided on by now, and how.
@@ -389,8 +389,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_limit_everybody_enters() {
         let gate = FairLimiter::new(None, 0);
-        let seats: Vec<_> = (0..1000).map(|_| gate.try_acquire()).collect();
-        assert!(seats.iter().all(Option::is_some));
+        let permits_max: Vec<_> = (0..1000).map(|_| gate.try_acquire()).collect();
+        assert!(permits_max.iter().all(Option::is_some));
     }
 
     #[tokio::test(start_paused = true)]
@@ -459,7 +459,7 @@ mod tests {
         let seat = come(&gate, 1).await.ok();
         let cancel = CancellationToken::new();
         let mut cancelled = come_with(&gate, 1, &cancel).await.expect_err("it waits");
-        let mut patient = come(&gate, 2).await.expect_err("it waits");
+        let mut waiting = come(&gate, 2).await.expect_err("it waits");
         cancel.cancel();
         let verdict = decided(&mut cancelled).await.expect("it was cancelled");
         assert_eq!(
@@ -468,7 +468,7 @@ mod tests {
         );
         assert_eq!((gate.queued(), gate.refused()), (1, 0));
         tokio::time::advance(MINUTE).await;
-        let verdict = decided(&mut patient).await.expect("its time is over");
+        let verdict = decided(&mut waiting).await.expect("its time is over");
         assert_eq!(
             verdict.unwrap_err().to_string(),
             "server busy: 1 calls in flight (limits.in_flight), timed out in the queue after 60000 ms"
@@ -495,17 +495,17 @@ mod tests {
 
     #[test]
     fn who_is_refused_is_told_when_to_come_back() {
-        let seats = |seats| NonZeroUsize::new(seats).unwrap();
+        let permits_max = |permits_max| NonZeroUsize::new(permits_max).unwrap();
         let check = |typical, waiting, of, expect| {
             let typical = Some(Duration::from_millis(typical));
-            let wait = retry_after(typical, waiting, seats(of)).as_millis();
+            let wait = retry_after(typical, waiting, permits_max(of)).as_millis();
             assert_eq!(wait, expect, "{typical:?} {waiting} {of}");
         };
         check(200, 0, 1, 200);
         check(200, 3, 2, 400);
         check(1, 0, 1, 100);
         check(10_000, 9, 1, 30_000);
-        assert_eq!(retry_after(None, 9, seats(1)), RETRY_UNKNOWN);
+        assert_eq!(retry_after(None, 9, permits_max(1)), RETRY_UNKNOWN);
     }
 
     #[tokio::test(start_paused = true)]

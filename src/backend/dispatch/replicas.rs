@@ -413,10 +413,10 @@ impl Replicas {
     /// The one that serves a session best, if any is ready to.
     fn best(&self) -> Option<usize> {
         let now = Instant::now();
-        let burdens = self.loads(Requester::Session);
+        let loads = self.loads(Requester::Session);
         let is_ready = |at: &usize| self.all[*at].rank(now) == Readiness::Ready;
         let ready = (0..self.all.len()).filter(is_ready);
-        ready.min_by_key(|at| (!self.all[*at].is_local, burdens[*at]))
+        ready.min_by_key(|at| (!self.all[*at].is_local, loads[*at]))
     }
 
     /// What each has to do, as far as that decides between them.
@@ -465,8 +465,8 @@ impl Replicas {
             // Before looking, so that no change is missed.
             let mut phases: Vec<_> = self.backends().map(|it| it.catalog.subscribe()).collect();
             self.release_lost();
-            let strays = std::mem::take(&mut lock(&self.affinity).displaced);
-            let living = strays.into_iter().filter_map(|(session, left)| {
+            let displaced = std::mem::take(&mut lock(&self.affinity).displaced);
+            let living = displaced.into_iter().filter_map(|(session, left)| {
                 let session = session.upgrade()?;
                 (!session.ended.is_cancelled()).then_some((session, left))
             });
@@ -593,10 +593,10 @@ impl Replicas {
             Some(_) if route.is_none() => Requester::Session,
             Some(_) | None => Requester::Call,
         };
-        let burdens = self.loads(requester);
+        let loads = self.loads(requester);
         ranked.sort_by_key(|it| {
             let (rank, at) = *it;
-            (!is_home(it), rank, !self.all[at].is_local, burdens[at])
+            (!is_home(it), rank, !self.all[at].is_local, loads[at])
         });
         ranked.into_iter().map(|(_, at)| at).collect()
     }
@@ -620,8 +620,8 @@ mod tests {
         };
         let check = |earlier: &BackendError, later: &BackendError, expect: &BackendError| {
             let [earlier, later] = [earlier, later].map(|it| CallError::before_send(it.clone()));
-            let told = preferred_error(earlier, Duration::from_secs(1), later);
-            assert_eq!(told.failure, *expect);
+            let error = preferred_error(earlier, Duration::from_secs(1), later);
+            assert_eq!(error.failure, *expect);
         };
         let unlisted = BackendError::NotListedYet { why: None };
         check(&BackendError::UnknownServer, &unlisted, &unlisted);
@@ -641,27 +641,27 @@ mod tests {
                 Scope::All,
             ))
         };
-        let mut stays = Affinity::new(2);
+        let mut affinity = Affinity::new(2);
         let mut all = Vec::new();
         for _ in 0..10 * RECOUNT_FRACTION {
             let session = session();
-            stays.note(&session, 0);
+            affinity.note(&session, 0);
             all.push(session);
         }
-        stays.note(&all[0], 1);
-        stays.note(&all[0], 1);
-        assert_eq!(stays.counts(), [10 * RECOUNT_FRACTION - 1, 1]);
+        affinity.note(&all[0], 1);
+        affinity.note(&all[0], 1);
+        assert_eq!(affinity.counts(), [10 * RECOUNT_FRACTION - 1, 1]);
         all.truncate(RECOUNT_FRACTION / 2);
         for _ in 0..10 {
             let session = session();
-            stays.note(&session, 1);
+            affinity.note(&session, 1);
             all.push(session);
         }
         assert_eq!(
-            stays.counts(),
+            affinity.counts(),
             [RECOUNT_FRACTION / 2 - 1, 11],
             "few are counted each time"
         );
-        assert_eq!(stays.sessions.len(), all.len());
+        assert_eq!(affinity.sessions.len(), all.len());
     }
 }

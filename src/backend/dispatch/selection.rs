@@ -13,7 +13,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::connection_pool::{ConnectionPool, Loan};
+use super::connection_pool::{ConnectionPool, PooledConnection};
 use crate::{
     backend::{
         Backend, BackendError, ServerState,
@@ -38,7 +38,7 @@ pub(in crate::backend) struct SelectedConnection {
     pub(in crate::backend) connection: Arc<Connection>,
     pub(in crate::backend) instance: Arc<Instance>,
     /// What keeps it from serving anybody else meanwhile, where it must not.
-    pub(in crate::backend) loan: Option<Loan>,
+    pub(in crate::backend) loan: Option<PooledConnection>,
 }
 
 impl SelectedConnection {
@@ -277,10 +277,10 @@ impl Backend {
         }
         let mut fresh = self.connection(request).await;
         // The supervisor may not have noticed yet, or wait before it connects again.
-        for _ in 0..RECONNECT_CHECKS {
+        for _ in 0..RECONNECT_POLLS_MAX {
             match &fresh {
                 Ok(served) if !Arc::ptr_eq(&served.connection, &old.connection) => break,
-                Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_PAUSE).await,
+                Ok(_) | Err(_) => tokio::time::sleep(RECONNECT_POLL_INTERVAL).await,
             }
             fresh = self.connection(request).await;
         }
@@ -431,7 +431,7 @@ impl Backend {
             },
             is_for_lists: false,
             awaits_roots: self.has_roots_of(client, &key.capabilities),
-            start_party: identity.start_party().cloned(),
+            start_quota_key: identity.start_quota_key().cloned(),
             identity,
         };
         let keep = Arc::clone(&self.connector).supervise_on_demand(Arc::clone(&instance), wanted);
@@ -526,8 +526,8 @@ impl Backend {
 }
 
 /// Pause between looks for a new connection, and how many looks there are.
-pub(in crate::backend) const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
-pub(in crate::backend) const RECONNECT_CHECKS: usize = 40;
+pub(in crate::backend) const RECONNECT_POLL_INTERVAL: Duration = Duration::from_millis(50);
+pub(in crate::backend) const RECONNECT_POLLS_MAX: usize = 40;
 
 /// The capabilities of `client` that a server of `era` is told when it is connected.
 fn declared_capabilities(client: &Client, era: Era) -> Arc<str> {

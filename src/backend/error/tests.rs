@@ -56,12 +56,12 @@ fn check(failure: &BackendError, expect: &str) {
     let shown = failure.to_string();
     assert!(shown.contains("secret"), "{shown}");
     let server = ServerName::parse("x").unwrap();
-    let told = failure.to_error(&server, None).to_raw();
+    let error = failure.to_error(&server, None).to_raw();
     let expect = format!("server `x`: {expect}");
-    let message = told.get("message");
+    let message = error.get("message");
     let message = message.as_ref().and_then(Raw::as_text);
     assert_eq!(message.as_deref(), Some(&*expect));
-    assert!(!told.as_str().contains("secret"), "{}", told.as_str());
+    assert!(!error.as_str().contains("secret"), "{}", error.as_str());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{Connection, handshake, identity::InstanceIdentity, reconnect::StartParty};
+use super::{Connection, handshake, identity::InstanceIdentity, reconnect::StartQuotaKey};
 use crate::{
     backend::{
         BackendError, SharedState,
@@ -74,7 +74,7 @@ pub(crate) struct ConnectSpec {
     /// What it is a connection of.
     pub(crate) identity: Arc<InstanceIdentity>,
     /// Whose the start is, should it come to nothing.
-    pub(in crate::backend) start_party: Option<StartParty>,
+    pub(in crate::backend) start_quota_key: Option<StartQuotaKey>,
 }
 
 impl BackendConnector {
@@ -172,7 +172,7 @@ impl BackendConnector {
                         // Two processes came to nothing; whoever asked notes one of them.
                         self.shared
                             .reconnect
-                            .note_failed_start(wanted.start_party.as_ref());
+                            .note_failed_start(wanted.start_quota_key.as_ref());
                     }
                     second
                 }
@@ -190,8 +190,9 @@ impl BackendConnector {
         let odd_before = output.stray().count;
         let requests = self.new_pending_requests(wanted);
         let (link, pid) = stdio::open(command, &requests, output, &self.launcher).await?;
-        let greeted = self.handshake(link, wanted, Some(pid)).await;
-        greeted.map_err(|failure| failure.with_stray_lines(&output.stray().lines_since(odd_before)))
+        let connection_result = self.handshake(link, wanted, Some(pid)).await;
+        connection_result
+            .map_err(|failure| failure.with_stray_lines(&output.stray().lines_since(odd_before)))
     }
 
     /// Streamable HTTP, and HTTP+SSE where the server refuses that.
@@ -249,7 +250,7 @@ impl BackendConnector {
         let closed_early = link.requests.closed.clone().drop_guard();
         let hello = handshake::handshake(&link, wanted.era, &wanted.capabilities).await?;
         closed_early.disarm();
-        // A link is greeted once.
+        // A link reports its result once.
         link.requests.revision.set(hello.revision).ok();
         Ok(Arc::new(Connection {
             link,

@@ -23,7 +23,7 @@ const DISCOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What a server said about itself.
 #[derive(Clone, Debug)]
-pub(crate) struct Hello {
+pub(crate) struct ServerInitialization {
     /// The revision that is spoken on this link.
     pub revision: Revision,
     /// Its capabilities, an object.
@@ -56,7 +56,7 @@ enum DiscoverVerdict {
     /// It speaks our revision after all.
     Retry,
     Legacy,
-    Modern(Hello),
+    Modern(ServerInitialization),
     /// It speaks our revision, and refuses the greeting with this error.
     Refused(Raw),
     /// It speaks neither of the revisions we do.
@@ -68,7 +68,7 @@ pub(crate) async fn handshake(
     link: &Link,
     pin: EraPin,
     capabilities: &Raw,
-) -> Result<Hello, BackendError> {
+) -> Result<ServerInitialization, BackendError> {
     let hello = match pin {
         EraPin::Legacy => initialize(link, capabilities).await?,
         EraPin::Modern => match verdict_with_retry(link, discover(link).await?).await? {
@@ -97,7 +97,7 @@ fn incompatible_error(offered: &[String]) -> BackendError {
     }
 }
 
-async fn probe_era(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
+async fn probe_era(link: &Link, capabilities: &Raw) -> Result<ServerInitialization, BackendError> {
     let discovered = discover(link);
     tokio::pin!(discovered);
     let outcome = tokio::select! {
@@ -172,7 +172,7 @@ fn verdict(outcome: Outcome) -> DiscoverVerdict {
     match outcome {
         Ok(result) => match result.read::<Discovered>() {
             Ok(discovered) if speaks_modern(&discovered.supported_versions) => {
-                DiscoverVerdict::Modern(Hello {
+                DiscoverVerdict::Modern(ServerInitialization {
                     revision: Revision::MODERN,
                     capabilities: object_or_empty(&result, "capabilities"),
                     info: result
@@ -309,7 +309,10 @@ struct InitializeArgs<'a> {
 }
 
 /// The handshake of the legacy era.
-pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello, BackendError> {
+pub(crate) async fn initialize(
+    link: &Link,
+    capabilities: &Raw,
+) -> Result<ServerInitialization, BackendError> {
     let params = Raw::from_value(&InitializeArgs {
         protocol_version: Revision::LEGACY.as_str(),
         capabilities,
@@ -334,7 +337,7 @@ pub(crate) async fn initialize(link: &Link, capabilities: &Raw) -> Result<Hello,
         http.set_revision(revision);
     }
     link.notify(notice::INITIALIZED, None).await?;
-    Ok(Hello {
+    Ok(ServerInitialization {
         revision,
         capabilities: object_or_empty(&result, "capabilities"),
         info: result.get("serverInfo"),

@@ -186,7 +186,7 @@ impl HealthWatch<'_> {
     /// Completes when a call failed as if the server were gone, but not at once after a check, which
     /// was at `checked`: some servers answer every other call with such errors.
     async fn suspected_death(&self, checked: Option<Instant>) {
-        self.connection.link.requests.suspected().await;
+        self.connection.link.requests.failure_suspected().await;
         if let Some(at) = checked {
             sleep_until(at + CHECK_INTERVAL_MIN).await;
         }
@@ -195,8 +195,8 @@ impl HealthWatch<'_> {
     /// Whether a call is under way that may still be answered.
     fn has_live_call(&self) -> bool {
         let requests = &self.connection.link.requests;
-        let is_patient = || requests.silent_for() < idle_timeout_max(&self.live_config.current());
-        requests.waits_for_person() || requests.in_flight() > 0 && is_patient()
+        let may_answer = || requests.silent_for() < idle_timeout_max(&self.live_config.current());
+        requests.waits_for_person() || requests.in_flight() > 0 && may_answer()
     }
 
     fn report(&self, event: ServerEvent, reason: String) {

@@ -14,7 +14,7 @@ use tracing::Span;
 
 use super::{
     connector::SLOW_START_AFTER,
-    reconnect::{ReconnectPolicy, StartParty},
+    reconnect::{ReconnectPolicy, StartQuotaKey},
 };
 use crate::{
     backend::{
@@ -64,7 +64,7 @@ pub(in crate::backend) struct SharedBy {
     /// As connections are told apart.
     pub(in crate::backend) sharing: Sharing,
     /// Who is behind them, where that is one: an agent, however many sessions it has.
-    start_party: Option<StartParty>,
+    start_quota_key: Option<StartQuotaKey>,
     /// The one agent.
     pub(in crate::backend) agent: Option<String>,
     /// The one session, as the log and the audit call it.
@@ -81,8 +81,8 @@ impl SharedBy {
         Self {
             sharing: Sharing::Agent(id),
             // Where nobody has to say who they are, that is everybody.
-            start_party: (id != AgentId::ANONYMOUS)
-                .then_some(StartParty::Caller(Sharing::Agent(id))),
+            start_quota_key: (id != AgentId::ANONYMOUS)
+                .then_some(StartQuotaKey::Caller(Sharing::Agent(id))),
             agent: Some(client.agent.name.clone()),
             session: None,
             session_ended: None,
@@ -96,9 +96,9 @@ impl SharedBy {
         let of_agent = Self::for_agent(client, era);
         let owner = session.map(|session| Sharing::Session(session.id.clone()));
         Self {
-            start_party: of_agent
-                .start_party
-                .or_else(|| owner.clone().map(StartParty::Caller)),
+            start_quota_key: of_agent
+                .start_quota_key
+                .or_else(|| owner.clone().map(StartQuotaKey::Caller)),
             sharing: owner.unwrap_or(of_agent.sharing),
             agent: of_agent.agent,
             session: session.map(|session| session.log_id.clone()),
@@ -111,7 +111,7 @@ impl SharedBy {
     pub(in crate::backend) fn for_anyone(era: Era) -> Self {
         Self {
             sharing: Sharing::Shared,
-            start_party: None,
+            start_quota_key: None,
             agent: None,
             session: None,
             session_ended: None,
@@ -183,8 +183,8 @@ impl InstanceIdentity {
     }
 
     /// Who is behind it, where that is one.
-    pub(in crate::backend) fn start_party(&self) -> Option<&StartParty> {
-        self.shared_by.as_ref()?.start_party.as_ref()
+    pub(in crate::backend) fn start_quota_key(&self) -> Option<&StartQuotaKey> {
+        self.shared_by.as_ref()?.start_quota_key.as_ref()
     }
 
     /// Attempts to make a connection again after it was lost or could not be made.

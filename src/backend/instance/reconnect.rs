@@ -278,22 +278,22 @@ impl ReconnectPolicy {
         }
     }
 
-    /// A start for `party` failed, or its connection did not last.
-    pub(in crate::backend) fn note_failed_start(&self, party: Option<&StartParty>) {
-        lock(&self.starts).record(party, Instant::now());
+    /// A start that counts for `quota_key` failed, or its connection did not last.
+    pub(in crate::backend) fn note_failed_start(&self, quota_key: Option<&StartQuotaKey>) {
+        lock(&self.starts).record(quota_key, Instant::now());
     }
 
-    /// How long the next start for `party` has to wait, because too many came to nothing.
-    pub(in crate::backend) fn start_wait(&self, party: Option<&StartParty>) -> Duration {
-        lock(&self.starts).wait_time(party, Instant::now())
+    /// How long the next start for `quota_key` has to wait, because too many came to nothing.
+    pub(in crate::backend) fn start_wait(&self, quota_key: Option<&StartQuotaKey>) -> Duration {
+        lock(&self.starts).wait_time(quota_key, Instant::now())
     }
 
-    /// Why nothing can be started for `party` now, if too many starts came to nothing.
+    /// Why nothing can be started for `quota_key` now, if too many starts came to nothing.
     pub(in crate::backend) fn start_limit_error(
         &self,
-        party: Option<&StartParty>,
+        quota_key: Option<&StartQuotaKey>,
     ) -> Option<BackendError> {
-        lock(&self.starts).limit_error(party, Instant::now())
+        lock(&self.starts).limit_error(quota_key, Instant::now())
     }
 
     /// Completes when an instance without calls may be started: the server, whose state is `server`, is not
@@ -310,7 +310,7 @@ impl ReconnectPolicy {
                 // The sender is at hand: this cannot fail.
                 changes.changed().await.ok();
             }
-            let wait = self.start_wait(Some(&StartParty::Listeners));
+            let wait = self.start_wait(Some(&StartQuotaKey::Listeners));
             if wait.is_zero() {
                 return turn;
             }
@@ -322,7 +322,7 @@ impl ReconnectPolicy {
 
 /// Who may use half of the starts at most, so that there are some left for others.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(in crate::backend) enum StartParty {
+pub(in crate::backend) enum StartQuotaKey {
     /// One caller with connections of its own.
     Caller(Sharing),
     /// All calls that trigger attempts of the catalog's instance.
@@ -336,7 +336,7 @@ pub(in crate::backend) enum StartParty {
 struct StartLimiter {
     max: usize,
     /// When, and for whom.
-    failed: VecDeque<(Instant, Option<StartParty>)>,
+    failed: VecDeque<(Instant, Option<StartQuotaKey>)>,
 }
 
 impl StartLimiter {
@@ -353,25 +353,25 @@ impl StartLimiter {
         self.failed.drain(..surplus);
     }
 
-    fn record(&mut self, party: Option<&StartParty>, now: Instant) {
+    fn record(&mut self, quota_key: Option<&StartQuotaKey>, now: Instant) {
         if self.failed.len() >= self.max {
             self.failed.pop_front();
         }
-        self.failed.push_back((now, party.cloned()));
+        self.failed.push_back((now, quota_key.cloned()));
     }
 
-    fn wait_time(&self, party: Option<&StartParty>, now: Instant) -> Duration {
+    fn wait_time(&self, quota_key: Option<&StartQuotaKey>, now: Instant) -> Duration {
         let all = self.failed.iter();
         let of_all = all.clone().nth_back(self.max - 1);
-        let own = all.filter(|(_, whose)| party.is_some() && whose.as_ref() == party);
+        let own = all.filter(|(_, whose)| quota_key.is_some() && whose.as_ref() == quota_key);
         let own = own.rev().nth(self.party_max() - 1);
         let ends = of_all.into_iter().chain(own);
         let ends = ends.map(|(at, _)| (*at + STARTS_WINDOW).saturating_duration_since(now));
         ends.max().unwrap_or_default()
     }
 
-    fn limit_error(&self, party: Option<&StartParty>, now: Instant) -> Option<BackendError> {
-        let wait = self.wait_time(party, now);
+    fn limit_error(&self, quota_key: Option<&StartQuotaKey>, now: Instant) -> Option<BackendError> {
+        let wait = self.wait_time(quota_key, now);
         let is_own = self.wait_time(None, now) < wait;
         (!wait.is_zero()).then(|| BackendError::StartsLimited {
             starts: if is_own { self.party_max() } else { self.max },
@@ -379,7 +379,7 @@ impl StartLimiter {
         })
     }
 
-    /// How many may be of one party.
+    /// How many starts one key may use.
     fn party_max(&self) -> usize {
         self.max.div_ceil(2)
     }
@@ -496,21 +496,21 @@ mod tests {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let (one, other) = (
-            StartParty::Caller(Sharing::Session("a".into())),
-            StartParty::Listeners,
+            StartQuotaKey::Caller(Sharing::Session("a".into())),
+            StartQuotaKey::Listeners,
         );
         let (one, other) = (Some(&one), Some(&other));
         let mut starts = StartLimiter::new(5);
         let wait = |starts: &StartLimiter, second| {
-            [one, other, None].map(|party| starts.wait_time(party, at(second)).as_secs())
+            [one, other, None].map(|quota_key| starts.wait_time(quota_key, at(second)).as_secs())
         };
         for (second, expect) in [(0, [0, 0, 0]), (1, [0, 0, 0]), (2, [58, 0, 0])] {
             starts.record(one, at(second));
             assert_eq!(wait(&starts, second), expect, "after {second} s");
         }
-        let told = starts.limit_error(one, at(2));
+        let error = starts.limit_error(one, at(2));
         assert!(matches!(
-            told,
+            error,
             Some(BackendError::StartsLimited { starts: 3, .. })
         ));
         starts.record(other, at(3));

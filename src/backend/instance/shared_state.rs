@@ -233,7 +233,7 @@ impl SharedState {
         self.breaker.note_reconnected();
     }
 
-    /// Notes that a check which a suspicion led to was answered.
+    /// Notes that a check that a suspected failure led to was answered.
     pub(in crate::backend) fn note_reachable(&self) {
         // The connections of a program say nothing of whether another can be made.
         if self.reconnect.is_remote() {
@@ -401,7 +401,7 @@ mod tests {
         shared_telling(&update_channel().0)
     }
 
-    fn shared_telling(teller: &UpdateSender) -> (Arc<SharedState>, Tasks) {
+    fn shared_telling(update_sender: &UpdateSender) -> (Arc<SharedState>, Tasks) {
         let source = ConfigText {
             name: "test.toml".to_owned(),
             format: config::ConfigFormat::Toml,
@@ -413,7 +413,7 @@ mod tests {
         let (name, server) = servers.iter().next().unwrap();
         let tasks = Tasks::new();
         (
-            Arc::new(SharedState::new(name, server, teller, &tasks)),
+            Arc::new(SharedState::new(name, server, update_sender, &tasks)),
             tasks,
         )
     }
@@ -422,8 +422,8 @@ mod tests {
     /// says meanwhile, all of them are told of.
     #[tokio::test(start_paused = true)]
     async fn no_gap_is_too_large() {
-        let (teller, mut told) = update_channel();
-        let (shared, _tasks) = shared_telling(&teller);
+        let (update_sender, mut updates) = update_channel();
+        let (shared, _tasks) = shared_telling(&update_sender);
         let instance = Instance::new(Arc::clone(&shared.identity));
         let mut uris: Vec<_> = (0..40).map(|at| format!("file:///{at}")).collect();
         for uri in &uris {
@@ -433,7 +433,7 @@ mod tests {
         gap.gap_count = 1;
         let flood = || {
             let server = ServerName::parse("other").unwrap();
-            while teller.send(Update::possibly_missed(
+            while update_sender.send(Update::possibly_missed(
                 &server,
                 "file:///flood".to_owned(),
                 0,
@@ -443,7 +443,7 @@ mod tests {
         shared.handle_signals(gap, &instance);
         let mut heard = Vec::new();
         for _ in 0..10_000 {
-            let update = told.next().await.unwrap();
+            let update = updates.next().await.unwrap();
             flood();
             if update.server == shared.server {
                 heard.push(update.uri);

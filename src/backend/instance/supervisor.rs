@@ -16,7 +16,7 @@ use super::{
     AbandonGuard, Connection, Instance, InstancePhase,
     connector::{BackendConnector, ConnectSpec},
     handshake, health,
-    reconnect::{RETRIES_AWAITED_MAX, StartParty},
+    reconnect::{RETRIES_AWAITED_MAX, StartQuotaKey},
 };
 use crate::{
     backend::{
@@ -41,7 +41,7 @@ impl BackendConnector {
         let _down = AbandonGuard(&instance);
         let mut was_connected = false;
         // Who led to the next attempt.
-        let mut start_party = None;
+        let mut start_quota_key = None;
         while !instance.stop.is_cancelled() {
             instance.retry.note_attempt();
             instance.set_phase(InstancePhase::Connecting);
@@ -52,7 +52,7 @@ impl BackendConnector {
                 is_for_lists: false,
                 awaits_roots: false,
                 identity: Arc::clone(&instance.identity),
-                start_party: start_party.take(),
+                start_quota_key: start_quota_key.take(),
             };
             let start = Instant::now();
             let attempt = tokio::select! {
@@ -97,7 +97,7 @@ impl BackendConnector {
             let retry_in = round_for_display(self.retry_in(&instance));
             tracing::debug!(server = %self.server, %failure, ?retry_in, "server is down");
             tokio::select! {
-                led = self.wait_before_retry(&instance) => start_party = led,
+                led = self.wait_before_retry(&instance) => start_quota_key = led,
                 () = instance.stop.cancelled() => return,
             }
             self.shared.count_restart(&instance.identity);
@@ -132,7 +132,7 @@ impl BackendConnector {
 
     /// Waits until the next attempt of the catalog's instance: until its pause is over, or a call triggers
     /// it. Who led to it. A call that waits is told of the attempt, or why there is none yet.
-    async fn wait_before_retry(&self, instance: &Instance) -> Option<StartParty> {
+    async fn wait_before_retry(&self, instance: &Instance) -> Option<StartQuotaKey> {
         let mut rewrites = self.live_config.updates();
         loop {
             let wait = self.retry_in(instance);
@@ -145,7 +145,7 @@ impl BackendConnector {
                 () = rewrites.changed() => {}
                 () = instance.retry.reached(), if is_backing_off => {}
                 () = instance.retry.hurried() => {
-                    let callers = StartParty::Callers;
+                    let callers = StartQuotaKey::Callers;
                     let Some(failure) = self.shared.reconnect.start_limit_error(Some(&callers)) else {
                         return Some(callers);
                     };
@@ -164,8 +164,8 @@ impl BackendConnector {
     /// Counts an attempt that began at `start` and failed.
     fn count_failed_attempt(&self, instance: &Instance, wanted: &ConnectSpec, start: Instant) {
         self.shared.count_failed_start(&instance.identity);
-        let party = wanted.start_party.as_ref();
-        self.shared.reconnect.note_failed_start(party);
+        let quota_key = wanted.start_quota_key.as_ref();
+        self.shared.reconnect.note_failed_start(quota_key);
         let retry = self.config().retry;
         instance.retry.note_failure(retry, start, Duration::ZERO);
     }
@@ -174,8 +174,8 @@ impl BackendConnector {
     fn count_lost(&self, instance: &Instance, wanted: &ConnectSpec, up: Duration) {
         let retry = self.config().retry;
         if up < retry.stable_after {
-            let party = wanted.start_party.as_ref();
-            self.shared.reconnect.note_failed_start(party);
+            let quota_key = wanted.start_quota_key.as_ref();
+            self.shared.reconnect.note_failed_start(quota_key);
         }
         instance.retry.note_failure(retry, Instant::now(), up);
     }
@@ -239,7 +239,7 @@ impl BackendConnector {
         let held_back = self
             .shared
             .reconnect
-            .start_limit_error(wanted.start_party.as_ref());
+            .start_limit_error(wanted.start_quota_key.as_ref());
         if let Some(failure) = held_back {
             // Of one that sleeps nothing was lost.
             if !identity.state_machine.is_asleep() {
@@ -282,7 +282,7 @@ impl BackendConnector {
             }
             let at_once = self.set_lost(&instance, failure, forgotten);
             tokio::select! {
-                next = self.wait_before_instance_retry(&instance, at_once) => (wanted.start_party, turn) = next,
+                next = self.wait_before_instance_retry(&instance, at_once) => (wanted.start_quota_key, turn) = next,
                 () = session_ended(&wanted) => return,
                 () = instance.stop.cancelled() => return,
             }
@@ -294,8 +294,8 @@ impl BackendConnector {
     /// calls wait for that, as long as there were few failures. One that nobody waits for is down. Whether
     /// it is made at once, as where the server has only forgotten us, but not on and on.
     fn set_lost(&self, instance: &Instance, failure: BackendError, forgotten: bool) -> bool {
-        let party = instance.identity.start_party();
-        let held_back = self.shared.reconnect.start_limit_error(party);
+        let quota_key = instance.identity.start_quota_key();
+        let held_back = self.shared.reconnect.start_limit_error(quota_key);
         let is_awaited = self.are_retries_awaited(instance)
             && (forgotten || failure.is_transient() && instance.retry.is_wanted())
             && held_back.is_none();
@@ -316,7 +316,7 @@ impl BackendConnector {
         &self,
         instance: &Instance,
         at_once: bool,
-    ) -> (Option<StartParty>, Option<OwnedSemaphorePermit>) {
+    ) -> (Option<StartQuotaKey>, Option<OwnedSemaphorePermit>) {
         instance.retry.due().await;
         let policy = &self.shared.reconnect;
         tokio::select! {
@@ -324,17 +324,17 @@ impl BackendConnector {
             () = ready(()), if at_once => {}
             () = instance.retry.wanted() => {}
             turn = policy.listener_start_permit(self.shared.state_machine()) => {
-                return (Some(StartParty::Listeners), Some(turn));
+                return (Some(StartQuotaKey::Listeners), Some(turn));
             }
         }
-        let start_party = instance.identity.start_party();
-        let wait = policy.start_wait(start_party);
-        if let Some(failure) = policy.start_limit_error(start_party) {
+        let start_quota_key = instance.identity.start_quota_key();
+        let wait = policy.start_wait(start_quota_key);
+        if let Some(failure) = policy.start_limit_error(start_quota_key) {
             // Whoever wants it is told.
             instance.set_phase(InstancePhase::Down { failure });
         }
         sleep(wait).await;
-        (start_party.cloned(), None)
+        (start_quota_key.cloned(), None)
     }
 
     /// Whether `failure` shows that clients cannot be subscribed there any more. What stands before a

@@ -143,7 +143,7 @@ pub(crate) struct PendingRequests {
     /// Listen streams of our own that the server acknowledged.
     acknowledged: AtomicU64,
     /// A call failed in a way that the server may be gone.
-    suspicion: Notify,
+    failure_notify: Notify,
     /// A call was answered in a way that another server may be there.
     identity_doubt: Notify,
     /// How far it is with the roots of its client.
@@ -216,7 +216,7 @@ impl PendingRequests {
             created: Instant::now(),
             last_heard_ms: AtomicU64::new(0),
             acknowledged: AtomicU64::new(0),
-            suspicion: Notify::new(),
+            failure_notify: Notify::new(),
             identity_doubt: Notify::new(),
             roots: watch::Sender::new(Roots::Unasked),
             unattributed: AtomicU64::new(0),
@@ -253,13 +253,13 @@ impl PendingRequests {
         pending.insert(id, entry);
         drop(pending);
         let has_token = caller.is_some_and(|caller| caller.progress.is_some());
-        let start_party = caller.map_or(ExchangeParty::Gateway, |caller| {
+        let start_quota_key = caller.map_or(ExchangeParty::Gateway, |caller| {
             ExchangeParty::Client(caller.client.session.clone())
         });
         Ok(PendingExchange {
             id,
             activity,
-            party: start_party,
+            party: start_quota_key,
             has_token,
             requests: Arc::clone(self),
         })
@@ -342,7 +342,7 @@ impl PendingRequests {
 
     /// Notes that a call failed as if the server were gone.
     pub(in crate::backend) fn note_suspicion(&self) {
-        self.suspicion.notify_one();
+        self.failure_notify.notify_one();
     }
 
     /// Notes that a call was answered as if another server had taken its place.
@@ -356,8 +356,8 @@ impl PendingRequests {
     }
 
     /// Completes when a call failed as if the server were gone, or another were there.
-    pub(in crate::backend) async fn suspected(&self) {
-        self.suspicion.notified().await;
+    pub(in crate::backend) async fn failure_suspected(&self) {
+        self.failure_notify.notified().await;
     }
 
     /// How many listen streams of our own the server has acknowledged.

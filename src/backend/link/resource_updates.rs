@@ -82,12 +82,12 @@ impl UpdateReceiver {
 pub(crate) fn update_channel() -> (UpdateSender, UpdateReceiver) {
     let (tell_said, said) = mpsc::channel(UPDATES_QUEUED_MAX);
     let (tell_unheard, unheard) = mpsc::channel(MISSED_QUEUED_MAX);
-    let teller = UpdateSender {
+    let update_sender = UpdateSender {
         updates: tell_said,
         missed: tell_unheard,
     };
     (
-        teller,
+        update_sender,
         UpdateReceiver {
             updates: said,
             missed: unheard,

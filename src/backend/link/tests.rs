@@ -89,8 +89,8 @@ async fn a_request_that_nobody_waits_for_is_never_sent() {
     assert_eq!(answer, unsent);
     // One that was cancelled while it waited for a connection.
     assert_eq!(link.request(&cancelled).await, unsent);
-    let patient = handshake::control_exchange(&Method::Ping, None);
-    drop(tokio::time::timeout(after, link.request(&patient)).await);
+    let exchange = handshake::control_exchange(&Method::Ping, None);
+    drop(tokio::time::timeout(after, link.request(&exchange)).await);
     link.notify("notifications/last", None).await.unwrap();
     let mut sent = Vec::new();
     while let Ok(message) = queue.try_recv() {
@@ -182,7 +182,7 @@ async fn cancellations_wait_only_so_long_and_so_many() {
 
 /// What of `count` notifications of about so many `bytes`, and of a request behind each, reaches a
 /// server that begins to read `after` a while.
-async fn told_late(count: usize, bytes: usize, after: Duration) -> Vec<String> {
+async fn late_notifications(count: usize, bytes: usize, after: Duration) -> Vec<String> {
     let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let (writer, mut queue) = mpsc::channel(1);
     let link = Link::pipe(requests, writer);
@@ -232,7 +232,7 @@ async fn the_end_waits_for_what_is_being_read() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_reads_again_is_told_in_order() {
-    let read = told_late(2, 10, CLIENT_NOTIFICATION_TIMEOUT / 2).await;
+    let read = late_notifications(2, 10, CLIENT_NOTIFICATION_TIMEOUT / 2).await;
     let numbered = |at| [format!("notifications/{at}"), format!("{}", at + 1)];
     assert_eq!(read, (0..=2).flat_map(numbered).collect::<Vec<_>>());
 }
@@ -240,21 +240,21 @@ async fn a_server_that_reads_again_is_told_in_order() {
 /// The first notification is in the pipe, and waits for nothing.
 #[tokio::test(start_paused = true)]
 async fn notifications_wait_only_so_long_and_so_many() {
-    let told = async |count, bytes, after| {
-        let read = told_late(count, bytes, after).await;
-        let is_told = |text: &&String| text.starts_with("notifications/");
-        read.iter().filter(is_told).count() - 1
+    let delivered = async |count, bytes, after| {
+        let read = late_notifications(count, bytes, after).await;
+        let is_notification = |text: &&String| text.starts_with("notifications/");
+        read.iter().filter(is_notification).count() - 1
     };
     let moment = Duration::from_secs(1);
     let most = backlog::MESSAGES_MAX;
-    assert_eq!(told(most, 10, moment).await, most);
-    assert_eq!(told(most + 1, 10, moment).await, most);
+    assert_eq!(delivered(most, 10, moment).await, most);
+    assert_eq!(delivered(most + 1, 10, moment).await, most);
     let half = backlog::BYTES_MAX / 2;
-    assert_eq!(told(2, half - 100, moment).await, 2);
-    assert_eq!(told(2, half + 1, moment).await, 1);
-    assert_eq!(told(1, 2 * backlog::BYTES_MAX, moment).await, 1);
+    assert_eq!(delivered(2, half - 100, moment).await, 2);
+    assert_eq!(delivered(2, half + 1, moment).await, 1);
+    assert_eq!(delivered(1, 2 * backlog::BYTES_MAX, moment).await, 1);
     assert_eq!(
-        told(1, 10, CLIENT_NOTIFICATION_TIMEOUT + QUEUE_TIMEOUT).await,
+        delivered(1, 10, CLIENT_NOTIFICATION_TIMEOUT + QUEUE_TIMEOUT).await,
         0
     );
 }
@@ -274,8 +274,8 @@ async fn ended_by_its_server(revision: Revision) -> Result<Outcome, BackendError
         let id = asked.id.raw();
         for about in ["77", id.as_str()] {
             let params = Raw::parse(format!(r#"{{"requestId":{about}}}"#)).unwrap();
-            let told = envelope::encode_notification(notice::CANCELLED, Some(&params));
-            link.handle_message(Message::parse(&told).unwrap(), None);
+            let cancelled = envelope::encode_notification(notice::CANCELLED, Some(&params));
+            link.handle_message(Message::parse(&cancelled).unwrap(), None);
         }
         link.requests.close("it is over");
     };
@@ -285,8 +285,8 @@ async fn ended_by_its_server(revision: Revision) -> Result<Outcome, BackendError
 #[tokio::test]
 async fn a_listen_stream_ends_where_its_server_says_so() {
     let ended = ended_by_its_server(Revision::MODERN).await.unwrap();
-    let told = ended.unwrap_err();
-    assert!(told.as_str().contains("the server ended the request"));
+    let error = ended.unwrap_err();
+    assert!(error.as_str().contains("the server ended the request"));
     // Before, servers withdraw their own questions so, whatever ids we use.
     let went_on = ended_by_its_server(Revision::V2025November).await;
     assert!(

@@ -211,8 +211,8 @@ fn what_is_known_of_the_lists_is_told() {
     ] {
         live(&life, event);
         assert_eq!(life.lists(), lists, "{event}");
-        let told = changes.has_changed().unwrap();
-        assert_eq!(told, is_told, "{event}");
+        let is_changed = changes.has_changed().unwrap();
+        assert_eq!(is_changed, is_told, "{event}");
         changes.mark_unchanged();
     }
 }

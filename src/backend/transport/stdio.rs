@@ -94,13 +94,13 @@ pub(crate) async fn open(
     });
     tasks.spawn("child", supervise_child(kept, Arc::clone(requests)));
     let stray = Arc::clone(output);
-    let (server, is_told) = (requests.settings.server.clone(), AtomicBool::new(false));
+    let (server, is_reported) = (requests.settings.server.clone(), AtomicBool::new(false));
     let note_odd = move |line: &[u8], malformed: &Malformed| {
         // Dropped with this, at the end.
         let _ = &all_heard;
         stray.note_stray_line(&redaction.redact_prefix(line, STRAY_LINE_BYTES_MAX));
         // A part of an answer may be among them, which is for no log.
-        if !is_told.swap(true, Ordering::Relaxed) {
+        if !is_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %server,
                 pid,

@@ -189,15 +189,15 @@ fn a_name_that_a_collision_gave_away_is_taken() {
     let given = names(&colliding)[0].to_owned();
     let own = given.strip_prefix("mcp_s_").unwrap();
     let catalog = Catalog::build(&naming(), &[offer("s", &["a.b", "a-b", own])]);
-    let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     let about_it = format!("`{own}` has the same exposed name `{given}` as s; exposed as");
     assert!(
-        told.iter().any(|problem| problem.contains(&about_it)),
-        "{told:?}"
+        problems.iter().any(|problem| problem.contains(&about_it)),
+        "{problems:?}"
     );
     assert!(
-        !told.iter().any(|problem| problem.contains("too long")),
-        "{told:?}"
+        !problems.iter().any(|problem| problem.contains("too long")),
+        "{problems:?}"
     );
 }
 

@@ -64,9 +64,9 @@ fn a_template_that_is_too_long_claims_what_begins_like_it() {
     check("x://b", found("fs", "x://b"));
     check("x:/b", Lookup::NotFound);
     check("file:///b", found("fs", "file:///b"));
-    let told: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
+    let problems: Vec<String> = catalog.problems().iter().map(ToString::to_string).collect();
     let told_of = "fs: resourceTemplates: too many or too long templates to match URIs exactly: 1; URIs are matched by their literal prefix";
-    assert_eq!(told, [told_of]);
+    assert_eq!(problems, [told_of]);
     assert!(catalog.problems()[0].affects_route(&Scope::All));
     assert!(!catalog.problems()[0].affects_route(&server("fs")));
     config(&mut offer).expose.resources = false;

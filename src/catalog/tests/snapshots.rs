@@ -161,9 +161,9 @@ fn the_version_tells_snapshots_apart() {
     assert_eq!(build(&[offer("a", &["x"]), offer("b", &["y"])]), base);
     assert_ne!(build(&[offer("a", &["x"]), offer("b", &["z"])]), base);
     assert_ne!(build(&[offer("a", &["x"])]), base);
-    let mut told = offer("b", &["y"]);
-    Arc::make_mut(&mut told.listing).instructions = Some("i".to_owned());
-    assert_ne!(build(&[offer("a", &["x"]), told]), base);
+    let mut changed_b = offer("b", &["y"]);
+    Arc::make_mut(&mut changed_b.listing).instructions = Some("i".to_owned());
+    assert_ne!(build(&[offer("a", &["x"]), changed_b]), base);
     let mut described = offer("b", &["y"]);
     let text = [("y".to_owned(), "d".to_owned())];
     config(&mut described).tools.describe = text.into_iter().collect();

@@ -467,8 +467,8 @@ fn check_terms(agent: &StoredAgent, data_dir: &DataDir) -> Result<(), CommandErr
     let mut config = data_dir.config.clone();
     config.servers.clear();
     config.agents.clear();
-    let law = PolicySet::new(&config)?;
-    Ok(law.validate(&Arc::new(Agent::from(agent.clone())))?)
+    let policy_set = PolicySet::new(&config)?;
+    Ok(policy_set.validate(&Arc::new(Agent::from(agent.clone())))?)
 }
 
 fn parse_profiles(names: &[String], data_dir: &DataDir) -> Result<Vec<ProfileName>, CommandError> {

@@ -16,8 +16,8 @@ use super::super::{
 };
 use crate::{
     audit::{
-        ChainReport, Hash, IndexLag, PublicKey, TruncatedSegment, Trust, VerifyReport, chains,
-        verify_by, verify_with,
+        ChainReport, Hash, IndexLag, PublicKey, TruncatedSegment, TrustAnchors, VerifyReport,
+        chains, verify_by, verify_with,
     },
     config::{Config, LoadScope},
     store::{Store, StoreError},
@@ -88,18 +88,18 @@ impl Verify {
         })
     }
 
-    fn trusted_keys(&self, log_dir: &Path) -> Result<Trust, CommandError> {
+    fn trusted_keys(&self, log_dir: &Path) -> Result<TrustAnchors, CommandError> {
         let local = match &self.key[..] {
-            [] => Trust::local(log_dir)?,
-            keys => Trust {
+            [] => TrustAnchors::local(log_dir)?,
+            keys => TrustAnchors {
                 keys: keys.to_vec(),
-                ..Trust::default()
+                ..TrustAnchors::default()
             },
         };
         if local.keys.is_empty() && !chains(log_dir)?.is_empty() {
             eprint("no audit.key to verify signatures; use --key\n");
         }
-        Ok(Trust {
+        Ok(TrustAnchors {
             expected: self.expect.clone(),
             ..local
         })
@@ -139,7 +139,7 @@ impl PublicKeyArgs {
 /// What is found in `log_dir`, and whether it was compared with the index of `store`.
 async fn verify_log(
     log_dir: PathBuf,
-    trust: &Trust,
+    trust: &TrustAnchors,
     store: Option<&Store>,
 ) -> Result<(VerifyReport, bool), CommandError> {
     if let Some(store) = store {

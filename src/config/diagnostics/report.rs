@@ -445,11 +445,11 @@ impl Diagnostics {
         let place = |f: &Diagnostic| f.marks.first().map(|(span, _)| (span.source, span.start));
         self.list.sort_by_key(place);
         let excused = std::mem::take(&mut self.suppressed);
-        let is_told = |finding: &Diagnostic| match finding.marks.first() {
+        let is_reported = |finding: &Diagnostic| match finding.marks.first() {
             Some((span, _)) => !excused.iter().any(|excused| excused.contains(*span)),
             None => true,
         };
-        self.list.retain(is_told);
+        self.list.retain(is_reported);
         let masked: Vec<_> = sources
             .list
             .iter()

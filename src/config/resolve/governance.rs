@@ -47,8 +47,8 @@ impl Resolver<'_> {
         let at = root.child("governance");
         governance.is_auth_written = at.child("auth").is_written();
         if !self.context.is_incomplete {
-            let slips = self.empty_teams(&governance.teams, agents, root);
-            self.unknown_teams(&governance.teams, agents, &slips, root);
+            let reported_teams = self.empty_teams(&governance.teams, agents, root);
+            self.unknown_teams(&governance.teams, agents, &reported_teams, root);
         }
         let terms = &mut governance.terms;
         self.check_terms(terms, &at);
@@ -76,7 +76,7 @@ impl Resolver<'_> {
         let is_shared = |team: &&str| {
             !teams.contains_key(*team) && named().filter(|other| other == team).count() > 1
         };
-        let mut slips = Vec::new();
+        let mut reported_teams = Vec::new();
         for name in teams.keys() {
             if named().any(|team| team == name) {
                 continue;
@@ -85,7 +85,7 @@ impl Resolver<'_> {
             if close.is_none() && named().any(|team| similar_team(team, teams) == Some(name)) {
                 continue;
             }
-            slips.extend(close.map(str::to_owned));
+            reported_teams.extend(close.map(str::to_owned));
             self.findings.add(
                 Diagnostic::warning(format!("team `{name}` has no members"))
                     .at(
@@ -95,21 +95,21 @@ impl Resolver<'_> {
                     .help_if(close.map(|close| format!("did you mean `{close}`?"))),
             );
         }
-        slips
+        reported_teams
     }
 
     /// Warns of agents whose team has no budget although teams have: most often it is another that
-    /// is meant. Those of `slips` were reported already.
+    /// is meant. Those of `reported_teams` were reported already.
     fn unknown_teams(
         &mut self,
         teams: &IndexMap<String, Vec<Budget>>,
         agents: &IndexMap<String, file::AgentSection>,
-        slips: &[String],
+        reported_teams: &[String],
         root: &ValuePath<'_>,
     ) {
         for (name, agent) in agents {
             let Some(team) = &agent.team else { continue };
-            if teams.contains_key(team) || slips.contains(team) {
+            if teams.contains_key(team) || reported_teams.contains(team) {
                 continue;
             }
             let at = root.child("agents").child(name).child("team");

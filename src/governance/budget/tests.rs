@@ -144,7 +144,10 @@ async fn a_price_of_zero_and_a_call_without_budgets_touch_nothing() {
         (0, PRICE)
     );
     drop(unbounded);
-    assert_eq!(store.leases.open_chains().await.unwrap(), [""; 0]);
+    assert_eq!(
+        store.leases.chains_with_open_leases().await.unwrap(),
+        [""; 0]
+    );
 }
 
 #[tokio::test]
@@ -608,7 +611,10 @@ impl World {
             assert_eq!(standing.account.as_str(), account);
             assert_eq!((standing.spent, standing.elsewhere), (*sum, Micros::ZERO));
         }
-        assert_eq!(self.store.leases.open_chains().await.unwrap(), [""; 0]);
+        assert_eq!(
+            self.store.leases.chains_with_open_leases().await.unwrap(),
+            [""; 0]
+        );
     }
 
     fn sums(&self) -> BTreeMap<String, Micros> {

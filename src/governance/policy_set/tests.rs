@@ -35,17 +35,19 @@ struct Said {
 
 /// What `config` says of the tools of [`OWN`], where the server `beside` lists `tools`.
 fn said(config: &Config, beside: &str, tools: &[String]) -> BTreeMap<String, Said> {
-    let law = PolicySet::new(config).unwrap();
+    let policy_set = PolicySet::new(config).unwrap();
     let catalog = catalog(config, beside, tools);
     let agent = Arc::new(Agent::from_config(&config.agents["a"]));
-    let rules = law.compile(&agent, None, &Limiters::default()).unwrap();
+    let rules = policy_set
+        .compile(&agent, None, &Limiters::default())
+        .unwrap();
     let own = catalog.tools().filter(|tool| {
         OWN.iter()
             .any(|(server, _)| *server == tool.server.as_str())
     });
     let said = |tool: &Arc<Tool>| {
         let about = rules.tool_decisions(tool);
-        let server_rules = law.server_rules(&tool.server).unwrap();
+        let server_rules = policy_set.server_rules(&tool.server).unwrap();
         let item = PolicyItem::of_tool(tool);
         assert_eq!(rules.policy.decide(&item).allowed, about.allowed);
         let said = Said {
@@ -55,7 +57,7 @@ fn said(config: &Config, beside: &str, tools: &[String]) -> BTreeMap<String, Sai
                 .rule_names(&about.arguments)
                 .map(|(name, _)| name.to_owned())
                 .collect(),
-            price: law.price_of(Some(tool), server_rules),
+            price: policy_set.price_of(Some(tool), server_rules),
         };
         (format!("{}/{}", tool.server, tool.original), said)
     };
@@ -235,19 +237,21 @@ proptest! {
 #[test]
 fn rules_are_compiled_once() {
     let config = Config::example("[agents.a]\npolicy = { mode = 'all' }\n[profiles.p]\n");
-    let law = PolicySet::new(&config).unwrap();
+    let policy_set = PolicySet::new(&config).unwrap();
     let profile = config.profiles.keys().next();
     let agent = Arc::new(Agent::from_config(&config.agents["a"]));
     for route in [None, profile] {
-        let compiled = Arc::clone(&law.rules.get(&(agent.id, route.cloned())).unwrap());
+        let compiled = Arc::clone(&policy_set.rules.get(&(agent.id, route.cloned())).unwrap());
         let limiters = Limiters::default();
-        let first = law.rules_of(&agent, route, &limiters).unwrap();
+        let first = policy_set.rules_of(&agent, route, &limiters).unwrap();
         assert!(Arc::ptr_eq(&first.policy, &compiled.policy));
         assert!(Arc::ptr_eq(&first.arguments, &compiled.arguments));
         assert!(Arc::ptr_eq(&first.agent, &agent));
         let mut other = Agent::from_config(&config.agents["a"]);
         other.terms.policy = None;
-        let other = law.rules_of(&Arc::new(other), route, &limiters).unwrap();
+        let other = policy_set
+            .rules_of(&Arc::new(other), route, &limiters)
+            .unwrap();
         assert!(!Arc::ptr_eq(&other.policy, &compiled.policy));
     }
 }
@@ -257,8 +261,8 @@ fn rules_are_compiled_once() {
 fn only_so_many_rules_are_kept() {
     let compiled = |agents: usize| {
         let agents: Vec<String> = (0..agents).map(|at| format!("[agents.a{at}]\n")).collect();
-        let law = PolicySet::new(&Config::example(&agents.concat())).unwrap();
-        law.rules.len()
+        let policy_set = PolicySet::new(&Config::example(&agents.concat())).unwrap();
+        policy_set.rules.len()
     };
     assert_eq!(compiled(COMPILED_MAX - 2), COMPILED_MAX - 1);
     assert_eq!(compiled(COMPILED_MAX - 1), COMPILED_MAX);
@@ -269,13 +273,21 @@ fn only_so_many_rules_are_kept() {
 #[test]
 fn rules_of_agents_that_are_gone_are_forgotten() {
     let config = Config::example("[agents.a]\n[agents.b]\n");
-    let law = PolicySet::new(&config).unwrap();
+    let policy_set = PolicySet::new(&config).unwrap();
     let limiters = Limiters::default();
     for agent in config.agents.values().map(Agent::from_config).map(Arc::new) {
-        law.rules_of(&agent, None, &limiters).unwrap();
+        policy_set.rules_of(&agent, None, &limiters).unwrap();
     }
-    assert_eq!(law.rules.len(), 3, "and those of the anonymous agent");
-    law.forget_unlisted(|agent| agent.name == "b");
-    let left: Vec<String> = law.rules.iter().map(|it| it.agent.name.clone()).collect();
+    assert_eq!(
+        policy_set.rules.len(),
+        3,
+        "and those of the anonymous agent"
+    );
+    policy_set.forget_unlisted(|agent| agent.name == "b");
+    let left: Vec<String> = policy_set
+        .rules
+        .iter()
+        .map(|it| it.agent.name.clone())
+        .collect();
     assert_eq!(left, ["b"]);
 }

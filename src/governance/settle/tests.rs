@@ -37,12 +37,12 @@ async fn whoever_gives_up_an_answer_leaves_its_record_and_its_price_behind() {
 fn names_are_masked_once() {
     let mut call = call();
     call.method = Method::PromptsGet;
-    let ticket = CallContext::open(&call);
+    let context = CallContext::open(&call);
     call.params = Some(Raw::from_static(r#"{"name":"ann.lee@example.org"}"#).into());
     let named = CallContext::open(&call);
     let [first, second] =
         [(); 2].map(|()| named.record(&RecordedOutcome::failed("not_found", false), None));
-    let other = ticket.record(&RecordedOutcome::failed("not_found", false), None);
+    let other = context.record(&RecordedOutcome::failed("not_found", false), None);
     let place =
         |name: &Option<Cow<'_, str>>| name.as_deref().map(|name| (name.to_owned(), name.as_ptr()));
     for (one, two) in [
@@ -67,16 +67,16 @@ async fn check_given_up(durability: Durability, polls: usize, charge: bool) {
         BudgetSubject::team("t"),
         Budget { limit, window },
     )];
-    let mut ticket = governance.open(&call());
-    ticket.price = PRICE;
+    let mut context = governance.open(&call());
+    context.price = PRICE;
     let held = budgets.hold(&two_calls, PRICE, clock::now()).await;
-    ticket.hold = Some(held.unwrap());
+    context.hold = Some(held.unwrap());
     let ending = CallOutcome::Failed {
         error: RpcError::new(error::INTERNAL, "gone"),
         delivered: charge,
         reason: FailureReason::Lost,
     };
-    let mut settled = Box::pin(governance.settle(ticket, ending));
+    let mut settled = Box::pin(governance.settle(context, ending));
     // The writer may be done already, and the disk.
     if settled.as_mut().now_or_never().is_none() {
         let early = budgets.hold(&two_calls, limit, clock::now()).await;
@@ -113,7 +113,7 @@ pub(in crate::governance) fn governance(
         durability,
         ..config.audit
     };
-    let books = Storage {
+    let storage = Storage {
         directory: Arc::new(AgentDirectory::new(
             config.governance.auth,
             std::iter::empty(),
@@ -123,7 +123,7 @@ pub(in crate::governance) fn governance(
         seal: Seal::new(&[0; 32]),
         tasks: Some(Arc::clone(&store.tasks)),
     };
-    Governance::new(&config, books).unwrap()
+    Governance::new(&config, storage).unwrap()
 }
 
 fn config() -> Config {

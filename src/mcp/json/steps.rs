@@ -103,15 +103,15 @@ pub(crate) fn assert_as_fast_when_deep(work: impl Fn(&[u8])) {
 mod tests {
     use super::*;
 
-    fn told(json: &str) -> String {
-        let told = steps(json.as_bytes()).map(|step| match step {
+    fn text(json: &str) -> String {
+        let text = steps(json.as_bytes()).map(|step| match step {
             JsonStep::Object => "{".to_owned(),
             JsonStep::Array => "[".to_owned(),
             JsonStep::Key(span) => format!("{}:", &json[span]),
             JsonStep::Scalar(span) => json[span].to_owned(),
             JsonStep::End => "^".to_owned(),
         });
-        told.collect::<Vec<_>>().join(" ")
+        text.collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
             ),
             (r#"["a","b":1]"#, r#"[ "a" "b": 1 ^"#),
         ] {
-            assert_eq!(told(json), expect, "{json}");
+            assert_eq!(text(json), expect, "{json}");
         }
     }
 

@@ -291,7 +291,7 @@ impl FoldedWords {
         }
         let turned = [
             Hints::PHONE,
-            Hints::REACH,
+            Hints::CONTACT,
             Hints::CARD,
             Hints::IP,
             Hints::BIRTH,

@@ -132,7 +132,7 @@ pub(in crate::scan) fn classes_before_plus(text: &Text<'_>, at: usize) -> Classe
         PrecedingToken::Name(end)
             if NameBoundary::before(text, end)
                 .hints
-                .intersects(Hints::PHONE.union(Hints::REACH)) =>
+                .intersects(Hints::PHONE.union(Hints::CONTACT)) =>
         {
             Classes::of(&[Class::Phone])
         }

@@ -49,7 +49,7 @@ pub(in crate::scan) fn is_card(number: &DigitGroups<'_>) -> bool {
 /// `;...=...?`; after the number stand month, year, service code and what the issuer likes.
 pub(in crate::scan) fn magnetic_track(text: &Text<'_>, card: &Range<usize>) -> Option<FoundValue> {
     const NAME_BYTES: std::ops::RangeInclusive<usize> = 2..=26;
-    const DATA_DIGITS: std::ops::RangeInclusive<usize> = 7..=40;
+    const TRACK_DATA_DIGITS: std::ops::RangeInclusive<usize> = 7..=40;
     let mut at = match text.byte(card.end) {
         b'=' | b'D' => card.end + 1,
         b'^' => {
@@ -62,9 +62,9 @@ pub(in crate::scan) fn magnetic_track(text: &Text<'_>, card: &Range<usize>) -> O
         }
         _ => return None,
     };
-    let data = text.bytes()[at..].iter().take(DATA_DIGITS.end() + 1);
+    let data = text.bytes()[at..].iter().take(TRACK_DATA_DIGITS.end() + 1);
     let data: Vec<u8> = data.take_while(|b| b.is_ascii_digit()).copied().collect();
-    if !DATA_DIGITS.contains(&data.len())
+    if !TRACK_DATA_DIGITS.contains(&data.len())
         || !matches!(&data[2..4], [b'0', b'1'..=b'9'] | [b'1', b'0'..=b'2'])
     {
         return None;

@@ -9,7 +9,7 @@ use crate::scan::{
     lexicon::{self, Hints},
 };
 use label::LabelName;
-use value::{ASSIGNMENTS_MAX, SecretStyle, SecretValue, accept_secret, value_after};
+use value::{EQUALS_SIGNS_MAX, SecretStyle, SecretValue, accept_secret, value_after};
 
 mod char_kinds;
 mod label;
@@ -42,7 +42,7 @@ pub(in crate::scan) fn assigned_secret(text: &Text<'_>, sign: usize) -> Option<F
     let assignments = text.bytes()[value.span.clone()]
         .split(|b| *b == b'=')
         .count();
-    if !value.quoted && assignments > ASSIGNMENTS_MAX {
+    if !value.quoted && assignments > EQUALS_SIGNS_MAX {
         return None;
     }
     let prose = text.byte(sign) == b':' && !tight && !value.quoted;

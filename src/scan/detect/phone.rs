@@ -65,7 +65,7 @@ pub(in crate::scan) fn find_phone(
     }
     let reached = || {
         number.around().nearby.intersects(phone)
-            || !decimals && number.around().nearby.intersects(Hints::REACH)
+            || !decimals && number.around().nearby.intersects(Hints::CONTACT)
     };
     let named = strong.intersects(phone) && !decimals && (digits.len() <= 12 || valid)
         || valid && !number.has_neighbours && reached();
@@ -96,7 +96,7 @@ fn international_phone(number: &DigitGroups<'_>) -> Option<FoundValue> {
     // `+` before a digit is also a sign, an addition, or a line of a diff.
     let bare_short = number.is_bare() && number.digits.len() < 10;
     let dotted = number.separator() == Some(Separator::Dot) && number.lens.len() == 2;
-    if (bare_short || dotted) && !around.nearby.intersects(Hints::PHONE.union(Hints::REACH)) {
+    if (bare_short || dotted) && !around.nearby.intersects(Hints::PHONE.union(Hints::CONTACT)) {
         return None;
     }
     Some(FoundValue::by_value(Class::Phone, number.span.clone()))

@@ -68,7 +68,7 @@ fn hints_by_name(name: &str) -> Hints {
         "passport" => Hints::PASSPORT,
         "password" => Hints::PASSWORD,
         "phone" => Hints::PHONE,
-        "reach" => Hints::REACH,
+        "contact" => Hints::CONTACT,
         "ssn" => Hints::SSN,
         "tail" => Hints::TAIL,
         "token" => Hints::TOKEN,

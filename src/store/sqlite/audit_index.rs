@@ -98,7 +98,7 @@ impl AuditIndex for Sqlite {
         &'a self,
         mark: &'a SegmentMark,
         length: u64,
-        witness: BoxFuture<'a, bool>,
+        confirm_truncated: BoxFuture<'a, bool>,
     ) -> BoxFuture<'a, Result<bool, StoreError>> {
         Box::pin(async move {
             let failed = |error| self.map_error("truncating a segment of the index", error);
@@ -116,7 +116,7 @@ impl AuditIndex for Sqlite {
                 tx.rollback().await.map_err(failed)?;
                 return Ok(false);
             };
-            if !witness.await {
+            if !confirm_truncated.await {
                 tx.rollback().await.map_err(failed)?;
                 return Ok(false);
             }

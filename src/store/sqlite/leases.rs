@@ -124,7 +124,7 @@ impl Leases for Sqlite {
         })
     }
 
-    fn open_chains(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+    fn chains_with_open_leases(&self) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
         Box::pin(async move {
             sqlx::query_scalar("SELECT DISTINCT chain FROM leases WHERE open = 1 ORDER BY chain")
                 .fetch_all(&self.reader)

@@ -380,7 +380,7 @@ fn a_disk_without_room_is_told_from_a_broken_one() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join(FILE_NAME);
     fs::write(&path, "").unwrap();
-    let told = |code, blocks: u64, available: u64| {
+    let classify = |code, blocks: u64, available: u64| {
         let disk = |path: &Path| {
             let mut disk = statvfs(path).ok()?;
             (disk.f_frsize, disk.f_blocks, disk.f_bavail) = (4096, blocks, available);
@@ -397,8 +397,8 @@ fn a_disk_without_room_is_told_from_a_broken_one() {
         (shm_size, 1000, 8, false),
         (shm_size, 0, 0, false),
     ] {
-        let told = told(code, blocks, available);
-        assert_eq!(told.starts_with(&no_room), is_full, "{told}");
-        assert_eq!(told.contains("disk I/O error"), !is_full, "{told}");
+        let error = classify(code, blocks, available);
+        assert_eq!(error.starts_with(&no_room), is_full, "{error}");
+        assert_eq!(error.contains("disk I/O error"), !is_full, "{error}");
     }
 }

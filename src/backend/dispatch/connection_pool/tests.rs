@@ -53,7 +53,7 @@ fn key(profile: &str) -> SharingKey {
     SharingKey::new(Sharing::Shared, Era::Legacy, profile.into())
 }
 
-async fn loan(pool: &ConnectionPool, profile: &str, tasks: &Tasks) -> Loan {
+async fn loan(pool: &ConnectionPool, profile: &str, tasks: &Tasks) -> PooledConnection {
     let turn = pool.acquire(soon()).await.unwrap();
     pool.lend(turn, key(profile), |_| instance(tasks)).unwrap()
 }
@@ -65,14 +65,17 @@ async fn who_came_first_is_served_first_and_none_beyond_the_limit() {
     assert_ne!(one.instance.id, two.instance.id);
     let mut third = Box::pin(pool.acquire(soon()));
     let mut fourth = Box::pin(pool.acquire(soon()));
-    assert!((&mut third).now_or_never().is_none(), "both are lent");
+    assert!(
+        (&mut third).now_or_never().is_none(),
+        "both are checked out"
+    );
     assert!((&mut fourth).now_or_never().is_none());
     let first = one.instance.id;
     drop(one);
     assert!((&mut fourth).now_or_never().is_none(), "it came later");
     let turn = third.now_or_never().unwrap().unwrap();
     let third = pool.lend(turn, key(""), |_| instance(&tasks)).unwrap();
-    assert_eq!(third.instance.id, first, "it is lent again");
+    assert_eq!(third.instance.id, first, "it is checked out again");
     let busy = BackendError::InstancesBusy {
         limit: 2,
         key: "pool_size",
@@ -130,8 +133,11 @@ async fn what_has_an_unanswered_call_is_ended_and_so_is_what_is_for_one_call() {
 #[tokio::test(start_paused = true)]
 async fn nothing_is_lent_after_the_end() {
     let (tasks, pool) = (Tasks::new(), pool(3, true));
-    let (free, lent) = (loan(&pool, "", &tasks).await, loan(&pool, "", &tasks).await);
-    let instances = [Arc::clone(&free.instance), Arc::clone(&lent.instance)];
+    let (free, checked_out) = (loan(&pool, "", &tasks).await, loan(&pool, "", &tasks).await);
+    let instances = [
+        Arc::clone(&free.instance),
+        Arc::clone(&checked_out.instance),
+    ];
     drop(free);
     pool.close();
     assert!(
@@ -142,7 +148,7 @@ async fn nothing_is_lent_after_the_end() {
     let turn = pool.acquire(soon()).await.unwrap();
     let more = pool.lend(turn, key(""), |_| instance(&tasks));
     assert!(matches!(more, Err(BackendError::Lost { .. })), "{more:?}");
-    drop(lent);
+    drop(checked_out);
     assert_eq!(pool.live(), 0);
 }
 
@@ -257,6 +263,6 @@ async fn no_more_are_remembered_than_there_may_be() {
     let one = loan(&pool, "d", &tasks).await;
     assert_eq!(pool.with_lost().len(), 2, "one of them gave way");
     let another = loan(&pool, "e", &tasks).await;
-    assert_eq!(pool.with_lost().len(), 2, "both are lent");
+    assert_eq!(pool.with_lost().len(), 2, "both are checked out");
     drop((one, another));
 }

@@ -63,8 +63,8 @@ fn run(breaker: &Breaker, events: &str) -> String {
             "w" => CallHealth::Success,
             _ => CallHealth::Neutral,
         };
-        let passage = breaker.acquire(Some(breaker_caller(&client)), Instant::now());
-        let passes = passage.map(|it| it.finish(health).for_each(drop)).is_ok();
+        let permit = breaker.acquire(Some(breaker_caller(&client)), Instant::now());
+        let passes = permit.map(|it| it.finish(health).for_each(drop)).is_ok();
         seen.push(if passes {
             event.to_owned()
         } else {
@@ -182,8 +182,8 @@ async fn there_are_as_many_callers_as_are_remembered() {
     let breaker = breaker(1);
     let fail = |agent: &str| {
         let client = client(agent);
-        let passage = breaker.acquire(Some(breaker_caller(&client)), Instant::now());
-        let passes = passage.map(|passage| passage.finish(CallHealth::Error).for_each(drop));
+        let permit = breaker.acquire(Some(breaker_caller(&client)), Instant::now());
+        let passes = permit.map(|permit| permit.finish(CallHealth::Error).for_each(drop));
         // Nobody else is in the row.
         let other = breaker.acquire(None, Instant::now()).unwrap();
         other.finish(CallHealth::Success).for_each(drop);

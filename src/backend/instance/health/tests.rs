@@ -14,7 +14,7 @@ use crate::{
     backend::{
         Backend,
         call_health::CallHealth,
-        instance::{InstancePhase, handshake::Hello},
+        instance::{InstancePhase, handshake::ServerInitialization},
         link::{
             Link,
             outbound::QueuedMessage,
@@ -47,7 +47,7 @@ fn connection() -> (Arc<Connection>, mpsc::Receiver<QueuedMessage>) {
     let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let connection = Connection {
         link: Arc::new(Link::pipe(requests, writer)),
-        hello: Hello {
+        hello: ServerInitialization {
             revision: Revision::LEGACY,
             capabilities: Raw::from_static("{}"),
             info: None,
@@ -204,8 +204,8 @@ async fn a_check_finds_the_server_there_for_all() {
         }
         let shared = shared_by(&config);
         for _ in 0..config.breaker.failures {
-            let passage = shared.breaker.acquire(None, Instant::now()).unwrap();
-            passage.finish(CallHealth::Unreachable).for_each(drop);
+            let permit = shared.breaker.acquire(None, Instant::now()).unwrap();
+            permit.finish(CallHealth::Unreachable).for_each(drop);
         }
         assert_eq!(shared.breaker.report().state, "open");
         let (connection, mut sent) = connection();

@@ -57,11 +57,11 @@ impl ForwardedRequest {
         if !self.stage.withdraw() {
             return;
         }
-        let mut told = serde_json::json!({ "requestId": self.key });
+        let mut params = serde_json::json!({ "requestId": self.key });
         if let Some(reason) = reason {
-            told["reason"] = reason.into();
+            params["reason"] = reason.into();
         }
-        let params = Raw::from_value(&told);
+        let params = Raw::from_value(&params);
         self.recipient.send_late(|| Event::Notification {
             method: Cow::Borrowed(notice::CANCELLED),
             params: Some(params.clone()),
@@ -259,15 +259,15 @@ fn with_gateway_token(
     let Some(span) = Meta::from_params(&params).progress_token else {
         return (params, None);
     };
-    let (tell, told) = mpsc::channel(PROGRESS_MAX);
+    let (sender, receiver) = mpsc::channel(PROGRESS_MAX);
     let progress = QuestionProgress {
         token: params.slice(span.clone()),
-        updates: told,
+        updates: receiver,
         scanners: scanners.cloned(),
     };
     let mut patch = json::Patch::new(params.as_bytes());
     patch.replace(span, key.to_string().into_bytes());
-    (patch.finish(), Some((progress, tell)))
+    (patch.finish(), Some((progress, sender)))
 }
 
 impl PendingRequests {

@@ -250,8 +250,8 @@ mod tests {
             ..SecretStyle::PLAIN
         };
         for word in ["a", "all", "hunter", "correcthorsebatterystaple"] {
-            let told = format!(" {word} it");
-            assert!(is_plain_word(told.as_bytes()), "{word}");
+            let sentence = format!(" {word} it");
+            assert!(is_plain_word(sentence.as_bytes()), "{word}");
             let text = Text::new(word, Names::default(), None);
             let value = value_after(&text, 0).unwrap();
             assert_eq!(

@@ -13,7 +13,7 @@ use crate::scan::{
 };
 
 /// Signs of assignment in a value at most; padding of base64 has two.
-pub(super) const ASSIGNMENTS_MAX: usize = 5;
+pub(super) const EQUALS_SIGNS_MAX: usize = 5;
 
 #[derive(Debug)]
 pub(super) struct SecretValue {
@@ -63,7 +63,7 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
     let rest = text.bytes().get(at..)?;
     let rest = &rest[..rest.len().min(VALUE_BYTES_MAX)];
     // What is cut here has too many signs of assignment for a value.
-    let cut = memchr::memchr_iter(b'=', rest).nth(ASSIGNMENTS_MAX + 1);
+    let cut = memchr::memchr_iter(b'=', rest).nth(EQUALS_SIGNS_MAX + 1);
     let rest = &rest[..cut.filter(|_| !quoted).unwrap_or(rest.len())];
     let end = if quoted {
         rest.iter()

@@ -193,40 +193,42 @@ static LEXICON: LazyLock<Lexicon> = LazyLock::new(|| {
     }
 });
 
-/// How entries begin and how long they are: most words are none, which this tells without hashing.
-pub(super) struct EntryShapes([u32; Self::BEGINNINGS]);
+/// How entries begin and end and how long they are: most words are none, which this tells without hashing.
+pub(super) struct EntryShapes([u32; Self::ENDS]);
 
 impl EntryShapes {
-    /// Two characters of which five bits each count.
-    const BEGINNINGS: usize = 1 << 10;
+    /// The first and the last character, of which five bits each count.
+    const ENDS: usize = 1 << 10;
     /// Longer words than this are taken to be of this length.
     const LENGTH_MAX: usize = 31;
 
     const fn empty() -> Self {
-        Self([0; Self::BEGINNINGS])
+        Self([0; Self::ENDS])
     }
 
     fn add(&mut self, word: &[u8]) {
-        let (beginning, length) = Self::shape_of(word);
-        self.0[beginning] |= length;
+        let (ends, length) = Self::shape_of(word);
+        self.0[ends] |= length;
     }
 
     /// Adds all words that begin with `start`.
     fn add_prefix(&mut self, start: &[u8]) {
-        let (beginning, length) = Self::shape_of(start);
-        self.0[beginning] |= length.wrapping_neg();
+        let (ends, length) = Self::shape_of(start);
+        for last in 0..32 {
+            self.0[ends & !31 | last] |= length.wrapping_neg();
+        }
     }
 
     pub(super) fn may_contain(&self, word: &[u8]) -> bool {
-        let (beginning, length) = Self::shape_of(word);
-        self.0[beginning] & length != 0
+        let (ends, length) = Self::shape_of(word);
+        self.0[ends] & length != 0
     }
 
-    /// The place of a beginning and the bit of a length.
+    /// The place of both ends and the bit of a length.
     fn shape_of(word: &[u8]) -> (usize, u32) {
-        let five = |at: usize| usize::from(word.get(at).map_or(0, |byte| byte & 31));
+        let five = |byte: Option<&u8>| usize::from(byte.map_or(0, |byte| byte & 31));
         (
-            five(0) << 5 | five(1),
+            five(word.first()) << 5 | five(word.last()),
             1 << word.len().min(Self::LENGTH_MAX),
         )
     }

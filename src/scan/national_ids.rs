@@ -19,6 +19,9 @@ pub(super) static NATIONAL_IDS: LazyLock<NationalIds> = LazyLock::new(|| {
     NationalIds::new(table.ids)
 });
 
+/// Characters from the space to the `Z` and further, which numbers are written in.
+const CHARACTERS: usize = 64;
+
 /// What `<dd>` and `<mm>` in a pattern are.
 const DAY: &str = r"(?:0[1-9]|[12]\d|3[01])";
 const MONTH: &str = r"(?:0[1-9]|1[0-2])";
@@ -26,7 +29,15 @@ const MONTH: &str = r"(?:0[1-9]|1[0-2])";
 pub(super) struct NationalIds {
     rows: Vec<IdRow>,
     /// What the numbers of rows look like, by their length.
-    forms: Vec<Vec<IdForm>>,
+    forms: Vec<IdForms>,
+}
+
+/// The forms of one length.
+#[derive(Default)]
+struct IdForms {
+    forms: Vec<IdForm>,
+    /// For each place the forms, one bit each, that allow a character from the space on.
+    allowed: Vec<[u128; CHARACTERS]>,
 }
 
 /// One kind of number.
@@ -53,9 +64,8 @@ pub(super) struct IdRow {
     check: Option<Check>,
 }
 
-/// One way to write the numbers of a row: what each character may be.
+/// One way to write the numbers of a row.
 struct IdForm {
-    bytes: Vec<ByteSet>,
     row: usize,
     country: Country,
     is_sufficient: bool,
@@ -79,19 +89,19 @@ const fn default_modulus() -> u32 {
 
 impl NationalIds {
     fn new(rows: Vec<IdRow>) -> Self {
-        let mut forms: Vec<Vec<IdForm>> = Vec::new();
+        let mut forms: Vec<IdForms> = Vec::new();
         for (row, columns) in rows.iter().enumerate() {
             for (pattern, is_sufficient) in [(&columns.pattern, true), (&columns.named, false)] {
                 for bytes in expand_pattern(pattern) {
                     if forms.len() <= bytes.len() {
-                        forms.resize_with(bytes.len() + 1, Vec::new);
+                        forms.resize_with(bytes.len() + 1, IdForms::default);
                     }
-                    forms[bytes.len()].push(IdForm {
-                        bytes,
+                    let form = IdForm {
                         row,
                         country: columns.country(),
                         is_sufficient,
-                    });
+                    };
+                    forms[bytes.len()].add(form, &bytes);
                 }
             }
         }
@@ -107,16 +117,50 @@ impl NationalIds {
         &'a self,
         written: &'a [u8],
     ) -> impl Iterator<Item = PossibleId> + 'a {
-        let forms = self.forms.get(written.len()).into_iter().flatten();
-        forms.filter_map(move |form| {
-            let mut pairs = form.bytes.iter().zip(written);
-            let row = &self.rows[form.row];
-            let fits = pairs.all(|(set, byte)| set.contains(*byte)) && row.is_valid(written);
-            fits.then_some(PossibleId {
-                country: form.country,
-                is_sufficient: form.is_sufficient,
+        let forms = self.forms.get(written.len()).into_iter();
+        forms.flat_map(move |forms| {
+            let mut fitting = forms.fitting(written);
+            std::iter::from_fn(move || {
+                while fitting != 0 {
+                    let form = &forms.forms[fitting.trailing_zeros() as usize];
+                    fitting &= fitting - 1;
+                    if self.rows[form.row].is_valid(written) {
+                        return Some(PossibleId {
+                            country: form.country,
+                            is_sufficient: form.is_sufficient,
+                        });
+                    }
+                }
+                None
             })
         })
+    }
+}
+
+impl IdForms {
+    fn add(&mut self, form: IdForm, bytes: &[ByteSet]) {
+        assert!(self.forms.len() < 128, "one bit each");
+        let bit = 1 << self.forms.len();
+        self.allowed.resize(bytes.len(), [0; CHARACTERS]);
+        for (allowed, set) in self.allowed.iter_mut().zip(bytes) {
+            for (forms, byte) in allowed.iter_mut().zip(b' '..) {
+                *forms |= if set.contains(byte) { bit } else { 0 };
+            }
+        }
+        self.forms.push(form);
+    }
+
+    /// The forms that `written` has, one bit each.
+    fn fitting(&self, written: &[u8]) -> u128 {
+        let mut fitting = u128::MAX;
+        for (allowed, byte) in self.allowed.iter().zip(written) {
+            let at = usize::from(byte.wrapping_sub(b' '));
+            fitting &= allowed.get(at).copied().unwrap_or(0);
+            if fitting == 0 {
+                return 0;
+            }
+        }
+        if self.forms.is_empty() { 0 } else { fitting }
     }
 }
 
@@ -217,7 +261,8 @@ mod tests {
         for (at, row) in NATIONAL_IDS.rows.iter().enumerate() {
             assert!(row.id.as_bytes()[2] == b'/', "{}", row.id);
             let _ = row.country();
-            let has_form = NATIONAL_IDS.forms.iter().flatten().any(|it| it.row == at);
+            let mut forms = NATIONAL_IDS.forms.iter().flat_map(|forms| &forms.forms);
+            let has_form = forms.any(|form| form.row == at);
             assert!(has_form, "{}", row.id);
         }
     }

@@ -73,10 +73,23 @@ impl<'a> LabelName<'a> {
 
     /// What stands before `for` and the like, which say where a password is one.
     fn subject_of_password(&self) -> Option<&'a str> {
-        const OF: &str = "for f\u{fc}r pour para per voor do dla of von de del";
         let mut at = 0;
         for word in self.words.split(' ') {
-            let of = lexicon::is_listed(OF, word.as_bytes());
+            let of = matches!(
+                word,
+                "for"
+                    | "f\u{fc}r"
+                    | "pour"
+                    | "para"
+                    | "per"
+                    | "voor"
+                    | "do"
+                    | "dla"
+                    | "of"
+                    | "von"
+                    | "de"
+                    | "del"
+            );
             if of && at > 0 {
                 return self.words.get(..at - 1);
             }

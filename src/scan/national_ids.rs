@@ -2,7 +2,7 @@
 
 mod checks;
 
-use std::sync::LazyLock;
+use std::{cell::LazyCell, sync::LazyLock};
 
 use regex_syntax::{
     ParserBuilder,
@@ -10,7 +10,10 @@ use regex_syntax::{
 };
 use serde::Deserialize;
 
-use super::{byte_set::ByteSet, class::Country};
+use super::{
+    byte_set::ByteSet,
+    class::{Countries, Country},
+};
 use checks::Check;
 
 /// All rows, and the ways to them.
@@ -112,19 +115,31 @@ impl NationalIds {
         &self.rows
     }
 
-    /// What `written` may be, in the order of the table.
+    /// What `written` may be, of these countries, in the order of the table.
     pub(super) fn matching<'a>(
         &'a self,
         written: &'a [u8],
+        countries: Countries,
     ) -> impl Iterator<Item = PossibleId> + 'a {
         let forms = self.forms.get(written.len()).into_iter();
         forms.flat_map(move |forms| {
             let mut fitting = forms.fitting(written);
+            let compact = LazyCell::new(|| CompactNumber::new(written));
+            // A row has forms that follow each other.
+            let mut last = None;
             std::iter::from_fn(move || {
                 while fitting != 0 {
                     let form = &forms.forms[fitting.trailing_zeros() as usize];
                     fitting &= fitting - 1;
-                    if self.rows[form.row].is_valid(written) {
+                    if !countries.contains(form.country) {
+                        continue;
+                    }
+                    let is_valid = match last {
+                        Some((row, is_valid)) if row == form.row => is_valid,
+                        _ => self.rows[form.row].is_valid(&compact),
+                    };
+                    last = Some((form.row, is_valid));
+                    if is_valid {
                         return Some(PossibleId {
                             country: form.country,
                             is_sufficient: form.is_sufficient,
@@ -134,6 +149,31 @@ impl NationalIds {
                 None
             })
         })
+    }
+}
+
+/// The letters and digits of a number, and what each counts.
+struct CompactNumber {
+    bytes: [u8; 32],
+    values: [u32; 32],
+    len: usize,
+}
+
+impl CompactNumber {
+    fn new(written: &[u8]) -> Self {
+        let (mut bytes, mut values, mut len) = ([0; 32], [0; 32], 0);
+        for byte in written.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
+            (bytes[len], values[len]) = (*byte, checks::value(*byte));
+            len += 1;
+        }
+        if len > 0 && bytes[len - 1].is_ascii_uppercase() {
+            values[len - 1] = 10;
+        }
+        Self { bytes, values, len }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
     }
 }
 
@@ -171,38 +211,20 @@ impl IdRow {
     }
 
     /// Whether all checks hold.
-    fn is_valid(&self, written: &[u8]) -> bool {
-        let (mut plain, mut len) = ([0; 32], 0);
-        for byte in written.iter().filter(|byte| byte.is_ascii_alphanumeric()) {
-            plain[len] = *byte;
-            len += 1;
-        }
-        let plain = &plain[..len];
+    fn is_valid(&self, number: &CompactNumber) -> bool {
+        let bytes = number.bytes();
         self.weights
             .iter()
-            .all(|weights| self.is_sum_valid(plain, weights))
-            && (self.letters.is_empty() || checks::ends_in_letter(plain, self.letters.as_bytes()))
-            && self.check.is_none_or(|check| check.is_valid(plain))
+            .all(|weights| self.is_sum_valid(number, weights))
+            && (self.letters.is_empty() || checks::ends_in_letter(bytes, self.letters.as_bytes()))
+            && self.check.is_none_or(|check| check.is_valid(bytes))
     }
 
-    fn is_sum_valid(&self, plain: &[u8], weights: &[u32]) -> bool {
-        let last = plain.len() - 1;
-        let value = |(at, byte): (usize, &u8)| {
-            if at == last && byte.is_ascii_uppercase() {
-                10
-            } else {
-                checks::value(*byte)
-            }
-        };
-        let sum: u32 = plain
-            .iter()
-            .enumerate()
-            .map(value)
-            .zip(weights)
-            .map(|(value, weight)| value * weight)
-            .sum();
-        let rest = sum % self.modulus;
-        rest == self.remainder || self.ten && rest == 1 && plain[weights.len() - 1] == b'0'
+    fn is_sum_valid(&self, number: &CompactNumber, weights: &[u32]) -> bool {
+        let values = number.values[..number.len].iter();
+        let products = values.zip(weights).map(|(value, weight)| value * weight);
+        let rest = products.sum::<u32>() % self.modulus;
+        rest == self.remainder || self.ten && rest == 1 && number.bytes[weights.len() - 1] == b'0'
     }
 }
 

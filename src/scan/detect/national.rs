@@ -144,9 +144,8 @@ fn find_id(
     wanted: WantedClasses,
     may_suffice: bool,
 ) -> Option<FoundValue> {
-    let possible = NATIONAL_IDS.matching(written);
-    let by_context = possible
-        .filter(|id| wanted.countries.contains(id.country))
+    let by_context = NATIONAL_IDS
+        .matching(written, wanted.countries)
         .find_map(|id| {
             let names = Hints::for_country(id.country).union(Hints::IDENTITY);
             let around = text.context(&span);

@@ -27,10 +27,10 @@ impl Check {
         match self {
             Self::CodiceFiscale => is_codice_fiscale(b),
             Self::GermanPension => is_german_pension(b),
-            Self::GermanTaxId => is_german_tax_id(b),
+            Self::GermanTaxId => with_digits(b, is_german_tax_id),
             Self::KoreanRrn => is_korean_rrn(b),
-            Self::Luhn => luhn(&digits(b)),
-            Self::LuhnOfTen => luhn(&digits(&b[b.len() - 10..])),
+            Self::Luhn => with_digits(b, luhn),
+            Self::LuhnOfTen => with_digits(&b[b.len() - 10..], luhn),
             Self::Mexican => is_mexican(b),
             Self::Nino => !matches!(
                 &b[..2],
@@ -39,7 +39,7 @@ impl Check {
             Self::Nir => is_nir(b),
             Self::SpanishSocialSecurity => is_spanish_social_security(b),
             Self::ThreeDigits => b.iter().filter(|byte| byte.is_ascii_digit()).count() >= 3,
-            Self::Verhoeff => verhoeff(&digits(b)),
+            Self::Verhoeff => with_digits(b, verhoeff),
         }
     }
 }
@@ -49,8 +49,13 @@ pub(super) fn value(byte: u8) -> u32 {
     char::from(byte).to_digit(36).unwrap_or_default()
 }
 
-fn digits(b: &[u8]) -> Vec<u8> {
-    b.iter().map(|byte| byte.wrapping_sub(b'0')).collect()
+/// What `check` says of the digits `b`; they are few, so that they need no memory of the heap.
+fn with_digits(b: &[u8], check: fn(&[u8]) -> bool) -> bool {
+    let mut digits = [0; 32];
+    for (digit, byte) in digits.iter_mut().zip(b) {
+        *digit = byte.wrapping_sub(b'0');
+    }
+    check(&digits[..b.len()])
 }
 
 fn number(b: &[u8]) -> u64 {
@@ -74,15 +79,14 @@ pub(super) fn ends_in_letter(b: &[u8], letters: &[u8]) -> bool {
 }
 
 /// Of the first ten digits one occurs two or three times, and the check holds.
-fn is_german_tax_id(b: &[u8]) -> bool {
-    let digits = digits(b);
+fn is_german_tax_id(digits: &[u8]) -> bool {
     let mut counts = [0u8; 10];
     for digit in &digits[..10] {
         counts[usize::from(*digit)] += 1;
     }
     let repeated = counts.iter().filter(|count| **count > 1).count();
     let most = counts.iter().max().copied().unwrap_or(0);
-    repeated == 1 && matches!(most, 2 | 3) && mod11_10(&digits)
+    repeated == 1 && matches!(most, 2 | 3) && mod11_10(digits)
 }
 
 /// The digits of area, birthday, initial and serial, weighted and summed up.

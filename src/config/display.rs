@@ -30,7 +30,25 @@ impl Config {
                 remove_implied(server, shown);
             }
         }
+        shorten_budgets(&mut table);
         ShownConfig { table }
+    }
+}
+
+/// Writes budgets below `table` as people do: none as `"off"`, one as a table.
+fn shorten_budgets(table: &mut Table) {
+    for (key, value) in table.iter_mut() {
+        if let Some(table) = value.as_table_mut() {
+            shorten_budgets(table);
+        } else if key == "budget"
+            && let Some(budgets) = value.as_array()
+        {
+            *value = match budgets.as_slice() {
+                [] => Value::from("off"),
+                [only] if only.is_table() => only.clone(),
+                _ => continue,
+            };
+        }
     }
 }
 

@@ -267,33 +267,13 @@ pub(in crate::config) enum Off {
     Off,
 }
 
-/// Budgets that a key holds; one that is not written is not serialized.
-pub(super) trait AsBudgets {
-    fn as_slice(&self) -> &[Budget];
-}
-
-impl AsBudgets for Vec<Budget> {
-    fn as_slice(&self) -> &[Budget] {
-        self
-    }
-}
-
-impl AsBudgets for Option<Vec<Budget>> {
-    fn as_slice(&self) -> &[Budget] {
-        self.as_deref().unwrap_or_default()
-    }
-}
-
 impl BudgetList {
-    pub(super) fn serialize<T: AsBudgets, S: Serializer>(
+    /// Always a list, which programs that read it need not tell apart from the other forms.
+    pub(super) fn serialize<T: Serialize, S: Serializer>(
         budgets: &T,
         to: S,
     ) -> Result<S::Ok, S::Error> {
-        match budgets.as_slice() {
-            [] => to.serialize_str("off"),
-            [only] => only.serialize(to),
-            several => several.serialize(to),
-        }
+        budgets.serialize(to)
     }
 
     pub(super) fn deserialize<'de, T: From<Vec<Budget>>, D: Deserializer<'de>>(

@@ -1,5 +1,5 @@
 //! The config as the rest of the program uses it. Most types are also those that a file is read into and
-//! that `config show` prints; what ends in `Section` is only how a value is written.
+//! that `tollbridge check` prints; what ends in `Section` is only how a value is written.
 
 /// More calls or connections than a process has room for.
 pub(super) const CALLS_MAX: usize = 1_000_000;

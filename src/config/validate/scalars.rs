@@ -254,9 +254,17 @@ impl ShapeCheck<'_, '_> {
             .sources
             .source_text(node.span)
             .trim_matches(['"', '\'']);
+        let bytes = written.parse().ok().filter(|_| !is_time).map(Size);
         let (label, help) = if bare && self.displayable_text(node).is_some() {
-            let [small, large] = units.map(|unit| format!("\"{written}{unit}\""));
-            ("missing unit", format!("use {small} or {large}"))
+            // So many are bytes, as other programs count them.
+            let help = match bytes {
+                Some(size) if size.0 >= Size::KIB => format!("use \"{size}\" for so many bytes"),
+                _ => {
+                    let [small, large] = units.map(|unit| format!("\"{written}{unit}\""));
+                    format!("use {small} or {large}")
+                }
+            };
+            ("missing unit", help)
         } else {
             (
                 if bare { "missing unit" } else { "not valid" },

@@ -475,6 +475,31 @@ fn bounds_that_are_easily_missed() {
     "#);
 }
 
+/// What is a number of bytes elsewhere is not made a thousand times as many.
+#[test]
+fn a_size_in_bytes_without_a_unit() {
+    let report = toml("limits = { body = 16777216, headers = 5000 }\n");
+    assert_snapshot!(report, @r#"
+    error: `limits.body` must be a size with a unit
+     --> tollbridge.toml:1:19
+      |
+    1 | limits = { body = 16777216, headers = 5000 }
+      |                   ^^^^^^^^ missing unit
+      |
+      = help: use "16MiB" for so many bytes
+
+    error: `limits.headers` must be a size with a unit
+     --> tollbridge.toml:1:39
+      |
+    1 | limits = { body = 16777216, headers = 5000 }
+      |                                       ^^^^ missing unit
+      |
+      = help: use "5000B" for so many bytes
+
+    2 errors
+    "#);
+}
+
 /// A value out of its bounds is not compared with others by its default.
 #[test]
 fn one_slip_is_one_error() {

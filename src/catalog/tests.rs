@@ -1,16 +1,11 @@
 //! Snapshots as routes show them.
 
-use std::time::Duration;
-
 use globset::Glob;
 use indexmap::IndexMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{
-    Balance, BreakerConfig, Charset, Conflict, Ejection, EraPin, Expose, Health, Isolation, Probe,
-    Profile, Retry, Server, ServerLimits, Terms, Transport, Validate,
-};
+use crate::config::{Charset, Conflict, Expose, Profile, Server, Terms};
 
 mod naming;
 
@@ -111,7 +106,7 @@ fn tool(name: &str) -> Raw {
 fn listed(server: &str, listing: Listing) -> ServerOffer {
     ServerOffer {
         server: name(server),
-        config: Arc::new(server_config()),
+        config: Arc::new(Server::default()),
         listing: Arc::new(listing),
         modern_http: false,
         listing_gaps: ByKind::default(),
@@ -129,73 +124,4 @@ fn names(catalog: &Catalog) -> Vec<&str> {
 fn exposed(catalog: &Catalog, kind: Kind) -> Vec<&str> {
     let entries = catalog.list(&Scope::All, kind).entries();
     entries.iter().map(|entry| &*entry.exposed).collect()
-}
-
-fn server_config() -> Server {
-    Server {
-        transport: Transport::Builtin,
-        era: EraPin::Auto,
-        enabled: true,
-        namespace: None,
-        expose: Expose {
-            tools: true,
-            resources: true,
-            prompts: true,
-        },
-        priority: 0,
-        tags: Vec::new(),
-        roots: None,
-        tools: ItemRules::default(),
-        resources: ItemRules::default(),
-        prompts: ItemRules::default(),
-        isolation: Isolation::Auto,
-        max_instances: 1,
-        pool_size: 1,
-        idle_timeout: Duration::ZERO,
-        sleeps: false,
-        startup_timeout: Duration::ZERO,
-        connect_timeout: Duration::ZERO,
-        timeout: Duration::ZERO,
-        max_total_timeout: Duration::ZERO,
-        retry: Retry {
-            base: Duration::ZERO,
-            max: Duration::ZERO,
-            jitter: 0.0,
-            stable_after: Duration::ZERO,
-            starts_per_minute: 1,
-            failed_after: 1,
-        },
-        breaker: BreakerConfig {
-            failures: 0,
-            open_for: Duration::ZERO,
-        },
-        health: Health {
-            interval: Duration::ZERO,
-            timeout: Duration::ZERO,
-            failures: 1,
-            probe: Probe::Off,
-        },
-        grace: Duration::ZERO,
-        limits: ServerLimits {
-            request: 0,
-            response: 0,
-            in_flight: None,
-            queue: 0,
-            memory: None,
-            item: 1 << 20,
-            item_depth: 32,
-        },
-        replicas: Vec::new(),
-        balance: Balance::Failover,
-        ejection: Ejection {
-            base: Duration::ZERO,
-            max: Duration::ZERO,
-        },
-        route: Vec::new(),
-        validate: Validate::Auto,
-        price: None,
-        budget: Vec::new(),
-        rate: None,
-        scan: None,
-    }
 }

@@ -65,6 +65,7 @@ mod load;
 mod model;
 mod node;
 mod resolve;
+mod schema;
 mod source;
 mod units;
 mod validate;

@@ -212,8 +212,12 @@ const PARTS: &[(&str, Layers)] = &[
         "config",
         &[
             ("import", &["diagnostics"]),
-            ("validate", &["source", "file", "model", "diagnostics"]),
-            ("source", &["diagnostics"]),
+            (
+                "validate",
+                &["source", "schema", "file", "model", "diagnostics"],
+            ),
+            ("source", &["schema", "diagnostics"]),
+            ("schema", &["diagnostics"]),
             ("resolve", &["file", "model", "diagnostics"]),
             ("file", &["model", "diagnostics"]),
             ("model", &["diagnostics"]),

@@ -103,11 +103,14 @@ pub(super) struct ConfigFile {
     /// The audit log.
     pub(super) audit: Audit,
     /// Agents by name.
+    #[schemars(extend("x-entry" = "agent"))]
     pub(super) agents: IndexMap<String, AgentSection>,
     /// Named views of the catalog, by name (letters, digits, `_`, `-`, `.`).
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-entry" = "profile"))]
     pub(super) profiles: IndexMap<String, Profile>,
     /// Servers by name (letters, digits, `_`, `-`, `.`).
+    #[schemars(extend("x-entry" = "server"))]
     pub(super) servers: IndexMap<String, ServerSection>,
 }
 

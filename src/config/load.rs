@@ -366,7 +366,6 @@ impl ConfigLoader {
                 None => self.is_incomplete = true,
             }
         }
-        let names = variables::variable_names(&tree);
         let Self {
             sources,
             findings,
@@ -375,11 +374,18 @@ impl ConfigLoader {
             readable: _,
             files: _,
         } = &mut self;
+        let schema = match file::editor_schema() {
+            Ok(schema) => schema,
+            Err(error) => {
+                findings.add(unreadable(&error));
+                return self.finish(None);
+            }
+        };
         if !*is_incomplete {
-            environment::override_keys(&mut tree, environment, &names, sources, findings);
+            environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
         variables::expand_variables(&mut tree, used, environment, sources, findings);
-        let config = self.resolve_tree(&mut tree, used, files);
+        let config = self.resolve_tree(&mut tree, &schema, used, files);
         self.finish(config)
     }
 
@@ -432,22 +438,19 @@ impl ConfigLoader {
     fn resolve_tree(
         &mut self,
         tree: &mut Node,
+        schema: &serde_json::Value,
         used: LoadScope<'_>,
         files: FileAccess,
     ) -> Option<Config> {
         let mut conforming = tree.clone();
-        let read = file::editor_schema().map_err(|error| error.to_string());
-        let decoded = read.and_then(|schema| {
-            validate::remove_invalid(
-                &mut conforming,
-                &schema,
-                &mut self.sources,
-                &mut self.findings,
-            );
-            tree.mark_removed_items(&conforming);
-            decode::decode(&conforming).map_err(|error| error.to_string())
-        });
-        match decoded {
+        validate::remove_invalid(
+            &mut conforming,
+            schema,
+            &mut self.sources,
+            &mut self.findings,
+        );
+        tree.mark_removed_items(&conforming);
+        match decode::decode(&conforming) {
             Ok(file) => {
                 let data_dir = default_data_dir();
                 let context = ResolveContext {
@@ -461,9 +464,7 @@ impl ConfigLoader {
                 Some(resolve::config(file, tree, context, &mut self.findings))
             }
             Err(error) => {
-                self.findings.add(Diagnostic::error(format!(
-                    "cannot read the config: {error}"
-                )));
+                self.findings.add(unreadable(&error));
                 None
             }
         }
@@ -487,6 +488,10 @@ impl ConfigLoader {
             }),
         }
     }
+}
+
+fn unreadable(error: &impl std::fmt::Display) -> Diagnostic {
+    Diagnostic::error(format!("cannot read the config: {error}"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@
 //! does not conform is reported and left out, so that one mistake hides no other.
 
 mod scalars;
-pub(crate) mod schema;
 
 use serde_json::Value as Json;
 
@@ -17,10 +16,10 @@ use super::{
     },
     file,
     node::{ConfigValue, Node, TableEntry, ValueOrigin, join_path},
+    schema::{Section, TAG, enum_words, key_tables, options_of, resolve, tag_value, type_of},
     source::environment,
     units::{MONEY_KEYWORD, UNIT_KEYWORD},
 };
-use schema::{Section, TAG, enum_words, key_tables, resolve, tag_value, type_of};
 
 /// Tables that stay although a text is missing which they need, so that what else is wrong with
 /// them is found as well: whoever resolves them leaves an empty text alone that is not written.
@@ -68,8 +67,8 @@ impl<'s> ShapeCheck<'s, '_> {
             }
             None => {}
         }
-        let options = schema.get("oneOf").or_else(|| schema.get("anyOf"));
-        if let Some(options) = options.and_then(Json::as_array) {
+        let options = options_of(schema);
+        if !options.is_empty() {
             return self.check_one_of(node, options, path);
         }
         if let Some(words) = schema.get("enum").and_then(Json::as_array) {

@@ -195,7 +195,7 @@ fn tables_are_laid_over_tables() {
     check("TOLLBRIDGE_GOVERNANCE__ARGS", rules, |_| true);
 }
 
-/// Classes of a scan are the product's, in lower case, or an operator's own as they are written.
+/// Classes of a scan are an operator's own, as files write them, or else in lower case.
 #[test]
 fn classes_of_scans_are_found() {
     let file =
@@ -208,6 +208,13 @@ fn classes_of_scans_are_found() {
     let scan = config.governance.terms.scan.expect("it is written");
     assert!(scan.arguments.contains_key("Badge-No"), "{scan:?}");
     assert!(scan.results.contains_key("credit_card"), "{scan:?}");
+    let variables = [
+        ("TOLLBRIDGE_GOVERNANCE__SCAN__CUSTOM__DESK", "D[0-9]{4}"),
+        ("TOLLBRIDGE_GOVERNANCE__SCAN__PROMPTS__DESK", "block"),
+    ];
+    let scan = config_in(&variables, file).governance.terms.scan;
+    let scan = scan.expect("it is written");
+    assert!(scan.prompts.contains_key("desk"), "{scan:?}");
 }
 
 #[test]

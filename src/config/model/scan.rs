@@ -13,18 +13,23 @@ use super::policy::GlobList;
 pub struct Scan {
     /// Tool arguments, params of vendor methods, and client answers to server requests.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub arguments: IndexMap<String, ScanAction>,
     /// Tool results, and server requests to clients.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub results: IndexMap<String, ScanAction>,
     /// Contents of resources.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub resources: IndexMap<String, ScanAction>,
     /// Prompts: arguments and contents, and completions.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub prompts: IndexMap<String, ScanAction>,
     /// Progress, log messages and other notifications.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub notifications: IndexMap<String, ScanAction>,
     /// Replacement of a redacted match. A redacted number stays a number: 0 with `type`, a 1
     /// followed by zeros with `length`.
@@ -35,9 +40,11 @@ pub struct Scan {
     pub countries: Vec<String>,
     /// Additional classes: name -> regular expression.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub custom: IndexMap<String, String>,
     /// Additional classes: name -> words and phrases.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
+    #[schemars(extend("x-classes" = true))]
     pub dictionaries: IndexMap<String, Vec<String>>,
     /// Additional token detectors, in the format of `src/scan/detect/detectors.toml`.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -7,13 +7,11 @@ use std::collections::BTreeMap;
 
 use figment::value::Value as FigmentValue;
 use indexmap::IndexMap;
+use serde_json::Value as Json;
 
-use super::json;
+use super::{json, override_path, variables};
 use crate::config::{
-    diagnostics::{
-        report::{ConfigTexts, Diagnostic, Diagnostics},
-        suggest,
-    },
+    diagnostics::report::{ConfigTexts, Diagnostics},
     node::{ConfigValue, Node, Span, TableEntry, ValueOrigin},
 };
 
@@ -82,14 +80,15 @@ impl std::fmt::Debug for Environment {
 
 /// Lays the variables `TOLLBRIDGE_<SECTION>__<KEY>` over `config`, each as a source of its own.
 ///
-/// `used` are the variables that the files name in `${...}`: they are values, not overrides.
+/// Those that `config` names in `${...}` are values, not overrides.
 pub(in crate::config) fn override_keys(
     config: &mut Node,
+    schema: &Json,
     environment: &Environment,
-    used: &[String],
     sources: &mut ConfigTexts,
     diagnostics: &mut Diagnostics,
 ) {
+    let used = variables::variable_names(config);
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(PREFIX) else {
             continue;
@@ -103,7 +102,7 @@ pub(in crate::config) fn override_keys(
             name: Span::new(source, 0..name.len()),
             value: Span::new(source, name.len() + 1..name.len() + 1 + text.len()),
         };
-        match key_path(rest, config) {
+        match override_path::find_key(rest, config, schema) {
             Ok(path) => {
                 let mut value = Node {
                     span: spans.value,
@@ -136,172 +135,6 @@ pub(in crate::config) fn override_keys(
 struct OverrideSpans {
     name: Span,
     value: Span,
-}
-
-/// Why a variable stands for no key.
-enum PathError {
-    Ambiguous {
-        candidates: Vec<String>,
-    },
-    Empty,
-    UnknownName {
-        noun: &'static str,
-        known: Vec<String>,
-    },
-}
-
-impl PathError {
-    fn into_diagnostic(self, name: &str, span: Span) -> Diagnostic {
-        let diagnostic = Diagnostic::error(format!(
-            "the variable {name} does not match any config \
-            key"
-        ));
-        match self {
-            Self::Ambiguous { candidates } => diagnostic
-                .at(
-                    Some(span),
-                    format!(
-                        "ambiguous: may mean any of {}",
-                        suggest::list_and(&candidates)
-                    ),
-                )
-                .help("rename one of them"),
-            Self::Empty => diagnostic
-                .at(Some(span), "the name has an empty segment")
-                .help("use names such as TOLLBRIDGE_LISTEN or TOLLBRIDGE_NAMING__CHARSET"),
-            Self::UnknownName { noun, known } => diagnostic
-                .at(Some(span), format!("the config has no {noun} of this name"))
-                .help(match known.len() {
-                    0 => format!("no {noun} is configured in the files"),
-                    _ => format!("the {noun}s are {}", suggest::list_and(&known)),
-                }),
-        }
-    }
-}
-
-/// `NAMING__MAX_LENGTH` -> `naming`, `max_length`.
-///
-/// Names that operators chose (servers, and keys of tables such as `env`) are looked up in
-/// `config`, ignoring case and taking every other character for `_`; a name that is not there is
-/// taken as it is written, but for those of [`NAMED_SECTIONS`]. Where classes of a scan are keys, they are
-/// those of the product or an operator's own.
-fn key_path(name: &str, config: &Node) -> Result<Vec<String>, PathError> {
-    let segments: Vec<&str> = name.split("__").collect();
-    if segments.iter().any(|segment| segment.is_empty()) {
-        return Err(PathError::Empty);
-    }
-    let mut path: Vec<String> = Vec::new();
-    let mut at = Some(config);
-    for segment in segments {
-        let above: Vec<&str> = path.iter().map(String::as_str).collect();
-        let named = NAMED_SECTIONS
-            .iter()
-            .find(|(section, _)| above == [*section]);
-        let key = if let Some((_, noun)) = named {
-            resolve_existing_key(segment, at, Some(noun))?
-        } else if is_chosen_by_operator(&above) {
-            resolve_existing_key(segment, at, None)?
-        } else if let [.., "scan", part] = above.as_slice()
-            && SCAN_CLASS_TABLES.contains(part)
-        {
-            let mut tables: Vec<&Node> = at.into_iter().collect();
-            collect_class_tables(config, &mut tables);
-            resolve_class(segment, &tables)?
-        } else {
-            segment.to_lowercase()
-        };
-        at = at.and_then(|node| node.get(&key)).map(|entry| &entry.node);
-        path.push(key);
-    }
-    Ok(path)
-}
-
-/// Sections whose entries only files can add, and what one entry is.
-const NAMED_SECTIONS: [(&str, &str); 3] = [
-    ("agents", "agent"),
-    ("profiles", "profile"),
-    ("servers", "server"),
-];
-
-/// Keys of `scan` whose keys are classes.
-const SCAN_CLASS_TABLES: [&str; 5] = [
-    "arguments",
-    "notifications",
-    "prompts",
-    "resources",
-    "results",
-];
-
-/// Adds the tables below `node` in which an operator names classes of a scan.
-fn collect_class_tables<'n>(node: &'n Node, tables: &mut Vec<&'n Node>) {
-    for (key, TableEntry { node, .. }) in node.as_table().into_iter().flatten() {
-        if key == "scan" {
-            let own = ["custom", "dictionaries"].map(|key| node.get(key));
-            tables.extend(own.into_iter().flatten().map(|entry| &entry.node));
-        } else {
-            collect_class_tables(node, tables);
-        }
-    }
-}
-
-/// The class that `segment` stands for: a key of `tables`, else one of the product's.
-fn resolve_class(segment: &str, tables: &[&Node]) -> Result<String, PathError> {
-    let keys = tables.iter().filter_map(|table| table.as_table());
-    let same = |key: &&String| normalize_segment(key) == segment.to_uppercase();
-    let keys = keys.flat_map(|table| table.keys()).filter(same);
-    let mut candidates: Vec<String> = keys.cloned().collect();
-    candidates.sort_unstable();
-    candidates.dedup();
-    match candidates.len() {
-        0 => Ok(segment.to_lowercase()),
-        1 => Ok(candidates.remove(0)),
-        _ => Err(PathError::Ambiguous { candidates }),
-    }
-}
-
-/// Whether the keys of the table at `path` are names that operators chose.
-fn is_chosen_by_operator(path: &[&str]) -> bool {
-    matches!(
-        path,
-        ["governance", "teams"]
-            | ["servers", _, "env" | "headers"]
-            | ["servers", _, _, "rename" | "describe" | "price" | "timeout"]
-            | ["profiles", _, "rename" | "describe"]
-            | [.., "scan", "custom" | "dictionaries"]
-    )
-}
-
-/// The key of `table` that `segment` stands for; with a `noun` it must be there.
-fn resolve_existing_key(
-    segment: &str,
-    table: Option<&Node>,
-    noun: Option<&'static str>,
-) -> Result<String, PathError> {
-    let keys = || {
-        table
-            .and_then(Node::as_table)
-            .into_iter()
-            .flat_map(|table| table.keys())
-    };
-    let same = |key: &&String| normalize_segment(key) == segment.to_uppercase();
-    let mut candidates: Vec<String> = keys().filter(same).cloned().collect();
-    match (candidates.len(), noun) {
-        (1, _) => Ok(candidates.remove(0)),
-        (0, Some(noun)) => Err(PathError::UnknownName {
-            noun,
-            known: keys().cloned().collect(),
-        }),
-        (0, None) => Ok(segment.to_owned()),
-        _ => Err(PathError::Ambiguous { candidates }),
-    }
-}
-
-/// `aws-s3` -> `AWS_S3`.
-fn normalize_segment(key: &str) -> String {
-    key.chars()
-        .map(|c| if c.is_alphanumeric() { c } else { '_' })
-        .collect::<String>()
-        .to_uppercase()
 }
 
 /// A table that holds `text` at `path` and nothing else.

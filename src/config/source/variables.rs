@@ -42,7 +42,7 @@ pub(in crate::config) fn expand_variables(
 }
 
 /// The names of the variables that strings below `node` refer to.
-pub(in crate::config) fn variable_names(node: &Node) -> Vec<String> {
+pub(super) fn variable_names(node: &Node) -> Vec<String> {
     let mut names = Vec::new();
     each_text(node, &mut |text| {
         for rest in text.replace("$$", "").split("${").skip(1) {

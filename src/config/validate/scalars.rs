@@ -4,12 +4,13 @@ use std::{cmp::Ordering, fmt::Display};
 
 use serde_json::Value as Json;
 
-use super::{ShapeCheck, quoted_words, schema::integer_bounds};
+use super::{ShapeCheck, quoted_words};
 use crate::{
     config::{
         diagnostics::{redact, renamed_keys, report::Diagnostic, suggest},
         model::policy::{GlobList, glob},
         node::{ConfigValue, Node, ValueOrigin},
+        schema::integer_bounds,
         units::{MAX_KEYWORD, MIN_KEYWORD, Size, Time, UNIT_KEYWORD, ZERO_KEYWORD},
     },
     money::{InvalidAmount, Micros},

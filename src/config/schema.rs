@@ -10,12 +10,54 @@ const DEFINITIONS: &str = "#/$defs/";
 /// The key that tells the options of a tagged table apart.
 pub(in crate::config) const TAG: &str = "type";
 
+/// The keyword at a map of entries that only files can add: what one of them is called.
+const ENTRY_KEYWORD: &str = "x-entry";
+
+/// The keyword at a map whose keys are classes of a scan.
+const CLASSES_KEYWORD: &str = "x-classes";
+
+/// What the keys of a map are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::config) enum MapKeys<'s> {
+    /// Whatever an operator chose.
+    Any,
+    /// Classes of a scan: the product's, or an operator's own.
+    Classes,
+    /// Names of entries that only files can add, and what one of them is called.
+    Entries(&'s str),
+}
+
 /// What `schema` refers to in `root`, with its name, or `schema` itself, without one.
 pub(in crate::config) fn resolve<'s>(root: &'s Json, schema: &'s Json) -> (&'s str, &'s Json) {
     let reference = schema.get("$ref").and_then(Json::as_str);
     let name = reference.and_then(|reference| reference.strip_prefix(DEFINITIONS));
     name.and_then(|name| Some((name, root.get("$defs")?.get(name)?)))
         .unwrap_or(("", schema))
+}
+
+/// What the keys of the map that `schema` describes are; `None` for a table of a type, or no table.
+pub(in crate::config) fn map_keys<'s>(root: &'s Json, schema: &'s Json) -> Option<MapKeys<'s>> {
+    let (_, schema) = resolve(root, schema);
+    schema.get("additionalProperties")?.as_object()?;
+    Some(match schema.get(ENTRY_KEYWORD).and_then(Json::as_str) {
+        Some(entry) => MapKeys::Entries(entry),
+        None if schema.get(CLASSES_KEYWORD).is_some() => MapKeys::Classes,
+        None => MapKeys::Any,
+    })
+}
+
+/// The schema of the entry `key` of the table that `schema`, or an option of it, describes.
+pub(in crate::config) fn entry_schema<'s>(
+    root: &'s Json,
+    schema: &'s Json,
+    key: &str,
+) -> Option<&'s Json> {
+    let (name, schema) = resolve(root, schema);
+    let entry = Section { name, schema }.key(key);
+    entry.or_else(|| {
+        let mut options = options_of(schema).iter();
+        options.find_map(|option| entry_schema(root, option, key))
+    })
 }
 
 /// What JSON Schema calls the type of a value that `schema` describes.
@@ -37,6 +79,12 @@ pub(in crate::config) fn enum_words(schema: &Json) -> Vec<&str> {
         .flatten()
         .filter_map(|option| option.get("const").and_then(Json::as_str));
     words.chain(constants).collect()
+}
+
+/// The shapes of which a value of `schema` has one; empty where it has one shape alone.
+pub(in crate::config) fn options_of(schema: &Json) -> &[Json] {
+    let options = schema.get("oneOf").or_else(|| schema.get("anyOf"));
+    options.and_then(Json::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// The value of the tag in the schema `option`.

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::resolve;
+use super::{options_of, resolve};
 use crate::config::{diagnostics::suggest, node::join_path};
 
 /// How many places are worth naming; a key with more of them says too little.
@@ -71,11 +71,8 @@ impl<'s> SchemaSearch<'s> {
 
     /// What `schema` itself, not a reference, is made of.
     fn visit_parts(&mut self, schema: &'s Json, path: &str) {
-        for options in ["oneOf", "anyOf"] {
-            let options = schema.get(options).and_then(Json::as_array);
-            for option in options.into_iter().flatten() {
-                self.visit(option, path);
-            }
+        for option in options_of(schema) {
+            self.visit(option, path);
         }
         let properties = schema.get("properties").and_then(Json::as_object);
         for (name, property) in properties.into_iter().flatten() {

@@ -1,11 +1,11 @@
 //! The process that confines itself and becomes the program.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     os::{
         fd::AsFd,
-        unix::{net::UnixStream, process::CommandExt},
+        unix::{ffi::OsStrExt, net::UnixStream, process::CommandExt},
     },
     process::{Command, ExitCode},
 };
@@ -56,7 +56,18 @@ fn become_program(
         .envs(home)
         .envs(spec.env)
         .exec();
-    Err(cannot(error))
+    Err(LaunchError::Program(exec_failure(&spec.program, &error)))
+}
+
+/// Why `program` was not executed: the system says the same of a name that is nowhere in `PATH` and of a
+/// file that is not there.
+fn exec_failure(program: &OsStr, error: &io::Error) -> String {
+    let is_name = !program.as_bytes().contains(&b'/');
+    if is_name && error.kind() == io::ErrorKind::NotFound {
+        "not found in PATH".to_owned()
+    } else {
+        error.to_string()
+    }
 }
 
 /// Goes to the working directory by its name: the one that this process is in may be hidden by now,

@@ -24,6 +24,7 @@ mod service;
 mod stdio;
 mod suggest;
 mod table;
+mod usage_tips;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -102,7 +103,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command line of this process.
 pub fn run() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| usage_tips::with_tip(error).exit());
     match cli.command {
         Command::Agents(agents) => agents.run(),
         Command::Audit(audit) => audit.run(),

@@ -36,7 +36,7 @@ async fn wrong_usage_is_told_apart_from_failure() {
     let address = "expected an IP address, `:` and a port, such as";
     for (written, meant) in [
         ("here", "127.0.0.1:8080"),
-        ("localhost:1", "127.0.0.1:1"),
+        ("gateway:1", "127.0.0.1:1"),
         ("*:9000", "0.0.0.0:9000"),
         ("[::]:http", "[::]:8080"),
         ("9000", "127.0.0.1:9000"),
@@ -195,4 +195,30 @@ async fn help_says_what_there_is() {
       -h, --help     Print help
       -V, --version  Print version
     ");
+}
+
+/// What is written as it is for other programs is answered with what does the same here.
+#[tokio::test]
+async fn command_lines_of_other_programs_get_a_tip() {
+    let place = Place::new("");
+    for (args, tip) in [
+        (&["serve", "tollbridge.toml"][..], "use `--config FILE`"),
+        (&["serve", "--port", "80"], "use `--listen ADDRESS:PORT`"),
+        (&["serve", "--port=80"], "use `--listen ADDRESS:PORT`"),
+        (&["init"], "tollbridge serve --config FILE"),
+        (&["status"], "tollbridge list servers"),
+        (&["-c", "a.toml", "serve"], "after the last subcommand"),
+        (
+            &["audit", "-c", "a.toml", "verify"],
+            "after the last subcommand",
+        ),
+        (&["lst"], "a similar subcommand exists: 'list'"),
+    ] {
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.stderr.contains("tip: ") && ran.stderr.contains(tip),
+            "{ran:?}"
+        );
+    }
 }

@@ -14,7 +14,7 @@ use super::{
     gateway_target::GatewayTarget,
     output::{OutputFormat, eprint, escape_terminal, print, print_json},
     server_summary::FoundServer,
-    table::TextTable,
+    table::RowPrinter,
 };
 use crate::{
     app,
@@ -42,6 +42,9 @@ pub(super) struct CheckArgs {
         reason = "clap's form of an option with an optional value"
     )]
     connect: Option<Option<String>>,
+    /// Print the config as it would run, with every default
+    #[arg(long, conflicts_with = "connect")]
+    print: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,7 +69,7 @@ impl CheckArgs {
         }
     }
 
-    /// Prints what would run.
+    /// Prints what is odd and a summary; with `--print` what would run.
     async fn show(&self, loaded: &LoadedConfig) -> ExitCode {
         let shown = loaded.config.to_display();
         let mut odd = Vec::from_iter(data_dir_warning(&loaded.config));
@@ -86,9 +89,13 @@ impl CheckArgs {
             }))
         } else {
             print_warnings(&odd);
-            let printed = print(&shown.to_string());
-            eprint(&format!("{}\n", summary(&loaded.config)));
-            printed
+            let summary = format!("{}\n", summary(&loaded.config, stored.len()));
+            if self.print {
+                eprint(&summary);
+                print(&shown.to_string())
+            } else {
+                print(&summary)
+            }
         }
     }
 
@@ -129,7 +136,16 @@ impl CheckArgs {
         config: &Config,
         gateway: &Gateway,
     ) -> ExitCode {
-        let mut found = gateway.wait_for_replicas().await;
+        let mut rows = (!self.json).then(|| server_rows(config));
+        let mut found = gateway
+            .wait_for_each(|server| {
+                if let Some(rows) = &mut rows
+                    && server.state != ServerState::Disabled
+                {
+                    rows.print(server_row(server));
+                }
+            })
+            .await;
         found.retain(|server| server.state != ServerState::Disabled);
         let catalog = gateway.proxy().catalog_store().catalog();
         let problems = catalog.problems();
@@ -149,13 +165,12 @@ impl CheckArgs {
         odd.extend(refused);
         odd.extend(unread.or_else(|| no_caller_warning(config, &stored)));
         odd.extend(unmatched_patterns(config, &stored, gateway));
-        let printed = if self.json {
+        let printed = if let Some(rows) = rows {
+            print_warnings(&odd);
+            rows.code
+        } else {
             notices.extend(odd);
             print_json(&json!({ "ok": ok, "notices": notices, "servers": found }))
-        } else {
-            let printed = servers_table(&found).print();
-            print_warnings(&odd);
-            printed
         };
         if ok { printed } else { ExitCode::FAILURE }
     }
@@ -196,8 +211,9 @@ fn no_caller_warning(config: &Config, stored: &[StoredAgent]) -> Option<Notice> 
     Some(Notice::warning(message.to_owned(), Some(help.to_owned())))
 }
 
-/// What came of a config without mistakes, for people: a config may be right and yet of no use.
-fn summary(config: &Config) -> String {
+/// What came of a config without mistakes, for people: a config may be right and yet of no use. The store
+/// has `stored` agents that are not in it.
+fn summary(config: &Config, stored: usize) -> String {
     let all = config.servers.len();
     let disabled = config.servers.values().filter(|it| !it.enabled).count();
     let servers = match (all, disabled) {
@@ -211,7 +227,16 @@ fn summary(config: &Config) -> String {
         }
         (_, _) => format!("{all} servers, {disabled} of them disabled"),
     };
-    format!("valid config: {servers}; use --connect to test the connections")
+    let callers = match (config.governance.auth, config.agents.len() + stored) {
+        (Authentication::Keys, 1) => ", 1 agent with keys".to_owned(),
+        (Authentication::Keys, agents) => format!(", {agents} agents with keys"),
+        (Authentication::Anonymous, _) => String::new(),
+    };
+    let listen = &config.listen;
+    format!(
+        "valid config: {servers}{callers}, listening on {listen}; use --connect to test the connections, \
+         --print to see every setting"
+    )
 }
 
 /// Says that nobody knows what is wrong with the schemas that `server` lists.
@@ -264,8 +289,10 @@ fn unmatched_patterns(config: &Config, stored: &[StoredAgent], gateway: &Gateway
     warnings
 }
 
-fn servers_table(found: &[FoundServer]) -> TextTable<8> {
-    let mut table = TextTable::new([
+/// The table of the servers of `config`, of which each row is printed when its server was tried.
+fn server_rows(config: &Config) -> RowPrinter<8> {
+    let names = config.servers.keys().map(|name| name.as_str().len());
+    let headings = [
         "SERVER",
         "STATE",
         "REVISION",
@@ -274,19 +301,23 @@ fn servers_table(found: &[FoundServer]) -> TextTable<8> {
         "RESOURCES",
         "PROMPTS",
         "REASON",
-    ]);
-    for server in found {
-        let latency = server.latency_ms.map(|ms| format!("{ms} ms"));
-        table.add([
-            server.server.clone(),
-            server.state().to_owned(),
-            server.revision.unwrap_or_default().to_owned(),
-            latency.unwrap_or_default(),
-            server.count(&[Kind::Tools]),
-            server.count(&[Kind::Resources, Kind::Templates]),
-            server.count(&[Kind::Prompts]),
-            server.explanation(),
-        ]);
-    }
-    table
+    ];
+    let state = ServerState::Disconnected.as_str().len();
+    let (revision, latency) = ("2026-07-28".len(), "10000.0 ms".len());
+    let name = names.max().unwrap_or_default();
+    RowPrinter::start(headings, [name, state, revision, latency, 0, 0, 0, 0])
+}
+
+fn server_row(server: &FoundServer) -> [String; 8] {
+    let latency = server.latency_ms.map(|ms| format!("{ms} ms"));
+    [
+        server.server.clone(),
+        server.state().to_owned(),
+        server.revision.unwrap_or_default().to_owned(),
+        latency.unwrap_or_default(),
+        server.count(&[Kind::Tools]),
+        server.count(&[Kind::Resources, Kind::Templates]),
+        server.count(&[Kind::Prompts]),
+        server.explanation(),
+    ]
 }

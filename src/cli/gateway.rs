@@ -11,7 +11,10 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{
+    future::join_all,
+    stream::{FuturesUnordered, StreamExt},
+};
 use tokio::time::{Instant, interval_at, timeout_at};
 
 use super::{
@@ -26,7 +29,7 @@ use super::{
 use crate::{
     app::GatewayCore,
     auth::Agent,
-    backend::{Backend, ServerState},
+    backend::{Backend, ReplicaReport, ServerState},
     catalog::{ByKind, CatalogProblem, Kind, ProblemImpact, Tool},
     governance::{HiddenReason, Visibility},
     mcp::{Id, Level, LogFilter, Method, Outcome, Raw, Request, Revision, RpcError, error, meta},
@@ -140,26 +143,40 @@ impl Gateway {
         FoundServer::new(backend.report(), offers, latency).with_known(known)
     }
 
-    /// The same, once that is so of every replica.
-    pub(super) async fn wait_for_replicas(&self) -> Vec<FoundServer> {
-        let mut found = self.wait_for_servers().await;
-        let end = self.start + self.list_timeout;
+    /// The same, once that is so of every replica too; `report` is given each server then.
+    pub(super) async fn wait_for_each(
+        &self,
+        mut report: impl FnMut(&FoundServer),
+    ) -> Vec<FoundServer> {
         let backends = self.relevant_backends();
-        let tried = join_all(backends.iter().map(async |backend| {
-            let mut standing = backend.watch_catalog();
-            let is_tried = async {
-                while backend.report().has_untried_replica() {
-                    standing.any_changed().await;
-                }
-            };
-            drop(timeout_at(end, is_tried).await);
-            backend.report().replicas
-        }));
-        let tried = with_progress(tried, || "waiting for replicas".to_owned()).await;
-        for (found, replicas) in found.iter_mut().zip(tried) {
-            found.replicas = replicas;
-        }
-        found
+        let tried = backends.iter().enumerate().map(async |(place, backend)| {
+            let mut found = self.server_summary(backend).await;
+            found.replicas = self.wait_for_replicas(backend).await;
+            (place, found)
+        });
+        let mut tried: FuturesUnordered<_> = tried.collect();
+        let mut servers = Vec::new();
+        let all = async {
+            while let Some((place, found)) = tried.next().await {
+                report(&found);
+                servers.push((place, found));
+            }
+        };
+        with_progress(all, || self.progress_text()).await;
+        servers.sort_by_key(|(place, _)| *place);
+        servers.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// The replicas of `backend`, once each was tried.
+    async fn wait_for_replicas(&self, backend: &Backend) -> Vec<ReplicaReport> {
+        let mut changes = backend.watch_catalog();
+        let all_tried = async {
+            while backend.report().has_untried_replica() {
+                changes.any_changed().await;
+            }
+        };
+        drop(timeout_at(self.start + self.list_timeout, all_tried).await);
+        backend.report().replicas
     }
 
     /// What is wrong with the schemas of tools that `servers` list, and what is not known of them, since
@@ -409,7 +426,10 @@ impl Gateway {
             .iter()
             .map(|backend| backend.name.clone())
             .collect();
-        waiting_text(&self.still_connecting(&all))
+        match self.still_connecting(&all).as_slice() {
+            [] => "waiting for replicas".to_owned(),
+            connecting => waiting_text(connecting),
+        }
     }
 
     /// Those of `servers` of which it is not known yet what becomes of them.

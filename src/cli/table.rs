@@ -109,6 +109,41 @@ impl<const N: usize> TextTable<N> {
     }
 }
 
+/// A table whose rows are printed as they come: columns are as wide as is said before.
+#[derive(Debug)]
+pub(super) struct RowPrinter<const N: usize> {
+    widths: [usize; N],
+    /// What came of printing the last line.
+    pub(super) code: ExitCode,
+}
+
+impl<const N: usize> RowPrinter<N> {
+    /// Prints the headings. A column is as wide as its heading, at least.
+    pub(super) fn start(headings: [&'static str; N], widths: [usize; N]) -> Self {
+        let mut printer = Self {
+            widths: std::array::from_fn(|at| widths[at].max(headings[at].len())),
+            code: ExitCode::SUCCESS,
+        };
+        printer.print(headings.map(str::to_owned));
+        printer
+    }
+
+    pub(super) fn print(&mut self, row: [String; N]) {
+        let row = row.map(|cell| to_single_line(&cell));
+        let line = if is_stdout_terminal() {
+            let cells = row.iter().zip(self.widths);
+            let cells: Vec<_> = cells
+                .map(|(cell, width)| format!("{cell:width$}"))
+                .collect();
+            cells.join("  ").trim_end().to_owned()
+        } else {
+            row.join("\t")
+        };
+        // Where a line cannot be written, no later one can.
+        self.code = print(&(line + "\n"));
+    }
+}
+
 /// At most `max` characters of `line`.
 fn truncate(line: &str, max: Option<usize>) -> String {
     match max {

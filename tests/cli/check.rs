@@ -6,11 +6,11 @@ use insta::assert_snapshot;
 use serde_json::json;
 use sqlx::Connection;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
 };
 
-use crate::support::{ALIKE, Place, TWO_SERVERS};
+use crate::support::{ALIKE, Place, TWO_SERVERS, bounded, send};
 
 const MISTAKEN: &str = r#"
 [servers.a]
@@ -27,7 +27,11 @@ async fn what_would_run_is_shown_without_secrets() {
         auth = { type = "bearer", token = "hunter2" }
         "#,
     );
-    let ran = place.run(&["check"]).await;
+    let told = place.run(&["check"]).await;
+    assert_eq!(told.code, Some(0), "{told:?}");
+    assert_eq!(told.stdout, summary("valid config: 1 server"));
+    assert_eq!(told.stderr, "");
+    let ran = place.run(&["check", "--print"]).await;
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.stdout.contains("[servers.docs]"), "{ran:?}");
     assert!(ran.stdout.contains(r#"first_list_wait = "2s""#), "{ran:?}");
@@ -106,7 +110,7 @@ async fn warnings_go_beside_the_config() {
     .expect("written");
     let ran = place.run(&["check", "--config", "foreign.json"]).await;
     assert_eq!(ran.code, Some(0));
-    assert!(ran.stdout.contains("[servers.a]"), "{ran:?}");
+    assert!(ran.stdout.starts_with("valid config: 1 server"), "{ran:?}");
     assert!(
         ran.stderr.contains("warning:") && ran.stderr.contains("surprise"),
         "{ran:?}"
@@ -147,18 +151,20 @@ async fn a_variable_names_the_config() {
     command.env("TOLLBRIDGE_CONFIG", "other.toml");
     let ran = crate::support::finish(command).await;
     let said = summary("valid config: 2 servers");
-    assert_eq!((ran.code, ran.stderr), (Some(0), said));
-    assert!(ran.stdout.contains("[servers.script]"), "{}", ran.stdout);
+    assert_eq!((ran.code, ran.stdout), (Some(0), said));
 }
 
 /// What `check` says of a config with servers.
 fn summary(servers: &str) -> String {
-    format!("{servers}; use --connect to test the connections\n")
+    format!(
+        "{servers}, listening on 127.0.0.1:8080; use --connect to test the connections, --print to see \
+         every setting\n"
+    )
 }
 
 #[tokio::test]
 async fn a_config_of_no_use_is_said_to_be() {
-    let said = async |config: &str| Place::new(config).run(&["check"]).await.stderr;
+    let said = async |config: &str| Place::new(config).run(&["check"]).await.stdout;
     assert_eq!(said("").await, "valid config, but no servers\n");
     let off = "[servers.a]\ncommand = \"a\"\nenabled = false\n";
     assert_eq!(
@@ -229,6 +235,9 @@ async fn servers_are_tried() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""), "{ran:?}");
     let mut rows: Vec<&str> = ran.stdout.lines().collect();
     assert!(rows.remove(0).starts_with("SERVER\tSTATE\t"));
+    // They come as the servers end.
+    let order = ["toolbox", "script", "missing", "dying"];
+    rows.sort_by_key(|row| order.iter().position(|name| row.starts_with(name)));
     assert_eq!(rows.len(), 4, "{rows:?}");
     assert!(rows[0].starts_with("toolbox\tconnected\t2026-07-28\t"));
     assert!(rows[1].starts_with("script\tconnected\t2025-11-25\t"));
@@ -519,6 +528,30 @@ async fn replicas_are_tried() {
 }
 
 /// What takes long is named while it does, also where nobody reads it.
+#[tokio::test]
+async fn each_server_is_shown_as_soon_as_it_was_tried() {
+    let place = Place::new(
+        "[servers.slow]\ncommand = \"sh\"\nargs = [\"-c\", \"exec sleep 600\"]\n\
+         startup_timeout = \"10m\"\n[servers.toolbox]\ntransport = \"builtin\"\n",
+    );
+    let mut child = place
+        .command(&["check", "--connect"])
+        .spawn()
+        .expect("it starts");
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut lines = tokio::io::BufReader::new(stdout).lines();
+    for expect in ["SERVER\t", "toolbox\tconnected\t"] {
+        let line = bounded(lines.next_line()).await.expect("it is read");
+        assert!(
+            line.is_some_and(|line| line.starts_with(expect)),
+            "{expect}"
+        );
+    }
+    send(&child, rustix::process::Signal::INT);
+    let status = bounded(child.wait()).await.expect("it ends");
+    assert_eq!(status.code(), Some(130));
+}
+
 #[tokio::test]
 async fn a_server_that_hangs_is_named_meanwhile() {
     let place = Place::new(

@@ -34,10 +34,11 @@ pub use load::{
 };
 pub use model::child_env::child_environment;
 pub use model::governance::{
-    AgentConfig, Audit, Authentication, Budget, Durability, ErrorCodes, ErrorForm,
-    GovernanceConfig, Profile, Rate, RuleKind, Terms, Window,
+    AgentConfig, Audit, Authentication, Durability, ErrorCodes, ErrorForm, GovernanceConfig,
+    Profile, RuleKind, Terms,
 };
 pub use model::items::{Expose, ItemRules, Root};
+pub use model::limits::{Budget, InvalidBudget, InvalidRate, Rate, Window};
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
 pub(crate) use model::policy::glob;

@@ -106,13 +106,11 @@ impl<'s> Walk<'s> {
             .flatten()
             .filter(|option| fits(option, value))
         {
-            let (inner, option) = resolve(self.schema, option);
-            self.table(
-                value,
-                option,
-                if inner.is_empty() { name } else { inner },
-                path,
-            );
+            if option.get("$ref").is_some() {
+                self.value(value, option, path);
+            } else {
+                self.table(value, option, name, path);
+            }
         }
         self.table(value, resolved, name, path);
         for item in value.as_array().into_iter().flatten() {

@@ -10,6 +10,7 @@ pub(super) const DEPTH_MAX: usize = 128;
 pub(super) mod child_env;
 pub(super) mod governance;
 pub(super) mod items;
+pub(super) mod limits;
 pub(super) mod listen;
 pub(super) mod policy;
 pub(super) mod restart_settings;

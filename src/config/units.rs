@@ -177,7 +177,7 @@ impl JsonSchema for Size {
     }
 }
 
-/// The value of [`UNIT_KEYWORD`] of amounts of money: of a number nobody knows whether it is exact.
+/// The value of [`UNIT_KEYWORD`] of amounts of money.
 pub(super) const MONEY_KEYWORD: &str = "money";
 
 impl JsonSchema for Micros {
@@ -187,8 +187,9 @@ impl JsonSchema for Micros {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "US dollars, a decimal string with up to six digits after the point.",
-            "type": "string",
+            "description": "US dollars, a decimal number or string with up to six digits after the point.",
+            "type": ["number", "string"],
+            "minimum": 0,
             "pattern": r"^\s*[0-9]+(\.[0-9]{1,6})?\s*$|\$\{",
             UNIT_KEYWORD: MONEY_KEYWORD,
         })
@@ -292,7 +293,7 @@ mod tests {
 
     #[test]
     fn bounds_of_rates_are_those_of_the_command_line() {
-        let per = &crate::config::schema()["$defs"]["Rate"]["properties"]["per"];
+        let per = &crate::config::schema()["$defs"]["RateTable"]["properties"]["per"];
         let min = per[MIN_KEYWORD].as_str().and_then(Time::parse).unwrap();
         assert_eq!(min.0, crate::config::Rate::PER_MIN);
         let longest = Time::json_schema(&mut SchemaGenerator::default());

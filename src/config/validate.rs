@@ -221,23 +221,39 @@ impl<'s> ShapeCheck<'s, '_> {
             | ConfigValue::Null
             | ConfigValue::Text(_) => "string",
         };
-        let fitting = options
-            .iter()
-            .find(|option| type_of(resolve(self.root, option).1) == wanted);
+        let mut flat = Vec::new();
+        self.flatten_options(options, &mut flat);
+        let fitting = flat.iter().find(|option| {
+            let (_, shape) = resolve(self.root, option);
+            let words = enum_words(shape);
+            let has_word = || node.as_text().is_some_and(|text| words.contains(&text));
+            type_of(shape) == wanted && (words.is_empty() || has_word())
+        });
         if let Some(option) = fitting {
-            let words = enum_words(resolve(self.root, option).1);
-            if words.is_empty() || node.as_text().is_some_and(|text| words.contains(&text)) {
-                return self.check_value(node, option, path);
-            }
+            return self.check_value(node, option, path);
         }
         // One of the words says little to who meant another shape.
-        let shapes = || options.iter().map(|option| resolve(self.root, option).1);
+        let shapes = || flat.iter().map(|option| resolve(self.root, option).1);
         let wanted: Vec<String> = shapes().flat_map(describe_types).collect();
         let tables = shapes().filter(|shape| type_of(shape) == "object");
         let help = tables.map(example_table).next();
         let help = help.map(|example| format!("use {example}"));
         self.report_type(node, &suggest::join_words(&wanted, "or"), help, path);
         false
+    }
+
+    /// Adds `options`, and in place of each that has options itself those, words before other texts.
+    fn flatten_options(&self, options: &'s [Json], flat: &mut Vec<&'s Json>) {
+        for option in options {
+            let (_, shape) = resolve(self.root, option);
+            match options_of(shape) {
+                nested @ [_, ..] if enum_words(shape).is_empty() => {
+                    self.flatten_options(nested, flat);
+                }
+                _ => flat.push(option),
+            }
+        }
+        flat.sort_by_key(|option| enum_words(resolve(self.root, option).1).is_empty());
     }
 
     fn check_tagged(&mut self, node: &mut Node, options: &'s [Json], path: &str) -> bool {

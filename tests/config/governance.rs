@@ -52,6 +52,22 @@ fn with_keys_nothing_is_allowed_unless_it_is_written() {
     assert_eq!(mode(&config(&written)), PolicyMode::All);
 }
 
+/// As the command line takes them, and as programs write numbers.
+#[test]
+fn amounts_and_rates_have_short_forms() {
+    let config = config("[governance]\nprice = 0.02\nrate = '120/1m'\ntool_rate = '10/1s/20'");
+    assert_eq!(config.governance.price, Micros::new(20_000));
+    let rate = |calls, seconds, burst| {
+        Some(Rate {
+            calls: NonZeroU32::new(calls).expect("it is not zero"),
+            per: Duration::from_secs(seconds),
+            burst: NonZeroU32::new(burst).expect("it is not zero"),
+        })
+    };
+    assert_eq!(config.governance.terms.rate, rate(120, 60, 120));
+    assert_eq!(config.governance.terms.tool_rate, rate(10, 1, 20));
+}
+
 #[test]
 fn a_budget_is_one_or_many_or_none() {
     let rows = [
@@ -63,6 +79,16 @@ fn a_budget_is_one_or_many_or_none() {
         (
             "[{ limit = '5', window = 'month' }, { limit = ' 1.0 ' }]",
             vec![budget(5, Window::Month), budget(1, Window::Total)],
+        ),
+        ("{ limit = 5 }", vec![budget(5, Window::Total)]),
+        ("'5.00/day'", vec![budget(5, Window::Day)]),
+        (
+            "['5/month', '1', { limit = 2.0 }]",
+            vec![
+                budget(5, Window::Month),
+                budget(1, Window::Total),
+                budget(2, Window::Total),
+            ],
         ),
         ("[]", Vec::new()),
         ("'off'", Vec::new()),

@@ -15,9 +15,10 @@ use super::super::{
 };
 use crate::{
     auth::Agent,
-    config::{Budget, Config, Policy, PolicyMode, Rate, RuleKind, Terms, Window, glob},
+    config::{
+        Budget, Config, InvalidBudget, InvalidRate, Policy, PolicyMode, Rate, RuleKind, Terms, glob,
+    },
     governance::PolicySet,
-    money::Micros,
     names::{ProfileName, ServerName},
     store::StoredAgent,
 };
@@ -123,16 +124,14 @@ pub(in crate::cli) enum BudgetArg {
 impl BudgetArg {
     /// Reads `2.50/day`, `10`, `off` or `default`.
     pub(in crate::cli) fn parse(text: &str) -> Result<Self, String> {
-        let (amount, window) = match text {
-            "off" => return Ok(Self::Off),
-            "default" => return Ok(Self::Default),
-            _ => match text.split_once('/') {
-                Some((amount, window)) => (amount, parse_window(window)?),
-                None => (text, Window::Total),
-            },
-        };
-        let limit: Micros = amount.parse().map_err(|error| format!("{error}"))?;
-        Ok(Self::Given(Budget { limit, window }))
+        match text {
+            "off" => Ok(Self::Off),
+            "default" => Ok(Self::Default),
+            _ => text
+                .parse()
+                .map(Self::Given)
+                .map_err(|error: InvalidBudget| error.to_string()),
+        }
     }
 
     /// What `limits` mean in terms.
@@ -150,14 +149,6 @@ impl BudgetArg {
         });
         budgets.collect::<Result<_, _>>().map(Some)
     }
-}
-
-fn parse_window(name: &str) -> Result<Window, String> {
-    let mut all = Window::ALL.into_iter();
-    all.find(|window| window.as_str() == name).ok_or_else(|| {
-        let names = Window::ALL.map(Window::as_str).join(", ");
-        format!("unknown window `{name}`: use {names}")
-    })
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -179,22 +170,8 @@ impl RateArg {
         if text == "default" {
             return Ok(Self::Default);
         }
-        let mut parts = text.split('/');
-        let (Some(calls), Some(per), burst, None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err("use CALLS/PERIOD or CALLS/PERIOD/BURST, such as 120/1m/20".to_owned());
-        };
-        let calls = parse_count(calls)?;
-        let per = humantime::parse_duration(per).map_err(|error| format!("`{per}`: {error}"))?;
-        if !(Rate::PER_MIN..=Rate::PER_MAX).contains(&per) {
-            return Err("the period must be between 1s and 24h".to_owned());
-        }
-        Ok(Self::Given(Rate {
-            calls,
-            per,
-            burst: burst.map_or(Ok(calls), parse_count)?,
-        }))
+        let rate = text.parse().map(Self::Given);
+        rate.map_err(|error: InvalidRate| error.to_string())
     }
 }
 
@@ -263,18 +240,6 @@ pub(super) fn default_access_note(agent: &StoredAgent, data_dir: &DataDir) -> Op
     Some(format!(
         "`{name}` may use {may} ({shown}); use `{change}` to restrict it\n"
     ))
-}
-
-fn parse_count(text: &str) -> Result<std::num::NonZeroU32, String> {
-    let count = text.parse().ok().and_then(std::num::NonZeroU32::new);
-    let count = count.filter(|count| count.get() <= Rate::CALLS_MAX);
-    count.ok_or_else(|| {
-        format!(
-            "`{text}` is not a valid number of calls (1 to \
-        {})",
-            Rate::CALLS_MAX
-        )
-    })
 }
 
 impl Flags {

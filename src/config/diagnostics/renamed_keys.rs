@@ -11,7 +11,7 @@ const PLANNED_WORDS: [(&str, &[&str]); 1] = [("transport", &["openapi"])];
 const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
     ("AgentSection", "key", "use `keys = [\"${...}\"]`"),
     ("AgentSection", "profile", "use `profiles = [...]`"),
-    ("Budget", "amount", "use `limit`"),
+    ("BudgetTable", "amount", "use `limit`"),
     ("GovernanceConfig", "refusals", "use `refusal_rate`"),
     (
         "ItemRules",
@@ -23,7 +23,7 @@ const FOREIGN_KEYS: [(&str, &str, &str); 20] = [
         "timeout",
         "item timeouts apply to tools only: move the key to `tools`",
     ),
-    ("Rate", "limit", "use `calls`"),
+    ("RateTable", "limit", "use `calls`"),
     ("", "bind", "use `listen = \"127.0.0.1:8080\"`"),
     ("", "host", "use `listen = \"127.0.0.1:8080\"`"),
     ("", "port", "use `listen = \"127.0.0.1:8080\"`"),

@@ -3,7 +3,7 @@
 //! These types are read from a config, and `resolve` fills in what depends on other keys. Agents of the
 //! store are kept as JSON of the same [`Terms`], so that an agent means the same wherever it is written.
 
-use std::{num::NonZeroU32, time::Duration};
+use std::time::Duration;
 
 use globset::Glob;
 use indexmap::IndexMap;
@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
+    limits::{Budget, BudgetList, Rate},
     policy::{ArgumentRule, GlobList, Policy, PolicyMode},
     scan::Scan,
 };
@@ -234,152 +235,6 @@ impl RuleKind {
     }
 }
 
-/// An amount that may be spent per period.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Budget {
-    /// Amount in USD.
-    pub limit: Micros,
-    /// Period.
-    #[serde(default)]
-    pub window: Window,
-}
-
-// For `serde(with)`.
-/// One budget, several budgets that all apply, or none.
-#[derive(Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Budgets")]
-pub(in crate::config) enum BudgetList {
-    /// One budget.
-    One(Budget),
-    /// Several budgets; an empty list is unlimited.
-    Many(Vec<Budget>),
-    /// Unlimited.
-    Off(Off),
-}
-
-/// The word `off`.
-#[derive(Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::config) enum Off {
-    /// Unlimited.
-    Off,
-}
-
-impl BudgetList {
-    /// Always a list, which programs that read it need not tell apart from the other forms.
-    pub(super) fn serialize<T: Serialize, S: Serializer>(
-        budgets: &T,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
-        budgets.serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, T: From<Vec<Budget>>, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<T, D::Error> {
-        let budgets = match <Self as Deserialize>::deserialize(from)? {
-            Self::One(budget) => vec![budget],
-            Self::Many(budgets) => budgets,
-            Self::Off(Off::Off) => Vec::new(),
-        };
-        Ok(budgets.into())
-    }
-}
-
-/// Period of a budget. Days and months begin at midnight UTC.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Window {
-    /// A calendar day.
-    Day,
-    /// A calendar month.
-    Month,
-    /// No reset.
-    #[default]
-    Total,
-}
-
-impl Window {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Day, Self::Month, Self::Total];
-
-    /// What a config calls it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Day => "day",
-            Self::Month => "month",
-            Self::Total => "total",
-        }
-    }
-}
-
-/// How often something may be done (GCRA): on average `calls` each `per`, `burst` of them at once.
-/// One call is worth at least a microsecond.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(from = "RateSection")]
-#[schemars(description = "A rate limit: on average `calls` per `per`.")]
-pub struct Rate {
-    /// Calls each `per`.
-    pub calls: NonZeroU32,
-    /// The period.
-    #[serde(with = "Time")]
-    pub per: Duration,
-    /// How many at once.
-    pub burst: NonZeroU32,
-}
-
-/// A rate as a config writes it.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-struct RateSection {
-    /// Calls per period.
-    #[schemars(range(max = Rate::CALLS_MAX))]
-    calls: NonZeroU32,
-    /// Period.
-    #[serde(default = "RateSection::per", with = "Time")]
-    #[schemars(extend("x-min" = "1s"))]
-    per: Duration,
-    /// Calls that may come at once. Default: `calls`.
-    #[schemars(range(max = Rate::CALLS_MAX))]
-    burst: Option<NonZeroU32>,
-}
-
-impl RateSection {
-    fn per() -> Duration {
-        Duration::from_secs(60)
-    }
-}
-
-impl From<RateSection> for Rate {
-    fn from(written: RateSection) -> Self {
-        Self {
-            calls: written.calls,
-            per: written.per,
-            burst: written.burst.unwrap_or(written.calls),
-        }
-    }
-}
-
-impl Rate {
-    /// How often an agent may be refused where a config does not say.
-    pub const REFUSALS: Self = Self {
-        calls: NonZeroU32::new(600).expect("it is not zero"),
-        per: Duration::from_secs(60),
-        burst: NonZeroU32::new(3000).expect("it is not zero"),
-    };
-
-    /// The most calls that a rate may have, each period and at once: more is no limit.
-    pub const CALLS_MAX: u32 = 1_000_000;
-
-    /// The shortest period; together with [`Rate::CALLS_MAX`] it leaves a microsecond for a call.
-    pub const PER_MIN: Duration = Duration::from_secs(1);
-
-    /// The longest period.
-    pub const PER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-}
-
 /// An agent of the config.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AgentConfig {
@@ -485,7 +340,7 @@ pub enum Durability {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ScanAction;
+    use crate::config::{ScanAction, Window};
 
     #[test]
     fn words_are_those_that_are_read() {

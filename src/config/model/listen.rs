@@ -35,8 +35,8 @@ fn octal<S: Serializer>(mode: &u32, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{mode:04o}"))
 }
 
-/// A text is nothing to listen on. Names are none: what they mean differs from machine to machine,
-/// and whether others are let in must show.
+/// A text is nothing to listen on. Names but `localhost` are none: what they mean differs from machine
+/// to machine, and whether others are let in must show.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{}, such as {suggestion}", self.expected())]
 pub struct InvalidListenAddress {
@@ -65,6 +65,10 @@ pub(crate) fn listen_address(written: &str) -> Result<Listen, InvalidListenAddre
         let suggestion = Listen::Unix("/run/tollbridge/mcp.sock".into());
         let listen = is_path.then(|| Listen::Unix(path.into()));
         return listen.ok_or_else(|| unusable(suggestion));
+    }
+    let local_port = written.strip_prefix("localhost:").map(str::parse::<u16>);
+    if let Some(Ok(port)) = local_port {
+        return Ok(Listen::Address(SocketAddr::from(([127, 0, 0, 1], port))));
     }
     let address = written.parse().map(Listen::Address);
     address.map_err(|_| unusable(Listen::Address(suggest_address(written))))

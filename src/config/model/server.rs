@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CALLS_MAX, DEPTH_MAX,
-    governance::{Budget, BudgetList, Rate},
     items::{CommonItemRules, Expose, ItemKindSection, ItemRules, Root, RootSection},
+    limits::{Budget, BudgetList, Rate},
     policy::{Condition, GlobList},
     scan::Scan,
     transport::Transport,

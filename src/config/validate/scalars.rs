@@ -8,7 +8,10 @@ use super::{ShapeCheck, quoted_words};
 use crate::{
     config::{
         diagnostics::{redact, renamed_keys, report::Diagnostic, suggest},
-        model::policy::{GlobList, glob},
+        model::{
+            limits::{BUDGET_FORMAT, Budget, RATE_FORMAT, Rate},
+            policy::{GlobList, glob},
+        },
         node::{ConfigValue, Node, ValueOrigin},
         schema::integer_bounds,
         units::{MAX_KEYWORD, MIN_KEYWORD, Size, Time, UNIT_KEYWORD, ZERO_KEYWORD},
@@ -205,21 +208,37 @@ impl ShapeCheck<'_, '_> {
 
     /// A text of which the schema says more than that it is one.
     pub(super) fn check_format(&mut self, node: &Node, schema: &Json, path: &str) -> bool {
-        if schema.get("format").and_then(Json::as_str) != Some(GlobList::FORMAT) {
-            return true;
-        }
-        let Err(error) = glob(node.as_text().unwrap_or_default()) else {
+        let text = node.as_text().unwrap_or_default();
+        let (noun, invalid, help) = match schema.get("format").and_then(Json::as_str) {
+            Some(GlobList::FORMAT) => (
+                "glob",
+                glob(text).err().map(|error| error.kind().to_string()),
+                "`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them",
+            ),
+            Some(BUDGET_FORMAT) => (
+                "budget",
+                text.parse::<Budget>().err().map(|error| error.to_string()),
+                "for example \"2.50/day\", or { limit = \"2.50\", window = \"day\" }",
+            ),
+            Some(RATE_FORMAT) => (
+                "rate",
+                text.parse::<Rate>().err().map(|error| error.to_string()),
+                "for example \"120/1m\", or { calls = 120, per = \"1m\" }",
+            ),
+            _ => return true,
+        };
+        let Some(invalid) = invalid else {
             return true;
         };
-        let message = match self.displayable_text(node) {
-            Some(text) => format!("`{text}` is not a glob"),
-            None => format!("the value of `{path}` is not a glob"),
+        let (message, label) = match self.displayable_text(node) {
+            Some(text) => (format!("`{text}` is not a {noun}"), invalid),
+            None => (
+                format!("the value of `{path}` is not a {noun}"),
+                "not valid".to_owned(),
+            ),
         };
-        self.findings.add(
-            Diagnostic::error(message)
-                .at(Some(node.span), error.kind().to_string())
-                .help("`*`, `?`, `[a-z]` and `{a,b}` are special; `\\` escapes them"),
-        );
+        let finding = Diagnostic::error(message).at(Some(node.span), label);
+        self.findings.add(finding.help(help));
         false
     }
 
@@ -279,7 +298,15 @@ impl ShapeCheck<'_, '_> {
     }
 
     /// An amount of money, which is a string: a number would be a float, and those are not exact.
-    pub(super) fn check_money(&mut self, node: &Node, path: &str) -> bool {
+    /// Numbers count as they are written, which is exact.
+    pub(super) fn check_money(&mut self, node: &mut Node, path: &str) -> bool {
+        if matches!(node.value, ConfigValue::Float(_) | ConfigValue::Integer(_)) {
+            let written = self.sources.source_text(node.span);
+            if written.parse::<Micros>().is_ok() {
+                node.value = ConfigValue::Text(written.to_owned());
+            }
+        }
+        let node = &*node;
         let written = match node.value {
             ConfigValue::Text(_) => node.as_text().unwrap_or_default(),
             ConfigValue::Float(_) | ConfigValue::Integer(_) => self.sources.source_text(node.span),
@@ -313,7 +340,7 @@ impl ShapeCheck<'_, '_> {
             | ConfigValue::Integer(_)
             | ConfigValue::List(_)
             | ConfigValue::Null
-            | ConfigValue::Table(_) => format!("`{path}` must be a quoted amount"),
+            | ConfigValue::Table(_) => format!("`{path}` must be an amount of US dollars"),
         });
         self.findings
             .add(diagnostic.at(Some(node.span), label).help(help));

@@ -227,14 +227,6 @@ fn profiles_with_slips() {
       |
       = help: names consist of 1 to 128 letters, digits, `_`, `-`, `.` and `/`
 
-    error: `profiles.reading.budget.limit` must be a quoted amount
-     --> tollbridge.toml:5:20
-      |
-    5 | budget = { limit = 5.00 }
-      |                    ^^^^ this is a number
-      |
-      = help: use "5.00"
-
     error: unknown key `profiles.reading.price`
      --> tollbridge.toml:6:1
       |
@@ -243,6 +235,6 @@ fn profiles_with_slips() {
       |
       = help: `price` belongs to `governance`, `servers.<name>` and `servers.<name>.tools`
 
-    6 errors
+    5 errors
     "#);
 }

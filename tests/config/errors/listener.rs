@@ -2,21 +2,28 @@
 
 use insta::assert_snapshot;
 
-use crate::support::toml;
+use crate::support::{config, toml};
+
+/// The one name that means the same everywhere.
+#[test]
+fn localhost_is_this_machine() {
+    let config = config("listen = 'localhost:9000'");
+    assert_eq!(config.listen.to_string(), "127.0.0.1:9000");
+}
 
 #[test]
 fn a_name_for_an_address() {
     let report = toml(
         r#"
-        listen = "localhost:9000"
+        listen = "gateway:9000"
     "#,
     );
     assert_snapshot!(report, @r#"
-    error: `localhost:9000` is not an address and port
+    error: `gateway:9000` is not an address and port
      --> tollbridge.toml:1:10
       |
-    1 | listen = "localhost:9000"
-      |          ^^^^^^^^^^^^^^^^ expected an IP address, `:` and a port
+    1 | listen = "gateway:9000"
+      |          ^^^^^^^^^^^^^^ expected an IP address, `:` and a port
       |
       = help: write "127.0.0.1:9000"
 

@@ -59,6 +59,27 @@ fn a_line_that_nobody_waits_for_is_written() {
     until(|| kinds(&place, &log) == "begin event call");
 }
 
+/// Whether the writer lets lines gather or waits to be woken, each line is written.
+#[test]
+fn lines_are_written_while_many_calls_are_open() {
+    let (place, _, log) = faulty();
+    let ids: Vec<_> = (0..8).map(|_| invocation()).collect();
+    for (count, id) in ids.iter().enumerate() {
+        bounded(log.record_opened(&opened(*id)).durable()).unwrap();
+        for pause in 0..20 {
+            std::thread::sleep(std::time::Duration::from_micros(pause * 25));
+            let event = log.record_event(&event("2026-01-01T00:00:00Z"));
+            bounded(event.durable()).unwrap();
+        }
+        assert_eq!(kinds(&place, &log).matches("opened").count(), count + 1);
+    }
+    for id in ids {
+        bounded(log.record(&record(id)).durable()).unwrap();
+    }
+    log.close().unwrap();
+    assert!(verify(place.path()).unwrap().is_valid());
+}
+
 /// However long the disk takes, nothing but who waits for it is held up.
 #[test]
 fn a_slow_disk_holds_up_no_worker() {

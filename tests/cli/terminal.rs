@@ -58,8 +58,8 @@ async fn tables_have_headings_and_fit() {
 async fn failures_have_reasons() {
     let place = Place::new("[servers.missing]\ncommand = \"/nonexistent/server\"\n");
     assert_snapshot!(shown(&place, &["check", "--connect"]).await, @"
-    SERVER   STATE   REASON
-    missing  failed  cannot start `/nonexistent/server`: No such file or directory (os error 2)
+    SERVER   STATE         REVISION    LATENCY     TOOLS  RESOURCES  PROMPTS  REASON
+    missing  failed                                                           cannot start `/nonexistent/server`: No such file or directory (os error 2)
     ");
 }
 

@@ -7,6 +7,7 @@
 
 mod config_diff;
 mod config_watch;
+mod control;
 mod reload;
 mod storage;
 
@@ -26,6 +27,7 @@ use crate::{
     task::{Tasks, run_blocking},
 };
 pub use config_watch::{ConfigSource, ReloadPhase};
+use control::Control;
 use reload::{ListenerHandle, Reloader};
 pub use reload::{ReloadError, Reloaded};
 pub use storage::DataDirError;
@@ -50,6 +52,7 @@ pub struct GatewayCore {
     tasks: Tasks,
     /// Cancelled when no call is left to wait for.
     closing: CancellationToken,
+    control: Control,
     reloader: Arc<Reloader>,
 }
 
@@ -103,12 +106,17 @@ impl GatewayCore {
         }
         spawn_session_sweep(&proxy, &tasks);
         let reloader = Reloader::new(config, &proxy, &status, &storage, &tasks);
+        let control = Control::new(&storage, &proxy, &status, &tasks);
+        if storage.has_store() {
+            control.listen();
+        }
         Ok(Self {
             proxy,
             status,
             storage,
             tasks,
             closing: CancellationToken::new(),
+            control,
             reloader: Arc::new(reloader),
         })
     }
@@ -299,6 +307,7 @@ pub async fn start(
         listen: listen.clone(),
         admin_listen: config.admin_listen,
     });
+    core.control.allow_sessions(&config.files);
     let admin_url = admin.as_ref().map(BoundListener::url);
     if let Some(admin) = admin {
         let serving = admin.serve(Arc::clone(&edge), core.closing.clone());

@@ -24,6 +24,7 @@ mod service;
 mod stdio;
 mod suggest;
 mod table;
+mod url_target;
 mod usage_tips;
 
 use std::{process::ExitCode, time::Duration};

@@ -1,15 +1,24 @@
-//! The control socket: how the command line tells running gateways that the store has changed.
+//! The control socket: how the command line talks to running gateways.
 //!
 //! Every gateway listens on a Unix socket of its own in `DATA_DIR/control`, which only its user may
-//! open. A command writes to the store first and then tells all of them; each answers once it has
-//! read the store again, so that a revoked key or a reset budget counts when the command ends.
+//! open. A command sends one line and gets one line back:
+//!
+//! - `refresh`: the store has changed. A command writes to the store first and then tells all gateways;
+//!   each answers once it has read the store again, so that a revoked key or a reset budget counts when
+//!   the command ends.
+//! - `status`: what `/status` says.
+//! - `session` and a [`SessionRequest`]: after the answer, the stream is that of an MCP client on stdin
+//!   and stdout.
 
 use std::{
     fs, io,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
+    pin::Pin,
     time::Duration,
 };
+
+use serde::{Deserialize, Serialize};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -21,12 +30,43 @@ use crate::{launcher, task::Tasks};
 
 /// How long either side waits for the other.
 const IO_TIMEOUT: Duration = Duration::from_secs(5);
-/// The one thing that can be asked.
+/// What can be asked.
 const REFRESH_COMMAND: &str = "refresh";
+const STATUS_COMMAND: &str = "status";
+const SESSION_COMMAND: &str = "session ";
 /// The answer once it is done; anything else is what went wrong.
 const DONE_REPLY: &str = "done";
-/// Bytes of a line; longer ones come from nobody of ours.
-const LINE_BYTES_MAX: u64 = 4096;
+/// Bytes of a command; longer ones come from nobody of ours.
+const LINE_BYTES_MAX: u64 = 16 << 10;
+/// Bytes of a reply, of which the longest is the status of many servers.
+const REPLY_BYTES_MAX: u64 = 64 << 20;
+
+/// Which session a command asks for.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+pub struct SessionRequest {
+    /// The config files, absolute: a gateway with others refuses.
+    pub files: Vec<PathBuf>,
+    /// Name or id of the agent; without it the anonymous one, where no keys are needed.
+    pub agent: Option<String>,
+    /// The server whose route is asked, enabled.
+    pub server: Option<String>,
+    /// The profile whose route is asked.
+    pub profile: Option<String>,
+}
+
+/// Serves the stream of a session until it ends.
+pub type SessionServer =
+    Box<dyn FnOnce(UnixStream) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+
+/// What a gateway does for commands.
+pub trait ControlCommands: Send + Sync {
+    /// Reads the store again; or says why it cannot.
+    fn refresh(&self) -> impl Future<Output = Result<(), String>> + Send;
+    /// What `/status` says, JSON on one line.
+    fn status(&self) -> Result<String, String>;
+    /// What serves the session; or why there is none.
+    fn session(&self, request: &SessionRequest) -> Result<SessionServer, String>;
+}
 
 /// A bound control socket, removed when it is dropped.
 #[derive(Debug)]
@@ -56,11 +96,14 @@ impl ControlSocket {
         Ok(Self { listener, path })
     }
 
-    /// Answers commands until the tasks stop; `refresh` reads the store again.
-    pub async fn serve<F>(self, tasks: Tasks, refresh: impl Fn() -> F)
-    where
-        F: Future<Output = Result<(), String>>,
-    {
+    /// The name of the socket, which no other gateway has.
+    pub fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Answers commands until the tasks stop.
+    pub async fn serve(self, tasks: Tasks, commands: impl ControlCommands) {
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -68,7 +111,8 @@ impl ControlSocket {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    let answered = timeout(IO_TIMEOUT, handle_command(stream, &refresh)).await;
+                    let answered =
+                        timeout(IO_TIMEOUT, handle_command(stream, &commands, &tasks)).await;
                     if let Ok(Err(error)) = answered {
                         tracing::debug!(%error, "command connection failed");
                     }
@@ -88,11 +132,12 @@ impl Drop for ControlSocket {
     }
 }
 
-async fn handle_command<F>(mut stream: UnixStream, refresh: &impl Fn() -> F) -> io::Result<()>
-where
-    F: Future<Output = Result<(), String>>,
-{
-    let line = read_line(&mut stream).await?;
+async fn handle_command(
+    mut stream: UnixStream,
+    commands: &impl ControlCommands,
+    tasks: &Tasks,
+) -> io::Result<()> {
+    let line = read_line(&mut stream, LINE_BYTES_MAX).await?;
     let peer = stream.peer_cred()?.pid();
     let reply = if peer.is_some_and(launcher::is_descendant_of_launcher) {
         tracing::warn!(
@@ -101,14 +146,24 @@ where
         );
         "server processes may not use the control socket".to_owned()
     } else if line == REFRESH_COMMAND {
-        match refresh().await {
-            Ok(()) => DONE_REPLY.to_owned(),
-            Err(error) => error.replace('\n', " "),
+        let refreshed = commands.refresh().await.map(|()| DONE_REPLY.to_owned());
+        refreshed.unwrap_or_else(|error| error)
+    } else if line == STATUS_COMMAND {
+        commands.status().unwrap_or_else(|error| error)
+    } else if let Some(request) = line.strip_prefix(SESSION_COMMAND) {
+        let request = serde_json::from_str(request).map_err(|error| error.to_string());
+        match request.and_then(|request| commands.session(&request)) {
+            Ok(serve) => {
+                send_line(&mut stream, DONE_REPLY).await?;
+                tasks.spawn("control session", serve(stream));
+                return Ok(());
+            }
+            Err(reason) => reason,
         }
     } else {
         format!("unknown command `{line}`")
     };
-    stream.write_all(format!("{reply}\n").as_bytes()).await
+    send_line(&mut stream, &reply.replace('\n', " ")).await
 }
 
 /// What came of telling the running gateways.
@@ -128,7 +183,7 @@ pub async fn notify_all(data_dir: &Path) -> NotifyOutcome {
     };
     for entry in entries.flatten() {
         let path = entry.path();
-        match timeout(IO_TIMEOUT, notify(&path)).await {
+        match timeout(IO_TIMEOUT, ask(&path, REFRESH_COMMAND)).await {
             Ok(Ok(reply)) if reply == DONE_REPLY => outcome.gateways += 1,
             Ok(Ok(reply)) => outcome.failures.push(reply),
             // Left behind by a gateway that was killed.
@@ -148,19 +203,61 @@ pub async fn notify_all(data_dir: &Path) -> NotifyOutcome {
     outcome
 }
 
-async fn notify(path: &Path) -> io::Result<String> {
-    let mut stream = UnixStream::connect(path).await?;
-    stream
-        .write_all(format!("{REFRESH_COMMAND}\n").as_bytes())
-        .await?;
-    read_line(&mut stream).await
+/// The control socket of a gateway that runs on `data_dir` and serves what is requested, if there is one.
+pub async fn find_gateway(data_dir: &Path, request: &SessionRequest) -> Option<PathBuf> {
+    let request = serde_json::to_string(request).ok()?;
+    for entry in fs::read_dir(socket_dir(data_dir)).ok()?.flatten() {
+        let path = entry.path();
+        if open_session(&path, &request).await.is_ok() {
+            return Some(path);
+        }
+    }
+    None
 }
 
-async fn read_line(stream: &mut UnixStream) -> io::Result<String> {
+/// Opens a session at the socket at `path`; `request` is the JSON of a [`SessionRequest`].
+///
+/// # Errors
+/// When nobody answers, or there is no such session.
+pub async fn open_session(path: &Path, request: &str) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(path).await?;
+    send_line(&mut stream, &format!("{SESSION_COMMAND}{request}")).await?;
+    // What comes behind the reply is of the session: it must not be read ahead.
+    let mut reader = BufReader::with_capacity(1, &mut stream);
+    let mut reply = String::new();
+    let read = timeout(IO_TIMEOUT, reader.read_line(&mut reply)).await;
+    read.map_err(|_| io::ErrorKind::TimedOut)??;
+    match reply.trim_end() {
+        DONE_REPLY => Ok(stream),
+        refusal => Err(io::Error::other(refusal)),
+    }
+}
+
+/// What the gateway at the socket at `path` says in `/status`.
+///
+/// # Errors
+/// When nobody answers.
+pub async fn read_status(path: &Path) -> io::Result<serde_json::Value> {
+    let reply = timeout(IO_TIMEOUT, ask(path, STATUS_COMMAND)).await;
+    let reply = reply.map_err(|_| io::ErrorKind::TimedOut)??;
+    Ok(serde_json::from_str(&reply)?)
+}
+
+async fn ask(path: &Path, command: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path).await?;
+    send_line(&mut stream, command).await?;
+    read_line(&mut stream, REPLY_BYTES_MAX).await
+}
+
+async fn send_line(stream: &mut UnixStream, line: &str) -> io::Result<()> {
+    stream.write_all(format!("{line}\n").as_bytes()).await
+}
+
+async fn read_line(stream: &mut UnixStream, bytes_max: u64) -> io::Result<String> {
     use tokio::io::AsyncReadExt;
 
     let mut line = String::new();
-    let mut reader = BufReader::new(stream).take(LINE_BYTES_MAX);
+    let mut reader = BufReader::new(stream).take(bytes_max);
     reader.read_line(&mut line).await?;
     Ok(line.trim_end().to_owned())
 }
@@ -178,6 +275,29 @@ mod tests {
 
     use super::*;
 
+    /// Refreshes as often as it is told, or says why it cannot.
+    struct CountedCommands(Arc<AtomicUsize>, Result<(), String>);
+
+    impl ControlCommands for CountedCommands {
+        async fn refresh(&self) -> Result<(), String> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            self.1.clone()
+        }
+
+        fn status(&self) -> Result<String, String> {
+            Ok("{}".to_owned())
+        }
+
+        fn session(&self, request: &SessionRequest) -> Result<SessionServer, String> {
+            if request.agent.is_some() {
+                return Err("no such\nagent".to_owned());
+            }
+            Ok(Box::new(|mut stream| {
+                Box::pin(async move { drop(send_line(&mut stream, "hello").await) })
+            }))
+        }
+    }
+
     #[tokio::test]
     async fn every_gateway_refreshes_before_the_command_ends() {
         let dir = tempfile::tempdir().unwrap();
@@ -186,13 +306,8 @@ mod tests {
         for _ in 0..2 {
             let socket = ControlSocket::bind(dir.path()).unwrap();
             let (served, count) = (tasks.clone(), Arc::clone(&count));
-            tasks.spawn("control", async move {
-                let refresh = || async {
-                    count.fetch_add(1, Ordering::Relaxed);
-                    Ok(())
-                };
-                socket.serve(served, refresh).await;
-            });
+            let commands = CountedCommands(count, Ok(()));
+            tasks.spawn("control", socket.serve(served, commands));
         }
         // What a killed gateway leaves behind.
         let dead = dir.path().join("control/dead.sock");
@@ -212,13 +327,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new();
         let socket = ControlSocket::bind(dir.path()).unwrap();
-        let served = tasks.clone();
-        tasks.spawn("control", async move {
-            let refresh = || async { Err("the store\nis gone".to_owned()) };
-            socket.serve(served, refresh).await;
-        });
+        let commands = CountedCommands(Arc::default(), Err("the store\nis gone".to_owned()));
+        tasks.spawn("control", socket.serve(tasks.clone(), commands));
         let outcome = notify_all(dir.path()).await;
         assert_eq!(outcome.failures, ["the store is gone"]);
+        tasks.finish().await;
+    }
+
+    #[tokio::test]
+    async fn a_session_is_opened_after_its_reply() {
+        let dir = tempfile::tempdir().unwrap();
+        let tasks = Tasks::new();
+        let socket = ControlSocket::bind(dir.path()).unwrap();
+        let path = socket.path.clone();
+        let commands = CountedCommands(Arc::default(), Ok(()));
+        tasks.spawn("control", socket.serve(tasks.clone(), commands));
+        let mut request = SessionRequest::default();
+        let found = find_gateway(dir.path(), &request).await;
+        assert_eq!(found.as_ref(), Some(&path));
+        let line = serde_json::to_string(&request).unwrap();
+        let mut stream = open_session(&path, &line).await.unwrap();
+        assert_eq!(read_line(&mut stream, 100).await.unwrap(), "hello");
+        assert_eq!(read_status(&path).await.unwrap(), serde_json::json!({}));
+        request.agent = Some("nobody".to_owned());
+        assert_eq!(find_gateway(dir.path(), &request).await, None);
+        let line = serde_json::to_string(&request).unwrap();
+        let refused = open_session(&path, &line).await.unwrap_err();
+        assert_eq!(refused.to_string(), "no such agent");
         tasks.finish().await;
     }
 

@@ -3,7 +3,7 @@
 mod metrics;
 mod page;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::Serialize;
 use tokio::time::Instant;
@@ -29,6 +29,7 @@ pub struct Status {
     started: Instant,
     started_at: jiff::Timestamp,
     draining: CancellationToken,
+    control_socket: OnceLock<String>,
     config: Mutex<ConfigReport>,
 }
 
@@ -335,6 +336,7 @@ impl Status {
             started: Instant::now(),
             started_at,
             draining,
+            control_socket: OnceLock::new(),
             config: Mutex::new(ConfigReport {
                 files: Vec::new(),
                 loaded_at: started_at.to_string(),
@@ -344,6 +346,18 @@ impl Status {
                 error: None,
             }),
         }
+    }
+
+    /// Notes the name of the control socket.
+    pub fn note_control_socket(&self, name: String) {
+        // A gateway has one.
+        drop(self.control_socket.set(name));
+    }
+
+    /// The name of the control socket, by which a command knows whether its data directory is that of the
+    /// gateway that answers it.
+    pub fn control_socket(&self) -> Option<&str> {
+        self.control_socket.get().map(String::as_str)
     }
 
     /// Notes which files the config was read from.

@@ -95,6 +95,7 @@ const LAYERS: Layers = &[
     (
         "backend",
         &[
+            "control_socket",
             "governance",
             "session",
             "catalog",

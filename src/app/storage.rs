@@ -21,7 +21,6 @@ use crate::{
     auth::{Agent, AgentDirectory, ExpiringKey},
     clock,
     config::{Authentication, Budget, Config},
-    control_socket::ControlSocket,
     escape,
     governance::{self, Seal, budget::Budgets},
     key_file::FileKey,
@@ -35,7 +34,7 @@ const INDEX_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked which uses of keys are to be written down.
 const KEY_USE_INTERVAL: Duration = Duration::from_secs(5);
 /// How often the store is read again although nobody said that it changed.
-const REREAD_INTERVAL: Duration = Duration::from_secs(10);
+pub(super) const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 /// How long at most nobody looks whether the time of a key has passed: the clock may be set, and a
 /// machine may sleep.
 const EXPIRY_CHECK_MAX: Duration = Duration::from_secs(60);
@@ -232,7 +231,6 @@ impl StorageKeeper {
             budgets.start(tasks);
         }
         if self.store.is_some() {
-            self.listen_for_changes(tasks);
             tasks.spawn(
                 "storage maintenance",
                 Arc::clone(self).run_maintenance(tasks.clone()),
@@ -242,27 +240,18 @@ impl StorageKeeper {
         }
     }
 
-    /// Lets the command line say that the store has changed.
-    fn listen_for_changes(self: &Arc<Self>, tasks: &Tasks) {
-        match ControlSocket::bind(&self.data_dir) {
-            Ok(socket) => {
-                let (storage, own) = (Arc::clone(self), tasks.clone());
-                tasks.spawn("control socket", async move {
-                    let refresh = || storage.refresh();
-                    socket.serve(own, refresh).await;
-                });
-            }
-            Err(error) => tracing::warn!(
-                %error,
-                "no control socket: changes made by the command line apply within \
-                 {REREAD_INTERVAL:?}"
-            ),
-        }
+    /// Whether there is a store, of which commands say that it changed.
+    pub(super) fn has_store(&self) -> bool {
+        self.store.is_some()
+    }
+
+    pub(super) fn data_dir(&self) -> &Path {
+        &self.data_dir
     }
 
     /// Reads the store again, and says there what was spent. A revoked key counts as revoked also
     /// where nothing can be written.
-    async fn refresh(&self) -> Result<(), String> {
+    pub(super) async fn refresh(&self) -> Result<(), String> {
         let reread = self.reread().await;
         if let Some(budgets) = &self.storage.budgets {
             budgets.refresh().await.map_err(|error| error.to_string())?;

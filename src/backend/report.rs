@@ -351,6 +351,7 @@ impl Transport {
     pub(super) fn to_address(&self) -> String {
         match self {
             Self::Builtin => "builtin".to_owned(),
+            Self::ControlSocket(session) => session.socket.display().to_string(),
             Self::Stdio(command) => command.program.clone(),
             Self::Auto(remote)
             | Self::Http(remote)
@@ -368,6 +369,7 @@ impl Transport {
         match self {
             Self::Auto(_) => "auto",
             Self::Builtin => "builtin",
+            Self::ControlSocket(_) => "control_socket",
             Self::Http(_) => "http",
             Self::Sse(_) => "sse",
             Self::Stdio(_) => "stdio",

@@ -16,7 +16,7 @@ use std::{
     },
 };
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::Span;
 
@@ -27,7 +27,7 @@ use crate::{clock, lock::lock, names::ServerName};
 pub(crate) const HISTORY_MAX: usize = 32;
 
 /// The state of a server or of an instance of it, as people see it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum ServerState {

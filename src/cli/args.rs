@@ -181,7 +181,8 @@ impl ConfigArgs {
         Ok(loaded.config)
     }
 
-    fn start_log(&self, config: &mut Config) -> Result<(), ExitCode> {
+    /// Starts the log that `config` and the arguments ask for.
+    pub(super) fn start_log(&self, config: &mut Config) -> Result<(), ExitCode> {
         if let Err(fault) = environment_filter(&Environment::from_process()) {
             eprint(&format!("warning: {fault}\n"));
         }

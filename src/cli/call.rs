@@ -64,11 +64,11 @@ impl CallArgs {
             Ok(target) => target.with_list_timeout(self.wait),
             Err(code) => return code,
         };
-        let work = async |gateway: &Gateway| self.call(&given, gateway).await;
-        block_on(
-            1,
-            gateway::with(target, OutputFormat::from_flag(self.json), work),
-        )
+        let form = OutputFormat::from_flag(self.json);
+        block_on(1, async {
+            let work = async |gateway: &Gateway| self.call(&given, gateway).await;
+            gateway::with(target.via_running_gateway().await, form, work).await
+        })
     }
 
     fn given_arguments(&self) -> Result<GivenArgument, arguments::InvalidArguments> {

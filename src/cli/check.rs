@@ -313,7 +313,7 @@ fn server_row(server: &FoundServer) -> [String; 8] {
     [
         server.server.clone(),
         server.state().to_owned(),
-        server.revision.unwrap_or_default().to_owned(),
+        server.revision.as_deref().unwrap_or_default().to_owned(),
         latency.unwrap_or_default(),
         server.count(&[Kind::Tools]),
         server.count(&[Kind::Resources, Kind::Templates]),

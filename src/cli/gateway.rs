@@ -369,9 +369,7 @@ impl Gateway {
                     "not connected"
                 }
             };
-            let reason = found.explanation();
-            let line = format!("server `{}` is {state}: {reason}", found.server);
-            eprint(&format!("{}\n", escape_terminal(&line)));
+            found.report(state);
         }
         complete
     }

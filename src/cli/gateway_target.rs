@@ -1,38 +1,24 @@
 //! Whom `list`, `call` and others ask: the configured servers, one of them, or whatever answers at a URL.
-//!
-//! A URL becomes a config with one server, which is asked through the same gateway in this process
-//! as any other. So every transport and revision works, and items and results arrive as they were
-//! sent.
 
-use std::{
-    io::{self, Read},
-    path::{Path, PathBuf},
-    process::ExitCode,
-    time::Duration,
-};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
 use serde_json::json;
 
 use super::{
-    args::{self, ConfigArgs, NoConfig},
+    args::{self, ConfigArgs},
     output::OutputFormat,
-    usage_error,
+    url_target::UrlArgs,
 };
 use crate::{
     config::{
-        self, Auth, Authentication, Config, ConfigFormat, ConfigText, Environment,
-        GovernanceConfig, LoadScope, Secret, Server, Transport, with_scheme,
+        self, Authentication, Config, ConfigFormat, ConfigText, Environment, GatewaySession,
+        GovernanceConfig, LoadScope, Server, Transport,
     },
-    names::{InvalidServerName, ProfileName, Scope, ServerName},
+    control_socket::{self, SessionRequest},
+    names::{Scope, ServerName},
 };
 
-/// How the URLs of a gateway end that serve all that it has.
-const ENDPOINTS: [&str; 2] = ["/mcp", "/sse"];
-/// How a command line names stdin.
-const STDIN_ARG: &str = "-";
-/// Longest file that can hold a key, bytes.
-const KEY_BYTES_MAX: u64 = 64 * 1024;
 /// How long a call that was given up may take to end.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// What is asked of a server before it counts as listed: one request for each kind of item.
@@ -43,13 +29,8 @@ const LIST_REQUESTS: u32 = 4;
 pub(super) struct TargetArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// URL of an MCP server or a running gateway to ask instead of the configured servers. Default
-    /// path: `/mcp`
-    #[arg(long, conflicts_with = "config")]
-    url: Option<String>,
-    /// File with the bearer token for --url; `-` reads it from stdin
-    #[arg(long, value_name = "FILE", requires = "url")]
-    key_file: Option<PathBuf>,
+    #[command(flatten)]
+    url: UrlArgs,
     /// Act as this agent. Required by `call` with `governance.auth = "keys"`; `list` without it
     /// shows everything
     #[arg(long, value_name = "NAME", conflicts_with = "url")]
@@ -62,6 +43,11 @@ pub(super) struct TargetArgs {
     profile: Option<String>,
 }
 
+/// What stands for the running gateway where a server is named.
+const GATEWAY_NAME: &str = "gateway";
+/// How long a running gateway may take for a call, which has timeouts of its own for that.
+const GATEWAY_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
 /// What to run, and which part of it is asked.
 #[derive(Debug)]
 pub(super) struct GatewayTarget {
@@ -69,13 +55,16 @@ pub(super) struct GatewayTarget {
     pub(super) scope: Scope,
     /// The name or id of the agent whose calls these are.
     pub(super) agent: Option<String>,
+    /// The control socket of the running gateway that is asked.
+    pub(super) gateway_socket: Option<PathBuf>,
 }
 
 impl TargetArgs {
     /// Reads the config; what is wrong with it is said in `form`.
     pub(super) fn resolve(&self, form: OutputFormat) -> Result<GatewayTarget, ExitCode> {
-        if let Some(url) = &self.url {
-            return self.remote_target(url, form);
+        if let Some((mut config, server)) = self.url.config(self.profile.as_deref(), form)? {
+            self.config.start_quiet_log(&mut config)?;
+            return GatewayTarget::single_server(config, &server);
         }
         let used = self
             .server
@@ -92,45 +81,7 @@ impl TargetArgs {
 
     /// Whether the key is read from stdin.
     pub(super) fn reads_key_from_stdin(&self) -> bool {
-        self.key_file.as_deref() == Some(Path::new(STDIN_ARG))
-    }
-
-    fn remote_target(&self, url: &str, form: OutputFormat) -> Result<GatewayTarget, ExitCode> {
-        if url.starts_with("unix:") {
-            return Err(usage_error(&format!(
-                "--url {url}: Unix sockets are not supported; use `curl --unix-socket PATH \
-                 http://localhost/mcp`, a reverse proxy, or --config to start the servers here"
-            )));
-        }
-        if let Some(complete) = with_scheme(url) {
-            return Err(usage_error(&format!(
-                "--url {url}: missing scheme; did you mean `{complete}`?"
-            )));
-        }
-        let (name, mut url) = (host_name(url), with_endpoint_path(url));
-        if let Some(profile) = &self.profile {
-            url =
-                profile_url(profile, &url).map_err(|invalid| usage_error(&invalid.to_string()))?;
-        }
-        let source = ConfigText {
-            name: "--url".to_owned(),
-            format: ConfigFormat::Json,
-            text: json!({ "servers": { &name: { "url": url } } }).to_string(),
-            directory: PathBuf::new(),
-        };
-        // What the server does is its own affair: nothing is recorded here.
-        let mut config = config::parse([source], &Environment::default())
-            .map_err(|mistakes| NoConfig::from(mistakes).report(form))?
-            .config;
-        self.config.start_quiet_log(&mut config)?;
-        if let Some(file) = &self.key_file {
-            let token = read_key(file).map_err(|invalid| usage_error(&invalid.to_string()))?;
-            for server in config.servers.values_mut() {
-                authenticate(server, &token);
-            }
-        }
-        config.audit.enabled = false;
-        GatewayTarget::single_server(config, &name)
+        self.url.reads_key_from_stdin()
     }
 }
 
@@ -161,6 +112,53 @@ impl GatewayTarget {
         Self {
             agent: name.map(str::to_owned),
             ..self
+        }
+    }
+
+    /// The gateway that runs with the same config in place of servers of one's own, where there is one and
+    /// it has what is asked. Who needs a key and names no agent sees everything, which no gateway shows.
+    pub(super) async fn via_running_gateway(self) -> Self {
+        let needs_agent = self.config.governance.auth == Authentication::Keys;
+        let files = self.config.files.iter().map(|file| file.canonicalize());
+        let (Ok(files), false) = (
+            files.collect::<Result<Vec<_>, _>>(),
+            needs_agent && self.agent.is_none(),
+        ) else {
+            return self;
+        };
+        let (server, profile) = match &self.scope {
+            Scope::All => (None, None),
+            Scope::Profile(profile) => (None, Some(profile.to_string())),
+            Scope::Server(server) => (Some(server.to_string()), None),
+        };
+        let request = SessionRequest {
+            files,
+            agent: self.agent.clone(),
+            server,
+            profile,
+        };
+        let Some(socket) = control_socket::find_gateway(&self.config.data_dir, &request).await
+        else {
+            return self;
+        };
+        let request = serde_json::to_string(&request);
+        let session = request.map(|request| GatewaySession {
+            socket: socket.clone(),
+            request,
+        });
+        let name = match &self.scope {
+            Scope::Server(server) => server.as_str(),
+            Scope::All | Scope::Profile(_) => GATEWAY_NAME,
+        };
+        let config = session
+            .ok()
+            .and_then(|session| gateway_config(name, session));
+        match config {
+            Some((config, server)) => Self {
+                gateway_socket: Some(socket),
+                ..Self::new(config, Scope::Server(server))
+            },
+            None => self,
         }
     }
 
@@ -200,6 +198,7 @@ impl GatewayTarget {
             config,
             scope,
             agent: None,
+            gateway_socket: None,
         }
     }
 }
@@ -219,164 +218,22 @@ fn remove_budgets(config: &mut Config) {
     }
 }
 
-/// `url` with the path of a gateway's endpoint, where it has none.
-fn with_endpoint_path(url: &str) -> String {
-    let url = url.trim();
-    let is_bare = url
-        .split_once("://")
-        .is_some_and(|(_, rest)| !rest.is_empty() && !rest.contains(['/', '?', '#']));
-    let path = if is_bare { "/mcp" } else { "" };
-    format!("{url}{path}")
-}
-
-/// The URL of the profile `name` of the gateway whose endpoint is at `url`.
-fn profile_url(name: &str, url: &str) -> Result<String, ProfileUrlError> {
-    let profile = ProfileName::parse(name)?;
-    let (endpoint, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
-    let endpoint = endpoint.trim_end_matches('/');
-    if !ENDPOINTS.iter().any(|path| endpoint.ends_with(path)) {
-        let url = url.to_owned();
-        return Err(ProfileUrlError::Endpoint { url });
-    }
-    Ok(format!("{endpoint}/profiles/{profile}{query}"))
-}
-
-/// Why a URL has no profile; whoever asks mends the command line.
-#[derive(Debug, thiserror::Error)]
-enum ProfileUrlError {
-    /// It is not that of a gateway, as far as can be told.
-    #[error(
-        "--profile: {url} does not end in `/mcp` or `/sse`; use the URL of the profile without \
-         --profile"
-    )]
-    Endpoint {
-        /// The URL.
-        url: String,
-    },
-    /// No profile can have that name.
-    #[error("--profile: unknown profile: {0}")]
-    Name(#[from] InvalidServerName),
-}
-
-/// The host in `url` as the name of a server.
-fn host_name(url: &str) -> String {
-    let uri: Option<http::Uri> = url.parse().ok();
-    let host = uri.as_ref().and_then(http::Uri::host).unwrap_or_default();
-    let name: String = host
-        .trim_matches(['[', ']'])
-        .chars()
-        .map(|c| if c == ':' { '-' } else { c })
-        .take(ServerName::LENGTH_MAX)
-        .collect();
-    match ServerName::parse(&name) {
-        Ok(_) => name,
-        Err(_) => "remote".to_owned(),
-    }
-}
-
-fn authenticate(server: &mut Server, token: &Secret) {
-    match &mut server.transport {
-        Transport::Auto(remote)
-        | Transport::Http(remote)
-        | Transport::Sse(remote)
-        | Transport::WebSocket(remote) => {
-            remote.auth = Auth::Bearer {
-                token: token.clone(),
-            };
-        }
-        Transport::Builtin | Transport::Stdio(_) => {}
-    }
-}
-
-/// Why there is no key; the caller mends the file.
-#[derive(Debug, thiserror::Error)]
-enum InvalidKeyFile {
-    /// Not a token.
-    #[error(
-        "{} has no token: expected one line of printable characters",
-        display_path(path)
-    )]
-    Content {
-        /// The file.
-        path: PathBuf,
-    },
-    /// It cannot be read.
-    #[error("the key in {}: {error}", display_path(path))]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        error: io::Error,
-    },
-}
-
-fn display_path(path: &Path) -> std::borrow::Cow<'_, str> {
-    if path == Path::new(STDIN_ARG) {
-        "stdin".into()
-    } else {
-        path.to_string_lossy()
-    }
-}
-
-fn read_key(path: &Path) -> Result<Secret, InvalidKeyFile> {
-    let mut text = String::new();
-    let read = if path == Path::new(STDIN_ARG) {
-        io::stdin()
-            .lock()
-            .take(KEY_BYTES_MAX)
-            .read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path)
-            .and_then(|file| file.take(KEY_BYTES_MAX).read_to_string(&mut text))
+/// A config with what the gateway of `session` shows as its one server, and the name of that. The gateway
+/// governs and records.
+fn gateway_config(name: &str, session: GatewaySession) -> Option<(Config, ServerName)> {
+    let source = ConfigText {
+        name: name.to_owned(),
+        format: ConfigFormat::Json,
+        text: json!({ "servers": { name: { "transport": "builtin" } } }).to_string(),
+        directory: PathBuf::new(),
     };
-    read.map_err(|error| InvalidKeyFile::Read {
-        path: path.to_owned(),
-        error,
-    })?;
-    let token = text.trim();
-    if token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
-        let path = path.to_owned();
-        return Err(InvalidKeyFile::Content { path });
-    }
-    Ok(Secret::new(token))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_url_names_its_server() {
-        let check = |url: &str, expect: &str| assert_eq!(host_name(url), expect, "{url}");
-        check("https://docs.example.com/mcp", "docs.example.com");
-        check("http://127.0.0.1:8080/mcp", "127.0.0.1");
-        check("http://[::1]:8080/mcp", "--1");
-        check("/mcp", "remote");
-        check("", "remote");
-    }
-
-    #[test]
-    fn a_url_without_a_path_is_that_of_a_gateway() {
-        let check = |url: &str, expect: &str| assert_eq!(with_endpoint_path(url), expect, "{url}");
-        check("http://127.0.0.1:8080", "http://127.0.0.1:8080/mcp");
-        check("http://127.0.0.1:8080/", "http://127.0.0.1:8080/");
-        check("https://x/sse", "https://x/sse");
-        check("https://x?a=b", "https://x?a=b");
-        check("http://", "http://");
-        check("", "");
-    }
-
-    #[test]
-    fn a_profile_is_asked_at_its_own_url() {
-        let check = |url: &str, expect: Option<&str>| {
-            assert_eq!(profile_url("p", url).ok().as_deref(), expect, "{url}");
-        };
-        check("http://x/mcp", Some("http://x/mcp/profiles/p"));
-        check("http://x/sse/", Some("http://x/sse/profiles/p"));
-        check("http://x/a/mcp?b=c", Some("http://x/a/mcp/profiles/p?b=c"));
-        check("http://x/?a=/mcp", None);
-        check("http://x/mcp/servers/a", None);
-        check("http://x/", None);
-        assert!(profile_url("../a", "http://x/mcp").is_err());
-    }
+    let mut config = config::parse([source], &Environment::default())
+        .ok()?
+        .config;
+    config.audit.enabled = false;
+    let (name, server) = config.servers.iter_mut().next()?;
+    server.transport = Transport::ControlSocket(session);
+    server.timeout = GATEWAY_TIMEOUT;
+    let name = name.clone();
+    Some((config, name))
 }

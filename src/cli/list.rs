@@ -1,21 +1,25 @@
 //! `tollbridge list`
 
-use std::{process::ExitCode, time::Duration};
+use std::{io, path::Path, process::ExitCode, time::Duration};
 
 use clap::{Args, ValueEnum};
+use tokio::time::{Instant, sleep};
 
 use super::{
     block_on,
     gateway::{self, Gateway},
-    gateway_target::TargetArgs,
+    gateway_target::{GatewayTarget, TargetArgs},
     output::{OutputFormat, eprint, error_text, print_json, print_raw_json},
-    server_summary::FoundServer,
+    report_failure,
+    server_summary::{FoundServer, servers_in_status},
     table::TextTable,
 };
 use crate::{
     backend::ServerState,
     catalog::{Kind, Lookup},
+    control_socket,
     mcp::{Method, Raw, json},
+    names::Scope,
 };
 
 /// How a script knows what came of it.
@@ -23,6 +27,9 @@ const EXIT_CODES: &str = "\
 Exit code: 0 when everything was listed; 1 when items are missing because a server is not connected,
 does not list them, or names collide (`list servers`: when every enabled server failed); 2 for a wrong
 command line or config.";
+
+/// How often a running gateway is asked whether its servers are connected.
+const STATUS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// List servers, tools, resources or prompts
 #[derive(Args, Debug)]
@@ -53,17 +60,37 @@ enum What {
 impl ListArgs {
     pub(super) fn run(&self) -> ExitCode {
         let target = match self.target.resolve(OutputFormat::from_flag(self.json)) {
-            Ok(target) => target.read_only().with_list_timeout(self.wait),
+            Ok(target) => target,
             Err(code) => return code,
         };
-        block_on(
-            1,
-            gateway::with(
-                target,
-                OutputFormat::from_flag(self.json),
-                async |gateway| self.list(gateway).await,
-            ),
-        )
+        block_on(1, self.list_target(target))
+    }
+
+    async fn list_target(&self, target: GatewayTarget) -> ExitCode {
+        let scope = target.scope.clone();
+        let target = match scope {
+            // Which servers a profile shows anything of, no status says.
+            Scope::Profile(_) => target,
+            Scope::All | Scope::Server(_) => target.via_running_gateway().await,
+        };
+        let mut is_whole = true;
+        if let Some(socket) = &target.gateway_socket {
+            let servers = match running_servers(socket, &scope, self.wait).await {
+                Ok(servers) => servers,
+                Err(error) => return report_failure(&error),
+            };
+            if let What::Servers = self.what {
+                return print_servers(&servers, self.json);
+            }
+            for server in servers.iter().filter(|server| !server.is_listed()) {
+                server.report("not connected");
+                is_whole = false;
+            }
+        }
+        let target = target.read_only().with_list_timeout(self.wait);
+        let form = OutputFormat::from_flag(self.json);
+        let listed = gateway::with(target, form, async |gateway| self.list(gateway).await).await;
+        if is_whole { listed } else { ExitCode::FAILURE }
     }
 
     async fn list(&self, gateway: &Gateway) -> ExitCode {
@@ -108,6 +135,31 @@ impl ListArgs {
             table(&items, gateway).print()
         };
         if complete { printed } else { ExitCode::FAILURE }
+    }
+}
+
+/// The servers of the gateway at `socket` that matter for `scope`, once none is connecting or `wait` is
+/// over.
+async fn running_servers(
+    socket: &Path,
+    scope: &Scope,
+    wait: Duration,
+) -> io::Result<Vec<FoundServer>> {
+    let end = Instant::now() + wait;
+    loop {
+        let mut servers = servers_in_status(&control_socket::read_status(socket).await?)?;
+        if let Scope::Server(server) = scope {
+            servers.retain(|found| found.server == server.as_str());
+        }
+        let is_connecting = |found: &FoundServer| found.state == ServerState::Connecting;
+        if !servers.iter().any(is_connecting) {
+            return Ok(servers);
+        }
+        if Instant::now() >= end {
+            report_timeout(wait);
+            return Ok(servers);
+        }
+        sleep(STATUS_INTERVAL.min(wait)).await;
     }
 }
 
@@ -207,8 +259,8 @@ fn servers_table(found: &[FoundServer]) -> TextTable<8> {
         table.add([
             server.server.clone(),
             server.state().to_owned(),
-            server.transport.to_owned(),
-            server.revision.unwrap_or_default().to_owned(),
+            server.transport.to_string(),
+            server.revision.as_deref().unwrap_or_default().to_owned(),
             server.count(&[Kind::Tools]),
             server.count(&[Kind::Resources, Kind::Templates]),
             server.count(&[Kind::Prompts]),

@@ -1,13 +1,71 @@
 //! How servers do, for `check --connect` and `list servers`.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use super::output::{eprint, escape_terminal};
 use crate::{
     backend::{ReplicaReport, ServerState, ServerStatusReport, reason_from_stderr},
     catalog::{ByKind, Kind},
 };
+
+/// What is read of a server in the status of a running gateway.
+#[derive(Debug, Deserialize)]
+struct ReportedServer {
+    name: String,
+    state: ServerState,
+    transport: String,
+    revision: Option<String>,
+    server_info: Option<serde_json::Value>,
+    last_listed: Option<String>,
+    offers: ReportedCounts,
+    reason: Option<String>,
+    #[serde(default)]
+    stderr: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportedCounts {
+    tools: usize,
+    resources: usize,
+    templates: usize,
+    prompts: usize,
+}
+
+/// The servers in the `status` of a running gateway.
+///
+/// # Errors
+/// When it is not the status of a gateway of this version.
+pub(super) fn servers_in_status(
+    status: &serde_json::Value,
+) -> Result<Vec<FoundServer>, serde_json::Error> {
+    let servers = Vec::<ReportedServer>::deserialize(&status["servers"])?;
+    Ok(servers.into_iter().map(FoundServer::from).collect())
+}
+
+impl From<ReportedServer> for FoundServer {
+    fn from(reported: ReportedServer) -> Self {
+        let offers = reported.offers;
+        let is_listed = reported.last_listed.is_some();
+        Self {
+            server: reported.name,
+            state: reported.state,
+            transport: reported.transport.into(),
+            revision: reported.revision.map(Cow::from),
+            server_info: reported.server_info,
+            latency_ms: None,
+            tools: offers.tools,
+            resources: offers.resources,
+            templates: offers.templates,
+            prompts: offers.prompts,
+            known: ByKind::from_fn(|_| is_listed),
+            reason: reported.reason,
+            replicas: Vec::new(),
+            stderr: reported.stderr,
+        }
+    }
+}
 
 /// One server.
 #[derive(Debug, Serialize)]
@@ -17,10 +75,10 @@ pub(super) struct FoundServer {
     /// As in `/status`.
     pub(super) state: ServerState,
     /// How it is reached.
-    pub(super) transport: &'static str,
+    pub(super) transport: Cow<'static, str>,
     /// The revision it speaks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) revision: Option<&'static str>,
+    pub(super) revision: Option<Cow<'static, str>>,
     /// What it calls itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) server_info: Option<serde_json::Value>,
@@ -60,8 +118,8 @@ impl FoundServer {
         Self {
             server: report.name,
             state: report.state,
-            transport: report.transport,
-            revision: report.revision,
+            transport: report.transport.into(),
+            revision: report.revision.map(Cow::from),
             server_info: report.server_info,
             latency_ms: connected.then(|| round_ms(latency)),
             tools: offers.tools,
@@ -106,6 +164,22 @@ impl FoundServer {
             | ServerState::Failed
             | ServerState::NeedsReauth => false,
         }
+    }
+
+    /// Whether a running gateway lists what it has: it may be asleep until it is used.
+    pub(super) fn is_listed(&self) -> bool {
+        let is_asleep = self.state == ServerState::Disconnected && self.known.tools;
+        self.is_up() || is_asleep || self.state == ServerState::Disabled
+    }
+
+    /// Says on stderr that it is in `state`, and why.
+    pub(super) fn report(&self, state: &str) {
+        let line = format!(
+            "server `{}` is {state}: {}",
+            self.server,
+            self.explanation()
+        );
+        eprint(&format!("{}\n", escape_terminal(&line)));
     }
 
     /// The state in a word.

@@ -6,7 +6,10 @@ use clap::Args;
 
 use super::{
     args::{self, ConfigArgs},
-    block_on, drain_exit_code, interrupted, process_context, report_start_error, second_interrupt,
+    block_on, drain_exit_code, interrupted,
+    output::OutputFormat,
+    process_context, report_start_error, second_interrupt,
+    url_target::UrlArgs,
 };
 use crate::{
     app::{ConfigSource, GatewayCore},
@@ -20,10 +23,12 @@ use crate::{
 pub(super) struct Stdio {
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    url: UrlArgs,
     /// Serve only this server, under its own names
     #[arg(long, value_name = "NAME", conflicts_with = "profile")]
     server: Option<String>,
-    /// Serve this profile
+    /// Serve this profile, with --url too
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
     /// Agent of the calls. Required with `governance.auth = "keys"`
@@ -33,6 +38,30 @@ pub(super) struct Stdio {
 
 impl Stdio {
     pub(super) fn run(self) -> ExitCode {
+        let prepared = match self.url.config(self.profile.as_deref(), OutputFormat::Text) {
+            Ok(Some((config, server))) => self.bridge(config, &server),
+            Ok(None) => self.configured(),
+            Err(code) => Err(code),
+        };
+        match prepared {
+            Ok(served) => block_on(served.config.workers, serve(served)),
+            Err(code) => code,
+        }
+    }
+
+    /// What is at a URL, for clients that can only start a command.
+    fn bridge(&self, mut config: Config, server: &str) -> Result<Served, ExitCode> {
+        self.config.start_log(&mut config)?;
+        let scope = args::find_server(server, &config).map(Scope::Server)?;
+        Ok(Served {
+            config,
+            source: None,
+            scope,
+            agent: None,
+        })
+    }
+
+    fn configured(self) -> Result<Served, ExitCode> {
         let server = self.server.clone();
         let adjust = move |config: &mut Config| {
             if let Some(server) = &server {
@@ -40,17 +69,15 @@ impl Stdio {
             }
         };
         let source = self.config.config_source(adjust.clone());
-        let mut config = match self.config.load() {
-            Ok(config) => config,
-            Err(code) => return code,
-        };
-        let scope = match self.scope(&config) {
-            Ok(scope) => scope,
-            Err(code) => return code,
-        };
+        let mut config = self.config.load()?;
+        let scope = self.scope(&config)?;
         adjust(&mut config);
-        let gateway = (scope, self.agent.as_deref());
-        block_on(config.workers, serve(&config, source, gateway))
+        Ok(Served {
+            config,
+            source: Some(source),
+            scope,
+            agent: self.agent,
+        })
     }
 
     fn scope(&self, config: &Config) -> Result<Scope, ExitCode> {
@@ -64,23 +91,36 @@ impl Stdio {
     }
 }
 
-async fn serve(
-    config: &Config,
-    source: ConfigSource,
-    (scope, agent): (Scope, Option<&str>),
-) -> ExitCode {
-    let core = match GatewayCore::start(config, process_context()).await {
+/// What one client is served.
+struct Served {
+    config: Config,
+    /// Where a changed config comes from.
+    source: Option<ConfigSource>,
+    scope: Scope,
+    agent: Option<String>,
+}
+
+async fn serve(served: Served) -> ExitCode {
+    let started = match &served.source {
+        Some(_) => GatewayCore::start(&served.config, process_context()).await,
+        None => GatewayCore::start_stateless(&served.config, process_context()).await,
+    };
+    let core = match started {
         Ok(core) => core,
         Err(error) => return report_start_error(&error),
     };
-    let agent = match args::find_agent(agent, core.proxy.governance().directory()) {
+    let directory = core.proxy.governance().directory();
+    let agent = match args::find_agent(served.agent.as_deref(), directory) {
         Ok(agent) => agent,
         Err(code) => {
             core.stop().await;
             return code;
         }
     };
-    core.follow_config(source);
+    if let Some(source) = served.source {
+        core.follow_config(source);
+    }
+    let scope = served.scope;
     let edge = StdioEdge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
     let stop = core.tasks().stop_token().child_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());

@@ -140,7 +140,7 @@ async fn a_last_line_without_its_end_is_a_message() {
     assert!(is_answered && output.status.success(), "{output:?}");
 }
 
-const INITIALIZE: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"test\",\"version\":\"1\"}}}\n";
+pub(crate) const INITIALIZE: &str = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"test\",\"version\":\"1\"}}}\n";
 
 #[tokio::test]
 async fn a_kill_leaves_no_children() {

@@ -10,6 +10,7 @@ mod governance;
 mod list;
 mod logs;
 mod reload;
+mod running_gateway;
 mod service_manager;
 mod support;
 mod terminal;

@@ -29,6 +29,7 @@ use crate::{
         },
     },
     config::{EraPin, Remote, Server, Transport},
+    control_socket,
     limiter::{ByteBudget, CallLimit},
     mcp::{Era, Raw},
     names::ServerName,
@@ -160,6 +161,17 @@ impl BackendConnector {
                 let link = pipe::open_lines(reader, writer, &requests, |_, _| {}, over);
                 self.handshake(link, wanted, None).await
             }
+            Transport::ControlSocket(session) => {
+                let opened = control_socket::open_session(&session.socket, &session.request).await;
+                let stream = opened.map_err(|error| BackendError::Connect {
+                    reason: error.to_string(),
+                })?;
+                let requests = self.new_pending_requests(wanted);
+                let (reader, writer) = stream.into_split();
+                let over = requests.closed.clone();
+                let link = pipe::open_lines(reader, writer, &requests, |_, _| {}, over);
+                self.handshake(link, wanted, None).await
+            }
             Transport::Stdio(command) => match self.connect_stdio(command, wanted).await {
                 // Some old servers exit on a request before `initialize`.
                 Err(BackendError::Lost { .. }) if wanted.era == EraPin::Auto => {
@@ -287,7 +299,9 @@ impl BackendConnector {
 /// The tasks that a new connection of `identity` may hear of: a program begins with none.
 fn inherited_tasks(transport: &Transport, identity: &InstanceIdentity) -> Arc<LinkTaskOwners> {
     match transport {
-        Transport::Builtin | Transport::Stdio(_) => identity.fresh_task_owners(),
+        Transport::Builtin | Transport::ControlSocket(_) | Transport::Stdio(_) => {
+            identity.fresh_task_owners()
+        }
         Transport::Auto(_) | Transport::Http(_) | Transport::Sse(_) | Transport::WebSocket(_) => {
             Arc::clone(&identity.task_owners)
         }

@@ -215,7 +215,7 @@ impl ReconnectPolicy {
             | Transport::Http(_)
             | Transport::Sse(_)
             | Transport::WebSocket(_) => true,
-            Transport::Builtin | Transport::Stdio(_) => false,
+            Transport::Builtin | Transport::ControlSocket(_) | Transport::Stdio(_) => false,
         };
         Arc::new(Self {
             starts: Mutex::new(StartLimiter::new(starts_per_minute)),

@@ -159,6 +159,7 @@ fn program(transport: &Transport) -> Option<&StdioCommand> {
         Transport::Stdio(command) => Some(command),
         Transport::Auto(_)
         | Transport::Builtin
+        | Transport::ControlSocket(_)
         | Transport::Http(_)
         | Transport::Sse(_)
         | Transport::WebSocket(_) => None,
@@ -171,7 +172,7 @@ fn remote(transport: &Transport) -> Option<&Remote> {
         | Transport::Http(remote)
         | Transport::Sse(remote)
         | Transport::WebSocket(remote) => Some(remote),
-        Transport::Builtin | Transport::Stdio(_) => None,
+        Transport::Builtin | Transport::ControlSocket(_) | Transport::Stdio(_) => None,
     }
 }
 
@@ -179,9 +180,10 @@ fn remote(transport: &Transport) -> Option<&Remote> {
 fn explicit_kind(transport: &Transport) -> Option<Discriminant<Transport>> {
     match transport {
         Transport::Auto(_) | Transport::Stdio(_) | Transport::WebSocket(_) => None,
-        Transport::Builtin | Transport::Http(_) | Transport::Sse(_) => {
-            Some(discriminant(transport))
-        }
+        Transport::Builtin
+        | Transport::ControlSocket(_)
+        | Transport::Http(_)
+        | Transport::Sse(_) => Some(discriminant(transport)),
     }
 }
 

@@ -15,6 +15,8 @@ pub enum Transport {
     Auto(Remote),
     /// The toolbox inside this binary.
     Builtin,
+    /// A gateway that runs on this machine, through its control socket. Only commands have it.
+    ControlSocket(GatewaySession),
     /// Streamable HTTP.
     Http(Remote),
     /// HTTP+SSE of 2024-11-05.
@@ -23,6 +25,15 @@ pub enum Transport {
     Stdio(StdioCommand),
     /// WebSocket with the subprotocol `mcp`.
     WebSocket(Remote),
+}
+
+/// A session with a gateway that runs on this machine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GatewaySession {
+    /// Its control socket.
+    pub socket: PathBuf,
+    /// What is asked of it there, JSON.
+    pub request: String,
 }
 
 /// What is shown and has no effect: no two configs differ in it.
@@ -193,6 +204,7 @@ impl Serialize for Transport {
                 transport: Some(TransportKind::Builtin),
                 ..TransportSection::default()
             },
+            Self::ControlSocket(_) => TransportSection::default(),
             Self::Http(remote) => remote.to_section(TransportKind::Http),
             Self::Sse(remote) => remote.to_section(TransportKind::Sse),
             Self::Stdio(command) => command.to_section(),

@@ -275,6 +275,7 @@ fn identity(server: &Server) -> [u8; 32] {
     let way = match &server.transport {
         Transport::Auto(remote) => remote_identity("auto", remote),
         Transport::Builtin => json!(["builtin", env!("CARGO_PKG_VERSION")]),
+        Transport::ControlSocket(session) => json!(["control_socket", session.socket]),
         Transport::Http(remote) => remote_identity("http", remote),
         Transport::Sse(remote) => remote_identity("sse", remote),
         Transport::Stdio(command) => {

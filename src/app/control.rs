@@ -1,0 +1,133 @@
+//! What the command line asks of this gateway over its control socket.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+};
+
+use super::storage::StorageKeeper;
+use crate::{
+    auth::Agent,
+    control_socket::{ControlCommands, ControlSocket, SessionRequest, SessionServer},
+    names::{ProfileName, Scope, ServerName},
+    proxy::Proxy,
+    status::{Status, StatusAccess, StatusDetail},
+    stdio::StdioEdge,
+    task::Tasks,
+};
+
+/// The commands of one gateway.
+#[derive(Clone, Debug)]
+pub(super) struct Control(Arc<ControlState>);
+
+#[derive(Debug)]
+struct ControlState {
+    storage: Arc<StorageKeeper>,
+    proxy: Arc<Proxy>,
+    status: Arc<Status>,
+    tasks: Tasks,
+    /// The config files, absolute, of a gateway that serves more than one client.
+    files: OnceLock<Vec<PathBuf>>,
+}
+
+impl Control {
+    pub(super) fn new(
+        storage: &Arc<StorageKeeper>,
+        proxy: &Arc<Proxy>,
+        status: &Arc<Status>,
+        tasks: &Tasks,
+    ) -> Self {
+        Self(Arc::new(ControlState {
+            storage: Arc::clone(storage),
+            proxy: Arc::clone(proxy),
+            status: Arc::clone(status),
+            tasks: tasks.clone(),
+            files: OnceLock::new(),
+        }))
+    }
+
+    /// Answers commands on a socket in the data directory.
+    pub(super) fn listen(&self) {
+        let Self(state) = self;
+        match ControlSocket::bind(state.storage.data_dir()) {
+            Ok(socket) => {
+                state.status.note_control_socket(socket.name());
+                let serving = socket.serve(state.tasks.clone(), self.clone());
+                state.tasks.spawn("control socket", serving);
+            }
+            Err(error) => tracing::warn!(
+                %error,
+                "no control socket: changes made by the command line apply within {:?}",
+                super::storage::REREAD_INTERVAL
+            ),
+        }
+    }
+
+    /// Lets commands that use the config `files` open sessions.
+    pub(super) fn allow_sessions(&self, files: &[PathBuf]) {
+        let files = files.iter().map(|file| file.canonicalize());
+        if let Ok(files) = files.collect() {
+            // Once for each gateway.
+            drop(self.0.files.set(files));
+        }
+    }
+}
+
+impl ControlCommands for Control {
+    async fn refresh(&self) -> Result<(), String> {
+        self.0.storage.refresh().await
+    }
+
+    fn status(&self) -> Result<String, String> {
+        let access = StatusAccess::Servers(StatusDetail::Full);
+        let status = self.0.status.to_json(access);
+        let status = status.map_err(|error| error.to_string())?;
+        Ok(String::from_utf8_lossy(&status).into_owned())
+    }
+
+    fn session(&self, request: &SessionRequest) -> Result<SessionServer, String> {
+        let Self(state) = self;
+        if state.files.get() != Some(&request.files) || request.files.is_empty() {
+            return Err("this gateway runs with another config".to_owned());
+        }
+        let (agent, scope) = (state.agent(request)?, state.scope(request)?);
+        let edge = StdioEdge::new(Arc::clone(&state.proxy), agent, scope, &state.tasks);
+        let stop = state.tasks.stop_token().child_token();
+        Ok(Box::new(move |stream| {
+            let (input, output) = stream.into_split();
+            Box::pin(async move {
+                edge.serve(input, output, stop).await;
+            })
+        }))
+    }
+}
+
+impl ControlState {
+    fn agent(&self, request: &SessionRequest) -> Result<Arc<Agent>, String> {
+        let directory = self.proxy.governance().directory();
+        match &request.agent {
+            Some(name) => directory
+                .named(name)
+                .ok_or_else(|| format!("unknown agent `{name}`")),
+            None if directory.is_anonymous() => Ok(Arc::new(Agent::anonymous())),
+            None => Err("an agent is required".to_owned()),
+        }
+    }
+
+    fn scope(&self, request: &SessionRequest) -> Result<Scope, String> {
+        match (&request.server, &request.profile) {
+            (Some(name), _) => {
+                let server = ServerName::parse(name).map_err(|error| error.to_string())?;
+                let backend = self.proxy.backends().get(&server);
+                let is_enabled = backend.is_some_and(|backend| backend.is_enabled());
+                let scope = is_enabled.then_some(Scope::Server(server));
+                scope.ok_or_else(|| format!("no enabled server `{name}`"))
+            }
+            (None, Some(name)) => {
+                let profile = ProfileName::parse(name).map_err(|error| error.to_string())?;
+                Ok(Scope::Profile(profile))
+            }
+            (None, None) => Ok(Scope::All),
+        }
+    }
+}

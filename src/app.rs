@@ -8,6 +8,7 @@
 mod config_diff;
 mod config_watch;
 mod control;
+mod own_server;
 mod reload;
 mod storage;
 

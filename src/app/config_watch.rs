@@ -19,7 +19,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, sleep},
 };
 
-use super::reload::{ReloadError, Reloader};
+use super::reload::{ReloadError, Reloader, report_lines};
 use crate::{
     config::{self, ConfigErrors, LoadedConfig},
     task::Tasks,
@@ -396,8 +396,14 @@ fn apply_loaded(
         reloader.report_refused(&ReloadError::Emptied { file: file.clone() });
         return refused;
     }
+    if let Err(error) = reloader.check_servers(&config) {
+        reloader.report_refused(&error);
+        return refused;
+    }
     for warning in &warnings {
-        tracing::warn!("{warning}");
+        for line in report_lines(&warning.to_string()) {
+            tracing::warn!("{line}");
+        }
     }
     match reloader.reload(&config) {
         Ok(_) => WatchState {

@@ -11,7 +11,10 @@ use std::{
     sync::{Arc, Mutex, OnceLock},
 };
 
-use super::{config_diff::differences, storage::StorageKeeper, warn_if_empty, warn_invalid_agents};
+use super::{
+    config_diff::differences, own_server::has_servers, storage::StorageKeeper, warn_if_empty,
+    warn_invalid_agents,
+};
 use crate::{
     audit::EventKind,
     config::{Authentication, Budget, Config, ConfigErrors, Listen, Terms},
@@ -79,6 +82,20 @@ pub enum ReloadError {
          `listen` requires a restart"
     )]
     OpenWithoutAuth,
+    /// It has no servers, or none but the gateway itself, and what runs has some: most likely it is cut off,
+    /// or another file, or a client was connected whose config it is.
+    #[error(
+        "the config has no servers{}, which would take away {}; to stop servers set `enabled = false` in \
+         their sections, and to run without any restart the gateway",
+        if *.names_gateway { " but this gateway itself" } else { "" },
+        named(servers)
+    )]
+    NoServers {
+        /// Those that run.
+        servers: Vec<ServerName>,
+        /// Whether the config has an entry for the gateway itself.
+        names_gateway: bool,
+    },
     /// It says no longer that callers have to authenticate, nor that they need not.
     #[error(
         "`governance.auth` was removed, which would turn authentication off; set `auth = \
@@ -106,10 +123,25 @@ impl ReloadError {
                 notices.find_map(|notice| notice.file.clone())
             }
             Self::Tls(invalid) => Some(invalid.file.clone()),
-            Self::OpenWithoutAuth | Self::StoreNotOpen | Self::Terms(_) | Self::AuthDisabled => {
-                None
-            }
+            Self::AuthDisabled
+            | Self::NoServers { .. }
+            | Self::OpenWithoutAuth
+            | Self::StoreNotOpen
+            | Self::Terms(_) => None,
         }
+    }
+}
+
+/// Servers that a refusal names; of more, how many there are.
+const SERVERS_NAMED_MAX: usize = 5;
+
+/// `servers` for people.
+fn named(servers: &[ServerName]) -> String {
+    let names = servers.iter().take(SERVERS_NAMED_MAX);
+    let names: Vec<_> = names.map(|name| format!("`{name}`")).collect();
+    match servers.len().saturating_sub(SERVERS_NAMED_MAX) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
     }
 }
 
@@ -153,6 +185,19 @@ impl Reloader {
         in_use.chain(&running.named_files).cloned().collect()
     }
 
+    /// Checks that a changed file leaves servers to a gateway that has some.
+    pub(super) fn check_servers(&self, config: &Config) -> Result<(), ReloadError> {
+        let running = lock(&self.running);
+        let listen = self.listener.get().map(|front| &front.listen);
+        if !has_servers(&running, listen) || has_servers(config, listen) {
+            return Ok(());
+        }
+        Err(ReloadError::NoServers {
+            servers: running.servers.keys().cloned().collect(),
+            names_gateway: !config.servers.is_empty(),
+        })
+    }
+
     /// Takes `config`, and says everywhere what came of it.
     pub(super) fn reload(&self, config: &Config) -> Result<Reloaded, ReloadError> {
         let taken = self.apply(config.clone());
@@ -165,9 +210,8 @@ impl Reloader {
 
     /// Says everywhere that a changed config is not taken.
     pub(super) fn report_refused(&self, refused: &ReloadError) {
-        // A report has several lines, and whoever reads the log sees its excerpts below each other.
         let report = format!("config reload rejected, keeping the current config: {refused}");
-        for line in report.lines().filter(|line| !line.is_empty()) {
+        for line in report_lines(&report) {
             tracing::error!("{line}");
         }
         let file = refused.file();
@@ -252,6 +296,11 @@ impl Reloader {
     }
 }
 
+/// The lines of a report of the config: whoever reads the log sees its excerpts below each other.
+pub(super) fn report_lines(report: &str) -> impl Iterator<Item = &str> {
+    report.lines().filter(|line| !line.trim().is_empty())
+}
+
 /// Whose budgets `new` counts in none of the windows that `old` counted them in.
 fn budgets_restarted(old: &Config, new: &Config) -> Vec<String> {
     fn all_budgets(config: &Config) -> impl Iterator<Item = (String, &[Budget])> {
@@ -331,6 +380,21 @@ impl Reloaded {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_names_some_servers() {
+        let servers = |count: usize| -> Vec<ServerName> {
+            let names = (0..count).map(|number| format!("s{number}"));
+            names
+                .map(|name| ServerName::parse(&name).unwrap())
+                .collect()
+        };
+        let five = "`s0`, `s1`, `s2`, `s3`, `s4`";
+        assert_eq!(named(&servers(1)), "`s0`");
+        assert_eq!(named(&servers(SERVERS_NAMED_MAX)), five);
+        let more = named(&servers(SERVERS_NAMED_MAX + 1));
+        assert_eq!(more, format!("{five} and 1 more"));
+    }
 
     #[test]
     fn a_budget_that_counts_in_another_window_begins_anew() {

@@ -62,9 +62,71 @@ async fn an_emptied_file_is_refused() {
     assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
     write("# Nothing for today.\n");
     serving
-        .says("config reloaded: servers removed: toolbox")
+        .says("the config has no servers, which would take away `toolbox`")
         .await;
     serving.end(Signal::TERM).await;
+}
+
+/// A config that leaves nothing to serve is most likely not meant: one without servers, and that of a client
+/// which was connected to the gateway that reads it.
+#[tokio::test]
+async fn a_reload_that_takes_all_servers_away_is_refused() {
+    let place = Place::new(&format!("{TOOLBOX}{MORE}"));
+    let mut serving = place.serve().await;
+    let write = |text: &str| fs::write(place.file("tollbridge.toml"), text).expect("written");
+    let client = format!("[servers.tollbridge]\nurl = \"{}\"\n", serving.mcp());
+    for (text, expect) in [
+        (
+            "# None.\n",
+            "the config has no servers, which would take away `toolbox`, `more`",
+        ),
+        (
+            &*client,
+            "the config has no servers but this gateway itself, which would take away `toolbox`, `more`",
+        ),
+    ] {
+        write(text);
+        send(&serving.child, Signal::HUP);
+        serving.says(expect).await;
+        let listed = place.run(&["list", "--url", &serving.mcp()]).await;
+        assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
+    }
+    // Another server in their place is enough, and so is one that is switched off.
+    write(&format!("{client}{MORE}enabled = false\n"));
+    send(&serving.child, Signal::HUP);
+    serving.says("config reloaded: ").await;
+    serving.end(Signal::TERM).await;
+    write("# None.\n");
+    let mut serving = place.serve().await;
+    serving.says("no servers are configured").await;
+    serving.end(Signal::TERM).await;
+}
+
+/// Each line of a report is a line of the log.
+#[tokio::test]
+async fn warnings_of_a_reload_have_lines_of_their_own() {
+    let place = Place::new("");
+    let text = |key: &str| {
+        format!(
+            "{{ \"mcpServers\": {{ \"script\": {{ \"command\": \"sh\", \"args\": [\"server.sh\"]{key} }} }} }}"
+        )
+    };
+    place.write_private("client.json", &text(""));
+    let arguments = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--config",
+        "client.json",
+    ];
+    let mut serving = Place::serve_as(place.command(&arguments)).await;
+    place.write_private("client.json", &text(", \"surprise\": 1"));
+    send(&serving.child, Signal::HUP);
+    let first = serving.says("surprise").await;
+    let rest = serving.says("config reloaded").await;
+    for line in [first, rest, serving.end(Signal::TERM).await.stderr] {
+        assert!(!line.contains("\\n"), "{line}");
+    }
 }
 
 /// Servers that are switched off and on are stopped and started, not started anew.

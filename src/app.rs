@@ -54,6 +54,8 @@ pub struct GatewayCore {
     /// Cancelled when no call is left to wait for.
     closing: CancellationToken,
     control: Control,
+    /// Cancelled when a stop is to wait for nothing but the records.
+    aborting: CancellationToken,
     reloader: Arc<Reloader>,
 }
 
@@ -118,6 +120,7 @@ impl GatewayCore {
             tasks,
             closing: CancellationToken::new(),
             control,
+            aborting: CancellationToken::new(),
             reloader: Arc::new(reloader),
         })
     }
@@ -141,15 +144,22 @@ impl GatewayCore {
         &self.tasks
     }
 
+    /// What makes [`GatewayCore::stop`] wait for nothing but the records of the calls that it aborts.
+    pub fn abort_token(&self) -> CancellationToken {
+        self.aborting.clone()
+    }
+
     /// Stops everything; running calls may finish until the drain timeout. Whether they and every
     /// task did, and all of it is recorded.
     pub async fn stop(self) -> bool {
         self.tasks.drain();
-        let drained = timeout(self.proxy.settings().drain_timeout, self.wait_idle())
-            .await
-            .is_ok();
+        let drained = timeout(self.proxy.settings().drain_timeout, self.wait_idle());
+        let drained = tokio::select! {
+            drained = drained => drained.is_ok(),
+            () = self.aborting.cancelled() => false,
+        };
         let cut_off = self.proxy.in_flight();
-        if !drained {
+        if !drained && !self.aborting.is_cancelled() {
             tracing::warn!(
                 calls = cut_off,
                 "drain timed out (`drain_timeout`); aborting running calls"
@@ -158,8 +168,11 @@ impl GatewayCore {
         self.closing.cancel();
         self.proxy.flush().await;
         self.proxy.sessions().close_all();
-        let finished = timeout(STOP_TIMEOUT, self.tasks.finish()).await.is_ok();
-        if !finished {
+        let finished = tokio::select! {
+            finished = timeout(STOP_TIMEOUT, self.tasks.finish()) => finished.is_ok(),
+            () = self.abort_grace_elapsed() => false,
+        };
+        if !finished && !self.aborting.is_cancelled() {
             tracing::warn!(
                 "shutdown timed out after {STOP_TIMEOUT:?}; aborting the remaining \
                 tasks"
@@ -168,6 +181,12 @@ impl GatewayCore {
         let is_recorded = self.storage.close().await;
         tracing::info!(cut_off, "stopped");
         drained && finished && is_recorded
+    }
+
+    /// Completes a little after the stop was to wait for nothing.
+    async fn abort_grace_elapsed(&self) {
+        self.aborting.cancelled().await;
+        tokio::time::sleep(ABORT_GRACE).await;
     }
 
     async fn wait_idle(&self) {
@@ -223,6 +242,9 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How long tasks may take to end once they were told to; longer than a server may take.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long the records of calls that are aborted may take; whatever is left then is ended by its launcher.
+const ABORT_GRACE: Duration = Duration::from_millis(500);
 
 /// Pause between looks at the calls that are still running.
 const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);

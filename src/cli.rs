@@ -27,14 +27,15 @@ mod table;
 mod url_target;
 mod usage_tips;
 
-use std::{process::ExitCode, time::Duration};
+use std::{pin::pin, process::ExitCode, time::Duration};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
-    time::sleep,
+    time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     app::{ProcessContext, StartError},
@@ -175,16 +176,21 @@ fn block_on(workers: usize, work: impl Future<Output = ExitCode>) -> ExitCode {
     }
 }
 
-/// What the process exits with once `stop` has ended a gateway. When it is interrupted `again` it
-/// ends at once, and launchers see to their programs.
+/// What the process exits with once `stop` has ended a gateway. When it is interrupted `again` that waits for
+/// nothing but its records, and launchers see to their programs.
 async fn drain_exit_code(
     stop: impl Future<Output = bool>,
     again: impl Future<Output = ()>,
+    abort: CancellationToken,
 ) -> ExitCode {
+    let mut stop = pin!(stop);
     let drained = tokio::select! {
-        drained = stop => drained,
+        drained = &mut stop => drained,
         () = again => {
             tracing::warn!("stopping immediately; aborting running calls");
+            abort.cancel();
+            // A log that was not closed would look like that of a crash.
+            drop(timeout(ABORT_TIMEOUT, stop).await);
             false
         }
     };
@@ -194,6 +200,9 @@ async fn drain_exit_code(
         ExitCode::from(EXIT_DRAIN_TIMEOUT)
     }
 }
+
+/// How long the end of a gateway may take that is to wait for nothing but its records.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Completes on Ctrl-C or SIGTERM; from this call on neither ends the process by itself.
 fn interrupted() -> impl Future<Output = ()> {

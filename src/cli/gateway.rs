@@ -15,10 +15,10 @@ use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt},
 };
-use tokio::time::{Instant, interval_at, timeout_at};
+use tokio::time::{Instant, interval_at, timeout, timeout_at};
 
 use super::{
-    EXIT_INTERRUPTED,
+    ABORT_TIMEOUT, EXIT_INTERRUPTED,
     args::{self, NoConfig},
     gateway_target::GatewayTarget,
     interrupted,
@@ -102,9 +102,15 @@ pub(super) async fn with(
             None => second_interrupt().await,
         }
     };
+    let abort = gateway.core.abort_token();
+    let mut stop = pin!(gateway.core.stop());
     tokio::select! {
-        _ = gateway.core.stop() => done.unwrap_or(cut_short),
-        () = again => cut_short,
+        _ = &mut stop => done.unwrap_or(cut_short),
+        () = again => {
+            abort.cancel();
+            drop(timeout(ABORT_TIMEOUT, stop).await);
+            cut_short
+        }
     }
 }
 

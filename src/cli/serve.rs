@@ -114,5 +114,6 @@ async fn serve(config: &Config, source: ConfigSource) -> ExitCode {
         "stopping; waiting up to {:?} for running calls",
         running.core().proxy.settings().drain_timeout
     );
-    drain_exit_code(running.stop(), again).await
+    let abort = running.core().abort_token();
+    drain_exit_code(running.stop(), again, abort).await
 }

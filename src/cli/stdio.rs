@@ -123,6 +123,7 @@ async fn serve(served: Served) -> ExitCode {
     let scope = served.scope;
     let edge = StdioEdge::new(Arc::clone(&core.proxy), agent, scope, core.tasks());
     let stop = core.tasks().stop_token().child_token();
+    let abort = core.abort_token();
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     let mut serving = pin!(edge.serve(input, output, stop));
     let served = tokio::select! {
@@ -137,12 +138,12 @@ async fn serve(served: Served) -> ExitCode {
             second_interrupt().await;
         };
         let stop = async { core.stop().await && is_whole };
-        return drain_exit_code(stop, once_more).await;
+        return drain_exit_code(stop, once_more, abort).await;
     }
     // The answers of running calls are still to be written.
     let stop = async {
         let (drained, is_whole) = tokio::join!(core.stop(), serving);
         drained && is_whole
     };
-    drain_exit_code(stop, second_interrupt()).await
+    drain_exit_code(stop, second_interrupt(), abort).await
 }

@@ -14,7 +14,10 @@ use super::{
 use crate::{
     clock,
     config::{ErrorCodes, ErrorForm, RuleKind, Window},
-    mcp::{Method, Outcome, Raw, RpcError, error},
+    mcp::{
+        Method, Outcome, Raw, RpcError,
+        error::{self, FailureReason},
+    },
     money::Micros,
     names::{AgentId, InvocationId},
     store::BudgetSubjectKind,
@@ -285,15 +288,8 @@ impl Refusal {
             String::new()
         };
         let text = format!("{}{detail} ({})", row.message, row.name);
-        let mut result = json!({
-            "content": [{ "type": "text", "text": text }],
-            "isError": true,
-            "_meta": { REFUSAL_KEY: self.error_data(about) },
-        });
-        if about.modern {
-            result["resultType"] = json!("complete");
-        }
-        Raw::from_value(&result)
+        let data = Value::Object(self.error_data(about));
+        error_result(&text, (REFUSAL_KEY, data), about)
     }
 
     fn error_data(&self, about: RefusedCall) -> Map<String, Value> {
@@ -362,7 +358,7 @@ pub(super) fn held_back_error(codes: ErrorCodes, agent: AgentId, wait: Duration)
 
 /// The error of a call that its server did not answer, with whose call that was: `data` names them
 /// as that of a refusal does.
-pub(super) fn with_call_data(mut error: RpcError, about: RefusedCall) -> RpcError {
+fn with_call_data(mut error: RpcError, about: RefusedCall) -> RpcError {
     if let Some(Value::Object(data)) = &mut error.data {
         data.insert(
             "invocation_id".to_owned(),
@@ -371,6 +367,44 @@ pub(super) fn with_call_data(mut error: RpcError, about: RefusedCall) -> RpcErro
         data.insert("agent_id".to_owned(), json!(about.agent.to_string()));
     }
     error
+}
+
+/// The answer to a call of `method` that its server did not answer: `error`, with whose call that was. It
+/// takes the form of a refusal where the failure is one that a model can work around.
+pub(super) fn failure_outcome(
+    error: RpcError,
+    reason: FailureReason,
+    (form, method): (ErrorForm, &Method),
+    about: RefusedCall,
+) -> Outcome {
+    let error = with_call_data(error, about);
+    if form != ErrorForm::ToolResult || *method != Method::ToolsCall || !reason.is_of_server() {
+        return Err(error.to_raw());
+    }
+    let data = error.data.unwrap_or_default();
+    let wait = data.get("retryAfterMs").and_then(Value::as_u64);
+    let wait = wait.map(|wait| format!("; try again in {wait} ms"));
+    let text = format!(
+        "{}{} ({})",
+        error.message,
+        wait.unwrap_or_default(),
+        reason.code()
+    );
+    Ok(error_result(&text, (FAILURE_KEY, data), about))
+}
+
+/// A result that says that its tool failed, with what programs may want to know of it below a key of
+/// `_meta`.
+fn error_result(text: &str, (key, data): (&str, Value), about: RefusedCall) -> Raw {
+    let mut result = json!({
+        "content": [{ "type": "text", "text": text }],
+        "isError": true,
+        "_meta": { key: data },
+    });
+    if about.modern {
+        result["resultType"] = json!("complete");
+    }
+    Raw::from_value(&result)
 }
 
 /// What a server is told when PII or a secret must not pass between it and its client. It does not
@@ -409,6 +443,9 @@ pub struct RefusedCall {
 
 /// Where a tool result that refuses carries the data of the error it stands for.
 pub const REFUSAL_KEY: &str = "tollbridge/refusal";
+
+/// The key of `_meta` under which a result has the data of a failure of its server.
+pub const FAILURE_KEY: &str = "tollbridge/failure";
 
 const AUDIT_UNAVAILABLE: RefusalDetails = RefusalDetails {
     code: error::INTERNAL,

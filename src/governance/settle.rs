@@ -125,7 +125,10 @@ impl Governance {
                 reason,
             } => {
                 charge = delivered;
-                let outcome = Err(refusal::with_call_data(error, context.refused_call()).to_raw());
+                let form = self.policy_set.load().refusal_style.form;
+                let about = context.refused_call();
+                let outcome =
+                    refusal::failure_outcome(error, reason, (form, &context.method), about);
                 (outcome, RecordedOutcome::failed(reason.as_str(), delivered))
             }
             CallOutcome::Refused(refusal) => self.refuse(&refusal, &context),

@@ -159,6 +159,31 @@ impl FailureReason {
         self.as_str().to_ascii_uppercase()
     }
 
+    /// Whether a server, or the way to it, is what failed: whoever called may use another tool meanwhile. The
+    /// rest is between the client and the gateway.
+    pub const fn is_of_server(self) -> bool {
+        match self {
+            Self::BadAnswer
+            | Self::BreakerOpen
+            | Self::Busy
+            | Self::Disabled
+            | Self::Incompatible
+            | Self::Internal
+            | Self::Lost
+            | Self::NeedsReauth
+            | Self::StartsLimited
+            | Self::Timeout
+            | Self::TooLarge
+            | Self::Unavailable
+            | Self::UnknownServer => true,
+            Self::Cancelled
+            | Self::Draining
+            | Self::Malformed
+            | Self::Overloaded
+            | Self::SessionsBusy => false,
+        }
+    }
+
     /// The members `code` and `reason` of `data`.
     pub fn to_data(self) -> serde_json::Value {
         serde_json::json!({ "code": self.code(), "reason": self.as_str() })

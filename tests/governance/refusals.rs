@@ -344,6 +344,46 @@ pub(crate) async fn refusals_can_be_results_that_a_model_reads() {
     }
 }
 
+/// So can failures of servers; the record says what failed either way. What is wrong with the request stays an
+/// error.
+#[tokio::test]
+async fn failures_of_servers_can_be_results_that_a_model_reads() {
+    for (form, is_result) in [("tool_result", true), ("jsonrpc", false)] {
+        let settings = format!("[governance]\nerrors = \"{form}\"\n");
+        let keys = "timeout = \"300ms\"\nbreaker = { failures = 0 }";
+        let stage = Stage::new(&settings, keys).await;
+        for front in Front::ALL {
+            let client = stage.client(front).await;
+            for (does, code, reason) in [
+                (Auto::Nothing, "TIMEOUT", "timeout"),
+                (Auto::Status(500), "BAD_ANSWER", "bad_answer"),
+                (Auto::Die, "LOST", "lost"),
+            ] {
+                stage.server.does("tools/call", does);
+                let answer = call_over(&client, "1", "mcp_x_echo", "{}").await;
+                assert_eq!(stage.last().code.as_deref(), Some(reason), "{front:?}");
+                let data = if is_result {
+                    let result = answer.value();
+                    assert_eq!(result["isError"], true, "{front:?} {reason}");
+                    let modern = front.is_modern().then_some("complete");
+                    assert_eq!(result["resultType"].as_str(), modern);
+                    let text = result["content"][0]["text"].as_str().unwrap();
+                    assert!(text.ends_with(&format!("({code})")), "{text}");
+                    result["_meta"]["tollbridge/failure"].clone()
+                } else {
+                    answer.failure()["data"].clone()
+                };
+                assert_eq!(data["code"], code, "{front:?} {data}");
+                assert_eq!(data["server"], "x", "{front:?} {data}");
+                assert!(data["invocation_id"].is_string(), "{front:?} {data}");
+            }
+            let answer = call_over(&client, "1", "mcp_x_echo", "\"{}\"").await;
+            assert_eq!(answer.code(), -32602, "{front:?}");
+        }
+        stage.stop().await;
+    }
+}
+
 /// Only tools have results that a model reads.
 #[tokio::test]
 async fn other_methods_are_refused_with_errors() {

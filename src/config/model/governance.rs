@@ -42,7 +42,7 @@ pub struct GovernanceConfig {
     /// Whether the config says `auth`, so that it is no default.
     #[serde(skip)]
     pub is_auth_written: bool,
-    /// Form of refusals.
+    /// Form of refusals, and of failures of servers.
     pub errors: ErrorForm,
     /// Error codes of refusals.
     pub error_codes: ErrorCodes,
@@ -147,13 +147,14 @@ pub enum Authentication {
     Keys,
 }
 
-/// Form of refusals.
+/// Form of refusals, and of failures of servers.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorForm {
     /// A JSON-RPC error.
     Jsonrpc,
-    /// A tool result with `isError`, which the model can read. Other methods get JSON-RPC errors.
+    /// A tool result with `isError`, which the model can read, also where a server fails to answer a call. Other
+    /// methods get JSON-RPC errors.
     ToolResult,
 }
 

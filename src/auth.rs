@@ -126,7 +126,10 @@ impl From<StoredAgent> for Agent {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum AuthError {
     /// There is no key where one is needed.
-    #[error("an API key is required: `Authorization: Bearer KEY` or `X-API-Key: KEY`")]
+    #[error(
+        "an API key is required: set the header `Authorization: Bearer KEY` or `X-API-Key: KEY`; there is \
+         no OAuth sign-in"
+    )]
     Missing,
     /// More than one key, and they differ.
     #[error("the request has several different API keys")]
@@ -135,6 +138,15 @@ pub enum AuthError {
     /// key that it was one.
     #[error("the API key is invalid, revoked or expired")]
     Rejected(KeyRejection),
+}
+
+/// What the log says of a request that is refused, as its client put it.
+#[derive(Clone, Copy, Debug)]
+pub struct RefusedRequest<'r> {
+    /// That of its URL.
+    pub path: &'r str,
+    /// What its client calls itself.
+    pub user_agent: &'r str,
 }
 
 /// Why a key opens nothing, for the operator.

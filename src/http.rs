@@ -12,7 +12,9 @@ mod cors;
 mod legacy_sse;
 mod listener;
 mod media_types;
+mod oauth_probes;
 mod origin;
+mod request_log;
 mod status_endpoints;
 mod streamable;
 mod timeouts;
@@ -36,11 +38,12 @@ use crate::{
         GatewayId, RpcError, envelope,
         error::{self, FailureReason},
         gateway_headers::{self, GATEWAY_HEADER, HOPS_MAX},
+        header,
     },
     names::{PeerAddress, ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
     session::{Client, registry::SessionRefused},
-    status::Status,
+    status::{self, Status},
     task::{InFlight, Tasks},
 };
 pub(crate) use batch::split as split_batch;
@@ -48,7 +51,8 @@ pub(crate) use body::Body;
 use body::DrainLimit;
 use listener::ListenerRole;
 pub(crate) use listener::{BoundListener, InvalidListener, bind, bind_admin};
-use origin::{OriginGuard, OriginRefusals};
+use origin::OriginGuard;
+use request_log::{RequestFault, RequestLog};
 pub(crate) use tls::{Certificate, Certificates, InvalidTls};
 
 /// What every HTTP handler needs.
@@ -59,7 +63,7 @@ pub(crate) struct HttpEdge {
     guard: ArcSwap<OriginGuard>,
     /// For requests to the listener of `admin_listen`.
     admin_guard: ArcSwap<OriginGuard>,
-    refusals: OriginRefusals,
+    request_log: RequestLog,
     /// Those who read streams of events.
     stream_readers: InFlight,
     tasks: Tasks,
@@ -78,7 +82,7 @@ impl HttpEdge {
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
             admin_guard: ArcSwap::from_pointee(OriginGuard::new(config, admin_listen(config))),
-            refusals: OriginRefusals::default(),
+            request_log: RequestLog::default(),
             stream_readers: InFlight::default(),
             tasks: tasks.clone(),
         })
@@ -99,9 +103,9 @@ impl HttpEdge {
         mut request: Box<Request<Incoming>>,
     ) -> Response<Body> {
         let route = Route::parse(request.uri().path()).filter(|route| match peer.role {
-            ListenerRole::Admin => !route.requires_agent(),
+            ListenerRole::Admin => !route.is_for_clients(),
             ListenerRole::All => true,
-            ListenerRole::Clients => route.requires_agent(),
+            ListenerRole::Clients => route.is_for_clients(),
         });
         let is_page = !route.as_ref().is_some_and(Route::requires_agent);
         let mut response = self.respond(route, &peer, &mut request).await;
@@ -158,7 +162,8 @@ impl HttpEdge {
         };
         if !is_probe && let Err(unwelcome) = guard.load().check(request) {
             self.proxy.governance().record_forbidden(unwelcome.reason());
-            self.refusals.log_refusal(peer.address, &unwelcome);
+            let (fault, message) = (unwelcome.fault(), unwelcome.message());
+            self.request_log.warn(fault, message, peer.address, request);
             return form.refuse(StatusCode::FORBIDDEN, unwelcome.message());
         }
         let limit = self.proxy.settings().limits.headers;
@@ -167,12 +172,17 @@ impl HttpEdge {
             return form.refuse(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, &message);
         }
         let Some(route) = route else {
+            // Browsers ask for it beside every page.
+            if request.uri().path() != "/favicon.ico" {
+                let (fault, message) = (RequestFault::Path, "nothing is at this path");
+                self.request_log.warn(fault, message, peer.address, request);
+            }
             return text_response(
                 StatusCode::NOT_FOUND,
                 &format!("not found; {MCP_PATH_HINT}"),
             );
         };
-        if !route.requires_agent() {
+        if !route.is_for_clients() {
             return self.answer(route, form, peer, request).await;
         }
         if let Some(answer) = cors::preflight(request, route.allowed_methods().1) {
@@ -240,11 +250,18 @@ impl HttpEdge {
                 Scope::All | Scope::Server(_) => "unknown server",
                 Scope::Profile(_) => "unknown profile",
             };
+            let fault = RequestFault::Path;
+            self.request_log.warn(fault, what, peer.address, request);
             return form.refuse(StatusCode::NOT_FOUND, what);
         }
         let (verbs, _) = route.allowed_methods();
         if !verbs.contains(request.method()) {
+            let (fault, message) = (RequestFault::Method, "this path does not take the method");
+            self.request_log.warn(fault, message, peer.address, request);
             return wrong_method(&route);
+        }
+        if let Some(answer) = self.answer_anybody(&route, peer, request) {
+            return answer;
         }
         let governance = self.proxy.governance();
         let agent = match governance.directory().identify(request.headers()) {
@@ -254,10 +271,15 @@ impl HttpEdge {
                 // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
                 // one.
                 if is_refused || error != AuthError::Missing {
-                    governance.record_auth_failure(peer.address, &error);
+                    let refused = request_log::refused_request(request);
+                    governance.record_auth_failure(&error, peer.address, refused);
                 }
                 if is_refused {
-                    return unauthorized(&error, form);
+                    if error == AuthError::Missing {
+                        let (fault, message) = (RequestFault::Key, "it has no API key");
+                        self.request_log.warn(fault, message, peer.address, request);
+                    }
+                    return unauthorized(&error);
                 }
                 Arc::new(Agent::unauthenticated())
             }
@@ -274,10 +296,41 @@ impl HttpEdge {
             }
             Route::Sse(scope) => legacy_sse::open(self, &RequestContext::of(agent, scope, peer)),
             Route::Messages => Box::pin(legacy_sse::post(self, (&agent, peer), request)).await,
+            Route::OAuth => oauth_probes::refuse(governance.directory().is_anonymous()),
             Route::Status => status_endpoints::status(self, &agent, request),
             Route::Metrics => status_endpoints::metrics(self, &agent),
             Route::Health => text_response(StatusCode::OK, "ok"),
             Route::Ready => status_endpoints::ready(self),
+        }
+    }
+}
+
+impl HttpEdge {
+    /// What is answered whoever asks, with a key or without.
+    fn answer_anybody(
+        &self,
+        route: &Route,
+        peer: &RequestPeer,
+        request: &Request<Incoming>,
+    ) -> Option<Response<Body>> {
+        let is_anonymous = self.proxy.governance().directory().is_anonymous();
+        match route {
+            Route::OAuth => {
+                let message = "its client looks for OAuth, which this gateway does not have";
+                self.request_log
+                    .warn(RequestFault::OAuth, message, peer.address, request);
+                Some(oauth_probes::refuse(is_anonymous))
+            }
+            Route::Mcp(_) | Route::Sse(_) => {
+                let is_browser = request.method() == Verb::GET
+                    && !request.headers().contains_key(header::SESSION_ID)
+                    && media_types::wants_page(request.headers());
+                is_browser.then(|| {
+                    let page = status::render_connect_page(!is_anonymous);
+                    status_endpoints::page_response(StatusCode::OK, page)
+                })
+            }
+            Route::Health | Route::Messages | Route::Metrics | Route::Ready | Route::Status => None,
         }
     }
 }
@@ -351,6 +404,8 @@ enum Route {
     Mcp(Scope),
     Messages,
     Metrics,
+    /// Where clients look for an authorization server.
+    OAuth,
     Ready,
     Sse(Scope),
     Status,
@@ -366,6 +421,7 @@ impl Route {
             "/metrics" => Some(Self::Metrics),
             "/healthz" => Some(Self::Health),
             "/readyz" => Some(Self::Ready),
+            path if oauth_probes::is_probe(path) => Some(Self::OAuth),
             path => {
                 if let Some(part) = path.strip_prefix("/mcp/") {
                     return parse_scope(part).map(Self::Mcp);
@@ -385,6 +441,7 @@ impl Route {
             }
             Self::Mcp(_) => (&[Verb::GET, Verb::POST, Verb::DELETE], "GET, POST, DELETE"),
             Self::Messages => (&[Verb::POST], "POST"),
+            Self::OAuth => (&[Verb::GET, Verb::HEAD, Verb::POST], "GET, HEAD, POST"),
             Self::Sse(_) => (&[Verb::GET], "GET"),
         }
     }
@@ -393,14 +450,24 @@ impl Route {
     fn requires_agent(&self) -> bool {
         match self {
             Self::Mcp(_) | Self::Messages | Self::Sse(_) => true,
-            Self::Health | Self::Metrics | Self::Ready | Self::Status => false,
+            Self::Health | Self::Metrics | Self::OAuth | Self::Ready | Self::Status => false,
         }
+    }
+
+    /// Whether it is where clients are served, and not on a listener of its own.
+    fn is_for_clients(&self) -> bool {
+        *self == Self::OAuth || self.requires_agent()
     }
 
     fn scope(&self) -> Option<&Scope> {
         match self {
             Self::Mcp(scope) | Self::Sse(scope) => Some(scope),
-            Self::Health | Self::Messages | Self::Metrics | Self::Ready | Self::Status => None,
+            Self::Health
+            | Self::Messages
+            | Self::Metrics
+            | Self::OAuth
+            | Self::Ready
+            | Self::Status => None,
         }
     }
 }
@@ -473,8 +540,9 @@ fn session_not_opened(why: SessionRefused, id: Option<&crate::mcp::Id>) -> Respo
 }
 
 /// The answer to a request without an agent.
-fn unauthorized(failure: &AuthError, form: ErrorFormat) -> Response<Body> {
-    let mut response = form.refuse(StatusCode::UNAUTHORIZED, &failure.to_string());
+fn unauthorized(failure: &AuthError) -> Response<Body> {
+    // Whatever was asked: clients read why from JSON alone.
+    let mut response = bad_post(StatusCode::UNAUTHORIZED, &failure.to_string());
     response
         .headers_mut()
         .insert(WWW_AUTHENTICATE, failure.www_authenticate());
@@ -573,6 +641,17 @@ mod tests {
         check("/messages/", Some(Route::Messages));
         check("/metrics", Some(Route::Metrics));
         check("/", Some(Route::Status));
+        for probe in [
+            "/.well-known/oauth-protected-resource/mcp",
+            "/mcp/.well-known/openid-configuration",
+            "/register",
+            "/token",
+            "/authorize/",
+        ] {
+            check(probe, Some(Route::OAuth));
+        }
+        check("/tokens", None);
+        check("/mcp/token", None);
         check("/mcp/servers/", None);
         check("/mcp/servers/a/b", None);
         check("/other", None);

@@ -1,5 +1,6 @@
 //! `/status`: how the gateway and every server do, for people and for monitors.
 
+mod connect_page;
 mod metrics;
 mod page;
 
@@ -19,6 +20,7 @@ use crate::{
     names::Scope,
     proxy::Proxy,
 };
+pub use connect_page::render_connect_page;
 pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
 pub use page::CONTENT_SECURITY_POLICY;
 

@@ -25,7 +25,7 @@ use crate::{
     session::{
         Call, Client, Event, EventReader, Interest, Session, legacy, modern,
         replay::{ReplayStream, StreamItem},
-        running_calls::{CallRejected, RunningGuard},
+        running_calls::{CallRejected, IdSharing, RunningGuard},
         state::SessionKind,
     },
     task::{InFlight, InFlightGuard, Tasks},
@@ -282,7 +282,7 @@ impl StdioEdge {
         }
         let running = self
             .session
-            .begin(&call.id, call.cancel.with_params())
+            .begin(&call.id, IdSharing::Refused, call.cancel.with_params())
             .map_err(CallRejected::to_error)?;
         let proxy = Arc::clone(&self.proxy);
         let answer = Box::pin(async move {

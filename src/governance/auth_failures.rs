@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     audit::{EventKind, FloodMeter, FloodSum},
-    auth::AuthError,
+    auth::{AuthError, RefusedRequest},
     lock::lock,
     names::PeerAddress,
     store::KeyId,
@@ -67,10 +67,15 @@ struct FailureNotice {
 impl Governance {
     /// Counts that a request from `source` has no agent; the audit and the log are told, if they have
     /// not just been. Behind a reverse proxy, `source` is its address.
-    pub fn record_auth_failure(&self, source: PeerAddress, why: &AuthError) {
+    pub fn record_auth_failure(
+        &self,
+        why: &AuthError,
+        source: PeerAddress,
+        request: RefusedRequest<'_>,
+    ) {
         self.counters.count_unauthenticated(why.reason());
         if let Some(notice) = self.auth_failures.record(source, why, Instant::now()) {
-            self.record_notice(&notice);
+            self.record_notice(&notice, Some(request));
         }
     }
 
@@ -118,14 +123,20 @@ impl Governance {
 
     fn record_notices(&self, notices: &[FailureNotice]) {
         for notice in notices {
-            self.record_notice(notice);
+            self.record_notice(notice, None);
         }
     }
 
-    fn record_notice(&self, notice: &FailureNotice) {
+    fn record_notice(&self, notice: &FailureNotice, request: Option<RefusedRequest<'_>>) {
         let detail = notice.detail();
         // A decision, not a fault of ours, but somebody has to renew a key or to look who this is.
-        tracing::warn!(source = notice.source, reason = detail, "no valid API key");
+        tracing::warn!(
+            source = notice.source,
+            reason = detail,
+            path = request.map(|it| it.path),
+            user_agent = request.map(|it| it.user_agent),
+            "no valid API key"
+        );
         let event = EventKind::AuthenticationRefused;
         self.record_event(event, &notice.source, None, Some(&detail));
     }
@@ -205,6 +216,10 @@ mod tests {
         governance::{Seal, Storage},
     };
 
+    const REQUEST: RefusedRequest<'_> = RefusedRequest {
+        path: "/mcp",
+        user_agent: "test",
+    };
     const UNKNOWN: AuthError = AuthError::Rejected(KeyRejection::Unknown);
 
     /// What came of a request or of a look, as the audit has it.
@@ -270,13 +285,13 @@ mod tests {
             lines.collect::<Vec<_>>()
         };
         for _ in 0..3 {
-            governance.record_auth_failure(ip("192.0.2.1"), &UNKNOWN);
+            governance.record_auth_failure(&UNKNOWN, ip("192.0.2.1"), REQUEST);
         }
         assert_eq!(details(), ["unknown"]);
         tokio::time::sleep(SUM_INTERVAL + CHECK_INTERVAL).await;
         let more = |count| format!("unknown: {count} more since the last report");
         assert_eq!(details(), ["unknown", &more(2)]);
-        governance.record_auth_failure(ip("192.0.2.1"), &UNKNOWN);
+        governance.record_auth_failure(&UNKNOWN, ip("192.0.2.1"), REQUEST);
         tasks.finish().await;
         assert_eq!(details(), ["unknown", &more(2), &more(1)]);
         assert_eq!(governance.counts().unauthenticated["unknown"], 4);

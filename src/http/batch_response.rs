@@ -20,6 +20,7 @@ use super::{
     HttpEdge,
     body::{self, Body, EventFormat},
     call_response::{self, PendingAnswer, PendingCall},
+    media_types::AnswerForm,
 };
 use crate::{
     mcp::sse,
@@ -42,6 +43,7 @@ type Done = (Bytes, Option<PendingAnswer>);
 /// Where what precedes an answer goes.
 struct BatchOutput {
     session: Arc<Session>,
+    form: AnswerForm,
     /// Opened by what comes first.
     stream: OnceLock<Arc<ReplayStream>>,
     opened: Notify,
@@ -53,6 +55,9 @@ impl BatchOutput {
     }
 
     fn push(&self, event: Event) {
+        if self.form == AnswerForm::JsonOnly {
+            return call_response::deliver_beside(event, Some(&self.session));
+        }
         call_response::write_event(event, Some(&self.session), self.stream());
         self.opened.notify_one();
     }
@@ -68,15 +73,17 @@ impl Drop for BatchOutput {
 }
 
 impl BatchResponse {
-    /// Starts to answer `asked`, all in `session`, beside the `answers` that are there already.
+    /// Starts to answer `asked`, all in `session`, in a `form` that its client takes,
+    /// beside the `answers` that are there already.
     pub(super) fn start(
         edge: &HttpEdge,
-        session: &Arc<Session>,
+        (session, form): (&Arc<Session>, AnswerForm),
         asked: Vec<PendingCall>,
         answers: Vec<Bytes>,
     ) -> Self {
         let out = Arc::new(BatchOutput {
             session: Arc::clone(session),
+            form,
             stream: OnceLock::new(),
             opened: Notify::new(),
         });
@@ -96,9 +103,11 @@ impl BatchResponse {
         }
     }
 
-    /// All answers as one array; `None` when something precedes one of them, or `patience` is over.
+    /// All answers as one array; `None` when something precedes one of them, or `patience` is over, and the
+    /// client takes events.
     pub(super) async fn collect(&mut self, patience: Duration) -> Option<Bytes> {
         let silent_until = Instant::now() + patience;
+        let takes_events = self.out.form != AnswerForm::JsonOnly;
         loop {
             tokio::select! {
                 biased;
@@ -109,7 +118,7 @@ impl BatchResponse {
                     None if self.out.stream.get().is_some() => return None,
                     None => break,
                 },
-                () = unconstrained(sleep_until(silent_until)) => return None,
+                () = unconstrained(sleep_until(silent_until)), if takes_events => return None,
             }
         }
         let answers: Vec<&[u8]> = self.done.iter().map(|(answer, _)| &**answer).collect();

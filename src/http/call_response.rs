@@ -12,9 +12,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    ErrorFormat, HttpEdge,
+    HttpEdge,
     body::{self, Body, EventFormat},
-    json_response, unauthorized,
+    json_response,
+    media_types::AnswerForm,
+    unauthorized,
 };
 use crate::{
     auth::{AuthError, KeyRejection},
@@ -39,8 +41,8 @@ pub(super) struct PendingCall {
     pub(super) call: Box<Call>,
     /// What precedes its answer.
     pub(super) events: EventReader,
-    /// Whether the client would rather have events than JSON.
-    pub(super) prefers_events: bool,
+    /// What the client takes.
+    pub(super) form: AnswerForm,
     /// Marks the call as running in its session.
     pub(super) running: Option<RunningGuard>,
 }
@@ -118,7 +120,11 @@ pub(super) async fn respond(edge: &Arc<HttpEdge>, asked: PendingCall) -> Respons
     let id = asked.call.id.clone();
     let gone = cancelled_by_disconnect(&asked.call);
     let client = Arc::clone(&asked.call.client);
-    let prefers_events = asked.prefers_events;
+    let prefers_events = match asked.form {
+        AnswerForm::JsonOnly => return Box::pin(respond_in_json(edge, asked)).await,
+        AnswerForm::EventsFirst => true,
+        AnswerForm::Any => false,
+    };
     let silent_until = Instant::now() + edge.proxy.settings().keep_alive;
     let (mut answer, mut events) = start(edge, asked);
     // In 2026-07-28 an error has a status, which can be said as long as nothing has begun.
@@ -149,12 +155,33 @@ pub(super) async fn respond(edge: &Arc<HttpEdge>, asked: PendingCall) -> Respons
     pump.into_events(edge, first, gone)
 }
 
+/// Answers a client that takes nothing but JSON. What precedes the answer goes to the other stream of its
+/// session, where there is one; else progress and logs are lost, and a server that asks is told that nobody
+/// answers.
+async fn respond_in_json(edge: &Arc<HttpEdge>, asked: PendingCall) -> Response<Body> {
+    let id = asked.call.id.clone();
+    let client = Arc::clone(&asked.call.client);
+    let (answer, mut events) = start(edge, asked);
+    let put = |event| {
+        if edge.is_still_authorized(&client) {
+            deliver_beside(event, client.session.as_deref());
+        }
+    };
+    let answered = events.drain_until(answer, put).await;
+    single_response(edge, &id, answered, &client)
+}
+
+/// Sends what precedes an answer that is JSON alone to the stream of `session` for what belongs to no call.
+pub(super) fn deliver_beside(event: Event, session: Option<&Session>) {
+    let is_sent = session.is_some_and(|session| session.deliver(event));
+    if !is_sent {
+        tracing::debug!("a message that precedes an answer is lost: its client takes no events");
+    }
+}
+
 /// The answer to who was known when the call came and is no longer.
 fn session_gone_response() -> Response<Body> {
-    unauthorized(
-        &AuthError::Rejected(KeyRejection::Unknown),
-        ErrorFormat::Rpc,
-    )
+    unauthorized(&AuthError::Rejected(KeyRejection::Unknown))
 }
 
 /// An answer that nothing precedes.

@@ -23,6 +23,7 @@ use crate::{
     session::{
         Correlation, EventReader, Session, legacy, modern,
         replay::{ReplayStream, StreamItem},
+        running_calls::IdSharing,
         state::SessionKind,
     },
 };
@@ -189,7 +190,7 @@ fn start_call(
         };
         return at_once(outcome);
     }
-    match begin_call(session, request) {
+    match begin_call(session, request, IdSharing::Refused) {
         Ok(mut asked) => {
             asked.call.correlation = origin_info.correlation;
             asked.call.address = Some(origin_info.address);

@@ -230,6 +230,12 @@ async fn bind_tcp(first: SocketAddr, port_search: u16) -> Result<Listener, Inval
         match TcpListener::bind(addr).await {
             Ok(listener) => {
                 let addr = listener.local_addr().unwrap_or(addr);
+                if offset > 0 {
+                    // Clients have the other one in their settings.
+                    tracing::warn!(
+                        "{first} is in use: listening on {addr} instead (`port_search`)"
+                    );
+                }
                 return Ok(Listener::Tcp(listener, addr));
             }
             Err(error) => failure = Some(error),

@@ -1,7 +1,7 @@
 //! Media types and codings in headers: what a body is, and what a client takes.
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Response, StatusCode,
+    HeaderMap, HeaderValue, Response, StatusCode,
     header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE},
 };
 
@@ -40,33 +40,73 @@ pub(super) fn is_json(headers: &HeaderMap) -> bool {
     value.is_some_and(|value| value == JSON.as_bytes() || is_media_type(strip_params(value), JSON))
 }
 
-/// Whether the client takes both JSON and events; no `Accept` header at all takes everything.
-pub(super) fn accepts_json_and_events(headers: &HeaderMap) -> bool {
-    let value = headers.get(ACCEPT).map(HeaderValue::as_bytes);
-    value == Some(TYPICAL_ACCEPT) || accepts(headers, &[JSON, EVENTS])
+/// In which form the client takes the answer to a POST.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum AnswerForm {
+    /// JSON, or events where something precedes the answer.
+    Any,
+    /// The same, and events rather than JSON: who lists both as equal gets the first.
+    EventsFirst,
+    /// JSON alone: what precedes the answer has no place in it.
+    JsonOnly,
 }
 
-/// Whether the client takes all of `wanted`; no `Accept` header at all takes everything.
-pub(super) fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
+/// The form of the answer that `Accept` allows; none where that is not JSON. No `Accept` header at all
+/// takes everything.
+pub(super) fn answer_form(headers: &HeaderMap) -> Option<AnswerForm> {
+    let value = headers.get(ACCEPT).map(HeaderValue::as_bytes);
+    let Some(value) = value.filter(|value| *value != TYPICAL_ACCEPT) else {
+        return Some(AnswerForm::Any);
+    };
+    if !accepts(headers, JSON) {
+        return None;
+    }
+    if !accepts(headers, EVENTS) {
+        return Some(AnswerForm::JsonOnly);
+    }
+    let names_events_first =
+        value.starts_with(EVENTS.as_bytes()) && memchr::memmem::find(value, b"json").is_some();
+    Some(if names_events_first {
+        AnswerForm::EventsFirst
+    } else {
+        AnswerForm::Any
+    })
+}
+
+/// Whether the client takes `wanted`; no `Accept` header at all takes everything.
+pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     if !headers.contains_key(ACCEPT) {
         return true;
     }
-    let taken =
-        |wanted: &&str| header_lists(headers, &ACCEPT, |found| matches_range(found, wanted));
-    wanted.iter().all(taken)
+    accept_lists(headers, |range| matches_range(range, wanted))
 }
 
-/// Whether the client names events before JSON: who lists both as equal gets the first.
-pub(super) fn prefers_events(headers: &HeaderMap) -> bool {
-    let value = headers.get(ACCEPT).map_or(&b""[..], HeaderValue::as_bytes);
-    value.starts_with(EVENTS.as_bytes()) && memchr::memmem::find(value, b"json").is_some()
+/// Whether a browser asks, for a page: it names that, and clients do not.
+pub(super) fn wants_page(headers: &HeaderMap) -> bool {
+    let names = |wanted| accept_lists(headers, |range| is_media_type(range, wanted));
+    names("text/html") && !names(EVENTS) && !names(JSON)
 }
 
-/// Whether the header `name` lists a media type, its parameters left out, that `fits`.
-fn header_lists(headers: &HeaderMap, name: &HeaderName, fits: impl Fn(&[u8]) -> bool) -> bool {
-    let values = headers.get_all(name).iter().map(HeaderValue::as_bytes);
-    let mut types = values.flat_map(|value| value.split(|byte| *byte == b','));
-    types.any(|found| fits(strip_params(found)))
+/// Whether `Accept` lists a media range that `fits`, parameters left out. One of weight zero is not taken
+/// (RFC 9110, section 12.4.2).
+fn accept_lists(headers: &HeaderMap, fits: impl Fn(&[u8]) -> bool) -> bool {
+    let values = headers.get_all(ACCEPT).iter().map(HeaderValue::as_bytes);
+    let mut ranges = values.flat_map(|value| value.split(|byte| *byte == b','));
+    ranges.any(|range| fits(strip_params(range)) && !is_weightless(range))
+}
+
+/// Whether a media range has the weight zero.
+fn is_weightless(range: &[u8]) -> bool {
+    let mut params = range.split(|byte| *byte == b';').skip(1);
+    params.any(|param| {
+        let weight = param.trim_ascii();
+        let weight = weight
+            .strip_prefix(b"q=")
+            .or_else(|| weight.strip_prefix(b"Q="));
+        weight.is_some_and(|weight| {
+            weight.starts_with(b"0") && weight.iter().all(|byte| matches!(byte, b'0' | b'.'))
+        })
+    })
 }
 
 fn strip_params(found: &[u8]) -> &[u8] {
@@ -92,27 +132,54 @@ fn matches_range(found: &[u8], wanted: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn accept(value: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_str(value).unwrap());
+        headers
+    }
+
     #[test]
     fn lists_of_types_are_read_leniently() {
-        let check = |accept: &str, json: bool, events: bool| {
-            let mut headers = HeaderMap::new();
-            headers.insert(ACCEPT, HeaderValue::from_str(accept).unwrap());
-            let found = (accepts(&headers, &[JSON]), accepts(&headers, &[EVENTS]));
-            assert_eq!(found, (json, events), "{accept}");
-            assert_eq!(
-                accepts_json_and_events(&headers),
-                json && events,
-                "{accept}"
-            );
+        let check = |value: &str, expect: Option<AnswerForm>| {
+            assert_eq!(answer_form(&accept(value)), expect, "{value}");
         };
-        check("application/json, text/event-stream", true, true);
-        check("Application/JSON;q=0.9 ,x", true, false);
-        check("application/json,text/event-stream", true, true);
-        check("text/*;q=1", false, true);
-        check("*/*", true, true);
-        check("text/event-streams", false, false);
-        check("", false, false);
-        assert!(accepts(&HeaderMap::new(), &[JSON, EVENTS]));
+        let (any, json) = (Some(AnswerForm::Any), Some(AnswerForm::JsonOnly));
+        check("application/json, text/event-stream", any);
+        check("application/json,text/event-stream", any);
+        check("*/*", any);
+        check("application/json, text/plain, */*", any);
+        check(
+            "text/event-stream, application/json",
+            Some(AnswerForm::EventsFirst),
+        );
+        check("application/json", json);
+        check("Application/JSON;q=0.9 ,x", json);
+        check("application/*", json);
+        check("text/html, application/json", json);
+        check("application/json;q=0.9, text/event-stream;q=0", json);
+        check("application/json, text/event-stream; q=0.000", json);
+        check("application/json, text/event-stream;q=0.001", any);
+        check("application/json;q=0, text/event-stream", None);
+        check("text/*;q=1", None);
+        check("text/event-streams", None);
+        check("text/event-stream", None);
+        check("", None);
+        assert_eq!(answer_form(&HeaderMap::new()), any);
+    }
+
+    #[test]
+    fn a_page_is_for_who_names_one() {
+        let check = |value: &str, expect: bool| {
+            assert_eq!(wants_page(&accept(value)), expect, "{value}");
+        };
+        let firefox = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
+        check(firefox, true);
+        check("text/html", true);
+        check("*/*", false);
+        check("text/event-stream", false);
+        check("text/html, text/event-stream", false);
+        check("application/json, text/html;q=0.1", false);
+        assert!(!wants_page(&HeaderMap::new()));
     }
 
     #[test]

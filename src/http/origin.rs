@@ -1,24 +1,15 @@
 //! `Origin` and `Host` checks against DNS rebinding (Spec 2025-11-25, transports, security warning).
 
-use std::{collections::HashMap, net::IpAddr, sync::Mutex};
+use std::net::IpAddr;
 
 use http::{
     HeaderValue, Request, Uri,
     header::{HOST, ORIGIN},
     uri::Authority,
 };
-use tokio::time::Instant;
 
-use crate::{
-    config::{Config, Listen},
-    lock::lock,
-    names::PeerAddress,
-    telemetry::LogThrottle,
-};
-
-/// Characters of a refusal that the log shows: the name in it is as long as a client likes, and no
-/// name of a host has more than 253.
-const LOGGED_CHARS: usize = 400;
+use super::request_log::RequestFault;
+use crate::config::{Config, Listen};
 
 /// The header for which a request is refused, and what its client is told.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,34 +27,18 @@ impl HeaderRefusal {
         }
     }
 
+    /// The same for the log.
+    pub(super) const fn fault(&self) -> RequestFault {
+        match self {
+            Self::Host(_) => RequestFault::Host,
+            Self::Origin(_) => RequestFault::Origin,
+        }
+    }
+
     pub(super) fn message(&self) -> &str {
         match self {
             Self::Host(message) | Self::Origin(message) => message,
         }
-    }
-}
-
-/// What the log has heard of lately, by the header for which it was refused.
-#[derive(Debug, Default)]
-pub(super) struct OriginRefusals(Mutex<HashMap<&'static str, LogThrottle>>);
-
-impl OriginRefusals {
-    /// Lets the log hear of a request of `peer`, unless it has just heard of one alike: who sends such
-    /// requests may send many.
-    pub(super) fn log_refusal(&self, peer: PeerAddress, unwelcome: &HeaderRefusal) {
-        let Some(held) = self.suppressed_since(unwelcome.reason()) else {
-            return;
-        };
-        // A header that can be read as text has nothing that would steer a terminal.
-        let message: String = unwelcome.message().chars().take(LOGGED_CHARS).collect();
-        // Behind a balancer this is most likely the config, which nothing else would show.
-        tracing::warn!(%peer, more = held, "request rejected: {message}");
-    }
-
-    /// How many were held back before this one, if it is to be told.
-    fn suppressed_since(&self, reason: &'static str) -> Option<u64> {
-        let mut all = lock(&self.0);
-        all.entry(reason).or_default().record(Instant::now())
     }
 }
 
@@ -314,17 +289,5 @@ mod tests {
         check("127.0.0.1:8080@evil.com", None, false);
         check("a:b@mcp.example.com", None, false);
         check("localhost:8080", Some("http://a@localhost:3000"), false);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_log_hears_of_each_header() {
-        let refusals = OriginRefusals::default();
-        assert_eq!(refusals.suppressed_since("host"), Some(0));
-        assert_eq!(refusals.suppressed_since("host"), None);
-        assert_eq!(
-            refusals.suppressed_since("origin"),
-            Some(0),
-            "another header"
-        );
     }
 }

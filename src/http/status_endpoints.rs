@@ -40,13 +40,19 @@ pub(super) fn status(
         .query()
         .is_some_and(|query| query.contains("format=json"));
     if accept.is_some_and(|accept| accept.contains("text/html")) && !wants_json {
-        let mut response = Response::new(body::full_body(edge.status.render_page(access)));
-        *response.status_mut() = code;
-        let html = HeaderValue::from_static("text/html; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, html);
-        return response;
+        return page_response(code, edge.status.render_page(access));
     }
     json_response(code, edge.status.to_json(access).unwrap_or_default())
+}
+
+/// A page for a browser.
+pub(super) fn page_response(code: StatusCode, page: String) -> Response<Body> {
+    let mut response = Response::new(body::full_body(page));
+    *response.status_mut() = code;
+    let html = HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, html);
+    set_security_headers(response.headers_mut());
+    response
 }
 
 /// The figures for Prometheus.

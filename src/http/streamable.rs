@@ -12,8 +12,10 @@ use super::{
     batch_response::BatchResponse,
     body::{self, Body, EventFormat},
     call_response::{self, PendingCall},
-    correlation, is_method, json_response, media_types, method_not_allowed, rpc_error_response,
-    session_not_opened, shutting_down, text_response, with_retry_after,
+    correlation, is_method, json_response,
+    media_types::{self, AnswerForm},
+    method_not_allowed, rpc_error_response, session_not_opened, shutting_down, text_response,
+    with_retry_after,
 };
 use crate::{
     mcp::{
@@ -24,6 +26,7 @@ use crate::{
         Call, Client, Interest, Session, legacy,
         modern::{self, ModernRefusal},
         replay::ReplayStream,
+        running_calls::IdSharing,
         state::SessionKind,
     },
 };
@@ -57,10 +60,11 @@ async fn post(
             "Content-Type must be application/json",
         );
     }
-    if !media_types::accepts_json_and_events(request.headers()) {
-        let message = "Accept must list both application/json and text/event-stream";
+    let Some(form) = media_types::answer_form(request.headers()) else {
+        let message =
+            "Accept must list application/json, and text/event-stream for what precedes an answer";
         return bad_post(StatusCode::NOT_ACCEPTABLE, message);
-    }
+    };
     let from = (context.agent.id, &context.peer);
     let bytes = match body::read_body(request, edge, from).await {
         Ok(bytes) => bytes,
@@ -70,6 +74,7 @@ async fn post(
         edge,
         context,
         headers: request.headers(),
+        form,
     };
     let message = Message::parse(&bytes);
     // A request may say in its body what it speaks.
@@ -110,6 +115,7 @@ struct Post<'a> {
     edge: &'a Arc<HttpEdge>,
     context: &'a RequestContext,
     headers: &'a HeaderMap,
+    form: AnswerForm,
 }
 
 impl Post<'_> {
@@ -182,6 +188,14 @@ impl Post<'_> {
 
     fn start_modern_call(&self, mut request: Request) -> Result<PendingCall, Response<Body>> {
         if request.method == Method::Listen {
+            if self.form == AnswerForm::JsonOnly {
+                let error = RpcError::new(
+                    error::INVALID_REQUEST,
+                    "the answer to this request is a stream: Accept must list text/event-stream",
+                );
+                let status = StatusCode::NOT_ACCEPTABLE;
+                return Err(rpc_error_response(status, Some(&request.id), &error));
+            }
             request = request.to_owned_memory();
         }
         let envelope = match modern::check_request(&request, Some(self.headers)) {
@@ -218,7 +232,7 @@ impl Post<'_> {
         PendingCall {
             call,
             events,
-            prefers_events: media_types::prefers_events(self.headers),
+            form: self.form,
             running: None,
         }
     }
@@ -299,15 +313,16 @@ impl Post<'_> {
         session: &Arc<Session>,
         request: Request,
     ) -> Result<PendingCall, Response<Body>> {
-        let mut asked = begin_call(session, request).map_err(|(id, error)| {
-            if session.ended.is_cancelled() {
-                return session_not_found(self.edge, Some(&id));
-            }
-            rpc_error_response(StatusCode::BAD_REQUEST, Some(&id), &error)
-        })?;
+        let mut asked =
+            begin_call(session, request, IdSharing::Allowed).map_err(|(id, error)| {
+                if session.ended.is_cancelled() {
+                    return session_not_found(self.edge, Some(&id));
+                }
+                rpc_error_response(StatusCode::BAD_REQUEST, Some(&id), &error)
+            })?;
         asked.call.correlation = correlation::of(self.headers);
         asked.call.address = Some(self.context.peer.address);
-        asked.prefers_events = media_types::prefers_events(self.headers);
+        asked.form = self.form;
         Ok(asked)
     }
 
@@ -370,7 +385,7 @@ impl Post<'_> {
         if asked.is_empty() && answers.is_empty() {
             return accepted();
         }
-        let mut several = BatchResponse::start(self.edge, &session, asked, answers);
+        let mut several = BatchResponse::start(self.edge, (&session, self.form), asked, answers);
         match several.collect(self.edge.proxy.settings().keep_alive).await {
             Some(body) => json_response(StatusCode::OK, body),
             None => several.into_events(self.edge),
@@ -385,7 +400,7 @@ impl Post<'_> {
     ) -> Response<Body> {
         for part in parts {
             if let Ok(Message::Request(request)) = part
-                && let Ok(asked) = begin_call(session, request)
+                && let Ok(asked) = begin_call(session, request, IdSharing::Refused)
             {
                 // What it is told is told of all.
                 drop(self.edge.proxy.answer(asked.call).await);
@@ -401,7 +416,7 @@ impl Post<'_> {
         message: Message,
     ) -> Result<PendingCall, Option<Bytes>> {
         match message {
-            Message::Request(request) => match begin_call(session, request) {
+            Message::Request(request) => match begin_call(session, request, IdSharing::Refused) {
                 Ok(mut asked) => {
                     asked.call.address = Some(self.context.peer.address);
                     Ok(asked)
@@ -512,6 +527,7 @@ fn session_not_found(edge: &HttpEdge, id: Option<&Id>) -> Response<Body> {
 pub(super) fn begin_call(
     session: &Arc<Session>,
     request: Request,
+    sharing: IdSharing,
 ) -> Result<PendingCall, (Id, RpcError)> {
     let Some(client) = Client::of(session) else {
         let error = RpcError::new(error::INVALID_REQUEST, "the session is not initialized");
@@ -521,12 +537,12 @@ pub(super) fn begin_call(
     let (mut call, events) = Call::new(request, Arc::new(client), session.scope.clone(), wants);
     call.session_ended = Some(session.ended.clone());
     let running = session
-        .begin(&call.id, call.cancel.with_params())
+        .begin(&call.id, sharing, call.cancel.with_params())
         .map_err(|reason| (call.id.clone(), reason.to_error()))?;
     Ok(PendingCall {
         call,
         events,
-        prefers_events: false,
+        form: AnswerForm::Any,
         running: Some(running),
     })
 }
@@ -537,7 +553,7 @@ async fn get(
     context: &RequestContext,
     headers: &HeaderMap,
 ) -> Response<Body> {
-    if !media_types::accepts(headers, &[media_types::EVENTS]) {
+    if !media_types::accepts(headers, media_types::EVENTS) {
         return text_response(
             StatusCode::NOT_ACCEPTABLE,
             "Accept must list text/event-stream",

@@ -167,7 +167,7 @@ fn check_members(json: &[u8], key: &str, members: TypedMembers) -> Result<(), Rp
     let check = |object: &[u8]| match json::members(object, 0)
         .find_map(|it| mistyped_member(object, &it, members))
     {
-        Some((name, wanted)) => Err(mistyped_error(key, name, wanted)),
+        Some((name, wanted, value)) => Err(mistyped_error(key, name, (wanted, value))),
         None => Ok(()),
     };
     if key.is_empty() {
@@ -177,23 +177,29 @@ fn check_members(json: &[u8], key: &str, members: TypedMembers) -> Result<(), Rp
     objects.try_for_each(|object| check(&json[object.value]))
 }
 
-/// The name and the type of `member`, where it is of another.
-fn mistyped_member(
-    object: &[u8],
+/// The name and the type of `member`, and its value, where that is of another.
+fn mistyped_member<'j>(
+    object: &'j [u8],
     member: &Member,
     members: TypedMembers,
-) -> Option<(&'static str, ExpectedType)> {
+) -> Option<(&'static str, ExpectedType, &'j [u8])> {
+    let value = &object[member.value.clone()];
     let mut wanted = members
         .iter()
         .filter(|(name, _)| member.matches(object, name));
-    wanted
-        .find(|(_, wanted)| !wanted.matches(&object[member.value.clone()]))
-        .copied()
+    let (name, wanted) = wanted.find(|(_, wanted)| !wanted.matches(value))?;
+    Some((name, *wanted, value))
 }
 
-fn mistyped_error(key: &str, name: &str, wanted: ExpectedType) -> RpcError {
+fn mistyped_error(key: &str, name: &str, (wanted, value): (ExpectedType, &[u8])) -> RpcError {
     let at = if key.is_empty() { "params" } else { key };
-    let message = format!("`{name}` in {at} is not {}", wanted.name());
+    // Many a model and client writes an object twice.
+    let remedy = if wanted == ExpectedType::Object && value.starts_with(b"\"") {
+        ", but a string; send the JSON object itself, not a string that contains it"
+    } else {
+        ""
+    };
+    let message = format!("`{name}` in {at} is not {}{remedy}", wanted.name());
     RpcError::new(error::INVALID_PARAMS, message).with_data(json!({
         "code": "INVALID_PARAMS",
         "reason": FailureReason::Malformed.as_str(),
@@ -231,7 +237,11 @@ mod tests {
                 r#"{"_meta":{"progressToken":"x","own":[1]},"other":[1]}"#,
                 "",
             ),
-            (r#"{"_meta":"x"}"#, "`_meta` in params is not an object"),
+            (
+                r#"{"_meta":"x"}"#,
+                "`_meta` in params is not an object, but a string; send the JSON object itself, \
+                 not a string that contains it",
+            ),
             (r#"{"_meta":[]}"#, "`_meta` in params is not an object"),
             (
                 r#"{"_meta":{},"\u005fmeta":0}"#,
@@ -242,8 +252,9 @@ mod tests {
                 "`arguments` in params is not an object",
             ),
             (
-                r#"{"arguments":"{}"}"#,
-                "`arguments` in params is not an object",
+                r#"{"arguments":"{\"a\":1}"}"#,
+                "`arguments` in params is not an object, but a string; send the JSON object itself, \
+                 not a string that contains it",
             ),
             (r#"{"task":true}"#, "`task` in params is not an object"),
             (r#"{"name":5}"#, "`name` in params is not a string"),

@@ -452,7 +452,7 @@ mod tests {
     use super::*;
     use crate::{
         mcp::Id,
-        session::{Cancel, replay::StreamItem},
+        session::{Cancel, replay::StreamItem, running_calls::IdSharing},
     };
 
     const IDLE_MAX: Duration = Duration::from_secs(60);
@@ -558,7 +558,9 @@ mod tests {
         let busy = sessions
             .open(SessionKind::Streamable, agent(), Scope::All)
             .unwrap();
-        let _running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
+        let _running = busy
+            .begin(&Id::number(1), IdSharing::Refused, Cancel::default())
+            .unwrap();
         sessions.sweep();
         assert!(!idle.ended.is_cancelled());
         let last = Duration::from_millis(1);
@@ -649,7 +651,9 @@ mod tests {
         let sessions = Sessions::new(1, IDLE_MAX);
         let open = || sessions.open(SessionKind::Streamable, agent(), Scope::All);
         let busy = open().unwrap();
-        let running = busy.begin(&Id::number(1), Cancel::default()).unwrap();
+        let running = busy
+            .begin(&Id::number(1), IdSharing::Refused, Cancel::default())
+            .unwrap();
         assert_eq!(open().unwrap_err(), SessionRefused::Full { limit: 1 });
         assert!(!busy.ended.is_cancelled());
         drop(running);

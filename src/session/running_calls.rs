@@ -1,11 +1,9 @@
 //! The calls that run in one legacy session, by the ids its client gave them.
 //!
-//! Knows which of them the client cancelled itself: to such it expects no answer.
+//! Knows which of them the client cancelled itself: to such it expects no answer. Clients that pool a
+//! session give one id to several: where each answer has a response of its own, all of them run.
 
-use std::{
-    collections::hash_map::Entry,
-    sync::{Arc, Mutex},
-};
+use std::sync::{Arc, Mutex};
 
 use foldhash::HashMap;
 
@@ -47,9 +45,28 @@ impl CallRejected {
 #[derive(Debug, Default)]
 pub(super) struct Calls(Mutex<CallsInner>);
 
+/// Whether several calls of one id may run at a time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum IdSharing {
+    /// The transport tells their answers apart: each comes in the response to its own request.
+    Allowed,
+    /// Their answers come on one stream, where only the id tells them apart.
+    Refused,
+}
+
+/// What tells running calls apart.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct CallKey {
+    id: Id,
+    /// 0 for the first that has the id.
+    serial: u64,
+}
+
 #[derive(Debug, Default)]
 struct CallsInner {
-    running: HashMap<Id, InFlightCall>,
+    running: HashMap<CallKey, InFlightCall>,
+    /// The last that was given to a call whose id others had.
+    last_serial: u64,
     /// Those whose answers are on their way out.
     answered_count: usize,
 }
@@ -73,33 +90,44 @@ impl Calls {
         &self,
         session: &Arc<Session>,
         id: &Id,
+        sharing: IdSharing,
         cancel: Cancel,
     ) -> Result<RunningGuard, CallRejected> {
         let mut calls = lock(&self.0);
         if session.ended.is_cancelled() {
             return Err(CallRejected::Ended);
         }
-        let is_full = calls.running.len() >= CALLS_MAX;
-        let Entry::Vacant(place) = calls.running.entry(id.clone()) else {
-            return Err(CallRejected::Duplicate);
+        let mut key = CallKey {
+            id: id.clone(),
+            serial: 0,
         };
-        if is_full {
+        if calls.running.contains_key(&key) {
+            if sharing == IdSharing::Refused {
+                return Err(CallRejected::Duplicate);
+            }
+            calls.last_serial += 1;
+            key.serial = calls.last_serial;
+        }
+        if calls.running.len() >= CALLS_MAX {
             return Err(CallRejected::Busy);
         }
-        place.insert(InFlightCall {
+        let call = InFlightCall {
             cancel,
             is_cancelled: false,
-        });
+        };
+        calls.running.insert(key.clone(), call);
         Ok(RunningGuard {
             session: Arc::clone(session),
-            id: Some(id.clone()),
+            key: Some(key),
         })
     }
 
-    /// Cancels the running call `id`, as its client wants, which said `params`; whether there was one.
+    /// Cancels the running call `id`, as its client wants, which said `params`; whether there was one. Of
+    /// several that have the id nobody knows which is meant: they go on.
     pub(super) fn cancel(&self, id: &Id, params: &Raw) -> bool {
         let mut calls = lock(&self.0);
-        let Some(call) = calls.running.get_mut(id) else {
+        let mut named = calls.running.iter_mut().filter(|(key, _)| key.id == *id);
+        let (Some((_, call)), None) = (named.next(), named.next()) else {
             return false;
         };
         call.is_cancelled = true;
@@ -128,7 +156,7 @@ impl Calls {
 pub struct RunningGuard {
     session: Arc<Session>,
     /// `None` once it is answered.
-    id: Option<Id>,
+    key: Option<CallKey>,
 }
 
 impl RunningGuard {
@@ -136,11 +164,11 @@ impl RunningGuard {
     /// written: it may be read, and the id used, before whoever wrote it goes on. Whether the client
     /// expects the answer: not to a call that it cancelled (spec 2025-11-25, cancellation).
     pub fn mark_answered(&mut self) -> bool {
-        let Some(id) = self.id.take() else {
+        let Some(key) = self.key.take() else {
             return false;
         };
         let mut calls = lock(&self.session.calls.0);
-        let call = calls.running.remove(&id);
+        let call = calls.running.remove(&key);
         calls.answered_count += 1;
         call.is_some_and(|call| !call.is_cancelled)
     }
@@ -149,8 +177,8 @@ impl RunningGuard {
 impl Drop for RunningGuard {
     fn drop(&mut self) {
         let mut calls = lock(&self.session.calls.0);
-        match &self.id {
-            Some(id) => drop(calls.running.remove(id)),
+        match &self.key {
+            Some(key) => drop(calls.running.remove(key)),
             None => calls.answered_count -= 1,
         }
         let was_last = calls.are_answered();

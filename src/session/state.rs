@@ -19,7 +19,7 @@ use super::{
     client_questions::ClientQuestions,
     outgoing::{Encoded, Overflow},
     replay::{ReaderStalled, ReplayStream, StreamItem},
-    running_calls::{CallRejected, Calls, RunningGuard},
+    running_calls::{CallRejected, Calls, IdSharing, RunningGuard},
     saved_session::{SavedSession, SessionChanges},
     streams::SessionStreams,
     subscriptions::{Subscriptions, TooManySubscriptions},
@@ -196,13 +196,19 @@ impl Session {
     /// Registers a running call, so that a cancellation can find it.
     ///
     /// # Errors
-    /// When a call with the same id is running: the spec forbids reuse, and answers would be mixed.
+    /// When a call with the same id is running and `sharing` refuses that: answers would be mixed.
     /// When [`CALLS_MAX`](super::running_calls::CALLS_MAX) are. When the session has ended.
-    pub fn begin(self: &Arc<Self>, id: &Id, cancel: Cancel) -> Result<RunningGuard, CallRejected> {
-        self.calls.begin(self, id, cancel)
+    pub fn begin(
+        self: &Arc<Self>,
+        id: &Id,
+        sharing: IdSharing,
+        cancel: Cancel,
+    ) -> Result<RunningGuard, CallRejected> {
+        self.calls.begin(self, id, sharing, cancel)
     }
 
-    /// Cancels the running call `id`, as its client wants, which said `params`; whether there was one.
+    /// Cancels the running call `id`, as its client wants, which said `params`; whether there was one, and
+    /// no other that has the id.
     pub fn cancel(&self, id: &Id, params: &Raw) -> bool {
         self.calls.cancel(id, params)
     }
@@ -450,10 +456,46 @@ mod tests {
     fn an_id_in_use_is_refused_until_its_call_ends() {
         let session = Arc::new(Session::new(SessionKind::Streamable, agent(), Scope::All));
         let id = Id::number(1);
-        let running = session.begin(&id, Cancel::default()).unwrap();
-        assert!(session.begin(&id, Cancel::default()).is_err());
+        let running = session
+            .begin(&id, IdSharing::Refused, Cancel::default())
+            .unwrap();
+        assert!(
+            session
+                .begin(&id, IdSharing::Refused, Cancel::default())
+                .is_err()
+        );
         drop(running);
-        assert!(session.begin(&id, Cancel::default()).is_ok());
+        assert!(
+            session
+                .begin(&id, IdSharing::Refused, Cancel::default())
+                .is_ok()
+        );
+    }
+
+    /// Where each answer has its own response, calls of one id run beside each other; a cancellation that
+    /// names several of them ends none.
+    #[test]
+    fn calls_may_share_an_id_where_their_answers_are_told_apart() {
+        let session = Arc::new(Session::new(SessionKind::Streamable, agent(), Scope::All));
+        let id = Id::number(1);
+        let begin = || {
+            let cancel = Cancel::default();
+            let running = session.begin(&id, IdSharing::Allowed, cancel.clone());
+            (running.unwrap(), cancel)
+        };
+        let cancel = || session.cancel(&id, &Raw::from_static(r#"{"requestId":1}"#));
+        let ((mut first, first_cancel), (mut second, second_cancel)) = (begin(), begin());
+        assert_eq!(session.in_flight(), 2);
+        assert!(!cancel(), "nobody knows which is meant");
+        assert!(!first_cancel.is_cancelled() && !second_cancel.is_cancelled());
+        assert!(first.mark_answered());
+        drop(first);
+        assert!(cancel(), "one is left");
+        assert!(second_cancel.is_cancelled());
+        assert!(!second.mark_answered());
+        let (_third, _) = begin();
+        let refused = session.begin(&id, IdSharing::Refused, Cancel::default());
+        assert_eq!(refused.unwrap_err(), CallRejected::Duplicate);
     }
 
     /// Who cancelled a call expects no answer; who had it cut off does.
@@ -462,7 +504,9 @@ mod tests {
         let check = |cancel: fn(&Session), expect: bool| {
             let session = Arc::new(Session::new(SessionKind::Sse, agent(), Scope::All));
             let token = Cancel::default();
-            let mut running = session.begin(&Id::number(1), token.clone()).unwrap();
+            let mut running = session
+                .begin(&Id::number(1), IdSharing::Refused, token.clone())
+                .unwrap();
             cancel(&session);
             assert!(token.is_cancelled());
             assert_eq!(running.mark_answered(), expect);
@@ -480,7 +524,7 @@ mod tests {
         let session = Arc::new(Session::new(SessionKind::Streamable, agent(), Scope::All));
         let stream = session.open_stream();
         let id = Id::number(1);
-        let begin = || session.begin(&id, Cancel::default());
+        let begin = || session.begin(&id, IdSharing::Refused, Cancel::default());
         let mut running = begin().unwrap();
         assert!(running.mark_answered());
         assert!(!running.mark_answered(), "only once");
@@ -500,7 +544,7 @@ mod tests {
             stream.push_droppable(Bytes::from_static(b"{}"));
         }
         let start = tokio::time::Instant::now();
-        let running = session.begin(&Id::number(1), Cancel::default());
+        let running = session.begin(&Id::number(1), IdSharing::Refused, Cancel::default());
         let answer = session.send(Bytes::from_static(b"last"), &stream);
         let end = async {
             session.end();

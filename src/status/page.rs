@@ -179,7 +179,7 @@ pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; \
     style-src 'sha256-g7OMnrHyPQcbTM3IXaIEtztjSJfaiKvSGwotF07z62s='; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;\
+pub(super) const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:2em auto;max-width:75em;\
 padding:0 1em;color:#222;background:#fff}table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;padding:.35em .7em;border-bottom:1px solid #ddd;vertical-align:top}\
 pre{margin:.3em 0;white-space:pre-wrap;font-size:13px;color:#555}\

@@ -93,6 +93,84 @@ async fn an_unknown_tool_is_named() {
     assert!(table.stdout.contains(cell), "{table:?}");
 }
 
+/// Clients have the configured port in their settings.
+#[tokio::test]
+async fn another_port_is_not_taken_silently() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = listener.local_addr().expect("it has one");
+    let place = Place::new(&format!(
+        "listen = \"{taken}\"\nport_search = 20\n[servers.toolbox]\ntransport = \"builtin\"\n"
+    ));
+    let serving = Place::serve_as(place.command(&["serve"])).await;
+    let url = serving
+        .url
+        .strip_prefix("http://")
+        .expect("a URL")
+        .to_owned();
+    let ended = serving.end(Signal::TERM).await;
+    let expect = format!("{taken} is in use: listening on {url} instead (`port_search`)");
+    assert!(ended.stderr.contains(&expect), "{}", ended.stderr);
+    assert!(ended.stderr.contains(" WARN "), "{}", ended.stderr);
+}
+
+/// A client with the wrong settings is seen in the log, once a minute however often it comes.
+#[tokio::test]
+async fn requests_that_lead_nowhere_are_logged_once_a_minute() {
+    let place = Place::new(
+        "log = { format = \"json\" }\n[governance]\nauth = \"keys\"\n[agents.ann]\n\
+         keys = [\"tbk_ann_5d0c1e7f9a3b48d2a6c4e8f0b1d3a5c7\"]\n[servers.toolbox]\ntransport = \"builtin\"\n",
+    );
+    let serving = place.serve().await;
+    let address = serving
+        .url
+        .strip_prefix("http://")
+        .expect("a URL")
+        .to_owned();
+    let send_to = async |path: &str, key: &str| {
+        let mut stream = TcpStream::connect(&address).await.expect("it listens");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\nuser-agent: probe/1\r\n{key}\
+             content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        let sent = stream.write_all(head.as_bytes()).await;
+        sent.expect("it is read");
+        read(&mut stream).await
+    };
+    let wrong = "authorization: Bearer wrong\r\n";
+    for _ in 0..3 {
+        for (path, key, status) in [
+            ("/mcp", "", "401"),
+            ("/mcp/servers/toolbox", wrong, "401"),
+            ("/mcp/servers/none", wrong, "404"),
+            ("/register", "", "404"),
+            ("/sse", "", "405"),
+        ] {
+            let answer = send_to(path, key).await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{answer}"
+            );
+        }
+    }
+    let ended = serving.end(Signal::TERM).await;
+    for (path, message) in [
+        ("/mcp", "request rejected: it has no API key"),
+        ("/mcp/servers/toolbox", "no valid API key"),
+        ("/mcp/servers/none", "request rejected: unknown server"),
+        (
+            "/register",
+            "request rejected: its client looks for OAuth, which this gateway does not have",
+        ),
+        (
+            "/sse",
+            "request rejected: this path does not take the method",
+        ),
+    ] {
+        let line = line(&ended, message, |fields| fields["path"] == path);
+        assert_eq!(line["user_agent"], "probe/1", "{line}");
+    }
+}
+
 /// Whatever clients, servers and programs write, a line of the log is one line, and moves no cursor.
 #[tokio::test]
 async fn nothing_in_the_log_steers_a_terminal() {
@@ -202,7 +280,9 @@ async fn a_host_that_is_refused_is_logged_once() {
     let figure = r#"tollbridge_forbidden_requests_total{reason="host"} 4"#;
     assert!(figures.contains(figure), "{figures}");
     let ended = serving.end(Signal::TERM).await;
-    let words = format!("request rejected: {why} peer=127.0.0.1 more=0");
+    let words = format!(
+        "request rejected: {why} peer=127.0.0.1 method=GET path=\"/status\" user_agent=\"(none)\" more=0"
+    );
     assert!(ended.stderr.contains(&words), "{ended:?}");
     let told = ended.stderr.matches("request rejected").count();
     assert_eq!(told, 1, "{ended:?}");

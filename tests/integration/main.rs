@@ -23,6 +23,7 @@ mod idle_timeout;
 mod input_required;
 mod instances;
 mod interactive_clients;
+mod lenient_http;
 mod list_changes;
 mod loop_detection;
 mod malformed_params;

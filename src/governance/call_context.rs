@@ -122,15 +122,15 @@ impl RecordedOutcome {
     pub(super) fn not_found() -> Self {
         Self {
             is_metered: true,
-            ..Self::failed("not_found", false)
+            ..Self::failed("NOT_FOUND", false)
         }
     }
 
     /// There is no answer of the server, which the call may have reached.
-    pub(super) fn failed(reason: &'static str, is_delivered: bool) -> Self {
+    pub(super) fn failed(code: &'static str, is_delivered: bool) -> Self {
         Self {
             decision: RecordedDecision::Failed,
-            code: Some(reason),
+            code: Some(code),
             is_delivered,
             ..Self::answered(None)
         }

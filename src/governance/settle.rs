@@ -129,7 +129,7 @@ impl Governance {
                 let about = context.refused_call();
                 let outcome =
                     refusal::failure_outcome(error, reason, (form, &context.method), about);
-                (outcome, RecordedOutcome::failed(reason.as_str(), delivered))
+                (outcome, RecordedOutcome::failed(reason.code(), delivered))
             }
             CallOutcome::Refused(refusal) => self.refuse(&refusal, &context),
             CallOutcome::Unroutable(error) => {

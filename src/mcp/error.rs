@@ -130,7 +130,7 @@ impl FailureReason {
         Self::UnknownServer,
     ];
 
-    /// The value of `data.reason`, and of metrics.
+    /// The value of `data.reason`: the code in lower case.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::BadAnswer => "bad_answer",
@@ -154,9 +154,28 @@ impl FailureReason {
         }
     }
 
-    /// The value of `data.code`.
-    pub fn code(self) -> String {
-        self.as_str().to_ascii_uppercase()
+    /// The value of `data.code`, in the log and in the audit too.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::BadAnswer => "BAD_ANSWER",
+            Self::BreakerOpen => "BREAKER_OPEN",
+            Self::Busy => "BUSY",
+            Self::Cancelled => "CANCELLED",
+            Self::Disabled => "DISABLED",
+            Self::Draining => "DRAINING",
+            Self::Incompatible => "INCOMPATIBLE",
+            Self::Internal => "INTERNAL",
+            Self::Lost => "LOST",
+            Self::Malformed => "MALFORMED",
+            Self::NeedsReauth => "NEEDS_REAUTH",
+            Self::Overloaded => "OVERLOADED",
+            Self::SessionsBusy => "SESSIONS_BUSY",
+            Self::StartsLimited => "STARTS_LIMITED",
+            Self::Timeout => "TIMEOUT",
+            Self::TooLarge => "TOO_LARGE",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::UnknownServer => "UNKNOWN_SERVER",
+        }
     }
 
     /// Whether a server, or the way to it, is what failed: whoever called may use another tool meanwhile. The
@@ -305,4 +324,16 @@ pub fn is_valid(error: &Raw) -> bool {
     let message = error.get("message");
     code(error).is_some()
         && message.is_some_and(|message| message.as_bytes().first() == Some(&b'"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_its_code_in_lower_case() {
+        for reason in FailureReason::ALL {
+            assert_eq!(reason.code().to_ascii_lowercase(), reason.as_str());
+        }
+    }
 }

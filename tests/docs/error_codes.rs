@@ -55,8 +55,8 @@ fn the_tables_have_every_code() {
         .filter(|line| line.starts_with("            Self::") && line.contains("=>"));
     assert_eq!(
         arms.count(),
-        2 * FailureReason::ALL.len(),
-        "text and meaning"
+        3 * FailureReason::ALL.len(),
+        "code, text and meaning"
     );
     check("src/mcp/error.rs", ": i64 = ", error::CODES.len());
     let rows = ": RefusalDetails = RefusalDetails {";

@@ -340,7 +340,7 @@ async fn calls_that_a_stop_turns_away_are_recorded() {
         for (record, told) in records.iter().zip([first, second]) {
             assert_eq!(Some(record.id.to_string()), told, "{front:?}");
             assert_eq!(record.decision, RecordedDecision::Failed);
-            assert_eq!(record.code.as_deref(), Some("draining"));
+            assert_eq!(record.code.as_deref(), Some("DRAINING"));
             assert_eq!(record.price.get(), 0);
             assert_eq!(record.session_id.is_some(), !front.is_modern(), "{front:?}");
         }

@@ -332,7 +332,7 @@ async fn cost_of_only_call(stage: &Stage, what: &str) -> u64 {
     };
     soon(what, recorded).await;
     let record = stage.last();
-    assert_eq!(record.code.as_deref(), Some("cancelled"), "{what}");
+    assert_eq!(record.code.as_deref(), Some("CANCELLED"), "{what}");
     record.price.get()
 }
 

@@ -361,7 +361,7 @@ async fn failures_of_servers_can_be_results_that_a_model_reads() {
             ] {
                 stage.server.does("tools/call", does);
                 let answer = call_over(&client, "1", "mcp_x_echo", "{}").await;
-                assert_eq!(stage.last().code.as_deref(), Some(reason), "{front:?}");
+                assert_eq!(stage.last().code.as_deref(), Some(code), "{front:?}");
                 let data = if is_result {
                     let result = answer.value();
                     assert_eq!(result["isError"], true, "{front:?} {reason}");
@@ -509,7 +509,7 @@ async fn a_failure_names_its_call() {
                     RecordedDecision::Failed,
                     "{front:?} {last:?}"
                 );
-                assert_eq!(last.code.as_deref(), data["reason"].as_str());
+                assert_eq!(last.code.as_deref(), data["code"].as_str());
                 assert_eq!(last.price.get(), 10_000, "{front:?} {last:?}");
                 let status = status_of_call(&client, tool, "{}").await;
                 assert!(status.is_none_or(|status| status == 200), "{status:?}");

@@ -109,7 +109,7 @@ async fn calls_wait_for_a_server_and_then_are_refused() {
             .filter(|record| record.decision == RecordedDecision::Failed);
         let of_refused: Vec<_> = of_refused.collect();
         assert_eq!(of_refused.len(), 1);
-        assert_eq!(of_refused[0].code.as_deref(), Some("busy"));
+        assert_eq!(of_refused[0].code.as_deref(), Some("BUSY"));
         assert_eq!(of_refused[0].price.get(), 0);
         gateway.stop().await;
     }

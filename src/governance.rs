@@ -72,7 +72,7 @@ mod visibility;
 pub use agent_rules::InvalidTerms;
 pub use arguments::ArgumentTest;
 pub use call_context::CallContext;
-pub use counters::RefusalCounts;
+pub use counters::{CallTotals, CallUsage, RefusalCounts};
 pub use explain::{ExplainedRule, Explanation};
 pub use policy_set::PolicySet;
 pub use question_audit::{QuestionEnd, QuestionFacts};
@@ -249,9 +249,9 @@ impl Governance {
         }
     }
 
-    /// What calls to `server` were charged since the start, micro-dollars.
-    pub fn spent_on(&self, server: &ServerName) -> u64 {
-        self.counters.spent_on(server)
+    /// How calls ended since the start, and what they cost.
+    pub fn call_usage(&self) -> CallUsage {
+        self.counters.usage()
     }
 
     /// Before step 1: how long a request is held back since its agent was refused too often; it is counted,

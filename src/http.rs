@@ -298,7 +298,7 @@ impl HttpEdge {
             Route::Messages => Box::pin(legacy_sse::post(self, (&agent, peer), request)).await,
             Route::OAuth => oauth_probes::refuse(governance.directory().is_anonymous()),
             Route::Status => status_endpoints::status(self, &agent, request),
-            Route::Metrics => status_endpoints::metrics(self, &agent),
+            Route::Metrics => Box::pin(status_endpoints::metrics(self, &agent, request)).await,
             Route::Health => text_response(StatusCode::OK, "ok"),
             Route::Ready => status_endpoints::ready(self),
         }

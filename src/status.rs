@@ -21,7 +21,7 @@ use crate::{
     proxy::Proxy,
 };
 pub use connect_page::render_connect_page;
-pub use metrics::CONTENT_TYPE as METRICS_CONTENT_TYPE;
+pub use metrics::MetricsForm;
 pub use page::CONTENT_SECURITY_POLICY;
 
 /// Gathers the status.
@@ -615,8 +615,13 @@ impl Status {
     }
 
     /// The figures for Prometheus; `streams` are the event streams that clients read.
-    pub fn render_metrics(&self, access: StatusAccess, streams: u64) -> String {
-        metrics::render(self, access, streams)
+    pub async fn render_metrics(
+        &self,
+        access: StatusAccess,
+        streams: u64,
+        form: MetricsForm,
+    ) -> String {
+        metrics::render(self, access, streams, form).await
     }
 }
 

@@ -184,6 +184,29 @@ pub struct BudgetStatus {
     pub ends: Option<Timestamp>,
 }
 
+impl BudgetStatus {
+    /// What running and coming calls of this process may still take.
+    pub fn left(&self) -> Micros {
+        let used = self.spent.saturating_add(self.held);
+        self.limit
+            .saturating_sub(used.saturating_add(self.elsewhere))
+    }
+}
+
+/// Whose budget stands how.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct BudgetUse {
+    /// Whom it is for.
+    pub subject: BudgetSubject,
+    /// Its window.
+    pub window: Window,
+    /// How it stands.
+    pub status: BudgetStatus,
+}
+
+/// Budgets that are shown; each is a question to the store.
+const BUDGETS_SHOWN: usize = 1_000;
+
 /// How often a hold starts over because others took the slice it had asked for. Each time somebody
 /// has spent one, so that this is far more than ever happens.
 const HOLD_ATTEMPTS_MAX: u32 = 1_000;
@@ -274,6 +297,29 @@ impl Budgets {
             elsewhere: usage.elsewhere.unspent,
             ends: fund.ends(),
         })
+    }
+
+    /// How the budgets stand that calls were paid from since the start, the first [`BUDGETS_SHOWN`].
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn statuses(&self, now: Timestamp) -> Result<Vec<BudgetUse>, StoreError> {
+        let accounts = self.accounts.iter().take(BUDGETS_SHOWN);
+        let used: Vec<_> = accounts.map(|account| account.value().clone()).collect();
+        let mut statuses = Vec::with_capacity(used.len());
+        for account in used {
+            let budget = AppliedBudget {
+                key: account.key.clone(),
+                limit: account.limit(),
+            };
+            statuses.push(BudgetUse {
+                subject: account.key.subject.clone(),
+                window: account.key.window,
+                status: self.status(&budget, now).await?,
+            });
+        }
+        statuses.sort_by(|a, b| a.status.account.as_str().cmp(b.status.account.as_str()));
+        Ok(statuses)
     }
 
     /// Starts a fresh account of the window that `now` falls into, for all processes: in this one at
@@ -474,6 +520,9 @@ impl Budgets {
             a_key.cmp(&b_key).then(a.limit.cmp(&b.limit))
         });
         lines.dedup_by(|next, kept| next.account.key == kept.account.key);
+        for line in &lines {
+            line.account.note_limit(line.limit);
+        }
         BudgetAccounts(lines)
     }
 

@@ -4,6 +4,7 @@
 use std::{
     borrow::Cow,
     sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use serde_json::value::RawValue;
@@ -105,6 +106,11 @@ pub(super) struct RecordedOutcome {
 }
 
 impl RecordedOutcome {
+    /// How it ended.
+    pub(super) fn decision(&self) -> RecordedDecision {
+        self.decision
+    }
+
     /// The server answered, and the answer went back.
     pub(super) fn answered(server_revision: Option<&'static str>) -> Self {
         Self {
@@ -295,7 +301,7 @@ impl CallContext {
                     code = recorded.code,
                     rule = recorded.rule.as_deref(),
                     decision = recorded.decision.as_str(),
-                    took = ?self.started.elapsed(),
+                    took_ms = millis(self.started.elapsed()),
                     "call",
                 )
             };
@@ -445,4 +451,9 @@ impl RequestFacts {
 
 fn byte_len(text: &[u8]) -> u64 {
     u64::try_from(text.len()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds with three decimals, as a number for whoever reads the log by machine.
+fn millis(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,9 +1,10 @@
-//! How often calls and callers were refused, and how often they would have been.
+//! How calls ended and what they cost, how often calls and callers were refused, and how often they would
+//! have been.
 
 use std::{
     collections::BTreeMap,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -12,14 +13,75 @@ use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
-use crate::{config::RuleKind, lock::lock, money::Micros, names::ServerName};
+use super::call_context::CallContext;
+use crate::{
+    audit::RecordedDecision,
+    config::RuleKind,
+    lock::lock,
+    money::Micros,
+    names::{AgentId, ServerName},
+};
+
+/// Series of calls that are counted apart. Beyond that, calls of one agent to one server are counted
+/// together, since servers choose how many tools they have.
+const SERIES_MAX: usize = 10_000;
 
 /// Counters since the start.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     refusals: Mutex<RefusalCounts>,
-    /// Micro-dollars by server.
-    spent: DashMap<ServerName, AtomicU64, RandomState>,
+    calls: DashMap<CallSeries, CallCounters, RandomState>,
+}
+
+/// Calls that are counted together.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+struct CallSeries {
+    agent: AgentId,
+    /// `None` where nothing is what was called.
+    server: Option<ServerName>,
+    /// The server's own name of it; `None` for what is no tool.
+    tool: Option<Arc<str>>,
+}
+
+#[derive(Debug, Default)]
+struct CallCounters {
+    answered: AtomicU64,
+    failed: AtomicU64,
+    refused: AtomicU64,
+    spent_micros: AtomicU64,
+}
+
+/// How calls ended since the start, and what they cost.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct CallTotals {
+    /// Those that their servers answered.
+    pub answered: u64,
+    /// Those that got no answer.
+    pub failed: u64,
+    /// Those that governance refused.
+    pub refused: u64,
+    /// Micro-dollars.
+    pub spent_micros: u64,
+}
+
+impl CallTotals {
+    fn add(&mut self, other: Self) {
+        self.answered += other.answered;
+        self.failed += other.failed;
+        self.refused += other.refused;
+        self.spent_micros += other.spent_micros;
+    }
+}
+
+/// Calls by whom they are of, and by what was called.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct CallUsage {
+    /// By agent.
+    pub agents: BTreeMap<AgentId, CallTotals>,
+    /// By server.
+    pub servers: BTreeMap<ServerName, CallTotals>,
+    /// By tool: its server, and that server's name of it.
+    pub tools: BTreeMap<(ServerName, Arc<str>), CallTotals>,
 }
 
 /// How often calls and callers were refused since the start.
@@ -66,28 +128,114 @@ impl Counters {
         *lock(&self.refusals).forbidden.entry(reason).or_default() += 1;
     }
 
-    /// Notes that a call to `server` was charged.
-    pub(super) fn add_spent(&self, server: &ServerName, price: Micros) {
-        if price == Micros::ZERO {
-            return;
-        }
-        if let Some(spent) = self.spent.get(server) {
-            spent.fetch_add(price.get(), Ordering::Relaxed);
-            return;
-        }
-        self.spent
-            .entry(server.clone())
-            .or_default()
-            .fetch_add(price.get(), Ordering::Relaxed);
+    /// Notes how a call ended, and what it cost.
+    pub(super) fn count_call(&self, call: &CallContext, ended: RecordedDecision) {
+        let series = CallSeries {
+            agent: call.agent().id,
+            server: call.target.as_ref().map(|target| target.server.clone()),
+            tool: call.tool.as_ref().map(|tool| Arc::clone(&tool.original)),
+        };
+        self.count(series, ended, call.price);
     }
 
-    /// What calls to `server` were charged.
-    pub(super) fn spent_on(&self, server: &ServerName) -> u64 {
-        let spent = self.spent.get(server);
-        spent.map_or(0, |spent| spent.load(Ordering::Relaxed))
+    fn count(&self, mut series: CallSeries, ended: RecordedDecision, price: Micros) {
+        if let Some(counters) = self.calls.get(&series) {
+            return counters.count(ended, price);
+        }
+        if self.calls.len() >= SERIES_MAX {
+            series.tool = None;
+        }
+        let counters = self.calls.entry(series).or_default();
+        counters.count(ended, price);
+    }
+
+    /// All calls that were counted.
+    pub(super) fn usage(&self) -> CallUsage {
+        let mut usage = CallUsage::default();
+        for found in &self.calls {
+            let (series, counts) = (found.key(), found.counts());
+            usage.agents.entry(series.agent).or_default().add(counts);
+            let Some(server) = &series.server else {
+                continue;
+            };
+            let of_server = usage.servers.entry(server.clone()).or_default();
+            of_server.add(counts);
+            if let Some(tool) = &series.tool {
+                let tool = (server.clone(), Arc::clone(tool));
+                usage.tools.entry(tool).or_default().add(counts);
+            }
+        }
+        usage
     }
 
     pub(super) fn counts(&self) -> RefusalCounts {
         lock(&self.refusals).clone()
+    }
+}
+
+impl CallCounters {
+    fn count(&self, ended: RecordedDecision, price: Micros) {
+        let calls = match ended {
+            RecordedDecision::Allowed | RecordedDecision::Observed => &self.answered,
+            RecordedDecision::Failed | RecordedDecision::Interrupted => &self.failed,
+            RecordedDecision::Refused => &self.refused,
+        };
+        calls.fetch_add(1, Ordering::Relaxed);
+        if price > Micros::ZERO {
+            self.spent_micros.fetch_add(price.get(), Ordering::Relaxed);
+        }
+    }
+
+    fn counts(&self) -> CallTotals {
+        let figure = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CallTotals {
+            answered: figure(&self.answered),
+            failed: figure(&self.failed),
+            refused: figure(&self.refused),
+            spent_micros: figure(&self.spent_micros),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_counted_by_agent_server_and_tool() {
+        let counters = Counters::default();
+        let server = || ServerName::parse("x").unwrap();
+        let count = |tool: usize, ended| {
+            let series = CallSeries {
+                agent: AgentId::ANONYMOUS,
+                server: Some(server()),
+                tool: Some(tool.to_string().into()),
+            };
+            counters.count(series, ended, Micros::new(2));
+        };
+        for tool in 0..=SERIES_MAX {
+            count(tool, RecordedDecision::Allowed);
+        }
+        let usage = counters.usage();
+        assert_eq!(
+            usage.tools.len(),
+            SERIES_MAX,
+            "one has no series of its own"
+        );
+        let all = usage.servers[&server()];
+        let calls = u64::try_from(SERIES_MAX + 1).unwrap();
+        assert_eq!((all.answered, all.spent_micros), (calls, 2 * calls));
+        assert_eq!(usage.agents[&AgentId::ANONYMOUS], all);
+        for ended in [RecordedDecision::Failed, RecordedDecision::Refused] {
+            count(0, ended);
+        }
+        let first = counters.usage().tools[&(server(), "0".into())];
+        let expect = CallTotals {
+            answered: 1,
+            failed: 1,
+            refused: 1,
+            spent_micros: 6,
+        };
+        assert_eq!(first, expect, "it has its own still");
     }
 }

@@ -244,9 +244,7 @@ impl Governance {
             self.refusals
                 .count_refusal(context.agent().id, context.address, rate);
         }
-        if let Some(target) = context.target.as_ref().filter(|_| charge) {
-            self.counters.add_spent(&target.server, context.price);
-        }
+        self.counters.count_call(&context, recorded.decision());
         let refused_as = recorded.refusal_code();
         if self.storage.audit.chain().is_none() {
             drop(PendingCharge::take_from(&mut context, charge));

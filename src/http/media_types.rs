@@ -6,6 +6,7 @@ use http::{
 };
 
 use super::{bad_post, body::Body};
+use crate::status::MetricsForm;
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const EVENTS: &str = "text/event-stream";
@@ -85,6 +86,16 @@ pub(super) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
 pub(super) fn wants_page(headers: &HeaderMap) -> bool {
     let names = |wanted| accept_lists(headers, |range| is_media_type(range, wanted));
     names("text/html") && !names(EVENTS) && !names(JSON)
+}
+
+/// The form of metrics for a scraper: OpenMetrics where it names that.
+pub(super) fn metrics_form(headers: &HeaderMap) -> MetricsForm {
+    let is_named = |range: &[u8]| is_media_type(range, "application/openmetrics-text");
+    if accept_lists(headers, is_named) {
+        MetricsForm::OpenMetrics
+    } else {
+        MetricsForm::PlainText
+    }
 }
 
 /// Whether `Accept` lists a media range that `fits`, parameters left out. One of weight zero is not taken
@@ -180,6 +191,20 @@ mod tests {
         check("text/html, text/event-stream", false);
         check("application/json, text/html;q=0.1", false);
         assert!(!wants_page(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn scrapers_get_openmetrics_where_they_name_it() {
+        let check = |value: &str, expect: MetricsForm| {
+            assert_eq!(metrics_form(&accept(value)), expect, "{value}");
+        };
+        let prometheus =
+            "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+        check(prometheus, MetricsForm::OpenMetrics);
+        check("text/plain;version=0.0.4", MetricsForm::PlainText);
+        check("application/openmetrics-text;q=0", MetricsForm::PlainText);
+        check("*/*", MetricsForm::PlainText);
+        assert_eq!(metrics_form(&HeaderMap::new()), MetricsForm::PlainText);
     }
 
     #[test]

@@ -12,11 +12,11 @@ use hyper::body::Incoming;
 use super::{
     HttpEdge,
     body::{self, Body},
-    json_response, retryable_response, text_response,
+    json_response, media_types, retryable_response, text_response,
 };
 use crate::{
     auth::Agent,
-    status::{self, METRICS_CONTENT_TYPE, StatusAccess, StatusDetail},
+    status::{self, StatusAccess, StatusDetail},
 };
 
 /// The status as JSON, or as a page when a browser asks.
@@ -55,13 +55,17 @@ pub(super) fn page_response(code: StatusCode, page: String) -> Response<Body> {
     response
 }
 
-/// The figures for Prometheus.
-pub(super) fn metrics(edge: &HttpEdge, agent: &Agent) -> Response<Body> {
-    let figures = edge
-        .status
-        .render_metrics(status_access(edge, agent), edge.stream_readers.count());
+/// The figures for Prometheus, in the form that it asks for.
+pub(super) async fn metrics(
+    edge: &HttpEdge,
+    agent: &Agent,
+    request: &Request<Incoming>,
+) -> Response<Body> {
+    let form = media_types::metrics_form(request.headers());
+    let (access, streams) = (status_access(edge, agent), edge.stream_readers.count());
+    let figures = edge.status.render_metrics(access, streams, form).await;
     let mut response = Response::new(body::full_body(figures));
-    let form = HeaderValue::from_static(METRICS_CONTENT_TYPE);
+    let form = HeaderValue::from_static(form.content_type());
     response.headers_mut().insert(CONTENT_TYPE, form);
     response
 }

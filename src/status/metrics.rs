@@ -1,12 +1,16 @@
-//! `/metrics`: the figures of `/status` for Prometheus, in the text form of OpenMetrics 1.0.
+//! `/metrics`: the figures of `/status` for Prometheus, in its text form or that of OpenMetrics 1.0.
 //!
 //! Everything is counted where it happens and read here on a scrape, so a call pays nothing for
-//! metrics. Labels are names of servers and replicas, states and codes: the config bounds their
-//! number. `docs/src/reference/metrics.md` is generated from this output.
+//! metrics. Labels are names of servers, replicas, agents and tools, states and codes: the config and
+//! limits bound their number. `docs/src/reference/metrics.md` is generated from this output.
+
+mod plain_text;
+mod process_figures;
+mod usage;
 
 use std::{
     fmt::Error,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use prometheus_client::{
@@ -16,16 +20,34 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ProcessUsage, Status, StatusAccess, StatusDetail};
+use self::{process_figures::ProcessFigures, usage::UsageFigures};
+use super::{ConfigReport, ProcessUsage, Status, StatusAccess, StatusDetail};
 use crate::{
     audit::{AuditLog, LogSpace},
     backend::{ReplicaReport, ServerState, ServerStatusReport},
-    governance::RefusalCounts,
+    clock,
+    governance::{RefusalCounts, budget::BudgetUse},
     telemetry::LatencyBuckets,
 };
 
-/// What the answer says it is.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// In which form the figures are written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum MetricsForm {
+    /// OpenMetrics 1.0, for who asks for it.
+    OpenMetrics,
+    /// The text form of Prometheus, which every scraper reads.
+    PlainText,
+}
+
+impl MetricsForm {
+    /// What an answer in this form says it is.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::PlainText => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
 
 /// The state of a server that is disconnected because nobody uses it, which is no cause for alarm.
 const ASLEEP_STATE: &str = "asleep";
@@ -95,7 +117,7 @@ fn to_u64(figure: usize) -> u64 {
 #[derive(Debug)]
 struct Figures {
     serving: bool,
-    started: Duration,
+    config: ConfigReport,
     servers: Vec<ServerFigures>,
     /// For those who may see everything.
     traffic: Option<Traffic>,
@@ -111,6 +133,7 @@ struct ServerFigures {
 #[derive(Debug)]
 struct Traffic {
     servers: Vec<ServerUsage>,
+    usage: UsageFigures,
     counts: RefusalCounts,
     audit_lost: u64,
     audit_space: LogSpace,
@@ -127,21 +150,49 @@ struct ServerUsage {
     latency: LatencyBuckets,
     bytes_to: u64,
     bytes_from: u64,
-    spent_micros: u64,
 }
 
 /// The figures of `status` as text; `streams` are the event streams that clients read.
-pub(super) fn render(status: &Status, access: StatusAccess, streams: u64) -> String {
-    let mut registry = Registry::with_prefix("tollbridge");
+pub(super) async fn render(
+    status: &Status,
+    access: StatusAccess,
+    streams: u64,
+    form: MetricsForm,
+) -> String {
+    let mut registry = Registry::default();
+    let own = registry.sub_registry_with_prefix("tollbridge");
     match access.detail() {
         Some(detail) => {
-            registry.register_collector(Box::new(Figures::of(status, detail, streams)));
+            let budgets = match detail {
+                StatusDetail::Full => budget_uses(status).await,
+                StatusDetail::Summary => Vec::new(),
+            };
+            let figures = Figures::of(status, detail, (streams, budgets));
+            own.register_collector(Box::new(figures));
         }
-        None => registry.register_collector(Box::new(PublicFigures::of(status))),
+        None => own.register_collector(Box::new(PublicFigures::of(status))),
+    }
+    if access.detail() == Some(StatusDetail::Full) {
+        let started = SystemTime::from(status.started_at).duration_since(UNIX_EPOCH);
+        let process = ProcessFigures::of(started.unwrap_or_default());
+        registry.register_collector(Box::new(process));
     }
     let mut out = String::new();
     text::encode(&mut out, &registry).expect("a String takes all");
-    out
+    match form {
+        MetricsForm::OpenMetrics => out,
+        MetricsForm::PlainText => plain_text::to_plain_text(&out),
+    }
+}
+
+/// How budgets stand; none where there is no store, or it fails.
+async fn budget_uses(status: &Status) -> Vec<BudgetUse> {
+    let Some(budgets) = status.proxy.governance().budgets() else {
+        return Vec::new();
+    };
+    let uses = budgets.statuses(clock::now()).await;
+    uses.inspect_err(|error| tracing::debug!(%error, "budgets cannot be read for metrics"))
+        .unwrap_or_default()
 }
 
 /// The figures for those who may see nothing but states.
@@ -185,21 +236,24 @@ fn serving_metric(encoder: &mut DescriptorEncoder<'_>, is_serving: bool) -> Resu
 }
 
 impl Figures {
-    fn of(status: &Status, detail: StatusDetail, streams: u64) -> Self {
+    fn of(
+        status: &Status,
+        detail: StatusDetail,
+        (streams, budgets): (u64, Vec<BudgetUse>),
+    ) -> Self {
         let catalog = status.proxy.catalog_store().catalog();
         let backends = status.proxy.backends();
         let server = |report: ServerStatusReport, tools| ServerFigures { report, tools };
-        let started = SystemTime::from(status.started_at).duration_since(UNIX_EPOCH);
         Self {
             serving: status.check_serving().is_ok(),
-            started: started.unwrap_or_default(),
+            config: status.config_report(),
             servers: backends
                 .all()
                 .map(|backend| server(backend.report(), catalog.counts(&backend.name).tools))
                 .collect(),
             traffic: match detail {
                 StatusDetail::Summary => None,
-                StatusDetail::Full => Some(Traffic::of(status, streams)),
+                StatusDetail::Full => Some(Traffic::of(status, streams, budgets)),
             },
         }
     }
@@ -368,6 +422,21 @@ impl Figures {
         Ok(())
     }
 
+    /// Whether the files of the config are what runs.
+    fn config_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let help = "1 when the config was taken that was read last, 0 when it was refused";
+        let last = gauge(encoder, "config_last_reload_successful", help)?;
+        ConstGauge::new(u64::from(self.config.error.is_none())).encode(last)?;
+        let help = "When the config that runs was read, in Unix seconds";
+        let name = "config_last_reload_success_timestamp_seconds";
+        let read: Option<jiff::Timestamp> = self.config.loaded_at.parse().ok();
+        let read = read.map(|at| at.as_duration().as_secs_f64());
+        ConstGauge::new(read.unwrap_or_default()).encode(gauge(encoder, name, help)?)?;
+        let help = "Changed configs that were taken";
+        let reloads = counter(encoder, "config_reloads", help)?;
+        ConstCounter::new(self.config.reloads).encode(reloads)
+    }
+
     fn call_metrics(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let calls = "Finished calls, by outcome";
         let mut family = counter(encoder, "server_calls", calls)?;
@@ -385,18 +454,11 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let encoder = &mut encoder;
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        set_gauge(
-            &mut gauge(
-                encoder,
-                "build_info",
-                "Always 1; the label is the version of the program",
-            )?,
-            &version,
-            1,
-        )?;
-        let started = ConstGauge::new(self.started.as_secs_f64());
-        let help = "Start time of the gateway in Unix seconds";
-        started.encode(gauge(encoder, "start_time_seconds", help)?)?;
+        let help = "Version of the program";
+        encoder
+            .encode_descriptor("build", help, None, MetricType::Info)?
+            .encode_info(&version)?;
+        self.config_metrics(encoder)?;
         serving_metric(encoder, self.serving)?;
         self.server_metrics(encoder)?;
         self.health_metrics(encoder)?;
@@ -410,7 +472,7 @@ impl Collector for Figures {
 }
 
 impl Traffic {
-    fn of(status: &Status, streams: u64) -> Self {
+    fn of(status: &Status, streams: u64, budgets: Vec<BudgetUse>) -> Self {
         let governance = status.proxy.governance();
         let counts = governance.counts();
         let used = status.proxy.backends().all().map(|backend| ServerUsage {
@@ -418,10 +480,12 @@ impl Traffic {
             latency: backend.stats.latency().coarse_buckets(),
             bytes_to: backend.stats.bytes_to(),
             bytes_from: backend.stats.bytes_from(),
-            spent_micros: governance.spent_on(&backend.name),
         });
+        let names = status.proxy.backends().all();
+        let names = names.map(|backend| backend.name.clone());
         Self {
             servers: used.collect(),
+            usage: UsageFigures::of(governance, budgets, names),
             audit_lost: governance.audit().lost_count(),
             audit_space: governance.audit().space(),
             audit_head: audit_head_labels(governance.audit()),
@@ -463,11 +527,7 @@ impl Traffic {
             counter(encoder, "server_received_bytes", received)?,
             |used| used.bytes_from,
         )?;
-        let mut spent = counter(encoder, "spent_usd", "Charged prices in USD")?;
-        for used in &self.servers {
-            let labels = [("server", &*used.name)];
-            ConstCounter::new(usd(used.spent_micros)).encode(spent.encode_family(&labels)?)?;
-        }
+        self.usage.encode(encoder)?;
         let mut refused = counter(
             encoder,
             "refused_calls",
@@ -522,10 +582,10 @@ impl Traffic {
         ] {
             ConstGauge::new(bytes).encode(gauge(encoder, name, help)?)?;
         }
-        let help = "Always 1, with `chain`, `seq` and `hash` of the last audit checkpoint";
-        let mut head = gauge(encoder, "audit_head", help)?;
+        let help = "`chain`, `seq` and `hash` of the last audit checkpoint";
+        let mut head = encoder.encode_descriptor("audit_head", help, None, MetricType::Info)?;
         if let Some(labels) = &self.audit_head {
-            ConstGauge::new(1_u64).encode(head.encode_family(labels)?)?;
+            head.encode_info(labels)?;
         }
         Ok(())
     }
@@ -598,12 +658,6 @@ fn gauge<'e>(
     help: &'e str,
 ) -> Result<MetricEncoder<'e>, Error> {
     encoder.encode_descriptor(name, help, None, MetricType::Gauge)
-}
-
-/// An amount for a counter.
-#[expect(clippy::cast_precision_loss, reason = "exact below nine billion USD")]
-fn usd(micros: u64) -> f64 {
-    micros as f64 / 1e6
 }
 
 fn counter<'e>(

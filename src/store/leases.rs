@@ -36,6 +36,17 @@ pub enum BudgetSubjectKind {
     Team,
 }
 
+impl BudgetSubjectKind {
+    /// The kind in a word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Server => "server",
+            Self::Team => "team",
+        }
+    }
+}
+
 impl BudgetSubject {
     /// An agent.
     pub fn agent(id: AgentId) -> Self {

@@ -300,6 +300,7 @@ async fn a_call_is_followed_to_its_server() {
     let ended = serving.end(Signal::TERM).await;
     read(&mut answer).await;
     let call = line(&ended, "call", |call| call["method"] == "tools/call");
+    assert!(call["took_ms"].is_f64(), "a number: {call}");
     let invocation = call["invocation"].as_str().expect("a name");
     assert!(invocation.starts_with("inv_"), "{call}");
     assert_eq!(call["request_id"], "from-a-balancer");

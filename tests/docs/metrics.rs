@@ -26,7 +26,8 @@ const WORDS: [&str; 3] = ["outcome", "result", "state"];
 pub(crate) async fn page() -> String {
     let place = Place::new(CONFIG);
     let serving = place.serve().await;
-    let text = bounded(scrape(&serving.url)).await;
+    bounded(call(&serving.url)).await;
+    let text = bounded(ask(&serving.url, "GET /metrics", "")).await;
     let mut out = String::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -40,10 +41,9 @@ pub(crate) async fn page() -> String {
         while let Some(sample) = lines.next_if(|line| !line.starts_with('#')) {
             samples.push(sample);
         }
-        let total = if kind == "counter" { "_total" } else { "" };
         let labels = labels(&samples);
         let text = format!("({kind}{labels}): {help}.");
-        out.push_str(&wrap(&format!("- `{name}{total}` "), &text, 2));
+        out.push_str(&wrap(&format!("- `{name}` "), &text, 2));
     }
     out
 }
@@ -70,10 +70,21 @@ fn labels(samples: &[&str]) -> String {
     out
 }
 
-async fn scrape(url: &str) -> String {
+/// Calls a tool, so that there is something to count.
+async fn call(url: &str) {
+    let params = r#"{"name":"mcp_toolbox_uuid","arguments":{}}"#;
+    let call = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+    ask(url, "POST /mcp", &call).await;
+}
+
+async fn ask(url: &str, asked: &str, body: &str) -> String {
     let address = url.strip_prefix("http://").expect("it is plain HTTP");
     let mut stream = TcpStream::connect(address).await.expect("it listens");
-    let request = format!("GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let length = body.len();
+    let request = format!(
+        "{asked} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\n\
+         content-length: {length}\r\n\r\n{body}"
+    );
     stream
         .write_all(request.as_bytes())
         .await

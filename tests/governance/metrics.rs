@@ -11,7 +11,8 @@ use crate::{
 
 /// Every series by its name and labels, as they are written.
 async fn scrape(http: &Http) -> BTreeMap<String, String> {
-    let answer = http.get("/metrics", &[]).await;
+    let accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3";
+    let answer = http.get("/metrics", &[("accept", accept)]).await;
     assert_eq!(answer.status(), 200);
     let form = answer.header("content-type").unwrap();
     assert!(form.starts_with("application/openmetrics-text"), "{form}");
@@ -42,12 +43,11 @@ fn are_documented(series: impl Iterator<Item = String>) {
     let page = include_str!("../../docs/src/reference/metrics.md");
     for series in series {
         let (name, _) = series.split_once('{').unwrap_or((&series, ""));
-        let name = name.strip_prefix("tollbridge_").unwrap();
         let part = ["_bucket", "_sum", "_count"];
         let whole = part.iter().find_map(|part| name.strip_suffix(part));
         let name = whole.unwrap_or(name);
         assert!(
-            page.contains(&format!("`tollbridge_{name}`")),
+            page.contains(&format!("`{name}`")),
             "{name} is not in the reference"
         );
     }
@@ -106,7 +106,32 @@ async fn what_calls_leave() {
             r#"tollbridge_server_call_duration_seconds_bucket{le="+Inf",server="x"}"#,
             "3",
         ),
-        (r#"tollbridge_spent_usd_total{server="x"}"#, "0.75"),
+        (r#"tollbridge_spent_dollars_total{server="x"}"#, "0.75"),
+        (
+            r#"tollbridge_agent_spent_dollars_total{agent="anonymous"}"#,
+            "0.75",
+        ),
+        (
+            r#"tollbridge_agent_calls_total{agent="anonymous",outcome="answered"}"#,
+            "3",
+        ),
+        (
+            r#"tollbridge_tool_calls_total{server="x",tool="echo",outcome="answered"}"#,
+            "3",
+        ),
+        (
+            r#"tollbridge_tool_calls_total{server="x",tool="echo",outcome="refused"}"#,
+            "1",
+        ),
+        (
+            r#"tollbridge_budget_left_dollars{kind="agent",name="anonymous",window="total"}"#,
+            "9.25",
+        ),
+        (
+            r#"tollbridge_budget_limit_dollars{kind="agent",name="anonymous",window="total"}"#,
+            "10.0",
+        ),
+        ("tollbridge_config_last_reload_successful", "1"),
         (
             r#"tollbridge_refused_calls_total{code="UNAUTHORIZED"}"#,
             "1",
@@ -123,6 +148,107 @@ async fn what_calls_leave() {
     }
     assert_eq!(of(&after, "tollbridge_sessions"), "1");
     drop(reader);
+    stage.stop().await;
+}
+
+/// A refused config is seen where nobody reads the log.
+#[tokio::test]
+async fn a_refused_reload_is_seen() {
+    let stage = Stage::new("", "").await;
+    let core = stage.gateway.running.core();
+    let mut config = stage.gateway.config.clone();
+    config.governance.terms.args = vec![tollbridge::config::ArgumentRule {
+        name: "bad".to_owned(),
+        tools: Vec::new(),
+        at: String::new(),
+        condition: tollbridge::config::Condition {
+            matches: Some("(".to_owned()),
+            ..tollbridge::config::Condition::default()
+        },
+        action: tollbridge::config::ArgumentAction::Refuse,
+        observe: false,
+    }];
+    core.apply_config(&config).unwrap_err();
+    let refused = [
+        ("config_last_reload_successful", "0"),
+        ("config_reloads_total", "0"),
+    ];
+    check(&scrape(&stage.http()).await, &refused);
+    core.apply_config(&stage.gateway.config).unwrap();
+    let taken = [
+        ("config_last_reload_successful", "1"),
+        ("config_reloads_total", "1"),
+    ];
+    check(&scrape(&stage.http()).await, &taken);
+    stage.stop().await;
+}
+
+/// What every scraper reads, by the rules of `promtool check metrics`: each family has help, a type and the name
+/// of its samples, counters and only they end in `_total`, and units are whole words of base units.
+#[tokio::test]
+async fn names_keep_the_conventions_of_prometheus() {
+    let stage = Stage::new(TERMS, "").await;
+    stage.must("{}").await;
+    let answer = stage.http().get("/metrics", &[]).await;
+    let form = answer.header("content-type").unwrap();
+    assert_eq!(form, "text/plain; version=0.0.4; charset=utf-8");
+    let text = answer.text().await;
+    assert!(text.ends_with('\n') && !text.contains("# EOF"), "{text}");
+    let mut family = (String::new(), String::new());
+    let mut families = Vec::new();
+    let mut helped = String::new();
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            let (name, help) = help.split_once(' ').unwrap();
+            assert!(!help.is_empty(), "{line}");
+            helped = name.to_owned();
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = kind.split_once(' ').unwrap();
+            assert_eq!(name, helped, "help comes first");
+            assert!(
+                !families.contains(&name.to_owned()),
+                "{name} is there twice"
+            );
+            assert!(["counter", "gauge", "histogram"].contains(&kind), "{line}");
+            assert_eq!(name.ends_with("_total"), kind == "counter", "{name}");
+            let is_ours = name.starts_with("tollbridge_") || name.starts_with("process_");
+            assert!(is_ours, "{name}");
+            for odd in [
+                "_usd",
+                "_ms",
+                "_millis",
+                "_micros",
+                "_minutes",
+                "_kilobytes",
+                "_gauge",
+                "_counter",
+            ] {
+                assert!(!name.contains(odd), "{name}");
+            }
+            families.push(name.to_owned());
+            family = (name.to_owned(), kind.to_owned());
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let parts = ["_bucket", "_sum", "_count"];
+            let whole = match &*family.1 {
+                "histogram" => parts.iter().find_map(|part| name.strip_suffix(part)),
+                _ => Some(name),
+            };
+            assert_eq!(whole, Some(&*family.0), "{line}");
+        }
+    }
+    for name in [
+        "tollbridge_build_info",
+        "tollbridge_audit_head_info",
+        "process_cpu_seconds_total",
+        "process_start_time_seconds",
+        "process_max_fds",
+    ] {
+        assert!(
+            families.contains(&name.to_owned()),
+            "{name} in {families:?}"
+        );
+    }
     stage.stop().await;
 }
 
@@ -144,7 +270,8 @@ async fn only_admins_see_who_is_busy() {
         let part = scrape(&http).await;
         assert!(part.contains_key(shown) && !part.contains_key(other));
         for hidden in [
-            "spent", "sessions", "streams", "refused", "duration", "_bytes",
+            "agent", "budget", "process", "spent", "tool_", "sessions", "streams", "refused",
+            "duration", "_bytes",
         ] {
             assert!(
                 !part.keys().any(|name| name.contains(hidden)),

@@ -3,7 +3,10 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -34,6 +37,8 @@ pub(super) struct BudgetAccount {
     /// Held while the store is asked; waiters queue in order.
     pub(super) store_lock: tokio::sync::Mutex<()>,
     current: ArcSwapOption<Lease>,
+    /// Micro-dollars, as the rules had it that were made last.
+    limit: AtomicU64,
     state: Mutex<AccountState>,
 }
 
@@ -60,8 +65,19 @@ impl BudgetAccount {
             key,
             store_lock: tokio::sync::Mutex::default(),
             current: ArcSwapOption::empty(),
+            limit: AtomicU64::default(),
             state: Mutex::default(),
         }
+    }
+
+    /// Notes the limit by which calls are paid from now on.
+    pub(super) fn note_limit(&self, limit: Micros) {
+        self.limit.store(limit.get(), Ordering::Relaxed);
+    }
+
+    /// The limit that was noted last.
+    pub(super) fn limit(&self) -> Micros {
+        Micros::new(self.limit.load(Ordering::Relaxed))
     }
 
     /// The lease of the window of `now`.

@@ -294,7 +294,9 @@ impl HttpEdge {
                 let context = RequestContext::of(agent, scope, peer);
                 streamable::handle(self, &context, request).await
             }
-            Route::Sse(scope) => legacy_sse::open(self, &RequestContext::of(agent, scope, peer)),
+            Route::Sse(scope) => {
+                legacy_sse::open(self, &RequestContext::of(agent, scope, peer), request)
+            }
             Route::Messages => Box::pin(legacy_sse::post(self, (&agent, peer), request)).await,
             Route::OAuth => oauth_probes::refuse(governance.directory().is_anonymous()),
             Route::Status => status_endpoints::status(self, &agent, request),

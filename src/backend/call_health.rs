@@ -55,6 +55,7 @@ impl CallHealth {
             | BackendError::NoMemory
             | BackendError::LoopDetected
             | BackendError::Overloaded { .. }
+            | BackendError::Redirect { .. }
             | BackendError::Refused { .. }
             | BackendError::RequestTooLarge { .. }
             | BackendError::ResponseTooLarge { .. }

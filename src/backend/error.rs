@@ -85,7 +85,7 @@ pub enum BackendError {
     Http {
         /// The status.
         status: StatusCode,
-        /// The start of the body; of a redirect, what to do about it.
+        /// The start of the body.
         body: String,
         /// When to come back, where it says so.
         retry_after: Option<Duration>,
@@ -95,6 +95,19 @@ pub enum BackendError {
     Lost {
         /// Why.
         reason: String,
+    },
+    /// It redirects a request where none is followed. The operator mends `url`.
+    #[error(
+        "the server redirects (HTTP {status}) {why}; put the final URL into the config{}",
+        display_target(target.as_ref())
+    )]
+    Redirect {
+        /// The status.
+        status: StatusCode,
+        /// Why it is not followed, as the end of a sentence.
+        why: &'static str,
+        /// Where it leads to, as far as anybody may see that.
+        target: Option<String>,
     },
     /// The handshake was refused.
     #[error("handshake refused: {}", error.as_str())]
@@ -264,6 +277,10 @@ fn reason_suffix(why: Option<&String>) -> String {
     why.map(|why| format!(": {why}")).unwrap_or_default()
 }
 
+fn display_target(target: Option<&String>) -> String {
+    target.map(|url| format!(": `{url}`")).unwrap_or_default()
+}
+
 /// Which key of the server a limit is from.
 fn limit_key(key: Option<&str>) -> String {
     key.map(|key| format!(" (its `{key}`)")).unwrap_or_default()
@@ -379,6 +396,7 @@ impl BackendError {
             | Self::Header { .. }
             | Self::Lost { .. }
             | Self::LoopDetected
+            | Self::Redirect { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
@@ -435,7 +453,9 @@ impl BackendError {
             | Self::LoopDetected
             | Self::Refused { .. }
             | Self::Revision { .. } => FailureReason::Incompatible,
-            Self::ProtocolViolation { .. } | Self::Http { .. } => FailureReason::BadAnswer,
+            Self::ProtocolViolation { .. } | Self::Http { .. } | Self::Redirect { .. } => {
+                FailureReason::BadAnswer
+            }
             Self::Header { .. } | Self::Unauthorized { .. } => FailureReason::NeedsReauth,
             Self::Lost { .. } | Self::SessionGone => FailureReason::Lost,
             Self::RequestTooLarge { .. } | Self::ResponseTooLarge { .. } => FailureReason::TooLarge,
@@ -452,6 +472,7 @@ impl BackendError {
             Self::ProtocolViolation { .. }
                 | Self::Http { .. }
                 | Self::NoMemory
+                | Self::Redirect { .. }
                 | Self::ResponseTooLarge { .. }
                 | Self::Timeout { .. }
                 | Self::Unauthorized { .. }
@@ -504,6 +525,7 @@ impl BackendError {
             | Self::NoFiles { .. }
             | Self::LoopDetected
             | Self::Overloaded { .. }
+            | Self::Redirect { .. }
             | Self::Refused { .. }
             | Self::RequestTooLarge { .. }
             | Self::Revision { .. }
@@ -563,6 +585,7 @@ impl BackendError {
             | Self::NoMemory
             | Self::LoopDetected
             | Self::Overloaded { .. }
+            | Self::Redirect { .. }
             | Self::RequestTooLarge { .. }
             | Self::ResponseTooLarge { .. }
             | Self::SessionGone

@@ -38,7 +38,7 @@ use crate::{
     governance::{CallScanners, QuestionEnd},
     mcp::{
         Id, LogFilter, Message, Method, Outcome, Raw, Request, Revision, RpcError,
-        envelope::{self, Malformed},
+        envelope::{self, Unreadable},
         error, json,
         method::notice,
     },
@@ -109,7 +109,7 @@ pub(super) trait HttpChannel: Debug + Send + Sync {
 pub(super) async fn each_message(
     requests: &PendingRequests,
     bytes: &Bytes,
-    mut take: impl FnMut(&Bytes, Result<Message, Malformed>),
+    mut take: impl FnMut(&Bytes, Result<Message, Unreadable>),
 ) {
     if bytes.len() <= LARGE_BYTES {
         return Message::parse_each(bytes, take);
@@ -148,6 +148,20 @@ pub(crate) struct Exchange<'c> {
 }
 
 impl Exchange<'_> {
+    /// The bytes of the request.
+    pub(super) fn encode(&self, pending: &PendingExchange) -> Bytes {
+        let params = self.params.as_deref();
+        let params = params.map(|params| {
+            if self.may_name_token {
+                pending.with_token(params)
+            } else {
+                Cow::Borrowed(params)
+            }
+        });
+        let id = Id::number(pending.id);
+        envelope::encode_request(&id, self.method.as_str(), params.as_deref())
+    }
+
     /// What the server is told of this, which it calls `id`, once it has ended as `failure`: in the
     /// words of the client where that cancelled it in words that may pass, else in ours.
     pub(super) fn cancellation(&self, id: u64, failure: &BackendError) -> Raw {
@@ -267,8 +281,9 @@ impl Link {
     pub(super) async fn receive(self: &Arc<Self>, bytes: &Bytes, stray: &'static str) {
         each_message(&self.requests, bytes, |_, parsed| match parsed {
             Ok(message) => self.handle_message(message, None),
-            Err(malformed) => {
-                self.requests.fail_malformed(&malformed);
+            Err(unread) => {
+                self.requests.fail_unreadable(&unread);
+                let malformed = unread.malformed;
                 tracing::debug!(server = %self.requests.settings.server, %malformed, "{stray}");
             }
         })
@@ -355,16 +370,7 @@ impl Link {
         tell: Option<Responder>,
     ) -> Result<(PendingExchange, Bytes), BackendError> {
         let mut pending = self.requests.register(exchange, tell)?;
-        let params = exchange.params.as_deref();
-        let params = params.map(|params| {
-            if exchange.may_name_token {
-                pending.with_token(params)
-            } else {
-                Cow::Borrowed(params)
-            }
-        });
-        let id = Id::number(pending.id);
-        let bytes = envelope::encode_request(&id, exchange.method.as_str(), params.as_deref());
+        let bytes = exchange.encode(&pending);
         let limit = self.requests.settings.request_bytes_max;
         if bytes.len() > limit {
             pending.mark_not_sent();

@@ -28,11 +28,20 @@ use crate::{
     },
 };
 
+/// What proxies call the prefix that they have taken off a path.
+const FORWARDED_PREFIX: &str = "x-forwarded-prefix";
+/// Longest such prefix.
+const PREFIX_BYTES_MAX: usize = 256;
+
 /// The query parameter that names the session.
 const SESSION_PARAM: &str = "session_id";
 
 /// Opens the stream; its first event names the endpoint for messages.
-pub(super) fn open(edge: &Arc<HttpEdge>, context: &RequestContext) -> Response<Body> {
+pub(super) fn open<B>(
+    edge: &Arc<HttpEdge>,
+    context: &RequestContext,
+    request: &HttpRequest<B>,
+) -> Response<Body> {
     if edge.proxy.is_draining() {
         return shutting_down(None);
     }
@@ -45,7 +54,8 @@ pub(super) fn open(edge: &Arc<HttpEdge>, context: &RequestContext) -> Response<B
     let stream = session.open_standalone_stream();
     let place = stream.attach_at_end();
     let endpoint = format!(
-        "event: endpoint\ndata: /messages/?{SESSION_PARAM}={}\n\n",
+        "event: endpoint\ndata: {}messages/?{SESSION_PARAM}={}\n\n",
+        endpoint_base(request),
         session.id
     );
     // The guard ends the session together with its stream.
@@ -68,6 +78,27 @@ pub(super) fn open(edge: &Arc<HttpEdge>, context: &RequestContext) -> Response<B
         _reader: edge.stream_readers.enter(),
     };
     body::events(stream, place, writing)
+}
+
+/// Where `messages/` is for whoever asked for the stream. A proxy may have taken a prefix off the path: it
+/// says which in a header, or the client finds out, since the reference is relative to the URL it asked for.
+fn endpoint_base<B>(request: &HttpRequest<B>) -> String {
+    let prefix = request.headers().get(FORWARDED_PREFIX);
+    let prefix = prefix.and_then(|prefix| prefix.to_str().ok());
+    if let Some(prefix) = prefix.filter(|prefix| is_path(prefix)) {
+        return format!("{}/", prefix.trim_end_matches('/'));
+    }
+    let directories = request.uri().path().matches('/').count();
+    "../".repeat(directories.saturating_sub(1))
+}
+
+/// Whether `prefix` is a path, and nothing that leads to another host.
+fn is_path(prefix: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~%+".contains(c);
+    prefix.len() <= PREFIX_BYTES_MAX
+        && prefix.starts_with('/')
+        && !prefix.contains("//")
+        && prefix.chars().all(is_plain)
 }
 
 /// What is known of a request from elsewhere.

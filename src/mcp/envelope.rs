@@ -141,6 +141,42 @@ pub enum Malformed {
     },
 }
 
+/// A part of what a peer said that is no message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unreadable {
+    /// Why not.
+    pub malformed: Malformed,
+    /// The requests that it would answer otherwise.
+    pub answered: Vec<Id>,
+}
+
+impl Unreadable {
+    fn new(malformed: Malformed, bytes: &[u8]) -> Self {
+        let answered = match &malformed {
+            Malformed::EmptyEnvelope { id } => id.iter().cloned().collect(),
+            Malformed::Envelope { .. } | Malformed::Json { .. } => {
+                MessageOutline::answered_ids(bytes)
+            }
+            Malformed::Batch => Vec::new(),
+        };
+        Self {
+            malformed,
+            answered,
+        }
+    }
+
+    /// Our requests that `bytes` would answer, if they could be read.
+    pub fn answered_by(bytes: &[u8]) -> Vec<u64> {
+        let ids = MessageOutline::answered_ids(bytes);
+        ids.iter().filter_map(Id::as_number).collect()
+    }
+
+    /// Whether it would answer our request `id`.
+    pub fn answers(&self, id: u64) -> bool {
+        self.answered.iter().any(|it| it.as_number() == Some(id))
+    }
+}
+
 impl Malformed {
     /// The answer to a peer that sent it.
     pub fn to_error(&self) -> RpcError {
@@ -180,7 +216,10 @@ impl Message {
 
     /// Reads what a peer of 2025-03-26 may send at once: one message, or a batch. `take` gets each,
     /// or why it is none, with its bytes. A batch within a batch is no message.
-    pub fn parse_each(bytes: &Bytes, mut take: impl FnMut(&Bytes, Result<Self, Malformed>)) {
+    pub fn parse_each(bytes: &Bytes, mut take: impl FnMut(&Bytes, Result<Self, Unreadable>)) {
+        let mut take = |part: &Bytes, parsed: Result<Self, Malformed>| {
+            take(part, parsed.map_err(|it| Unreadable::new(it, part)));
+        };
         let parsed = Self::parse(bytes);
         if parsed != Err(Malformed::Batch) {
             return take(bytes, parsed);
@@ -193,6 +232,11 @@ impl Message {
 
     /// Reads a message, however unusual it is, or says why it is none.
     fn parse_unusual(text: &str, bytes: &Bytes) -> Result<Self, Malformed> {
+        if let Some(rest) = text.strip_prefix(BOM)
+            && !rest.starts_with(BOM)
+        {
+            return Self::parse(&bytes.slice_ref(rest.as_bytes()));
+        }
         match bytes.iter().find(|b| !b.is_ascii_whitespace()) {
             Some(b'{') => {}
             Some(b'[') => return Err(Malformed::Batch),
@@ -263,6 +307,9 @@ impl Message {
     }
 }
 
+/// What some programs write before their first message, and no part of it: RFC 8259, section 8.1.
+const BOM: &str = "\u{feff}";
+
 /// Messages in one batch: of tiny ones a long line would have millions, each of which takes more
 /// memory than it has bytes.
 pub const BATCH_MAX: usize = 1024;
@@ -273,7 +320,8 @@ pub const BATCH_MAX: usize = 1024;
 /// When `bytes` is not a JSON array with at least one element and at most [`BATCH_MAX`].
 pub fn split_batch(bytes: &Bytes) -> Result<Vec<Bytes>, Malformed> {
     let of = |reason| Malformed::Envelope { reason, id: None };
-    let BatchElements(elements) = serde_json::from_slice(bytes).map_err(|error| {
+    let text = bytes.strip_prefix(BOM.as_bytes()).unwrap_or(bytes);
+    let BatchElements(elements) = serde_json::from_slice(text).map_err(|error| {
         if error.is_data() {
             return of("batch with too many messages");
         }

@@ -15,6 +15,8 @@ pub struct SseEvent {
     pub id: Option<String>,
     /// `retry:` in milliseconds, when this event carried one.
     pub retry: Option<u64>,
+    /// Whether it is no event, but a line of JSON without `data:`, which is `data`.
+    pub is_unframed: bool,
 }
 
 /// Writes a message event whose data is `json`. Line breaks in it, which JSON has outside of strings
@@ -142,6 +144,14 @@ impl SseReader {
             };
             read += length;
             let had = self.draft.data.len();
+            if is_json(line) {
+                next = NextEvent::Event(SseEvent {
+                    data: Bytes::copy_from_slice(line),
+                    is_unframed: true,
+                    ..SseEvent::default()
+                });
+                break;
+            }
             if !line.is_empty() {
                 self.draft.add_line(line);
             } else if let Some(event) = self.draft.finish() {
@@ -157,6 +167,11 @@ impl SseReader {
         next
     }
 
+    /// Whether JSON has begun to come without `data:`, a line that has not ended.
+    pub fn has_unframed_json(&self) -> bool {
+        is_json(&self.buffer)
+    }
+
     fn skip_bom(&mut self) {
         if self.at_start && self.buffer.starts_with(BOM) {
             self.buffer.advance(BOM.len());
@@ -164,6 +179,11 @@ impl SseReader {
             self.at_start = false;
         }
     }
+}
+
+/// Whether a line is JSON where a field should be.
+fn is_json(line: &[u8]) -> bool {
+    matches!(line.first(), Some(b'{' | b'['))
 }
 
 /// The first line of `rest`, and how long it is with its end. `scanned` of it have no end of a line,

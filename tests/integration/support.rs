@@ -4,6 +4,7 @@ pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod http;
+pub(crate) mod scripted;
 pub(crate) mod way;
 pub(crate) mod wire;
 

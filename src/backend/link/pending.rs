@@ -46,7 +46,7 @@ use crate::{
     config::{MemorySize, Root},
     limiter::{ByteBudget, CallLimit},
     lock::lock,
-    mcp::{Era, Id, Method, Outcome, Raw, Response, Revision, envelope::Malformed, meta, tasks},
+    mcp::{Era, Id, Method, Outcome, Raw, Response, Revision, envelope::Unreadable, meta, tasks},
     names::InvocationId,
     session::Session,
     task::Tasks,
@@ -440,13 +440,10 @@ impl PendingRequests {
         }
     }
 
-    /// Fails the exchange whose answer this would be, if it said anything. What else is no message may
-    /// be a line of a log, or a request that counts like we do.
-    pub(in crate::backend) fn fail_malformed(&self, malformed: &Malformed) {
-        if let Malformed::EmptyEnvelope { id: Some(id) } = malformed
-            && let Some(id) = id.as_number()
-        {
-            self.fail(id, BackendError::invalid_response(malformed));
+    /// Fails the exchanges whose answers this would be, if it could be read.
+    pub(in crate::backend) fn fail_unreadable(&self, stray: &Unreadable) {
+        for id in stray.answered.iter().filter_map(Id::as_number) {
+            self.fail(id, BackendError::invalid_response(&stray.malformed));
         }
     }
 

@@ -1,10 +1,12 @@
 //! Servers behind streamable HTTP, of both eras: one POST a message, answers as JSON or as events.
 
 mod connection;
+mod content_encoding;
 pub(super) mod http_client;
 mod link_headers;
 mod pool;
 mod read_budget;
+pub(in crate::backend) mod redirect;
 mod server_events;
 pub(in crate::backend) mod sse;
 mod streams;
@@ -20,9 +22,8 @@ use std::{
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
-    header::{ALLOW, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER},
-    uri::Authority,
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
+    header::{ALLOW, CONTENT_TYPE, HOST, RETRY_AFTER},
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
@@ -42,7 +43,6 @@ use crate::{
     },
     body::BodyError,
     config::Remote,
-    governance::redact_name,
     lock::lock,
     mcp::{
         Era, Id, Message, Method, Outcome, Revision,
@@ -51,7 +51,9 @@ use crate::{
         method::notice,
     },
 };
+use content_encoding::ResponseBodyError;
 use link_headers::LinkHeaders;
+use redirect::{REDIRECTS_MAX, RequestUrl};
 use transport::{HttpTransport, ResponseBody};
 
 /// How long the server may take to close a session that we end.
@@ -73,8 +75,7 @@ pub(crate) struct HttpLink {
     link: OnceLock<Weak<Link>>,
     headers: Mutex<LinkHeaders>,
     posts: Semaphore,
-    /// Whether the path of its URL may be shown.
-    shows_path: bool,
+    url: RequestUrl,
 }
 
 /// Opens a link to `remote`. Nothing is sent yet.
@@ -94,7 +95,7 @@ pub(crate) fn open(
         link: OnceLock::new(),
         headers: Mutex::new(LinkHeaders::new(headers)),
         posts: Semaphore::new(POSTS_MAX),
-        shows_path: !remote.is_from_variable,
+        url: RequestUrl::new(&remote.url, !remote.is_from_variable)?,
     });
     let link = Arc::new(Link::http(
         requests,
@@ -155,8 +156,8 @@ impl HttpChannel for HttpLink {
             if !self.headers().has_session() {
                 return;
             }
-            let request = self.request(Verb::DELETE, Bytes::new(), |_, _| {});
-            drop(timeout(DELETE_TIMEOUT, self.transport.send(request)).await);
+            let deleted = self.send(Verb::DELETE, (Bytes::new(), Bytes::new), |_, _| {});
+            drop(timeout(DELETE_TIMEOUT, deleted).await);
         })
     }
 }
@@ -217,7 +218,9 @@ impl HttpLink {
         exchange: &Exchange<'_>,
         pending: &PendingExchange,
     ) -> Result<Outcome, BackendError> {
-        let request = self.request(Verb::POST, bytes, |headers, era| {
+        // The bytes of a call are not shared: that would cost all of them something.
+        let again = || exchange.encode(pending);
+        let response = self.send(Verb::POST, (bytes, again), |headers, era| {
             if *exchange.method == Method::Discover {
                 link_headers::add_discover_headers(headers);
             }
@@ -226,7 +229,7 @@ impl HttpLink {
             }
             link_headers::add_correlation_headers(exchange, headers);
         });
-        let response = self.transport.send(request).await?;
+        let response = response.await?;
         if *exchange.method == Method::Initialize {
             let session = response.headers().get(header::SESSION_ID);
             self.headers().set_session(session.cloned());
@@ -276,9 +279,6 @@ impl HttpLink {
                 body: String::new(),
                 retry_after: retry_after(response.headers()),
             }),
-            _ if status.is_redirection() => {
-                Err(redirect_error(status, response.headers(), self.shows_path))
-            }
             _ => Ok(()),
         }
     }
@@ -346,22 +346,25 @@ impl HttpLink {
         status: StatusCode,
         pending: &PendingExchange,
     ) -> Result<Outcome, BackendError> {
-        let answer = self.handle_payload(body, status, pending).await;
+        let Payload { answer, malformed } = self.handle_payload(body, status, pending).await;
         answer.unwrap_or_else(|| {
-            let what = "the response body has no response to this request".to_owned();
+            let mut what = "the response body has no response to this request".to_owned();
+            if let Some(malformed) = malformed {
+                what = format!("{what}: {malformed}{}", describe_body(body));
+            }
             Err(not_a_message_error(status, (what, None), body))
         })
     }
 
-    /// Takes what a body or an event of an exchange holds; the answer, when it is among that, or that it
-    /// says nothing.
+    /// Takes what a body or an event of an exchange holds.
     async fn handle_payload(
         &self,
         bytes: &Bytes,
         status: StatusCode,
         pending: &PendingExchange,
-    ) -> Option<Result<Outcome, BackendError>> {
+    ) -> Payload {
         let mut answer = None;
+        let mut malformed = None;
         each_message(&self.requests, bytes, |_, parsed| match parsed {
             Ok(Message::Response(found))
                 if answers_exchange(found.id.as_ref(), pending, status) =>
@@ -371,15 +374,14 @@ impl HttpLink {
                 answer = Some(Ok(found.outcome));
             }
             Ok(message) => self.deliver(message, pending.id),
-            Err(bare @ Malformed::EmptyEnvelope { .. })
-                if status.is_success() && answers_exchange(bare.id(), pending, status) =>
-            {
-                answer = Some(Err(BackendError::invalid_response(bare)));
+            Err(unread) if status.is_success() && unread.answers(pending.id) => {
+                let why = format!("{}{}", unread.malformed, describe_body(bytes));
+                answer = Some(Err(BackendError::invalid_response(why)));
             }
-            Err(_) => {}
+            Err(unread) => malformed = Some(unread.malformed),
         })
         .await;
-        answer
+        Payload { answer, malformed }
     }
 
     /// Posts a notification or an answer. It ends soon after the link does.
@@ -400,14 +402,15 @@ impl HttpLink {
     async fn send_post(&self, bytes: Bytes, method: &str) -> Result<(), BackendError> {
         // It is never closed.
         let _place = self.posts.acquire().await;
-        let request = self.request(Verb::POST, bytes, |headers, era| {
+        let again = || bytes.clone();
+        let response = self.send(Verb::POST, (bytes.clone(), again), |headers, era| {
             if era == Some(Era::Modern)
                 && let Ok(value) = HeaderValue::from_str(method)
             {
                 headers.insert(header::METHOD, value);
             }
         });
-        let response = self.transport.send(request).await?;
+        let response = response.await?;
         self.check_status(&response)?;
         let status = response.status();
         if status.is_success() {
@@ -427,19 +430,53 @@ impl HttpLink {
         failure
     }
 
+    /// Sends a request, and `again` where it is redirected within the origin.
+    async fn send(
+        &self,
+        verb: Verb,
+        (body, again): (Bytes, impl Fn() -> Bytes + Send + Sync),
+        add: impl Fn(&mut HeaderMap, Option<Era>) + Send + Sync,
+    ) -> Result<Response<ResponseBody>, BackendError> {
+        let request = self.request(&verb, body, &add);
+        let response = self.transport.send(request).await?;
+        if !response.status().is_redirection() {
+            return Ok(response);
+        }
+        Box::pin(self.follow_redirects(response, (verb, again), &add)).await
+    }
+
+    async fn follow_redirects(
+        &self,
+        mut response: Response<ResponseBody>,
+        (verb, again): (Verb, impl Fn() -> Bytes + Send + Sync),
+        add: &(impl Fn(&mut HeaderMap, Option<Era>) + Send + Sync),
+    ) -> Result<Response<ResponseBody>, BackendError> {
+        let mut url = self.url.clone();
+        for _ in 0..REDIRECTS_MAX {
+            url = url.redirect(&verb, &response)?;
+            let mut request = self.request(&verb, again(), add);
+            *request.uri_mut() = self.transport.target_of(&url.to_uri());
+            response = self.transport.send(request).await?;
+            if !response.status().is_redirection() {
+                return Ok(response);
+            }
+        }
+        Err(url.too_many_redirects(&response))
+    }
+
     /// In a box: futures hold what they are given several times over.
     fn request(
         &self,
-        verb: Verb,
+        verb: &Verb,
         body: Bytes,
-        add: impl FnOnce(&mut HeaderMap, Option<Era>),
+        add: &impl Fn(&mut HeaderMap, Option<Era>),
     ) -> Box<HttpRequest<Full<Bytes>>> {
-        let (headers, era) = self.headers().for_request(&verb, body.len());
+        let (headers, era) = self.headers().for_request(verb, body.len());
         let mut request = Box::new(HttpRequest::new(Full::new(body)));
         request.uri_mut().clone_from(self.transport.target());
         *request.headers_mut() = headers;
         add(request.headers_mut(), era);
-        *request.method_mut() = verb;
+        request.method_mut().clone_from(verb);
         request
     }
 
@@ -450,7 +487,10 @@ impl HttpLink {
         body.map_err(|unread| match unread {
             BodyError::OutOfMemory(_) => BackendError::NoMemory,
             BodyError::TooLarge { limit } => BackendError::ResponseTooLarge { limit },
-            BodyError::Connection(error) => BackendError::Lost {
+            BodyError::Connection(error @ ResponseBodyError::Encoding { .. }) => {
+                BackendError::protocol_violation(error.to_string())
+            }
+            BodyError::Connection(ResponseBodyError::Connection(error)) => BackendError::Lost {
                 reason: format!("the response was incomplete: {error}"),
             },
         })
@@ -469,6 +509,14 @@ impl HttpLink {
     fn headers(&self) -> MutexGuard<'_, LinkHeaders> {
         lock(&self.headers)
     }
+}
+
+/// What a body or an event holds.
+struct Payload {
+    /// The answer, or that it cannot be read.
+    answer: Option<Result<Outcome, BackendError>>,
+    /// Why a part of it is no message.
+    malformed: Option<Malformed>,
 }
 
 #[derive(Debug, Eq, PartialEq)]
@@ -533,13 +581,34 @@ pub(in crate::backend) fn denies_session(body: &[u8]) -> bool {
     has(&denials) || has(&["session id", "session-id"]) && has(&faults)
 }
 
+/// What a body that is no JSON seems to be, as the end of a sentence.
+fn describe_body(body: &[u8]) -> &'static str {
+    let is = |starts: &[&[u8]]| starts.iter().any(|start| body.starts_with(start));
+    if is(&[b"data:", b"event:", b"id:", b":"]) {
+        "; it looks like `text/event-stream`, which its content type does not say"
+    } else if is(&[b"\x1f\x8b", b"\x28\xb5\x2f\xfd"]) {
+        "; it looks compressed, which its `Content-Encoding` does not say"
+    } else if is(&[b"<"]) {
+        "; it looks like HTML"
+    } else {
+        ""
+    }
+}
+
 /// What an answer says that is none: that of a success is `what`.
 fn not_a_message_error(
     status: StatusCode,
     (what, retry_after): (String, Option<Duration>),
     body: &[u8],
 ) -> BackendError {
-    let quoted = String::from_utf8_lossy(&body[..body.len().min(ERROR_BODY_BYTES)]).into_owned();
+    let quoted = String::from_utf8_lossy(&body[..body.len().min(ERROR_BODY_BYTES)]);
+    // Nobody can read what is no text.
+    let is_text = !quoted.contains(|c: char| c.is_control() && !c.is_whitespace());
+    let quoted = if is_text {
+        quoted.into_owned()
+    } else {
+        String::new()
+    };
     if status.is_success() {
         return BackendError::ProtocolViolation { what, quoted };
     }
@@ -568,35 +637,6 @@ pub(in crate::backend) fn content_type_label(headers: &HeaderMap) -> Option<&str
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '.' | '+' | '-');
     let is_shown = !named.is_empty() && named.len() <= 64 && named.chars().all(is_plain);
     is_shown.then_some(named)
-}
-
-/// What a redirect says. None is followed: our credentials are for the URL of the config alone. Where it
-/// leads is said if it `shows_path`: that of a URL out of a variable may be a credential.
-pub(in crate::backend) fn redirect_error(
-    status: StatusCode,
-    headers: &HeaderMap,
-    shows_path: bool,
-) -> BackendError {
-    let location = headers.get(LOCATION).filter(|_| shows_path);
-    let target = location.and_then(redirect_target).map_or_else(
-        || "the final URL".to_owned(),
-        |target| format!("the final URL, which may be `{}`,", redact_name(&target)),
-    );
-    BackendError::Http {
-        status,
-        body: format!("redirects are not followed; put {target} into the config"),
-        retry_after: None,
-    }
-}
-
-/// Where a redirect leads, without what may open something: user and query.
-fn redirect_target(location: &HeaderValue) -> Option<String> {
-    let uri: Uri = location.to_str().ok()?.parse().ok()?;
-    let scheme = uri.scheme_str().map(|scheme| format!("{scheme}://"));
-    let host = uri.authority().map(Authority::as_str);
-    let host = host.map(|host| host.rsplit_once('@').map_or(host, |(_, host)| host));
-    let [scheme, host] = [scheme.as_deref(), host].map(Option::unwrap_or_default);
-    Some([scheme, host, uri.path()].concat())
 }
 
 /// What an answer without a message says.

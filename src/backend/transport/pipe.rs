@@ -271,9 +271,9 @@ async fn handle_line(
             heard = LineKind::Message;
             link.handle_message(message, None);
         }
-        Err(malformed) => {
-            link.requests.fail_malformed(&malformed);
-            stray(part, &malformed);
+        Err(unread) => {
+            link.requests.fail_unreadable(&unread);
+            stray(part, &unread.malformed);
         }
     })
     .await;

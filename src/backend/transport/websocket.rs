@@ -25,7 +25,10 @@ use tokio_tungstenite::{
     },
 };
 
-use super::{http::http_client, pipe};
+use super::{
+    http::{http_client, redirect::RequestUrl},
+    pipe,
+};
 use crate::{
     backend::{
         BackendError,
@@ -51,6 +54,7 @@ pub(crate) async fn open(
     connect: Duration,
 ) -> Result<Arc<Link>, BackendError> {
     let peer = &requests.settings.peer;
+    let url = RequestUrl::new(&remote.url, !remote.is_from_variable)?;
     let failed = |error: &tungstenite::Error| {
         if let tungstenite::Error::Http(response) = error {
             if let Err(failure) = peer.note_response(response) {
@@ -58,6 +62,9 @@ pub(crate) async fn open(
             }
             if let Some(refused) = BackendError::from_auth_status(response.status()) {
                 return refused;
+            }
+            if response.status().is_redirection() {
+                return url.unfollowed(response);
             }
         }
         let is_unreadable = matches!(

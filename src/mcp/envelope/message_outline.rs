@@ -21,6 +21,15 @@ pub struct MessageOutline {
     part: Vec<u8>,
     id: Option<Id>,
     has_method: bool,
+    parts: AnswerParts,
+}
+
+/// What of an answer a message has.
+#[derive(Debug, Default)]
+struct AnswerParts {
+    version: bool,
+    result: bool,
+    error: bool,
 }
 
 impl MessageOutline {
@@ -48,6 +57,31 @@ impl MessageOutline {
         self.id.as_ref().filter(|_| !self.has_method)
     }
 
+    /// The ids of the requests that `bytes` would answer, if they could be read: of all objects that stand in
+    /// them, whatever stands between. What has neither a result nor an error in a JSON-RPC envelope may be a
+    /// line of a log.
+    pub(super) fn answered_ids(bytes: &[u8]) -> Vec<Id> {
+        let mut ids = Vec::new();
+        let mut rest = bytes;
+        while let Some(start) = memchr::memchr(b'{', rest) {
+            let mut outline = Self::default();
+            let object = &rest[start..];
+            let is_last = |byte: &u8| {
+                outline.push_byte(*byte);
+                outline.depth == 0
+            };
+            let length = object.iter().position(is_last);
+            rest = length.map_or(&[], |last| &object[last + 1..]);
+            ids.extend(outline.into_answered_id());
+        }
+        ids
+    }
+
+    fn into_answered_id(self) -> Option<Id> {
+        let is_envelope = self.parts.result || self.parts.error && self.parts.version;
+        self.id.filter(|_| is_envelope && !self.has_method)
+    }
+
     fn push_byte(&mut self, byte: u8) {
         if self.in_string {
             self.push_part(byte);
@@ -66,7 +100,7 @@ impl MessageOutline {
                 self.depth = self.depth.saturating_sub(1);
             }
             b',' => self.end_member(),
-            b':' if self.depth == 1 => self.name = Some(std::mem::take(&mut self.part)),
+            b':' if self.depth == 1 => self.begin_value(),
             _ if byte.is_ascii_whitespace() => {}
             _ => self.push_part(byte),
         }
@@ -77,6 +111,17 @@ impl MessageOutline {
         if self.depth == 1 && self.part.len() <= VALUE_BYTES_MAX {
             self.part.push(byte);
         }
+    }
+
+    fn begin_value(&mut self) {
+        let name = std::mem::take(&mut self.part);
+        match name.as_slice() {
+            br#""error""# => self.parts.error = true,
+            br#""jsonrpc""# => self.parts.version = true,
+            br#""result""# => self.parts.result = true,
+            _ => {}
+        }
+        self.name = Some(name);
     }
 
     fn end_member(&mut self) {
@@ -148,6 +193,31 @@ mod tests {
         check(r#"{"method":"m","id":[9]}"#, None, None);
         check(r#"[{"method":"m","id":9}]"#, None, None);
         check(r#"{"method":"m","id":1.5}"#, None, None);
+    }
+
+    #[test]
+    fn answers_that_cannot_be_read_are_told_from_other_lines() {
+        let check = |text: &[u8], expect: &[u64]| {
+            let found = MessageOutline::answered_ids(text);
+            let found: Vec<_> = found.iter().filter_map(Id::as_number).collect();
+            assert_eq!(found, expect, "{}", String::from_utf8_lossy(text));
+        };
+        check(br#"{"jsonrpc":"2.0","id":3,"result":{"x":NaN}}"#, &[3]);
+        check(br#"{"id":3,"result":{"x":-Infinity}}"#, &[3]);
+        check(br#"{"jsonrpc":"2.0","error":undefined,"id":4}"#, &[4]);
+        check(
+            b"{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{\"t\":\"\xd6\xd0",
+            &[5],
+        );
+        check(
+            br#"ready {"id":6,"result":{}}{"id":7,"result":[]} ok"#,
+            &[6, 7],
+        );
+        check(br#"{"id":8,"level":"error","error":"broken"}"#, &[]);
+        check(br#"{"jsonrpc":"2.0","id":9,"method":"m","result":1}"#, &[]);
+        check(br#"{"msg":{"id":9,"result":1}}"#, &[]);
+        check(br#"say "{" and {"id":9,"result":1}"#, &[]);
+        check(b"nothing at all", &[]);
     }
 
     #[test]

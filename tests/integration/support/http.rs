@@ -54,9 +54,11 @@ impl Http {
         headers: Headers<'_>,
         body: impl Into<Bytes>,
     ) -> Answer {
+        // An endpoint of HTTP+SSE is relative to the URL of its stream, and at the root.
+        let path = path.trim_start_matches("../").trim_start_matches('/');
         let mut request = Request::builder()
             .method(verb)
-            .uri(format!("http://{}{path}", self.addr));
+            .uri(format!("http://{}/{path}", self.addr));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }

@@ -9,7 +9,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri, header::AUTHORIZATION};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, Response, Uri,
+    header::{ACCEPT_ENCODING, AUTHORIZATION},
+};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -229,6 +232,8 @@ pub(crate) fn request_headers(
         Auth::Header { name, value } => put(name, value.expose())?,
         Auth::None => {}
     }
+    let identity = HeaderValue::from_static("identity");
+    headers.entry(ACCEPT_ENCODING).or_insert(identity);
     gateway.set_header(&mut headers);
     gateway_headers::set_hops(&mut headers, 1);
     Ok(headers)

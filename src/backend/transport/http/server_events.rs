@@ -7,9 +7,15 @@
 use tokio::{task::yield_now, time::Instant};
 
 use crate::{
-    backend::{BackendError, link::pending::LinkSettings},
+    backend::{
+        BackendError,
+        link::pending::{LinkSettings, PendingRequests},
+    },
     limiter::{ByteBudgetExceeded, Reservation},
-    mcp::sse::{self, EventTooLarge, NextEvent},
+    mcp::{
+        envelope::Unreadable,
+        sse::{self, EventTooLarge, NextEvent},
+    },
 };
 
 /// Bytes that make no event, at once: thousands of keep-alives.
@@ -59,6 +65,20 @@ impl StreamExcess {
     }
 }
 
+/// That a server sent JSON where events should be.
+pub(in crate::backend) fn unframed_error() -> BackendError {
+    BackendError::protocol_violation(
+        "the response is `text/event-stream`, but its JSON has no `data:` before it",
+    )
+}
+
+/// Fails the requests that such JSON answers on a stream of many.
+pub(in crate::backend) fn fail_unframed(requests: &PendingRequests, json: &[u8]) {
+    for id in Unreadable::answered_by(json) {
+        requests.fail(id, unframed_error());
+    }
+}
+
 impl ServerEvents {
     /// Those of a stream of one call.
     pub(in crate::backend) fn for_call(settings: &LinkSettings) -> Self {
@@ -94,6 +114,11 @@ impl ServerEvents {
             self.reservation.force_to(buffered);
         }
         Ok(())
+    }
+
+    /// Whether JSON has begun to come that is no event, see [`sse::SseReader::has_unframed_json`].
+    pub(in crate::backend) fn has_unframed_json(&self) -> bool {
+        self.reader.has_unframed_json()
     }
 
     /// The next event that is there as a whole. Many lines that make none leave turns to others.

@@ -5,17 +5,20 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use http::{
-    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode, Uri,
+    HeaderMap, HeaderValue, Method as Verb, Request as HttpRequest, Response, StatusCode,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::{sync::mpsc, task::yield_now, time::timeout};
 
 use super::{
+    content_encoding::{self, ResponseBodyError},
     content_type_label, denies_session, describe_unexpected,
-    http_client::{self, HttpClient, WatchedBody},
-    redirect_error, retry_after,
-    server_events::{ServerEvents, StreamExcess},
+    http_client::{self, HttpClient},
+    redirect::{BadReference, REDIRECTS_MAX, RequestUrl},
+    retry_after,
+    server_events::{ServerEvents, fail_unframed},
+    transport::ResponseBody,
 };
 use crate::{
     backend::{
@@ -48,18 +51,18 @@ pub(crate) async fn open(
     let client = http_client::new(&remote.url, connect)?;
     let peer = &requests.settings.peer;
     let headers = http_client::request_headers(remote, &peer.own_id)?;
-    let answer = get_stream(&client, remote, &headers).await?;
+    let (url, answer) = get_stream(&client, remote, &headers).await?;
     peer.note_response(&answer)?;
     let mut stream = SseStream {
-        body: event_body(remote, answer)?,
+        body: event_body(answer)?,
         events: ServerEvents::for_connection(&requests.settings),
-        excess: None,
+        fault: None,
     };
     let named = timeout(ENDPOINT_TIMEOUT, stream.endpoint());
     let named = named.await.ok().flatten().ok_or_else(|| {
         BackendError::protocol_violation("the event stream did not start with an `endpoint` event")
     })?;
-    let endpoint = resolve(&remote.url, &named)?;
+    let endpoint = resolve(&url, &named)?;
     let (link, queue) = Link::new_queued(&requests);
     let tasks = requests.tasks.clone();
     tasks.spawn("sse reader", read(stream, Arc::clone(&link)));
@@ -74,10 +77,10 @@ pub(crate) async fn open(
 }
 
 struct SseStream {
-    body: WatchedBody,
+    body: ResponseBody,
     events: ServerEvents,
-    /// The stream ended because the server sent what it may not.
-    excess: Option<StreamExcess>,
+    /// Why the stream ended, where the server sent what it may not.
+    fault: Option<String>,
 }
 
 impl SseStream {
@@ -88,12 +91,19 @@ impl SseStream {
             }
             // A server that never stops talking leaves something to others.
             yield_now().await;
-            let frame = self.body.frame().await?.ok()?;
+            let frame = match self.body.frame().await? {
+                Ok(frame) => frame,
+                Err(ResponseBodyError::Connection(_)) => return None,
+                Err(encoded @ ResponseBodyError::Encoding { .. }) => {
+                    self.fault = Some(encoded.to_string());
+                    return None;
+                }
+            };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
-            self.excess = self.events.push(&chunk).err();
-            if self.excess.is_some() {
+            self.fault = self.events.push(&chunk).err().map(|it| it.to_string());
+            if self.fault.is_some() {
                 return None;
             }
         }
@@ -109,35 +119,41 @@ impl SseStream {
     }
 }
 
+/// Asks for the stream, where redirects lead to; with the URL that it has in the end.
 async fn get_stream(
     client: &HttpClient,
     remote: &Remote,
     headers: &HeaderMap,
-) -> Result<Response<WatchedBody>, BackendError> {
-    let mut request = HttpRequest::new(Full::new(Bytes::new()));
-    request.uri_mut().clone_from(&remote.url);
-    request.headers_mut().clone_from(headers);
-    request
-        .headers_mut()
-        .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-    let response = client.request(request).await;
-    response.map_err(|error| BackendError::Connect {
-        reason: http_client::root_cause(&error),
-    })
+) -> Result<(RequestUrl, Response<ResponseBody>), BackendError> {
+    let mut url = RequestUrl::new(&remote.url, !remote.is_from_variable)?;
+    for redirects in 0.. {
+        let mut request = HttpRequest::new(Full::new(Bytes::new()));
+        *request.uri_mut() = url.to_uri();
+        request.headers_mut().clone_from(headers);
+        request
+            .headers_mut()
+            .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let response = client.request(request).await;
+        let response = response.map_err(|error| BackendError::Connect {
+            reason: http_client::root_cause(&error),
+        })?;
+        if !response.status().is_redirection() {
+            let response = response.map(ResponseBody::Secure);
+            return Ok((url, content_encoding::decode(response)));
+        }
+        if redirects == REDIRECTS_MAX {
+            return Err(url.too_many_redirects(&response));
+        }
+        url = url.redirect(&Verb::GET, &response)?;
+    }
+    unreachable!("the loop ends after some redirects")
 }
 
 /// The event stream that an answer to our GET is.
-fn event_body(
-    remote: &Remote,
-    response: Response<WatchedBody>,
-) -> Result<WatchedBody, BackendError> {
+fn event_body(response: Response<ResponseBody>) -> Result<ResponseBody, BackendError> {
     let status = response.status();
     if let Some(refused) = BackendError::from_auth_status(status) {
         return Err(refused);
-    }
-    if status.is_redirection() {
-        let shows_path = !remote.is_from_variable;
-        return Err(redirect_error(status, response.headers(), shows_path));
     }
     if !status.is_success() {
         return Err(BackendError::Http {
@@ -163,31 +179,17 @@ fn other_content_type(headers: &HeaderMap) -> Option<&str> {
 
 /// The endpoint relative to the stream's URL. Another origin is refused: it would receive our
 /// credentials.
-fn resolve(base: &Uri, named: &str) -> Result<Uri, BackendError> {
-    let garbled = |why: &str| BackendError::ProtocolViolation {
-        what: format!("its endpoint {why}"),
-        quoted: named.to_owned(),
-    };
-    let target: Uri = named.trim().parse().map_err(|_| garbled("is not a URL"))?;
-    let Some(authority) = target.authority() else {
-        let path = target.path_and_query().map_or("/", |path| path.as_str());
-        let path = if path.starts_with('/') {
-            path.to_owned()
-        } else {
-            let directory = base
-                .path()
-                .rsplit_once('/')
-                .map_or("", |(directory, _)| directory);
-            format!("{directory}/{path}")
+fn resolve(base: &RequestUrl, named: &str) -> Result<RequestUrl, BackendError> {
+    base.join(named.trim()).map_err(|bad| {
+        let why = match bad {
+            BadReference::NoUrl => "is not a URL",
+            BadReference::OtherOrigin(_) => "has a different origin",
         };
-        let mut parts = base.clone().into_parts();
-        parts.path_and_query = Some(path.parse().map_err(|_| garbled("is not a path"))?);
-        return Uri::from_parts(parts).map_err(|_| garbled("is not a URL"));
-    };
-    if Some(authority) != base.authority() || target.scheme() != base.scheme() {
-        return Err(garbled("has a different origin"));
-    }
-    Ok(target)
+        BackendError::ProtocolViolation {
+            what: format!("its endpoint {why}"),
+            quoted: named.to_owned(),
+        }
+    })
 }
 
 async fn read(mut stream: SseStream, link: Arc<Link>) {
@@ -198,11 +200,14 @@ async fn read(mut stream: SseStream, link: Arc<Link>) {
             () = closed.cancelled() => return,
         };
         let Some(event) = event else {
-            return link.requests.close(match stream.excess {
-                Some(excess) => excess.to_string(),
-                None => "the server closed its event stream".to_owned(),
-            });
+            let fault = stream.fault;
+            let reason = fault.unwrap_or_else(|| "the server closed its event stream".to_owned());
+            return link.requests.close(reason);
         };
+        if event.is_unframed {
+            fail_unframed(&link.requests, &event.data);
+            continue;
+        }
         link.receive(&event.data, "ignored an unexpected event")
             .await;
     }
@@ -211,7 +216,7 @@ async fn read(mut stream: SseStream, link: Arc<Link>) {
 /// Where messages for the server go.
 struct SsePoster {
     client: HttpClient,
-    endpoint: Uri,
+    endpoint: RequestUrl,
     headers: HeaderMap,
     requests: Arc<PendingRequests>,
 }
@@ -255,17 +260,9 @@ impl SsePoster {
     }
 
     async fn post(&self, message: Bytes) -> Result<(), String> {
-        let mut request = HttpRequest::new(Full::new(message.clone()));
-        *request.method_mut() = Verb::POST;
-        request.uri_mut().clone_from(&self.endpoint);
-        request.headers_mut().clone_from(&self.headers);
-        request
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let response = timeout(ACK_TIMEOUT, self.client.request(request))
-            .await
-            .map_err(|_| format!("a message was not acknowledged within {ACK_TIMEOUT:?}"))?
-            .map_err(|error| http_client::root_cause(&error))?;
+        let answered = timeout(ACK_TIMEOUT, self.send(&message)).await;
+        let response = answered
+            .map_err(|_| format!("a message was not acknowledged within {ACK_TIMEOUT:?}"))??;
         let heard = self.requests.settings.peer.note_response(&response);
         heard.map_err(|failure| failure.to_string())?;
         if !response.status().is_success() {
@@ -278,12 +275,37 @@ impl SsePoster {
         Ok(())
     }
 
+    /// Posts a message, where redirects lead to.
+    async fn send(&self, message: &Bytes) -> Result<Response<ResponseBody>, String> {
+        let mut url = self.endpoint.clone();
+        for redirects in 0.. {
+            let mut request = HttpRequest::new(Full::new(message.clone()));
+            *request.method_mut() = Verb::POST;
+            *request.uri_mut() = url.to_uri();
+            request.headers_mut().clone_from(&self.headers);
+            request
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            let response = self.client.request(request).await;
+            let response = response.map_err(|error| http_client::root_cause(&error))?;
+            if !response.status().is_redirection() {
+                return Ok(content_encoding::decode(response.map(ResponseBody::Secure)));
+            }
+            if redirects == REDIRECTS_MAX {
+                return Err(url.too_many_redirects(&response).to_string());
+            }
+            let target = url.redirect(&Verb::POST, &response);
+            url = target.map_err(|failure| failure.to_string())?;
+        }
+        unreachable!("the loop ends after some redirects")
+    }
+
     /// A refusal concerns its message alone, as over streamable HTTP, also one of our credential. A
     /// server that denies the session, or is out of order, ends the link: that is the reason.
     async fn handle_refusal(
         &self,
         message: &Bytes,
-        response: Response<WatchedBody>,
+        response: Response<ResponseBody>,
     ) -> Result<(), String> {
         let status = response.status();
         let over = || Err(format!("the server responded with {status} to a message"));
@@ -313,7 +335,7 @@ impl SsePoster {
 }
 
 /// Why a server took no message.
-async fn refusal_error(response: Response<WatchedBody>) -> BackendError {
+async fn refusal_error(response: Response<ResponseBody>) -> BackendError {
     let status = response.status();
     if let Some(refused) = BackendError::from_auth_status(status) {
         return refused;
@@ -328,6 +350,7 @@ async fn refusal_error(response: Response<WatchedBody>) -> BackendError {
 
 #[cfg(test)]
 mod tests {
+    use http::Uri;
     use tokio::net::TcpListener;
 
     use super::*;
@@ -342,7 +365,7 @@ mod tests {
             .unwrap();
         let outlet = SsePoster {
             client: http_client::new(&endpoint, ACK_TIMEOUT * 10).unwrap(),
-            endpoint,
+            endpoint: RequestUrl::new(&endpoint, true).unwrap(),
             headers: HeaderMap::new(),
             requests: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),
         };
@@ -356,7 +379,9 @@ mod tests {
     fn endpoints_stay_on_their_origin() {
         let check = |named: &str, expect: Option<&str>| {
             let base: Uri = "http://host:1/a/sse?x=1".parse().unwrap();
-            let found = resolve(&base, named).ok().map(|uri| uri.to_string());
+            let base = RequestUrl::new(&base, true).unwrap();
+            let found = resolve(&base, named).ok();
+            let found = found.map(|url| url.to_uri().to_string());
             assert_eq!(found.as_deref(), expect, "{named}");
         };
         check(
@@ -364,6 +389,13 @@ mod tests {
             Some("http://host:1/messages/?session_id=1"),
         );
         check("http://host:1/m?s=2", Some("http://host:1/m?s=2"));
+        check("messages?s=1", Some("http://host:1/a/messages?s=1"));
+        check("?messages", Some("http://host:1/a/sse?messages"));
+        check("../m", Some("http://host:1/m"));
+        check("//host:1/m", Some("http://host:1/m"));
+        check("HTTP://HOST:1/m", Some("http://host:1/m"));
+        check("//other:1/m", None);
+        check("http://user@other/m", None);
         check("http://other:1/m", None);
         check("https://host:1/m", None);
     }

@@ -14,8 +14,10 @@ use tokio::{
 };
 
 use super::{
-    Content, HttpLink, content_type, denies_session, describe_unexpected,
-    server_events::{ServerEvents, StreamExcess},
+    Content, HttpLink,
+    content_encoding::ResponseBodyError,
+    content_type, denies_session, describe_unexpected,
+    server_events::{ServerEvents, StreamExcess, fail_unframed, unframed_error},
     transport::ResponseBody,
 };
 use crate::{
@@ -26,7 +28,7 @@ use crate::{
             pending::{PendingExchange, PendingRequests},
         },
     },
-    mcp::{Era, Outcome, header, sse},
+    mcp::{Era, Outcome, envelope::Malformed, header, sse},
     session::Event,
 };
 
@@ -60,6 +62,9 @@ impl HttpLink {
             }
             let legacy = self.headers().era() != Some(Era::Modern);
             let Some(last) = place.last_id.clone().filter(|_| legacy) else {
+                if let Some(unread) = place.unreadable {
+                    return Err(BackendError::invalid_response(unread));
+                }
                 return Err(BackendError::Lost {
                     reason: "the server closed the stream of the call".to_owned(),
                 });
@@ -97,20 +102,35 @@ impl HttpLink {
         };
         let mut events = ServerEvents::for_call(&self.requests.settings);
         while let Some(frame) = body.frame().await {
-            let Ok(frame) = frame else { return Ok(None) };
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(ResponseBodyError::Connection(_)) => return Ok(None),
+                Err(encoded @ ResponseBodyError::Encoding { .. }) => {
+                    return Err(BackendError::protocol_violation(encoded.to_string()));
+                }
+            };
             let Ok(chunk) = frame.into_data() else {
                 continue;
             };
             events.push(&chunk).map_err(StreamExcess::into_error)?;
             while let Some(event) = events.next().await {
                 consume_budget().await;
+                if event.is_unframed {
+                    return Err(unframed_error());
+                }
                 place.note(&event);
-                let answer = self
+                let payload = self
                     .handle_payload(&event.data, StatusCode::OK, pending)
                     .await;
-                if let Some(answer) = answer {
+                if let Some(answer) = payload.answer {
                     return answer.map(Some);
                 }
+                if matches!(event.data.first(), Some(b'{' | b'[')) {
+                    place.unreadable = payload.malformed.or(place.unreadable.take());
+                }
+            }
+            if events.has_unframed_json() {
+                return Err(unframed_error());
             }
             // A server that never stops talking leaves something to others, and to deadlines.
             yield_now().await;
@@ -120,12 +140,12 @@ impl HttpLink {
 
     /// Opens a stream: the rest of the one whose event is `last`, or the standing one.
     async fn open_stream(&self, last: Option<&HeaderValue>) -> StreamOpening {
-        let request = self.request(Verb::GET, Bytes::new(), |headers, _| {
+        let response = self.send(Verb::GET, (Bytes::new(), Bytes::new), |headers, _| {
             if let Some(last) = last {
                 headers.insert(header::LAST_EVENT_ID, last.clone());
             }
         });
-        match self.transport.send(request).await {
+        match response.await {
             Ok(response) if response.status() == StatusCode::BAD_REQUEST => {
                 let BackendError::Http { body, .. } = describe_unexpected(response).await else {
                     return StreamOpening::Failed;
@@ -214,6 +234,10 @@ impl HttpLink {
             }
             while let Some(event) = events.next().await {
                 consume_budget().await;
+                if event.is_unframed {
+                    fail_unframed(&self.requests, &event.data);
+                    continue;
+                }
                 place.note(&event);
                 if let Some(link) = self.link() {
                     each_message(&self.requests, &event.data, |_, parsed| {
@@ -266,6 +290,8 @@ struct StreamPosition {
     last_id: Option<HeaderValue>,
     retry_ms: Option<u64>,
     idle_ends: u32,
+    /// Why the last event that looked like a message is none.
+    unreadable: Option<Malformed>,
 }
 
 impl StreamPosition {

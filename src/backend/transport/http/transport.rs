@@ -3,7 +3,7 @@
 use std::{
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 
 use super::{
+    content_encoding::{self, DecodedBody, ResponseBodyError, unknown_encoding},
     http_client::{self, HttpClient, WatchedBody},
     pool::{HttpPool, PooledBody},
 };
@@ -57,21 +58,30 @@ impl HttpTransport {
         }
     }
 
+    /// The URI of requests for another URL of the same origin.
+    pub(super) fn target_of(&self, url: &Uri) -> Uri {
+        match self {
+            Self::Plain(_) => {
+                let path = url.path_and_query().cloned();
+                path.map_or_else(|| Uri::from_static("/"), Uri::from)
+            }
+            Self::Secure(..) => url.clone(),
+        }
+    }
+
     /// Sends `request`, whose URI is [`HttpTransport::target`].
     pub(super) async fn send(
         &self,
         request: Box<Request<Full<Bytes>>>,
     ) -> Result<Response<ResponseBody>, BackendError> {
-        match self {
-            Self::Plain(pool) => {
-                let response = pool.request(request).await?;
-                Ok(response.map(ResponseBody::Plain))
-            }
+        let response = match self {
+            Self::Plain(pool) => pool.request(request).await?.map(ResponseBody::Plain),
             Self::Secure(client, _) => match client.request(*request).await {
-                Ok(response) => Ok(response.map(ResponseBody::Secure)),
-                Err(error) => Err(from_client_error(&error)),
+                Ok(response) => response.map(ResponseBody::Secure),
+                Err(error) => return Err(from_client_error(&error)),
             },
-        }
+        };
+        Ok(content_encoding::decode(response))
     }
 }
 
@@ -87,29 +97,36 @@ fn from_client_error(error: &hyper_util::client::legacy::Error) -> BackendError 
 
 /// The body of an answer, by the way it comes.
 #[derive(Debug)]
-pub(super) enum ResponseBody {
+pub(in crate::backend) enum ResponseBody {
+    Decoded(Box<DecodedBody>),
     Plain(PooledBody),
     Secure(WatchedBody),
+    /// Nobody can read it: the content encoding that it has.
+    Unknown(String),
 }
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = ResponseBodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Plain(body) => Pin::new(body).poll_frame(cx),
-            Self::Secure(body) => Pin::new(body).poll_frame(cx),
-        }
+    ) -> Poll<Option<Result<Frame<Bytes>, ResponseBodyError>>> {
+        let frame = match self.get_mut() {
+            Self::Decoded(body) => return Pin::new(body).poll_frame(cx),
+            Self::Plain(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Self::Secure(body) => ready!(Pin::new(body).poll_frame(cx)),
+            Self::Unknown(coding) => return Poll::Ready(Some(Err(unknown_encoding(coding)))),
+        };
+        Poll::Ready(frame.map(|frame| frame.map_err(ResponseBodyError::from)))
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Plain(body) => body.is_end_stream(),
             Self::Secure(body) => body.is_end_stream(),
+            Self::Decoded(_) | Self::Unknown(_) => false,
         }
     }
 
@@ -117,6 +134,7 @@ impl Body for ResponseBody {
         match self {
             Self::Plain(body) => body.size_hint(),
             Self::Secure(body) => body.size_hint(),
+            Self::Decoded(_) | Self::Unknown(_) => SizeHint::default(),
         }
     }
 }

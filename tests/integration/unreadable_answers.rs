@@ -111,14 +111,14 @@ async fn compressed_answers_are_decoded() {
         ("application/json", "#\n"),
         ("text/event-stream", "data: #\n\n"),
     ] {
-        for (coding, _) in encodings(b"").await {
+        for (coding, _) in Box::pin(encodings(b"")).await {
             let server = Scripted::start(move |request| {
                 let is_compressed = ["tools/list", "tools/call"]
                     .iter()
                     .any(|method| request.body.contains(method));
                 let result = if request.calls("echo") { RESULT } else { TOOLS };
                 let text = template.replace('#', &request.result(result));
-                let all = encodings(text.as_bytes()).now_or_never();
+                let all = Box::pin(encodings(text.as_bytes())).now_or_never();
                 let mut all = all.expect("nothing waits").into_iter();
                 let (_, bytes) = all.find(|(name, _)| *name == coding).unwrap();
                 let headers = format!("content-type: {kind}\r\ncontent-encoding: {coding}\r\n");

@@ -50,7 +50,9 @@ pub use model::server::{
     Retry, RouteConfig, Server, ServerLimits, Validate,
 };
 pub use model::server_settings::server_keys;
-pub use model::transport::{Auth, DisplayOnly, GatewaySession, Remote, StdioCommand, Transport};
+pub use model::transport::{
+    Auth, DisplayOnly, ForwardProxy, GatewaySession, Remote, RemoteTls, StdioCommand, Transport,
+};
 use model::{CALLS_MAX, DEPTH_MAX};
 pub(crate) use node::join_path as key_path;
 pub use resolve::log_filter::InvalidLogFilter;

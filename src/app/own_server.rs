@@ -24,6 +24,7 @@ fn is_gateway(server: &Server, listen: Option<&Listen>) -> bool {
         | Transport::Sse(remote)
         | Transport::WebSocket(remote) => leads_to(&remote.url, listen),
         Transport::Builtin => false,
+        Transport::ControlSocket(_) => true,
         Transport::Stdio(command) => {
             let mut urls = command.args.iter().filter_map(|arg| arg.parse().ok());
             let is_program = Path::new(&command.program).file_name() == Some(PROGRAM.as_ref());

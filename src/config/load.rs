@@ -385,7 +385,7 @@ impl ConfigLoader {
             environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
         variables::expand_variables(&mut tree, used, environment, sources, findings);
-        let config = self.resolve_tree(&mut tree, &schema, used, files);
+        let config = self.resolve_tree(&mut tree, &schema, used, (files, environment));
         self.finish(config)
     }
 
@@ -440,7 +440,7 @@ impl ConfigLoader {
         tree: &mut Node,
         schema: &serde_json::Value,
         used: LoadScope<'_>,
-        files: FileAccess,
+        (files, environment): (FileAccess, &Environment),
     ) -> Option<Config> {
         let mut conforming = tree.clone();
         validate::remove_invalid(
@@ -457,6 +457,7 @@ impl ConfigLoader {
                     sources: &self.sources,
                     config_files: &self.files,
                     files,
+                    environment,
                     scope: used,
                     data_dir: data_dir.as_deref(),
                     is_incomplete: self.is_incomplete,

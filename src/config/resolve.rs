@@ -29,6 +29,7 @@ mod replicas;
 mod server;
 mod transport;
 mod unvalidated_arguments;
+mod way_out;
 
 pub(super) use replicas::TRANSPORT_KEYS;
 pub(crate) use transport::with_scheme;
@@ -49,6 +50,7 @@ pub(super) struct ResolveContext<'s> {
     /// The files that the config is read from.
     pub(super) config_files: &'s [PathBuf],
     pub(super) files: FileAccess,
+    pub(super) environment: &'s crate::config::Environment,
     /// Which servers need all that they name.
     pub(super) scope: LoadScope<'s>,
     /// Where state is kept unless the config says; `None` when the user has no home.

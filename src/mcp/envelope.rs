@@ -449,7 +449,9 @@ mod tests {
                 let part = String::from_utf8(part.to_vec()).unwrap();
                 found.push((
                     part,
-                    parsed.map(drop).map_err(|malformed| malformed.malformed.to_string()),
+                    parsed
+                        .map(drop)
+                        .map_err(|malformed| malformed.malformed.to_string()),
                 ));
             });
             let expect = expect.iter().map(|(part, parsed)| {

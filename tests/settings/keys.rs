@@ -11,7 +11,7 @@ use tollbridge::{
 use crate::{
     connections, governance::GOVERNING, harness::parse, item_rules, limits, list_timing, listener,
     naming, process_limits, process_settings, recovery, replicas, timeouts, transports,
-    unix_socket,
+    unix_socket, way_out,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -140,6 +140,35 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.route.one_of", replicas::route),
     ("servers.*.route.to", replicas::route),
     ("servers.*.route.tools", replicas::route),
+    ("servers.*.inherit_env", way_out::inherit_env),
+    ("servers.*.proxy", way_out::proxy),
+    ("servers.*.tls.ca", way_out::tls_ca),
+    ("servers.*.tls.client_cert", way_out::tls_client_cert),
+    ("servers.*.tls.client_key", way_out::tls_client_cert),
+    (
+        "servers.*.tls.danger_accept_invalid",
+        way_out::tls_danger_accept_invalid,
+    ),
+    ("servers.*.tls.fingerprint", way_out::tls_fingerprint),
+    ("servers.*.replicas.inherit_env", way_out::inherit_env),
+    ("servers.*.replicas.proxy", way_out::proxy),
+    ("servers.*.replicas.tls.ca", way_out::tls_ca),
+    (
+        "servers.*.replicas.tls.client_cert",
+        way_out::tls_client_cert,
+    ),
+    (
+        "servers.*.replicas.tls.client_key",
+        way_out::tls_client_cert,
+    ),
+    (
+        "servers.*.replicas.tls.danger_accept_invalid",
+        way_out::tls_danger_accept_invalid,
+    ),
+    (
+        "servers.*.replicas.tls.fingerprint",
+        way_out::tls_fingerprint,
+    ),
     ("servers.*.startup_timeout", timeouts::startup_timeout),
     ("servers.*.tags", item_rules::tags),
     ("servers.*.timeout", timeouts::timeout),
@@ -341,6 +370,7 @@ const ANEW: &[(&str, &str, &str)] = &[
     ("env_file", "", ""),
     ("era", "'legacy'", "'modern'"),
     ("headers", "", ""),
+    ("inherit_env", "['A']", "['B']"),
     ("isolation", "'shared'", "'session'"),
     ("limits.memory", "'1 GiB'", "'2 GiB'"),
     ("limits.request", "'1 MiB'", "'2 MiB'"),
@@ -348,6 +378,7 @@ const ANEW: &[(&str, &str, &str)] = &[
     ("max_instances", "1", "2"),
     ("max_total_timeout", "'5m'", "'6m'"),
     ("pool_size", "1", "2"),
+    ("proxy", "", ""),
     ("replicas", "", ""),
     (
         "roots",
@@ -355,6 +386,7 @@ const ANEW: &[(&str, &str, &str)] = &[
         "[{ uri = 'file:///b' }]",
     ),
     ("route", "", ""),
+    ("tls", "", ""),
     ("transport", "", ""),
     ("url", "", ""),
     ("user", "'a'", "'b'"),
@@ -455,6 +487,9 @@ fn how_a_server_is_reached_is_told_by_its_keys() {
     check(url, &with("headers = { A = '1' }"), &["headers"]);
     let auth = "auth = { type = 'bearer', token = 't' }";
     check(url, &with(auth), &["auth"]);
+    check(url, &with("proxy = 'http://a'"), &["proxy"]);
+    check(url, &with("proxy = 'off'"), &[]);
+    check(url, &with("tls = { ca = '/a' }"), &["tls"]);
 }
 
 /// `$schema` is for editors alone: other names like it, and other keys than `x-`, are mistakes.

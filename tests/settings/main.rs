@@ -38,5 +38,6 @@ mod timeouts;
 mod tls_roots;
 mod transports;
 mod unix_socket;
+mod way_out;
 
 use integration::support;

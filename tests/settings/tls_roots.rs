@@ -24,32 +24,36 @@ use crate::{
 };
 
 /// An authority, and a server's certificate by it.
-struct Authority {
-    pem: String,
-    certificate: CertificateDer<'static>,
-    key: KeyPair,
+pub(crate) struct Authority {
+    pub(crate) pem: String,
+    pub(crate) root: CertificateDer<'static>,
+    pub(crate) certificate: CertificateDer<'static>,
+    pub(crate) server_pem: String,
+    pub(crate) key: KeyPair,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let own = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&own).unwrap().pem();
+        let authority = params.self_signed(&own).unwrap();
         let issuer = Issuer::new(params, own);
         let key = KeyPair::generate().unwrap();
         let server = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-        let certificate = server.signed_by(&key, &issuer).unwrap().der().clone();
+        let server = server.signed_by(&key, &issuer).unwrap();
         Self {
-            pem,
-            certificate,
+            pem: authority.pem(),
+            root: authority.der().clone(),
+            certificate: server.der().clone(),
+            server_pem: server.pem(),
             key,
         }
     }
 
     /// What a server shows.
-    fn config(&self) -> ServerConfig {
+    pub(crate) fn config(&self) -> ServerConfig {
         let key = PrivateKeyDer::try_from(self.key.serialize_der()).unwrap();
         ServerConfig::builder_with_provider(ring::default_provider().into())
             .with_safe_default_protocol_versions()
@@ -61,7 +65,7 @@ impl Authority {
 }
 
 /// The servers behind TLS: their transports, and the schemes and paths of their URLs.
-const SERVERS: [(&str, Transport, &str, &str); 3] = [
+pub(crate) const SERVERS: [(&str, Transport, &str, &str); 3] = [
     ("http", Transport::Http, "https", "mcp"),
     ("sse", Transport::Sse, "https", "sse"),
     ("websocket", Transport::WebSocket, "wss", "mcp"),
@@ -103,7 +107,7 @@ async fn authorities_come_from_ssl_cert_file() {
     }
 }
 
-fn addr(serving: &Serving) -> SocketAddr {
+pub(crate) fn addr(serving: &Serving) -> SocketAddr {
     let host = serving.url.strip_prefix("http://").unwrap();
     host.parse().unwrap()
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// A server in the shell that shows how it was started.
-const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/settings/server.sh");
+pub(crate) const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/settings/server.sh");
 
 /// How the program of `keys` says it was started.
 async fn shown(keys: &str) -> Value {

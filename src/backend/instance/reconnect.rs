@@ -424,12 +424,7 @@ mod tests {
     /// Behind a URL a connection that is made ends the pauses that began before it.
     #[tokio::test(start_paused = true)]
     async fn one_that_reaches_the_server_ends_the_pause_of_others() {
-        let remote = config::Remote {
-            url: "http://127.0.0.1/mcp".parse().unwrap(),
-            is_from_variable: false,
-            headers: indexmap::IndexMap::new(),
-            auth: config::Auth::None,
-        };
+        let remote = config::Remote::example(&"http://127.0.0.1/mcp".parse().unwrap());
         for (transport, is_common) in [(Transport::Http(remote), true), (Transport::Builtin, false)]
         {
             let policy = ReconnectPolicy::new(&transport, 1);

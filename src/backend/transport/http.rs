@@ -7,6 +7,7 @@ mod link_headers;
 mod pool;
 mod read_budget;
 pub(in crate::backend) mod redirect;
+pub(in crate::backend) mod remote_tls;
 mod server_events;
 pub(in crate::backend) mod sse;
 mod streams;
@@ -84,7 +85,7 @@ pub(crate) fn open(
     requests: Arc<PendingRequests>,
     connect: Duration,
 ) -> Result<Arc<Link>, BackendError> {
-    let way = HttpTransport::new(&remote.url, connect, &requests.tasks)?;
+    let way = HttpTransport::new(remote, connect, &requests.tasks)?;
     let mut headers = http_client::request_headers(remote, &requests.settings.peer.own_id)?;
     if let Some(host) = way.host() {
         headers.entry(HOST).or_insert(host);

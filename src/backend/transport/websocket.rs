@@ -18,7 +18,8 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
 use tokio_tungstenite::{
-    Connector, MaybeTlsStream, WebSocketStream, connect_async_tls_with_config,
+    Connector, MaybeTlsStream, WebSocketStream, client_async_tls_with_config,
+    connect_async_tls_with_config,
     tungstenite::{
         self, Message as Frame, Utf8Bytes, client::IntoClientRequest, error::ProtocolError,
         protocol::WebSocketConfig,
@@ -26,7 +27,7 @@ use tokio_tungstenite::{
 };
 
 use super::{
-    http::{http_client, redirect::RequestUrl},
+    http::{http_client, redirect::RequestUrl, remote_tls},
     pipe,
 };
 use crate::{
@@ -89,21 +90,30 @@ pub(crate) async fn open(
     request
         .headers_mut()
         .insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
-    let secure = remote.url.scheme_str() == Some("wss");
-    let connector = Connector::Rustls(Arc::new(http_client::tls_config(secure)?));
+    let connector = Connector::Rustls(Arc::new(remote_tls::config(remote)?));
     let limit = requests.settings.response_bytes_max;
     let config = WebSocketConfig::default()
         .max_message_size(Some(limit))
         .max_frame_size(Some(limit));
-    let opening = connect_async_tls_with_config(request, Some(config), true, Some(connector));
-    let (socket, _) = timeout(connect, opening)
-        .await
-        .map_err(|_| BackendError::Startup {
-            after: connect,
-            key: "connect_timeout",
-            odd: Vec::new(),
-        })?
-        .map_err(|error| failed(&error))?;
+    let opening = async {
+        let Some(proxy) = &remote.proxy else {
+            let opening =
+                connect_async_tls_with_config(request, Some(config), true, Some(connector));
+            return opening.await.map_err(|error| failed(&error));
+        };
+        let stream = http_client::open_through(proxy, remote.url.clone(), connect).await;
+        let stream = stream.map_err(|reason| BackendError::Connect { reason })?;
+        let opening = client_async_tls_with_config(request, stream, Some(config), Some(connector));
+        opening.await.map_err(|error| failed(&error))
+    };
+    let (socket, _) =
+        timeout(connect, Box::pin(opening))
+            .await
+            .map_err(|_| BackendError::Startup {
+                after: connect,
+                key: "connect_timeout",
+                odd: Vec::new(),
+            })??;
     let (link, queue) = Link::new_queued(&requests);
     requests
         .tasks

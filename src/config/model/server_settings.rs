@@ -5,7 +5,7 @@ use std::mem::{Discriminant, discriminant};
 use indexmap::IndexMap;
 
 use crate::config::{
-    Auth, ItemRules, Remote, Secret, Server, ServerLimits, StdioCommand, Transport,
+    Auth, ItemRules, Remote, RemoteTls, Secret, Server, ServerLimits, StdioCommand, Transport,
 };
 
 /// One setting of a server.
@@ -54,7 +54,7 @@ macro_rules! reached {
     };
 }
 
-const SERVER_SETTINGS: [ServerSetting; 43] = [
+const SERVER_SETTINGS: [ServerSetting; 46] = [
     reached!("args", |it| program(it).map_or(&[][..], |it| &it.args)),
     reached!("auth", |it| remote(it).map_or(&Auth::None, |it| &it.auth)),
     anew!("balance", balance),
@@ -79,6 +79,8 @@ const SERVER_SETTINGS: [ServerSetting; 43] = [
             (old.idle_timeout, old.sleeps) = (new.idle_timeout, new.sleeps);
         }),
     },
+    reached!("inherit_env", |it| program(it)
+        .map_or(&[][..], |it| &it.inherit_env)),
     anew!("isolation", isolation),
     ServerSetting {
         name: "limits",
@@ -110,6 +112,7 @@ const SERVER_SETTINGS: [ServerSetting; 43] = [
     setting!("price", price),
     setting!("priority", priority),
     setting!("prompts", prompts),
+    reached!("proxy", |it| remote(it).and_then(|it| it.proxy.as_ref())),
     setting!("rate", rate),
     anew!("replicas", replicas),
     setting!("resources", resources),
@@ -132,6 +135,9 @@ const SERVER_SETTINGS: [ServerSetting; 43] = [
         differs: |old, new| rules_with_timeouts(&old.tools, &new.tools) != old.tools,
         apply: Some(|old, new| old.tools = rules_with_timeouts(&old.tools, &new.tools)),
     },
+    reached!("tls", |it| remote(it)
+        .map(|it| &it.tls)
+        .filter(|tls| **tls != RemoteTls::default())),
     setting!("tools.timeout", tools.timeout),
     reached!("transport", explicit_kind),
     // What is shown of its path depends on whether a variable gave it.

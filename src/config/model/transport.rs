@@ -61,6 +61,8 @@ pub struct StdioCommand {
     pub cwd: Option<PathBuf>,
     /// The user it runs as, by name or number; ours when `None`.
     pub user: Option<String>,
+    /// Variables of ours that it gets besides those that every program gets.
+    pub inherit_env: Vec<String>,
 }
 
 /// A server behind a URL.
@@ -74,6 +76,42 @@ pub struct Remote {
     pub headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     pub auth: Auth,
+    /// What connections go through; straight to the server when `None`.
+    pub proxy: Option<ForwardProxy>,
+    /// Which certificates are accepted, and which one is shown.
+    pub tls: RemoteTls,
+}
+
+/// A proxy on the way to a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ForwardProxy {
+    /// Scheme, host and port.
+    pub uri: http::Uri,
+    /// The value of `Proxy-Authorization`.
+    pub authorization: Option<Secret>,
+}
+
+/// TLS to a server. Its certificate is verified with the system's CAs (or `SSL_CERT_FILE`) and `ca`.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RemoteTls {
+    /// PEM file with CAs accepted besides those of the system. The server's own certificate in it is accepted as
+    /// it is, also self-signed, under another name or expired. Read when a connection is opened. Relative paths
+    /// start at the directory of the config file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// PEM file with the certificate chain presented to the server. Requires `client_key`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cert: Option<PathBuf>,
+    /// PEM file with the private key of `client_cert`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_key: Option<PathBuf>,
+    /// SHA-256 fingerprint of the server's certificate, in hexadecimal, as `openssl x509 -fingerprint -sha256`
+    /// prints it. No other certificate is accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// Accept every certificate: anyone on the network path can read and change everything, credentials included.
+    pub danger_accept_invalid: bool,
 }
 
 /// As anybody may see it.
@@ -85,6 +123,7 @@ impl fmt::Debug for StdioCommand {
         shown.field("env", &self.env);
         shown.field("cwd", &self.cwd);
         shown.field("user", &self.user);
+        shown.field("inherit_env", &self.inherit_env);
         shown.finish()
     }
 }
@@ -96,11 +135,26 @@ impl fmt::Debug for Remote {
         shown.field("url", &self.displayed_url());
         shown.field("headers", &self.headers);
         shown.field("auth", &self.auth);
+        shown.field("proxy", &self.proxy);
+        shown.field("tls", &self.tls);
         shown.finish_non_exhaustive()
     }
 }
 
 impl Remote {
+    /// What is reached at `url`, and nothing else is said of it.
+    #[cfg(test)]
+    pub(crate) fn example(url: &http::Uri) -> Self {
+        Self {
+            url: url.clone(),
+            is_from_variable: false,
+            headers: IndexMap::new(),
+            auth: Auth::None,
+            proxy: None,
+            tls: RemoteTls::default(),
+        }
+    }
+
     /// The URL as anybody may see it.
     fn displayed_url(&self) -> String {
         let url = &self.url;
@@ -166,14 +220,22 @@ pub(in crate::config) struct TransportSection {
     /// User to run the program as (name or id), with that user's groups and `HOME`. Requires a
     /// gateway that runs as root. Default: the user of the gateway.
     pub(in crate::config) user: Option<String>,
+    /// Names of further variables that the program gets from the environment of the gateway.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(in crate::config) inherit_env: Vec<String>,
     /// URL of a remote server: `http:`, `https:`, `ws:` or `wss:`. Certificates are verified with
-    /// the system's CAs, or with the PEM file in `SSL_CERT_FILE`.
+    /// the system's CAs, or with the PEM file in `SSL_CERT_FILE`; see `tls`.
     pub(in crate::config) url: Option<String>,
     /// Headers sent with every request. Values are never shown.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub(in crate::config) headers: IndexMap<String, Secret>,
     /// Credential sent with every request.
     pub(in crate::config) auth: Option<Auth>,
+    /// Proxy for connections to the server: `http://host:port`, with user and password if it wants them, or
+    /// `off`. Default: that of `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`. Never shown.
+    pub(in crate::config) proxy: Option<Secret>,
+    /// Certificates of and for the server.
+    pub(in crate::config) tls: Option<RemoteTls>,
     /// Transport. Default: derived from `command` or from the scheme of `url`.
     pub(in crate::config) transport: Option<TransportKind>,
 }
@@ -223,6 +285,7 @@ impl StdioCommand {
             env: self.env.clone(),
             cwd: cwd.map(|cwd| cwd.display().to_string()),
             user: self.user.clone(),
+            inherit_env: self.inherit_env.clone(),
             transport: Some(TransportKind::Stdio),
             ..TransportSection::default()
         }
@@ -235,6 +298,11 @@ impl Remote {
             url: Some(self.displayed_url()),
             headers: self.headers.clone(),
             auth: Some(self.auth.clone()).filter(|auth| *auth != Auth::None),
+            proxy: self
+                .proxy
+                .as_ref()
+                .map(|it| Secret::new(it.uri.to_string())),
+            tls: Some(self.tls.clone()).filter(|tls| *tls != RemoteTls::default()),
             transport: Some(kind),
             ..TransportSection::default()
         }

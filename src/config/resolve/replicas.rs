@@ -6,7 +6,7 @@ use crate::config::{
 };
 
 /// Keys of a server that say how it is reached, which replicas say themselves.
-pub(in crate::config) const TRANSPORT_KEYS: [&str; 10] = [
+pub(in crate::config) const TRANSPORT_KEYS: [&str; 13] = [
     "args",
     "auth",
     "command",
@@ -14,6 +14,9 @@ pub(in crate::config) const TRANSPORT_KEYS: [&str; 10] = [
     "env",
     "env_file",
     "headers",
+    "inherit_env",
+    "proxy",
+    "tls",
     "transport",
     "url",
     "user",

@@ -27,10 +27,10 @@ const RESERVED_HEADERS: [&str; 9] = [
 ];
 
 /// Keys that only a program has a use for.
-const PROGRAM_KEYS: [&str; 5] = ["args", "cwd", "env", "env_file", "user"];
+const PROGRAM_KEYS: [&str; 6] = ["args", "cwd", "env", "env_file", "inherit_env", "user"];
 
 /// Keys that only a URL has a use for.
-const URL_KEYS: [&str; 2] = ["auth", "headers"];
+const URL_KEYS: [&str; 4] = ["auth", "headers", "proxy", "tls"];
 
 impl Resolver<'_> {
     /// `None` after a mistake, and for a disabled server that does not say.
@@ -196,7 +196,17 @@ impl Resolver<'_> {
             env,
             cwd,
             user: self.user(written.user.as_deref(), &at.child("user")),
+            inherit_env: self.inherited_names(&written.inherit_env, &at.child("inherit_env")),
         }))
+    }
+
+    fn inherited_names(&mut self, names: &[String], at: &ValuePath<'_>) -> Vec<String> {
+        for (index, name) in names.iter().enumerate() {
+            if name.is_empty() || name.contains(['=', '\0', '*']) {
+                self.report_unusable(&at.item_at(index), "is not the name of one variable");
+            }
+        }
+        names.to_vec()
     }
 
     fn user(&mut self, written: Option<&str>, at: &ValuePath<'_>) -> Option<String> {
@@ -278,7 +288,12 @@ impl Resolver<'_> {
         let url = url?;
         self.warn_of_clear_text(&url, &auth, &headers, at);
         let is_socket = matches!(url.scheme_str(), Some("ws" | "wss"));
+        if matches!(url.scheme_str(), Some("http" | "ws")) {
+            self.warn_of_unused_keys(at, "a URL without TLS", &["tls"]);
+        }
         let remote = Remote {
+            proxy: self.forward_proxy(&url, written.proxy.as_ref(), at),
+            tls: self.remote_tls(written.tls.as_ref(), &at.child("tls")),
             url,
             is_from_variable: !at.child("url").is_literal(),
             headers,
@@ -447,7 +462,7 @@ impl Resolver<'_> {
     }
 
     /// Reports a value that no program or header can carry, without showing it.
-    fn report_unusable(&mut self, at: &ValuePath<'_>, why: &str) {
+    pub(super) fn report_unusable(&mut self, at: &ValuePath<'_>, why: &str) {
         let diagnostic = Diagnostic::error(format!("`{}` {why}", at.path()));
         self.findings.add(diagnostic.at(at.span(), "not valid"));
     }
@@ -483,7 +498,7 @@ pub(crate) fn with_scheme(url: &str) -> Option<String> {
 }
 
 /// Whether `host` is this machine.
-fn is_local(host: &str) -> bool {
+pub(super) fn is_local(host: &str) -> bool {
     let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }

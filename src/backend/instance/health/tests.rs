@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use indexmap::IndexMap;
 use tokio::sync::mpsc;
 
 use super::*;
@@ -24,7 +23,7 @@ use crate::{
         },
         transport::stdio::process_launcher::Launcher,
     },
-    config::{Auth, Remote, Transport},
+    config::{Remote, Transport},
     mcp::{Id, Message, Raw, Revision},
     names::ServerName,
     task::Tasks,
@@ -195,12 +194,8 @@ async fn a_check_finds_the_server_there_for_all() {
     for (is_remote, expect) in [(true, "half_open"), (false, "open")] {
         let mut config = server();
         if is_remote {
-            config.transport = Transport::Http(Remote {
-                url: "http://127.0.0.1/mcp".parse().unwrap(),
-                is_from_variable: false,
-                headers: IndexMap::new(),
-                auth: Auth::None,
-            });
+            config.transport =
+                Transport::Http(Remote::example(&"http://127.0.0.1/mcp".parse().unwrap()));
         }
         let shared = shared_by(&config);
         for _ in 0..config.breaker.failures {

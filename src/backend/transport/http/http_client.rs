@@ -11,24 +11,31 @@ use std::{
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderName, HeaderValue, Request, Response, Uri,
-    header::{ACCEPT_ENCODING, AUTHORIZATION},
+    header::{ACCEPT_ENCODING, AUTHORIZATION, PROXY_AUTHORIZATION},
+    uri::{Authority, Scheme},
 };
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{
-    client::legacy::{self, Client, connect::HttpConnector},
+    client::legacy::{
+        self, Client,
+        connect::{HttpConnector, proxy::Tunnel},
+    },
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use rustls::ClientConfig;
 use tokio::{net::TcpStream, time::timeout};
 use tower_service::Service;
 
-use super::read_budget::{OVERHEAD_MAX_HTTP2, Overhead, ReadBudget};
+use super::{
+    read_budget::{OVERHEAD_MAX_HTTP2, Overhead, ReadBudget},
+    remote_tls,
+};
 use crate::{
     backend::BackendError,
-    config::{Auth, Remote},
+    config::{Auth, ForwardProxy, Remote},
     mcp::{GatewayId, gateway_headers},
 };
 
@@ -52,17 +59,21 @@ pub(crate) struct HttpClient(Client<Connector<Https>, Full<Bytes>>);
 type Https = HttpsConnector<BudgetedConnector>;
 type Broken = Box<dyn Error + Send + Sync>;
 
-/// A client for `url`, whose connections open within `connect`, TLS included.
-pub(crate) fn new(url: &Uri, connect: Duration) -> Result<HttpClient, BackendError> {
-    let tls = tls_config(url.scheme_str() == Some("https"))?;
-    Ok(build_client(tls, connect))
+/// A client for `remote`, whose connections open within `connect`, proxy and TLS included.
+pub(crate) fn new(remote: &Remote, connect: Duration) -> Result<HttpClient, BackendError> {
+    let tls = remote_tls::config(remote)?;
+    Ok(build_client(tls_connector(
+        tls,
+        remote.proxy.as_ref(),
+        connect,
+    )))
 }
 
-fn build_client(tls: ClientConfig, connect: Duration) -> HttpClient {
+fn build_client(connector: Connector<Https>) -> HttpClient {
     let client = Client::builder(TokioExecutor::new())
         .pool_idle_timeout(POOL_IDLE)
         .pool_timer(TokioTimer::new())
-        .build(tls_connector(tls, connect));
+        .build(connector);
     HttpClient(client)
 }
 
@@ -130,19 +141,29 @@ pub(in crate::backend) fn tcp_connector(limit: Duration) -> Connector<HttpConnec
 }
 
 /// What opens connections with TLS on them, each within `limit`.
-fn tls_connector(tls: ClientConfig, limit: Duration) -> Connector<Https> {
+fn tls_connector(
+    tls: ClientConfig,
+    proxy: Option<&ForwardProxy>,
+    limit: Duration,
+) -> Connector<Https> {
     let inner = HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http()
         .enable_http1()
         .enable_http2()
-        .wrap_connector(BudgetedConnector(tcp_connector(limit).inner));
+        .wrap_connector(BudgetedConnector {
+            tcp: tcp_connector(limit).inner,
+            proxy: proxy.cloned(),
+        });
     Connector { inner, limit }
 }
 
 /// Opens TCP connections that take turns, for what they carry see [`ReadBudget`].
 #[derive(Clone, Debug)]
-struct BudgetedConnector(HttpConnector);
+struct BudgetedConnector {
+    tcp: HttpConnector,
+    proxy: Option<ForwardProxy>,
+}
 
 impl Service<Uri> for BudgetedConnector {
     type Response = TokioIo<ReadBudget<TcpStream>>;
@@ -150,16 +171,61 @@ impl Service<Uri> for BudgetedConnector {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Broken>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        self.0.poll_ready(cx).map_err(Into::into)
+        self.tcp.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, url: Uri) -> Self::Future {
-        let opening = self.0.call(url);
+        let Some(proxy) = self.proxy.clone() else {
+            let opening = self.tcp.call(url);
+            return Box::pin(async move {
+                let stream = opening.await?.into_inner();
+                Ok(TokioIo::new(ReadBudget::new(stream, OVERHEAD_MAX_HTTP2)))
+            });
+        };
+        let mut tcp = self.tcp.clone();
         Box::pin(async move {
-            let stream = opening.await?.into_inner();
-            Ok(TokioIo::new(ReadBudget::new(stream, OVERHEAD_MAX_HTTP2)))
+            if url.scheme() == Some(&Scheme::HTTPS) {
+                let stream = open_tunnel(tcp, &proxy, url).await?;
+                return Ok(TokioIo::new(ReadBudget::new(stream, OVERHEAD_MAX_HTTP2)));
+            }
+            let opened = tcp.call(proxy.uri.clone()).await;
+            let stream = opened.map_err(|error| proxy_error(&proxy, &error))?;
+            let budget = ReadBudget::new(stream.into_inner(), OVERHEAD_MAX_HTTP2);
+            Ok(TokioIo::new(budget.proxied()))
         })
     }
+}
+
+/// A connection to the host of `url` through `proxy`, which cannot look into it.
+async fn open_tunnel(
+    tcp: HttpConnector,
+    proxy: &ForwardProxy,
+    url: Uri,
+) -> Result<TcpStream, Broken> {
+    let mut tunnel = Tunnel::new(proxy.uri.clone(), tcp);
+    if let Some(authorization) = &proxy.authorization {
+        tunnel = tunnel.with_auth(HeaderValue::try_from(authorization.expose())?);
+    }
+    let opened = tunnel.call(url).await;
+    let stream = opened.map_err(|error| proxy_error(proxy, &error))?;
+    Ok(stream.into_inner())
+}
+
+/// The same for what opens no connections of its own, within `limit`.
+pub(in crate::backend) async fn open_through(
+    proxy: &ForwardProxy,
+    url: Uri,
+    limit: Duration,
+) -> Result<TcpStream, String> {
+    let tcp = tcp_connector(limit).inner;
+    let opened = open_tunnel(tcp, proxy, url).await;
+    opened.map_err(|error| error.to_string())
+}
+
+/// What is wrong with the way through `proxy`.
+pub(super) fn proxy_error(proxy: &ForwardProxy, error: &(dyn Error + 'static)) -> Broken {
+    let at = proxy.uri.authority().map_or("", Authority::as_str);
+    io::Error::other(format!("proxy `{at}`: {}", root_cause(error))).into()
 }
 
 impl<C> Service<Uri> for Connector<C>
@@ -185,24 +251,6 @@ where
             opened.map_err(Into::into)
         })
     }
-}
-
-/// TLS with the system's roots; without any roots where it is not needed.
-pub(crate) fn tls_config(needed: bool) -> Result<ClientConfig, BackendError> {
-    let broken = |error: &dyn std::fmt::Display| BackendError::Tls {
-        reason: error.to_string(),
-    };
-    let builder = ClientConfig::builder_with_provider(ring::default_provider().into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| broken(&error))?;
-    let builder = if needed {
-        builder
-            .with_native_roots()
-            .map_err(|error| broken(&error))?
-    } else {
-        builder.with_root_certificates(RootCertStore::empty())
-    };
-    Ok(builder.with_no_client_auth())
 }
 
 /// The headers that every request of `gateway` to `remote` carries.
@@ -231,6 +279,12 @@ pub(crate) fn request_headers(
         )?,
         Auth::Header { name, value } => put(name, value.expose())?,
         Auth::None => {}
+    }
+    if let Some(proxy) = &remote.proxy
+        && let Some(authorization) = &proxy.authorization
+        && remote.url.scheme() == Some(&Scheme::HTTP)
+    {
+        put(PROXY_AUTHORIZATION.as_str(), authorization.expose())?;
     }
     let identity = HeaderValue::from_static("identity");
     headers.entry(ACCEPT_ENCODING).or_insert(identity);
@@ -280,7 +334,7 @@ mod tests {
 
     use rcgen::{CertifiedKey, generate_simple_self_signed};
     use rustix::net::sockopt;
-    use rustls::{ServerConfig, pki_types::PrivateKeyDer};
+    use rustls::{RootCertStore, ServerConfig, crypto::ring, pki_types::PrivateKeyDer};
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpListener,
@@ -314,7 +368,7 @@ mod tests {
         let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", mute.local_addr().unwrap());
         let limit = Duration::from_millis(100);
-        let mut connector = tls_connector(tls_config(false).unwrap(), limit);
+        let mut connector = tls_connector(trusting_nobody(), None, limit);
         let opening = connector.call(url.parse().unwrap());
         let opened = timeout(Duration::from_secs(10), opening).await;
         let failure = opened.expect("it is given up").err().unwrap();
@@ -322,6 +376,14 @@ mod tests {
             failure.to_string(),
             "connection timed out after 100ms (`connect_timeout`)"
         );
+    }
+
+    fn trusting_nobody() -> ClientConfig {
+        ClientConfig::builder_with_provider(ring::default_provider().into())
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth()
     }
 
     /// A server behind TLS that speaks `protocol`, and says `words` again and again once it is asked.
@@ -378,7 +440,7 @@ mod tests {
         let written = b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
         for (protocol, words) in [("http/1.1", &written[..]), ("h2", &frame[..])] {
             let (url, tls, _serving) = endless(protocol, words).await;
-            let client = build_client(tls, LONG);
+            let client = build_client(tls_connector(tls, None, LONG));
             let mut request = Request::post(url);
             request = request.header("content-type", "application/json");
             let asked = client.request(request.body(Full::from("{}")).unwrap());

@@ -25,9 +25,9 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     connection::HttpConnection,
-    http_client::{Connector, POOL_IDLE, root_cause},
+    http_client::{Connector, POOL_IDLE, proxy_error, root_cause},
 };
-use crate::{backend::BackendError, lock::lock, task::Tasks};
+use crate::{backend::BackendError, config::ForwardProxy, lock::lock, task::Tasks};
 
 /// Idle connections that are kept; one that falls idle beyond them is closed.
 const IDLE_MAX: usize = 256;
@@ -40,7 +40,9 @@ pub(super) struct HttpPool {
     pub(super) host: HeaderValue,
     /// Where to connect to.
     url: Uri,
-    /// The URI of requests: a path.
+    /// The proxy that this is.
+    proxy: Option<ForwardProxy>,
+    /// The URI of requests: a path, and the whole URL for a proxy.
     pub(super) target: Uri,
     idle: Mutex<IdleConnections>,
     tasks: Tasks,
@@ -56,21 +58,31 @@ struct IdleConnections {
 }
 
 impl HttpPool {
-    /// A pool of connections to the server of `url`, none of them open yet.
-    pub(super) fn new(url: &Uri, connector: Connector<HttpConnector>, tasks: &Tasks) -> Arc<Self> {
+    /// A pool of connections to the server of `url`, or to the proxy before it; none of them is open yet.
+    pub(super) fn new(
+        url: &Uri,
+        proxy: Option<&ForwardProxy>,
+        connector: Connector<HttpConnector>,
+        tasks: &Tasks,
+    ) -> Arc<Self> {
         let host = match (url.host().unwrap_or_default(), url.port_u16()) {
             (host, None | Some(80)) => HeaderValue::try_from(host),
             (host, Some(port)) => HeaderValue::try_from(format!("{host}:{port}")),
         };
-        let path = url.path_and_query().cloned();
         Arc::new(Self {
             connector: TowerToHyperService::new(connector),
             host: host.expect("what is legal in a URI is legal in a header"),
-            url: url.clone(),
-            target: path.map_or_else(|| Uri::from_static("/"), Uri::from),
+            url: proxy.map_or(url, |proxy| &proxy.uri).clone(),
+            proxy: proxy.cloned(),
+            target: target_of(url, proxy.is_some()),
             idle: Mutex::default(),
             tasks: tasks.clone(),
         })
+    }
+
+    /// The URI of requests for another URL of the same origin.
+    pub(super) fn target_of(&self, url: &Uri) -> Uri {
+        target_of(url, self.proxy.is_some())
     }
 
     /// Sends `request`, whose URI is `target` and which has its `Host` header, and waits for the head
@@ -112,7 +124,10 @@ impl HttpPool {
 
     async fn connect(&self) -> Result<Box<HttpConnection>, String> {
         let io = self.connector.call(self.url.clone()).await;
-        let io = io.map_err(|error| root_cause(&*error))?;
+        let io = io.map_err(|error| match &self.proxy {
+            Some(proxy) => proxy_error(proxy, &*error).to_string(),
+            None => root_cause(&*error),
+        })?;
         let connection = HttpConnection::new(io.into_inner()).await;
         connection.map_err(|error| root_cause(&error))
     }
@@ -169,6 +184,14 @@ impl HttpPool {
     fn idle(&self) -> MutexGuard<'_, IdleConnections> {
         lock(&self.idle)
     }
+}
+
+fn target_of(url: &Uri, is_whole: bool) -> Uri {
+    if is_whole {
+        return url.clone();
+    }
+    let path = url.path_and_query().cloned();
+    path.map_or_else(|| Uri::from_static("/"), Uri::from)
 }
 
 /// Closes idle connections in time, until there are none.
@@ -329,6 +352,7 @@ mod tests {
             Self {
                 pool: HttpPool::new(
                     &url,
+                    None,
                     http_client::tcp_connector(Duration::from_secs(5)),
                     &tasks,
                 ),

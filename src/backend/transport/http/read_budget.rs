@@ -63,6 +63,8 @@ pub(in crate::backend) struct ReadBudget<S> {
     bytes: usize,
     overhead: Overhead,
     overhead_max: usize,
+    /// Whether requests for any server may go in, since a proxy is at the other end.
+    is_proxied: bool,
     /// What ends with the next turn.
     pause: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
 }
@@ -75,8 +77,15 @@ impl<S> ReadBudget<S> {
             bytes: 0,
             overhead: Overhead::default(),
             overhead_max,
+            is_proxied: false,
             pause: None,
         }
+    }
+
+    /// The same, to a proxy that is told in each request where that is for.
+    pub(in crate::backend) fn proxied(mut self) -> Self {
+        self.is_proxied = true;
+        self
     }
 
     /// What is told of the parts of answers.
@@ -88,7 +97,8 @@ impl<S> ReadBudget<S> {
 /// Those who use a pooled connection find its [`Overhead`] among the extensions of a response.
 impl<S: Connection> Connection for ReadBudget<S> {
     fn connected(&self) -> Connected {
-        self.stream.connected().extra(self.overhead())
+        let connected = self.stream.connected().extra(self.overhead());
+        connected.proxy(self.is_proxied)
     }
 }
 
@@ -111,6 +121,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadBudget<S> {
             overhead,
             overhead_max,
             pause,
+            is_proxied: _,
         } = &mut *self;
         if *reads >= READS_PER_TURN_MAX || *bytes >= BYTES_PER_TURN_MAX {
             let pause = pause.get_or_insert_with(|| Box::pin(yield_now()));

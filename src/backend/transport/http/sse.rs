@@ -48,7 +48,7 @@ pub(crate) async fn open(
     requests: Arc<PendingRequests>,
     connect: Duration,
 ) -> Result<Arc<Link>, BackendError> {
-    let client = http_client::new(&remote.url, connect)?;
+    let client = http_client::new(remote, connect)?;
     let peer = &requests.settings.peer;
     let headers = http_client::request_headers(remote, &peer.own_id)?;
     let (url, answer) = get_stream(&client, remote, &headers).await?;
@@ -364,7 +364,7 @@ mod tests {
             .parse()
             .unwrap();
         let outlet = SsePoster {
-            client: http_client::new(&endpoint, ACK_TIMEOUT * 10).unwrap(),
+            client: http_client::new(&Remote::example(&endpoint), ACK_TIMEOUT * 10).unwrap(),
             endpoint: RequestUrl::new(&endpoint, true).unwrap(),
             headers: HeaderMap::new(),
             requests: PendingRequests::new(LinkSettings::example(), None, Tasks::new()),

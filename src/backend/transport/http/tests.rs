@@ -9,7 +9,6 @@ use crate::{
         instance::handshake::control_exchange,
         link::{backlog::MESSAGES_MAX, pending::LinkSettings},
     },
-    config::Auth,
     mcp::Raw,
     task::Tasks,
 };
@@ -73,14 +72,8 @@ fn types_of_content_are_told_by_their_names() {
 /// Its connections open, and nobody ever reads what is posted.
 async fn mute() -> (TcpListener, Arc<Link>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let remote = Remote {
-        url: format!("http://{}/mcp", listener.local_addr().unwrap())
-            .parse()
-            .unwrap(),
-        is_from_variable: false,
-        headers: indexmap::IndexMap::new(),
-        auth: Auth::None,
-    };
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let remote = Remote::example(&url.parse().unwrap());
     let requests = PendingRequests::new(LinkSettings::example(), None, Tasks::new());
     let link = open(&remote, requests, POST_TIMEOUT * 10).unwrap();
     (listener, link)

@@ -17,7 +17,7 @@ use super::{
     http_client::{self, HttpClient, WatchedBody},
     pool::{HttpPool, PooledBody},
 };
-use crate::{backend::BackendError, task::Tasks};
+use crate::{backend::BackendError, config::Remote, task::Tasks};
 
 /// How requests reach a server.
 #[derive(Debug)]
@@ -29,16 +29,22 @@ pub(super) enum HttpTransport {
 }
 
 impl HttpTransport {
-    /// The way to the server of `url`. Nothing is opened yet.
-    pub(super) fn new(url: &Uri, connect: Duration, tasks: &Tasks) -> Result<Self, BackendError> {
+    /// The way to a server. Nothing is opened yet.
+    pub(super) fn new(
+        remote: &Remote,
+        connect: Duration,
+        tasks: &Tasks,
+    ) -> Result<Self, BackendError> {
+        let url = &remote.url;
         if url.scheme() == Some(&Scheme::HTTP) {
             return Ok(Self::Plain(HttpPool::new(
                 url,
+                remote.proxy.as_ref(),
                 http_client::tcp_connector(connect),
                 tasks,
             )));
         }
-        let client = Box::new(http_client::new(url, connect)?);
+        let client = Box::new(http_client::new(remote, connect)?);
         Ok(Self::Secure(client, url.clone()))
     }
 
@@ -61,10 +67,7 @@ impl HttpTransport {
     /// The URI of requests for another URL of the same origin.
     pub(super) fn target_of(&self, url: &Uri) -> Uri {
         match self {
-            Self::Plain(_) => {
-                let path = url.path_and_query().cloned();
-                path.map_or_else(|| Uri::from_static("/"), Uri::from)
-            }
+            Self::Plain(pool) => pool.target_of(url),
             Self::Secure(..) => url.clone(),
         }
     }

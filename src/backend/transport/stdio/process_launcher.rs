@@ -164,7 +164,7 @@ impl Launcher {
 }
 
 fn launch_spec(command: &StdioCommand, hidden: &[PathBuf]) -> LaunchSpec {
-    let inherited = config::child_environment();
+    let inherited = config::child_environment(&command.inherit_env);
     let env = command.env.iter();
     LaunchSpec {
         program: (&command.program).into(),

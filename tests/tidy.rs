@@ -212,7 +212,7 @@ const PARTS: &[(&str, Layers)] = &[
     (
         "config",
         &[
-            ("import", &["diagnostics"]),
+            ("import", &["validate", "schema", "file", "diagnostics"]),
             (
                 "validate",
                 &["source", "schema", "file", "model", "diagnostics"],

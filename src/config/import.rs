@@ -1,115 +1,395 @@
-//! Configs of other programs, as they are: `mcpServers` (Claude Desktop, Cursor, Claude Code and
-//! their kin), `servers` with `inputs` (VS Code), and the `bridge` section of an older gateway.
+//! Configs of other programs, as they are: clients, editors and gateways.
 //!
 //! Runs on the tree of one source and leaves a tree in our shape: keys are renamed, values keep
-//! their places. Our own keys may stand beside theirs. What has no equivalent gives a warning;
-//! keys that nobody knows do too, later (`validate`), since the source is marked as foreign.
+//! their places. `formats` is the table of programs, `keys` that of the keys of servers. Our own keys may
+//! stand beside theirs. What has no equivalent is ignored, with one warning for all of it, and left out
+//! at once, so that nothing in it can be a mistake.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
 
 use super::{
-    ConfigFormat,
-    diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
+    ConfigFormat, Environment,
+    diagnostics::{
+        ignored_keys::IgnoredKey,
+        renamed_keys,
+        report::{ConfigTexts, Diagnostic, Diagnostics},
+        suggest,
+    },
+    file::EXTENSION_PREFIX,
     node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
+    schema::Section,
+    validate,
 };
+use formats::{CLAUDE_CODE, ClientFormat, ForeignDocument, GEMINI, PROTECTIONS, project_of};
 
 mod bridge;
+mod credentials;
+mod formats;
+mod keys;
+mod notation;
+mod server;
 mod servers;
+mod tools;
+mod values;
 
-/// The keys that a config of VS Code has at the top.
-const VS_CODE_KEYS: [&str; 4] = ["$schema", "inputs", "sandbox", "servers"];
+/// Sections of ours that must be right wherever they stand, since they protect.
+const STRICT_SECTIONS: [&str; 2] = ["audit", "governance"];
 
-/// Keys that its servers have and ours have not.
-const VS_CODE_SERVER_KEYS: [&str; 5] = ["dev", "envFile", "gallery", "sandboxEnabled", "type"];
+/// How many keys of an unknown document are named.
+const KEYS_SHOWN: usize = 5;
 
-/// Brings `node`, the tree of the source `source`, into our shape.
+/// What is known of a source before it is read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ImportContext<'c> {
+    /// Its number.
+    pub(super) source: usize,
+    pub(super) format: ConfigFormat,
+    pub(super) environment: &'c Environment,
+    /// The schema of our own configs.
+    pub(super) schema: &'c Json,
+}
+
+/// Brings `node`, the tree of a source, into our shape.
 pub(super) fn import_document(
     node: &mut Node,
-    source: usize,
-    format: ConfigFormat,
+    context: ImportContext<'_>,
     sources: &mut ConfigTexts,
     diagnostics: &mut Diagnostics,
 ) {
+    let path = sources.get(context.source).path();
+    let whole = node.span;
     let Some(table) = node.as_table_mut() else {
         return;
     };
-    let is_of_vs_code = format == ConfigFormat::Json && sources.get(source).is_vs_code_file();
-    let Some(dialect) = ForeignDialect::detect(table, format, is_of_vs_code) else {
+    let document = ForeignDocument {
+        table,
+        format: context.format,
+        path: path.clone(),
+    };
+    let Some(format) = document.detect() else {
+        if let Some(finding) = refuse_unknown(table, whole, &path, context.schema) {
+            table
+                .values()
+                .for_each(|entry| sources.hide_values(&entry.node));
+            table.clear();
+            diagnostics.add(finding);
+        }
         return;
     };
-    sources.mark_foreign(source);
-    if let Some(inputs) = table.shift_remove("inputs") {
-        for (id, default) in inputs
-            .node
-            .as_list()
-            .into_iter()
-            .flatten()
-            .filter_map(parse_input)
-        {
-            sources.add_input(source, id, default);
-        }
+    let project = project_of(&path);
+    sources.mark_foreign(context.source, project.clone());
+    let importer = DocumentImport {
+        context,
+        format,
+        project: project.filter(|project| !is_of_user(project, context.environment)),
+        defaults: ConfigTable::new(),
+        switched_off: Vec::new(),
+        sources,
+        findings: diagnostics,
+    };
+    importer.run(table);
+}
+
+/// Whether files in `directory` are the user's, and belong to no project.
+fn is_of_user(directory: &Path, environment: &Environment) -> bool {
+    environment.get("HOME").is_some_and(|home| {
+        let home = Path::new(home);
+        directory == home || directory.starts_with(home.join(".config"))
+    })
+}
+
+/// Refuses a document that is neither ours nor one of those that we read: says what it looks like.
+fn refuse_unknown(
+    table: &ConfigTable,
+    whole: Span,
+    path: &Path,
+    schema: &Json,
+) -> Option<Diagnostic> {
+    let ours = Section { name: "", schema }.keys();
+    let is_named = |key: &str| ours.contains(&key) && key != "$schema";
+    let is_known = |key: &str| {
+        is_named(key)
+            || key.starts_with(EXTENSION_PREFIX)
+            || renamed_keys::is_planned_key("", key)
+            || renamed_keys::equivalent_of("", key).is_some()
+            || (key != "$schema" && suggest::closest(key, ours.iter().copied()).is_some())
+    };
+    if table.is_empty() || table.contains_key("servers") {
+        return None;
     }
-    let section = if dialect == ForeignDialect::VsCode {
-        "servers"
+    let client = formats::FORMATS
+        .iter()
+        .find(|format| format.file_of(path).is_some());
+    let shape = if let Some(format) = client {
+        format!(
+            "a file of {} without `{}`",
+            format.name,
+            format.section.join(".")
+        )
+    } else if table.keys().any(|key| is_named(key)) {
+        return None;
+    } else if let Some(shape) = known_shape(table) {
+        shape.to_owned()
+    } else if table.keys().any(|key| is_known(key)) || path.file_stem()? == "tollbridge" {
+        return None;
     } else {
-        "mcpServers"
+        let keys: Vec<&str> = table.keys().map(String::as_str).take(KEYS_SHOWN).collect();
+        format!(
+            "a document of another program, with {}",
+            suggest::list_and(&keys)
+        )
     };
-    let Some(theirs) = table.shift_remove(section) else {
-        return;
-    };
-    let is_of_project = sources.get(source).is_project_file();
-    let servers = servers::import_servers(theirs.node, dialect, is_of_project, diagnostics);
-    let bridge = table.shift_remove("bridge");
-    let ours = table.shift_remove("servers");
-    let mut servers = TableEntry {
-        key: theirs.key,
-        node: servers,
-    };
-    if let Some(bridge) = bridge {
-        bridge::import_bridge_section(bridge, &mut servers.node, table, diagnostics);
-    }
-    if let Some(ours) = ours {
-        add_servers(&mut servers, ours, diagnostics);
-    }
-    table.insert("servers".to_owned(), servers);
+    let first = table.values().next().map_or(whole, |entry| entry.key);
+    Some(
+        Diagnostic::error(format!("this config cannot be read: it looks like {shape}"))
+            .at(Some(first), "no servers here")
+            .help("write the servers under `mcpServers` (or our own `servers`)"),
+    )
 }
 
-/// Whose config it is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum ForeignDialect {
-    /// `mcpServers`, with keys of the older gateway.
-    Bridge,
-    /// `mcpServers`.
-    McpServers,
-    /// `servers` with `type`, and `inputs`.
-    VsCode,
+/// What a document looks like that is no config of servers.
+fn known_shape(table: &ConfigTable) -> Option<&'static str> {
+    let known = keys::OTHER_DOCUMENTS.iter();
+    let known = known.clone().find(|(key, _)| table.contains_key(*key));
+    let is_bare = table.values().all(|server| {
+        let keys = ["command", "httpUrl", "serverUrl", "url"];
+        keys.iter().any(|key| server.node.get(key).is_some())
+    });
+    known
+        .map(|(_, shape)| *shape)
+        .or_else(|| is_bare.then_some("servers without `mcpServers` around them"))
 }
 
-impl ForeignDialect {
-    /// `None` for a config of our own, which one of VS Code is not, however little it says
-    /// (`is_of_vs_code`).
-    fn detect(table: &ConfigTable, format: ConfigFormat, is_of_vs_code: bool) -> Option<Self> {
-        if let Some(servers) = table.get("mcpServers") {
-            let has_bridge_keys = table.contains_key("bridge")
-                || servers.node.children().any(|entry| {
-                    bridge::SERVER_KEYS
-                        .iter()
-                        .any(|key| entry.get(key).is_some())
-                });
-            return Some(if has_bridge_keys {
-                Self::Bridge
-            } else {
-                Self::McpServers
-            });
+/// The import of one document.
+struct DocumentImport<'i> {
+    context: ImportContext<'i>,
+    format: &'static ClientFormat,
+    /// The project whose programs these are.
+    project: Option<PathBuf>,
+    /// Keys that every server has that does not say so itself.
+    defaults: ConfigTable,
+    /// Names of servers that are switched off elsewhere in the document.
+    switched_off: Vec<String>,
+    sources: &'i mut ConfigTexts,
+    findings: &'i mut Diagnostics,
+}
+
+/// A server that one project alone has.
+struct LocalServer {
+    name: String,
+    entry: TableEntry,
+    project: PathBuf,
+}
+
+impl DocumentImport<'_> {
+    fn run(mut self, table: &mut ConfigTable) {
+        let theirs = self.take_section(table);
+        self.read_inputs(table.shift_remove("inputs").as_ref());
+        if let Some(defaults) = table.shift_remove("serverDefaults") {
+            self.defaults = into_table(defaults.node);
         }
-        let servers = table.get("servers")?;
-        let has_their_keys = || {
-            let mut keys = VS_CODE_SERVER_KEYS.iter();
-            keys.any(|key| servers.node.children().any(|it| it.get(key).is_some()))
+        if self.format.name == GEMINI {
+            self.read_switches(table, theirs.as_ref());
+        }
+        let bridge = table.shift_remove("bridge");
+        let ours = table.shift_remove("servers");
+        let local = self.take_local_servers(table);
+        let key = theirs.as_ref().map(|theirs| theirs.key);
+        let key = key.or_else(|| local.first().map(|server| server.entry.key));
+        let section = theirs.map(|theirs| self.import_servers(theirs.node));
+        let key = key.unwrap_or_else(|| Span::new(self.context.source, 0..0));
+        let mut servers = TableEntry {
+            key,
+            node: section.unwrap_or_else(|| Node::new(key, ConfigValue::Table(ConfigTable::new()))),
         };
-        let only_theirs = || table.keys().all(|key| VS_CODE_KEYS.contains(&key.as_str()));
-        let is_theirs = is_of_vs_code
-            || table.contains_key("inputs")
-            || (format == ConfigFormat::Json && only_theirs() && has_their_keys());
-        is_theirs.then_some(Self::VsCode)
+        for server in local {
+            self.add_local_server(server, &mut servers.node);
+        }
+        self.remove_foreign_keys(table);
+        if let Some(bridge) = bridge {
+            bridge::import_bridge_section(bridge, &mut servers.node, table, self.findings);
+        }
+        if let Some(ours) = ours {
+            add_servers(&mut servers, ours, self.findings);
+        }
+        table.insert("servers".to_owned(), servers);
+    }
+
+    /// Takes the servers out of `table`, with the key that leads to them.
+    fn take_section(&mut self, table: &mut ConfigTable) -> Option<TableEntry> {
+        let [outer, inner] = self.format.section else {
+            return table.shift_remove(*self.format.section.first()?);
+        };
+        let mut keys = into_table(table.shift_remove(*outer)?.node);
+        let servers = keys.shift_remove(*inner);
+        self.read_inputs(keys.shift_remove("inputs").as_ref());
+        for (key, entry) in keys {
+            self.ignore(&format!("{outer}.{key}"), &entry, None);
+        }
+        servers
+    }
+
+    fn read_inputs(&mut self, inputs: Option<&TableEntry>) {
+        let items = inputs.and_then(|inputs| inputs.node.as_list());
+        for input in items.into_iter().flatten() {
+            if let Some((id, default)) = parse_input(input) {
+                self.sources.add_input(self.context.source, id, default);
+            }
+        }
+    }
+
+    /// Gemini's lists of servers that may run and that may not.
+    fn read_switches(&mut self, table: &mut ConfigTable, servers: Option<&TableEntry>) {
+        let Some(switches) = table.shift_remove("mcp") else {
+            return;
+        };
+        let names = |key: &str| {
+            let list = switches.node.get(key).and_then(|list| list.node.as_list());
+            list.map(|names| names.iter().filter_map(Node::as_text).collect::<Vec<_>>())
+        };
+        let excluded = names("excluded").unwrap_or_default();
+        self.switched_off
+            .extend(excluded.into_iter().map(str::to_owned));
+        if let Some(allowed) = names("allowed") {
+            let names = servers
+                .into_iter()
+                .filter_map(|it| it.node.as_table())
+                .flatten();
+            let off = names.map(|(name, _)| name);
+            let off = off.filter(|name| !allowed.contains(&name.as_str()));
+            self.switched_off.extend(off.cloned());
+        }
+        for (key, entry) in into_table(switches.node.clone()) {
+            if !["allowed", "excluded"].contains(&key.as_str()) {
+                self.ignore(&format!("mcp.{key}"), &entry, None);
+            }
+        }
+    }
+
+    /// Takes the servers that Claude Code has for single projects.
+    fn take_local_servers(&mut self, table: &mut ConfigTable) -> Vec<LocalServer> {
+        let has_projects = self.format.name == CLAUDE_CODE && table.contains_key("projects");
+        let projects = has_projects
+            .then(|| table.shift_remove("projects"))
+            .flatten();
+        let mut found = Vec::new();
+        for (project, entry) in projects.into_iter().flat_map(|it| into_table(it.node)) {
+            let mut keys = into_table(entry.node);
+            let servers = keys.shift_remove("mcpServers");
+            let off = keys
+                .get("disabledMcpServers")
+                .and_then(|off| off.node.as_list());
+            let off: Vec<&str> = off
+                .into_iter()
+                .flatten()
+                .filter_map(Node::as_text)
+                .collect();
+            for (name, mut entry) in servers.into_iter().flat_map(|it| into_table(it.node)) {
+                if off.contains(&name.as_str())
+                    && let Some(keys) = entry.node.as_table_mut()
+                {
+                    let disabled = moved_entry(entry.key, entry.key, ConfigValue::Bool(true));
+                    keys.insert("disabled".to_owned(), disabled);
+                }
+                found.push(LocalServer {
+                    name,
+                    entry,
+                    project: PathBuf::from(&project),
+                });
+            }
+            for (key, entry) in keys {
+                let is_protection = ["allowedTools", "disabledMcpjsonServers"];
+                if is_protection.contains(&key.as_str()) {
+                    self.ignore_top(&format!("projects.*.{key}"), &entry, true);
+                }
+            }
+        }
+        found
+    }
+
+    /// Leaves out what is another program's, also under names of ours.
+    fn remove_foreign_keys(&mut self, table: &mut ConfigTable) {
+        let names = Section {
+            name: "",
+            schema: self.context.schema,
+        }
+        .keys();
+        let is_our_name = |key: &str| {
+            key.starts_with(EXTENSION_PREFIX)
+                || names.contains(&key)
+                || renamed_keys::is_planned_key("", key)
+        };
+        let is_mixed = !table.keys().all(|key| is_our_name(key));
+        for (key, entry) in std::mem::take(table) {
+            if matches!(entry.node.value, ConfigValue::Null) {
+                continue;
+            }
+            if is_our_name(&key) && self.is_ours(&key, &entry.node, is_mixed) {
+                table.insert(key, entry);
+                continue;
+            }
+            let lists = [self.format.protections, PROTECTIONS.as_slice()];
+            let protects = lists.iter().any(|list| list.contains(&key.as_str()));
+            self.ignore_top(&key, &entry, protects);
+        }
+    }
+
+    /// Whether what stands under our name `key` is meant for us; `is_mixed` says whether the document has
+    /// keys that are not ours.
+    fn is_ours(&mut self, key: &str, node: &Node, is_mixed: bool) -> bool {
+        if self.format.own_names.contains(&key) {
+            return false;
+        }
+        if STRICT_SECTIONS.contains(&key) || key.starts_with(EXTENSION_PREFIX) {
+            return true;
+        }
+        let root = self.context.schema;
+        let Some(schema) = (Section {
+            name: "",
+            schema: root,
+        })
+        .key(key) else {
+            return !is_mixed;
+        };
+        validate::conforms(node, (root, schema), self.sources)
+            || !(is_mixed || validate::shares_no_key(node, root, schema))
+    }
+
+    /// Notes that a key at the top is not read.
+    fn ignore_top(&mut self, path: &str, entry: &TableEntry, protects: bool) {
+        let is_empty = match &entry.node.value {
+            ConfigValue::Bool(on) => !on,
+            ConfigValue::List(_) | ConfigValue::Table(_) => entry.node.children().next().is_none(),
+            ConfigValue::Null => true,
+            ConfigValue::Float(_) | ConfigValue::Integer(_) => false,
+            ConfigValue::Text(text) => text.is_empty(),
+        };
+        self.add_ignored((path, None), entry, (protects && !is_empty, None));
+    }
+
+    /// Notes that a key is not read, and what to do instead.
+    fn ignore(&mut self, path: &str, entry: &TableEntry, note: Option<&str>) {
+        self.add_ignored((path, None), entry, (false, note));
+    }
+
+    /// Notes that the key at a path is not read: `pattern` is its path in any server, `protects` says whether it
+    /// protects something, and `note` what to do instead.
+    fn add_ignored(
+        &mut self,
+        (path, pattern): (&str, Option<String>),
+        entry: &TableEntry,
+        (protects, note): (bool, Option<&str>),
+    ) {
+        self.sources.hide_values(&entry.node);
+        self.findings.ignore_key(IgnoredKey {
+            span: entry.key,
+            path: path.to_owned(),
+            pattern,
+            is_protection: protects,
+            note: note.map(str::to_owned),
+        });
     }
 }
 
@@ -129,6 +409,19 @@ fn add_servers(servers: &mut TableEntry, ours: TableEntry, diagnostics: &mut Dia
         }
         // `validate` says what is wrong with it.
         (_, value) => servers.node.value = value,
+    }
+}
+
+/// The entries of `node`; none when it is no table.
+fn into_table(node: Node) -> ConfigTable {
+    match node.value {
+        ConfigValue::Table(table) => table,
+        ConfigValue::Bool(_)
+        | ConfigValue::Float(_)
+        | ConfigValue::Integer(_)
+        | ConfigValue::List(_)
+        | ConfigValue::Null
+        | ConfigValue::Text(_) => ConfigTable::new(),
     }
 }
 

@@ -24,8 +24,9 @@ use super::{
         redact::HiddenRanges,
         report::{ConfigTexts, Diagnostic, Diagnostics},
     },
-    file, import,
-    node::Node,
+    file,
+    import::{self, ImportContext},
+    node::{Node, join_path},
     resolve::{self, FileAccess, ResolveContext},
     source::{decode, environment, json, toml, variables, yaml},
     validate,
@@ -359,9 +360,16 @@ impl ConfigLoader {
         environment: &Environment,
         files: FileAccess,
     ) -> Result<LoadedConfig, ConfigErrors> {
+        let schema = match file::editor_schema() {
+            Ok(schema) => schema,
+            Err(error) => {
+                self.findings.add(unreadable(&error));
+                return self.finish(None);
+            }
+        };
         let mut tree = Node::empty();
         for source in sources {
-            match self.read_tree(source) {
+            match self.read_tree(source, &schema, environment) {
                 Some(node) => tree.merge_over(node),
                 None => self.is_incomplete = true,
             }
@@ -374,23 +382,23 @@ impl ConfigLoader {
             readable: _,
             files: _,
         } = &mut self;
-        let schema = match file::editor_schema() {
-            Ok(schema) => schema,
-            Err(error) => {
-                findings.add(unreadable(&error));
-                return self.finish(None);
-            }
-        };
         if !*is_incomplete {
             environment::override_keys(&mut tree, &schema, environment, sources, findings);
         }
         variables::expand_variables(&mut tree, used, environment, sources, findings);
-        let config = self.resolve_tree(&mut tree, &schema, used, (files, environment));
+        let access = (files, environment);
+        self.skip_faulty_servers(&mut tree, &schema, used, access);
+        let config = self.resolve_tree(&mut tree, &schema, used, access);
         self.finish(config)
     }
 
     /// One source as a tree in our shape.
-    fn read_tree(&mut self, source: ConfigText) -> Option<Node> {
+    fn read_tree(
+        &mut self,
+        source: ConfigText,
+        schema: &serde_json::Value,
+        environment: &Environment,
+    ) -> Option<Node> {
         let text = strip_bom(&source.text).to_owned();
         if is_blank(&text) {
             self.blank.push(source.name.clone());
@@ -418,7 +426,13 @@ impl ConfigLoader {
         let Self {
             sources, findings, ..
         } = self;
-        import::import_document(&mut node, number, source.format, sources, findings);
+        let context = ImportContext {
+            source: number,
+            format: source.format,
+            environment,
+            schema,
+        };
+        import::import_document(&mut node, context, sources, findings);
         Some(node)
     }
 
@@ -432,6 +446,46 @@ impl ConfigLoader {
             );
             let help = "run `chmod 600`, or use `${VARIABLE}` instead";
             self.findings.add(warning.in_file(name).help(help));
+        }
+    }
+
+    /// Takes the servers out of `tree` that other programs have switched off and that we could not run:
+    /// nobody uses them.
+    fn skip_faulty_servers(
+        &mut self,
+        tree: &mut Node,
+        schema: &serde_json::Value,
+        used: LoadScope<'_>,
+        access: (FileAccess, &Environment),
+    ) {
+        let servers = tree.as_table_mut().and_then(|top| top.get_mut("servers"));
+        let Some(servers) = servers.and_then(|servers| servers.node.as_table_mut()) else {
+            return;
+        };
+        let trial = self.findings.trial();
+        let findings = std::mem::replace(&mut self.findings, trial);
+        let mut skipped = Vec::new();
+        servers.retain(|name, entry| {
+            let is_foreign = self.sources.get(entry.key.source).is_foreign;
+            let is_off = variables::is_switched_off(&entry.node);
+            if !is_foreign || !is_off || used.includes_server(name, false) {
+                return true;
+            }
+            let mut alone = Node::one_server(name, entry);
+            self.resolve_tree(&mut alone, schema, used, access);
+            let found = std::mem::replace(&mut self.findings, findings.trial());
+            let mistake = found.first_mistake().map(str::to_owned);
+            let is_right = mistake.is_none();
+            skipped.extend(mistake.map(|mistake| (name.clone(), entry.key, mistake)));
+            is_right
+        });
+        self.findings = findings;
+        for (name, key, mistake) in skipped {
+            let path = join_path("servers", &name);
+            self.findings.add(
+                Diagnostic::warning(format!("`{path}` is skipped: {mistake}"))
+                    .at(Some(key), "disabled"),
+            );
         }
     }
 

@@ -103,6 +103,19 @@ impl Node {
         Self::new(Span::new(0, 0..0), ConfigValue::Table(ConfigTable::new()))
     }
 
+    /// A config that has only the server `entry`.
+    pub(super) fn one_server(name: &str, entry: &TableEntry) -> Self {
+        let table = |key: &str, entry: TableEntry| {
+            ConfigValue::Table([(key.to_owned(), entry)].into_iter().collect())
+        };
+        let servers = Self::new(entry.node.span, table(name, entry.clone()));
+        let servers = TableEntry {
+            key: entry.key,
+            node: servers,
+        };
+        Self::new(entry.node.span, table("servers", servers))
+    }
+
     pub(super) fn as_table(&self) -> Option<&ConfigTable> {
         if let ConfigValue::Table(table) = &self.value {
             Some(table)

@@ -292,7 +292,10 @@ impl Resolver<'_> {
 
     /// `written` as a path; a relative one starts at the folder of the file it is written in.
     fn path(&mut self, written: &str, at: &ValuePath<'_>) -> PathBuf {
-        if written.starts_with('~') {
+        let is_foreign = at
+            .span()
+            .is_some_and(|span| self.context.sources.get(span.source).is_foreign);
+        if written.starts_with('~') && !is_foreign {
             self.findings.add(
                 Diagnostic::error(format!("`{}` begins with `~`", at.path()))
                     .at(at.span(), "not expanded: no shell is involved")

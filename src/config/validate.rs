@@ -10,6 +10,7 @@ use serde_json::Value as Json;
 
 use super::{
     diagnostics::{
+        ignored_keys::IgnoredKey,
         redact, renamed_keys,
         report::{ConfigTexts, Diagnostic, Diagnostics},
         suggest,
@@ -40,6 +41,57 @@ pub(super) fn remove_invalid(
     if !check.check_value(node, schema, "") {
         *node = Node::empty();
     }
+}
+
+/// Whether `node` is what `schema`, a part of `root`, describes, and has no other key; what a variable
+/// decides is taken to be right.
+pub(super) fn conforms(
+    node: &Node,
+    (root, schema): (&Json, &Json),
+    sources: &mut ConfigTexts,
+) -> bool {
+    let mut findings = Diagnostics::default();
+    let mut node = node.clone();
+    leave_out_variables(&mut node);
+    let is_open = node.origin == ValueOrigin::Invalid;
+    let mut check = ShapeCheck {
+        root,
+        sources,
+        findings: &mut findings,
+    };
+    (is_open || check.check_value(&mut node, schema, "key")) && findings.is_empty()
+}
+
+fn leave_out_variables(node: &mut Node) {
+    match &mut node.value {
+        ConfigValue::List(items) => items.iter_mut().for_each(leave_out_variables),
+        ConfigValue::Table(entries) => {
+            for entry in entries.values_mut() {
+                leave_out_variables(&mut entry.node);
+            }
+        }
+        ConfigValue::Text(text) if text.contains("${") => node.origin = ValueOrigin::Invalid,
+        ConfigValue::Bool(_)
+        | ConfigValue::Float(_)
+        | ConfigValue::Integer(_)
+        | ConfigValue::Null
+        | ConfigValue::Text(_) => {}
+    }
+}
+
+/// Whether `node` is a table, or a map of tables, without a single key that `schema` has.
+pub(super) fn shares_no_key(node: &Node, root: &Json, schema: &Json) -> bool {
+    let (name, schema) = resolve(root, schema);
+    let section = Section { name, schema };
+    let is_map = section.keys().is_empty();
+    let entries = node.as_table().into_iter().flatten();
+    entries
+        .map(|(key, entry)| match section.key(key) {
+            Some(schema) if is_map => shares_no_key(&entry.node, root, schema),
+            found => found.is_none(),
+        })
+        .fold(None, |all, shares| Some(all.unwrap_or(true) && shares))
+        .unwrap_or_else(|| node.as_table().is_none() && type_of(schema) == "object")
 }
 
 struct ShapeCheck<'s, 'f> {
@@ -162,17 +214,20 @@ impl<'s> ShapeCheck<'s, '_> {
         let close = suggest::closest(key, keys.iter().copied());
         let meant = renamed_keys::equivalent_of(section.name, key).map(str::to_owned);
         let meant = meant.or_else(|| close.map(|close| format!("did you mean `{close}`?")));
-        let finding = if self.sources.get(entry.key.source).is_foreign {
-            Diagnostic::warning(message)
-                .at(Some(entry.key), "ignored")
-                .help_if(meant)
-        } else {
-            let all = || format!("valid keys are {}", suggest::list_and(&keys));
-            let finding = Diagnostic::error(message).at(Some(entry.key), "no such key");
-            let meant = meant.or_else(|| key_tables::describe_places(self.root, key));
-            finding.help(meant.unwrap_or_else(all))
-        };
-        self.findings.add(finding);
+        if self.sources.get(entry.key.source).is_foreign {
+            self.findings.ignore_key(IgnoredKey {
+                span: entry.key,
+                path: join_path(path, key),
+                pattern: None,
+                is_protection: false,
+                note: meant,
+            });
+            return;
+        }
+        let all = || format!("valid keys are {}", suggest::list_and(&keys));
+        let finding = Diagnostic::error(message).at(Some(entry.key), "no such key");
+        let meant = meant.or_else(|| key_tables::describe_places(self.root, key));
+        self.findings.add(finding.help(meant.unwrap_or_else(all)));
     }
 
     fn check_list(&mut self, node: &mut Node, schema: &'s Json, path: &str) -> bool {

@@ -44,11 +44,11 @@ fn claude_desktop() {
     12 |     "Brave Search": {
        |     ^^^^^^^^^^^^^^ names consist of letters, digits, `_`, `-` and `.`
 
-    warning: unknown key `globalShortcut`
+    warning: ignored keys: `globalShortcut`
       --> claude_desktop_config.json:18:3
        |
     18 |   "globalShortcut": "***"
-       |   ^^^^^^^^^^^^^^^^ ignored
+       |   ^^^^^^^^^^^^^^^^ not read
     "#);
 }
 
@@ -130,9 +130,13 @@ fn claude_code() {
         Transport::Sse(_)
     ));
     assert_eq!(server(&config, "db").timeout.as_secs(), 600);
-    insta::assert_snapshot!(warnings(&[("SENTRY_TOKEN", "t")], &[(".mcp.json", text)]), @r#"
+    assert_eq!(
+        warnings(&[("SENTRY_TOKEN", "t")], &[(".mcp.json", text)]),
+        ""
+    );
+    insta::assert_snapshot!(warnings(&[("SENTRY_TOKEN", "t")], &[("servers.json", text)]), @r#"
     warning: the timeout is read as milliseconds
-     --> .mcp.json:9:82
+     --> servers.json:9:82
       |
     9 |     "db": { "type": "stdio", "command": "npx", "args": [], "env": {}, "timeout": 600000 }
       |                                                                                  ^^^^^^ read as "10m"
@@ -179,11 +183,13 @@ fn vs_code() {
         "it falls back"
     );
     insta::assert_snapshot!(warnings(&environment, &[("mcp.json", text)]), @r#"
-    warning: `dev` has no equivalent here
-      --> mcp.json:14:7
+    warning: ignored keys: `servers.Perplexity.env.OLD` and `servers.Perplexity.dev`
+      --> mcp.json:12:94
        |
-    14 |       "dev": { "watch": "src/**/*.ts" }
-       |       ^^^^^ for server developers only
+    12 |       "env": { "PERPLEXITY_API_KEY": "${input:perplexity-key}", "REGION": "${input:region}", "OLD": *** },
+       |                                                                                              ^^^^^ not read
+       |
+       = help: null sets nothing
     "#);
 }
 
@@ -468,19 +474,13 @@ fn unknown_keys_are_ignored_with_a_warning() {
     // `retry` is ours as well, and a number is not what it takes.
     let report = crate::support::report(&[], &[("mcp.json", text)]);
     insta::assert_snapshot!(report, @r#"
-    warning: unknown key `servers.a.colour`
+    warning: ignored keys: `servers.a.colour`, `servers.a.tiemout` and `theme`
      --> mcp.json:2:48
       |
     2 |         "mcpServers": { "a": { "command": "a", "colour": "***", "tiemout": ***, "retry": 3 } },
-      |                                                ^^^^^^^^ ignored
-
-    warning: unknown key `servers.a.tiemout`
-     --> mcp.json:2:65
+      |                                                ^^^^^^^^ not read
       |
-    2 |         "mcpServers": { "a": { "command": "a", "colour": "***", "tiemout": ***, "retry": 3 } },
-      |                                                                 ^^^^^^^^^ ignored
-      |
-      = help: did you mean `timeout`?
+      = help: did you mean `timeout` for `tiemout`?
 
     error: `servers.a.retry` must be a table
      --> mcp.json:2:88
@@ -490,13 +490,7 @@ fn unknown_keys_are_ignored_with_a_warning() {
       |
       = help: its keys are `base`, `failed_after`, `jitter`, `max`, `stable_after` and `starts_per_minute`
 
-    warning: unknown key `theme`
-     --> mcp.json:3:9
-      |
-    3 |         "theme": "***"
-      |         ^^^^^^^ ignored
-
-    1 error, 3 warnings
+    1 error, 1 warning
     "#);
 }
 
@@ -513,7 +507,7 @@ fn logins_of_other_programs_are_left_out() {
     let file = r#"{"mcpServers":{"a":{"url":"https://a.example/mcp","auth":{"CLIENT_ID":"c"}}}}"#;
     let told = warnings(&[], &[("mcp.json", file)]);
     assert!(
-        told.contains("`auth`") && told.contains("use `headers`"),
+        told.contains("`servers.a.auth`") && told.contains("or `headers`"),
         "{told}"
     );
 }

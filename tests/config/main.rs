@@ -1,6 +1,7 @@
 //! The config as an operator meets it: what is accepted, and what is said about the rest.
 
 mod arbitrary_input;
+mod clients;
 mod display;
 mod environment;
 mod errors;

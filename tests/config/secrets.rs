@@ -113,7 +113,7 @@ const WRONG: [(&str, &str); 59] = [
     ("a.json", r#"{"servers": {"a": {"env": {"T": "hunter2}}}}"#),
     (
         "mcp.json",
-        r#"{"mcpServers": {"a": {"env": {"T": "hunter2"}, "command": [1]}}, "bridge": 1}"#,
+        r#"{"mcpServers": {"a": {"env": {"T": "hunter2"}, "command": "a", "args": 1}}, "bridge": 1}"#,
     ),
     (
         "mcp.json",

@@ -14,7 +14,10 @@ use annotate_snippets::{
     AnnotationKind, Group, Level, Origin, Renderer, Snippet, renderer::DecorStyle,
 };
 
-use super::redact::{HiddenRanges, RedactedText};
+use super::{
+    ignored_keys::{self, IgnoredKey},
+    redact::{HiddenRanges, RedactedText},
+};
 use crate::config::node::{ConfigTable, Node, Span, TableEntry};
 
 /// How many notices a report shows in full; the rest is counted, since a file with more of them
@@ -233,6 +236,8 @@ pub(in crate::config) struct SourceText {
     pub(in crate::config) text: String,
     /// Where it is.
     directory: PathBuf,
+    /// Where relative paths in it start, unless that is where it is.
+    project: Option<PathBuf>,
     /// Whether it has the shape of another program's config, with that program's `${...}` forms.
     pub(in crate::config) is_foreign: bool,
     /// The inputs it declares (VS Code), with their defaults.
@@ -245,25 +250,13 @@ impl SourceText {
     /// Where relative paths in it start: where it is, but for settings of an editor in a project,
     /// which are about the project.
     pub(in crate::config) fn base_dir(&self) -> &Path {
-        let project = self.directory.parent().filter(|_| self.is_project_file());
-        project.unwrap_or(&self.directory)
+        self.project.as_deref().unwrap_or(&self.directory)
     }
 
-    /// Whether it is kept with a project, in the directory that an editor has there.
-    pub(in crate::config) fn is_project_file(&self) -> bool {
-        self.is_foreign && (self.is_in_directory(".vscode") || self.is_in_directory(".cursor"))
-    }
-
-    /// Whether it is the document that VS Code keeps with a project.
-    pub(in crate::config) fn is_vs_code_file(&self) -> bool {
-        self.is_in_directory(".vscode") && Path::new(&self.name).ends_with("mcp.json")
-    }
-
-    /// Whether it is in a directory of this name.
-    fn is_in_directory(&self, directory: &str) -> bool {
-        self.directory
-            .file_name()
-            .is_some_and(|name| name == directory)
+    /// The file, as far as its name and its directory tell.
+    pub(in crate::config) fn path(&self) -> PathBuf {
+        let file = Path::new(&self.name).file_name();
+        file.map_or_else(|| self.directory.clone(), |file| self.directory.join(file))
     }
 }
 
@@ -279,6 +272,7 @@ impl ConfigTexts {
             name,
             text,
             directory,
+            project: None,
             is_foreign: false,
             inputs: BTreeMap::new(),
             hidden: HiddenRanges::default(),
@@ -290,9 +284,10 @@ impl ConfigTexts {
         &self.list[source]
     }
 
-    /// Notes that `source` is another program's config.
-    pub(in crate::config) fn mark_foreign(&mut self, source: usize) {
+    /// Notes that `source` is another program's config, and the project that it is about.
+    pub(in crate::config) fn mark_foreign(&mut self, source: usize, project: Option<PathBuf>) {
         self.list[source].is_foreign = true;
+        self.list[source].project = project;
     }
 
     /// Notes an input that `source` declares.
@@ -399,6 +394,7 @@ impl Diagnostic {
 #[derive(Debug, Default)]
 pub(in crate::config) struct Diagnostics {
     list: Vec<Diagnostic>,
+    ignored: Vec<IgnoredKey>,
     duplicate_values: Vec<Node>,
     suppressed: Vec<Span>,
 }
@@ -406,6 +402,34 @@ pub(in crate::config) struct Diagnostics {
 impl Diagnostics {
     pub(in crate::config) fn add(&mut self, finding: Diagnostic) {
         self.list.push(finding);
+    }
+
+    /// Notes a key of another program that is not read; all of a file are one warning.
+    pub(in crate::config) fn ignore_key(&mut self, key: IgnoredKey) {
+        self.ignored.push(key);
+    }
+
+    /// Room for findings of a trial, of which the same is not told.
+    pub(in crate::config) fn trial(&self) -> Self {
+        Self {
+            suppressed: self.suppressed.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// The first mistake that stands somewhere, for people.
+    pub(in crate::config) fn first_mistake(&self) -> Option<&str> {
+        let mut mistakes = self.list.iter().filter(|finding| {
+            let place = finding.marks.first().map(|(span, _)| *span);
+            finding.severity == Severity::Mistake
+                && place.is_some_and(|span| !self.is_suppressed(span))
+        });
+        mistakes.next().map(|finding| finding.message.as_str())
+    }
+
+    /// Whether nothing was found, nor ignored.
+    pub(in crate::config) fn is_empty(&self) -> bool {
+        self.list.is_empty() && self.ignored.is_empty()
     }
 
     /// Adds `entry` to a table that is being read; a key that is there already is reported.
@@ -442,6 +466,8 @@ impl Diagnostics {
 
     /// Renders them, in the order of the sources and of the places in them.
     pub(in crate::config) fn into_notices(mut self, sources: &ConfigTexts) -> Vec<Notice> {
+        let ignored = std::mem::take(&mut self.ignored);
+        self.list.extend(ignored_keys::to_warnings(ignored));
         let place = |f: &Diagnostic| f.marks.first().map(|(span, _)| (span.source, span.start));
         self.list.sort_by_key(place);
         let excused = std::mem::take(&mut self.suppressed);

@@ -6,7 +6,7 @@
 
 use super::{
     moved_entry, no_equivalent_warning,
-    servers::{millis_text, number},
+    values::{millis_text, number},
 };
 use crate::config::{
     diagnostics::report::Diagnostics,

@@ -8,7 +8,7 @@ use indexmap::IndexMap;
 use super::{Resolver, quoted_or_hidden};
 use crate::config::{
     Auth, DisplayOnly, LoadScope, Remote, Secret, StdioCommand, Transport,
-    diagnostics::{redact, report::Diagnostic, suggest},
+    diagnostics::{ignored_keys::IgnoredKey, redact, report::Diagnostic, suggest},
     model::transport::{TransportKind, TransportSection},
     node::ValuePath,
 };
@@ -281,7 +281,7 @@ impl Resolver<'_> {
         at: &ValuePath<'_>,
     ) -> Option<Transport> {
         let url = self.url(written.url.as_deref()?, &at.child("url"));
-        let headers = written.headers.clone();
+        let headers = self.used_headers(&written.headers, &at.child("headers"));
         let auth = written.auth.clone().unwrap_or(Auth::None);
         self.check_headers(&headers, &at.child("headers"));
         self.check_auth(&auth, at);
@@ -356,6 +356,40 @@ impl Resolver<'_> {
         None
     }
 
+    /// `headers` without those in documents of other programs that are places for a value, or that we set
+    /// ourselves.
+    fn used_headers(
+        &mut self,
+        headers: &IndexMap<String, Secret>,
+        at: &ValuePath<'_>,
+    ) -> IndexMap<String, Secret> {
+        let mut used = headers.clone();
+        used.retain(|name, value| {
+            let at = at.child(name);
+            let key = at.key_span();
+            let key = key.filter(|key| self.context.sources.get(key.source).is_foreign);
+            let note = if value.expose().trim().is_empty() {
+                "headers without a value are not sent"
+            } else if is_reserved_header(name) {
+                "the transport sets this header"
+            } else {
+                return true;
+            };
+            let Some(span) = key else {
+                return true;
+            };
+            self.findings.ignore_key(IgnoredKey {
+                span,
+                path: at.path().to_owned(),
+                pattern: None,
+                is_protection: false,
+                note: Some(note.to_owned()),
+            });
+            false
+        });
+        used
+    }
+
     fn check_headers(&mut self, headers: &IndexMap<String, Secret>, at: &ValuePath<'_>) {
         let mut seen: IndexMap<String, &str> = IndexMap::new();
         for (name, value) in headers {
@@ -373,10 +407,9 @@ impl Resolver<'_> {
     }
 
     fn check_header_name(&mut self, name: &str, at: &ValuePath<'_>) {
-        let lower = name.to_lowercase();
         let label = if HeaderName::from_bytes(name.as_bytes()).is_err() {
             "a header name consists of letters, digits and `-`"
-        } else if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+        } else if is_reserved_header(name) {
             "this header is set by the transport"
         } else {
             return;
@@ -414,9 +447,8 @@ impl Resolver<'_> {
     }
 
     fn check_auth_header_name(&mut self, name: &str, at: &ValuePath<'_>) {
-        let lower = name.to_lowercase();
         let illegal = HeaderName::from_bytes(name.as_bytes()).is_err();
-        if illegal || RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
+        if illegal || is_reserved_header(name) {
             self.findings
                 .add(Diagnostic::error("invalid or reserved header").at(
                     at.span(),
@@ -495,6 +527,12 @@ pub(crate) fn with_scheme(url: &str) -> Option<String> {
     let host = uri.host()?;
     let is_own = is_local(host) || host.ends_with(".localhost");
     Some(guess(if is_own { "http" } else { "https" }))
+}
+
+/// Whether the header `name` belongs to the transport.
+fn is_reserved_header(name: &str) -> bool {
+    let name = name.to_lowercase();
+    RESERVED_HEADERS.contains(&name.as_str()) || name.starts_with("mcp-")
 }
 
 /// Whether `host` is this machine.

@@ -3,7 +3,8 @@
 //! A default may hold variables itself. The value of a variable is taken as it is: nothing in it
 //! is expanded again, so that a token may contain `${`. A variable that is set to nothing is set.
 //! In documents of other programs their own forms come first: `${env:X}`, `${input:X}`,
-//! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there.
+//! `${userHome}`, `${workspaceFolder}`, `${X:-default}`; `$$` means nothing there, and what is no
+//! variable is taken as it stands. Forms without `${` are rewritten before (`import::notation`).
 //!
 //! Runs after merging, so that a value which another file replaces needs no variable; a server
 //! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
@@ -39,6 +40,15 @@ pub(in crate::config) fn expand_variables(
         lenient: false,
     };
     expander.expand_tree(node, &mut Vec::new());
+}
+
+/// Whether `enabled` of the server `node`, which is expanded, is false.
+pub(in crate::config) fn is_switched_off(node: &Node) -> bool {
+    let enabled = node.get("enabled").map(|entry| &entry.node);
+    enabled.is_some_and(|enabled| {
+        let text = enabled.as_text().map(str::trim);
+        matches!(enabled.value, ConfigValue::Bool(false)) || text == Some("false")
+    })
 }
 
 /// The names of the variables that strings below `node` refer to.
@@ -112,8 +122,7 @@ impl Expander<'_> {
             return false;
         };
         self.expand_tree(&mut entry.node, &mut vec!["enabled".to_owned()]);
-        let text = entry.node.as_text().map(str::trim);
-        matches!(entry.node.value, ConfigValue::Bool(false)) || text == Some("false")
+        is_switched_off(node)
     }
 
     fn expand_text(&mut self, node: &mut Node, path: &[String]) {
@@ -156,6 +165,10 @@ impl Expander<'_> {
         }
         if is_incomplete {
             self.findings.suppress(node.span);
+        }
+        if self.lenient && source.is_foreign && !problems.is_empty() {
+            self.findings.suppress(node.span);
+            return;
         }
         if problems.is_empty() {
             node.shown = (shown != output).then_some(shown);
@@ -219,6 +232,10 @@ impl Expansion<'_> {
                 rest = &after[1..];
             } else if let Some(inner) = after.strip_prefix('{') {
                 let Some(end) = closing_brace(inner) else {
+                    if self.source.is_foreign {
+                        self.push_literal(&rest[at..]);
+                        return;
+                    }
                     self.problems.push(VariableProblem::Unclosed {
                         written: rest[at..].to_owned(),
                     });
@@ -264,6 +281,16 @@ impl Expansion<'_> {
             Some((name, default)) => (name, Some(default)),
             None => (inner, None),
         };
+        if !is_name(name) && self.source.is_foreign {
+            let written = format!("${{{inner}}}");
+            self.push_literal(&written);
+            self.suspicious_forms.push(SuspiciousForm {
+                message: "this is no variable: its name is invalid".to_owned(),
+                help: "names consist of letters, digits and `_`".to_owned(),
+                written,
+            });
+            return;
+        }
         if !is_name(name) {
             self.problems.push(VariableProblem::Name {
                 written: format!("${{{inner}}}"),
@@ -330,7 +357,14 @@ impl Expansion<'_> {
         let folder = self.source.base_dir();
         match inner {
             "userHome" => self.expand_or_default("HOME", None, depth),
-            "workspaceFolder" => self.push_literal(&folder.to_string_lossy()),
+            // What is in the environment is so for the user's own reasons.
+            "CLAUDE_PLUGIN_ROOT" | "CLAUDE_PROJECT_DIR"
+                if self.environment.get(inner).is_some() =>
+            {
+                return false;
+            }
+            "CLAUDE_PLUGIN_ROOT" | "CLAUDE_PROJECT_DIR" | "extensionPath" | "workspaceFolder"
+            | "workspacePath" | "workspaceRoot" => self.push_literal(&folder.to_string_lossy()),
             "workspaceFolderBasename" => {
                 let name = folder.file_name().unwrap_or_default().to_string_lossy();
                 self.push_literal(&name);

@@ -212,9 +212,24 @@ impl DocumentImport<'_> {
             bridge::import_bridge_section(bridge, &mut servers.node, table, self.findings);
         }
         if let Some(ours) = ours {
-            add_servers(&mut servers, ours, self.findings);
+            self.add_servers(&mut servers, ours);
         }
         table.insert("servers".to_owned(), servers);
+    }
+
+    /// Adds the servers that the document has in our own section.
+    fn add_servers(&mut self, servers: &mut TableEntry, ours: TableEntry) {
+        match (servers.node.as_table_mut(), ours.node.value) {
+            (Some(table), ConfigValue::Table(ours)) => {
+                for (name, entry) in ours {
+                    self.findings.insert_key(table, name, entry);
+                }
+            }
+            (_, value) => {
+                let node = Node::new(ours.node.span, value);
+                self.ignore("servers", &TableEntry { node, ..ours }, None);
+            }
+        }
     }
 
     /// Takes the servers out of `table`, with the key that leads to them.
@@ -336,14 +351,18 @@ impl DocumentImport<'_> {
         }
     }
 
-    /// Whether what stands under our name `key` is meant for us; `is_mixed` says whether the document has
-    /// keys that are not ours.
+    /// Whether what stands under our name `key` is meant for us. In the settings of a program that is known it
+    /// is not; `is_mixed` says whether the document has such, keys that are not ours.
     fn is_ours(&mut self, key: &str, node: &Node, is_mixed: bool) -> bool {
         if self.format.own_names.contains(&key) {
             return false;
         }
-        if STRICT_SECTIONS.contains(&key) || key.starts_with(EXTENSION_PREFIX) {
+        let is_schema = key == "$schema" && node.as_text().is_some();
+        if is_schema || STRICT_SECTIONS.contains(&key) || key.starts_with(EXTENSION_PREFIX) {
             return true;
+        }
+        if is_mixed && self.format.is_specific() {
+            return false;
         }
         let root = self.context.schema;
         let Some(schema) = (Section {
@@ -397,19 +416,6 @@ impl DocumentImport<'_> {
 fn parse_input(node: &Node) -> Option<(String, Option<String>)> {
     let text = |key: &str| node.get(key).and_then(|entry| entry.node.as_text());
     Some((text("id")?.to_owned(), text("default").map(str::to_owned)))
-}
-
-/// Adds the servers that the document has in our own section.
-fn add_servers(servers: &mut TableEntry, ours: TableEntry, diagnostics: &mut Diagnostics) {
-    match (servers.node.as_table_mut(), ours.node.value) {
-        (Some(table), ConfigValue::Table(ours)) => {
-            for (name, entry) in ours {
-                diagnostics.insert_key(table, name, entry);
-            }
-        }
-        // `validate` says what is wrong with it.
-        (_, value) => servers.node.value = value,
-    }
 }
 
 /// The entries of `node`; none when it is no table.

@@ -179,7 +179,7 @@ fn syntax() -> impl Strategy<Value = String> {
 }
 
 /// Keys that mean something to one of the stages.
-const KEYS: [&str; 48] = [
+const KEYS: [&str; 64] = [
     "listen",
     "workers",
     "tls",
@@ -228,10 +228,26 @@ const KEYS: [&str; 48] = [
     "x-y",
     "é",
     "",
+    "mcp_servers",
+    "context_servers",
+    "extensions",
+    "mcp",
+    "projects",
+    "serverDefaults",
+    "name",
+    "cmd",
+    "env_vars",
+    "env_http_headers",
+    "bearer_token",
+    "disabledTools",
+    "options",
+    "requestOptions",
+    "quarantined",
+    "settings",
 ];
 
 /// Text that means something as a value.
-const TEXTS: [&str; 16] = [
+const TEXTS: [&str; 20] = [
     "a",
     "30s",
     "1MiB",
@@ -248,6 +264,10 @@ const TEXTS: [&str; 16] = [
     "{tool}",
     "127.0.0.1:0",
     "0.0.0.0:0",
+    "$A ~/x",
+    "~/x",
+    "{env:A}",
+    "static",
 ];
 
 /// Documents of keys that mean something, with values of any kind.

@@ -253,15 +253,16 @@ fn crush() {
           "mcp": {
             "a": { "type": "http", "url": "https://a.example/mcp", "timeout": 120, "disabled_tools": ["x"],
                    "headers": { "Authorization": "Bearer $KEY" } },
-            "b": { "type": "stdio", "command": "b", "env": { "A": "${REGION}", "B": "$(date)" }, "disabled": false }
+            "b": { "type": "stdio", "command": "~/b", "args": ["~/c"], "env": { "A": "${REGION}", "B": "$(date)" }, "disabled": false }
           }
         }"#,
         &[
             "a: http https://a.example/mcp Authorization: Bearer k timeout 120000ms deny [x]",
-            "b: b [] in /p A=eu B=$(date)",
+            "b: /home/me/b [\"~/c\"] in /p A=eu B=$(date)",
         ],
         &[
             "ignored keys: `lsp`",
+            "`servers.b.args` has `~/`, which Crush does not expand",
             "`servers.b.env` has `$(...)`, which Crush does not expand",
         ],
     );
@@ -751,4 +752,83 @@ fn projects_of_clients() {
         &[],
     );
     check("/x/mcp.json", text, &["a: /x/a [\"b\"]"], &[]);
+}
+
+/// A name of ours in the settings of another program is its own.
+#[test]
+fn names_of_ours_in_settings_of_clients() {
+    let codex = |rest: &str| format!("{rest}\n[mcp_servers.a]\ncommand = 'a'");
+    let mixed = codex("listen = '127.0.0.1:9'\ndata_dir = 'd'\nmodel = 'm'");
+    let warned = ["ignored keys: `listen`, `data_dir` and `model`"];
+    check("/x/config.toml", &mixed, &["a: a []"], &warned);
+    let alone = read("/x/config.toml", &codex("listen = '127.0.0.1:9'")).unwrap();
+    assert_eq!(alone.config.listen.address().unwrap().port(), 9);
+    let agents = codex("[agents]\nmax_threads = 6");
+    check(
+        "/x/a.toml",
+        &agents,
+        &["a: a []"],
+        &["ignored keys: `agents`"],
+    );
+    let generic =
+        r#"{ "mcpServers": { "a": { "command": "a" } }, "agents": { "max_threads": 6 } }"#;
+    check(
+        "/x/mcp.json",
+        generic,
+        &["a: a []"],
+        &["ignored keys: `agents`"],
+    );
+}
+
+/// No list of tools replaces another: what any of them denies is denied.
+#[test]
+fn filters_of_tools_add_up() {
+    check(
+        "/x/mcp.json",
+        r#"{ "mcpServers": {
+          "a": { "command": "a", "disabledTools": ["x"], "tools": { "deny": ["y"] }, "excludeTools": "z" },
+          "b": { "command": "b", "enabledTools": ["x", "y"], "includeTools": ["y", "z"] }
+        } }"#,
+        &["a: a [] deny [x,y,z]", "b: b [] allow [y]"],
+        &[],
+    );
+}
+
+#[test]
+fn switches_in_other_words() {
+    for (key, is_on) in [
+        (r#""disabled": "true""#, false),
+        (r#""disabled": 1"#, false),
+        (r#""disabled": "maybe""#, false),
+        (r#""disabled": "no""#, true),
+        (r#""enabled": "false""#, false),
+        (r#""enabled": "maybe""#, false),
+        (r#""enabled": "yes""#, true),
+        (r#""isActive": false"#, false),
+        (r#""enabled": true, "disabled": true"#, false),
+    ] {
+        let text = format!(r#"{{ "mcpServers": {{ "a": {{ "command": "a", {key} }} }} }}"#);
+        let loaded = read("/x/mcp.json", &text).unwrap();
+        assert_eq!(loaded.config.servers[0].enabled, is_on, "{key}");
+        let is_word = !key.contains(": true") && !key.contains(": false");
+        assert_eq!(!loaded.warnings.is_empty(), is_word, "{key}");
+    }
+}
+
+#[test]
+fn sections_of_extensions_of_vs_code() {
+    for text in [
+        r#"{ "editor.tabSize": 2, "mcp.servers": { "a": { "command": "a" } } }"#,
+        r#"{ "editor.tabSize": 2, "amp.mcpServers": { "a": { "command": "a" } } }"#,
+        r#"{ "editor.tabSize": 2, "augment.advanced": { "mcpServers": [{ "name": "a", "command": "a" }] } }"#,
+        r#"{ "editor.tabSize": 2, "mcp": { "servers": { "a": { "command": "a" } } } }"#,
+    ] {
+        let warned = ["ignored keys: `editor.tabSize`"];
+        check(
+            "/home/me/.config/Code/User/settings.json",
+            text,
+            &["a: a []"],
+            &warned,
+        );
+    }
 }

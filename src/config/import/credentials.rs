@@ -72,8 +72,12 @@ impl ServerImport<'_, '_> {
             key: node.span,
             node: node.clone(),
         };
-        let name = node.as_text().unwrap_or("a variable");
-        let note = format!("set the variable {name}: it is not set");
+        let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let name = node.as_text().filter(is_name);
+        let note = format!(
+            "set the variable {}: it is not set",
+            name.unwrap_or("it names")
+        );
         self.ignore(key, &entry, Some(&note));
     }
 
@@ -159,6 +163,14 @@ impl ServerImport<'_, '_> {
     }
 
     pub(super) fn set_bearer(&mut self, key: &str, entry: TableEntry) {
+        if entry
+            .node
+            .as_text()
+            .is_some_and(|token| token.trim().is_empty())
+        {
+            self.ignore(key, &entry, Some("a token without a value is not sent"));
+            return;
+        }
         let (at, span) = (entry.key, entry.node.span);
         let kind = moved_entry(at, span, ConfigValue::Text("bearer".to_owned()));
         let auth = [("type".to_owned(), kind), ("token".to_owned(), entry)];

@@ -63,12 +63,15 @@ pub(super) enum Notation {
     DollarEnv,
     /// `${{ secrets.X }}`.
     Secrets,
-    /// `~/`, the user's directory.
+    /// `~/`, the user's directory, before a program and its directory.
     Tilde,
+    /// The same before arguments.
+    TildeArguments,
 }
 
 /// Keys at the top of any document that protect something.
-pub(super) const PROTECTIONS: [&str; 10] = [
+pub(super) const PROTECTIONS: [&str; 12] = [
+    "allowedTools",
     "apiKey",
     "api_key",
     "authTokens",
@@ -78,6 +81,7 @@ pub(super) const PROTECTIONS: [&str; 10] = [
     "permission",
     "permissions",
     "sandbox",
+    "toolsSettings",
     "users",
 ];
 
@@ -157,7 +161,20 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         section: &["mcp", "servers"],
         is_content: |_, servers| servers.children().all(|server| server.as_table().is_some()),
         project_files: &[".vscode/settings.json"],
-        notations: &[Notation::Tilde],
+        notations: &[Notation::Tilde, Notation::TildeArguments],
+        ..DEFAULT
+    },
+    ClientFormat {
+        name: VS_CODE,
+        section: &["mcp.servers"],
+        is_content: |_, servers| servers.as_table().is_some(),
+        notations: &[Notation::Tilde, Notation::TildeArguments],
+        ..DEFAULT
+    },
+    ClientFormat {
+        name: "Augment",
+        section: &["augment.advanced", "mcpServers"],
+        is_content: |_, _| true,
         ..DEFAULT
     },
     ClientFormat {
@@ -182,7 +199,7 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         is_content: |_, servers| has_server_key(servers, &["command", "type", "url"]),
         project_files: &["crush.json", ".crush.json"],
         timeout_unit: Some(TimeUnit::Seconds),
-        notations: &[Notation::Dollar],
+        notations: &[Notation::Dollar, Notation::Tilde],
         own_names: &["agents"],
         ..DEFAULT
     },
@@ -289,7 +306,7 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         project_files: &["config/mcporter.json", "config/mcporter.jsonc"],
         user_files: &["mcporter.json", "mcporter.jsonc"],
         timeout_unit: Some(TimeUnit::Millis),
-        notations: &[Notation::DollarEnv, Notation::Tilde],
+        notations: &[Notation::DollarEnv],
         splits_commands: true,
         ..DEFAULT
     },
@@ -357,8 +374,7 @@ pub(super) const FORMATS: &[ClientFormat] = &[
             ".kiro/settings/mcp.json",
         ],
         timeout_unit: Some(TimeUnit::Millis),
-        notations: &[],
-        protections: &["allowedTools", "tools", "toolsSettings"],
+        protections: &["tools"],
         ..DEFAULT
     },
     ClientFormat {
@@ -423,7 +439,7 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         section: &["servers"],
         is_content: is_vs_code,
         project_files: &[".vscode/mcp.json"],
-        notations: &[Notation::Tilde],
+        notations: &[Notation::Tilde, Notation::TildeArguments],
         ..DEFAULT
     },
 ];
@@ -523,6 +539,11 @@ impl ClientFormat {
     pub(super) fn file_of(&self, path: &Path) -> Option<&'static str> {
         let mut files = self.project_files.iter().chain(self.user_files);
         files.find(|file| path.ends_with(file)).copied()
+    }
+
+    /// Whether it is known whose it is.
+    pub(super) fn is_named(&self) -> bool {
+        self.name != OTHER
     }
 
     /// Whether it is known whose it is, and nobody writes our keys in such a document.

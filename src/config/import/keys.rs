@@ -56,6 +56,7 @@ pub(super) enum KeyMeaning {
 pub(super) const NO_OAUTH: &str = "OAuth is not supported by this version: use `auth` or `headers`";
 
 pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
+    ("active", KeyMeaning::Enabled),
     ("allowedTools", KeyMeaning::Allow),
     ("alwaysAllow", KeyMeaning::Protects),
     ("auth", KeyMeaning::Auth),
@@ -94,12 +95,14 @@ pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
     ("environment", KeyMeaning::Env),
     ("envs", KeyMeaning::Env),
     ("excludeTools", KeyMeaning::Deny),
+    ("executable", KeyMeaning::Command),
     ("headers", KeyMeaning::Headers),
     ("headersHelper", KeyMeaning::Unsupported("use `headers`")),
     ("httpUrl", KeyMeaning::StreamableUrl),
     ("http_headers", KeyMeaning::Headers),
     ("includeTools", KeyMeaning::Allow),
     ("initTimeout", KeyMeaning::Time("startup_timeout", None)),
+    ("isActive", KeyMeaning::Enabled),
     ("oauth", KeyMeaning::Unsupported(NO_OAUTH)),
     ("options", KeyMeaning::Options),
     ("protocol", KeyMeaning::Transport),
@@ -108,6 +111,7 @@ pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
     ("requestTimeout", KeyMeaning::Time("timeout", None)),
     ("requiresOAuth", KeyMeaning::Unsupported(NO_OAUTH)),
     ("serverUrl", KeyMeaning::Renamed("url")),
+    ("server_url", KeyMeaning::Renamed("url")),
     ("startup", KeyMeaning::Enabled),
     ("startup_timeout", KeyMeaning::Time("startup_timeout", None)),
     (
@@ -140,10 +144,11 @@ pub(super) fn meaning_of(key: &str) -> Option<KeyMeaning> {
 }
 
 /// Values of `type` of what is no server.
-pub(super) const NO_SERVERS: [&str; 7] = [
+pub(super) const NO_SERVERS: [&str; 8] = [
     "builtin",
     "extension",
     "frontend",
+    "inMemory",
     "inline_python",
     "openapi",
     "platform",

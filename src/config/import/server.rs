@@ -436,10 +436,15 @@ impl<'s, 'i> ServerImport<'s, 'i> {
     /// Writes the variables of their program as ours, and warns of what it takes literally, unless the
     /// server is off.
     fn rewrite_variables(&mut self, is_off: bool) {
-        let program = self.text("command").unwrap_or_default();
-        let program = Path::new(program).file_stem().unwrap_or_default();
-        let is_shell = SHELLS.iter().any(|shell| *shell == program);
+        let command = Path::new(self.text("command").unwrap_or_default());
+        let stem = command.file_stem().unwrap_or_default();
+        let is_shell = SHELLS.iter().any(|shell| *shell == stem);
         let format = self.document.format;
+        let program = if format.is_named() {
+            format.name
+        } else {
+            "the program"
+        };
         let mut literals = Vec::new();
         for key in [
             "command", "args", "cwd", "env_file", "env", "url", "headers", "auth",
@@ -447,9 +452,13 @@ impl<'s, 'i> ServerImport<'s, 'i> {
             let Some(entry) = self.ours.get_mut(key) else {
                 continue;
             };
-            let is_path = ["command", "args", "cwd", "env_file"].contains(&key);
+            let home = match key {
+                "args" => Some(Notation::TildeArguments),
+                "command" | "cwd" | "env_file" => Some(Notation::Tilde),
+                _ => None,
+            };
             let mut found = Vec::new();
-            rewrite_texts(&mut entry.node, format.notations, is_path, &mut found);
+            rewrite_texts(&mut entry.node, format.notations, home, &mut found);
             if !(is_shell && key == "args") {
                 literals.extend(found.into_iter().map(|(span, form)| (key, span, form)));
             }
@@ -464,8 +473,8 @@ impl<'s, 'i> ServerImport<'s, 'i> {
             };
             self.document.findings.add(
                 Diagnostic::warning(format!(
-                    "`{}.{key}` has `{form}`, which {} does not expand",
-                    self.path, format.name
+                    "`{}.{key}` has `{form}`, which {program} does not expand",
+                    self.path
                 ))
                 .at(Some(span), "taken literally")
                 .help(help),
@@ -491,22 +500,23 @@ impl<'s, 'i> ServerImport<'s, 'i> {
 /// What is said of a null where a value is wanted.
 const NULL_NOTE: &str = "null sets nothing";
 
-/// Rewrites the texts below `node`, and finds the forms that are taken literally.
+/// Rewrites the texts below `node`, and finds the forms that are taken literally; `home` is the notation that
+/// expands `~/` there, where that would be a path.
 fn rewrite_texts(
     node: &mut Node,
     notations: &[Notation],
-    is_path: bool,
+    home: Option<Notation>,
     literals: &mut Vec<(Span, &'static str)>,
 ) {
     match &mut node.value {
         ConfigValue::List(items) => {
             for item in items {
-                rewrite_texts(item, notations, is_path, literals);
+                rewrite_texts(item, notations, home, literals);
             }
         }
         ConfigValue::Table(entries) => {
             for entry in entries.values_mut() {
-                rewrite_texts(&mut entry.node, notations, is_path, literals);
+                rewrite_texts(&mut entry.node, notations, home, literals);
             }
         }
         ConfigValue::Text(text) => {
@@ -514,13 +524,13 @@ fn rewrite_texts(
             *text = rewritten.text;
             let literal = rewritten.literal;
             literals.extend(literal.map(|form| (node.span, form)));
-            let rest = text.strip_prefix('~').filter(|_| is_path);
-            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with('/')) {
-                if notations.contains(&Notation::Tilde) {
-                    *text = format!("${{userHome}}{rest}");
-                } else {
-                    literals.push((node.span, "~/"));
-                }
+            let (Some(home), Some(rest)) = (home, text.strip_prefix('~')) else {
+                return;
+            };
+            if notations.contains(&home) && is_home_path(rest) {
+                *text = format!("${{userHome}}{rest}");
+            } else if is_home_path(rest) {
+                literals.push((node.span, "~/"));
             }
         }
         ConfigValue::Bool(_)
@@ -528,4 +538,9 @@ fn rewrite_texts(
         | ConfigValue::Integer(_)
         | ConfigValue::Null => {}
     }
+}
+
+/// Whether `rest` stands behind the `~` of the user's own directory.
+fn is_home_path(rest: &str) -> bool {
+    rest.is_empty() || rest.starts_with('/')
 }

@@ -11,8 +11,8 @@ use crate::config::{
     node::{ConfigTable, ConfigValue, Node, TableEntry},
 };
 
-/// The rules of our own section of tools.
-const RULES: [&str; 6] = ["allow", "deny", "describe", "price", "rename", "timeout"];
+/// The rules of our own section of tools that no other program has.
+const RULES: [&str; 4] = ["describe", "price", "rename", "timeout"];
 
 impl ServerImport<'_, '_> {
     pub(super) fn import_allowed(&mut self, key: &str, list: TableEntry) {
@@ -47,8 +47,8 @@ impl ServerImport<'_, '_> {
         for (name, entry) in into_table(entry.node) {
             let path = format!("{key}.{name}");
             match name.as_str() {
-                "include" => self.add_rule("allow", &path, entry),
-                "exclude" => self.add_rule("deny", &path, entry),
+                "allow" | "include" => self.add_rule("allow", &path, entry),
+                "deny" | "exclude" => self.add_rule("deny", &path, entry),
                 _ if RULES.contains(&name.as_str()) => {
                     if let Some(rules) = self.section("tools", at, at) {
                         rules.insert(name, entry);

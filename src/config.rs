@@ -41,8 +41,8 @@ pub use model::items::{Expose, ItemRules, Root};
 pub use model::limits::{Budget, InvalidBudget, InvalidRate, Rate, Window};
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
-pub(crate) use model::policy::glob;
 pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyMode};
+pub(crate) use model::policy::{glob, name_matcher};
 pub use model::restart_settings::restart_keys;
 pub use model::scan::{CheckDigits, Detector, DetectorClass, Mask, Scan, ScanAction};
 pub use model::server::{

@@ -3,7 +3,8 @@
 //!
 //! A glob with a `/` is about `server/name`: the first one parts them. One without is about exposed
 //! names, and means the server whose configured prefix it begins with, the longest of them; `*` matches
-//! any character within its part. What allows means that and nothing else. What refuses also means
+//! any character within its part. What refuses all of a server (`server/*`) refuses its resources as
+//! well. What allows means that and nothing else. What refuses also means
 //! whatever else its text matches, so that no name leads around it. Globs over URIs are about the whole
 //! text, where `*` does not match `/`.
 
@@ -200,6 +201,12 @@ impl<O: Copy> Globs<O> {
                     for pattern in regex_patterns(alternative, reading, prefixes)? {
                         names.add(owner, text, pattern);
                     }
+                    // What refuses all of a server refuses its resources too, however deep.
+                    let whole = whole_server(alternative)
+                        .filter(|_| (over, reading) == (GlobTarget::All, GlobWidth::Broad));
+                    if let Some(whole) = whole {
+                        uris.add(owner, text, format!("^{}$", glob_to_regex(&whole, true)?));
+                    }
                 }
             }
             if over != GlobTarget::Names {
@@ -387,6 +394,15 @@ fn regex_patterns(
         ));
     }
     Ok(all)
+}
+
+/// The glob over URIs of all that a server has, where that is what `alternative` says of names.
+fn whole_server(alternative: &Alternative) -> Option<String> {
+    let is_all = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte == b'*');
+    match alternative.split_at_slash() {
+        Some((server, item)) => is_all(item).then(|| format!("{server}/**")),
+        None => is_all(&alternative.text).then(|| "**".to_owned()),
+    }
 }
 
 /// A group that matches the names of these servers.

@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use globset::{Glob, GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobMatcher};
 
 use super::{
     CatalogProblem, ConfiguredNames, HeaderFault, HeaderParam, ItemExcess, Kind, ProblemCause,
@@ -19,7 +19,7 @@ use super::{
     uri_map::UriMap,
     uri_variants,
 };
-use crate::config::ItemRules;
+use crate::config::{ItemRules, glob, name_matcher};
 use crate::mcp::json::{self, Member, Patch, Raw};
 
 /// As much of a name as says which item is meant.
@@ -124,8 +124,8 @@ fn json_string(text: &str) -> Vec<u8> {
     Raw::string(text).as_bytes().to_vec()
 }
 
-/// The `allow` and `deny` of a kind, ready to match. What refuses takes `*` for any character, and a URI
-/// for all of its spellings.
+/// The `allow` and `deny` of a kind, ready to match. In names `*` matches any character; in URIs all but
+/// `/`, and what refuses a URI refuses all of its spellings.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ItemFilter {
     allow: Option<Vec<GlobMatcher>>,
@@ -135,20 +135,26 @@ pub(super) struct ItemFilter {
 
 impl ItemFilter {
     pub(super) fn new(rules: &ItemRules, kind: Kind) -> Self {
-        let compile = |globs: &Vec<Glob>| globs.iter().map(Glob::compile_matcher).collect();
         let has_uris = kind.has_uris();
-        let deny = rules.deny.iter().flat_map(|glob| {
-            let others = if has_uris {
-                uri_variants::glob_variants(glob.glob())
+        let compile = |glob: &Glob| {
+            if has_uris {
+                glob.compile_matcher()
             } else {
-                Vec::new()
-            };
-            let all = std::iter::once(glob.glob().to_owned()).chain(others);
-            all.filter_map(|text| deny_matcher(&text, has_uris))
-        });
+                name_matcher(glob)
+            }
+        };
+        let allow = rules.allow.as_ref();
+        let allow = allow.map(|globs| globs.iter().map(compile).collect());
+        let mut deny: Vec<_> = rules.deny.iter().map(compile).collect();
+        if has_uris {
+            let globs = rules.deny.iter();
+            // What is left of one with its escapes decoded may be no glob.
+            let others = globs.flat_map(|glob| uri_variants::glob_variants(glob.glob()));
+            deny.extend(others.filter_map(|text| Some(glob(&text).ok()?.compile_matcher())));
+        }
         Self {
-            allow: rules.allow.as_ref().map(compile),
-            deny: deny.collect(),
+            allow,
+            deny,
             has_uris,
         }
     }
@@ -177,13 +183,6 @@ impl ItemFilter {
     pub(super) fn is_restrictive(&self) -> bool {
         self.allow.is_some() || !self.deny.is_empty()
     }
-}
-
-/// The matcher of an entry of `deny` on a server's own names. Each text is a glob, or what is left of one
-/// with its escapes decoded.
-pub(super) fn deny_matcher(text: &str, has_uris: bool) -> Option<GlobMatcher> {
-    let glob = GlobBuilder::new(text).literal_separator(has_uris).build();
-    glob.ok().map(|glob| glob.compile_matcher())
 }
 
 /// Reads what `offer` has of `kind`, in the server's order.

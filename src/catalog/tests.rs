@@ -59,7 +59,7 @@ fn found(server: &str, original: &str) -> Lookup {
 }
 
 fn glob(text: &str) -> Glob {
-    Glob::new(text).unwrap()
+    crate::config::glob(text).unwrap()
 }
 
 fn name(server: &str) -> ServerName {

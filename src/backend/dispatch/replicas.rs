@@ -17,7 +17,7 @@ use std::{
 };
 
 use futures_util::future::select_all;
-use globset::{GlobSet, GlobSetBuilder};
+use globset::GlobMatcher;
 use tokio::{sync::Notify, time::Instant};
 
 use super::is_idempotent;
@@ -75,7 +75,7 @@ pub(in crate::backend) struct Replica {
 /// Calls that certain replicas serve, and no other.
 #[derive(Debug)]
 struct ReplicaRoute {
-    tools: GlobSet,
+    tools: Vec<GlobMatcher>,
     /// `None` holds of every call.
     test: Option<ArgumentTest>,
     replica: String,
@@ -84,17 +84,13 @@ struct ReplicaRoute {
 impl ReplicaRoute {
     /// Only what the config has checked, so that nothing is left out.
     fn new(route: &config::RouteConfig) -> Option<Self> {
-        let mut tools = GlobSetBuilder::new();
-        for glob in &route.tools {
-            tools.add(glob.clone());
-        }
         let test = if route.condition == Condition::default() {
             None
         } else {
             Some(ArgumentTest::new(&route.at, &route.condition).ok()?)
         };
         Some(Self {
-            tools: tools.build().ok()?,
+            tools: route.tools.iter().map(config::name_matcher).collect(),
             test,
             replica: route.to.clone(),
         })
@@ -102,7 +98,8 @@ impl ReplicaRoute {
 
     fn matches(&self, tool: &str, params: Option<&Raw>) -> bool {
         let test = self.test.as_ref();
-        self.tools.is_match(tool) && test.is_none_or(|test| test.matches(params))
+        self.tools.iter().any(|glob| glob.is_match(tool))
+            && test.is_none_or(|test| test.matches(params))
     }
 }
 

@@ -35,6 +35,38 @@ fn a_repeated_name_cannot_hide_the_servers_own() {
     );
 }
 
+/// A server names its tools as it likes, so `*` is any character of a name; a URI has segments.
+#[test]
+fn rules_of_a_server_are_about_names_with_slashes_too() {
+    let names_of = ["plain", "repo/delete_all", "a/b/c", "../x", "x/.."];
+    let shown = |rules: ItemRules| {
+        let mut offer = offer("s", &names_of);
+        config(&mut offer).tools = rules;
+        let catalog = Catalog::build(&naming(), &[offer]);
+        catalog.counts(&name("s")).tools
+    };
+    let allow = |globs: &[&str]| ItemRules {
+        allow: Some(globs.iter().map(|text| glob(text)).collect()),
+        ..ItemRules::default()
+    };
+    let deny = |globs: &[&str]| ItemRules {
+        deny: globs.iter().map(|text| glob(text)).collect(),
+        ..ItemRules::default()
+    };
+    for (globs, matching) in [
+        (&["*"][..], 5),
+        (&["**"], 5),
+        (&["*delete*"], 1),
+        (&["?????????*"], 1),
+        (&["repo/*", "a/*"], 2),
+        (&["*/*"], 4),
+        (&["delete*"], 0),
+    ] {
+        assert_eq!(shown(allow(globs)), matching, "{globs:?}");
+        assert_eq!(shown(deny(globs)), names_of.len() - matching, "{globs:?}");
+    }
+}
+
 #[test]
 fn rules_apply_on_every_route() {
     let mut offer = offer("s", &["get_a", "get_b", "delete_a", "put_a"]);

@@ -46,7 +46,8 @@ pub(super) struct Flags {
     /// allowlist
     #[arg(long, value_name = "MODE")]
     policy: Option<Mode>,
-    /// Globs over tools: exposed names or `server/tool`. `*` does not match `/`
+    /// Globs over tools: exposed names or `server/tool`. Only the first `/` is special: `SERVER/*` is
+    /// every tool of the server
     #[arg(long, value_name = "GLOB", num_args = 0.., value_parser = glob)]
     tools: Option<Vec<Glob>>,
     /// Globs over prompts

@@ -20,7 +20,10 @@ use crate::{
         Catalog, Kind, Prefixes, Profiles, ServerOffer,
         globs::{self, GlobTarget, GlobWidth, Globs, ItemForms, MatchForms, SpannedServers},
     },
-    config::{Config, ItemRules, Naming, Notice, PolicyMode, Profile, Server, Terms, key_path},
+    config::{
+        Config, ItemRules, Naming, Notice, PolicyMode, Profile, Server, Terms, key_path,
+        name_matcher,
+    },
     names::{Scope, ServerName},
     store::StoredAgent,
 };
@@ -173,7 +176,11 @@ impl ConfigPatterns {
         self.0.extend(globs.map(|(index, glob)| ConfigPattern {
             at: format!("{at}[{index}]"),
             text: glob.glob().to_owned(),
-            glob: Some(glob.compile_matcher()),
+            glob: Some(if place.kinds == RESOURCES {
+                glob.compile_matcher()
+            } else {
+                name_matcher(glob)
+            }),
             place: place.clone(),
             width: reading,
         }));

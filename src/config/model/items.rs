@@ -112,7 +112,7 @@ impl From<Root> for RootSection {
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "ToolRules")]
 pub struct ItemRules {
-    /// Globs; when set, only matching items are listed. `*` does not match `/`.
+    /// Globs; when set, only matching items are listed. `*` matches `/` in names, but not in URIs.
     #[serde(with = "GlobList")]
     pub allow: Option<Vec<globset::Glob>>,
     /// Globs; matching items are hidden. `*` matches `/` in names, but not in URIs.

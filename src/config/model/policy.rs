@@ -1,12 +1,13 @@
 //! Which items may be used and with which arguments: globs, policies and rules about arguments.
 
-use globset::{Glob, GlobBuilder};
+use globset::{Glob, GlobBuilder, GlobMatcher};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Which tools, prompts, resources and methods may be used. A glob matches `server/name` (the part
-/// before the first `/` is the server) or an exposed name, which belongs to the server with the
-/// longest matching prefix. In URIs `*` does not match `/`; `**` does.
+/// before the first `/` is the server; `*` behind it matches any character, `/` too) or an exposed
+/// name, which belongs to the server with the longest matching prefix. In URIs `*` does not match
+/// `/`; `**` does.
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -125,12 +126,22 @@ pub enum ArgumentAction {
     Refuse,
 }
 
-/// The glob `text` as those over URIs are: `*` and `?` do not match `/`.
+/// The glob `text` as those over URIs are: `*` and `?` do not match `/`. What matches names compiles it anew,
+/// see [`name_matcher`].
 ///
 /// # Errors
 /// What is wrong with it.
 pub(crate) fn glob(text: &str) -> Result<Glob, globset::Error> {
     GlobBuilder::new(text).literal_separator(true).build()
+}
+
+/// The matcher of `glob` on names of a server's own: `*` and `?` match `/` too, since a server may name its
+/// items as it likes.
+pub(crate) fn name_matcher(glob: &Glob) -> GlobMatcher {
+    let of_names = GlobBuilder::new(glob.glob())
+        .literal_separator(false)
+        .build();
+    of_names.as_ref().unwrap_or(glob).compile_matcher()
 }
 
 /// Globs as texts, for `serde(with)`; what `globset` reads by itself would match `/`.

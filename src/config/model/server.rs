@@ -225,7 +225,7 @@ impl Balance {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouteConfig {
-    /// Globs over the server's own tool names. Default: all tools.
+    /// Globs over the server's own tool names; `*` matches `/` too. Default: all tools.
     #[serde(default = "GlobList::all", with = "GlobList")]
     pub tools: Vec<globset::Glob>,
     /// JSON pointer (RFC 6901) to the argument, such as `/region`.

@@ -269,6 +269,44 @@ fn a_method_that_reads_like_a_server_is_not_of_it() {
     }
 }
 
+/// A `deny` of all that a server has is one of its resources too, though `*` is no `/` in other URIs.
+#[test]
+fn a_deny_of_a_server_is_of_all_its_items() {
+    let check = |glob: &str, server: &'static str, expect: bool| {
+        let rules = rules([None, None, Some(json!({"mode": "all", "deny": [glob]}))]);
+        let server = ServerName::parse(server).unwrap();
+        let own = PolicyItem {
+            server: &server,
+            ..resource("x+file:///a/b", "file:///a/b")
+        };
+        assert_eq!(rules.decide(&own).allowed, expect, "{glob}");
+        assert_eq!(rules.allows(&own), expect, "{glob}");
+    };
+    for whole in [
+        "github/*",
+        "github/**",
+        "*/*",
+        "*",
+        "{docs,github}/*",
+        r"github\/*",
+    ] {
+        check(whole, "github", false);
+    }
+    for (other, server) in [
+        ("github/*", "evil"),
+        ("github/file:///*", "github"),
+        ("github/f*", "github"),
+    ] {
+        check(other, server, true);
+    }
+    let list = json!({"mode": "allowlist", "resources": ["github/*"]});
+    let item = resource("x+file:///a/b", "file:///a/b");
+    assert!(
+        !rules([None, None, Some(list)]).decide(&item).allowed,
+        "what allows says no more"
+    );
+}
+
 /// Nor does a spelling of its host.
 #[test]
 fn no_spelling_of_a_host_leads_around_a_policy() {
@@ -602,8 +640,14 @@ proptest! {
         prop_assume!(!name.ends_with(".."));
         // Of names the alternatives are tried one by one, see there.
         let item = PolicyItem { kind: ItemKind::Resource, plain: &name, ..tool("-") };
-        let expect = globs.iter().any(|glob| {
-            let matcher = strict(glob).unwrap().compile_matcher();
+        let is_all = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte == b'*');
+        // What names all of a server, or everything, does so however deep.
+        let whole = |glob: &String| match glob.split_once('/') {
+            Some((server, item)) => is_all(item).then(|| format!("{server}/**")),
+            None => is_all(glob).then(|| "**".to_owned()),
+        };
+        let expect = globs.iter().cloned().chain(globs.iter().filter_map(whole)).any(|glob| {
+            let matcher = strict(&glob).unwrap().compile_matcher();
             matcher.is_match(&name) || matcher.is_match("github/-")
         });
         let deny = rules([None, None, Some(json!({"mode": "all", "deny": globs}))]);

@@ -55,7 +55,7 @@ fn listing(server: &ServerName) -> Listing {
     };
     if server.as_str() == "git" {
         Listing {
-            tools: named(&["log", "delete_branch", r"f\u001bork"]),
+            tools: named(&["log", "delete_branch", r"f\u001bork", "a/b"]),
             prompts: named(&["review"]),
             ..Listing::default()
         }
@@ -78,7 +78,7 @@ fn what_matches_is_not_mentioned() {
          [profiles.p]\ntools = ['mcp_git_*']\nrename = {{ mcp_git_log = 'short' }}\n\
          describe = {{ mcp_git_review = 'x', 'files+file:///a' = 'y' }}\n\
          {FILES}[servers.files.resources]\nallow = ['file:///b/*', 'file:///a']\n\
-         {GIT}[servers.git.tools]\nallow = ['*']\ndeny = ['delete_*']\nrename = {{ log = 'log' }}\n\
+         {GIT}[servers.git.tools]\nallow = ['*', 'a*b']\ndeny = ['delete_*']\nrename = {{ log = 'log' }}\n\
          [servers.git.tools.price]\nlog = '0.1'\ndelete_branch = '1'\n\
          [servers.git.tools.timeout]\nlog = '3s'\n"
     );

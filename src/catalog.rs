@@ -503,6 +503,23 @@ impl ServerOffer {
         kinds.all(|kind| self.listing_gaps[kind] != Some(ListingGap::Awaited))
     }
 
+    /// The same with all that the server listed, whatever the config hides of it.
+    pub(crate) fn unfiltered(&self) -> Self {
+        let mut config = config::Server::clone(&self.config);
+        for rules in [
+            &mut config.tools,
+            &mut config.resources,
+            &mut config.prompts,
+        ] {
+            rules.allow = None;
+            rules.deny.clear();
+        }
+        Self {
+            config: config.into(),
+            ..self.clone()
+        }
+    }
+
     fn rules(&self, kind: Kind) -> &ItemRules {
         match kind {
             Kind::Tools => &self.config.tools,

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::{
     auth::Agent,
-    catalog::{ConfiguredNames, Kind, ListEntry, Lookup},
-    config::{Config, RuleKind},
+    catalog::{Candidate, Catalog, ConfiguredNames, Kind, ListEntry, Lookup, ServerOffer},
+    config::{Config, Naming, RuleKind, key_path},
     governance::{ExplainedRule, Explanation, Visibility, policy::PolicyItem},
     mcp::Method,
     names::{ProfileName, Scope, ServerName},
@@ -113,11 +113,17 @@ impl Explain {
             let (found, candidates) = gateway
                 .wait_for_item(self.kinds()[0], &self.name, find)
                 .await;
-            let Some(found) = found else {
-                return self.not_found(profile.as_ref(), &candidates, gateway);
-            };
             let observed = observed(gateway.agent());
-            self.explain(&found, &scope, observed, gateway)
+            if let Some(found) = found {
+                return self.explain(&found, &scope, observed, gateway);
+            }
+            if let Some(code) = self.report_hidden(&scope, &config.naming, gateway) {
+                return code;
+            }
+            match self.report_unlisted(&scope, &candidates, gateway) {
+                Some(unlisted) => self.explain(&unlisted, &scope, observed, gateway),
+                None => self.not_found(&candidates, gateway),
+            }
         };
         block_on(
             1,
@@ -189,6 +195,7 @@ impl Explain {
             Visibility::Hidden(_) => false,
             Visibility::All | Visibility::Filtered(_) => found.is_shown(&visibility),
         };
+        let is_known = !matches!(found, PolicySubject::Unlisted(_));
         if !agent.enabled {
             because = format!("{} is disabled.", agent.name);
         } else if let Visibility::Hidden(why) = visibility {
@@ -204,16 +211,21 @@ impl Explain {
             argument_rules.clear();
         }
         because.push_str(&argument_rules_text(&argument_rules));
+        if !is_known {
+            let (server, noun) = (item.server, item.kind.noun());
+            because = format!("`{server}` may not have this {noun}. If it has: {because}");
+        }
         let explanation = Explanation {
             reason: because,
             argument_rules,
         };
-        self.report(allowed, &explanation, &item, gateway)
+        self.report(is_known.then_some(allowed), &explanation, &item, gateway)
     }
 
+    /// Prints whether the agent may use `item`; `None` where it is not known that there is one.
     fn report(
         &self,
-        allowed: bool,
+        allowed: Option<bool>,
         explanation: &Explanation,
         item: &PolicyItem<'_>,
         gateway: &Gateway,
@@ -238,7 +250,11 @@ impl Explain {
         } else {
             print(&format!("{because}\n"))
         };
-        if allowed { printed } else { ExitCode::FAILURE }
+        if allowed == Some(true) {
+            printed
+        } else {
+            ExitCode::FAILURE
+        }
     }
 
     fn kinds(&self) -> &'static [Kind] {
@@ -264,11 +280,8 @@ impl Explain {
     /// The item meant, by any of its names on the route.
     fn find(&self, scope: &Scope, gateway: &Gateway) -> Option<PolicySubject> {
         let catalog = gateway.proxy().catalog_store().catalog();
-        for kind in self.kinds() {
-            let entries = catalog.list(scope, *kind).entries();
-            if let Some(entry) = entries.iter().find(|entry| self.matches_name(entry)) {
-                return Some(PolicySubject::Listed(*kind, entry.clone()));
-            }
+        if let Some((kind, entry)) = self.find_entry(&catalog, scope) {
+            return Some(PolicySubject::Listed(kind, entry));
         }
         if !self.resource {
             return None;
@@ -283,6 +296,16 @@ impl Explain {
         }
     }
 
+    /// The same in the lists of `catalog`.
+    fn find_entry(&self, catalog: &Catalog, scope: &Scope) -> Option<(Kind, ListEntry)> {
+        let mut kinds = self.kinds().iter();
+        kinds.find_map(|kind| {
+            let mut entries = catalog.list(scope, *kind).entries().iter();
+            let entry = entries.find(|entry| self.matches_name(entry))?;
+            Some((*kind, entry.clone()))
+        })
+    }
+
     fn matches_name(&self, entry: &ListEntry) -> bool {
         let qualified = self.name.strip_prefix(entry.server.as_str());
         let qualified = qualified.and_then(|rest| rest.strip_prefix('/'));
@@ -290,21 +313,59 @@ impl Explain {
             || qualified == Some(&*entry.original)
     }
 
-    /// Without all servers that may have it, it is not known whether the name is wrong.
-    fn not_found(
+    /// Says that the config or the profile of `scope` hides the item meant, where that is so.
+    fn report_hidden(&self, scope: &Scope, naming: &Naming, gateway: &Gateway) -> Option<ExitCode> {
+        let (noun, name) = (self.noun(), &self.name);
+        let offers = gateway.proxy().catalog_store().offers();
+        let offers: Vec<ServerOffer> = offers.iter().map(ServerOffer::unfiltered).collect();
+        let whole = Catalog::build(naming, &offers);
+        let why = match scope {
+            Scope::Profile(profile) if self.find(&Scope::All, gateway).is_some() => {
+                format!("the profile `{profile}` does not show the {noun} `{name}`")
+            }
+            Scope::All | Scope::Profile(_) | Scope::Server(_) => {
+                let (kind, entry) = self.find_entry(&whole, &Scope::All)?;
+                let table = key_path("servers", entry.server.as_str());
+                let table = format!(
+                    "{table}.{}",
+                    PolicyItem::of_entry(kind, &entry).kind.policy_list()
+                );
+                format!("the {noun} `{name}` is hidden by `allow` or `deny` of `[{table}]`")
+            }
+        };
+        eprint(&format!("{why}\n"));
+        Some(ExitCode::FAILURE)
+    }
+
+    /// What the item would be by its name, of a server that may have it and is not listed; says why that is
+    /// not.
+    fn report_unlisted(
         &self,
-        profile: Option<&ProfileName>,
+        scope: &Scope,
         candidates: &[ServerName],
         gateway: &Gateway,
-    ) -> ExitCode {
-        let (noun, name) = (self.noun(), &self.name);
-        if let Some(profile) = profile
-            && self.find(&Scope::All, gateway).is_some()
-        {
-            let why = format!("the profile `{profile}` does not show the {noun} `{name}`");
-            eprint(&format!("{why}\n"));
-            return ExitCode::FAILURE;
+    ) -> Option<PolicySubject> {
+        let board = gateway.proxy().catalog_store();
+        let kind = self.kinds()[0];
+        let qualified = self.name.split_once('/').and_then(|(server, item)| {
+            let server = ServerName::parse(server).ok()?;
+            candidates.contains(&server).then_some((server, item))
+        });
+        let mut unlisted = match qualified {
+            Some((server, item)) => board.unlisted_candidates(&Scope::Server(server), kind, item),
+            None => board.unlisted_candidates(scope, kind, &self.name),
+        };
+        if unlisted.is_empty() {
+            return None;
         }
+        let first = unlisted.swap_remove(0);
+        gateway.report_unhealthy_where(self.kinds(), |server| *server == first.server);
+        Some(PolicySubject::Unlisted(first))
+    }
+
+    /// Without all servers that may have it, it is not known whether the name is wrong.
+    fn not_found(&self, candidates: &[ServerName], gateway: &Gateway) -> ExitCode {
+        let (noun, name) = (self.noun(), &self.name);
         let catalog = gateway.proxy().catalog_store().catalog();
         let lists = self
             .kinds()
@@ -315,8 +376,13 @@ impl Explain {
         let ending = did_you_mean(name, names);
         let complete =
             gateway.report_unhealthy_where(self.kinds(), |server| candidates.contains(server));
-        let code = usage_error(&format!("unknown {noun} `{name}`{ending}"));
-        if complete { code } else { ExitCode::FAILURE }
+        if complete {
+            return usage_error(&format!("unknown {noun} `{name}`{ending}"));
+        }
+        eprint(&format!(
+            "cannot tell whether there is a {noun} `{name}`: not every server is listed{ending}\n"
+        ));
+        ExitCode::FAILURE
     }
 }
 
@@ -332,6 +398,8 @@ enum PolicySubject {
     },
     /// What only the route of the server has.
     Method { server: ServerName, method: String },
+    /// What a server that is not listed may have.
+    Unlisted(Candidate),
 }
 
 impl PolicySubject {
@@ -344,6 +412,10 @@ impl PolicySubject {
                 original,
             } => PolicyItem::of_resource(server, names, original),
             Self::Method { server, method } => PolicyItem::of_method(server, method),
+            Self::Unlisted(candidate) => {
+                let (original, names) = candidate.originals.first().expect("never none");
+                PolicyItem::of_candidate(candidate, (original, names))
+            }
         }
     }
 
@@ -356,6 +428,7 @@ impl PolicySubject {
                 original,
             } => visibility.shows_resource(server, names, original),
             Self::Method { server, method } => visibility.shows_method(server, method),
+            Self::Unlisted(candidate) => visibility.may_show_candidate(candidate),
         }
     }
 }

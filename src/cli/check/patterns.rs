@@ -334,7 +334,7 @@ impl ServerItems {
         names.add(&config.naming, &profiles, offers);
         // With what rules of servers hide: those rules match something too, and so does a policy
         // that refuses the same once more.
-        let open: Vec<ServerOffer> = offers.iter().map(without_filters).collect();
+        let open: Vec<ServerOffer> = offers.iter().map(ServerOffer::unfiltered).collect();
         names.add(&config.naming, &profiles, &open);
         names
     }
@@ -494,23 +494,6 @@ impl ConfigPattern {
         let kinds = self.place.kinds;
         let is_of_uris = kinds == RESOURCES || self.text.contains(':');
         is_of_uris && kinds.contains(&Kind::Resources) && self.glob.is_some()
-    }
-}
-
-/// The offer with all that its server listed.
-fn without_filters(offer: &ServerOffer) -> ServerOffer {
-    let mut config = Server::clone(&offer.config);
-    for rules in [
-        &mut config.tools,
-        &mut config.resources,
-        &mut config.prompts,
-    ] {
-        rules.allow = None;
-        rules.deny.clear();
-    }
-    ServerOffer {
-        config: config.into(),
-        ..offer.clone()
     }
 }
 

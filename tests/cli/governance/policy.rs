@@ -108,6 +108,34 @@ async fn policies_are_explained() {
     );
 }
 
+/// What cannot be listed is not unknown: the answer says which server is down, and what holds of the tool if
+/// there is one. What a rule of its server hides is told as that.
+#[tokio::test]
+async fn what_is_not_listed_is_not_unknown() {
+    let place = Place::new(&format!(
+        "{GOVERNED}\n[servers.missing]\ncommand = \"/no/such\"\n\
+         [servers.files]\ntransport = \"builtin\"\n\
+         tools = {{ deny = [\"*\"] }}\n"
+    ));
+    let explain = async |name: &str| place.run(&["policy", "explain", "researcher", name]).await;
+    for name in ["missing/a/b", "mcp_missing_read"] {
+        let ran = explain(name).await;
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        let why = "server `missing` is not connected: cannot start `/no/such`";
+        assert!(ran.stderr.contains(why), "{ran:?}");
+        assert!(!ran.stderr.contains("unknown"), "{ran:?}");
+        let what = "`missing` may not have this tool. If it has: researcher may not call";
+        assert!(ran.stdout.starts_with(what), "{ran:?}");
+    }
+    let args = ["policy", "explain", "researcher", "missing/a", "--json"];
+    assert_eq!(place.run(&args).await.json()["allowed"], json!(null));
+    let hidden = explain("files/hash").await;
+    assert_eq!(hidden.code, Some(1), "{hidden:?}");
+    let why = "the tool `files/hash` is hidden by `allow` or `deny` of `[servers.files.tools]`";
+    assert!(hidden.stderr.contains(why), "{hidden:?}");
+    assert_eq!(explain("files/nothing").await.code, Some(2));
+}
+
 /// Beside its profiles an agent may use nothing, whatever its policy says; what is said of it agrees.
 #[tokio::test]
 async fn the_profiles_of_an_agent_are_all_it_may_use() {

@@ -77,6 +77,7 @@ impl CheckArgs {
         odd.extend(refused);
         let patterns = ConfigPatterns::of(&loaded.config).with_stored_agents(&stored);
         odd.extend(patterns.spanning_warnings(&loaded.config));
+        odd.extend(patterns.unknown_server_warnings(&loaded.config));
         if no_caller_warning(&loaded.config, &[]).is_some() {
             odd.extend(unread.or_else(|| no_caller_warning(&loaded.config, &stored)));
         }

@@ -224,6 +224,16 @@ impl ConfigPatterns {
         spanning.collect()
     }
 
+    /// Warns of those about a server that `config` does not have, whatever servers list.
+    pub(super) fn unknown_server_warnings(&self, config: &Config) -> Vec<Notice> {
+        let names = ServerItems::of(config, &[]);
+        let unknown = self.0.iter().filter_map(|pattern| {
+            let server = names.unknown_server(pattern)?;
+            Some(names.unknown_server_notice(pattern, server))
+        });
+        unknown.collect()
+    }
+
     /// Warns of those that match none of `names`; of those about the server `only`, if one is named.
     pub(super) fn warnings(&self, names: &ServerItems, only: Option<&ServerName>) -> Vec<Notice> {
         let (mut warnings, mut unknown) = (Vec::new(), BTreeMap::<_, Vec<_>>::new());
@@ -239,12 +249,7 @@ impl ConfigPatterns {
                     warnings.push(Notice::warning(message, names.suggestion(pattern)));
                 }
                 PatternVerdict::UnknownServer(server) => {
-                    let ConfigPattern { at, text, .. } = pattern;
-                    let message = format!("`{at}`: `{text}` matches nothing");
-                    let servers = names.servers.iter().map(|(name, _)| [name.as_str()]);
-                    let near = did_you_mean(server, servers);
-                    let why = format!("unknown server `{server}`{near}");
-                    warnings.push(Notice::warning(message, Some(why)));
+                    warnings.push(names.unknown_server_notice(pattern, server));
                 }
                 PatternVerdict::Undetermined(servers) => {
                     unknown.entry(servers).or_default().push(&pattern.at);
@@ -421,6 +426,14 @@ impl ServerItems {
                 && (qualified.may_start_alias(first) || qualified.may_start_name(first));
         let is_name = ServerName::parse(first).is_ok() && !is_other;
         (is_name && self.sole_server(pattern).is_none()).then_some(first)
+    }
+
+    fn unknown_server_notice(&self, pattern: &ConfigPattern, server: &str) -> Notice {
+        let ConfigPattern { at, text, .. } = pattern;
+        let message = format!("`{at}`: `{text}` matches nothing");
+        let servers = self.servers.iter().map(|(name, _)| [name.as_str()]);
+        let near = did_you_mean(server, servers);
+        Notice::warning(message, Some(format!("unknown server `{server}`{near}")))
     }
 
     /// Whether it stands for all there is, of all servers or one: nobody has misspelt a name there.

@@ -168,6 +168,24 @@ fn a_server_that_is_gone_is_named() {
     check(&config, &["git"], None, &[gone]);
 }
 
+/// Without any server asked, what names one that the config does not have is told, and nothing else.
+#[test]
+fn a_server_that_the_config_does_not_have_is_named_without_asking() {
+    let config = crate::config::Config::example(&format!(
+        "[governance]\nargs = [{{ name = 'a', at = '/a', equals = 1, tools = ['fiels/*', 'files/x'] }}]\n\
+         policy = {{ mode = 'all', deny = ['gti/log', 'git/none', '*/x', 'mcp_x_y', '{{git,gti}}/a'] }}\n\
+         [profiles.p]\nprompts = ['docs/*']\n{GIT}{FILES}"
+    ));
+    let said = ConfigPatterns::of(&config).unknown_server_warnings(&config);
+    let said: Vec<_> = said.iter().map(|it| it.message.as_str()).collect();
+    let expect = [
+        "`governance.policy.deny[0]`: `gti/log` matches nothing",
+        "`governance.args[0].tools[0]`: `fiels/*` matches nothing",
+        "`profiles.p.prompts[0]`: `docs/*` matches nothing",
+    ];
+    assert_eq!(said, expect);
+}
+
 /// A glob that begins as the names of one server do, and matches those of others as well.
 #[test]
 fn what_spans_servers_is_told() {

@@ -237,7 +237,12 @@ impl<'s> ShapeCheck<'s, '_> {
             let written = self
                 .displayable_text(node)
                 .filter(|_| type_of(items) == "string");
-            let help = list_suggestion(written.unwrap_or_default(), path);
+            let help = if type_of(items) == "object" {
+                let one = example_table(items);
+                format!("write `[[{path}]]` with two brackets in TOML, or a list: [{one}]")
+            } else {
+                list_suggestion(written.unwrap_or_default(), path)
+            };
             self.report_type(node, "a list", Some(help), path);
             return false;
         };

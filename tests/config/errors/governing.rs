@@ -4,6 +4,30 @@ use insta::assert_snapshot;
 
 use crate::support::{json, toml};
 
+/// The form that everybody writes first; what is wrong with it is its brackets.
+#[test]
+fn argument_rules_as_one_table() {
+    let report = toml(
+        r#"
+        [governance.args]
+        name = "small"
+        at = "/limit"
+        max = 9
+    "#,
+    );
+    assert_snapshot!(report, @r#"
+    error: `governance.args` must be a list
+     --> tollbridge.toml:1:1
+      |
+    1 | [governance.args]
+      | ^^^^^^^^^^^^^^^^^ this is a table
+      |
+      = help: write `[[governance.args]]` with two brackets in TOML, or a list: [{ name = "...", at = "..." }]
+
+    1 error
+    "#);
+}
+
 #[test]
 fn amounts_that_are_none() {
     let report = toml(

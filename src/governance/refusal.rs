@@ -159,7 +159,7 @@ impl Refusal {
             Self::AgentDisabled => "agent disabled".to_owned(),
             Self::Argument { rule } => format!("args: {rule}"),
             Self::AuditUnavailable | Self::Unrecorded => "audit".to_owned(),
-            Self::Budget(exceeded) => budget_detail(exceeded, agent),
+            Self::Budget(exceeded) => budget_detail(exceeded, Some(agent)),
             Self::BudgetUnavailable => "budget".to_owned(),
             Self::Concurrency(_) => "concurrent calls of the agent".to_owned(),
             Self::Invalid { faults } => {
@@ -280,7 +280,9 @@ impl Refusal {
 
     fn tool_result(&self, about: RefusedCall) -> Raw {
         let row = self.details();
-        let detail = if let Some(wait) = self.retry_after() {
+        let detail = if let Self::Budget(exceeded) = self {
+            format!(": {}", budget_explanation(exceeded))
+        } else if let Some(wait) = self.retry_after() {
             format!("; try again in {} ms", error::millis(wait))
         } else if let Some(detail) = self.message_detail() {
             format!(": {detail}")
@@ -304,9 +306,10 @@ impl Refusal {
             Self::Budget(exceeded) => {
                 let used = exceeded.spent.saturating_add(exceeded.held);
                 put("budget", json!(exceeded.account.as_str()));
-                put("limit", json!(exceeded.limit.to_string()));
+                put("detail", json!(budget_explanation(exceeded)));
+                put("limit", json!(exceeded.limit.to_decimal()));
                 put("limit_micros", json!(exceeded.limit.get()));
-                put("used", json!(used.to_string()));
+                put("used", json!(not_rounded_down(used)));
                 put("used_micros", json!(used.get()));
                 put("price_micros", json!(exceeded.price.get()));
                 if let Some(ends) = exceeded.ends {
@@ -464,7 +467,8 @@ const BUDGET: RefusalDetails = RefusalDetails {
     message: "Budget limit exceeded",
     rule: Some(RuleKind::Budget),
     meaning: "A budget of the agent, its team or the server does not cover the price. `data` \
-              has the budget, its limit, what is used, and `resets_at`.",
+              has the budget, its limit, what is used, and `resets_at`; `data.detail` says \
+              it in words, to the last digit.",
 };
 
 const BUDGET_UNAVAILABLE: RefusalDetails = RefusalDetails {
@@ -553,17 +557,39 @@ const UNKNOWN_TOOL: RefusalDetails = RefusalDetails {
     meaning: "The route has no tool with this name.",
 };
 
-/// A budget and how it stands, for people.
-fn budget_detail(exceeded: &Exceeded, agent: &str) -> String {
+/// The same for whom it refuses: with what the call costs, and when there is room again.
+fn budget_explanation(exceeded: &Exceeded) -> String {
+    let price = exceeded.price.to_decimal();
+    let reset = match exceeded.ends {
+        Some(ends) => format!("it resets at {ends}"),
+        None => "it does not reset by itself".to_owned(),
+    };
+    let detail = budget_detail(exceeded, None);
+    format!("{detail}; this call costs {price} USD; {reset}")
+}
+
+/// Two decimals, half up, as amounts are shown; exact where less than was used would be shown, as if there
+/// were room.
+fn not_rounded_down(used: Micros) -> String {
+    let shown = used.to_string();
+    let is_less = shown.parse().is_ok_and(|shown: Micros| shown < used);
+    if is_less { used.to_decimal() } else { shown }
+}
+
+/// A budget and how it stands, for people; `None` of the agent itself.
+fn budget_detail(exceeded: &Exceeded, agent: Option<&str>) -> String {
     let whose = exceeded.account.subject();
-    let (kind, name) = match whose.as_ref().map(|(subject, _)| (subject.kind(), subject)) {
-        Some((BudgetSubjectKind::Team, team)) => ("team", team.id()),
-        Some((BudgetSubjectKind::Server, server)) => ("server", server.id()),
-        Some((BudgetSubjectKind::Agent, _)) | None => ("agent", agent),
+    let subject = match whose.as_ref().map(|(subject, _)| (subject.kind(), subject)) {
+        Some((BudgetSubjectKind::Team, team)) => format!("team \"{}\"", team.id()),
+        Some((BudgetSubjectKind::Server, server)) => format!("server \"{}\"", server.id()),
+        Some((BudgetSubjectKind::Agent, _)) | None => match agent {
+            Some(agent) => format!("agent \"{agent}\""),
+            None => "this agent".to_owned(),
+        },
     };
     let window = whose.as_ref().map_or(Window::Total, |(_, it)| *it).as_str();
     let (spent, limit) = (exceeded.spent.to_decimal(), exceeded.limit.to_decimal());
-    let mut text = format!("budget of {kind} \"{name}\" ({window}): {spent} of {limit} USD spent");
+    let mut text = format!("budget of {subject} ({window}): {spent} of {limit} USD spent");
     for (amount, what) in [
         (exceeded.held, "reserved by running calls"),
         (exceeded.elsewhere, "reserved by other processes"),
@@ -621,6 +647,52 @@ mod tests {
         check(Refusal::Budget(exceeded(1)), Some(1000));
         check(Refusal::Budget(exceeded(0)), None);
         check(Refusal::Profile, None);
+    }
+
+    /// Whoever is refused reads whose budget it is, how it stands to the last digit, and when it resets.
+    #[test]
+    fn a_refusal_by_a_budget_says_all_of_it() {
+        let check = |spent: u64, limit: u64, used: &str, detail: &str| {
+            let refusal = Refusal::Budget(Exceeded {
+                account: Account::of("team:r/2026-11-22", 0),
+                price: Micros::new(15_000),
+                limit: Micros::new(limit),
+                spent: Micros::new(spent),
+                held: Micros::ZERO,
+                elsewhere: Micros::ZERO,
+                ends: Some("2026-11-23T00:00:00Z".parse().unwrap()),
+            });
+            let about = RefusedCall {
+                invocation: InvocationId(uuid::Uuid::nil()),
+                agent: AgentId::ANONYMOUS,
+                modern: false,
+            };
+            let data = refusal.error_data(about);
+            assert_eq!(
+                (&data["used"], &data["detail"]),
+                (&json!(used), &json!(detail))
+            );
+            assert_eq!(data["resets_at"], "2026-11-23T00:00:00Z");
+            let style = RefusalStyle {
+                form: ErrorForm::ToolResult,
+                codes: ErrorCodes::Contract,
+            };
+            let outcome = refusal
+                .to_outcome(style, &Method::ToolsCall, about)
+                .unwrap();
+            let text = outcome.as_str();
+            assert!(text.contains(&detail.replace('"', "\\\"")), "{text}");
+        };
+        let ending = "this call costs 0.015 USD; it resets at 2026-11-23T00:00:00Z";
+        for (spent, limit, used, stands) in [
+            (15_000, 20_000, "0.02", "0.015 of 0.02"),
+            (994_000, 1_000_000, "0.994", "0.994 of 1.00"),
+            (12_500, 12_500, "0.0125", "0.0125 of 0.0125"),
+            (1_000_000, 1_000_000, "1.00", "1.00 of 1.00"),
+        ] {
+            let stands = format!("budget of team \"r\" (day): {stands} USD spent; {ending}");
+            check(spent, limit, used, &stands);
+        }
     }
 
     #[test]

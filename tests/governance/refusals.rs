@@ -147,7 +147,7 @@ const CASES: [Case; 13] = [
         message: "Budget limit exceeded",
         rule: "budget of agent \"",
         observe: Some("budget"),
-        data: r#"{"budget":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000}"#,
+        data: r#"{"budget":null,"detail":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000}"#,
         ..USUAL
     },
     Case {
@@ -160,7 +160,7 @@ const CASES: [Case; 13] = [
         retryable: true,
         rule: "budget of agent \"",
         observe: Some("budget"),
-        data: r#"{"budget":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000,"resets_at":null,"retryAfterMs":null}"#,
+        data: r#"{"budget":null,"detail":null,"limit":"0.02","limit_micros":20000,"used":"0.02","used_micros":15000,"price_micros":15000,"resets_at":null,"retryAfterMs":null}"#,
         ..USUAL
     },
     Case {

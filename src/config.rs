@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::names::{ProfileName, ServerName};
 use units::{Size, Time, optional_size};
 
+pub(crate) use diagnostics::redact::MASK;
 pub(crate) use diagnostics::redact::{hidden_parts, secret_parts};
 pub use diagnostics::report::{ConfigErrors, Notice, Severity};
 pub use display::ShownConfig;

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{args::NoConfig, output::OutputFormat, usage_error};
 use crate::{
     config::{
-        self, Auth, Config, ConfigFormat, ConfigText, Environment, Secret, Server, Transport,
+        self, Auth, Config, ConfigFormat, ConfigText, Environment, MASK, Secret, Server, Transport,
         with_scheme,
     },
     names::{InvalidServerName, ProfileName, ServerName},
@@ -207,7 +207,7 @@ fn read_key(path: &Path) -> Result<Secret, InvalidKeyFile> {
         error,
     })?;
     let token = text.trim();
-    if token.is_empty() || !token.chars().all(|c| c.is_ascii_graphic()) {
+    if token.is_empty() || token == MASK || !token.chars().all(|c| c.is_ascii_graphic()) {
         let path = path.to_owned();
         return Err(InvalidKeyFile::Content { path });
     }

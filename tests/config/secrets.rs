@@ -379,3 +379,41 @@ fn check(environment: &[(&str, &str)], files: &[(&str, &str)]) {
         assert!(!text.contains(SECRET), "{files:?} gives\n{text}");
     }
 }
+
+/// What hides secrets, such as the output of `check`, is no config: a mask is not what it hides.
+#[test]
+fn a_mask_is_no_secret() {
+    let config = |token: &str| {
+        format!(
+            "[servers.a]\nurl = 'https://x/mcp?key={token}'\nauth = {{ type = 'bearer', token = '{token}' }}\n\
+             [servers.b]\ncommand = 'b'\nargs = ['--token={token}']\nenv = {{ T = '{token}' }}\n\
+             [servers.off]\nenabled = false\nurl = 'https://x/'\nheaders = {{ A = '{token}' }}\n\
+             [governance]\nauth = 'keys'\n[agents.c]\nkeys = ['{token}']\n"
+        )
+    };
+    let key = "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a";
+    let shown = accepted(&[], &[("a.toml", &config(key))]).config;
+    let shown = shown.to_display().to_string();
+    for text in [&shown, &config("***")] {
+        let said = report(&[], &[("a.toml", text)]);
+        for place in [
+            "servers.a.url",
+            "servers.a.auth.token",
+            "servers.b.args",
+            "servers.b.env.T",
+            "agents.c.keys",
+        ] {
+            let what = format!("`{place}` has `***` in place of a secret");
+            assert!(said.contains(&what), "{place}: {said}");
+        }
+        assert!(!said.contains("servers.off"), "{said}");
+    }
+    let by_variable = [("TOKEN", "***")];
+    let said = report(&by_variable, &[("a.toml", &config("${TOKEN}"))]);
+    assert!(said.contains("`servers.b.env.T` has `***`"), "{said}");
+    let overridden = [("TOLLBRIDGE_AGENTS__C__KEYS", r#"["***"]"#)];
+    assert!(load(&overridden, &[("a.toml", &config(key))]).is_err());
+    let stars =
+        "[servers.a]\ncommand = 'a'\nenv = { T = '*** note ***.' }\ntools = { deny = ['**'] }\n";
+    accepted(&[], &[("a.toml", stars)]);
+}

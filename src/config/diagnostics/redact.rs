@@ -19,7 +19,7 @@ mod secret_names;
 mod secret_words;
 
 /// What stands for a secret.
-pub(in crate::config) const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 
 /// Stretches of a text that must not be shown.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use super::Resolver;
 use crate::config::{
     LoadScope, Secret, diagnostics::report::Diagnostic, model::transport::TransportSection,
-    node::ValuePath,
+    node::ValuePath, source::masked::is_masked,
 };
 
 impl Resolver<'_> {
@@ -80,6 +80,10 @@ fn parse_env_file(text: &str) -> Result<IndexMap<String, Secret>, String> {
     })?;
     if let Some(entry) = entries.iter().find(|entry| entry.value.contains('\0')) {
         return Err(format!("line {}: a NUL character", entry.line));
+    }
+    if let Some(entry) = entries.iter().find(|entry| is_masked(&entry.value, &[])) {
+        let line = entry.line;
+        return Err(format!("line {line}: `***` in place of a secret"));
     }
     Ok(entries
         .into_iter()

@@ -10,6 +10,7 @@
 //! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
 //! use to the reader.
 
+use super::masked;
 use crate::config::{
     Environment, LoadScope,
     diagnostics::{
@@ -85,6 +86,14 @@ impl Expander<'_> {
         self.lenient |= self.is_unused(node, path);
         if node.origin == ValueOrigin::Written {
             self.expand_text(node, path);
+        }
+        if !self.lenient
+            && node
+                .as_text()
+                .is_some_and(|text| masked::is_masked(text, path))
+        {
+            self.findings.add(masked::masked_error(node, path));
+            node.origin = ValueOrigin::Invalid;
         }
         if let ConfigValue::List(items) = &mut node.value {
             for item in items {

@@ -307,7 +307,8 @@ pub struct Naming {
     pub template: String,
     /// Which characters of server and tool names are kept.
     pub charset: Charset,
-    /// Maximum length of exposed names in characters; longer names end in a hash.
+    /// Maximum length of exposed names in characters; longer names end in a hash. The default is the
+    /// limit of Claude Code: 64 characters, of which its prefix `mcp__tollbridge__` takes 17.
     // Shorter names leave no room beside the hash of nine characters; longer ones no client takes.
     #[schemars(range(min = 16, max = 128))]
     pub max_length: usize,
@@ -318,12 +319,18 @@ pub struct Naming {
     pub namespace_resources: bool,
 }
 
+impl Naming {
+    /// The default of `max_length`: Claude Code allows 64 characters with `mcp__NAME__` before them, where
+    /// NAME is what its user calls the gateway.
+    pub const LENGTH_DEFAULT: usize = 46;
+}
+
 impl Default for Naming {
     fn default() -> Self {
         Self {
             template: "mcp_{server}_{tool}".to_owned(),
             charset: Charset::Strict,
-            max_length: 48,
+            max_length: Self::LENGTH_DEFAULT,
             conflict: Conflict::Namespace,
             namespace_resources: true,
         }

@@ -280,7 +280,8 @@ fn place_named<'a>(
         .collect();
     let verdicts = naming::resolve_claims(naming.conflict, &claims);
     let names = naming::unique_names(&claims, &verdicts, naming.max_length);
-    report_collisions(kind, &claims, &verdicts, &names, problems);
+    let placed = (&*verdicts, &*names, naming.max_length);
+    report_collisions(kind, &claims, placed, problems);
     place(items, names)
 }
 
@@ -309,7 +310,7 @@ fn place_uris<'a>(
         .iter()
         .map(|(at, item)| claim_for((item.original.to_string(), 0), (*at, item), parts))
         .collect();
-    report_collisions(kind, &claims, verdicts, &names, problems);
+    report_collisions(kind, &claims, (verdicts, &names, usize::MAX), problems);
     place(items, names)
 }
 
@@ -332,8 +333,7 @@ fn place<'a>(items: Vec<(usize, &'a Item<'a>)>, names: Vec<Option<String>>) -> V
 fn report_collisions(
     kind: Kind,
     claims: &[Claim<'_>],
-    verdicts: &[ClaimVerdict],
-    names: &[Option<String>],
+    (verdicts, names, limit): (&[ClaimVerdict], &[Option<String>], usize),
     problems: &mut Vec<CatalogProblem>,
 ) {
     let contested = verdicts
@@ -364,6 +364,7 @@ fn report_collisions(
             (ClaimVerdict::Renamed, Some(name)) => Some(NameOutcome::Exposed(name.clone())),
             (ClaimVerdict::Hidden(winner), _) => Some(NameOutcome::Hidden(
                 winner.map(|at| claims[at].server.clone()),
+                limit,
             )),
             (ClaimVerdict::Renamed | ClaimVerdict::Kept, None) => Some(NameOutcome::Hidden(None)),
         };

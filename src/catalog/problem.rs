@@ -237,7 +237,10 @@ pub enum ProblemCause {
         count: usize,
     },
     /// The exposed name would be longer than `naming.max_length`.
-    #[error("`{original}` is exposed as `{exposed}` because its name is too long")]
+    #[error(
+        "`{original}` is exposed as `{exposed}`: its name is longer than `naming.max_length` \
+         ({limit}; Claude Code allows 64 with its prefix `mcp__tollbridge__`)"
+    )]
     NameShortened {
         /// The server's own name.
         original: String,
@@ -254,6 +257,8 @@ pub enum ProblemCause {
         /// How many of them.
         count: usize,
     },
+        /// The characters that a name may have.
+        limit: usize,
     /// The list could not be read, which is tried again; the state of the server says why.
     #[error("the list could not be read; the previous list is served, if there is one")]
     ListUnreadable,

@@ -68,7 +68,7 @@ fn for_people() {
     [naming]
     template = "mcp_{server}_{tool}"
     charset = "strict"
-    max_length = 48
+    max_length = 46
     conflict = "priority"
     namespace_resources = true
 

@@ -40,7 +40,7 @@ fn nothing_written_gives_the_defaults() {
         );
         assert_eq!(
             (&*config.naming.template, config.naming.max_length),
-            ("mcp_{server}_{tool}", 48)
+            ("mcp_{server}_{tool}", 46)
         );
     }
 }

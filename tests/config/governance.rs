@@ -644,7 +644,7 @@ fn what_governs_is_shown_and_loads_again() {
     [naming]
     template = "mcp_{server}_{tool}"
     charset = "strict"
-    max_length = 48
+    max_length = 46
     conflict = "namespace"
     namespace_resources = true
 

@@ -207,7 +207,7 @@ fn problems_read_well() {
     s.1: resources: item 0 has no valid `uri`; skipped
     s.1: tools: `a.b` has the same exposed name `mcp_s_1_a_b` as s-1, s.1; exposed as `mcp_s_1_a_b_7744f5f8`
     s.1: tools: `a-b` has the same exposed name `mcp_s_1_a_b` as s-1, s.1; exposed as `mcp_s_1_a_b_d8b19523`
-    s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357` because its name is too long
+    s.1: tools: `a_name_that_does_not_fit_into_forty_eight_characters` is exposed as `mcp_s_1_a_name_that_does_not_fit_into_f_2154e357`: its name is longer than `naming.max_length` (48; Claude Code allows 64 with its prefix `mcp__tollbridge__`)
     s-1: tools: `a_b` has the same exposed name `mcp_s_1_a_b` as s.1; exposed as `mcp_s_1_a_b_cf5d3ffa`
     s.1: tools: `old`: `title`, `inputSchema` missing or of the wrong type; repaired on merged routes
     s.1: instructions are truncated to 4096 characters on merged routes
@@ -228,7 +228,7 @@ fn a_name_that_a_collision_gave_away_is_taken() {
         "{problems:?}"
     );
     assert!(
-        !problems.iter().any(|problem| problem.contains("too long")),
+        !problems.iter().any(|problem| problem.contains("is longer")),
         "{problems:?}"
     );
 }

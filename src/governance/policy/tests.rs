@@ -416,7 +416,7 @@ fn exposed_names_mean_the_server_of_the_longest_prefix() {
     default("mcp_docs_search_12790ead", ("docs", "search"), [true, true]);
     let long = ("docs", "a_name_that_is_longer_than_names_may_be_at_all");
     for glob in [
-        "mcp_docs_a_name_that_is_longer_than_nam_10b4ea7f",
+        "mcp_docs_a_name_that_is_longer_than_n_10b4ea7f",
         "mcp_docs_a_name_that_is_longer_than_names_*",
     ] {
         default(glob, long, [true, true]);

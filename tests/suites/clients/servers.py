@@ -30,7 +30,7 @@ STOP_SECONDS = 15
 JOBS = 2
 
 # Exposed names that are longer end in this many digits of a hash instead.
-NAME_CHARACTERS_MAX = 48
+NAME_CHARACTERS_MAX = 46
 HASH_DIGITS = 8
 
 Json = dict[str, Any]

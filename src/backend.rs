@@ -128,14 +128,17 @@ impl Backend {
             replica
         });
         let catalog = Instance::new(Arc::clone(&connector.shared.identity));
-        if !config.enabled {
-            catalog.set_phase(InstancePhase::Down {
-                failure: BackendError::Disabled,
-            });
-            connector
-                .shared
-                .state_machine()
-                .apply(ServerEvent::SwitchedOff, None);
+        if !config.runs() {
+            let (event, reason, failure) = match &config.name_conflict {
+                Some(conflict) if config.enabled => (
+                    ServerEvent::Unreachable,
+                    Some(conflict.to_string()),
+                    BackendError::NameConflict(conflict.clone()),
+                ),
+                Some(_) | None => (ServerEvent::SwitchedOff, None, BackendError::Disabled),
+            };
+            catalog.set_phase(InstancePhase::Down { failure });
+            connector.shared.state_machine().apply(event, reason);
         }
         Self {
             name: name.clone(),
@@ -172,7 +175,7 @@ impl Backend {
 
     /// Whether it is to run at all.
     pub fn is_enabled(&self) -> bool {
-        self.config().enabled
+        self.config().runs()
     }
 
     /// Takes another config with which it goes on (see [`Server::is_compatible_with`]): what it is asked from

@@ -47,8 +47,8 @@ pub(crate) use model::policy::{glob, name_matcher};
 pub use model::restart_settings::restart_keys;
 pub use model::scan::{CheckDigits, Detector, DetectorClass, Mask, Scan, ScanAction};
 pub use model::server::{
-    Balance, BreakerConfig, Ejection, EraPin, Health, Isolation, MemorySize, Probe, ReplicaConfig,
-    Retry, RouteConfig, Server, ServerLimits, Validate,
+    Balance, BreakerConfig, Ejection, EraPin, Health, Isolation, MemorySize, NameConflict, Probe,
+    ReplicaConfig, Retry, RouteConfig, Server, ServerLimits, Validate,
 };
 pub use model::server_settings::server_keys;
 pub use model::transport::{

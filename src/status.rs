@@ -446,7 +446,7 @@ impl Status {
             .proxy
             .backends()
             .all()
-            .filter(|b| b.is_enabled())
+            .filter(|backend| backend.state() != ServerState::Disabled)
             .peekable();
         enabled.peek().is_some()
             && enabled.all(|backend| match backend.state() {

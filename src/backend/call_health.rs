@@ -44,6 +44,7 @@ impl CallHealth {
             | BackendError::Cancelled { .. }
             | BackendError::UnsupportedInEra(_)
             | BackendError::Disabled
+            | BackendError::NameConflict(_)
             | BackendError::Echo
             | BackendError::Era { .. }
             | BackendError::ProtocolViolation { .. }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::{ServerState, call_health::CallHealth};
 use crate::{
+    config::NameConflict,
     mcp::{
         Era, Raw, RpcError,
         error::{self, FailureReason, millis},
@@ -57,6 +58,9 @@ pub enum BackendError {
     /// The server is switched off in the config.
     #[error("disabled in the config")]
     Disabled,
+    /// Its names could not be told from those of another. The operator renames one.
+    #[error("not started: {0}")]
+    NameConflict(NameConflict),
     /// What came back is what was sent. The operator mends `command`.
     #[error("the program echoes its input; it is not an MCP server")]
     Echo,
@@ -389,6 +393,7 @@ impl BackendError {
             | Self::UnsupportedInEra(_)
             | Self::WorkingDirectory { .. }
             | Self::Disabled
+            | Self::NameConflict(_)
             | Self::Echo
             | Self::Era { .. }
             | Self::ProtocolViolation { .. }
@@ -435,6 +440,7 @@ impl BackendError {
             Self::NoConnection { .. }
             | Self::BackingOff { .. }
             | Self::Connect { .. }
+            | Self::NameConflict(_)
             | Self::WorkingDirectory { .. }
             | Self::Spawn { .. }
             | Self::Startup { .. }
@@ -517,6 +523,7 @@ impl BackendError {
             | Self::UnsupportedInEra(_)
             | Self::WorkingDirectory { .. }
             | Self::Disabled
+            | Self::NameConflict(_)
             | Self::Echo
             | Self::Era { .. }
             | Self::TooManyGateways
@@ -576,6 +583,7 @@ impl BackendError {
             | Self::Connect { .. }
             | Self::UnsupportedInEra(_)
             | Self::Disabled
+            | Self::NameConflict(_)
             | Self::Echo
             | Self::Era { .. }
             | Self::TooManyGateways

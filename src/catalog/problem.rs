@@ -246,6 +246,8 @@ pub enum ProblemCause {
         original: String,
         /// The exposed name.
         exposed: String,
+        /// The characters that a name may have.
+        limit: usize,
     },
     /// Templates are too long, or too many, for URIs without a prefix to be held against them; the
     /// server can make them simpler.
@@ -257,8 +259,6 @@ pub enum ProblemCause {
         /// How many of them.
         count: usize,
     },
-        /// The characters that a name may have.
-        limit: usize,
     /// The list could not be read, which is tried again; the state of the server says why.
     #[error("the list could not be read; the previous list is served, if there is one")]
     ListUnreadable,

@@ -97,6 +97,7 @@ impl GatewayTarget {
         config.servers.retain(|name, _| *name == server);
         for server in config.servers.values_mut() {
             server.enabled = true;
+            server.name_conflict = None;
         }
         Ok(Self::new(config, Scope::Server(server)))
     }

@@ -87,7 +87,7 @@ pub(super) fn config(
     resolver.check_template(&file.naming.template, &at("naming").child("template"));
     resolver.check_allowed_hosts(&file.allowed_hosts, &at("allowed_hosts"));
     resolver.check_allowed_origins(&file.allowed_origins, &at("allowed_origins"));
-    let config = Config {
+    let mut config = Config {
         listen: resolver.listen(&file, is_anonymous, &root),
         admin_listen: resolver.admin_listen(&file, is_anonymous, &root),
         socket: resolver.socket(file.socket, &at("socket")),
@@ -116,7 +116,7 @@ pub(super) fn config(
         files: context.config_files.to_vec(),
         named_files: resolver.named_files,
     };
-    namespaces::check(&config, &root, resolver.findings);
+    namespaces::check(&mut config, &root, resolver.findings);
     unvalidated_arguments::check(&config, &root, resolver.findings);
     policy_methods::check(&config, &root, resolver.findings);
     hidden_paths::check(&config, &root, resolver.findings);

@@ -265,7 +265,7 @@ impl CatalogStore {
     /// are still there stays listed until they are listed anew.
     pub fn replace(&self, config: &Config, backends: &Backends) {
         let plan = CatalogPlan::new(config, backends);
-        let enabled = |(_, server): &&(ServerName, Arc<config::Server>)| server.enabled;
+        let enabled = |(_, server): &&(ServerName, Arc<config::Server>)| server.runs();
         let present = plan.servers.iter().filter(enabled);
         let present: HashMap<_, _> = present.cloned().collect();
         let Some(mut next) = self.begin_draft() else {

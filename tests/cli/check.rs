@@ -162,6 +162,55 @@ fn summary(servers: &str) -> String {
     )
 }
 
+/// Servers whose names would begin alike do not run, and each names the other; the rest does.
+#[tokio::test]
+async fn servers_whose_names_collide_are_failed() {
+    let server = |name: &str| format!("[servers.{name}]\ntransport = \"builtin\"\n");
+    let place = Place::new(&["me-2", "me_2", "toolbox"].map(server).concat());
+    let checked = place.run(&["check"]).await;
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let warning = "`me-2` and `me_2` have the same name prefix `me_2`; neither is started";
+    assert!(checked.stderr.contains(warning), "{checked:?}");
+    let tried = place.run(&["check", "--connect", "--json"]).await;
+    assert_eq!(tried.code, Some(1), "{tried:?}");
+    let servers = &tried.json()["servers"];
+    for (at, state, other) in [
+        (0, "failed", "me_2"),
+        (1, "failed", "me-2"),
+        (2, "connected", ""),
+    ] {
+        assert_eq!(servers[at]["state"], state, "{servers}");
+        let reason = servers[at]["reason"].as_str().unwrap_or_default();
+        let named = format!("as those of `{other}`");
+        assert_eq!(reason.contains(&named), !other.is_empty(), "{reason}");
+    }
+    let listed = place.run(&["list"]).await;
+    assert!(listed.stdout.contains("mcp_toolbox_"), "{listed:?}");
+    assert!(!listed.stdout.contains("mcp_me_2_"), "{listed:?}");
+    let alone = place.run(&["check", "--connect", "me-2"]).await;
+    assert_eq!(alone.code, Some(0), "{alone:?}");
+}
+
+/// Without asking any server: a policy or rule about one that the config does not have protects nobody.
+#[tokio::test]
+async fn rules_about_servers_that_are_not_there_are_told() {
+    let place = Place::new(
+        "[servers.toolbox]\ntransport = \"builtin\"\n\
+         [governance]\npolicy = { mode = \"all\", deny = [\"tolbox/*\"] }\n\
+         [[governance.args]]\nname = \"r\"\ntools = [\"web/get\"]\nat = \"/a\"\nequals = 1\n",
+    );
+    let checked = place.run(&["check"]).await;
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    for said in [
+        "`governance.policy.deny[0]`: `tolbox/*` matches nothing",
+        "unknown server `tolbox`; did you mean `toolbox`?",
+        "`governance.args[0].tools[0]`: `web/get` matches nothing",
+        "unknown server `web`",
+    ] {
+        assert!(checked.stderr.contains(said), "{said}: {checked:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_config_of_no_use_is_said_to_be() {
     let said = async |config: &str| Place::new(config).run(&["check"]).await.stdout;

@@ -1,6 +1,6 @@
 //! The servers of another program's config, and their names.
 
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 use sha2::{Digest as _, Sha256};
 
@@ -14,6 +14,9 @@ use crate::{
     },
     names::ServerName,
 };
+
+/// What a number takes that is put behind a name.
+const SUFFIX_MAX: usize = 8;
 
 impl DocumentImport<'_> {
     /// The servers of `section`, in our shape and with names that we can use.
@@ -29,15 +32,43 @@ impl DocumentImport<'_> {
             | ConfigValue::Text(_) => return section,
         };
         let mut servers = ConfigTable::new();
+        let mut taken: HashSet<String> = entries.keys().cloned().collect();
         for (name, entry) in entries {
             if matches!(entry.node.value, ConfigValue::Null) {
                 continue;
             }
-            if let Some((name, entry)) = self.import_server(&name, entry, None) {
-                self.findings.insert_key(&mut servers, name, entry);
+            if let Some((mut usable, mut entry)) = self.import_server(&name, entry, None) {
+                if usable != name && !taken.insert(usable.clone()) {
+                    usable = self.share_namespace(usable, &mut entry, &mut taken);
+                }
+                self.findings.insert_key(&mut servers, usable, entry);
             }
         }
         Node::new(span, ConfigValue::Table(servers))
+    }
+
+    /// The first free name after `name`, which another server has. As far as exposed names go the two are
+    /// one: it is not known which of them is meant.
+    fn share_namespace(
+        &mut self,
+        name: String,
+        entry: &mut TableEntry,
+        taken: &mut HashSet<String>,
+    ) -> String {
+        let short = &name[..name.len().min(ServerName::LENGTH_MAX - SUFFIX_MAX)];
+        let mut free = (2..=taken.len() + 2).map(|n| format!("{short}-{n}"));
+        let free = free.find(|name| !taken.contains(name)).unwrap_or_default();
+        taken.insert(free.clone());
+        let (key, span) = (entry.key, entry.node.span);
+        self.findings.add(
+            Diagnostic::warning(format!("another server is called `{name}`"))
+                .at(Some(key), format!("this one is called `{free}`")),
+        );
+        if let Some(table) = entry.node.as_table_mut() {
+            let namespace = moved_entry(key, span, ConfigValue::Text(name));
+            table.insert("namespace".to_owned(), namespace);
+        }
+        free
     }
 
     /// Adds a server of one project, under a name that no other has.

@@ -37,6 +37,9 @@ pub struct Server {
     pub era: EraPin,
     /// `false` keeps the server in the config without running it.
     pub enabled: bool,
+    /// Why it does not run although it is enabled.
+    #[serde(skip)]
+    pub name_conflict: Option<NameConflict>,
     /// Name used in exposed names instead of the server's name.
     pub namespace: Option<String>,
     /// Kinds of items shown on merged routes.
@@ -140,6 +143,24 @@ impl Server {
     pub(in crate::config) const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
     /// The default of `max_total_timeout`, unless `timeout` is longer.
     pub(in crate::config) const MAX_TOTAL_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+
+    /// Whether it is to run: it is enabled, and its names are its own.
+    pub fn runs(&self) -> bool {
+        self.enabled && self.name_conflict.is_none()
+    }
+}
+
+/// Servers whose exposed names would begin alike: none of them runs. The operator renames one.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "its names would begin with `{prefix}`, as those of {others}; rename one, or set a different \
+     `namespace`"
+)]
+pub struct NameConflict {
+    /// How they would begin.
+    pub prefix: String,
+    /// The other servers.
+    pub others: String,
 }
 
 impl Default for Server {
@@ -148,6 +169,7 @@ impl Default for Server {
             transport: Transport::Builtin,
             era: EraPin::Auto,
             enabled: true,
+            name_conflict: None,
             namespace: None,
             expose: Expose {
                 tools: true,

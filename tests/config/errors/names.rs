@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 
-use crate::support::toml;
+use crate::support::{accepted, toml, warnings};
 
 #[test]
 fn a_template_without_the_tool() {
@@ -88,17 +88,20 @@ fn a_length_that_is_too_short() {
 
 #[test]
 fn two_servers_with_one_name_prefix() {
-    let report = toml(
-        r#"
+    let file = r#"
         [servers.aws-s3]
         command = "a"
 
         [servers.aws_s3]
         command = "b"
-    "#,
-    );
-    assert_snapshot!(report, @"
-    error: `aws-s3` and `aws_s3` have the same name prefix `aws_s3`
+
+        [servers.docs]
+        command = "c"
+    "#;
+    let loaded = accepted(&[], &[("tollbridge.toml", file)]);
+    let warnings: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    assert_snapshot!(warnings.join("\n"), @"
+    warning: `aws-s3` and `aws_s3` have the same name prefix `aws_s3`; neither is started
      --> tollbridge.toml:4:10
       |
     1 | [servers.aws-s3]
@@ -108,9 +111,33 @@ fn two_servers_with_one_name_prefix() {
       |          ^^^^^^ this server
       |
       = help: rename one, or set a different `namespace`
-
-    1 error
     ");
+    let runs = loaded.config.servers.iter();
+    let runs: Vec<_> = runs
+        .map(|(name, server)| (name.as_str(), server.runs()))
+        .collect();
+    assert_eq!(runs, [("aws-s3", false), ("aws_s3", false), ("docs", true)]);
+}
+
+/// Names that are made alike because they cannot be used as they are, in documents of others.
+#[test]
+fn servers_whose_names_become_one() {
+    let file = r#"{"mcpServers": {"a b": {"command": "a"}, "a-b": {"command": "b"},
+        "me-2": {"command": "c"}, "me_2": {"command": "d"}, "me.2": {"command": "d"}, "ok": {"command": "e"}}}"#;
+    let servers = accepted(&[], &[("mcp.json", file)]).config.servers;
+    let conflicts = servers.iter().map(|(name, server)| {
+        let conflict = server.name_conflict.as_ref();
+        (name.as_str(), conflict.map(|it| it.others.as_str()))
+    });
+    let expect = [
+        ("a-b-2", Some("`a-b`")),
+        ("a-b", Some("`a-b-2`")),
+        ("me-2", Some("`me_2`, `me.2`")),
+        ("me_2", Some("`me-2`, `me.2`")),
+        ("me.2", Some("`me-2`, `me_2`")),
+        ("ok", None),
+    ];
+    assert_eq!(conflicts.collect::<Vec<_>>(), expect);
 }
 
 #[test]
@@ -144,30 +171,17 @@ fn two_servers_with_one_uri_prefix() {
 
 #[test]
 fn two_servers_with_one_namespace() {
-    let report = toml(
-        r#"
+    let file = r#"
         [servers.a]
         command = "a"
         namespace = "x"
 
         [servers.x]
         command = "b"
-    "#,
-    );
-    assert_snapshot!(report, @"
-    error: `a` and `x` have the same name prefix `x`
-     --> tollbridge.toml:5:10
-      |
-    1 | [servers.a]
-      |          - and this one
-    ...
-    5 | [servers.x]
-      |          ^ this server
-      |
-      = help: rename one, or set a different `namespace`
-
-    1 error
-    ");
+    "#;
+    let warnings = warnings(&[], &[("tollbridge.toml", file)]);
+    let what = "`a` and `x` have the same name prefix `x`; neither is started";
+    assert!(warnings.contains(what), "{warnings}");
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod item;
 mod list_view;
 mod merge;
 mod naming;
+mod output_schema;
 mod param_headers;
 mod prefixes;
 mod problem;
@@ -39,6 +40,7 @@ use instructions::Instructions;
 pub use instructions::{MERGED_CHARACTERS_MAX, SERVER_CHARACTERS_MAX};
 pub use item::ToolHints;
 pub use list_view::{CatalogView, Freshness, ListEntry, PageRange};
+pub use output_schema::OutputSchemaFault;
 pub use prefixes::{ConfiguredNames, Prefixes};
 pub use problem::{CatalogProblem, ItemExcess, NameOutcome, ProblemCause, ProblemImpact};
 pub use profile::Profiles;
@@ -561,6 +563,10 @@ pub struct Tool {
     pub item: Raw,
     /// Its entry in the server's own list.
     pub source: Raw,
+    /// Its input schema, as the route shows it.
+    pub input_schema: Option<Raw>,
+    /// Whether that is another than the server's.
+    pub has_repaired_input: bool,
     /// Arguments that are repeated in `Mcp-Param-*` headers.
     pub headers: Arc<[HeaderParam]>,
     /// What it says about calling it.

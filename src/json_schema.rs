@@ -8,11 +8,13 @@
 //!
 //! Schemas are JSON Schema 2020-12 unless `$schema` names another draft. Nothing is fetched.
 
+mod client_rules;
 mod expand;
 
 use jsonschema::{PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Map, Value};
 
+pub(crate) use client_rules::{RootId, SERVER_PATTERNS_MAX, check_for_clients};
 use expand::{Expanded, SchemaPatterns, parts};
 
 /// Bytes of a schema that is compiled.

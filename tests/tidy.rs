@@ -140,7 +140,7 @@ const LAYERS: Layers = &[
         "session",
         &["auth", "mcp", "config", "names", "clock", "lock"],
     ),
-    ("catalog", &["mcp", "config", "names"]),
+    ("catalog", &["mcp", "config", "json_schema", "names"]),
     ("builtin", &["clock"]),
     ("auth", &["store", "config", "names", "clock", "lock"]),
     (

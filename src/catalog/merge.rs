@@ -13,7 +13,7 @@ use super::{
     item::{self, Item, ItemFilter},
     list_view::ListCache,
     naming::{self, Claim, ClaimVerdict, NameTemplate},
-    repair,
+    output_schema, repair,
     resource_routes::{ResourceRoutes, ResourceSite},
     uri_map::UriMap,
     uri_template::ServerTemplates,
@@ -77,18 +77,10 @@ pub(super) fn build(naming: &Naming, profiles: &Profiles, offers: &[ServerOffer]
             }
         };
         placed.sort_by(|a, b| a.exposed.cmp(&b.exposed));
-        let mut repaired = BTreeMap::new();
-        merged.fill(kind, &placed, &parts, |placed| {
-            let part = &parts[placed.part];
-            render(kind, placed, part, repaired.entry(placed.part).or_default())
+        let mut rendered = render(kind, &placed, &parts, &mut problems).into_iter();
+        merged.fill(kind, &placed, &parts, |_| {
+            rendered.next().expect("one for each that is placed")
         });
-        problems.extend(repaired.into_iter().filter_map(|(at, items)| {
-            Some(CatalogProblem {
-                server: parts[at].offer.server.clone(),
-                kind: Some(kind),
-                cause: items.into_cause()?,
-            })
-        }));
         merged.lists[kind].freshness = merged_freshness(kind, offers);
         let known = placed.iter().map(|placed| {
             let key = (placed.part, placed.item.original.clone());
@@ -364,7 +356,6 @@ fn report_collisions(
             (ClaimVerdict::Renamed, Some(name)) => Some(NameOutcome::Exposed(name.clone())),
             (ClaimVerdict::Hidden(winner), _) => Some(NameOutcome::Hidden(
                 winner.map(|at| claims[at].server.clone()),
-                limit,
             )),
             (ClaimVerdict::Renamed | ClaimVerdict::Kept, None) => Some(NameOutcome::Hidden(None)),
         };
@@ -373,6 +364,7 @@ fn report_collisions(
             None => ProblemCause::NameShortened {
                 original,
                 exposed: name.unwrap_or_default(),
+                limit,
             },
             Some(outcome) => ProblemCause::Collision {
                 original,
@@ -484,20 +476,50 @@ impl RepairedItems {
     }
 }
 
-/// The item as merged routes show it.
+/// The items as merged routes show them, in the order of `placed`.
 fn render(
     kind: Kind,
-    placed: &PlacedItem<'_>,
-    part: &OfferPart<'_>,
-    repaired: &mut RepairedItems,
-) -> Raw {
-    let item = placed.item;
-    let rendered = item.render(&placed.exposed, placed.label, &part.uris);
-    let Some((item_mended, members)) = repair::repair(kind, &rendered) else {
-        return rendered;
+    placed: &[PlacedItem<'_>],
+    parts: &[OfferPart<'_>],
+    problems: &mut Vec<CatalogProblem>,
+) -> Vec<Raw> {
+    let mut repaired: BTreeMap<usize, RepairedItems> = BTreeMap::new();
+    let mut rendered: Vec<Raw> = Vec::with_capacity(placed.len());
+    for PlacedItem {
+        part,
+        item,
+        exposed,
+        label,
+        ..
+    } in placed
+    {
+        let shown = item.render(exposed, *label, &parts[*part].uris);
+        rendered.push(match repair::repair(kind, &shown) {
+            Some((shown, members)) => {
+                repaired.entry(*part).or_default().add(item, members);
+                shown
+            }
+            None => shown,
+        });
+    }
+    let problem = |part: usize, cause| CatalogProblem {
+        server: parts[part].offer.server.clone(),
+        kind: Some(kind),
+        cause,
     };
-    repaired.add(item, members);
-    item_mended
+    problems.extend(repaired.into_iter().filter_map(|(part, items)| {
+        let cause = items.into_cause()?;
+        Some(problem(part, cause))
+    }));
+    if kind == Kind::Tools {
+        let faults = output_schema::repair(&mut rendered, |at| placed[at].part).into_iter();
+        problems.extend(faults.map(|(at, fault)| {
+            let PlacedItem { part, item, .. } = &placed[at];
+            let tool = item.original.to_string();
+            problem(*part, ProblemCause::OutputSchema { tool, fault })
+        }));
+    }
+    rendered
 }
 
 impl RouteTables {
@@ -537,7 +559,11 @@ impl RouteTables {
 }
 
 fn tool(entry: &ListEntry, item: &Item<'_>) -> Tool {
+    const KEY: &str = "inputSchema";
+    let input_schema = entry.item.get(KEY);
     Tool {
+        has_repaired_input: input_schema != item.source.get(KEY),
+        input_schema,
         server: entry.server.clone(),
         original: entry.original.clone(),
         exposed: entry.exposed.clone(),

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::{HeaderFault, Kind};
+use super::{HeaderFault, Kind, OutputSchemaFault};
 use crate::config::ServerLimits;
 use crate::mcp::json::{self, Raw};
 use crate::names::{ProfileName, Scope, ServerName};
@@ -55,6 +55,7 @@ impl CatalogProblem {
             | ProblemCause::MethodNotFound { .. }
             | ProblemCause::PrefixConflict { .. }
             | ProblemCause::ListMembersDropped { .. }
+            | ProblemCause::OutputSchema { .. }
             | ProblemCause::Schema { .. }
             | ProblemCause::SchemasUnchecked { .. }
             | ProblemCause::NameShortened { .. }
@@ -71,6 +72,7 @@ impl CatalogProblem {
             | ProblemCause::Repaired { .. }
             | ProblemCause::PrefixConflict { .. }
             | ProblemCause::NameShortened { .. }
+            | ProblemCause::OutputSchema { .. }
             | ProblemCause::TemplatesUnmatched { .. } => !matches!(scope, Scope::Server(_)),
             ProblemCause::ProfileRenamedOver { profile, .. } => {
                 matches!(scope, Scope::Profile(shown) if shown == profile)
@@ -235,6 +237,15 @@ pub enum ProblemCause {
     SchemasUnchecked {
         /// How many were left.
         count: usize,
+    },
+    /// Clients that compile output schemas would show no tool because of this one; the server can mend
+    /// it.
+    #[error("`{tool}`: {fault}")]
+    OutputSchema {
+        /// The tool's original name.
+        tool: String,
+        /// What is wrong, and what was done about it.
+        fault: OutputSchemaFault,
     },
     /// The exposed name would be longer than `naming.max_length`.
     #[error(

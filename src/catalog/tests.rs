@@ -9,6 +9,8 @@ use crate::config::{Charset, Conflict, Expose, Profile, Server, Terms};
 
 mod naming;
 
+mod output_schemas;
+
 mod items;
 
 mod resources;

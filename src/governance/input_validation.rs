@@ -4,6 +4,7 @@
 //! large, cyclic or dynamic, or that refers to elsewhere, is not used and named in `/status`: calls of its
 //! tool are not checked, and refused where argument rules are about it.
 //! Arguments that are too large or take too long do not match.
+//! Held to is what the route of the call shows: on merged routes the schema may be repaired.
 //! What is relayed is never touched: the check reads a copy.
 
 use std::{
@@ -52,8 +53,8 @@ pub struct InputValidator {
 /// What was compiled and counted of one server.
 #[derive(Debug, Default)]
 struct CompiledSchemas {
-    /// By the tool's original name.
-    by_tool: DashMap<Arc<str>, CompiledSchema>,
+    /// By the tool's original name, and whether merged routes show another schema than the server's.
+    by_tool: DashMap<(Arc<str>, bool), CompiledSchema>,
     reported: AtomicU64,
     refused: AtomicU64,
     /// Why the schemas of tools check nothing.
@@ -146,7 +147,7 @@ impl InputValidator {
         };
         let kept = &self.schemas;
         let mut gone = Vec::new();
-        kept.by_tool.retain(|tool, known| {
+        kept.by_tool.retain(|(tool, _), known| {
             let is_listed = is_listed(tool, known);
             gone.extend(known.schema.clone().ok().filter(|_| !is_listed));
             is_listed
@@ -156,7 +157,7 @@ impl InputValidator {
             spawn_blocking(move || drop(gone));
         }
         kept.unusable()
-            .retain(|tool, _| kept.by_tool.contains_key(tool.as_str()));
+            .retain(|tool, _| kept.by_tool.iter().any(|it| *it.key().0 == **tool));
     }
 
     /// Checks the arguments of a call, and counts; for where they [are checked](Self::is_enabled_for).
@@ -226,10 +227,11 @@ impl CompiledSchemas {
         self: &Arc<Self>,
         tool: &Arc<Tool>,
     ) -> Result<Option<Result<Arc<Schema>, Arc<str>>>, Unchecked> {
-        let Some(source) = tool.source.get("inputSchema") else {
+        let Some(source) = tool.input_schema.clone() else {
             return Ok(None);
         };
-        let known = self.by_tool.get(&tool.original);
+        let key = (Arc::clone(&tool.original), tool.has_repaired_input);
+        let known = self.by_tool.get(&key);
         let known = known.filter(|known| is_same(&known.source, &source));
         if let Some(known) = known.map(|known| known.schema.clone()) {
             return Ok(Some(known));
@@ -250,7 +252,8 @@ impl CompiledSchemas {
         self.note_usability(tool, schema.as_ref().err());
         self.evict_if_full();
         let known = CompiledSchema { source, schema };
-        self.by_tool.insert(Arc::clone(&tool.original), known);
+        let key = (Arc::clone(&tool.original), tool.has_repaired_input);
+        self.by_tool.insert(key, known);
     }
 
     /// Forgets all schemas where one more might be too many.
@@ -501,7 +504,7 @@ mod tests {
                 source: source.clone(),
                 schema: Ok(Arc::clone(&schema)),
             };
-            kept.by_tool.insert(n.to_string().into(), known);
+            kept.by_tool.insert((n.to_string().into(), false), known);
             most = most.max(kept.by_tool.len());
         }
         assert_eq!(most, KEPT_BYTES_MAX / weight + 1);

@@ -655,6 +655,36 @@ async fn items_that_make_no_sense() {
     gateway.stop().await;
 }
 
+/// An output schema that clients cannot compile would empty the lists of all: it is left out where tools of
+/// several servers are listed, and named.
+#[tokio::test]
+async fn an_output_schema_that_clients_cannot_compile() {
+    const ODD: &str = r##"{"type":"object","properties":{"x":{"$ref":"#/$defs/ScreenInstance"}}}"##;
+    let bad = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let tool = format!(r#"{{"name":"t","inputSchema":{{"type":"object"}},"outputSchema":{ODD}}}"#);
+    bad.set_list("tools/list", format!("[{tool}]"));
+    let good = Backend::start(Transport::Stdio, Era::Legacy).await;
+    let gateway = beside(&bad, &good).await;
+    is_served(&gateway, &good).await;
+    let odd: Value = serde_json::from_str(ODD).unwrap();
+    for (path, name, schema) in [
+        ("/mcp", "mcp_bad_t", &Value::Null),
+        ("/mcp/servers/bad", "t", &odd),
+    ] {
+        let client = gateway.client(Front::Streamable, path, "{}").await;
+        let tools = client.list("tools").await;
+        let found = tools.iter().find(|tool| tool["name"] == name).unwrap();
+        assert_eq!(found["outputSchema"], *schema, "{path}");
+    }
+    let status = gateway.status("bad").await;
+    assert_eq!(status["state"], "connected", "{status}");
+    let problem = status["problems"][0].to_string();
+    for said in ["`t`", "`outputSchema`", "#/$defs/ScreenInstance"] {
+        assert!(problem.contains(said), "{problem}");
+    }
+    gateway.stop().await;
+}
+
 /// Tools whose input schema is none are named one by one, although nothing is checked, until the server
 /// mends them; they are served as they are.
 #[tokio::test]

@@ -3,7 +3,6 @@
 pub(super) mod decode;
 pub(super) mod environment;
 pub(super) mod json;
-pub(super) mod masked;
 mod override_path;
 pub(super) mod toml;
 pub(super) mod variables;

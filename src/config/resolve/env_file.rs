@@ -5,8 +5,10 @@ use indexmap::IndexMap;
 
 use super::Resolver;
 use crate::config::{
-    LoadScope, Secret, diagnostics::report::Diagnostic, model::transport::TransportSection,
-    node::ValuePath, source::masked::is_masked,
+    LoadScope, Secret,
+    diagnostics::{masked::is_masked, report::Diagnostic},
+    model::transport::TransportSection,
+    node::ValuePath,
 };
 
 impl Resolver<'_> {

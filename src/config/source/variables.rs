@@ -10,11 +10,10 @@
 //! that is not enabled needs none either, unless it is the one that is asked for, nor does what is of no
 //! use to the reader.
 
-use super::masked;
 use crate::config::{
     Environment, LoadScope,
     diagnostics::{
-        redact,
+        masked, redact,
         report::{ConfigTexts, Diagnostic, Diagnostics, SourceText},
         suggest,
     },

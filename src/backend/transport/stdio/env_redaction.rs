@@ -103,6 +103,7 @@ mod tests {
                     .into(),
             ),
             env: env.into(),
+            inherit_env: Vec::new(),
             cwd: None,
             user: None,
         });

@@ -27,7 +27,7 @@ pub(in crate::config) fn is_masked(text: &str, path: &[String]) -> bool {
 }
 
 /// Says that `node`, the value at `path`, is such a value.
-pub(super) fn masked_error(node: &Node, path: &[String]) -> Diagnostic {
+pub(in crate::config) fn masked_error(node: &Node, path: &[String]) -> Diagnostic {
     let path = path
         .iter()
         .fold(String::new(), |path, key| join_path(&path, key));

@@ -247,7 +247,7 @@ impl Message {
                         id: None,
                     },
                     Err(error) => Malformed::Json {
-                        reason: error.to_string(),
+                        reason: describe_json_error(&error, text),
                     },
                 });
             }
@@ -261,7 +261,7 @@ impl Message {
                 }
             } else {
                 Malformed::Json {
-                    reason: error.to_string(),
+                    reason: describe_json_error(&error, text),
                 }
             }
         })?;
@@ -305,6 +305,20 @@ impl Message {
         }
         Ok(Self::Response(Response { id, outcome }))
     }
+}
+
+/// What the parser said, with the word at that place which other languages have and JSON has not.
+fn describe_json_error(error: &serde_json::Error, text: &str) -> String {
+    const FOREIGN_WORDS: [&str; 6] = ["NaN", "Infinity", "undefined", "None", "True", "False"];
+    let line = text.split('\n').nth(error.line().saturating_sub(1));
+    // The column is that of the last byte that was read, from 1.
+    let near = line.and_then(|line| line.get(error.column().saturating_sub(1)..));
+    let near = near.unwrap_or_default().trim_start_matches(['-', ' ', ':']);
+    let word = FOREIGN_WORDS.iter().find(|word| near.starts_with(**word));
+    word.map_or_else(
+        || error.to_string(),
+        |word| format!("{error} (`{word}` is not JSON)"),
+    )
 }
 
 /// What some programs write before their first message, and no part of it: RFC 8259, section 8.1.
@@ -440,6 +454,37 @@ fn extract_id(bytes: &Bytes) -> Option<Id> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_that_are_no_json_are_named() {
+        let check = |value: &str, expect: Option<&str>| {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":{value}}}}}"#);
+            let said = Message::parse(&text.into()).unwrap_err().to_string();
+            let named = said.split('`').nth(1);
+            assert_eq!(named, expect, "{said}");
+        };
+        check("NaN", Some("NaN"));
+        check(" [1, NaN]", Some("NaN"));
+        check("Infinity", Some("Infinity"));
+        check("-Infinity", Some("Infinity"));
+        check("undefined", Some("undefined"));
+        check("None", Some("None"));
+        check("True", Some("True"));
+        check("'a'", None);
+        check("\"NaN\t\"", None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_message() {
+        let message = r#"{"jsonrpc":"2.0","method":"m"}"#;
+        let parse = |text: String| Message::parse(&text.into()).is_ok();
+        assert!(parse(format!("{BOM}{message}")));
+        assert!(parse(format!("{BOM} {message}\r")));
+        assert!(!parse(format!("{BOM}{BOM}{message}")));
+        assert!(!parse(BOM.repeat(100_000)));
+        let batch = Bytes::from(format!("{BOM}[{message},{message}]"));
+        assert_eq!(split_batch(&batch).unwrap().len(), 2);
+    }
 
     #[test]
     fn batches_are_taken_apart_once() {

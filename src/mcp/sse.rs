@@ -183,7 +183,7 @@ impl SseReader {
 
 /// Whether a line is JSON where a field should be.
 fn is_json(line: &[u8]) -> bool {
-    matches!(line.first(), Some(b'{' | b'['))
+    matches!(line.trim_ascii_start().first(), Some(b'{' | b'['))
 }
 
 /// The first line of `rest`, and how long it is with its end. `scanned` of it have no end of a line,

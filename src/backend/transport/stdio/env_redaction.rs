@@ -3,7 +3,7 @@
 //!
 //! Called by `stdio` with every line of a program that is shown to somebody.
 
-use std::{borrow::Cow, path::Path};
+use std::{borrow::Cow, ffi::OsString, path::Path};
 
 use crate::config::{self, Secret, StdioCommand};
 
@@ -22,14 +22,28 @@ pub(in crate::backend) struct EnvRedaction(Vec<Secret>);
 
 impl EnvRedaction {
     /// The values in `env` of `command`, but for paths of what is there, which programs name in every second
-    /// line, and what is secret in them and in `args`.
+    /// line, and what is secret in them, in `args` and in what it inherits, such as the password for a proxy.
     pub(in crate::backend) fn of(command: &StdioCommand) -> Self {
+        let inherited = config::child_environment(&command.inherit_env);
+        Self::with_inherited(command, &inherited)
+    }
+
+    fn with_inherited(command: &StdioCommand, inherited: &[(String, OsString)]) -> Self {
         let is_path = |text: &str| text.starts_with(['/', '.']) && Path::new(text).exists();
         let is_value = |text: &&str| text.len() >= VALUE_BYTES_MIN && !is_path(text);
-        let values: Vec<&str> = command.env.values().map(Secret::expose).collect();
+        let inherited = inherited.iter();
+        let inherited = inherited.filter_map(|(name, value)| Some((name, value.to_str()?)));
+        let is_named = |name: &String| command.inherit_env.contains(name);
+        let named = inherited.clone().filter(|(name, _)| is_named(name));
+        let named = named.map(|(_, value)| value);
+        let values = command.env.values().map(Secret::expose).chain(named);
+        let values: Vec<&str> = values.collect();
         let args = config::hidden_parts(&command.args, &command.shown_args.0);
         let known = args.iter().map(String::as_str);
-        let all = values.iter().copied().chain(known.clone());
+        let is_proxy = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
+        let proxies = inherited.filter(|(name, _)| is_proxy(name));
+        let proxies = proxies.map(|(_, value)| value);
+        let all = values.iter().copied().chain(known.clone()).chain(proxies);
         let parts = all.flat_map(config::secret_parts);
         let secrets = known.chain(parts).filter(|it| it.len() >= SECRET_BYTES_MIN);
         let redacted = values.iter().copied().filter(is_value).chain(secrets);
@@ -92,7 +106,13 @@ mod tests {
             ),
         ];
         let env = env.map(|(name, value)| (name.to_owned(), Secret::new(value)));
-        let redacted = EnvRedaction::of(&StdioCommand {
+        let inherited = [
+            ("HTTPS_PROXY", "http://me:forproxy@proxy.internal:3128"),
+            ("SSH_TOKEN", "inherited-token"),
+            ("LANG", "en_US.UTF-8"),
+        ];
+        let inherited = inherited.map(|(name, value)| (name.to_owned(), value.into()));
+        let command = StdioCommand {
             program: "x".to_owned(),
             args: ["--token", "qwertz", "--db=me:fromdb@h", "-v"]
                 .map(str::to_owned)
@@ -106,7 +126,9 @@ mod tests {
             inherit_env: Vec::new(),
             cwd: None,
             user: None,
-        });
+            inherit_env: vec!["SSH_TOKEN".to_owned()],
+        };
+        let redacted = EnvRedaction::with_inherited(&command, &inherited);
         let check = |line: &str, expect: &str| assert_eq!(redacted.redact(line), expect);
         check("invalid token abcdefgh, abcdefgh", "invalid token ***, ***");
         check("cannot reach https://abcdefgh@host", "cannot reach ***");
@@ -119,6 +141,11 @@ mod tests {
         );
         check("key swordfish, qwertz", "key ***, ***");
         check("no me:fromdb", "no ***");
+        check("no forproxy, inherited-token", "no ***, ***");
+        check(
+            "en_US.UTF-8 at proxy.internal",
+            "en_US.UTF-8 at proxy.internal",
+        );
         check("> MIIBOgIBAAJBAKj34Gkx", "> ***");
         let cut = |line: &str, bytes_max: usize, expect: &str| {
             assert_eq!(redacted.redact_prefix(line.as_bytes(), bytes_max), expect);

@@ -42,7 +42,7 @@ use crate::{
     },
     names::{PeerAddress, ProfileName, Scope, ServerName},
     proxy::{self, Proxy},
-    session::{Client, registry::SessionRefused},
+    session::{Client, ForwardedHeaders, registry::SessionRefused},
     status::{self, Status},
     task::{InFlight, Tasks},
 };
@@ -230,6 +230,11 @@ impl HttpEdge {
             let depth = self.proxy.backends().depth(scope);
             gateway_headers::set_hops(response.headers_mut(), depth);
         }
+    }
+
+    /// The headers of a request that servers may get.
+    fn forwarded_headers(&self, headers: &HeaderMap) -> Option<Arc<ForwardedHeaders>> {
+        ForwardedHeaders::of(headers, &self.proxy.settings().forward_headers)
     }
 
     fn gateway(&self) -> &GatewayId {

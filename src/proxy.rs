@@ -15,10 +15,16 @@ mod session_filter;
 mod skills_filter;
 mod subscriptions;
 
-use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
+use http::HeaderName;
 use indexmap::IndexMap;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -76,6 +82,8 @@ pub struct ProxySettings {
     pub drain_timeout: Duration,
     /// How long after the start the first list waits for servers that are not listed yet.
     pub first_list_wait: Duration,
+    /// Headers of requests that one server or another gets.
+    pub forward_headers: Arc<[HeaderName]>,
     page_size: Option<usize>,
 }
 
@@ -86,9 +94,18 @@ impl ProxySettings {
             keep_alive: config.keep_alive,
             drain_timeout: config.drain_timeout,
             first_list_wait: config.first_list_wait,
+            forward_headers: forwarded_names(config),
             page_size: config.list_page_size,
         }
     }
+}
+
+/// The headers that the servers of `config` get from callers.
+fn forwarded_names(config: &Config) -> Arc<[HeaderName]> {
+    let servers = config.servers.values();
+    let names: BTreeSet<_> = servers.flat_map(|it| &it.forward_headers).collect();
+    let names = names.into_iter();
+    names.filter_map(|name| name.parse().ok()).collect()
 }
 
 impl Proxy {

@@ -3,7 +3,7 @@
 //! The edges (HTTP, stdio) own sockets and framing; this module owns what a client said about
 //! itself, what it is waiting for and what it may be told. [`legacy`] and [`modern`] hold the rules
 //! of the two eras, [`state`] one legacy session with its [`running_calls`], `client_questions`, [`streams`] and
-//! [`subscriptions`], [`progress`] what is heard of one call, [`registry`] the living ones, [`saved_session`] what of them outlives the process.
+//! [`subscriptions`], [`progress`] what is heard of one call, [`forwarded_headers`] what of it goes to servers, [`registry`] the living ones, [`saved_session`] what of them outlives the process.
 
 mod client_questions;
 
@@ -11,6 +11,7 @@ pub mod bridge;
 pub mod cancellation;
 pub mod client_info;
 pub mod events;
+pub mod forwarded_headers;
 pub mod legacy;
 pub mod modern;
 pub mod outgoing;
@@ -41,6 +42,7 @@ use crate::{
 pub use cancellation::Cancel;
 pub use client_info::ClientInfo;
 pub use events::{EventReader, EventSender};
+pub use forwarded_headers::ForwardedHeaders;
 pub use progress::Progress;
 pub use state::Session;
 
@@ -53,6 +55,8 @@ pub struct Client {
     pub client_info: Arc<ClientInfo>,
     /// Its session, when it has one.
     pub session: Option<Arc<Session>>,
+    /// Headers of this request that servers may get.
+    pub forwarded: Option<Arc<ForwardedHeaders>>,
 }
 
 /// What a client said about itself is read as its own.
@@ -71,6 +75,7 @@ impl Client {
             agent: Arc::clone(&session.agent),
             client_info: session.client_info()?,
             session: Some(Arc::clone(session)),
+            forwarded: None,
         })
     }
 
@@ -86,6 +91,7 @@ impl Client {
                 profile: Arc::default(),
             }),
             session: None,
+            forwarded: None,
         }
     }
 

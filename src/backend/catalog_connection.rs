@@ -185,6 +185,7 @@ impl Backend {
             capabilities: handshake::RELAYED_CAPABILITIES,
             session: None,
             is_for_lists: true,
+            forwarded: None,
             // This is how it is known before the first call of any client.
             awaits_roots: true,
             identity: Arc::clone(&connector.shared.identity),

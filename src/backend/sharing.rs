@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{mcp::Era, names::AgentId};
+use crate::{mcp::Era, names::AgentId, session::ForwardedHeaders};
 
 /// Which callers share a connection.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -11,6 +11,8 @@ pub(super) struct SharingKey {
     pub(super) era: Era,
     /// The capabilities declared to a legacy server.
     pub(super) capabilities: Arc<str>,
+    /// The headers of the caller that the server gets.
+    pub(super) forwarded: Option<Arc<ForwardedHeaders>>,
 }
 
 impl SharingKey {
@@ -19,7 +21,14 @@ impl SharingKey {
             sharing,
             era,
             capabilities,
+            forwarded: None,
         }
+    }
+
+    /// The same for those who send these headers alone.
+    pub(super) fn with_forwarded(mut self, forwarded: Option<Arc<ForwardedHeaders>>) -> Self {
+        self.forwarded = forwarded;
+        self
     }
 }
 

@@ -18,6 +18,7 @@ use super::{
 };
 
 mod env_file;
+mod forward_headers;
 mod governance;
 mod hidden_paths;
 mod items;

@@ -24,7 +24,7 @@ use crate::{
     mcp::{Era, Id, Outcome, envelope, error, sse},
     names::AgentId,
     session::{
-        Call, Client, Event, EventReader, Session,
+        Call, Client, Event, EventReader, ForwardedHeaders, Session,
         outgoing::Encoded,
         replay::{ReplayStream, StreamItem},
         running_calls::RunningGuard,
@@ -45,6 +45,15 @@ pub(super) struct PendingCall {
     pub(super) form: AnswerForm,
     /// Marks the call as running in its session.
     pub(super) running: Option<RunningGuard>,
+}
+
+impl PendingCall {
+    /// Lets servers have these headers of its request.
+    pub(super) fn set_forwarded(&mut self, forwarded: Option<Arc<ForwardedHeaders>>) {
+        if forwarded.is_some() {
+            Arc::make_mut(&mut self.call.client).forwarded = forwarded;
+        }
+    }
 }
 
 /// The future of an answer, which survives its connection.

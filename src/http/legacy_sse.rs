@@ -21,7 +21,7 @@ use crate::{
     },
     names::PeerAddress,
     session::{
-        Correlation, EventReader, Session, legacy, modern,
+        Correlation, EventReader, ForwardedHeaders, Session, legacy, modern,
         replay::{ReplayStream, StreamItem},
         running_calls::IdSharing,
         state::SessionKind,
@@ -107,6 +107,7 @@ struct RequestOrigin {
     /// What it is called there.
     correlation: Option<Box<Correlation>>,
     address: PeerAddress,
+    forwarded: Option<Arc<ForwardedHeaders>>,
 }
 
 /// Takes one message; its answer comes on the stream.
@@ -129,6 +130,7 @@ pub(super) async fn post(
     let origin_info = RequestOrigin {
         correlation: correlation::of(request.headers()),
         address: peer.address,
+        forwarded: edge.forwarded_headers(request.headers()),
     };
     let for_gateway = request.headers().contains_key(GATEWAY_HEADER);
     let bytes = match body::read_body(request, edge, (agent.id, peer)).await {
@@ -223,6 +225,7 @@ fn start_call(
     }
     match begin_call(session, request, IdSharing::Refused) {
         Ok(mut asked) => {
+            asked.set_forwarded(origin_info.forwarded);
             asked.call.correlation = origin_info.correlation;
             asked.call.address = Some(origin_info.address);
             let (answer, events) = call_response::start(edge, asked);

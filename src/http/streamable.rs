@@ -219,9 +219,10 @@ impl Post<'_> {
     fn start_sessionless_call(
         &self,
         request: Request,
-        client: Client,
+        mut client: Client,
         wants: Interest,
     ) -> PendingCall {
+        client.forwarded = self.edge.forwarded_headers(self.headers);
         let (mut call, events) =
             Call::new(request, Arc::new(client), self.context.scope.clone(), wants);
         call.correlation = correlation::of(self.headers);
@@ -320,6 +321,7 @@ impl Post<'_> {
                 }
                 rpc_error_response(StatusCode::BAD_REQUEST, Some(&id), &error)
             })?;
+        asked.set_forwarded(self.edge.forwarded_headers(self.headers));
         asked.call.correlation = correlation::of(self.headers);
         asked.call.address = Some(self.context.peer.address);
         asked.form = self.form;

@@ -232,6 +232,7 @@ mod tests {
                 profile: Arc::default(),
             }),
             session: None,
+            forwarded: None,
         }
     }
 

@@ -48,6 +48,7 @@ impl RequestEnvelope {
                 profile: Arc::default(),
             }),
             session: None,
+            forwarded: None,
         };
         let interest = Interest {
             logs: self.logs,

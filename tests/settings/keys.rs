@@ -9,9 +9,9 @@ use tollbridge::{
 };
 
 use crate::{
-    connections, governance::GOVERNING, harness::parse, item_rules, limits, list_timing, listener,
-    naming, process_limits, process_settings, recovery, replicas, timeouts, transports,
-    unix_socket, way_out,
+    connections, forward_headers, governance::GOVERNING, harness::parse, item_rules, limits,
+    list_timing, listener, naming, process_limits, process_settings, recovery, replicas, timeouts,
+    transports, unix_socket, way_out,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -75,6 +75,10 @@ const TESTS: &[(&str, fn())] = &[
     ("servers.*.env.*", transports::env),
     ("servers.*.era", transports::era),
     ("servers.*.expose", item_rules::expose),
+    (
+        "servers.*.forward_headers",
+        forward_headers::forward_headers,
+    ),
     ("servers.*.grace", recovery::grace),
     ("servers.*.headers.*", transports::headers),
     ("servers.*.health.failures", recovery::health_failures),
@@ -369,6 +373,7 @@ const ANEW: &[(&str, &str, &str)] = &[
     ("env", "{ A = '1' }", "{ A = '2' }"),
     ("env_file", "", ""),
     ("era", "'legacy'", "'modern'"),
+    ("forward_headers", "['a']", "['b']"),
     ("headers", "", ""),
     ("inherit_env", "['A']", "['B']"),
     ("isolation", "'shared'", "'session'"),

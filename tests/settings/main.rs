@@ -22,6 +22,7 @@ mod binary;
 mod commented_example;
 mod connections;
 mod example;
+mod forward_headers;
 mod governance;
 mod harness;
 mod item_rules;

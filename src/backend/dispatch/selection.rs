@@ -30,7 +30,7 @@ use crate::{
     lock::lock,
     mcp::{Era, Method, Raw},
     names::AgentId,
-    session::Client,
+    session::{Client, ForwardedHeaders},
 };
 
 /// A connection, and the instance it is one of.
@@ -430,6 +430,7 @@ impl Backend {
                 (Sharing::Agent(_) | Sharing::Shared, _) => None,
             },
             is_for_lists: false,
+            forwarded: key.forwarded.clone(),
             awaits_roots: self.has_roots_of(client, &key.capabilities),
             start_quota_key: identity.start_quota_key().cloned(),
             identity,
@@ -447,12 +448,19 @@ impl Backend {
             Some(session) => Sharing::Session(session.id.clone()),
             None => Sharing::Shared,
         };
-        SharingKey::new(owner, era, profile)
+        SharingKey::new(owner, era, profile).with_forwarded(self.forwarded_headers(client))
+    }
+
+    /// The headers of the request of `client` that the server gets.
+    fn forwarded_headers(&self, client: &Client) -> Option<Arc<ForwardedHeaders>> {
+        let sent = client.forwarded.as_ref()?;
+        sent.only(&self.config().forward_headers)
     }
 
     pub(in crate::backend) fn sharing_key(&self, client: &Client, era: Era) -> SharingKey {
         if self.pool.is_some() {
-            return SharingKey::new(Sharing::Shared, era, Arc::default());
+            let key = SharingKey::new(Sharing::Shared, era, Arc::default());
+            return key.with_forwarded(self.forwarded_headers(client));
         }
         let profile = declared_capabilities(client, era);
         let agent = Sharing::Agent(client.agent.id);
@@ -471,7 +479,7 @@ impl Backend {
             (Isolation::Auto, Era::Modern)
             | (Isolation::Call | Isolation::Pool | Isolation::Shared, _) => Sharing::Shared,
         };
-        SharingKey::new(owner, era, profile)
+        SharingKey::new(owner, era, profile).with_forwarded(self.forwarded_headers(client))
     }
 
     /// A server that asks for roots sees those of one client only. A session that it knows already on
@@ -517,6 +525,7 @@ impl Backend {
         let anonymous = Sharing::Agent(AgentId::ANONYMOUS);
         (key.sharing == Sharing::Shared || key.sharing == anonymous)
             && key.capabilities.is_empty()
+            && key.forwarded.is_none()
             && self.catalog.era().is_none_or(|era| era == key.era)
     }
 

@@ -1,6 +1,7 @@
 //! Makes connections to one server: starts its program or dials it, and greets it.
 
 use std::{
+    borrow::Cow,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -28,12 +29,12 @@ use crate::{
             websocket,
         },
     },
-    config::{EraPin, Remote, Server, Transport},
+    config::{EraPin, Remote, Secret, Server, Transport},
     control_socket,
     limiter::{ByteBudget, CallLimit},
     mcp::{Era, Raw},
     names::ServerName,
-    session::Session,
+    session::{ForwardedHeaders, Session},
     task::Tasks,
 };
 
@@ -69,6 +70,8 @@ pub(crate) struct ConnectSpec {
     pub(crate) session: Option<Arc<Session>>,
     /// Whether it is for the lists of the server alone: there is no client to ask.
     pub(crate) is_for_lists: bool,
+    /// Headers of its callers that the server gets with every request.
+    pub(crate) forwarded: Option<Arc<ForwardedHeaders>>,
     /// Whether it is to be known before the first call if the server asks for roots, and that has to
     /// wait until the server has them where the connection is one client's own.
     pub(crate) awaits_roots: bool,
@@ -76,6 +79,20 @@ pub(crate) struct ConnectSpec {
     pub(crate) identity: Arc<InstanceIdentity>,
     /// Whose the start is, should it come to nothing.
     pub(in crate::backend) start_quota_key: Option<StartQuotaKey>,
+}
+
+impl ConnectSpec {
+    /// `remote` with the headers of the callers.
+    fn remote<'r>(&self, remote: &'r Remote) -> Cow<'r, Remote> {
+        let Some(forwarded) = &self.forwarded else {
+            return Cow::Borrowed(remote);
+        };
+        let mut remote = remote.clone();
+        let headers = forwarded.iter();
+        let headers = headers.map(|(name, value)| (name.to_owned(), Secret::new(value)));
+        remote.headers.extend(headers);
+        Cow::Owned(remote)
+    }
 }
 
 impl BackendConnector {
@@ -147,7 +164,9 @@ impl BackendConnector {
             Transport::Sse(remote) => self.connect_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {
                 let requests = self.new_pending_requests(wanted);
-                let link = websocket::open(remote, requests, config.connect_timeout).await?;
+                let link =
+                    websocket::open(&wanted.remote(remote), requests, config.connect_timeout)
+                        .await?;
                 self.handshake(link, wanted, None).await
             }
             Transport::Builtin => {
@@ -231,7 +250,7 @@ impl BackendConnector {
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
         let link = http::open(
-            remote,
+            &wanted.remote(remote),
             self.new_pending_requests(wanted),
             self.config().connect_timeout,
         )?;
@@ -244,7 +263,12 @@ impl BackendConnector {
         wanted: &ConnectSpec,
     ) -> Result<Arc<Connection>, BackendError> {
         let requests = self.new_pending_requests(wanted);
-        let link = sse::open(remote, requests, self.config().connect_timeout).await?;
+        let link = sse::open(
+            &wanted.remote(remote),
+            requests,
+            self.config().connect_timeout,
+        )
+        .await?;
         // HTTP+SSE exists in the legacy era only.
         let legacy = ConnectSpec {
             era: EraPin::Legacy,

@@ -50,6 +50,7 @@ impl BackendConnector {
                 capabilities: Raw::from_static("{}"),
                 session: None,
                 is_for_lists: false,
+                forwarded: None,
                 awaits_roots: false,
                 identity: Arc::clone(&instance.identity),
                 start_quota_key: start_quota_key.take(),

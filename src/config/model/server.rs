@@ -64,6 +64,11 @@ pub struct Server {
     #[serde(skip_serializing_if = "ItemRules::is_empty")]
     #[schemars(with = "CommonItemRules")]
     pub prompts: ItemRules,
+    /// Headers of a caller's HTTP request that are sent to the server with its calls. Callers share a
+    /// connection only if the values are the same. Never `Authorization` or `X-API-Key`, which are for the
+    /// gateway. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub forward_headers: Vec<String>,
     /// Which callers share a connection to the server.
     pub isolation: Isolation,
     /// Maximum connections besides the catalog connection. The least recently used idle connection
@@ -182,6 +187,7 @@ impl Default for Server {
             tools: ItemRules::default(),
             resources: ItemRules::default(),
             prompts: ItemRules::default(),
+            forward_headers: Vec::new(),
             isolation: Isolation::Auto,
             max_instances: 32,
             pool_size: 4,

@@ -54,7 +54,7 @@ macro_rules! reached {
     };
 }
 
-const SERVER_SETTINGS: [ServerSetting; 46] = [
+const SERVER_SETTINGS: [ServerSetting; 47] = [
     reached!("args", |it| program(it).map_or(&[][..], |it| &it.args)),
     reached!("auth", |it| remote(it).map_or(&Auth::None, |it| &it.auth)),
     anew!("balance", balance),
@@ -68,6 +68,7 @@ const SERVER_SETTINGS: [ServerSetting; 46] = [
     anew!("env", &["env", "env_file"], |old, new| env(old) != env(new)),
     anew!("era", era),
     setting!("expose", expose),
+    anew!("forward_headers", forward_headers),
     setting!("grace", grace),
     reached!("headers", |it| non_empty(remote(it).map(|it| &it.headers))),
     setting!("health", health),

@@ -66,6 +66,7 @@ impl Resolver<'_> {
             max_total_timeout: self.max_total_timeout(total, server.timeout, at),
             idle_timeout: idle_timeout.map_or(Server::IDLE_TIMEOUT, |idle| idle.0),
             sleeps: idle_timeout.is_some() && is_program,
+            forward_headers: self.forward_headers(&server.forward_headers, at),
             replicas,
             transport: transport?,
             ..server

@@ -30,7 +30,7 @@ const RESERVED_HEADERS: [&str; 9] = [
 const PROGRAM_KEYS: [&str; 6] = ["args", "cwd", "env", "env_file", "inherit_env", "user"];
 
 /// Keys that only a URL has a use for.
-const URL_KEYS: [&str; 4] = ["auth", "headers", "proxy", "tls"];
+const URL_KEYS: [&str; 5] = ["auth", "forward_headers", "headers", "proxy", "tls"];
 
 impl Resolver<'_> {
     /// `None` after a mistake, and for a disabled server that does not say.
@@ -500,6 +500,13 @@ impl Resolver<'_> {
     }
 }
 
+/// Whether the header `name` belongs to the transport.
+pub(super) fn is_reserved_header(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let is_of_gateway = name.starts_with("tollbridge-");
+    RESERVED_HEADERS.contains(&name.as_str()) || name.starts_with("mcp-") || is_of_gateway
+}
+
 /// What is said of a URL that begins with its host.
 const MISSING_SCHEME: &str = "missing scheme";
 
@@ -527,12 +534,6 @@ pub(crate) fn with_scheme(url: &str) -> Option<String> {
     let host = uri.host()?;
     let is_own = is_local(host) || host.ends_with(".localhost");
     Some(guess(if is_own { "http" } else { "https" }))
-}
-
-/// Whether the header `name` belongs to the transport.
-fn is_reserved_header(name: &str) -> bool {
-    let name = name.to_lowercase();
-    RESERVED_HEADERS.contains(&name.as_str()) || name.starts_with("mcp-")
 }
 
 /// Whether `host` is this machine.

@@ -155,6 +155,7 @@ fn call() -> Box<Call> {
         agent: Arc::new(Agent::anonymous()),
         client_info: Arc::new(opening),
         session: None,
+        forwarded: None,
     };
     let wants = Interest {
         logs: LogFilter::None,

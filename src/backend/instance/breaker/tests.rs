@@ -34,6 +34,7 @@ fn client(agent: &str) -> Client {
             profile: Arc::default(),
         }),
         session: None,
+        forwarded: None,
     }
 }
 

@@ -439,7 +439,13 @@ fn moved_entry(key: Span, span: Span, value: ConfigValue) -> TableEntry {
     }
 }
 
-/// Warns that `key` of another program is not read.
-fn no_equivalent_warning(key: &str, span: Span, why: &str) -> Diagnostic {
-    Diagnostic::warning(format!("`{key}` has no equivalent here")).at(Some(span), why)
+/// A key of the older gateway that is not read, and what to do instead.
+fn ignored_key(path: &str, span: Span, note: Option<&str>) -> IgnoredKey {
+    IgnoredKey {
+        span,
+        path: path.to_owned(),
+        pattern: None,
+        is_protection: false,
+        note: note.map(str::to_owned),
+    }
 }

@@ -832,3 +832,62 @@ fn sections_of_extensions_of_vs_code() {
         );
     }
 }
+
+/// Two names that become one are kept apart.
+#[test]
+fn names_that_become_equal() {
+    check(
+        "/x/mcp.json",
+        r#"{ "mcpServers": { "a b": { "command": "1" }, "a-b": { "command": "2" }, "a/b": { "command": "3" } } }"#,
+        &["a-b-2: 1 []", "a-b: 2 []", "a-b-3: 3 []"],
+        &[
+            "the server is renamed to `a-b-2`",
+            "the server is renamed to `a-b-3`",
+        ],
+    );
+    let long = "x".repeat(200);
+    let text = format!(
+        r#"{{ "mcpServers": {{ "{long}": {{ "command": "1" }}, "{long}y": {{ "command": "2" }} }} }}"#
+    );
+    assert_eq!(read("/x/mcp.json", &text).unwrap().config.servers.len(), 2);
+}
+
+/// The time of a program that two formats could be is that of the one that has more to go by.
+#[test]
+fn formats_that_share_keys() {
+    for (text, millis) in [
+        (
+            r#""isActive": true, "baseUrl": "", "command": "a", "timeout": 60"#,
+            60_000,
+        ),
+        (
+            r#""options": { "timeout": 1 }, "command": "a", "timeout": 60"#,
+            60_000,
+        ),
+    ] {
+        let text = format!(r#"{{ "mcpServers": {{ "a": {{ {text} }} }} }}"#);
+        let loaded = read("/x/mcp.json", &text).unwrap();
+        assert_eq!(
+            loaded.config.servers[0].timeout.as_millis(),
+            millis,
+            "{text}"
+        );
+    }
+}
+
+/// What protects is never among the keys that do nothing.
+#[test]
+fn protection_that_is_lost_is_named() {
+    check(
+        "/p/.vscode/mcp.json",
+        r#"{ "servers": {
+          "a": { "type": "stdio", "command": "a", "sandboxEnabled": true, "gallery": true },
+          "b": { "type": "stdio", "command": "b", "sandboxEnabled": false }
+        }, "sandbox": { "network": {} } }"#,
+        &["a: a [] in /p", "b: b [] in /p"],
+        &[
+            "protection is lost, by keys that are ignored: `servers.a.sandboxEnabled` and `sandbox`",
+            "ignored keys: `servers.a.gallery` and `servers.b.sandboxEnabled`",
+        ],
+    );
+}

@@ -343,17 +343,13 @@ fn kinds_that_the_older_bridge_does_not_have() {
       "bridge": { "aggregation": { "tool": false, "prompts": "no" } }
     }"#;
     insta::assert_snapshot!(warnings(&[], &[("config.json", text)]), @r#"
-    warning: `bridge.aggregation.tool` has no equivalent here
+    warning: ignored keys: `bridge.aggregation.tool` and `bridge.aggregation.prompts`
      --> config.json:3:36
       |
     3 |       "bridge": { "aggregation": { "tool": false, "prompts": "no" } }
-      |                                    ^^^^^^ unsupported key
-
-    warning: `bridge.aggregation.prompts` has no equivalent here
-     --> config.json:3:51
+      |                                    ^^^^^^ not read
       |
-    3 |       "bridge": { "aggregation": { "tool": false, "prompts": "no" } }
-      |                                                   ^^^^^^^^^ expected `true` or `false`
+      = help: kinds are switched by `true` and `false`
     "#);
 }
 
@@ -404,11 +400,13 @@ fn the_older_bridge() {
     assert!(!server(&config, "off").enabled);
     let warnings = warnings(&[("GITHUB_TOKEN", "t")], &[("config.json", BRIDGE)]);
     insta::assert_snapshot!(warnings, @r#"
-    warning: `promptNamespace` has no equivalent here
+    warning: ignored keys: `promptNamespace`
       --> config.json:14:7
        |
     14 |       "promptNamespace": "github",
-       |       ^^^^^^^^^^^^^^^^^ a server has one namespace for all items; using the first one
+       |       ^^^^^^^^^^^^^^^^^ not read
+       |
+       = help: a server has one namespace for all items; using the first one
     "#);
 }
 

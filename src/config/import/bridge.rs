@@ -5,7 +5,7 @@
 //! changes. It gives a server up after `retryAttempts`; we show it as failed then and go on.
 
 use super::{
-    moved_entry, no_equivalent_warning,
+    ignored_key, moved_entry,
     values::{millis_text, number},
 };
 use crate::config::{
@@ -102,7 +102,7 @@ fn import_switched_section(
             }
             (None, _) => {
                 let what = format!("{section}.{key}");
-                findings.add(no_equivalent_warning(&what, at, "unsupported key"));
+                findings.ignore_key(ignored_key(&what, at, None));
             }
         }
     }
@@ -151,10 +151,10 @@ fn import_namespace(
             ours.insert("namespace".to_owned(), theirs);
         }
         Some(other) if other.node.as_text() == theirs.node.as_text() => {}
-        Some(_) => diagnostics.add(no_equivalent_warning(
+        Some(_) => diagnostics.ignore_key(ignored_key(
             key,
             theirs.key,
-            "a server has one namespace for all items; using the first one",
+            Some("a server has one namespace for all items; using the first one"),
         )),
     }
 }
@@ -208,11 +208,9 @@ pub(super) fn import_bridge_section(
                     servers,
                 );
             }
-            _ => diagnostics.add(no_equivalent_warning(
-                &format!("bridge.{key}"),
-                theirs.key,
-                "unsupported key",
-            )),
+            _ => {
+                diagnostics.ignore_key(ignored_key(&format!("bridge.{key}"), theirs.key, None));
+            }
         }
     }
 }
@@ -247,14 +245,14 @@ fn import_expose(
     const KINDS: [&str; 3] = ["tools", "resources", "prompts"];
     for (kind, switch) in kinds {
         let why = if !KINDS.contains(&kind.as_str()) {
-            "unsupported key"
+            None
         } else if !matches!(switch.node.value, ConfigValue::Bool(_)) {
-            "expected `true` or `false`"
+            Some("kinds are switched by `true` and `false`")
         } else {
             continue;
         };
         let what = format!("bridge.aggregation.{kind}");
-        diagnostics.add(no_equivalent_warning(&what, switch.key, why));
+        diagnostics.ignore_key(ignored_key(&what, switch.key, why));
     }
     let is_on = |kind: &&str| {
         let switch = kinds.get(*kind).map(|entry| &entry.node.value);

@@ -296,6 +296,12 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         ..DEFAULT
     },
     ClientFormat {
+        name: "Cherry Studio",
+        is_content: |_, servers| has_server_key(servers, &["isActive"]),
+        timeout_unit: Some(TimeUnit::Seconds),
+        ..DEFAULT
+    },
+    ClientFormat {
         name: "mcporter",
         is_content: |_, servers| {
             has_server_key(
@@ -311,18 +317,18 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         ..DEFAULT
     },
     ClientFormat {
+        name: "MCPHub",
+        is_content: |document, _| document.has_key(&["bearerKeys", "systemConfig"]),
+        timeout_unit: Some(TimeUnit::Millis),
+        protections: &["systemConfig"],
+        ..DEFAULT
+    },
+    ClientFormat {
         name: "MCP proxy",
         is_content: |document, servers| {
             document.has_key(&["mcpProxy"]) || has_server_key(servers, &["options"])
         },
         protections: &["mcpProxy"],
-        ..DEFAULT
-    },
-    ClientFormat {
-        name: "MCPHub",
-        is_content: |document, _| document.has_key(&["bearerKeys", "systemConfig"]),
-        timeout_unit: Some(TimeUnit::Millis),
-        protections: &["systemConfig"],
         ..DEFAULT
     },
     ClientFormat {

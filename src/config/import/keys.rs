@@ -58,6 +58,7 @@ pub(super) const NO_OAUTH: &str = "OAuth is not supported by this version: use `
 pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
     ("active", KeyMeaning::Enabled),
     ("allowedTools", KeyMeaning::Allow),
+    ("allowed_tools", KeyMeaning::Allow),
     ("alwaysAllow", KeyMeaning::Protects),
     ("auth", KeyMeaning::Auth),
     ("authProviderType", KeyMeaning::Unsupported(NO_OAUTH)),
@@ -71,6 +72,7 @@ pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
     ("bearer_token_env", KeyMeaning::BearerVariable),
     ("bearer_token_env_var", KeyMeaning::BearerVariable),
     ("blockedTools", KeyMeaning::Deny),
+    ("blocked_tools", KeyMeaning::Deny),
     ("cmd", KeyMeaning::Command),
     ("command", KeyMeaning::Command),
     ("connectTimeout", KeyMeaning::Time("connect_timeout", None)),
@@ -80,6 +82,8 @@ pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
         KeyMeaning::Time("startup_timeout", None),
     ),
     ("default_tools_approval_mode", KeyMeaning::Protects),
+    ("deniedTools", KeyMeaning::Deny),
+    ("denied_tools", KeyMeaning::Deny),
     ("disabled", KeyMeaning::Disabled),
     ("disabledTools", KeyMeaning::Deny),
     ("disabled_tools", KeyMeaning::Deny),
@@ -95,12 +99,14 @@ pub(super) const KEYS: &[(&str, KeyMeaning)] = &[
     ("environment", KeyMeaning::Env),
     ("envs", KeyMeaning::Env),
     ("excludeTools", KeyMeaning::Deny),
+    ("exclude_tools", KeyMeaning::Deny),
     ("executable", KeyMeaning::Command),
     ("headers", KeyMeaning::Headers),
     ("headersHelper", KeyMeaning::Unsupported("use `headers`")),
     ("httpUrl", KeyMeaning::StreamableUrl),
     ("http_headers", KeyMeaning::Headers),
     ("includeTools", KeyMeaning::Allow),
+    ("include_tools", KeyMeaning::Allow),
     ("initTimeout", KeyMeaning::Time("startup_timeout", None)),
     ("isActive", KeyMeaning::Enabled),
     ("oauth", KeyMeaning::Unsupported(NO_OAUTH)),
@@ -142,6 +148,16 @@ pub(super) fn meaning_of(key: &str) -> Option<KeyMeaning> {
     let row = KEYS.iter().find(|(name, _)| *name == key);
     row.map(|(_, meaning)| *meaning)
 }
+
+/// Keys of servers that protect something, and that have no meaning here.
+pub(super) const UNKNOWN_PROTECTIONS: [&str; 6] = [
+    "approval_mode",
+    "readOnly",
+    "read_only",
+    "sandbox",
+    "sandboxEnabled",
+    "toolFilter",
+];
 
 /// Values of `type` of what is no server.
 pub(super) const NO_SERVERS: [&str; 8] = [

@@ -6,7 +6,7 @@ use super::{
     DocumentImport, bridge,
     formats::{BRIDGE, Notation, OPENCODE, TimeUnit, VS_CODE},
     into_table,
-    keys::{KeyMeaning, meaning_of},
+    keys::{KeyMeaning, UNKNOWN_PROTECTIONS, meaning_of},
     moved_entry,
     notation::rewrite,
     values::{ForeignTime, read_switch, read_time, split_words, text_node, variable_node},
@@ -142,6 +142,10 @@ impl<'s, 'i> ServerImport<'s, 'i> {
     fn import_other(&mut self, key: &str, entry: TableEntry) {
         let root = self.document.context.schema;
         let Some(schema) = self.schema_of(key).cloned() else {
+            if UNKNOWN_PROTECTIONS.contains(&key) && read_switch(&entry.node) != Some(false) {
+                self.lose_protection(key, &entry);
+                return;
+            }
             let servers = root
                 .get("$defs")
                 .and_then(|types| types.get("ServerSection"));

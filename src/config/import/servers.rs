@@ -1,6 +1,6 @@
 //! The servers of another program's config, and their names.
 
-use std::{collections::HashSet, path::Path};
+use std::{collections::HashSet, ffi::OsStr, path::Path};
 
 use sha2::{Digest as _, Sha256};
 
@@ -10,13 +10,10 @@ use super::{
 use crate::{
     config::{
         diagnostics::report::Diagnostic,
-        node::{ConfigTable, ConfigValue, Node, TableEntry},
+        node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
     },
     names::ServerName,
 };
-
-/// What a number takes that is put behind a name.
-const SUFFIX_MAX: usize = 8;
 
 impl DocumentImport<'_> {
     /// The servers of `section`, in our shape and with names that we can use.
@@ -31,44 +28,24 @@ impl DocumentImport<'_> {
             | ConfigValue::Null
             | ConfigValue::Text(_) => return section,
         };
+        let names: HashSet<String> = entries.keys().cloned().collect();
         let mut servers = ConfigTable::new();
-        let mut taken: HashSet<String> = entries.keys().cloned().collect();
         for (name, entry) in entries {
             if matches!(entry.node.value, ConfigValue::Null) {
                 continue;
             }
-            if let Some((mut usable, mut entry)) = self.import_server(&name, entry, None) {
-                if usable != name && !taken.insert(usable.clone()) {
-                    usable = self.share_namespace(usable, &mut entry, &mut taken);
+            let is_taken =
+                |free: &str| free != name && (names.contains(free) || servers.contains_key(free));
+            let ours = self.free_name(&name, entry.key, None, is_taken);
+            if let Some(mut entry) = self.import_server((&name, &ours), entry, None) {
+                let wanted = to_usable_name(&name);
+                if ServerName::parse(&name).is_err() && ours != wanted {
+                    share_namespace(&mut entry, wanted);
                 }
-                self.findings.insert_key(&mut servers, usable, entry);
+                servers.insert(ours, entry);
             }
         }
         Node::new(span, ConfigValue::Table(servers))
-    }
-
-    /// The first free name after `name`, which another server has. As far as exposed names go the two are
-    /// one: it is not known which of them is meant.
-    fn share_namespace(
-        &mut self,
-        name: String,
-        entry: &mut TableEntry,
-        taken: &mut HashSet<String>,
-    ) -> String {
-        let short = &name[..name.len().min(ServerName::LENGTH_MAX - SUFFIX_MAX)];
-        let mut free = (2..=taken.len() + 2).map(|n| format!("{short}-{n}"));
-        let free = free.find(|name| !taken.contains(name)).unwrap_or_default();
-        taken.insert(free.clone());
-        let (key, span) = (entry.key, entry.node.span);
-        self.findings.add(
-            Diagnostic::warning(format!("another server is called `{name}`"))
-                .at(Some(key), format!("this one is called `{free}`")),
-        );
-        if let Some(table) = entry.node.as_table_mut() {
-            let namespace = moved_entry(key, span, ConfigValue::Text(name));
-            table.insert("namespace".to_owned(), namespace);
-        }
-        free
     }
 
     /// Adds a server of one project, under a name that no other has.
@@ -78,28 +55,14 @@ impl DocumentImport<'_> {
             entry,
             project,
         } = local;
-        let key = entry.key;
-        let imported = self.import_server(&name, entry, Some(&project));
-        let (Some((mut name, entry)), Some(servers)) = (imported, servers.as_table_mut()) else {
+        let Some(servers) = servers.as_table_mut() else {
             return;
         };
-        if servers.contains_key(&name) {
-            let folder = project.file_name().unwrap_or_default().to_string_lossy();
-            let mut free = to_usable_name(&format!("{name}-{folder}"));
-            let mut count = 1;
-            while servers.contains_key(&free) {
-                count += 1;
-                free = to_usable_name(&format!("{name}-{folder}-{count}"));
-            }
-            self.findings.add(
-                Diagnostic::warning(format!("the server is renamed to `{free}`")).at(
-                    Some(key),
-                    "another project, or the user, has one of this name",
-                ),
-            );
-            name = free;
+        let is_taken = |free: &str| servers.contains_key(free);
+        let ours = self.free_name(&name, entry.key, project.file_name(), is_taken);
+        if let Some(entry) = self.import_server((&name, &ours), entry, Some(&project)) {
+            servers.insert(ours, entry);
         }
-        servers.insert(name, entry);
     }
 
     /// A list of servers by their names.
@@ -125,22 +88,21 @@ impl DocumentImport<'_> {
         entries
     }
 
-    /// The server, and the name we have for it; `None` for what is no server.
+    /// The server, by its name and the one we have for it; `None` for what is no server.
     fn import_server(
         &mut self,
-        name: &str,
+        (name, ours): (&str, &str),
         mut entry: TableEntry,
         project: Option<&Path>,
-    ) -> Option<(String, TableEntry)> {
-        let usable = self.usable_name(name, &entry);
+    ) -> Option<TableEntry> {
         let Some(keys) = entry.node.as_table() else {
-            return Some((usable, entry));
+            return Some(entry);
         };
         if let Some(kind) = no_server_kind(keys) {
             let note = format!(
                 "servers of type `{kind}` are skipped: they are no MCP servers of their own"
             );
-            self.ignore(&format!("servers.{usable}"), &entry, Some(&note));
+            self.ignore(&format!("servers.{ours}"), &entry, Some(&note));
             return None;
         }
         let mut theirs = into_table(entry.node.clone());
@@ -155,27 +117,59 @@ impl DocumentImport<'_> {
             }
         }
         let is_excluded = self.switched_off.iter().any(|off| off == name);
-        let mut ours = ServerImport::new(&usable, project, self).run(theirs);
+        let mut keys = ServerImport::new(ours, project, self).run(theirs);
         if is_excluded {
             let off = moved_entry(entry.key, entry.key, ConfigValue::Bool(false));
-            ours.insert("enabled".to_owned(), off);
+            keys.insert("enabled".to_owned(), off);
         }
-        entry.node.value = ConfigValue::Table(ours);
-        Some((usable, entry))
+        entry.node.value = ConfigValue::Table(keys);
+        Some(entry)
     }
 
-    fn usable_name(&mut self, name: &str, entry: &TableEntry) -> String {
-        if name.is_empty() || ServerName::parse(name).is_ok() {
+    /// The name we have for the server `name` at `key`: its own, when we can use it and no other has it; or one
+    /// like it, of the `folder` of its project.
+    fn free_name(
+        &mut self,
+        name: &str,
+        key: Span,
+        folder: Option<&OsStr>,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> String {
+        let is_usable = ServerName::parse(name).is_ok();
+        if name.is_empty() || (is_usable && !is_taken(name)) {
             return name.to_owned();
         }
-        let usable = to_usable_name(name);
+        let wanted = match folder {
+            Some(folder) if is_usable => to_usable_name(&format!("{name}-{}", folder.display())),
+            _ => to_usable_name(name),
+        };
+        let mut free = wanted.clone();
+        let mut count = 1;
+        while is_taken(&free) {
+            count += 1;
+            let suffix = format!("-{count}");
+            let kept = wanted.chars().take(ServerName::LENGTH_MAX - suffix.len());
+            free = kept.chain(suffix.chars()).collect();
+        }
+        let label = if is_usable {
+            "another project, or the user, has one of this name"
+        } else {
+            "names consist of letters, digits, `_`, `-` and `.`"
+        };
         self.findings.add(
-            Diagnostic::warning(format!("the server is renamed to `{usable}`")).at(
-                Some(entry.key),
-                "names consist of letters, digits, `_`, `-` and `.`",
-            ),
+            Diagnostic::warning(format!("the server is renamed to `{free}`")).at(Some(key), label),
         );
-        usable
+        free
+    }
+}
+
+/// Lets a server have the exposed names of the one whose name it would have: nobody knows which of them is
+/// meant, so that neither is served.
+fn share_namespace(entry: &mut TableEntry, namespace: String) {
+    let (key, span) = (entry.key, entry.node.span);
+    if let Some(table) = entry.node.as_table_mut() {
+        let namespace = moved_entry(key, span, ConfigValue::Text(namespace));
+        table.insert("namespace".to_owned(), namespace);
     }
 }
 

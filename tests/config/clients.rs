@@ -891,3 +891,16 @@ fn protection_that_is_lost_is_named() {
         ],
     );
 }
+
+/// A default that several servers take is one mistake.
+#[test]
+fn a_mistake_in_a_default_is_said_once() {
+    check_refused(
+        "/x/mcp.json",
+        r#"{
+          "serverDefaults": { "env": { "A": "${NOT_SET}" } },
+          "mcpServers": { "a": { "command": "a" }, "b": { "command": "b" } }
+        }"#,
+        "the variable NOT_SET is not set",
+    );
+}

@@ -470,6 +470,10 @@ impl Diagnostics {
         self.list.extend(ignored_keys::to_warnings(ignored));
         let place = |f: &Diagnostic| f.marks.first().map(|(span, _)| (span.source, span.start));
         self.list.sort_by_key(place);
+        // What several servers take from one place is said once.
+        self.list.dedup_by(|next, last| {
+            !next.marks.is_empty() && (&next.message, &next.marks) == (&last.message, &last.marks)
+        });
         let excused = std::mem::take(&mut self.suppressed);
         let is_reported = |finding: &Diagnostic| match finding.marks.first() {
             Some((span, _)) => !excused.iter().any(|excused| excused.contains(*span)),

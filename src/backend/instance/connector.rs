@@ -139,6 +139,7 @@ impl BackendConnector {
                 .await;
         }
         closed_early.disarm();
+        identity.output.mark_serving();
         Ok(connection)
     }
 

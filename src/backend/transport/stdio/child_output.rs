@@ -16,40 +16,65 @@ const STRAY_LINES_MAX: usize = 3;
 /// What the programs of one instance wrote besides messages, one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct ChildOutput {
-    /// The last lines on stderr, each with the process it is of.
-    stderr: Mutex<VecDeque<(u32, String)>>,
+    /// The last lines on stderr.
+    stderr: Mutex<VecDeque<StderrLine>>,
     stray: Mutex<StrayOutput>,
+}
+
+/// A line on stderr.
+#[derive(Debug)]
+struct StderrLine {
+    /// The process it is of.
+    pid: u32,
+    text: String,
+    /// Whether its process came to serve after it, so that it is not what that ended of.
+    precedes_service: bool,
 }
 
 impl ChildOutput {
     /// The last lines on stderr.
     pub(in crate::backend) fn stderr(&self) -> Vec<String> {
         let lines = lock(&self.stderr);
-        lines.iter().map(|(_, line)| line.clone()).collect()
+        lines.iter().map(|line| line.text.clone()).collect()
     }
 
     /// The last line on stderr that says something.
     pub(in crate::backend) fn last_stderr_line(&self) -> Option<String> {
         let lines = lock(&self.stderr);
-        let mut lines = lines.iter().rev().map(|(_, line)| line);
+        let mut lines = lines.iter().rev().map(|line| &line.text);
         lines.find(|line| !line.trim().is_empty()).cloned()
     }
 
-    /// What the process `pid` wrote to stderr of why it ended.
+    /// What the process `pid` wrote to stderr of why it ended: what it wrote while it served, if anything.
     pub(in crate::backend) fn exit_reason(&self, pid: u32) -> Option<String> {
         let lines = lock(&self.stderr);
-        let own = lines.iter().filter(|(of, _)| *of == pid);
-        let own: Vec<_> = own.map(|(_, line)| line.as_str()).collect();
-        reason_from_stderr(&own)
+        let own = || lines.iter().filter(|line| line.pid == pid);
+        let late: Vec<_> = own()
+            .filter(|line| !line.precedes_service)
+            .map(|line| line.text.as_str())
+            .collect();
+        let all = || own().map(|line| line.text.as_str()).collect::<Vec<_>>();
+        reason_from_stderr(&late).or_else(|| reason_from_stderr(&all()))
+    }
+
+    /// Notes that the processes that wrote to stderr came to serve.
+    pub(in crate::backend) fn mark_serving(&self) {
+        for line in lock(&self.stderr).iter_mut() {
+            line.precedes_service = true;
+        }
     }
 
     /// Notes a line that the process `pid` wrote to stderr.
-    pub(in crate::backend) fn note_stderr(&self, pid: u32, line: String) {
+    pub(in crate::backend) fn note_stderr(&self, pid: u32, text: String) {
         let mut lines = lock(&self.stderr);
         if lines.len() == STDERR_LINES_MAX {
             lines.pop_front();
         }
-        lines.push_back((pid, line));
+        lines.push_back(StderrLine {
+            pid,
+            text,
+            precedes_service: false,
+        });
     }
 
     /// Notes a line on stdout that is no message.
@@ -115,6 +140,22 @@ mod tests {
         }
         check(2, None, None);
         assert_eq!(output.stderr().len(), STDERR_LINES_MAX);
+    }
+
+    /// What a process wrote before it served is not why it ended, unless it wrote nothing else.
+    #[test]
+    fn what_precedes_service_is_no_reason() {
+        let output = ChildOutput::default();
+        let check = |expect: &str| assert_eq!(output.exit_reason(1).as_deref(), Some(expect));
+        output.note_stderr(1, "listening".to_owned());
+        check("listening");
+        output.mark_serving();
+        check("listening");
+        output.note_stderr(1, " ".to_owned());
+        check("listening");
+        output.note_stderr(1, "out of memory".to_owned());
+        check("out of memory");
+        assert_eq!(output.stderr(), ["listening", " ", "out of memory"]);
     }
 
     #[test]

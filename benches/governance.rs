@@ -277,6 +277,7 @@ impl Stage {
             agent: Arc::new(Agent::anonymous()),
             client_info: Arc::new(opening),
             session: None,
+            forwarded: None,
         };
         Self {
             catalog: Catalog::build(&config.naming, &[offer]),

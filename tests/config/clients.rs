@@ -60,6 +60,7 @@ fn describe(server: &Server) -> String {
         Transport::Sse(remote) => describe_remote("sse", remote),
         Transport::WebSocket(remote) => describe_remote("ws", remote),
         Transport::Builtin => "builtin".to_owned(),
+        Transport::ControlSocket(_) => "control socket".to_owned(),
     }];
     let usual = Server::default();
     for (name, time, default) in [

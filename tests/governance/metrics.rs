@@ -56,6 +56,59 @@ fn are_documented(series: impl Iterator<Item = String>) {
 const TERMS: &str = "[governance]\nprice = \"0.25\"\n\
                      args = [{ name = \"never\", at = \"/never\", equals = true }]\n";
 
+/// What three calls and a refused one leave in the metrics.
+const AFTER_CALLS: [(&str, &str); 16] = [
+    (
+        r#"tollbridge_server_calls_total{server="x",outcome="answered"}"#,
+        "3",
+    ),
+    (
+        r#"tollbridge_server_calls_total{server="x",outcome="failed"}"#,
+        "0",
+    ),
+    (r#"tollbridge_server_calls_in_flight{server="x"}"#, "0"),
+    (
+        r#"tollbridge_server_call_duration_seconds_count{server="x"}"#,
+        "3",
+    ),
+    (
+        r#"tollbridge_server_call_duration_seconds_bucket{le="+Inf",server="x"}"#,
+        "3",
+    ),
+    (r#"tollbridge_spent_dollars_total{server="x"}"#, "0.75"),
+    (
+        r#"tollbridge_agent_spent_dollars_total{agent="anonymous"}"#,
+        "0.75",
+    ),
+    (
+        r#"tollbridge_agent_calls_total{agent="anonymous",outcome="answered"}"#,
+        "3",
+    ),
+    (
+        r#"tollbridge_tool_calls_total{server="x",tool="echo",outcome="answered"}"#,
+        "3",
+    ),
+    (
+        r#"tollbridge_tool_calls_total{server="x",tool="echo",outcome="refused"}"#,
+        "1",
+    ),
+    (
+        r#"tollbridge_budget_left_dollars{kind="agent",name="anonymous",window="total"}"#,
+        "9.25",
+    ),
+    (
+        r#"tollbridge_budget_limit_dollars{kind="agent",name="anonymous",window="total"}"#,
+        "10.0",
+    ),
+    ("tollbridge_config_last_reload_successful", "1"),
+    (
+        r#"tollbridge_refused_calls_total{code="UNAUTHORIZED"}"#,
+        "1",
+    ),
+    ("tollbridge_audit_lost_records_total", "0"),
+    ("tollbridge_streams", "1"),
+];
+
 #[tokio::test]
 async fn what_calls_leave() {
     let stage = Stage::new(TERMS, "").await;
@@ -88,57 +141,7 @@ async fn what_calls_leave() {
     }
     stage.must_not(r#"{"never":true}"#).await;
     let after = scrape(&stage.http()).await;
-    for (name, expect) in [
-        (
-            r#"tollbridge_server_calls_total{server="x",outcome="answered"}"#,
-            "3",
-        ),
-        (
-            r#"tollbridge_server_calls_total{server="x",outcome="failed"}"#,
-            "0",
-        ),
-        (r#"tollbridge_server_calls_in_flight{server="x"}"#, "0"),
-        (
-            r#"tollbridge_server_call_duration_seconds_count{server="x"}"#,
-            "3",
-        ),
-        (
-            r#"tollbridge_server_call_duration_seconds_bucket{le="+Inf",server="x"}"#,
-            "3",
-        ),
-        (r#"tollbridge_spent_dollars_total{server="x"}"#, "0.75"),
-        (
-            r#"tollbridge_agent_spent_dollars_total{agent="anonymous"}"#,
-            "0.75",
-        ),
-        (
-            r#"tollbridge_agent_calls_total{agent="anonymous",outcome="answered"}"#,
-            "3",
-        ),
-        (
-            r#"tollbridge_tool_calls_total{server="x",tool="echo",outcome="answered"}"#,
-            "3",
-        ),
-        (
-            r#"tollbridge_tool_calls_total{server="x",tool="echo",outcome="refused"}"#,
-            "1",
-        ),
-        (
-            r#"tollbridge_budget_left_dollars{kind="agent",name="anonymous",window="total"}"#,
-            "9.25",
-        ),
-        (
-            r#"tollbridge_budget_limit_dollars{kind="agent",name="anonymous",window="total"}"#,
-            "10.0",
-        ),
-        ("tollbridge_config_last_reload_successful", "1"),
-        (
-            r#"tollbridge_refused_calls_total{code="UNAUTHORIZED"}"#,
-            "1",
-        ),
-        ("tollbridge_audit_lost_records_total", "0"),
-        ("tollbridge_streams", "1"),
-    ] {
+    for (name, expect) in AFTER_CALLS {
         assert_eq!(of(&after, name), expect, "{name}");
     }
     for bytes in ["sent", "received"] {

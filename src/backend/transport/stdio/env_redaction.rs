@@ -123,7 +123,6 @@ mod tests {
                     .into(),
             ),
             env: env.into(),
-            inherit_env: Vec::new(),
             cwd: None,
             user: None,
             inherit_env: vec!["SSH_TOKEN".to_owned()],

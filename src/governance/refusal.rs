@@ -280,14 +280,17 @@ impl Refusal {
 
     fn tool_result(&self, about: RefusedCall) -> Raw {
         let row = self.details();
-        let detail = if let Self::Budget(exceeded) = self {
-            format!(": {}", budget_explanation(exceeded))
-        } else if let Some(wait) = self.retry_after() {
-            format!("; try again in {} ms", error::millis(wait))
-        } else if let Some(detail) = self.message_detail() {
-            format!(": {detail}")
-        } else {
-            String::new()
+        let again = |wait| format!("; try again in {} ms", error::millis(wait));
+        let detail = match (self, self.retry_after(), self.message_detail()) {
+            (Self::Budget(exceeded), wait, _) => {
+                // When its window ends is said already.
+                let wait = wait.filter(|_| exceeded.is_retryable());
+                let again = wait.map(again).unwrap_or_default();
+                format!(": {}{again}", budget_explanation(exceeded))
+            }
+            (_, Some(wait), _) => again(wait),
+            (_, None, Some(detail)) => format!(": {detail}"),
+            (_, None, None) => String::new(),
         };
         let text = format!("{}{detail} ({})", row.message, row.name);
         let data = Value::Object(self.error_data(about));
@@ -646,6 +649,16 @@ mod tests {
         };
         check(Refusal::Budget(exceeded(1)), Some(1000));
         check(Refusal::Budget(exceeded(0)), None);
+        let about = RefusedCall {
+            invocation: InvocationId(uuid::Uuid::nil()),
+            agent: AgentId::ANONYMOUS,
+            modern: false,
+        };
+        // What other processes keep comes back, and a model reads that.
+        let text = |kept| Refusal::Budget(exceeded(kept)).tool_result(about);
+        let again = "it does not reset by itself; try again in 1000 ms (BUDGET_EXCEEDED)";
+        assert!(text(1).as_str().contains(again), "{:?}", text(1));
+        assert!(!text(0).as_str().contains("try again"), "{:?}", text(0));
         check(Refusal::Profile, None);
     }
 

@@ -215,25 +215,36 @@ impl<'a> Text<'a> {
     /// Whether a word of `wanted` stands near `span`, with no other value between the two that it
     /// rather speaks of.
     pub(super) fn is_labelled(&self, span: &Range<usize>, wanted: Hints) -> bool {
-        let says = |part: &str| {
-            let mut words = FoldedWords::default();
-            words.fold(part);
-            words.all_hints().intersects(wanted)
-        };
         let start = char_boundary_before(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
         let before = &self.text[start..span.start];
-        if says(&before[end_of_last_value(before)..]) {
+        if says(&before[end_of_last_value(before)..], wanted) {
             return true;
         }
+        let (clause, has_verb) = self.clause_after(span);
+        says(clause, wanted) && (has_verb || digit_words(clause).next().is_none())
+    }
+
+    /// What the rest of the clause after `span` says, and whether that begins with a verb:
+    /// `12345 is the number of`.
+    fn clause_after(&self, span: &Range<usize>) -> (&'a str, bool) {
+        const VERBS: [&str; 8] = [
+            " is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est ",
+        ];
         let after = self.rest_of_line(span.end);
         let clause = after.split([';', '?', '!']).next().unwrap_or_default();
-        // `12345 is the number of`
-        let has_verb = [
-            " is ", " ist ", " est ", " es ", " jest ", " \u{e8} ", " \u{e9} ", ", c'est ",
-        ]
-        .iter()
-        .any(|verb| clause.starts_with(verb));
-        says(clause) && (has_verb || digit_words(clause).next().is_none())
+        (clause, VERBS.iter().any(|verb| clause.starts_with(verb)))
+    }
+
+    /// The same of a number that needs more than a word somewhere in its line: a word before it, or a
+    /// verb after it.
+    pub(super) fn is_labelled_in_line(&self, span: &Range<usize>, wanted: Hints) -> bool {
+        let start = char_boundary_before(self.text, span.start.saturating_sub(BEFORE_BYTES_MAX));
+        let line = memchr::memrchr(b'\n', &self.bytes()[start..span.start]);
+        let before = &self.text[line.map_or(start, |at| start + at + 1)..span.start];
+        says(&before[end_of_last_value(before)..], wanted) || {
+            let (clause, has_verb) = self.clause_after(span);
+            has_verb && says(clause, wanted)
+        }
     }
 
     /// Whether a word right before the value at `span` names it as `wanted`, or one that speaks of it; `around`
@@ -344,7 +355,14 @@ impl<'a> Text<'a> {
     pub(super) fn key_hints(&self) -> Hints {
         *self.keys.get_or_init(|| {
             let own = self.own_key_hints();
-            let parent = name_hints(self.names.parent).without(Hints::OTHER.union(Hints::VERSION));
+            let parent =
+                specific_name_hints(self.names.parent).without(Hints::OTHER.union(Hints::VERSION));
+            // `{"contact": {"since": 1755302400}}`: what has a name of its own is not reached by it.
+            let parent = if is_place_name(self.names.own) {
+                parent
+            } else {
+                parent.without(Hints::CONTACT)
+            };
             let sibling = specific_name_hints(self.names.sibling);
             let named = if own.is_empty() || own.intersects(Hints::CONTACT) {
                 own.union(parent).union(sibling)
@@ -380,6 +398,13 @@ impl<'a> Text<'a> {
 
 fn has_letters(text: &str) -> bool {
     text.bytes().any(|b| b.is_ascii_alphabetic() || b >= 0x80)
+}
+
+/// Whether a word of `part` says something of `wanted`.
+fn says(part: &str, wanted: Hints) -> bool {
+    let mut words = FoldedWords::default();
+    words.fold(part);
+    words.all_hints().intersects(wanted)
 }
 
 /// Where the last value in `before` ends that further words part from what follows; zero when
@@ -429,9 +454,22 @@ fn specific_name_hints(written: &str) -> Hints {
     }
 }
 
+/// Whether the key `name` only says which of several values of one kind its value is.
+fn is_place_name(name: &str) -> bool {
+    is_generic_name(name)
+        || matches!(
+            name,
+            "" | "value" | "values" | "number" | "no" | "home" | "work" | "office" | "main"
+        )
+        || matches!(
+            name,
+            "primary" | "secondary" | "other" | "private" | "business" | "personal" | "default"
+        )
+}
+
 /// Whether a name of MCP is not meant: every content block has a `text`, which invites nobody to
 /// text somebody.
-fn is_generic_name(name: &str) -> bool {
+pub(super) fn is_generic_name(name: &str) -> bool {
     matches!(name, "line" | "message" | "text")
 }
 

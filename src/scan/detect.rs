@@ -1,5 +1,6 @@
 //! One detector for each class of data.
 
+mod bank_account;
 mod boundary;
 pub(super) mod card;
 pub(super) mod checksum;

@@ -47,7 +47,18 @@ impl Hints {
     /// An identity number of any country: no other hint stands above theirs.
     pub(super) const NATIONAL: Self = Self(Self::IDENTITY.0 | u64::MAX << Self::COUNTRIES_FROM);
 
-    const COUNTRIES_FROM: u64 = 16;
+    /// A licence to drive.
+    pub(super) const DRIVING: Self = Self(1 << 13);
+    /// An account of a bank.
+    pub(super) const BANK_ACCOUNT: Self = Self(1 << 14);
+    /// An account of whatever kind.
+    pub(super) const ACCOUNT: Self = Self(1 << 15);
+    /// A bank, or what names one: beside it an account is one of a bank.
+    pub(super) const BANK: Self = Self(1 << 16);
+    /// A number of whatever kind: in a sentence one of a telephone, as a name of a value any.
+    pub(super) const NUMBERING: Self = Self(1 << 17);
+
+    const COUNTRIES_FROM: u64 = 24;
 
     /// An identity number of `country`.
     pub(super) const fn for_country(country: Country) -> Self {

@@ -55,6 +55,8 @@ pub(super) struct IdRow {
     #[serde(default)]
     pub(super) near: Vec<String>,
     #[serde(default)]
+    is_driving: bool,
+    #[serde(default)]
     weights: Vec<Vec<u32>>,
     #[serde(default = "default_modulus")]
     modulus: u32,
@@ -72,11 +74,14 @@ struct IdForm {
     row: usize,
     country: Country,
     is_sufficient: bool,
+    is_driving: bool,
 }
 
 /// What a number may be.
 pub(super) struct PossibleId {
     pub(super) country: Country,
+    /// Whether it is the number of a licence to drive, which only words about those name.
+    pub(super) is_driving: bool,
     /// Whether the number says enough by itself.
     pub(super) is_sufficient: bool,
 }
@@ -103,6 +108,7 @@ impl NationalIds {
                         row,
                         country: columns.country(),
                         is_sufficient,
+                        is_driving: columns.is_driving,
                     };
                     forms[bytes.len()].add(form, &bytes);
                 }
@@ -143,6 +149,7 @@ impl NationalIds {
                         return Some(PossibleId {
                             country: form.country,
                             is_sufficient: form.is_sufficient,
+                            is_driving: form.is_driving,
                         });
                     }
                 }

@@ -13,6 +13,7 @@ use crate::config::Mask;
 
 mod boundaries;
 mod embedded;
+mod files;
 mod identity;
 mod tokens;
 

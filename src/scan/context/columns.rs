@@ -10,6 +10,21 @@ const HEADER_BYTES_MAX: usize = 4096;
 /// Columns of a table that are told apart.
 const COLUMNS_MAX: usize = 64;
 
+/// Longest cell of a header that says something of its column, bytes.
+const CELL_BYTES_MAX: usize = 40;
+
+/// Whether a first line, whose cells `separator` would part, is one of a program: a comment, or a
+/// statement.
+fn is_line_of_code(line: &str, separator: u8) -> bool {
+    const STARTS: [&str; 12] = [
+        "//", "/*", "<!--", "#!", "#include", "use ", "import ", "from ", "const ", "let ",
+        "package ", "export ",
+    ];
+    let line = line.trim();
+    STARTS.iter().any(|start| line.starts_with(start))
+        || separator == b';' && line.find(';') == Some(line.len() - 1)
+}
+
 /// The header of a table whose cells are parted by one character.
 #[derive(Debug)]
 pub(in crate::scan) struct ColumnHints {
@@ -39,8 +54,19 @@ impl ColumnHints {
         let separator = [b'\t', b'|', b';', b',']
             .into_iter()
             .find(|s| count(s) > 0)?;
+        if is_line_of_code(line, separator) {
+            return None;
+        }
         let cells = line.split(char::from(separator)).take(COLUMNS_MAX);
-        let hints: Vec<Hints> = cells.map(|cell| name_hints(cell.trim())).collect();
+        // A sentence heads no column.
+        let hint_of = |cell: &str| {
+            if cell.len() > CELL_BYTES_MAX {
+                Hints::NONE
+            } else {
+                name_hints(cell)
+            }
+        };
+        let hints: Vec<Hints> = cells.map(|cell| hint_of(cell.trim())).collect();
         Some(Self {
             separator,
             hints,

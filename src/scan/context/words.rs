@@ -141,6 +141,12 @@ impl FoldedWords {
         if !c.is_alphabetic() {
             return LastChar::None;
         }
+        // An ideograph is a word, or a part of one: nothing parts it from the next.
+        let ideograph = ideograph_reading(c);
+        if !ideograph.is_empty() {
+            self.push_letters(ideograph.as_bytes(), true);
+            return LastChar::None;
+        }
         let starts = matches!(last, LastChar::None | LastChar::Digit);
         for (at, letter) in strip_accent(c).bytes().enumerate() {
             self.push_letter(letter, starts && at == 0);
@@ -297,7 +303,7 @@ impl FoldedWords {
             Hints::BIRTH,
         ]
         .into_iter()
-        .chain([Hints::PASSWORD, Hints::TOKEN, Hints::TAIL])
+        .chain([Hints::PASSWORD, Hints::TOKEN, Hints::NUMBERING, Hints::TAIL])
         .fold(found, Hints::without);
         turned.union(Hints::OTHER)
     }
@@ -329,6 +335,37 @@ fn mask_len(rest: &str) -> Option<usize> {
 /// files on macOS, say.
 pub(in crate::scan) fn is_accent(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}')
+}
+
+/// How the ideographs and syllables are read of which words of the lexicon consist.
+fn ideograph_reading(c: char) -> &'static str {
+    match c {
+        '手' => "shou",
+        '机' | '機' => "ji",
+        '电' | '電' => "dian",
+        '话' | '話' => "hua",
+        '号' | '號' => "hao",
+        '联' | '聯' => "lian",
+        '系' | '絡' => "xi",
+        '方' => "fang",
+        '式' | '驶' | '駛' => "shi",
+        '致' => "zhi",
+        '拨' | '撥' => "bo",
+        '打' => "da",
+        '来' | '來' => "lai",
+        '携' => "xie",
+        '帯' => "dai",
+        '전' => "jeon",
+        '화' => "hwa",
+        '银' | '銀' => "yin",
+        '行' => "hang",
+        '账' | '帐' | '賬' | '帳' => "zhang",
+        '卡' => "ka",
+        '驾' | '駕' => "jia",
+        '证' | '證' => "zheng",
+        '照' => "zhao",
+        _ => "",
+    }
 }
 
 /// A letter of Latin script without its accent; other letters as something no word has.

@@ -45,6 +45,11 @@ pub(in crate::scan) fn assigned_secret(text: &Text<'_>, sign: usize) -> Option<F
     if !value.quoted && assignments > EQUALS_SIGNS_MAX {
         return None;
     }
+    // `key: KeyFlags = 4`: what is assigned stands after the type.
+    let rest = &text.bytes()[value.span.end..];
+    if text.byte(sign) == b':' && !value.quoted && rest.starts_with(b" = ") {
+        return None;
+    }
     let prose = text.byte(sign) == b':' && !tight && !value.quoted;
     let named_like_code = text.byte_before(named.start) == b'.';
     accept_secret(

@@ -38,8 +38,29 @@ pub(in crate::scan) fn numeric_birth_date(
         b'_' => boundary::is_word_end_underscore(number.text, number.span.end),
         _ => !next.is_ascii_alphanumeric(),
     };
+    if has_time_of_day(number) {
+        return None;
+    }
     (ends && (number.is_known(Class::DateOfBirth) || is_named_birth(number.text, &number.span)))
         .then(|| birth_date(number.span.clone()))
+}
+
+/// Whether a time to the second follows, other than midnight: files are born so, `stat` says.
+fn has_time_of_day(number: &DigitGroups<'_>) -> bool {
+    const TIME: &[u8] = b" 00:00:00";
+    let rest = &number.text.bytes()[number.span.end..];
+    let Some(time) = rest.get(..TIME.len()) else {
+        return false;
+    };
+    let shaped = time.iter().zip(TIME).all(|(byte, shape)| {
+        if *shape == b'0' {
+            byte.is_ascii_digit()
+        } else {
+            byte == shape
+        }
+    });
+    let fraction = rest[TIME.len()..].starts_with(b".000000000");
+    shaped && (time != TIME || fraction)
 }
 
 /// A date with the name of a month whose day is the digits at `day`, when it is one of birth.

@@ -130,3 +130,46 @@ pub(super) fn is_thousands(text: &Text<'_>, at: usize) -> bool {
 pub(super) fn has_number_before(text: &Text<'_>, begin: usize) -> bool {
     text.byte_before(begin) == b' ' && text.byte_before(begin.saturating_sub(1)).is_ascii_digit()
 }
+
+/// Whether groups of two or four digits stand in a row of such with hexadecimal letters, or after the
+/// offset of a row, as in a dump or a table of characters.
+pub(super) fn is_in_hex_row(number: &DigitGroups<'_>) -> bool {
+    const WORDS_MAX: usize = 16;
+    let Some(&first) = number.lens.first() else {
+        return false;
+    };
+    if number.is_bare() || !matches!(first, 2 | 4) || number.lens.iter().any(|len| *len != first) {
+        return false;
+    }
+    let width = usize::from(first);
+    let is_word = |word: &[u8]| word.len() == width && word.iter().all(u8::is_ascii_hexdigit);
+    // `de` may be a word: two characters are of a dump when one is a digit.
+    let is_telling = |word: &[u8]| {
+        word.iter().any(u8::is_ascii_alphabetic)
+            && (width > 2 || word.iter().any(u8::is_ascii_digit))
+    };
+    let (before, after) = (
+        &number.text.bytes()[..number.span.start],
+        &number.text.bytes()[number.span.end..],
+    );
+    let words_before = || {
+        let chunks = before.rchunks(width + 1).take(WORDS_MAX);
+        let words = chunks.map(|chunk| chunk.strip_suffix(b" ").unwrap_or_default());
+        words.take_while(|word| is_word(word))
+    };
+    let chunks = after.chunks(width + 1).take(WORDS_MAX);
+    let words = chunks.map(|chunk| chunk.strip_prefix(b" ").unwrap_or_default());
+    let mut words_after = words.take_while(|word| is_word(word));
+    let row = &before[..before.len() - words_before().count() * (width + 1)];
+    words_before().any(is_telling) || words_after.any(is_telling) || ends_in_offset(row)
+}
+
+/// Whether `row` ends in the offset of a row of a dump: `00000ec0: `, `5176:\t`.
+fn ends_in_offset(row: &[u8]) -> bool {
+    const OFFSET_DIGITS: usize = 8;
+    row.ends_with(b":\t")
+        || row.strip_suffix(b": ").is_some_and(|row| {
+            let digits = row.iter().rev().take_while(|b| b.is_ascii_hexdigit());
+            digits.count() >= OFFSET_DIGITS
+        })
+}

@@ -147,9 +147,21 @@ fn find_id(
     let by_context = NATIONAL_IDS
         .matching(written, wanted.countries)
         .find_map(|id| {
-            let names = Hints::for_country(id.country).union(Hints::IDENTITY);
+            let names = if id.is_driving {
+                Hints::DRIVING
+            } else {
+                Hints::for_country(id.country).union(Hints::IDENTITY)
+            };
             let around = text.context(&span);
-            let named = around.names(names);
+            let bare = span.len() == written.len() && written.iter().all(u8::is_ascii_digit);
+            let named = if id.is_driving {
+                text.is_named(&span, around, names)
+            } else if bare {
+                around.strong.intersects(names)
+                    || around.names(names) && text.is_labelled(&span, names)
+            } else {
+                around.names(names)
+            };
             if may_suffice && id.is_sufficient {
                 (named || !around.names_other(names.union(Hints::SSN))).then_some(false)
             } else {
@@ -239,7 +251,13 @@ impl CompactId {
     }
 
     /// The number that it is. What is written in lower case is more often a piece of a hash.
+    /// In both cases it is a name of a program: `iso3166Id`.
     fn find(&self, text: &Text<'_>, wanted: WantedClasses) -> Option<FoundValue> {
+        let written = &text.bytes()[self.span.clone()];
+        let lower = written.iter().filter(|b| b.is_ascii_lowercase()).count();
+        if lower > 1 && written.iter().any(u8::is_ascii_uppercase) {
+            return None;
+        }
         find_id(text, self.span.clone(), self.bytes(), wanted, !self.lower)
     }
 

@@ -180,9 +180,10 @@ pub(in crate::scan) fn find_ipv4(number: &DigitGroups<'_>) -> Option<FoundValue>
     accept.then(|| FoundValue::by_value(Class::IpAddress, number.span.clone()))
 }
 
-/// Addresses that are no one's: unspecified, loopback, masks, broadcast.
+/// Addresses that are no one's: unspecified, loopback, multicast, masks, broadcast, and those of large
+/// networks in tables of routes.
 fn is_reserved_address(octets: [u32; 4]) -> bool {
-    matches!(octets, [0 | 127 | 255, ..])
+    matches!(octets, [0 | 127 | 224.., ..] | [.., 0, 0])
 }
 
 /// The IPv6 address around the colon at `colon`; `floor` is where the search may look back to.
@@ -220,7 +221,8 @@ pub(in crate::scan) fn find_ipv6(
     let plain = groups >= 3 && written.bytes().any(|b| b.is_ascii_digit());
     let prefixed = matches!(address.segments()[0], 0x2000..=0x3FFF | 0xFC00..=0xFDFF | 0xFE80..=0xFEBF)
         && written.bytes().any(|b| b.is_ascii_digit());
-    if address.is_unspecified() || address.is_loopback() {
+    let network = written.ends_with("::") && text.byte(span.end) == b'/';
+    if address.is_unspecified() || address.is_loopback() || network {
         return None;
     }
     (plain || prefixed || groups >= 2 && text.context(&span).strong.intersects(Hints::IP))
@@ -244,7 +246,8 @@ pub(in crate::scan) fn userinfo_password(
     let at = memchr::memrchr(b'@', &rest[..stop])?;
     let colon = memchr::memchr(b':', &rest[..at])?;
     let stands_for_one = matches!(rest[colon + 1], b'$' | b'{' | b'<' | b'%' | b'*' | b'[')
-        || rest[colon + 1..at].eq_ignore_ascii_case(b"password");
+        || rest[colon + 1..at].eq_ignore_ascii_case(b"password")
+        || rest[colon + 1..at].eq_ignore_ascii_case(b"pass");
     let password = scheme_end + colon + 1..scheme_end + at;
     (!password.is_empty() && !stands_for_one).then_some(password)
 }

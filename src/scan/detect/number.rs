@@ -6,12 +6,13 @@
 use std::cell::OnceCell;
 
 use super::{
+    bank_account::is_bank_account,
     boundary,
     card::{is_before_security_code, is_card, magnetic_track},
     date,
     digits::{
         BARE_DIGITS_MIN, CARD_DIGITS, DigitGroups, GROUPS_MAX, Separator, has_number_before,
-        is_thousands, is_valid_end,
+        is_in_hex_row, is_thousands, is_valid_end,
     },
     national, network_addresses,
     passport::is_passport_number,
@@ -24,8 +25,8 @@ use crate::scan::{
     lexicon::Hints,
 };
 
-/// Digits of a number in groups at most: cards have the longest.
-const GROUPED_DIGITS_MAX: usize = 19;
+/// Digits of a number in groups at most: accounts of Spanish banks have the longest.
+const GROUPED_DIGITS_MAX: usize = 20;
 /// Digits of a number at most.
 const DIGITS_MAX: usize = 24;
 
@@ -167,10 +168,16 @@ fn classify(number: &DigitGroups<'_>, wanted: WantedClasses) -> Option<FoundValu
         return Some(found);
     }
     if card && is_card(number) {
-        return by_value(Class::CreditCard);
+        return (!is_in_hex_row(number))
+            .then(|| by_value(Class::CreditCard))
+            .flatten();
     }
     if let Some(found) = national::numeric_id(number, wanted, true) {
-        return Some(found);
+        return (!is_in_hex_row(number)).then_some(found);
+    }
+    if wanted.classes.contains(Class::Iban) && is_bank_account(number) {
+        let span = number.span.clone();
+        return Some(FoundValue::by_context(Class::Iban, span));
     }
     if wanted.classes.contains(Class::Passport) && number.is_bare() && is_passport_number(number) {
         let span = number.span.clone();

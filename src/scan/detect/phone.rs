@@ -3,7 +3,7 @@
 //! Formats that nothing else is written in count by themselves; all others need somebody to say
 //! that they are telephones.
 
-use super::digits::{DigitGroups, Separator};
+use super::digits::{DigitGroups, Separator, is_in_hex_row};
 use crate::scan::{
     class::{Class, Countries, Country},
     finding::FoundValue,
@@ -16,13 +16,14 @@ pub(in crate::scan) fn find_phone(
     countries: Countries,
 ) -> Option<FoundValue> {
     let digits = number.digits;
-    if !(7..=15).contains(&digits.len()) || looks_like_date(number) {
+    if !(7..=15).contains(&digits.len()) || looks_like_date(number) || is_of_files(number) {
         return None;
     }
     if number.plus {
         return international_phone(number);
     }
-    let abroad = digits.starts_with(&[0, 0]) && is_international(&digits[2..]);
+    let abroad =
+        digits.starts_with(&[0, 0]) && number.lens[0] >= 2 && is_international(&digits[2..]);
     let distinct = has_phone_grouping(number, countries) || abroad && !number.is_bare();
     // Two zeros lead abroad: no country has numbers that begin with them.
     let valid = if digits.starts_with(&[0, 0]) {
@@ -64,12 +65,96 @@ pub(in crate::scan) fn find_phone(
         return None;
     }
     let reached = || {
+        if number.is_bare() {
+            return is_said_of_digits(number, strong);
+        }
         number.around().nearby.intersects(phone)
             || !decimals && number.around().nearby.intersects(Hints::CONTACT)
     };
     let named = strong.intersects(phone) && !decimals && (digits.len() <= 12 || valid)
         || valid && !number.has_neighbours && reached();
     (named || known).then(|| FoundValue::by_context(Class::Phone, number.span.clone()))
+}
+
+/// Whether digits that nothing groups are said to be a telephone's, which takes more than a word
+/// nearby: programs write many numbers.
+fn is_said_of_digits(number: &DigitGroups<'_>, strong: Hints) -> bool {
+    let reaching = Hints::PHONE.union(Hints::CONTACT);
+    // `routing number 021000021`
+    let label = number.text.preceding_label(number.span.start);
+    let of_bank = label.intersects(Hints::BANK) && !strong.intersects(Hints::PHONE);
+    if of_bank || is_count(number.digits) {
+        return false;
+    }
+    if let Some(named) = code_name_hints(number, strong) {
+        return named.intersects(Hints::PHONE)
+            || named.intersects(Hints::CONTACT) && !named.intersects(Hints::NUMBERING);
+    }
+    strong.intersects(reaching)
+        || number.around().nearby.intersects(reaching)
+            && number.text.is_labelled_in_line(&number.span, reaching)
+}
+
+/// Whether each digit is the next one after that before it.
+fn is_count(digits: &[u8]) -> bool {
+    digits.windows(2).all(|pair| pair[1] == (pair[0] + 1) % 10)
+}
+
+/// What the name says whose value the number is, as in JSON and code; `None` in a sentence. `strong` is
+/// what is said right before it.
+fn code_name_hints(number: &DigitGroups<'_>, strong: Hints) -> Option<Hints> {
+    let text = number.text;
+    if number.span == (0..text.text.len()) && !text.names.own.is_empty() {
+        return Some(strong);
+    }
+    let before = text.bytes()[..number.span.start].trim_ascii_end();
+    let before = before.strip_suffix(b"\"").unwrap_or(before);
+    let before = before.trim_ascii_end();
+    match before {
+        [.., b'='] | [.., b'"' | b'\'', b':'] => Some(strong),
+        [key @ .., b':'] => is_plain_key(key).then_some(strong),
+        [.., b',' | b'(' | b'['] => {
+            let open = enclosing_bracket(before)?;
+            Some(text.preceding_hints(open).0)
+        }
+        _ => None,
+    }
+}
+
+/// Where the bracket of the array or call opens that `before` ends in.
+fn enclosing_bracket(before: &[u8]) -> Option<usize> {
+    const BYTES_MAX: usize = 160;
+    let mut closed = 0_usize;
+    let start = before.len().saturating_sub(BYTES_MAX);
+    for at in (start..before.len()).rev() {
+        match before[at] {
+            b')' | b']' => closed += 1,
+            b'(' | b'[' if closed > 0 => closed -= 1,
+            b'(' => {
+                let glued = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'!');
+                return before[..at].last().is_some_and(glued).then_some(at);
+            }
+            b'[' => {
+                let value = |b: &u8| matches!(b, b':' | b'=' | b',' | b'[' | b'(');
+                let named = before[..at].trim_ascii_end().last();
+                return named.is_none_or(value).then_some(at);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether a text ends in a key as YAML and programs have them: one word in lower case at the start
+/// of its line or of an item. Labels of people begin with a capital.
+fn is_plain_key(before: &[u8]) -> bool {
+    let inside = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    let word = before.iter().rev().take_while(|b| inside(b)).count();
+    let (rest, word) = before.split_at(before.len() - word);
+    let start = rest.trim_ascii_end();
+    let starts_item = rest[start.len()..].contains(&b'\n')
+        || matches!(start, [] | [.., b'{' | b',' | b'-' | b'(']);
+    starts_item && word.first().is_some_and(u8::is_ascii_lowercase)
 }
 
 /// Whether a letter such as `T:` or `M:` stands before the number, as in the foot of a letter.
@@ -196,9 +281,14 @@ fn is_national(country: Country, digits: &[u8]) -> bool {
                     && digits[2..4] == [0, 0]
                 || total == 8 && matches!(first, 2..=9)
         }
+        Country::Cn => match total {
+            11 => first == 1 && (3..=9).contains(&second),
+            // With the code of an area; that of Beijing and others has three digits.
+            10 | 12 => first == 0 && matches!(second, 1..=9) && digits[3] >= 2,
+            _ => false,
+        },
         // Their packs are identity numbers alone.
         Country::Cl
-        | Country::Cn
         | Country::Cz
         | Country::Dk
         | Country::Fi
@@ -231,6 +321,7 @@ fn has_phone_grouping(number: &DigitGroups<'_>, countries: Countries) -> bool {
         [1, 3, 3, 4] if nanp => {
             dashed || dotted || spaced || number.separators.contains(&Separator::Paren)
         }
+        [3, 4, 4] if has(Country::Cn) && digits[0] == 1 => spaced || dashed,
         [2, 2, 2, 2, 2] if has(Country::Fr) => spaced || dotted || dashed,
         [2, 4 | 5, 4] if closed => has(Country::Br) || has(Country::Au),
         [2, 5, 4] if has(Country::Br) => {
@@ -254,6 +345,20 @@ fn has_phone_grouping(number: &DigitGroups<'_>, countries: Countries) -> bool {
         }
         _ => false,
     }
+}
+
+/// Groups as versions, places on the globe, dumps and characters of Unicode have them.
+fn is_of_files(number: &DigitGroups<'_>) -> bool {
+    let has = |separator| number.separators.contains(&separator);
+    let (dash, dot) = (has(Separator::Dash), has(Separator::Dot));
+    let unicode = number.lens == [4, 4, 4] && number.digits[0] == 0;
+    let dump = number.lens.iter().all(|len| *len == 2) && is_in_hex_row(number);
+    // `+4612-05957` and `+690650-1050310` of ISO 6709
+    let place = number.plus && dash && matches!(number.lens, [4, 5] | [6, 7]);
+    // `20220623.1-1`, `1003.1-1988`
+    let version = dash && dot && !number.plus && number.lens.contains(&1);
+    // `0065 0302 0301`
+    dump || place || version || unicode && (dot || number.digits[1] == 0)
 }
 
 /// Three groups that are a day, a month and a year, or eight digits that begin with a year.

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     mcp::json,
-    scan::context::{Names, char_boundary_before},
+    scan::context::{Names, char_boundary_before, is_generic_name},
 };
 
 /// Levels of JSON inside of strings that are read as JSON; deeper ones are read as text.
@@ -91,8 +91,14 @@ pub(in crate::scan) fn scan_text(
         return vec![edit];
     }
     if nested < NESTED_MAX && is_json(text) {
+        // A document in the `text` of a content block stands below no name, as structured content does.
+        let own = if is_generic_name(names.own) {
+            ""
+        } else {
+            names.own
+        };
         let below = Names {
-            own: names.own,
+            own,
             ..Names::default()
         };
         return walk_document(text, below, sink, nested + 1).edits;

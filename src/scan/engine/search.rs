@@ -29,6 +29,7 @@ const TOKENS: Classes = Classes::of(&[Class::ApiKey, Class::Jwt, Class::PrivateK
 const NUMBERS: Classes = Classes::of(&[
     Class::CreditCard,
     Class::DateOfBirth,
+    Class::Iban,
     Class::IpAddress,
     Class::NationalId,
     Class::Passport,

@@ -60,10 +60,15 @@ fn split(list: &'static str) -> impl Iterator<Item = &'static str> {
 /// What the words under the key `name` say.
 fn hints_by_name(name: &str) -> Hints {
     match name {
+        "account" => Hints::ACCOUNT,
+        "bank" => Hints::BANK,
+        "bank_account" => Hints::BANK_ACCOUNT,
         "birth" => Hints::BIRTH,
         "card" => Hints::CARD,
+        "driving" => Hints::DRIVING,
         "identity" => Hints::IDENTITY,
         "ip" => Hints::IP,
+        "numbering" => Hints::NUMBERING,
         "other" => Hints::OTHER,
         "passport" => Hints::PASSPORT,
         "password" => Hints::PASSWORD,

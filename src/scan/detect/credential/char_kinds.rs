@@ -60,7 +60,7 @@ pub(super) fn is_placeholder(bytes: &[u8]) -> bool {
     const PARTS: &str = "your xxx redacted placeholder change_me changeme replace insert todo < ${ {{ %( \
         process.env os.environ getenv secretref";
     const WHOLE: &str = "null none true false undefined string required optional hidden password passwort secret \
-        token unset empty masked encrypted missing invalid expired number bearer";
+        token unset empty masked encrypted missing invalid expired number bearer passwd passphrase pass_word";
     let same = bytes.iter().all(|b| b == &bytes[0]);
     let masked = bytes.first() == Some(&b'[') && bytes.last() == Some(&b']');
     let stars = bytes
@@ -109,5 +109,49 @@ pub(super) fn is_code(bytes: &[u8], quoted: bool) -> bool {
                 && part.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_')
         });
     let identifier = bytes.iter().all(|b| b.is_ascii_alphabetic() || *b == b'_');
-    variable || call || member || identifier || begins == b'/' || bytes.starts_with(b"http")
+    variable
+        || call
+        || member
+        || identifier
+        || matches!(begins, b'/' | b'[')
+        || bytes.starts_with(b"http")
+        || is_typed(bytes)
+}
+
+/// Whether `word` is the name of a type of numbers, which no secret is.
+pub(super) fn is_number_type(word: &[u8]) -> bool {
+    const TYPES: &str =
+        "u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 int long uint size_t";
+    is_listed(TYPES, word)
+}
+
+/// Whether a value is a path, a name or a number as only programs write them: `core::PCWSTR`,
+/// `node.dot2_token`, `__u32`, `4097u16`, `{name!r}`.
+fn is_typed(bytes: &[u8]) -> bool {
+    let in_name = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+    let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
+    let number = digits > 0 && is_number_type(&bytes[digits..]);
+    let path = bytes.windows(2).any(|two| two == b"::")
+        && bytes
+            .iter()
+            .all(|b| in_name(b) || matches!(b, b':' | b'<' | b'>'));
+    let member = bytes.contains(&b'.')
+        && bytes.contains(&b'_')
+        && bytes.split(|b| *b == b'.').all(|part| {
+            part.first()
+                .is_some_and(|b| b.is_ascii_lowercase() || *b == b'_')
+                && part.iter().all(|b| in_name(b) && !b.is_ascii_uppercase())
+        });
+    let private = bytes.starts_with(b"_") && bytes.iter().all(in_name);
+    let formatted = bytes.windows(2).any(|two| two == b"={");
+    number || path || member || private || formatted || is_version(bytes)
+}
+
+/// Whether a value is the version of a package: `1:4.13+dfsg1-1`, beside the name `passwd`.
+fn is_version(bytes: &[u8]) -> bool {
+    let in_version = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".:+~-".contains(b);
+    let pointed = bytes
+        .windows(3)
+        .any(|three| three[0].is_ascii_digit() && three[1] == b'.' && three[2].is_ascii_digit());
+    bytes[0].is_ascii_digit() && pointed && bytes.iter().all(in_version)
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{NAME_BYTES_MAX, SecretKind, secret_kind};
+use super::{NAME_BYTES_MAX, SecretKind, char_kinds::is_number_type, secret_kind};
 use crate::scan::{
     context::{Text, char_boundary_before, last_word_hints},
     lexicon::{self, Hints},
@@ -59,6 +59,10 @@ impl<'a> LabelName<'a> {
             }
             // `val password: String = "x"`
             _ if text.byte(self.start + last.len()) == b' ' && self.is_type(text) => {
+                // `const BUFLEN_PASSWD: usize = 1024`
+                if is_number_type(last.as_bytes()) {
+                    return None;
+                }
                 let before = text.text[..self.first].trim_end_matches([' ', '&']);
                 secret_kind(last_word_hints(Self::before(text, before.len() - 1)?.words))
             }

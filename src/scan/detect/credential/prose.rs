@@ -38,6 +38,9 @@ pub(in crate::scan) fn secret_after_verb(
         ..SecretStyle::PLAIN
     };
     accept_secret(text, &value, SecretKind::Password, style)?;
+    if &text.bytes()[verb.clone()] == b"to" && follows_verb_pass(text, verb.start) {
+        return None;
+    }
     let secret = secret_kind(text.preceding_hints(verb.start).0)?;
     accept_secret(text, &value, secret, style)
 }
@@ -72,12 +75,41 @@ pub(in crate::scan) fn secret_after_password(
     let value = value_after(text, start)?;
     let bytes = &text.bytes()[value.span.clone()];
     let kinds = CharKinds::of(bytes);
+    if is_passed(text, word, &value.span) {
+        return None;
+    }
     // The next word of a sentence is seldom quoted, and has no such mixture.
     let mixed = kinds.digit && kinds.lower && (kinds.upper || kinds.symbol)
         || kinds.strong && (kinds.digit || kinds.upper && kinds.lower);
     let style = SecretStyle::CELL;
     (mixed && bytes.len() >= BYTES_MIN)
         .then(|| accept_secret(text, &value, SecretKind::Password, style))?
+}
+
+/// Whether something is passed to what begins at `at`, so that no password is told: `pass these to
+/// train2`.
+fn follows_verb_pass(text: &Text<'_>, at: usize) -> bool {
+    let before = &text.bytes()[at.saturating_sub(NAME_BYTES_MAX)..at];
+    let found = memchr::memmem::rfind(before, b"pass ");
+    found.is_some_and(|pass| {
+        let start = at - before.len() + pass;
+        !text.byte_before(start).is_ascii_alphanumeric() && !is_noun(text, start)
+    })
+}
+
+/// Whether the `word` is the verb `pass`, and what is handed on follows: `pass force_zip64 to`, `pass
+/// -march=x86-64`.
+fn is_passed(text: &Text<'_>, word: &Range<usize>, value: &Range<usize>) -> bool {
+    if &text.bytes()[word.clone()] != b"pass" {
+        return false;
+    }
+    let bytes = &text.bytes()[value.clone()];
+    let name = bytes
+        .iter()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'));
+    let goes_on = text.byte(value.end) == b' ' && text.byte(value.end + 1).is_ascii_alphabetic();
+    name && (goes_on || bytes.contains(&b'_'))
+        || bytes.iter().any(|b| matches!(b, b'(' | b'=' | b'/'))
 }
 
 /// Where the word ends that says whose a password is, or of what kind, when one follows `at`.
@@ -106,6 +138,10 @@ pub(in crate::scan) fn secret_near_password(
         text.text.len().min(word.end + SENTENCE_BYTES_MAX),
     );
     let rest = text.text.get(word.end..end)?;
+    // The verb leads too far: `pass those samples to trainFromBuffer()`.
+    if &text.bytes()[word.clone()] == b"pass" && !is_noun(text, word.start) {
+        return None;
+    }
     for part in word_ranges(rest).take(WORDS_MAX) {
         let span = word.end + part.start..word.end + part.end;
         if let Some(found) = likely_password(text, &span) {
@@ -116,6 +152,29 @@ pub(in crate::scan) fn secret_near_password(
         }
     }
     None
+}
+
+/// Whether the word at `start` is a noun by what stands before it: `the pass`, `my pass`, `lab-pass`.
+fn is_noun(text: &Text<'_>, start: usize) -> bool {
+    const ARTICLES: [&[u8]; 9] = [
+        b"the ",
+        b"my ",
+        b"your ",
+        b"new ",
+        b"his ",
+        b"her ",
+        b"set ",
+        b"change ",
+        b"changed ",
+    ];
+    let before = &text.bytes()[..start];
+    let article = |article: &&[u8]| {
+        before
+            .len()
+            .checked_sub(article.len())
+            .is_some_and(|at| before[at..].eq_ignore_ascii_case(article))
+    };
+    ARTICLES.iter().any(article)
 }
 
 /// Where the words of `text` stand, quotes and brackets excluded.

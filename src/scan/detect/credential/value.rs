@@ -82,14 +82,13 @@ pub(super) fn value_after(text: &Text<'_>, mut at: usize) -> Option<SecretValue>
             .unwrap_or(rest.len())
     };
     let mut end = at + end;
-    while !quoted
-        && end > at
-        && matches!(
-            text.byte_before(end),
-            b'.' | b')' | b']' | b'}' | b':' | b'?'
-        )
-    {
-        end -= 1;
+    while !quoted && end > at {
+        match text.byte_before(end) {
+            // `auth[2]` ends with its bracket.
+            b']' if memchr::memchr(b'[', &text.bytes()[at..end]).is_some() => break,
+            b'.' | b')' | b']' | b'}' | b':' | b'?' => end -= 1,
+            _ => break,
+        }
     }
     (end > at && text.text.is_char_boundary(end)).then_some(SecretValue {
         span: at..end,

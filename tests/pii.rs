@@ -15,7 +15,14 @@
     reason = "the corpus is read once, before anything runs"
 )]
 
-use std::{collections::BTreeMap, fmt::Write as _, ops::Range, thread};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    thread,
+};
 
 use serde::Deserialize;
 use tollbridge::{
@@ -28,6 +35,10 @@ const CORPUS: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/tests/corpora/pii/corpus.jsonl"
 );
+/// Files of the kinds that agents read and write.
+const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpora/files");
+/// Lines of such files for each one in which something may be found.
+const LINES_PER_FIND_MIN: usize = 5_000;
 const PRECISION_MIN: f64 = 0.98;
 const RECALL_MIN: f64 = 0.95;
 /// Values of each class, and of each country where that matters.
@@ -121,6 +132,75 @@ fn the_corpus_is_as_large_as_it_has_to_be() {
     assert!(held.abs_diff(documents.len() - held) < documents.len() / 50);
 }
 
+/// What agents read and write all day has nothing to find, and what is found in it is lost to them.
+///
+/// `PII_FILES` names a list of further files, one path a line: what is found in them is printed.
+#[test]
+fn files_without_personal_data_come_through_unchanged() {
+    let scanner = every_class();
+    let mut paths: Vec<PathBuf> = fs::read_dir(FILES)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    paths.push(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.lock").into());
+    let (mut lines, mut found) = (0, Vec::new());
+    for path in &paths {
+        let text = fs::read_to_string(path).unwrap();
+        lines += text.lines().count();
+        found.extend(found_lines(&scanner, path, &text));
+    }
+    println!("{} of {lines} lines of files", found.len());
+    let allowed = lines / LINES_PER_FIND_MIN;
+    assert!(
+        found.len() <= allowed,
+        "{} of {lines}: {found:#?}",
+        found.len()
+    );
+    if let Ok(list) = std::env::var("PII_FILES") {
+        list_finds(&scanner, &list);
+    }
+}
+
+/// Prints what is found in the files that the file `list` names.
+fn list_finds(scanner: &Scanner, list: &str) {
+    let (mut lines, mut count) = (0, 0);
+    for path in fs::read_to_string(list).unwrap().lines() {
+        let Ok(text) = fs::read_to_string(path) else {
+            continue;
+        };
+        lines += text.lines().count();
+        for found in found_lines(scanner, Path::new(path), &text) {
+            count += 1;
+            println!("{found}");
+        }
+    }
+    println!("{count} of {lines} further lines");
+}
+
+/// The lines of the file `text` in which something is found where it is the text of a result.
+fn found_lines(scanner: &Scanner, path: &Path, text: &str) -> Vec<String> {
+    let head = r#"{"content":[{"type":"text","text":""#;
+    let message = format!("{head}{}{}", escaped(text), r#""}]}"#);
+    let raw = Raw::parse(message.clone()).unwrap();
+    let mut found: Vec<String> = Vec::new();
+    let mut last = None;
+    for (class, at) in scanner.locate(Direction::Results, &raw) {
+        let before = format!("\"{}\"", &message[head.len()..at.start]);
+        let line = serde_json::from_str::<String>(&before).unwrap();
+        let line = line.matches('\n').count();
+        if last.replace(line) == Some(line) {
+            continue;
+        }
+        let path = path.display();
+        let value = &message[at];
+        let whole = text.lines().nth(line).unwrap_or_default();
+        let whole: String = whole.chars().take(160).collect();
+        found.push(format!("{class}\t{path}:{}\t{value}\t{whole}", line + 1));
+    }
+    found
+}
+
 #[test]
 fn configs_know_the_classes_and_countries_of_the_scanner() {
     let load = |scan: &str| {
@@ -166,12 +246,16 @@ fn corpus() -> Vec<Document> {
 }
 
 /// Scans the documents of `half` on all cores.
-fn score(documents: &[Document], half: &str) -> Score {
+fn every_class() -> Scanner {
     let scan = Scan {
         results: [("*".to_owned(), ScanAction::Report)].into_iter().collect(),
         ..Scan::default()
     };
-    let scanner = Scanner::new(&scan).unwrap();
+    Scanner::new(&scan).unwrap()
+}
+
+fn score(documents: &[Document], half: &str) -> Score {
+    let scanner = every_class();
     let documents: Vec<&Document> = documents.iter().filter(|d| d.half == half).collect();
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let mut total = Score::default();

@@ -462,6 +462,7 @@ fn mcporter() {
             "a": { "command": "npx a --browser chrome", "description": "x" },
             "b": { "baseUrl": "https://a.example/mcp", "bearerTokenEnv": "KEY", "description": "y" },
             "c": { "baseUrl": "https://b.example/mcp", "auth": "oauth", "tokenCacheDir": "~/x" },
+            "e": { "command": "/My App/e", "args": ["f"] },
             "d": { "command": ["node", "s.js"], "env": { "A": "$env:KEY", "B": "${NONE:-d}" } }
           }
         }"#,
@@ -469,6 +470,7 @@ fn mcporter() {
             "a: npx [\"a\", \"--browser\", \"chrome\"] in /p",
             "b: auto https://a.example/mcp bearer k",
             "c: auto https://b.example/mcp",
+            "e: /My App/e [\"f\"] in /p",
             "d: node [\"s.js\"] in /p A=k B=d",
         ],
         &[

@@ -38,7 +38,7 @@ pub(super) struct ClientFormat {
     /// What the program expands in texts, besides `${X}`.
     pub(super) notations: &'static [Notation],
     /// Whether a command may hold arguments.
-    pub(super) splits_commands: bool,
+    pub(super) command_line: CommandLine,
     /// Names of our own top-level keys that mean something else there.
     pub(super) own_names: &'static [&'static str],
     /// Keys at the top that protect something.
@@ -50,6 +50,15 @@ pub(super) struct ClientFormat {
 pub(super) enum TimeUnit {
     Millis,
     Seconds,
+}
+
+/// When the text of a command is split into words.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CommandLine {
+    Always,
+    Never,
+    /// Where the server has no arguments beside it.
+    WithoutArguments,
 }
 
 /// How a text refers to a variable.
@@ -94,7 +103,7 @@ const DEFAULT: ClientFormat = ClientFormat {
     user_files: &[],
     timeout_unit: None,
     notations: &[],
-    splits_commands: false,
+    command_line: CommandLine::Never,
     own_names: &[],
     protections: &[],
 };
@@ -120,7 +129,7 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         is_content: |_, servers| servers.as_list().is_some(),
         project_files: &[".vibe/config.toml"],
         timeout_unit: Some(TimeUnit::Seconds),
-        splits_commands: true,
+        command_line: CommandLine::Always,
         own_names: &["agents", "profiles"],
         protections: &["tools", "disabled_tools", "enabled_tools"],
         ..DEFAULT
@@ -313,7 +322,7 @@ pub(super) const FORMATS: &[ClientFormat] = &[
         user_files: &["mcporter.json", "mcporter.jsonc"],
         timeout_unit: Some(TimeUnit::Millis),
         notations: &[Notation::DollarEnv],
-        splits_commands: true,
+        command_line: CommandLine::WithoutArguments,
         ..DEFAULT
     },
     ClientFormat {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{
     DocumentImport, bridge,
-    formats::{BRIDGE, Notation, OPENCODE, TimeUnit, VS_CODE},
+    formats::{BRIDGE, CommandLine, Notation, OPENCODE, TimeUnit, VS_CODE},
     into_table,
     keys::{KeyMeaning, UNKNOWN_PROTECTIONS, meaning_of},
     moved_entry,
@@ -50,6 +50,8 @@ pub(super) struct ServerImport<'s, 'i> {
     project: Option<PathBuf>,
     /// Arguments that stand behind the program.
     words: Vec<Node>,
+    /// Whether it has arguments of its own.
+    has_arguments: bool,
     ours: ConfigTable,
     pub(super) document: &'s mut DocumentImport<'i>,
 }
@@ -65,12 +67,15 @@ impl<'s, 'i> ServerImport<'s, 'i> {
             path: format!("servers.{name}"),
             project: project.map(Path::to_owned),
             words: Vec::new(),
+            has_arguments: false,
             ours: ConfigTable::new(),
             document,
         }
     }
 
     pub(super) fn run(mut self, theirs: ConfigTable) -> ConfigTable {
+        let args = theirs.get("args");
+        self.has_arguments = args.is_some_and(|args| args.node.children().next().is_some());
         for (key, entry) in theirs {
             if matches!(entry.node.value, ConfigValue::Null) {
                 continue;
@@ -217,7 +222,11 @@ impl<'s, 'i> ServerImport<'s, 'i> {
 
     fn import_command(&mut self, key: &str, entry: TableEntry) {
         let at = entry.key;
-        let splits = self.document.format.splits_commands;
+        let splits = match self.document.format.command_line {
+            CommandLine::Always => true,
+            CommandLine::Never => false,
+            CommandLine::WithoutArguments => !self.has_arguments,
+        };
         let words = match &entry.node.value {
             ConfigValue::List(words) => Some(words.clone()),
             ConfigValue::Text(text) if splits && text.contains(char::is_whitespace) => {

@@ -138,15 +138,18 @@ pub(super) fn is_in_hex_row(number: &DigitGroups<'_>) -> bool {
     let Some(&first) = number.lens.first() else {
         return false;
     };
-    if number.is_bare() || !matches!(first, 2 | 4) || number.lens.iter().any(|len| *len != first) {
+    let spaced = number.separator() == Some(Separator::Space);
+    if !spaced || !matches!(first, 2 | 4) || number.lens.iter().any(|len| *len != first) {
         return false;
     }
     let width = usize::from(first);
     let is_word = |word: &[u8]| word.len() == width && word.iter().all(u8::is_ascii_hexdigit);
-    // `de` may be a word: two characters are of a dump when one is a digit.
+    // `de` may be a word, and an IBAN begins with `DE89`.
     let is_telling = |word: &[u8]| {
-        word.iter().any(u8::is_ascii_alphabetic)
-            && (width > 2 || word.iter().any(u8::is_ascii_digit))
+        let (letters, digits) = word.split_at(2);
+        let word_or_iban =
+            letters.iter().all(u8::is_ascii_alphabetic) && digits.iter().all(u8::is_ascii_digit);
+        word.iter().any(u8::is_ascii_alphabetic) && !word_or_iban
     };
     let (before, after) = (
         &number.text.bytes()[..number.span.start],
@@ -157,9 +160,17 @@ pub(super) fn is_in_hex_row(number: &DigitGroups<'_>) -> bool {
         let words = chunks.map(|chunk| chunk.strip_suffix(b" ").unwrap_or_default());
         words.take_while(|word| is_word(word))
     };
-    let chunks = after.chunks(width + 1).take(WORDS_MAX);
-    let words = chunks.map(|chunk| chunk.strip_prefix(b" ").unwrap_or_default());
-    let mut words_after = words.take_while(|word| is_word(word));
+    let chunks = after.chunks(width + 1).take(WORDS_MAX).enumerate();
+    let mut words_after = chunks
+        .map(|(at, chunk)| {
+            let next = after.get((at + 1) * (width + 1));
+            let ends = next.is_none_or(|b| !b.is_ascii_alphanumeric());
+            chunk
+                .strip_prefix(b" ")
+                .filter(|_| ends)
+                .unwrap_or_default()
+        })
+        .take_while(|word| is_word(word));
     let row = &before[..before.len() - words_before().count() * (width + 1)];
     words_before().any(is_telling) || words_after.any(is_telling) || ends_in_offset(row)
 }

@@ -98,6 +98,22 @@ fn networks_are_nobodys_addresses() {
 }
 
 #[test]
+fn rows_of_dumps_hold_no_cards() {
+    check("000019e0: 5833 0200 0000 0000 0800 0000  X3......", &[]);
+    check("50c8: e0ae 4034 0200 0000 0000 ff", &[]);
+    let (card, iban) = ("4111 1111 1111 1111", "DE89370400440532013000");
+    check(
+        &format!("{card} {iban}"),
+        &[("credit_card", card), ("iban", iban)],
+    );
+    let iban = "DE89 3704 0044 0532 0130 00";
+    check(
+        &format!("{card} {iban}"),
+        &[("credit_card", card), ("iban", iban)],
+    );
+}
+
+#[test]
 fn chinese_mobile_numbers_are_found() {
     for (text, value) in [
         ("138-1234-5678", "138-1234-5678"),

@@ -11,14 +11,18 @@
 //!   and stdout.
 
 use std::{
-    fs, io,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    fmt, fs, io,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
     pin::Pin,
     time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
@@ -40,6 +44,72 @@ const DONE_REPLY: &str = "done";
 const LINE_BYTES_MAX: u64 = 16 << 10;
 /// Bytes of a reply, of which the longest is the status of many servers.
 const REPLY_BYTES_MAX: u64 = 64 << 20;
+
+/// By what a command recognizes the gateway that answers `GET /healthz`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GatewayIdentity {
+    /// The name of its control socket, which is in its data directory alone.
+    socket: String,
+    /// The first half of the SHA-256 of the paths of its config files.
+    config: String,
+}
+
+impl GatewayIdentity {
+    /// The header of the response that it stands in.
+    pub const HEADER: &str = "tollbridge-gateway";
+
+    /// That of a gateway with the control socket of this name and these config files, absolute.
+    pub fn new(socket: String, files: &[PathBuf]) -> Self {
+        let config = config_id(files);
+        Self { socket, config }
+    }
+
+    /// Reads the value of the header.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (socket, config) = text.trim().split_once(' ')?;
+        let is_name = !socket.is_empty() && !socket.contains('/');
+        is_name.then(|| Self {
+            socket: socket.to_owned(),
+            config: config.to_owned(),
+        })
+    }
+
+    /// Whether it runs with the config `files`.
+    pub fn has_config(&self, files: &[PathBuf]) -> bool {
+        self.config == config_id(files)
+    }
+
+    /// Whether it runs on `data_dir`.
+    ///
+    /// # Errors
+    /// When that cannot be looked at.
+    pub fn is_on(&self, data_dir: &Path) -> io::Result<bool> {
+        socket_dir(data_dir).join(&self.socket).try_exists()
+    }
+}
+
+impl fmt::Display for GatewayIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.socket, self.config)
+    }
+}
+
+fn config_id(files: &[PathBuf]) -> String {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update(file.as_os_str().as_bytes());
+        hash.update([0]);
+    }
+    hex::encode(&hash.finalize()[..16])
+}
+
+/// The paths of config `files`, by which commands and gateways know whether they have the same.
+///
+/// # Errors
+/// When one is not there.
+pub fn canonical_files(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    files.iter().map(|file| file.canonicalize()).collect()
+}
 
 /// Which session a command asks for.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]

@@ -306,7 +306,7 @@ impl HttpEdge {
             Route::OAuth => oauth_probes::refuse(governance.directory().is_anonymous()),
             Route::Status => status_endpoints::status(self, &agent, request),
             Route::Metrics => Box::pin(status_endpoints::metrics(self, &agent, request)).await,
-            Route::Health => text_response(StatusCode::OK, "ok"),
+            Route::Health => status_endpoints::health(self),
             Route::Ready => status_endpoints::ready(self),
         }
     }

@@ -14,6 +14,7 @@ use crate::{
     backend::{Backend, Confined, ServerState, ServerStatusReport},
     catalog::{Catalog, Kind},
     clock,
+    control_socket::GatewayIdentity,
     governance::{self, budget::Budgets},
     limiter::Limiter,
     lock::lock,
@@ -31,7 +32,7 @@ pub struct Status {
     started: Instant,
     started_at: jiff::Timestamp,
     draining: CancellationToken,
-    control_socket: OnceLock<String>,
+    gateway_identity: OnceLock<GatewayIdentity>,
     config: Mutex<ConfigReport>,
 }
 
@@ -338,7 +339,7 @@ impl Status {
             started: Instant::now(),
             started_at,
             draining,
-            control_socket: OnceLock::new(),
+            gateway_identity: OnceLock::new(),
             config: Mutex::new(ConfigReport {
                 files: Vec::new(),
                 loaded_at: started_at.to_string(),
@@ -350,16 +351,15 @@ impl Status {
         }
     }
 
-    /// Notes the name of the control socket.
-    pub fn note_control_socket(&self, name: String) {
-        // A gateway has one.
-        drop(self.control_socket.set(name));
+    /// Notes by what commands recognize the gateway.
+    pub fn note_gateway_identity(&self, id: GatewayIdentity) {
+        // It stays what it is.
+        drop(self.gateway_identity.set(id));
     }
 
-    /// The name of the control socket, by which a command knows whether its data directory is that of the
-    /// gateway that answers it.
-    pub fn control_socket(&self) -> Option<&str> {
-        self.control_socket.get().map(String::as_str)
+    /// By what commands recognize the gateway that answers them.
+    pub fn gateway_identity(&self) -> Option<&GatewayIdentity> {
+        self.gateway_identity.get()
     }
 
     /// Notes which files the config was read from.

@@ -19,6 +19,7 @@ const LAYERS: Layers = &[
     (
         "http",
         &[
+            "control_socket",
             "proxy",
             "session",
             "status",
@@ -44,6 +45,7 @@ const LAYERS: Layers = &[
     (
         "status",
         &[
+            "control_socket",
             "proxy",
             "backend",
             "governance",

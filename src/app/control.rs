@@ -8,7 +8,10 @@ use std::{
 use super::storage::StorageKeeper;
 use crate::{
     auth::Agent,
-    control_socket::{ControlCommands, ControlSocket, SessionRequest, SessionServer},
+    control_socket::{
+        ControlCommands, ControlSocket, GatewayIdentity, SessionRequest, SessionServer,
+        canonical_files,
+    },
     names::{ProfileName, Scope, ServerName},
     proxy::Proxy,
     status::{Status, StatusAccess, StatusDetail},
@@ -26,6 +29,8 @@ struct ControlState {
     proxy: Arc<Proxy>,
     status: Arc<Status>,
     tasks: Tasks,
+    /// The name of the control socket.
+    socket: OnceLock<String>,
     /// The config files, absolute, of a gateway that serves more than one client.
     files: OnceLock<Vec<PathBuf>>,
 }
@@ -42,6 +47,7 @@ impl Control {
             proxy: Arc::clone(proxy),
             status: Arc::clone(status),
             tasks: tasks.clone(),
+            socket: OnceLock::new(),
             files: OnceLock::new(),
         }))
     }
@@ -51,7 +57,8 @@ impl Control {
         let Self(state) = self;
         match ControlSocket::bind(state.storage.data_dir()) {
             Ok(socket) => {
-                state.status.note_control_socket(socket.name());
+                // Once for each gateway.
+                drop(state.socket.set(socket.name()));
                 let serving = socket.serve(state.tasks.clone(), self.clone());
                 state.tasks.spawn("control socket", serving);
             }
@@ -63,13 +70,17 @@ impl Control {
         }
     }
 
-    /// Lets commands that use the config `files` open sessions.
+    /// Lets commands that use the config `files` open sessions, and recognize this gateway.
     pub(super) fn allow_sessions(&self, files: &[PathBuf]) {
-        let files = files.iter().map(|file| file.canonicalize());
-        if let Ok(files) = files.collect() {
-            // Once for each gateway.
-            drop(self.0.files.set(files));
+        let Ok(files) = canonical_files(files) else {
+            return;
+        };
+        if let Some(socket) = self.0.socket.get() {
+            let id = GatewayIdentity::new(socket.clone(), &files);
+            self.0.status.note_gateway_identity(id);
         }
+        // Once for each gateway.
+        drop(self.0.files.set(files));
     }
 }
 

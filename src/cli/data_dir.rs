@@ -5,6 +5,7 @@
 //! read the store again.
 
 mod known_agents;
+mod right_place;
 
 use std::{
     ops::Deref,
@@ -42,6 +43,8 @@ use crate::{
     store::{FILE_NAME, Store, StoreError, StoredRows},
 };
 pub(super) use known_agents::{AgentOrigin, KnownAgents};
+pub(super) use right_place::check_store_owner;
+use right_place::{check_data_dir_owner, check_gateway};
 
 /// Who makes the changes, as the audit names them.
 const AUDIT_ACTOR: &str = "cli";
@@ -206,6 +209,8 @@ pub(super) fn with_audit(
     };
     let files = args.files();
     run_interruptible(async {
+        check_data_dir_owner(&config.data_dir)?;
+        check_gateway(&config, &files).await?;
         warn_if_store_lost(&config);
         let store = open_index(&config, warn_agents_unknown).await;
         let stored = match &store {
@@ -299,6 +304,8 @@ impl DataDir {
         intent: AccessMode,
         change: &Arc<PendingChange>,
     ) -> Result<Self, CommandError> {
+        check_data_dir_owner(&config.data_dir)?;
+        check_gateway(&config, &files).await?;
         warn_if_store_lost(&config);
         let is_missing = matches!(config.data_dir.join(FILE_NAME).try_exists(), Ok(false));
         let empty = (intent == AccessMode::Read && is_missing).then(TempDir::new);

@@ -20,6 +20,7 @@ use tokio::time::{Instant, interval_at, timeout, timeout_at};
 use super::{
     ABORT_TIMEOUT, EXIT_INTERRUPTED,
     args::{self, NoConfig},
+    data_dir::check_store_owner,
     gateway_target::GatewayTarget,
     interrupted,
     output::{OutputFormat, eprint, escape_terminal, to_single_line},
@@ -70,6 +71,9 @@ pub(super) async fn with(
     form: OutputFormat,
     work: impl AsyncFnOnce(&Gateway) -> ExitCode,
 ) -> ExitCode {
+    if let Err(refused) = check_store_owner(&target.config.data_dir) {
+        return refused.report();
+    }
     let core = match GatewayCore::start_stateless(&target.config, process_context()).await {
         Ok(core) => core,
         Err(error) if error.is_config_error() => return NoConfig::from(error).report(form),

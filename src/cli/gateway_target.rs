@@ -120,11 +120,8 @@ impl GatewayTarget {
     /// it has what is asked. Who needs a key and names no agent sees everything, which no gateway shows.
     pub(super) async fn via_running_gateway(self) -> Self {
         let needs_agent = self.config.governance.auth == Authentication::Keys;
-        let files = self.config.files.iter().map(|file| file.canonicalize());
-        let (Ok(files), false) = (
-            files.collect::<Result<Vec<_>, _>>(),
-            needs_agent && self.agent.is_none(),
-        ) else {
+        let files = control_socket::canonical_files(&self.config.files);
+        let (Ok(files), false) = (files, needs_agent && self.agent.is_none()) else {
             return self;
         };
         let (server, profile) = match &self.scope {

@@ -6,8 +6,8 @@ use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{
-    args::ConfigArgs, block_on, drain_exit_code, interrupted, output::print, process_context,
-    report_start_error, second_interrupt, service, usage_error,
+    args::ConfigArgs, block_on, data_dir::check_store_owner, drain_exit_code, interrupted,
+    output::print, process_context, report_start_error, second_interrupt, service, usage_error,
 };
 use crate::{
     app::{self, ConfigSource},
@@ -51,6 +51,9 @@ impl Serve {
         }
         if config.listen.socket().is_some() && config.tls.is_some() {
             return usage_error("--listen: `tls` cannot be combined with a Unix socket");
+        }
+        if let Err(refused) = check_store_owner(&config.data_dir) {
+            return refused.report();
         }
         raise_open_file_limit();
         block_on(config.workers, serve(&config, source))

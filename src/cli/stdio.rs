@@ -6,7 +6,9 @@ use clap::Args;
 
 use super::{
     args::{self, ConfigArgs},
-    block_on, drain_exit_code, interrupted,
+    block_on,
+    data_dir::check_store_owner,
+    drain_exit_code, interrupted,
     output::OutputFormat,
     process_context, report_start_error, second_interrupt,
     url_target::UrlArgs,
@@ -72,6 +74,7 @@ impl Stdio {
         let mut config = self.config.load()?;
         let scope = self.scope(&config)?;
         adjust(&mut config);
+        check_store_owner(&config.data_dir).map_err(|refused| refused.report())?;
         Ok(Served {
             config,
             source: Some(source),

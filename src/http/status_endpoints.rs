@@ -1,7 +1,7 @@
 //! `/status`, `/metrics` and `/readyz`.
 
 use http::{
-    HeaderMap, HeaderValue, Request, Response, StatusCode,
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
     header::{
         ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
         X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     auth::Agent,
+    control_socket::GatewayIdentity,
     status::{self, StatusAccess, StatusDetail},
 };
 
@@ -95,6 +96,17 @@ pub(super) fn set_security_headers(headers: &mut HeaderMap) {
     ] {
         headers.insert(name, HeaderValue::from_static(value));
     }
+}
+
+/// That the process answers, and by what commands recognize it.
+pub(super) fn health(edge: &HttpEdge) -> Response<Body> {
+    let mut response = text_response(StatusCode::OK, "ok");
+    let id = edge.status.gateway_identity().map(ToString::to_string);
+    if let Some(id) = id.and_then(|id| HeaderValue::try_from(id).ok()) {
+        let name = HeaderName::from_static(GatewayIdentity::HEADER);
+        response.headers_mut().insert(name, id);
+    }
+    response
 }
 
 /// Whether to send clients here.

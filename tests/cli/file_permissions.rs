@@ -103,3 +103,36 @@ async fn a_private_key_is_for_its_owner_and_its_group() {
         assert_eq!(told, !is_taken, "{mode:o}: {ran:?}");
     }
 }
+
+/// What root writes, or SQLite for it, the user of the gateway could not open.
+#[tokio::test]
+async fn root_is_told_to_be_the_user_of_the_data_directory() {
+    if !nix::unistd::Uid::effective().is_root() {
+        eprintln!("skipped: needs root");
+        return;
+    }
+    let place = Place::new("");
+    assert_eq!(place.run(&["agents", "add", "bot"]).await.code, Some(0));
+    let store = place.file("data/tollbridge.db");
+    std::os::unix::fs::chown(&store, Some(54_321), None).expect("changed");
+    for args in [
+        &["agents", "add", "cat"][..],
+        &["keys", "list"],
+        &["budget", "show"],
+        &["audit"],
+        &["serve"],
+        &["stdio"],
+        &["list"],
+    ] {
+        let ran = place.run(args).await;
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        let line = format!("tollbridge {}", args.join(" "));
+        assert!(
+            ran.stderr.contains("sudo -u '#54321' "),
+            "{args:?}: {ran:?}"
+        );
+        assert!(ran.stderr.contains(&line), "{args:?}: {ran:?}");
+    }
+    std::os::unix::fs::chown(&store, Some(0), None).expect("changed");
+    assert_eq!(place.run(&["keys", "list"]).await.code, Some(0));
+}

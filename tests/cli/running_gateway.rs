@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 use crate::{
     child_processes::INITIALIZE,
-    support::{Place, SCRIPT, bounded, pids},
+    support::{Place, SCRIPT, bounded, finish, pids},
 };
 
 /// `list` and `call` ask the gateway: no server is started a second time, and what the gateway knows of its
@@ -119,4 +119,28 @@ async fn stdio_bridges_a_client_to_a_running_gateway() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!elsewhere.file("data").exists(), "nothing is recorded here");
     serving.end(Signal::TERM).await;
+}
+
+/// A key that is made for another data directory than that of the gateway would open nothing.
+#[tokio::test]
+async fn a_command_on_another_data_directory_is_refused() {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let listen = port.expect("a port").to_string();
+    let place = Place::new(&format!("listen = \"{listen}\"\n{SCRIPT}"));
+    let serving = Place::serve_as(place.command(&["serve"])).await;
+    let elsewhere = async |args: &[&str]| {
+        let mut command = place.command(args);
+        command.env("TOLLBRIDGE_DATA_DIR", place.file("other"));
+        finish(command).await
+    };
+    for args in [&["agents", "add", "bot"][..], &["keys", "list"], &["audit"]] {
+        let ran = elsewhere(args).await;
+        assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
+        let told = format!("the gateway that runs with this config on {listen} has another data");
+        assert!(ran.stderr.contains(&told), "{args:?}: {ran:?}");
+        assert!(!place.file("other").exists());
+        assert_eq!(place.run(args).await.code, Some(0), "{args:?}");
+    }
+    serving.end(Signal::TERM).await;
+    assert_eq!(elsewhere(&["agents", "add", "bot"]).await.code, Some(0));
 }

@@ -105,7 +105,7 @@ impl Coding {
         }
     }
 
-    fn decoder(self, encoded: Encoded) -> Decoded {
+    fn decoder(self, encoded: EncodedReader) -> DecodedReader {
         match self {
             Self::Brotli => Box::new(BrotliDecoder::new(encoded)),
             Self::Deflate => Box::new(AnyDeflate::Undecided(Some(encoded))),
@@ -122,14 +122,14 @@ impl Coding {
     }
 }
 
-type Encoded = Box<dyn AsyncBufRead + Send + Unpin>;
-type Decoded = Box<dyn AsyncRead + Send + Unpin>;
+type EncodedReader = Box<dyn AsyncBufRead + Send + Unpin>;
+type DecodedReader = Box<dyn AsyncRead + Send + Unpin>;
 
 /// `deflate` is the zlib format, and from some servers the data alone.
 enum AnyDeflate {
-    Undecided(Option<Encoded>),
-    Raw(DeflateDecoder<Encoded>),
-    Zlib(ZlibDecoder<Encoded>),
+    Undecided(Option<EncodedReader>),
+    Raw(DeflateDecoder<EncodedReader>),
+    Zlib(ZlibDecoder<EncodedReader>),
 }
 
 impl AsyncRead for AnyDeflate {
@@ -166,18 +166,18 @@ impl AsyncRead for AnyDeflate {
 /// A body that is decoded while it is read.
 pub(in crate::backend) struct DecodedBody {
     coding: String,
-    decoded: ReaderStream<Decoded>,
+    decoded: ReaderStream<DecodedReader>,
 }
 
 impl DecodedBody {
     fn new(coding: String, codings: Vec<Coding>, body: ResponseBody) -> Self {
         let encoded = body.into_data_stream().map_err(io::Error::other);
-        let mut encoded: Encoded = Box::new(StreamReader::new(encoded));
+        let mut encoded: EncodedReader = Box::new(StreamReader::new(encoded));
         // The last one was applied last.
         for coding in codings.into_iter().rev() {
             encoded = Box::new(BufReader::new(coding.decoder(encoded)));
         }
-        let decoded: Decoded = encoded;
+        let decoded: DecodedReader = encoded;
         Self {
             coding,
             decoded: ReaderStream::with_capacity(decoded, DECODED_BYTES),

@@ -196,6 +196,15 @@ impl<'a> Text<'a> {
             || self.columns().is_some()
     }
 
+    /// The same of an account.
+    pub(super) fn may_name_account(&self, at: usize) -> bool {
+        let start = char_boundary_before(self.text, at.saturating_sub(BEFORE_BYTES_MAX));
+        let may_name = lexicon::prefilter::may_name_account;
+        may_name(&self.text[start..at])
+            || self.names.informative().any(may_name)
+            || self.columns().is_some()
+    }
+
     /// Whether something may name a value at `at` a telephone: the words before it, of which only those
     /// after the last number do, a key or a column.
     pub(super) fn may_name_phone(&self, at: usize) -> bool {

@@ -17,6 +17,9 @@ pub(super) fn is_bank_account(number: &DigitGroups<'_>) -> bool {
         return false;
     }
     let strong = number.strong_hints();
+    if !number.text.may_name_account(number.span.start) {
+        return false;
+    }
     // `savings account, balance 1200000`
     let label = number.text.preceding_label(number.span.start);
     let account = Hints::ACCOUNT.union(Hints::BANK_ACCOUNT);

@@ -61,6 +61,23 @@ pub(in crate::scan) fn may_name_passport(text: &str) -> bool {
             && bytes.windows(3).any(is_mark)
 }
 
+/// Whether a word about accounts may stand in `text`: each begins with one of the [`ACCOUNT_MARKS`].
+pub(in crate::scan) fn may_name_account(text: &str) -> bool {
+    let is_mark = |three: &[u8]| {
+        let mut marks = ACCOUNT_MARKS.iter();
+        matches!(
+            three[0] | 0x20,
+            b'a'..=b'c' | b'g' | b'k' | b'n' | b'p' | b'r'
+        ) && marks.any(|mark| three.eq_ignore_ascii_case(mark.as_bytes()))
+    };
+    // `a/c` in whatever spelling
+    let is_short = |three: &[u8]| {
+        three[0] | 0x20 == b'a' && !three[1].is_ascii_alphanumeric() && three[2] | 0x20 == b'c'
+    };
+    let mut windows = text.as_bytes().windows(3);
+    !text.is_ascii() || windows.any(|three| is_mark(three) || is_short(three))
+}
+
 /// Whether a word that names a telephone may stand in `text`, or one with which a phrase begins
 /// that does: a quick look at the words as they are written.
 pub(in crate::scan) fn may_name_phone(text: &[u8]) -> bool {
@@ -107,6 +124,12 @@ fn may_be_compound(word: &[u8]) -> bool {
     word[1..].iter().any(u8::is_ascii_uppercase) && word.iter().any(u8::is_ascii_lowercase)
 }
 
+/// What is part of every entry of the lists about accounts.
+const ACCOUNT_MARKS: [&str; 15] = [
+    "acc", "ac ", "bba", "cla", "com", "con", "cue", "kon", "rac", "rek", "rib", "ban", "gir",
+    "plu", "nr ",
+];
+
 /// What is part of every entry of the lists about passports.
 const PASSPORT_MARKS: [&str; 3] = ["pas", "doc", "dok"];
 
@@ -140,6 +163,19 @@ mod tests {
             "what is folded is not told apart"
         );
         assert!(!may_name_passport("order"));
+    }
+
+    #[test]
+    fn the_quick_look_misses_no_word_about_accounts() {
+        let account = Hints::ACCOUNT.union(Hints::BANK_ACCOUNT);
+        for (hints, word) in phrases() {
+            // Words that are read from ideographs are written in those.
+            let is_read = word.contains("zhang") || word.contains("yin hang");
+            let about = hints.intersects(account) && !is_read;
+            assert!(!about || may_name_account(word), "{word}");
+        }
+        assert!(may_name_account("A/C 1"));
+        assert!(!may_name_account("order 12345678 at 9"));
     }
 
     #[test]

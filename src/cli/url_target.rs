@@ -78,7 +78,7 @@ impl UrlArgs {
             text: json!({ "servers": { &name: { "url": url } } }).to_string(),
             directory: PathBuf::new(),
         };
-        let mut config = config::parse([source], &Environment::default())
+        let mut config = config::parse([source], &Environment::proxies_of_process())
             .map_err(|mistakes| NoConfig::from(mistakes).report(form))?
             .config;
         if let Some(file) = &self.key_file {

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    binary::Place,
+    binary::{Place, finish},
     harness::{answer_with, call, of_file, parse},
     support::{
         Backend, Era, Gateway, TestGateway,
@@ -190,6 +190,18 @@ async fn proxies_of_the_environment() {
         let arrived = direct.received().len() > straight;
         assert_eq!(arrived, !is_proxied, "{variables:?} {key} {url}");
     }
+}
+
+/// The command line asks a server by its URL through the proxy of the environment too.
+#[tokio::test]
+async fn a_url_is_asked_through_a_proxy() {
+    let proxy = Scripted::start(|_| None).await;
+    let place = Place::new("");
+    let mut command = place.command(&["list", "--url", "http://mcp.invalid/mcp"]);
+    command.env("HTTP_PROXY", format!("http://{}", proxy.address));
+    let ran = finish(command).await;
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("echo"), "{ran:?}");
 }
 
 /// A server that presents a certificate of its own making for another name, one that says it is a CA.

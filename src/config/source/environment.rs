@@ -41,6 +41,14 @@ impl Environment {
             .collect()
     }
 
+    /// Those of them that name proxies, which count for every server.
+    pub fn proxies_of_process() -> Self {
+        let mut environment = Self::from_process();
+        let is_of_proxies = |name: &str| name.to_ascii_lowercase().ends_with("_proxy");
+        environment.variables.retain(|name, _| is_of_proxies(name));
+        environment
+    }
+
     /// The same variables, and `name` set to `value`: how options of the command line override
     /// keys and pass the same checks.
     #[must_use]

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, Uri, header::WWW_AUTHENTICATE};
 use tokio::time::Instant;
 
 use super::{ServerState, call_health::CallHealth};
@@ -21,6 +21,10 @@ use crate::{
 pub(super) const STDERR_SEPARATOR: &str = "; on stderr: ";
 /// The same for lines on stdout that are no messages.
 const STDOUT_SEPARATOR: &str = "; on stdout, not a message: ";
+
+/// What is said of a server that wants a token of an OAuth provider.
+const OAUTH_NOTE: &str = "; the server uses OAuth, and logins are not supported by this version: set `auth` \
+                          to a token of its provider";
 
 /// Why a server gave no answer.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -236,10 +240,15 @@ pub enum BackendError {
         reason: String,
     },
     /// 401 or 403: the operator renews the credential.
-    #[error("HTTP {status}: the credential for the server is missing, invalid or expired")]
+    #[error(
+        "HTTP {status}: the credential for the server is missing, invalid or expired{}",
+        if *uses_oauth { OAUTH_NOTE } else { "" }
+    )]
     Unauthorized {
         /// The status.
         status: StatusCode,
+        /// Whether the server says where to get a token (RFC 9728).
+        uses_oauth: bool,
     },
     /// There was no connection that the call could be sent on; nothing was sent.
     #[error("{}", self.client_message())]
@@ -627,10 +636,35 @@ impl BackendError {
             if status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS)
     }
 
-    /// The failure that `status` means, where it means that our credential is refused.
-    pub(super) fn from_auth_status(status: StatusCode) -> Option<Self> {
+    /// The failure that the head of a response means, where it means that our credential is refused.
+    pub(super) fn from_auth_status(status: StatusCode, headers: &HeaderMap) -> Option<Self> {
         let is_refused = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
-        is_refused.then_some(Self::Unauthorized { status })
+        let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
+        let mut challenges = challenges.filter_map(|value| value.to_str().ok());
+        is_refused.then(|| Self::Unauthorized {
+            status,
+            uses_oauth: challenges.any(|challenge| challenge.contains("resource_metadata")),
+        })
+    }
+
+    /// The same failure, with where the endpoint of the server at `url` may be: many configs have the URL
+    /// of the host alone.
+    pub(super) fn with_endpoint_hint(mut self, url: &Uri) -> Self {
+        let has_path = ["mcp", "sse"].iter().any(|part| url.path().contains(part));
+        if let Self::Http { status, body, .. } = &mut self
+            && *status == StatusCode::NOT_FOUND
+            && !has_path
+        {
+            let scheme = url.scheme_str().unwrap_or_default();
+            let host = url.authority().map_or("", |authority| authority.as_str());
+            let path = url.path().trim_end_matches('/');
+            let separator = if body.trim().is_empty() { "" } else { "; " };
+            *body = format!(
+                "{}{separator}try `{scheme}://{host}{path}/mcp`",
+                body.trim()
+            );
+        }
+        self
     }
 }
 

@@ -485,36 +485,67 @@ async fn patterns_without_a_match_are_said() {
 }
 
 /// A URL that leads elsewhere says where, without what may open something.
-#[tokio::test]
-async fn a_redirect_says_what_to_write_instead() {
+/// What `check --connect` says of a server at `path` that answers everything with `head`.
+async fn check_answer(path: &str, head: &str) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("it has one");
-    let redirects = async {
+    let answers = async {
         loop {
             let (mut stream, _) = listener.accept().await.expect("a client");
             let mut asked = [0; 4096];
             let read = stream.read(&mut asked).await.expect("a request");
             assert_ne!(read, 0, "it is asked something");
-            let answer = "HTTP/1.1 307 Temporary Redirect\r\ncontent-length: 0\r\nconnection: close\r\n\
-                          location: http://ann:hunter2@127.0.0.1:1/mcp/?token=hunter2\r\n\r\n";
+            let answer =
+                format!("HTTP/1.1 {head}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
             stream
                 .write_all(answer.as_bytes())
                 .await
                 .expect("it is read");
         }
     };
-    let place = Place::new(&format!(
-        "[servers.moved]\nurl = \"http://{address}/mcp\"\n"
-    ));
+    let place = Place::new(&format!("[servers.x]\nurl = \"http://{address}{path}\"\n"));
     let args = ["check", "--connect"];
     let ran = tokio::select! {
         ran = place.run(&args) => ran,
-        () = redirects => unreachable!("it goes on"),
+        () = answers => unreachable!("it goes on"),
     };
-    let expect = "HTTP 307 Temporary Redirect: redirects are not followed; put the final URL, which may be \
-                  `http://127.0.0.1:1/mcp/`, into the config";
-    assert!(ran.stdout.contains(expect), "{ran:?}");
-    assert!(!ran.stdout.contains("hunter2"), "{ran:?}");
+    ran.stdout.replace(&address.to_string(), "HOST")
+}
+
+#[tokio::test]
+async fn a_redirect_says_what_to_write_instead() {
+    let head = "307 Temporary Redirect\r\n\
+                location: http://ann:hunter2@127.0.0.1:1/mcp/?token=hunter2";
+    let said = check_answer("/mcp", head).await;
+    let expect = "the server redirects (HTTP 307 Temporary Redirect) to another origin, which gets no \
+                  credentials; put the final URL into the config: `http://127.0.0.1:1/mcp/`";
+    assert!(said.contains(expect), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[tokio::test]
+async fn a_url_without_the_path_of_the_endpoint_is_completed() {
+    let said = check_answer("/api/", "404 Not Found").await;
+    let expect = "HTTP 404 Not Found: try `http://HOST/api/mcp`";
+    assert!(said.contains(expect), "{said}");
+    let said = check_answer("/mcp", "404 Not Found").await;
+    assert!(
+        said.contains("HTTP 404 Not Found") && !said.contains("try"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_with_oauth_is_named_as_such() {
+    let plain = "401 Unauthorized\r\nwww-authenticate: Bearer";
+    let said = check_answer("/mcp", plain).await;
+    assert!(
+        said.contains("HTTP 401") && !said.contains("OAuth"),
+        "{said}"
+    );
+    let named = format!("{plain} resource_metadata=\"http://127.0.0.1/.well-known/x\"");
+    let said = check_answer("/mcp", &named).await;
+    assert!(said.contains("the server uses OAuth"), "{said}");
 }
 
 /// A tool whose input schema cannot be used is named, although it is served.

@@ -836,7 +836,7 @@ fn sections_of_extensions_of_vs_code() {
     }
 }
 
-/// Two names that become one are kept apart.
+/// Servers whose names become one are kept, and fail, as it is not known which of them is meant.
 #[test]
 fn names_that_become_equal() {
     check(
@@ -845,7 +845,9 @@ fn names_that_become_equal() {
         &["a-b-2: 1 []", "a-b: 2 []", "a-b-3: 3 []"],
         &[
             "the server is renamed to `a-b-2`",
+            "`a-b-2` and `a-b` have the same name prefix `a_b`; neither is started",
             "the server is renamed to `a-b-3`",
+            "`a-b-2` and `a-b-3` have the same name prefix `a_b`; neither is started",
         ],
     );
     let long = "x".repeat(200);

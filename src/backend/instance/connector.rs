@@ -160,8 +160,14 @@ impl BackendConnector {
     async fn try_connect(&self, wanted: &ConnectSpec) -> Result<Arc<Connection>, BackendError> {
         let config = self.live_config.load();
         match &config.transport {
-            Transport::Auto(remote) => self.connect_http_or_sse(remote, wanted).await,
-            Transport::Http(remote) => self.connect_http(remote, wanted).await,
+            Transport::Auto(remote) => {
+                let connected = self.connect_http_or_sse(remote, wanted).await;
+                connected.map_err(|failure| failure.with_endpoint_hint(&remote.url))
+            }
+            Transport::Http(remote) => {
+                let connected = self.connect_http(remote, wanted).await;
+                connected.map_err(|failure| failure.with_endpoint_hint(&remote.url))
+            }
             Transport::Sse(remote) => self.connect_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {
                 let requests = self.new_pending_requests(wanted);

@@ -267,7 +267,7 @@ impl HttpLink {
             return Err(failure);
         }
         let status = response.status();
-        if let Some(refused) = BackendError::from_auth_status(status) {
+        if let Some(refused) = BackendError::from_auth_status(status, response.headers()) {
             return Err(refused);
         }
         match status {

@@ -61,7 +61,9 @@ pub(crate) async fn open(
             if let Err(failure) = peer.note_response(response) {
                 return failure;
             }
-            if let Some(refused) = BackendError::from_auth_status(response.status()) {
+            if let Some(refused) =
+                BackendError::from_auth_status(response.status(), response.headers())
+            {
                 return refused;
             }
             if response.status().is_redirection() {

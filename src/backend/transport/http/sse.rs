@@ -152,7 +152,7 @@ async fn get_stream(
 /// The event stream that an answer to our GET is.
 fn event_body(response: Response<ResponseBody>) -> Result<ResponseBody, BackendError> {
     let status = response.status();
-    if let Some(refused) = BackendError::from_auth_status(status) {
+    if let Some(refused) = BackendError::from_auth_status(status, response.headers()) {
         return Err(refused);
     }
     if !status.is_success() {
@@ -337,7 +337,7 @@ impl SsePoster {
 /// Why a server took no message.
 async fn refusal_error(response: Response<ResponseBody>) -> BackendError {
     let status = response.status();
-    if let Some(refused) = BackendError::from_auth_status(status) {
+    if let Some(refused) = BackendError::from_auth_status(status, response.headers()) {
         return refused;
     }
     let stray = timeout(ACK_BODY_TIMEOUT, describe_unexpected(response)).await;

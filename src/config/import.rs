@@ -116,7 +116,9 @@ fn refuse_unknown(
             || renamed_keys::equivalent_of("", key).is_some()
             || (key != "$schema" && suggest::closest(key, ours.iter().copied()).is_some())
     };
-    if table.is_empty() || table.contains_key("servers") {
+    // A file of ours that is just begun has no more than what editors want.
+    let is_begun = table.keys().all(|key| key == "$schema");
+    if is_begun || table.contains_key("servers") {
         return None;
     }
     let client = formats::FORMATS

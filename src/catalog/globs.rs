@@ -369,11 +369,10 @@ fn regex_patterns(
             "^[{EXPOSED_MARK}{ALIAS_MARK}]{servers}/{whole}$"
         )]);
     };
-    let item = glob_to_regex(item, false)?;
     if reading == GlobWidth::Broad {
-        let server = glob_to_regex(server, true)?;
+        // A server chooses its names: `*/delete_*` refuses its tool `repo/delete_all` too.
         return Ok(vec![
-            format!("^{QUALIFIED_MARK}{server}/{item}$"),
+            format!("^{QUALIFIED_MARK}{whole}$"),
             format!("^[{EXPOSED_MARK}{ALIAS_MARK}]{ANY_SEGMENT}/{whole}$"),
         ]);
     }
@@ -388,6 +387,7 @@ fn regex_patterns(
         .collect();
     let mut all = vec![format!("^{ALIAS_MARK}{ANY_SEGMENT}/{whole}$")];
     if !meant.is_empty() {
+        let item = glob_to_regex(item, false)?;
         all.push(format!(
             "^{QUALIFIED_MARK}{}/{item}$",
             servers_group(&meant)

@@ -269,6 +269,34 @@ fn a_method_that_reads_like_a_server_is_not_of_it() {
     }
 }
 
+/// A server that chooses its names does not lead around a deny of all servers.
+#[test]
+fn a_deny_of_every_server_covers_names_with_slashes() {
+    let denied = |glob: &str, name: &str| {
+        let rules = rules([None, None, Some(json!({"mode": "all", "deny": [glob]}))]);
+        !rules.decide(&tool(name)).allowed
+    };
+    for name in [
+        "delete_all",
+        "repo/delete_all",
+        "a/b/delete_c",
+        "../delete_x",
+    ] {
+        assert!(denied("*/delete_*", name), "{name}");
+        assert!(denied("github/*", name), "{name}");
+    }
+    for name in ["read", "repo/read", "delete"] {
+        assert!(!denied("*/delete_*", name), "{name}");
+    }
+    let list = json!({"mode": "allowlist", "tools": ["*/read_*"]});
+    let rules = rules([None, None, Some(list)]);
+    assert!(rules.decide(&tool("read_a")).allowed);
+    assert!(
+        !rules.decide(&tool("repo/read_a")).allowed,
+        "what allows says no more"
+    );
+}
+
 /// A `deny` of all that a server has is one of its resources too, though `*` is no `/` in other URIs.
 #[test]
 fn a_deny_of_a_server_is_of_all_its_items() {

@@ -294,6 +294,14 @@ impl<'t> ValuePath<'t> {
         }
     }
 
+    /// How many items of this list were not left out.
+    pub(super) fn item_count(&self) -> usize {
+        let items = self.node.and_then(Node::as_list).into_iter().flatten();
+        items
+            .filter(|item| item.origin != ValueOrigin::Invalid)
+            .count()
+    }
+
     /// The place of the item `index` of this list, not counting those that were left out of it; its
     /// path does.
     pub(super) fn item_at(&self, index: usize) -> ValuePath<'t> {

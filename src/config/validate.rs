@@ -94,6 +94,10 @@ pub(super) fn shares_no_key(node: &Node, root: &Json, schema: &Json) -> bool {
         .unwrap_or_else(|| node.as_table().is_none() && type_of(schema) == "object")
 }
 
+/// Sections, and tables of a server, in which an unknown key is an error also in another program's document.
+const STRICT_SECTIONS: [&str; 3] = ["agents", "audit", "governance"];
+const STRICT_SERVER_KEYS: [&str; 6] = ["limits", "prompts", "rate", "resources", "scan", "tools"];
+
 struct ShapeCheck<'s, 'f> {
     root: &'s Json,
     sources: &'f mut ConfigTexts,
@@ -214,7 +218,13 @@ impl<'s> ShapeCheck<'s, '_> {
         let close = suggest::closest(key, keys.iter().copied());
         let meant = renamed_keys::equivalent_of(section.name, key).map(str::to_owned);
         let meant = meant.or_else(|| close.map(|close| format!("did you mean `{close}`?")));
-        if self.sources.get(entry.key.source).is_foreign {
+        // What protects must be right wherever it stands.
+        let mut segments = path.split('.');
+        let section = segments.next().unwrap_or_default();
+        let of_server = segments.nth(1).filter(|_| section == "servers");
+        let protects = STRICT_SECTIONS.contains(&section)
+            || of_server.is_some_and(|key| STRICT_SERVER_KEYS.contains(&key));
+        if self.sources.get(entry.key.source).is_foreign && !protects {
             self.findings.ignore_key(IgnoredKey {
                 span: entry.key,
                 path: join_path(path, key),

@@ -909,3 +909,42 @@ fn a_mistake_in_a_default_is_said_once() {
         "the variable NOT_SET is not set",
     );
 }
+
+/// What governs must be right in a document of another program too: a misspelt rule would allow everything.
+#[test]
+fn a_misspelt_rule_in_a_document_is_an_error() {
+    for ours in [
+        r#""governance": { "policy": { "mode": "all", "dney": ["a/*"] } }"#,
+        r#""governance": { "scan": { "resuls": { "email": "block" } } }"#,
+    ] {
+        let text = format!(r#"{{ "mcpServers": {{ "a": {{ "command": "a" }} }}, {ours} }}"#);
+        assert!(read("/x/mcp.json", &text).is_err(), "{text}");
+    }
+}
+
+/// Where a gateway has put the name of a server before a tool, it is the name in its own document.
+#[test]
+fn denied_tools_of_a_renamed_server_stay_denied() {
+    let text = r#"{ "mcpServers": { "my server": { "command": "a",
+        "tools": { "my server-x": { "enabled": false } } } } }"#;
+    let loaded = read("/x/mcp_settings.json", text).unwrap();
+    let deny = &loaded.config.servers[0].tools.deny;
+    let deny: Vec<&str> = deny.iter().map(globset::Glob::glob).collect();
+    assert_eq!(deny, ["x"], "{:?}", loaded.warnings);
+}
+
+/// A token where the name of a variable belongs is not shown.
+#[test]
+fn a_token_in_place_of_a_variable_is_not_shown() {
+    let token = "ghp_0123456789abcdefghijklmnopqrstuvwxyz";
+    for text in [
+        format!("[mcp_servers.a]\nurl = \"https://a/mcp\"\nbearer_token_env_var = \"{token}\"\n"),
+        format!("[mcp_servers.a]\ncommand = \"a\"\nenv_vars = [\"{token}\"]\n"),
+    ] {
+        let told = match read("/x/config.toml", &text) {
+            Ok(loaded) => format!("{:?}", loaded.warnings),
+            Err(mistakes) => mistakes.to_string(),
+        };
+        assert!(told.len() > 2 && !told.contains(token), "{told}");
+    }
+}

@@ -27,6 +27,7 @@ const TERMS: &[(&str, fn())] = &[
     ("policy.prompts", rules::policies),
     ("policy.resources", rules::policies),
     ("policy.tools", rules::policies),
+    ("tool_rate", rules::tool_rate),
     ("tool_rate.burst", rules::tool_rate),
     ("tool_rate.calls", rules::tool_rate),
     ("tool_rate.per", rules::tool_rate),
@@ -37,6 +38,7 @@ const SHARED: &[(&str, fn())] = &[
     ("budget", budgets::a_budget_of_any_level_holds),
     ("budget.limit", budgets::a_budget_of_any_level_holds),
     ("budget.window", budgets::a_window_of_any_level_is_named),
+    ("rate", rules::rate_burst),
     ("rate.burst", rules::rate_burst),
     ("rate.calls", rules::rate_calls),
     ("rate.per", rules::rate_per),
@@ -102,6 +104,7 @@ const COMPLEX_KEYWORDS: &[(&str, fn())] = &[
         identity::keys_last_as_long_as_the_config_says,
     ),
     ("governance.price", rules::prices),
+    ("governance.refusal_rate", refusal_backoff::it_recovers_soon),
     (
         "governance.refusal_rate.burst",
         refusal_backoff::who_is_refused_too_often_is_held_back,

@@ -194,7 +194,7 @@ async fn every_front_is_held_back() {
 #[tokio::test]
 pub(crate) async fn it_recovers_soon() {
     let settings = "[agents.ann]\npolicy = { mode = \"allowlist\", tools = [\"mcp_x_echo\"] }\n\
-                    [governance]\nprice = \"0\"\nrefusal_rate = { calls = 10, per = \"1s\", burst = 1 }\n";
+                    [governance]\nprice = \"0\"\nrefusal_rate = \"10/1s/1\"\n";
     let stage = Stage::new(settings, "").await;
     for _ in 0..3 {
         assert_eq!(

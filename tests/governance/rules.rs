@@ -51,7 +51,7 @@ pub(crate) async fn rate_calls() {
 #[tokio::test]
 pub(crate) async fn rate_burst() {
     for level in Level::ALL {
-        let stage = Stage::at(level, "rate = { calls = 20, per = \"24h\", burst = 1 }").await;
+        let stage = Stage::at(level, "rate = \"20/24h/1\"").await;
         assert_eq!(
             calls(&stage, &[ECHO, ECHO]).await,
             ["", "RATE_LIMITED"],
@@ -88,7 +88,7 @@ pub(crate) async fn tool_rate() {
         let refused = stage.call("{}").await.failure();
         assert_eq!(refused["data"]["limited"], "tool");
         stage.stop().await;
-        let stage = Stage::at(level, "tool_rate = { calls = 2, per = \"24h\" }").await;
+        let stage = Stage::at(level, "tool_rate = \"2/24h\"").await;
         let codes = calls(&stage, &[ECHO, ECHO, ECHO]).await;
         assert_eq!(codes, ["", "", "RATE_LIMITED"], "{level:?}");
         stage.stop().await;

@@ -10,9 +10,9 @@ use std::ops::Range;
 use crate::config::node::Node;
 pub(in crate::config) use secret_names::sounds_secret;
 use secret_names::{Secrecy, is_credential_kind, secrecy};
+pub(in crate::config) use secret_words::is_generated;
 use secret_words::{
-    first_secret_at, generated_start, is_generated, is_reference, reference_len, secret_offsets,
-    url_secrets,
+    first_secret_at, generated_start, is_reference, reference_len, secret_offsets, url_secrets,
 };
 
 mod secret_names;

@@ -7,7 +7,10 @@ use super::{
     server::ServerImport,
     values::{text_node, variable_node},
 };
-use crate::config::node::{ConfigTable, ConfigValue, Node, TableEntry};
+use crate::config::{
+    diagnostics::redact,
+    node::{ConfigTable, ConfigValue, Node, TableEntry},
+};
 
 impl ServerImport<'_, '_> {
     pub(super) fn import_env(&mut self, key: &str, entry: TableEntry) {
@@ -74,6 +77,7 @@ impl ServerImport<'_, '_> {
         };
         let is_name = |name: &&str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
         let name = node.as_text().filter(is_name);
+        let name = name.filter(|name| !redact::is_generated(name));
         let note = format!(
             "set the variable {}: it is not set",
             name.unwrap_or("it names")

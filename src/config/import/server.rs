@@ -12,14 +12,14 @@ use super::{
     values::{ForeignTime, read_switch, read_time, split_words, text_node, variable_node},
 };
 use crate::config::{
-    diagnostics::{report::Diagnostic, suggest},
+    diagnostics::{redact, report::Diagnostic, suggest},
     node::{ConfigTable, ConfigValue, Node, Span, TableEntry},
     schema::{Section, resolve},
     validate,
 };
 
 /// Our keys that keep something from happening.
-const PROTECTING_KEYS: [&str; 9] = [
+const PROTECTING_KEYS: [&str; 8] = [
     "budget",
     "expose",
     "isolation",
@@ -27,7 +27,6 @@ const PROTECTING_KEYS: [&str; 9] = [
     "rate",
     "roots",
     "scan",
-    "tools",
     "validate",
 ];
 
@@ -44,6 +43,8 @@ const SHELLS: [&str; 8] = [
 ];
 
 pub(super) struct ServerImport<'s, 'i> {
+    /// What the document calls it.
+    pub(super) name: String,
     /// Where it stands in ours.
     pub(super) path: String,
     /// The project that it is for, when the document has several.
@@ -57,14 +58,15 @@ pub(super) struct ServerImport<'s, 'i> {
 }
 
 impl<'s, 'i> ServerImport<'s, 'i> {
-    /// The import of the server `name`, which may be for one `project` alone.
+    /// The import of the server `name`, which is called `ours` here, and may be for one `project` alone.
     pub(super) fn new(
-        name: &str,
+        (name, ours): (&str, &str),
         project: Option<&Path>,
         document: &'s mut DocumentImport<'i>,
     ) -> Self {
         Self {
-            path: format!("servers.{name}"),
+            name: name.to_owned(),
+            path: format!("servers.{ours}"),
             project: project.map(Path::to_owned),
             words: Vec::new(),
             has_arguments: false,
@@ -99,6 +101,10 @@ impl<'s, 'i> ServerImport<'s, 'i> {
             KeyMeaning::Auth => self.import_auth(key, entry),
             KeyMeaning::Bearer => self.set_bearer(key, entry),
             KeyMeaning::BearerVariable => match variable_node(&entry.node) {
+                // The token itself, most likely.
+                Some(_) if entry.node.as_text().is_some_and(redact::is_generated) => {
+                    self.ignore(key, &entry, Some("it names a variable, not the token"));
+                }
                 Some(node) => self.set_bearer(key, TableEntry { node, ..entry }),
                 None => self.ignore(key, &entry, None),
             },

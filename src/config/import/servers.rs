@@ -117,7 +117,7 @@ impl DocumentImport<'_> {
             }
         }
         let is_excluded = self.switched_off.iter().any(|off| off == name);
-        let mut keys = ServerImport::new(ours, project, self).run(theirs);
+        let mut keys = ServerImport::new((name, ours), project, self).run(theirs);
         if is_excluded {
             let off = moved_entry(entry.key, entry.key, ConfigValue::Bool(false));
             keys.insert("enabled".to_owned(), off);
@@ -169,7 +169,8 @@ fn share_namespace(entry: &mut TableEntry, namespace: String) {
     let (key, span) = (entry.key, entry.node.span);
     if let Some(table) = entry.node.as_table_mut() {
         let namespace = moved_entry(key, span, ConfigValue::Text(namespace));
-        table.insert("namespace".to_owned(), namespace);
+        // One that the document sets keeps them apart.
+        table.entry("namespace".to_owned()).or_insert(namespace);
     }
 }
 

@@ -74,10 +74,12 @@ impl ServerImport<'_, '_> {
 
     /// The name that the server itself has for a tool, where another gateway has put its name before it.
     fn own_tool_name(&self, name: &str) -> String {
-        let server = self.path.strip_prefix("servers.").unwrap_or_default();
-        let rest = name.strip_prefix(server).filter(|_| !server.is_empty());
-        let rest = rest.and_then(|rest| rest.strip_prefix(['-', '/', ':']));
-        rest.unwrap_or(name).to_owned()
+        let ours = self.path.strip_prefix("servers.").unwrap_or_default();
+        let own = [self.name.as_str(), ours].into_iter().find_map(|server| {
+            let rest = name.strip_prefix(server).filter(|_| !server.is_empty());
+            rest.and_then(|rest| rest.strip_prefix(['-', '/', ':']))
+        });
+        own.unwrap_or(name).to_owned()
     }
 
     /// A list of tools, as the rule `rule` of ours.
@@ -110,14 +112,18 @@ impl ServerImport<'_, '_> {
             (Some(ConfigValue::List(old)), ConfigValue::List(names)) => {
                 old.retain(|name| names.iter().any(|it| it.as_text() == name.as_text()));
             }
-            (Some(_), _) => {}
+            (Some(_), value) => {
+                let entry = moved_entry(at, span, value);
+                self.lose_protection(key, &entry);
+            }
         }
     }
 
     /// A rule of a tool with arguments is one for all of it: denied as a whole, so that nothing is let
     /// through, or allowed as a whole, as its program has it.
     fn strip_arguments(&mut self, rule: &str, key: &str, name: &mut Node) {
-        let Some((tool, _)) = name.as_text().and_then(|text| text.split_once('(')) else {
+        let parts = name.as_text().and_then(|text| text.split_once('('));
+        let Some((tool, _)) = parts.filter(|(tool, _)| !tool.trim().is_empty()) else {
             return;
         };
         let tool = tool.trim().to_owned();

@@ -49,10 +49,20 @@ impl Resolver<'_> {
     }
 }
 
-/// The headers that `headers` and `auth` of a server set.
+/// The headers that `headers` and `auth` of a server, or of one of its replicas, set.
 fn own_headers(server: &ValuePath<'_>) -> Vec<String> {
-    let headers = server.child("headers");
+    let replicas = server.child("replicas");
+    let of_replicas = (0..replicas.item_count())
+        .flat_map(|index| headers_at(&replicas.item_at(index)))
+        .collect::<Vec<_>>();
+    let mut names = headers_at(server);
+    names.extend(of_replicas);
+    names
+}
+
+fn headers_at(place: &ValuePath<'_>) -> Vec<String> {
+    let headers = place.child("headers");
     let names = headers.keys().map(str::to_lowercase);
-    let of_auth = server.child("auth").child("name");
+    let of_auth = place.child("auth").child("name");
     names.chain(of_auth.text().map(str::to_lowercase)).collect()
 }

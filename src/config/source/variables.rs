@@ -522,6 +522,11 @@ impl VariableProblem {
                 Diagnostic::error(format!("`{path}` has a `${{` without `}}`"))
                     .help("close it, or use `$${` for a literal `${`")
             }
+            // A token that was taken for a name.
+            Self::Unset { name } if redact::is_generated(name) => {
+                Diagnostic::error(format!("`{path}` names a variable that is not set"))
+                    .help("write the name of a variable, not its value")
+            }
             Self::Unset { name } => {
                 let close = suggest::closest(name, environment.names());
                 Diagnostic::error(format!("the variable {name} is not set")).help(match close {

@@ -297,8 +297,7 @@ impl ShapeCheck<'_, '_> {
         false
     }
 
-    /// An amount of money, which is a string: a number would be a float, and those are not exact.
-    /// Numbers count as they are written, which is exact.
+    /// An amount of money. Numbers count as they are written, which is exact.
     pub(super) fn check_money(&mut self, node: &mut Node, path: &str) -> bool {
         if matches!(node.value, ConfigValue::Float(_) | ConfigValue::Integer(_)) {
             let written = self.sources.source_text(node.span);

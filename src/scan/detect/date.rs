@@ -38,10 +38,12 @@ pub(in crate::scan) fn numeric_birth_date(
         b'_' => boundary::is_word_end_underscore(number.text, number.span.end),
         _ => !next.is_ascii_alphanumeric(),
     };
-    if has_time_of_day(number) {
+    let is_known = number.is_known(Class::DateOfBirth);
+    // `stat` says when files were born.
+    if !is_known && has_time_of_day(number) {
         return None;
     }
-    (ends && (number.is_known(Class::DateOfBirth) || is_named_birth(number.text, &number.span)))
+    (ends && (is_known || is_named_birth(number.text, &number.span)))
         .then(|| birth_date(number.span.clone()))
 }
 

@@ -135,7 +135,7 @@ pub(super) fn generated_start(word: &str) -> Option<usize> {
 
 /// Whether `part` has the prefix of a token of a known vendor, or a stretch of letters and digits as
 /// only programs choose them.
-pub(super) fn is_generated(part: &str) -> bool {
+pub(in crate::config) fn is_generated(part: &str) -> bool {
     const PREFIXES: [&str; 24] = [
         "AIza",
         "AKIA",

@@ -142,7 +142,8 @@ fn is_typed(bytes: &[u8]) -> bool {
                 .is_some_and(|b| b.is_ascii_lowercase() || *b == b'_')
                 && part.iter().all(|b| in_name(b) && !b.is_ascii_uppercase())
         });
-    let private = bytes.starts_with(b"_") && bytes.iter().all(in_name);
+    let private =
+        bytes.starts_with(b"_") && bytes.iter().all(|b| in_name(b) && !b.is_ascii_uppercase());
     let formatted = bytes.windows(2).any(|two| two == b"={");
     number || path || member || private || formatted || is_version(bytes)
 }

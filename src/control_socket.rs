@@ -18,6 +18,7 @@ use std::{
     },
     path::{Path, PathBuf},
     pin::Pin,
+    sync::Arc,
     time::Duration,
 };
 
@@ -27,6 +28,7 @@ use sha2::{Digest, Sha256};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{UnixListener, UnixStream},
+    sync::{Mutex, Semaphore},
     time::timeout,
 };
 
@@ -40,6 +42,8 @@ const STATUS_COMMAND: &str = "status";
 const SESSION_COMMAND: &str = "session ";
 /// The answer once it is done; anything else is what went wrong.
 const DONE_REPLY: &str = "done";
+/// Commands that are answered at once; further connections are closed.
+const CONNECTIONS_MAX: usize = 32;
 /// Bytes of a command; longer ones come from nobody of ours.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 /// Bytes of a reply, of which the longest is the status of many servers.
@@ -173,7 +177,12 @@ impl ControlSocket {
     }
 
     /// Answers commands until the tasks stop.
-    pub async fn serve(self, tasks: Tasks, commands: impl ControlCommands) {
+    pub async fn serve(self, tasks: Tasks, commands: impl ControlCommands + 'static) {
+        let commands = Arc::new(commands);
+        let (places, refreshing) = (
+            Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+            Arc::<Mutex<()>>::default(),
+        );
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
@@ -181,11 +190,19 @@ impl ControlSocket {
             };
             match accepted {
                 Ok((stream, _)) => {
-                    let answered =
-                        timeout(IO_TIMEOUT, handle_command(stream, &commands, &tasks)).await;
-                    if let Ok(Err(error)) = answered {
-                        tracing::debug!(%error, "command connection failed");
-                    }
+                    let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+                        tracing::warn!("too many connections to the control socket");
+                        continue;
+                    };
+                    let (commands, own) = (Arc::clone(&commands), tasks.clone());
+                    let refreshing = Arc::clone(&refreshing);
+                    tasks.spawn("control command", async move {
+                        let handled = handle_command(stream, &*commands, &refreshing, &own);
+                        if let Ok(Err(error)) = timeout(IO_TIMEOUT, handled).await {
+                            tracing::debug!(%error, "command connection failed");
+                        }
+                        drop(place);
+                    });
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the control socket cannot accept connections");
@@ -205,10 +222,11 @@ impl Drop for ControlSocket {
 async fn handle_command(
     mut stream: UnixStream,
     commands: &impl ControlCommands,
+    refreshing: &Mutex<()>,
     tasks: &Tasks,
 ) -> io::Result<()> {
-    let line = read_line(&mut stream, LINE_BYTES_MAX).await?;
     let peer = stream.peer_cred()?.pid();
+    let line = read_line(&mut stream, LINE_BYTES_MAX).await?;
     let reply = if peer.is_some_and(launcher::is_descendant_of_launcher) {
         tracing::warn!(
             peer,
@@ -216,10 +234,13 @@ async fn handle_command(
         );
         "server processes may not use the control socket".to_owned()
     } else if line == REFRESH_COMMAND {
+        let _one = refreshing.lock().await;
         let refreshed = commands.refresh().await.map(|()| DONE_REPLY.to_owned());
         refreshed.unwrap_or_else(|error| error)
     } else if line == STATUS_COMMAND {
         commands.status().unwrap_or_else(|error| error)
+    } else if !peer.is_some_and(launcher::has_known_ancestry) {
+        "it is not known who asks, so that there is no session".to_owned()
     } else if let Some(request) = line.strip_prefix(SESSION_COMMAND) {
         let request = serde_json::from_str(request).map_err(|error| error.to_string());
         match request.and_then(|request| commands.session(&request)) {

@@ -20,7 +20,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use serde::{Deserialize, Serialize};
 
-pub use processes::{is_descendant_of_launcher, signal_descendants};
+pub use processes::{has_known_ancestry, is_descendant_of_launcher, signal_descendants};
 pub use protocol::{receive, send};
 pub use reaper::PROCESS_NAME;
 

@@ -102,9 +102,10 @@ impl ControlCommands for Control {
             return Err("this gateway runs with another config".to_owned());
         }
         let (agent, scope) = (state.agent(request)?, state.scope(request)?);
-        let edge = StdioEdge::new(Arc::clone(&state.proxy), agent, scope, &state.tasks);
-        let stop = state.tasks.stop_token().child_token();
+        let (proxy, tasks) = (Arc::clone(&state.proxy), state.tasks.clone());
         Ok(Box::new(move |stream| {
+            let edge = StdioEdge::new(proxy, agent, scope, &tasks);
+            let stop = tasks.stop_token().child_token();
             let (input, output) = stream.into_split();
             Box::pin(async move {
                 edge.serve(input, output, stop).await;

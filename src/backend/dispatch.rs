@@ -145,7 +145,11 @@ impl Backend {
         let mut outcome = self.call_with_breaker(admitted, waited, start).await;
         // Of replicas each has its own.
         if self.replicas.is_none() {
-            self.note_credential_result(&self.connector.shared.identity, &outcome);
+            // Where a caller's own headers went, what is refused may be those.
+            let client = &admitted.routed().call.client;
+            if self.forwarded_headers(client).is_none() {
+                self.note_credential_result(&self.connector.shared.identity, &outcome);
+            }
             if let Err(unanswered) = &mut outcome {
                 unanswered.state = self.dedicated_state(&admitted.routed().call.client);
             }

@@ -2,12 +2,12 @@
 
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
-use http::{HeaderMap, StatusCode, Uri, header::WWW_AUTHENTICATE};
+use http::{HeaderMap, StatusCode, header::WWW_AUTHENTICATE};
 use tokio::time::Instant;
 
 use super::{ServerState, call_health::CallHealth};
 use crate::{
-    config::NameConflict,
+    config::{NameConflict, Remote},
     mcp::{
         Era, Raw, RpcError,
         error::{self, FailureReason, millis},
@@ -647,9 +647,10 @@ impl BackendError {
         })
     }
 
-    /// The same failure, with where the endpoint of the server at `url` may be: many configs have the URL
-    /// of the host alone.
-    pub(super) fn with_endpoint_hint(mut self, url: &Uri) -> Self {
+    /// The same failure, with where the endpoint of the server may be: many configs have the URL of the
+    /// host alone.
+    pub(super) fn with_endpoint_hint(mut self, remote: &Remote) -> Self {
+        let (url, path) = (&remote.url, remote.displayed_path());
         let has_path = ["mcp", "sse"].iter().any(|part| url.path().contains(part));
         if let Self::Http { status, body, .. } = &mut self
             && *status == StatusCode::NOT_FOUND
@@ -657,7 +658,7 @@ impl BackendError {
         {
             let scheme = url.scheme_str().unwrap_or_default();
             let host = url.authority().map_or("", |authority| authority.as_str());
-            let path = url.path().trim_end_matches('/');
+            let path = path.trim_end_matches('/');
             let separator = if body.trim().is_empty() { "" } else { "; " };
             *body = format!(
                 "{}{separator}try `{scheme}://{host}{path}/mcp`",

@@ -15,7 +15,7 @@ use super::{
     block_on,
     gateway::{self, Gateway, with_progress},
     gateway_target::TargetArgs,
-    list::report_timeout,
+    list::{report_timeout, running_servers},
     output::{
         OutputFormat, eprint, error_text, escape_terminal, is_stdout_terminal, print,
         print_raw_json,
@@ -61,13 +61,19 @@ impl CallArgs {
             Err(invalid) => return usage_error(&invalid.to_string()),
         };
         let target = match self.target.resolve(OutputFormat::from_flag(self.json)) {
-            Ok(target) => target.with_list_timeout(self.wait),
+            Ok(target) => target,
             Err(code) => return code,
         };
         let form = OutputFormat::from_flag(self.json);
         block_on(1, async {
             let work = async |gateway: &Gateway| self.call(&given, gateway).await;
-            gateway::with(target.via_running_gateway().await, form, work).await
+            let scope = target.scope.clone();
+            let target = target.via_running_gateway().await;
+            if let Some(socket) = &target.gateway_socket {
+                // What is not listed yet would be unknown.
+                drop(running_servers(socket, &scope, self.wait).await);
+            }
+            gateway::with(target.with_list_timeout(self.wait), form, work).await
         })
     }
 

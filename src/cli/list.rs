@@ -140,7 +140,7 @@ impl ListArgs {
 
 /// The servers of the gateway at `socket` that matter for `scope`, once none is connecting or `wait` is
 /// over.
-async fn running_servers(
+pub(super) async fn running_servers(
     socket: &Path,
     scope: &Scope,
     wait: Duration,

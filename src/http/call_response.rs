@@ -21,7 +21,7 @@ use super::{
 use crate::{
     auth::{AuthError, KeyRejection},
     limiter::ByteBudget,
-    mcp::{Era, Id, Outcome, envelope, error, sse},
+    mcp::{Era, Id, Method, Outcome, envelope, error, sse},
     names::AgentId,
     session::{
         Call, Client, Event, EventReader, ForwardedHeaders, Session,
@@ -48,9 +48,13 @@ pub(super) struct PendingCall {
 }
 
 impl PendingCall {
-    /// Lets servers have these headers of its request.
+    /// Lets servers have these headers of its request. Subscriptions have none: they outlast it.
     pub(super) fn set_forwarded(&mut self, forwarded: Option<Arc<ForwardedHeaders>>) {
-        if forwarded.is_some() {
+        let is_subscription = matches!(
+            self.call.method,
+            Method::ResourcesSubscribe | Method::ResourcesUnsubscribe
+        );
+        if forwarded.is_some() && !is_subscription {
             Arc::make_mut(&mut self.call.client).forwarded = forwarded;
         }
     }

@@ -420,6 +420,8 @@ impl Post<'_> {
         match message {
             Message::Request(request) => match begin_call(session, request, IdSharing::Refused) {
                 Ok(mut asked) => {
+                    asked.set_forwarded(self.edge.forwarded_headers(self.headers));
+                    asked.call.correlation = correlation::of(self.headers);
                     asked.call.address = Some(self.context.peer.address);
                     Ok(asked)
                 }

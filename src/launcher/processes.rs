@@ -15,7 +15,7 @@ const ANCESTORS_MAX: usize = 4096;
 pub fn is_descendant_of_launcher(pid: i32) -> bool {
     // Who is outside of our PID namespace is shown as 0, and was not started in it. Without a `/proc`
     // nothing is known of anybody.
-    if pid == 0 || !Path::new("/proc/self/stat").exists() {
+    if !has_known_ancestry(pid) {
         return false;
     }
     let mut pid = pid;
@@ -31,6 +31,11 @@ pub fn is_descendant_of_launcher(pid: i32) -> bool {
         }
     }
     true
+}
+
+/// Whether it can be told who the ancestors of process `pid` are.
+pub fn has_known_ancestry(pid: i32) -> bool {
+    pid != 0 && Path::new("/proc/self/stat").exists()
 }
 
 fn is_launcher(pid: i32) -> bool {

@@ -452,7 +452,7 @@ impl Backend {
     }
 
     /// The headers of the request of `client` that the server gets.
-    fn forwarded_headers(&self, client: &Client) -> Option<Arc<ForwardedHeaders>> {
+    pub(super) fn forwarded_headers(&self, client: &Client) -> Option<Arc<ForwardedHeaders>> {
         let sent = client.forwarded.as_ref()?;
         sent.only(&self.config().forward_headers)
     }

@@ -162,11 +162,11 @@ impl BackendConnector {
         match &config.transport {
             Transport::Auto(remote) => {
                 let connected = self.connect_http_or_sse(remote, wanted).await;
-                connected.map_err(|failure| failure.with_endpoint_hint(&remote.url))
+                connected.map_err(|failure| failure.with_endpoint_hint(remote))
             }
             Transport::Http(remote) => {
                 let connected = self.connect_http(remote, wanted).await;
-                connected.map_err(|failure| failure.with_endpoint_hint(&remote.url))
+                connected.map_err(|failure| failure.with_endpoint_hint(remote))
             }
             Transport::Sse(remote) => self.connect_sse(remote, wanted).await,
             Transport::WebSocket(remote) => {

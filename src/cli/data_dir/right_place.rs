@@ -54,7 +54,8 @@ fn check_owner(path: &Path) -> Result<(), CommandError> {
         Ok(Some(user)) => user.name,
         Ok(None) | Err(_) => format!("#{owner}"),
     };
-    let words: Vec<String> = std::env::args().collect();
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = words.collect();
     let line = ["sudo", "-u", &user].into_iter();
     let line = line.chain(words.iter().map(String::as_str));
     let line = shlex::try_join(line).unwrap_or_default();
@@ -72,7 +73,9 @@ pub(in crate::cli) async fn check_gateway(
     let (Ok(files), None) = (canonical_files(files), &config.tls) else {
         return Ok(());
     };
-    let Ok(Ok(Some(id))) = timeout(PROBE_TIMEOUT, probe(&config.listen)).await else {
+    // With a listener for them, probes are answered nowhere else.
+    let listen = config.admin_listen.as_ref().unwrap_or(&config.listen);
+    let Ok(Ok(Some(id))) = timeout(PROBE_TIMEOUT, probe(listen)).await else {
         return Ok(());
     };
     let data_dir = &config.data_dir;
@@ -80,9 +83,8 @@ pub(in crate::cli) async fn check_gateway(
         return Ok(());
     }
     Err(CommandError::usage(format!(
-        "the gateway that runs with this config on {} has another data directory than {}: run the command \
-         as its user, or set `data_dir` or TOLLBRIDGE_DATA_DIR as it does",
-        config.listen,
+        "the gateway that runs with this config on {listen} has another data directory than {}: run the \
+         command as its user, or set `data_dir` or TOLLBRIDGE_DATA_DIR as it does",
         data_dir.display()
     )))
 }

@@ -218,8 +218,20 @@ pub(in crate::backend) async fn open_through(
     limit: Duration,
 ) -> Result<TcpStream, String> {
     let tcp = tcp_connector(limit).inner;
-    let opened = open_tunnel(tcp, proxy, url).await;
+    let opened = open_tunnel(tcp, proxy, with_port(url)).await;
     opened.map_err(|error| error.to_string())
+}
+
+/// `url` with the port of `ws`, where it has none: a tunnel is opened to that of TLS else.
+fn with_port(url: Uri) -> Uri {
+    if url.scheme_str() != Some("ws") || url.port().is_some() {
+        return url;
+    }
+    let host = url.host().unwrap_or_default();
+    let authority = Authority::try_from(format!("{host}:80"));
+    let mut parts = url.clone().into_parts();
+    parts.authority = authority.ok().or(parts.authority);
+    Uri::from_parts(parts).unwrap_or(url)
 }
 
 /// What is wrong with the way through `proxy`.

@@ -279,8 +279,11 @@ impl DocumentImport<'_> {
             self.switched_off.extend(off.cloned());
         }
         for (key, entry) in into_table(switches.node.clone()) {
-            if !["allowed", "excluded"].contains(&key.as_str()) {
+            let is_switch = ["allowed", "excluded"].contains(&key.as_str());
+            if !is_switch {
                 self.ignore(&format!("mcp.{key}"), &entry, None);
+            } else if entry.node.as_list().is_none() {
+                self.ignore_top(&format!("mcp.{key}"), &entry, true);
             }
         }
     }
@@ -315,6 +318,14 @@ impl DocumentImport<'_> {
                     entry,
                     project: PathBuf::from(&project),
                 });
+            }
+            // Those of the user are started for all projects.
+            let all_are_local = off.iter().all(|name| {
+                let mut of_project = found.iter().filter(|it| it.project == Path::new(&project));
+                of_project.any(|it| it.name == *name)
+            });
+            if !all_are_local && let Some(entry) = keys.get("disabledMcpServers") {
+                self.ignore_top("projects.*.disabledMcpServers", entry, true);
             }
             for (key, entry) in keys {
                 let is_protection = ["allowedTools", "disabledMcpjsonServers"];

@@ -948,3 +948,36 @@ fn a_token_in_place_of_a_variable_is_not_shown() {
         assert!(told.len() > 2 && !told.contains(token), "{told}");
     }
 }
+
+/// Servers that stay on although their client has them off, and lists that are none, are said.
+#[test]
+fn switches_that_are_not_applied_are_named() {
+    let told = |path: &str, text: &str| {
+        let loaded = read(path, text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+        let messages: Vec<_> = loaded
+            .warnings
+            .iter()
+            .map(|it| it.message.clone())
+            .collect();
+        messages.join("\n")
+    };
+    let user = r#"{ "mcpServers": { "a": { "command": "a" } },
+        "projects": { "/p": { "disabledMcpServers": ["a"] } } }"#;
+    let said = told("/home/.claude.json", user);
+    assert!(
+        said.contains("protection is lost") && said.contains("disabledMcpServers"),
+        "{said}"
+    );
+    let local = r#"{ "projects": { "/p": { "mcpServers": { "a": { "command": "a" } },
+        "disabledMcpServers": ["a"] } } }"#;
+    assert_eq!(told("/home/.claude.json", local), "");
+    let excluded = r#"{ "mcpServers": { "a": { "command": "a" } }, "mcp": { "excluded": "a" } }"#;
+    let said = told("/p/.gemini/settings.json", excluded);
+    assert!(
+        said.contains("protection is lost") && said.contains("mcp.excluded"),
+        "{said}"
+    );
+    let nothing =
+        r#"{ "mcpServers": { "a": { "command": "a", "alwaysAllow": [], "trust": true } } }"#;
+    assert!(!told("/x/mcp.json", nothing).contains("protection"));
+}

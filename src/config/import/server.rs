@@ -116,6 +116,7 @@ impl<'s, 'i> ServerImport<'s, 'i> {
             KeyMeaning::Headers => self.merge("headers", key, entry),
             KeyMeaning::HeaderVariables => self.import_header_variables(key, &entry),
             KeyMeaning::Options => self.import_options(key, entry),
+            KeyMeaning::Protects if asks_nothing(&entry.node) => self.ignore(key, &entry, None),
             KeyMeaning::Protects => self.lose_protection(key, &entry),
             KeyMeaning::Renamed(ours) => self.set(ours, key, entry),
             KeyMeaning::RequestOptions => self.import_request_options(key, entry),
@@ -513,6 +514,16 @@ impl<'s, 'i> ServerImport<'s, 'i> {
         let path = format!("{}.{key}", self.path);
         let pattern = Some(format!("servers.*.{key}"));
         self.document.add_ignored((&path, pattern), entry, why);
+    }
+}
+
+/// Whether a key that protects says no more than that nothing is to be asked for: an empty list, or trust.
+fn asks_nothing(node: &Node) -> bool {
+    match &node.value {
+        ConfigValue::Bool(trusts) => *trusts,
+        ConfigValue::List(_) | ConfigValue::Table(_) => node.children().next().is_none(),
+        ConfigValue::Null => true,
+        ConfigValue::Float(_) | ConfigValue::Integer(_) | ConfigValue::Text(_) => false,
     }
 }
 

@@ -211,6 +211,12 @@ impl DocumentImport<'_> {
         }
         self.remove_foreign_keys(table);
         if let Some(bridge) = bridge {
+            for (key, entry) in bridge.node.as_table().into_iter().flatten() {
+                // What nobody knows may be secret.
+                if !bridge::SECTION_KEYS.contains(&key.as_str()) {
+                    self.sources.hide_values(&entry.node);
+                }
+            }
             bridge::import_bridge_section(bridge, &mut servers.node, table, self.findings);
         }
         if let Some(ours) = ours {

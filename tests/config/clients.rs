@@ -981,3 +981,16 @@ fn switches_that_are_not_applied_are_named() {
         r#"{ "mcpServers": { "a": { "command": "a", "alwaysAllow": [], "trust": true } } }"#;
     assert!(!told("/x/mcp.json", nothing).contains("protection"));
 }
+
+/// The value of a key that nobody knows may be secret, wherever it stands on the line that is shown.
+#[test]
+fn values_of_unknown_keys_of_the_older_bridge_are_hidden() {
+    let text = r#"{ "mcpServers": { "a": { "command": "a" } }, "bridge": { "sink": { "dsn": "hunter2" }, "failover": { "x": 1 } } }"#;
+    let loaded = read("/x/bridge.json", text).unwrap();
+    let told: Vec<_> = loaded.warnings.iter().map(ToString::to_string).collect();
+    let told = told.join("\n");
+    assert!(
+        told.contains("bridge.sink") && !told.contains("hunter2"),
+        "{told}"
+    );
+}

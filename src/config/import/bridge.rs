@@ -23,6 +23,14 @@ pub(super) const SERVER_KEYS: [&str; 6] = [
     "toolNamespace",
 ];
 
+/// Keys of the section of the older gateway that mean something here.
+pub(super) const SECTION_KEYS: [&str; 4] = [
+    "aggregation",
+    "conflictResolution",
+    "defaultNamespace",
+    "failover",
+];
+
 /// Our longest delay between attempts, milliseconds, where none is written.
 const RETRY_MAX_MILLIS: f64 = 30_000.0;
 

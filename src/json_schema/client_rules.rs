@@ -7,7 +7,10 @@
 //! reads patterns as `RegExp` with the flag `u` does. Each part is visited once, so references may lead in
 //! circles.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 use percent_encoding::percent_decode_str;
 use regress::{Flags, Regex};
@@ -187,9 +190,9 @@ struct ClientCheck<'s> {
     pattern_bytes: usize,
     pattern_bytes_max: usize,
     /// Parts that references lead to, to be looked at, each with where the reference is.
-    pending: Vec<(&'s Value, Vec<&'s str>)>,
+    pending: Vec<(&'s Value, Vec<Cow<'s, str>>)>,
     /// The members that lead to what is looked at.
-    at: Vec<&'s str>,
+    at: Vec<Cow<'s, str>>,
 }
 
 impl<'s> ClientCheck<'s> {
@@ -262,7 +265,7 @@ impl<'s> ClientCheck<'s> {
             let Some(shape) = shape_of(keyword) else {
                 continue;
             };
-            self.at.push(keyword);
+            self.at.push(keyword.into());
             self.keyword(shape, value)?;
             self.at.pop();
         }
@@ -312,13 +315,18 @@ impl<'s> ClientCheck<'s> {
     fn schemas(&mut self, value: &'s Value) -> Result<(), String> {
         let all = value.as_array().filter(|all| !all.is_empty());
         let all = all.ok_or_else(|| wrong_value(value))?;
-        all.iter().try_for_each(|schema| self.schema(schema))
+        for (index, schema) in all.iter().enumerate() {
+            self.at.push(index.to_string().into());
+            self.schema(schema)?;
+            self.at.pop();
+        }
+        Ok(())
     }
 
     fn named_schemas(&mut self, shape: KeywordShape, value: &'s Value) -> Result<(), String> {
         let named = value.as_object().ok_or_else(|| wrong_value(value))?;
         for (name, schema) in named {
-            self.at.push(name);
+            self.at.push(name.into());
             if matches!(shape, KeywordShape::SchemasByPattern) {
                 self.pattern(name)?;
             }

@@ -322,3 +322,11 @@ fn depth_and_size() {
     let fault = check_for_clients(b"{", &mut 0).unwrap_err().to_string();
     assert!(fault.contains("it cannot be read"), "{fault}");
 }
+
+#[test]
+fn faults_have_json_pointers() {
+    refuse(
+        &json!({ "anyOf": [{}, { "items": { "pattern": "(?i)a" } }] }),
+        "/anyOf/1/items/pattern`",
+    );
+}

@@ -299,7 +299,7 @@ impl Budgets {
         })
     }
 
-    /// How the budgets stand that calls were paid from since the start, the first [`BUDGETS_SHOWN`].
+    /// How the budgets stand that calls were paid from since the start, the first of them alone.
     ///
     /// # Errors
     /// Those of the store.

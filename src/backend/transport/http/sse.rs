@@ -125,14 +125,29 @@ async fn get_stream(
     remote: &Remote,
     headers: &HeaderMap,
 ) -> Result<(RequestUrl, Response<ResponseBody>), BackendError> {
-    let mut url = RequestUrl::new(&remote.url, !remote.is_from_variable)?;
-    for redirects in 0.. {
+    let url = RequestUrl::new(&remote.url, !remote.is_from_variable)?;
+    send_redirected(client, url, || {
         let mut request = HttpRequest::new(Full::new(Bytes::new()));
-        *request.uri_mut() = url.to_uri();
         request.headers_mut().clone_from(headers);
         request
             .headers_mut()
             .insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        request
+    })
+    .await
+}
+
+/// Sends what `request` makes to `url`, and where redirects lead to; with the URL that it has in the end.
+async fn send_redirected(
+    client: &HttpClient,
+    mut url: RequestUrl,
+    request: impl Fn() -> HttpRequest<Full<Bytes>>,
+) -> Result<(RequestUrl, Response<ResponseBody>), BackendError> {
+    let mut redirects = 0;
+    loop {
+        let mut request = request();
+        *request.uri_mut() = url.to_uri();
+        let verb = request.method().clone();
         let response = client.request(request).await;
         let response = response.map_err(|error| BackendError::Connect {
             reason: http_client::root_cause(&error),
@@ -144,9 +159,9 @@ async fn get_stream(
         if redirects == REDIRECTS_MAX {
             return Err(url.too_many_redirects(&response));
         }
-        url = url.redirect(&Verb::GET, &response)?;
+        url = url.redirect(&verb, &response)?;
+        redirects += 1;
     }
-    unreachable!("the loop ends after some redirects")
 }
 
 /// The event stream that an answer to our GET is.
@@ -277,27 +292,20 @@ impl SsePoster {
 
     /// Posts a message, where redirects lead to.
     async fn send(&self, message: &Bytes) -> Result<Response<ResponseBody>, String> {
-        let mut url = self.endpoint.clone();
-        for redirects in 0.. {
+        let sent = send_redirected(&self.client, self.endpoint.clone(), || {
             let mut request = HttpRequest::new(Full::new(message.clone()));
             *request.method_mut() = Verb::POST;
-            *request.uri_mut() = url.to_uri();
             request.headers_mut().clone_from(&self.headers);
             request
                 .headers_mut()
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            let response = self.client.request(request).await;
-            let response = response.map_err(|error| http_client::root_cause(&error))?;
-            if !response.status().is_redirection() {
-                return Ok(content_encoding::decode(response.map(ResponseBody::Secure)));
-            }
-            if redirects == REDIRECTS_MAX {
-                return Err(url.too_many_redirects(&response).to_string());
-            }
-            let target = url.redirect(&Verb::POST, &response);
-            url = target.map_err(|failure| failure.to_string())?;
+            request
+        });
+        match sent.await {
+            Ok((_, response)) => Ok(response),
+            Err(BackendError::Connect { reason }) => Err(reason),
+            Err(failure) => Err(failure.to_string()),
         }
-        unreachable!("the loop ends after some redirects")
     }
 
     /// A refusal concerns its message alone, as over streamable HTTP, also one of our credential. A

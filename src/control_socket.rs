@@ -226,7 +226,11 @@ async fn handle_command(
     tasks: &Tasks,
 ) -> io::Result<()> {
     let peer = stream.peer_cred()?.pid();
-    let line = read_line(&mut stream, LINE_BYTES_MAX).await?;
+    let line = tokio::select! {
+        line = read_line(&mut stream, LINE_BYTES_MAX) => line?,
+        // Who says nothing does not hold up the end.
+        () = tasks.stop_token().cancelled() => return Ok(()),
+    };
     let reply = if peer.is_some_and(launcher::is_descendant_of_launcher) {
         tracing::warn!(
             peer,
@@ -445,6 +449,37 @@ mod tests {
         let line = serde_json::to_string(&request).unwrap();
         let refused = open_session(&path, &line).await.unwrap_err();
         assert_eq!(refused.to_string(), "no such agent");
+        tasks.finish().await;
+    }
+
+    /// Who connects and says nothing holds up nobody, until there are too many of them.
+    #[tokio::test]
+    async fn silent_connections_leave_room_for_commands() {
+        let dir = tempfile::tempdir().unwrap();
+        let tasks = Tasks::new();
+        let socket = ControlSocket::bind(dir.path()).unwrap();
+        let path = socket.path.clone();
+        let commands = CountedCommands(Arc::default(), Ok(()));
+        tasks.spawn("control", socket.serve(tasks.clone(), commands));
+        let mut silent = Vec::new();
+        for _ in 1..CONNECTIONS_MAX {
+            silent.push(UnixStream::connect(&path).await.unwrap());
+        }
+        assert_eq!(ask(&path, REFRESH_COMMAND).await.unwrap(), DONE_REPLY);
+        // The place of that command is free again once its task has ended.
+        let last = loop {
+            let mut stream = UnixStream::connect(&path).await.unwrap();
+            if timeout(Duration::from_millis(50), read_line(&mut stream, 1))
+                .await
+                .is_err()
+            {
+                break stream;
+            }
+        };
+        let refused = ask(&path, REFRESH_COMMAND).await;
+        assert!(refused.map_or(true, |reply| reply.is_empty()));
+        drop(last);
+        while ask(&path, REFRESH_COMMAND).await.unwrap_or_default() != DONE_REPLY {}
         tasks.finish().await;
     }
 

@@ -6,6 +6,8 @@
 
 pub mod key;
 mod roster;
+pub mod token;
+mod user;
 mod validity;
 
 use std::{
@@ -18,11 +20,11 @@ use http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub use self::validity::AgentValidity;
 use self::{
     key::KeyUses,
     roster::{AgentSources, Roster, is_expired},
 };
+pub use self::{user::User, validity::AgentValidity};
 use crate::{
     clock,
     config::{self, Authentication, Terms},
@@ -54,6 +56,11 @@ pub struct Agent {
     pub profiles: Option<Vec<ProfileName>>,
     /// What it may do.
     pub terms: Terms,
+    /// The person or program behind it, where a token says so: each user is an agent of their own, so that nothing
+    /// of one is another's.
+    pub user: Option<Arc<User>>,
+    /// Whose budgets and rates its calls count to: itself, or the agent whose terms a user has.
+    pub quota_owner: AgentId,
     /// How many of its keys have been revoked or have expired; who came before the last time comes in anew.
     pub revocations: u64,
     /// Whether who came in as this agent may stay.
@@ -71,6 +78,8 @@ impl Agent {
             admin: false,
             profiles: None,
             terms: Terms::default(),
+            user: None,
+            quota_owner: AgentId::ANONYMOUS,
             revocations: 0,
             session_validity: AgentValidity::default(),
         }
@@ -100,6 +109,8 @@ impl Agent {
             admin: agent.admin,
             profiles: agent.profiles.clone(),
             terms: agent.terms.clone(),
+            user: None,
+            quota_owner: id,
             revocations: 0,
             session_validity: AgentValidity::default(),
         }
@@ -116,6 +127,8 @@ impl From<StoredAgent> for Agent {
             admin: stored.admin,
             profiles: stored.profiles,
             terms: stored.terms,
+            user: None,
+            quota_owner: stored.id,
             revocations: 0,
             session_validity: AgentValidity::default(),
         }

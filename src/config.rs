@@ -34,6 +34,8 @@ pub use load::{
     parse, schema,
 };
 pub use model::child_env::child_environment;
+pub use model::egress::{Egress, EgressTarget, InvalidEgressTarget};
+pub use model::environment_proxies::EnvironmentProxies;
 pub use model::governance::{
     AgentConfig, Audit, Authentication, Durability, ErrorCodes, ErrorForm, GovernanceConfig,
     Profile, RuleKind, Terms,
@@ -125,6 +127,8 @@ pub struct Config {
     pub locality: Option<String>,
     /// Limits on what clients send and hold.
     pub limits: Limits,
+    /// What may be reached by URLs that others name.
+    pub egress: Egress,
     /// How names and URIs of servers become exposed ones.
     pub naming: Naming,
     /// What governs calls.

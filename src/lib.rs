@@ -18,6 +18,7 @@ mod backend;
 pub mod governance;
 pub mod router;
 pub mod scan;
+pub mod sealing;
 
 pub mod catalog;
 pub mod session;
@@ -26,6 +27,7 @@ pub mod audit;
 pub mod auth;
 mod builtin;
 pub mod config;
+pub mod egress;
 pub mod mcp;
 pub mod store;
 mod telemetry;

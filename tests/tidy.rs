@@ -156,6 +156,8 @@ const LAYERS: Layers = &[
         &["key_file", "config", "names", "money", "clock", "lock"],
     ),
     ("scan", &["mcp", "config", "json_schema"]),
+    ("sealing", &[]),
+    ("egress", &["config"]),
     ("config", &["names", "money"]),
     ("launcher", &[]),
     ("mcp", &["names"]),
@@ -280,7 +282,7 @@ const PRIVATE_WORDS: &[&str] = &[
 ];
 
 /// Where the typed model of rmcp may be used: never for messages we relay.
-const RMCP: &[&str] = &["builtin"];
+const RMCP: &[&str] = &["builtin", "egress"];
 
 /// Lines of a source file, inline tests included.
 const LINES_MAX: usize = 900;

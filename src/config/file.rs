@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Audit, GovernanceConfig, Limits, LogConfig, Naming, Profile, Secret, Terms, units::Time,
+    Audit, Egress, GovernanceConfig, Limits, LogConfig, Naming, Profile, Secret, Terms, units::Time,
 };
 pub(super) use server::ServerSection;
 
@@ -95,6 +95,8 @@ pub(super) struct ConfigFile {
     pub(super) locality: Option<String>,
     /// Limits on client connections and requests.
     pub(super) limits: Limits,
+    /// Limits on requests to URLs that the gateway learns from documents, issuers, clients and API calls.
+    pub(super) egress: Egress,
     /// How names and URIs of servers are mapped to the names that clients see.
     pub(super) naming: Naming,
     /// Authentication, policies, rates, budgets and scanning. Without this section every client may
@@ -137,6 +139,7 @@ impl Default for ConfigFile {
             tls: None,
             locality: None,
             limits: Limits::default(),
+            egress: Egress::default(),
             naming: Naming::default(),
             governance: None,
             audit: Audit::default(),

@@ -8,6 +8,8 @@ pub(super) const CALLS_MAX: usize = 1_000_000;
 pub(super) const DEPTH_MAX: usize = 128;
 
 pub(super) mod child_env;
+pub(super) mod egress;
+pub(super) mod environment_proxies;
 pub(super) mod governance;
 pub(super) mod items;
 pub(super) mod limits;

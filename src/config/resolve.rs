@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    Config, InvalidLogFilter, Listen, LoadScope, LogConfig, SocketConfig, Tls, check_log_filter,
+    Config, Egress, InvalidLogFilter, Listen, LoadScope, LogConfig, SocketConfig, Tls,
+    check_log_filter,
     diagnostics::report::{ConfigTexts, Diagnostic, Diagnostics},
     file, listen_address,
     node::{Node, ValuePath},
@@ -107,6 +108,10 @@ pub(super) fn config(
         log: file.log,
         tls: file.tls.map(|tls| resolver.tls(&tls, &at("tls"))),
         limits: file.limits,
+        egress: Egress {
+            proxies: resolver.environment_proxies(),
+            ..file.egress
+        },
         naming: file.naming,
         governance: resolver.governance(file.governance, &file.agents, &root),
         audit: file.audit,

@@ -193,7 +193,7 @@ impl AgentRules {
 
 /// How often an agent may call.
 fn limits(agent: &Agent, layers: TermLayers<'_>, limiters: &Limiters) -> RateLimits {
-    limiters.for_agent(agent.id).rate_limits(
+    limiters.for_agent(agent.quota_owner).rate_limits(
         layers.first(|terms| terms.rate),
         layers.first(|terms| terms.tool_rate),
     )
@@ -209,7 +209,7 @@ fn applied_budgets(
         .unwrap_or_default();
     let own = own
         .iter()
-        .map(|budget| (BudgetSubject::agent(agent.id), *budget));
+        .map(|budget| (BudgetSubject::agent(agent.quota_owner), *budget));
     let team = agent.team.as_deref().zip(team).into_iter();
     let team = team.flat_map(|(name, budgets)| {
         budgets

@@ -9,9 +9,9 @@ use tollbridge::{
 };
 
 use crate::{
-    connections, forward_headers, governance::GOVERNING, harness::parse, item_rules, limits,
-    list_timing, listener, naming, process_limits, process_settings, recovery, replicas, timeouts,
-    transports, unix_socket, way_out,
+    connections, egress, forward_headers, governance::GOVERNING, harness::parse, item_rules,
+    limits, list_timing, listener, naming, process_limits, process_settings, recovery, replicas,
+    timeouts, transports, unix_socket, way_out,
 };
 
 /// A key, with `*` for the name of a server, and its test.
@@ -26,6 +26,9 @@ const TESTS: &[(&str, fn())] = &[
     ),
     ("data_dir", process_settings::data_dir),
     ("drain_timeout", timeouts::drain_timeout),
+    ("egress.allow", egress::allow),
+    ("egress.response", egress::response),
+    ("egress.timeout", egress::timeout),
     ("first_list_wait", list_timing::first_list_wait),
     ("keep_alive", timeouts::keep_alive),
     ("limits.body", limits::body),
@@ -217,6 +220,7 @@ const AT_ONCE: &[&str] = &[
     "agents",
     "allowed_hosts",
     "allowed_origins",
+    "egress",
     "audit.arguments",
     "audit.quota",
     "audit.retention",

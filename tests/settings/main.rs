@@ -21,6 +21,7 @@ mod binary;
 
 mod commented_example;
 mod connections;
+mod egress;
 mod example;
 mod forward_headers;
 mod governance;

@@ -1,11 +1,10 @@
 //! How a server is reached: a program, a URL, or the toolbox.
 
-use std::net::IpAddr;
-
 use http::{HeaderName, HeaderValue, Uri};
 use indexmap::IndexMap;
 
 use super::{Resolver, quoted_or_hidden};
+use crate::config::model::environment_proxies::is_local;
 use crate::config::{
     Auth, DisplayOnly, LoadScope, Remote, Secret, StdioCommand, Transport,
     diagnostics::{ignored_keys::IgnoredKey, redact, report::Diagnostic, suggest},
@@ -534,12 +533,6 @@ pub(crate) fn with_scheme(url: &str) -> Option<String> {
     let host = uri.host()?;
     let is_own = is_local(host) || host.ends_with(".localhost");
     Some(guess(if is_own { "http" } else { "https" }))
-}
-
-/// Whether `host` is this machine.
-pub(super) fn is_local(host: &str) -> bool {
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// `args` without the values of variables, which may be secret whatever stands before them.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use http::{Uri, uri::Scheme};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
-use super::{Resolver, transport::is_local};
+use super::Resolver;
+use crate::config::{EnvironmentProxies, model::environment_proxies::as_http};
 use crate::config::{
     ForwardProxy, RemoteTls, Secret, diagnostics::report::Diagnostic, node::ValuePath,
 };
@@ -45,29 +46,9 @@ impl Resolver<'_> {
         found.as_ref().map(to_proxy)
     }
 
-    /// That of the variables which all programs read. A proxy on another machine is no way to a server
-    /// on this one.
+    /// That of the variables which all programs read.
     fn environment_proxy(&mut self, url: &Uri, at: &ValuePath<'_>) -> Option<ForwardProxy> {
-        let environment = self.context.environment;
-        let value = |name: &str| {
-            let lower = environment.get(name);
-            lower
-                .or_else(|| environment.get(&name.to_uppercase()))
-                .unwrap_or_default()
-                .to_owned()
-        };
-        let exempt = exempt_hosts(&value("no_proxy"), url)?;
-        let matcher = Matcher::builder()
-            .all(value("all_proxy"))
-            .http(value("http_proxy"))
-            .https(value("https_proxy"))
-            .no(exempt)
-            .build();
-        let found = matcher.intercept(&as_http(url))?;
-        let is_there = |host: Option<&str>| host.is_some_and(is_local);
-        if is_there(url.host()) && !is_there(found.uri().host()) {
-            return None;
-        }
+        let found = self.environment_proxies().intercept(url)?;
         if found.uri().scheme() != Some(&Scheme::HTTP) {
             let scheme = found.uri().scheme_str().unwrap_or_default();
             self.findings.add(
@@ -78,6 +59,22 @@ impl Resolver<'_> {
             return None;
         }
         Some(to_proxy(&found))
+    }
+
+    /// What the variables of proxies say.
+    pub(super) fn environment_proxies(&self) -> EnvironmentProxies {
+        let environment = self.context.environment;
+        let value = |name: &str| {
+            let lower = environment.get(name);
+            let value = lower.or_else(|| environment.get(&name.to_uppercase()));
+            Secret::new(value.unwrap_or_default())
+        };
+        EnvironmentProxies {
+            all: value("all_proxy"),
+            http: value("http_proxy"),
+            https: value("https_proxy"),
+            none: value("no_proxy"),
+        }
     }
 
     /// What is `written`, with absolute paths.
@@ -147,95 +144,10 @@ impl Resolver<'_> {
     }
 }
 
-/// The hosts of `no_proxy` in the form that all of them are understood in; `None` where it is all hosts. Those
-/// with a port are for URLs with that port.
-fn exempt_hosts(no_proxy: &str, url: &Uri) -> Option<String> {
-    let port = match url.scheme_str() {
-        Some("https" | "wss") => url.port_u16().unwrap_or(443),
-        _ => url.port_u16().unwrap_or(80),
-    };
-    let mut hosts = Vec::new();
-    for entry in no_proxy
-        .split([',', ' ', '\t'])
-        .filter(|entry| !entry.is_empty())
-    {
-        let host = match entry.rsplit_once(':') {
-            Some((host, written)) if !host.contains(':') || host.ends_with(']') => {
-                if written.parse() != Ok(port) {
-                    continue;
-                }
-                host
-            }
-            Some(_) | None => entry,
-        };
-        if host == "*" {
-            return None;
-        }
-        hosts.push(
-            host.strip_prefix('*')
-                .unwrap_or(host)
-                .trim_matches(['[', ']']),
-        );
-    }
-    Some(hosts.join(","))
-}
-
-/// `url` with the scheme that proxies are looked up by.
-fn as_http(url: &Uri) -> Uri {
-    let scheme = match url.scheme_str() {
-        Some("https" | "wss") => Scheme::HTTPS,
-        _ => Scheme::HTTP,
-    };
-    let mut parts = url.clone().into_parts();
-    parts.scheme = Some(scheme);
-    Uri::from_parts(parts).unwrap_or_default()
-}
-
 fn to_proxy(found: &Intercept) -> ForwardProxy {
     let authorization = found.basic_auth().and_then(|it| it.to_str().ok());
     ForwardProxy {
         uri: found.uri().clone(),
         authorization: authorization.map(Secret::new),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn no_proxy_is_read_as_other_programs_read_it() {
-        let check = |no_proxy: &str, url: &str, is_exempt: bool| {
-            let url: Uri = url.parse().unwrap();
-            let found = exempt_hosts(no_proxy, &url).is_none_or(|exempt| {
-                let matcher = Matcher::builder().all("http://p:1").no(exempt).build();
-                matcher.intercept(&as_http(&url)).is_none()
-            });
-            assert_eq!(found, is_exempt, "{no_proxy} {url}");
-        };
-        let url = "https://mcp.example.com/x";
-        for (no_proxy, is_exempt) in [
-            ("*", true),
-            ("a, *", true),
-            ("example.com", true),
-            (".example.com", true),
-            ("*.example.com", true),
-            ("EXAMPLE.com", true),
-            ("ample.com", false),
-            ("a b mcp.example.com", true),
-            ("mcp.example.com:443", true),
-            ("mcp.example.com:80", false),
-            ("", false),
-        ] {
-            check(no_proxy, url, is_exempt);
-        }
-        check("10.0.0.0/8", "http://10.1.2.3/", true);
-        check("10.0.0.0/8", "http://11.1.2.3/", false);
-        check("10.1.2.3:81", "http://10.1.2.3:81/", true);
-        check("10.1.2.3:81", "http://10.1.2.3/", false);
-        check("fd00::/8", "ws://[fd00::1]:80/", true);
-        check("fd00::1", "ws://[fd00::1]/", true);
-        check("[fd00::1]:80", "ws://[fd00::1]/", true);
-        check("[fd00::1]:81", "ws://[fd00::1]/", false);
     }
 }

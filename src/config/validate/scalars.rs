@@ -9,6 +9,7 @@ use crate::{
     config::{
         diagnostics::{redact, renamed_keys, report::Diagnostic, suggest},
         model::{
+            egress::{EGRESS_FORMAT, EgressTarget},
             limits::{BUDGET_FORMAT, Budget, RATE_FORMAT, Rate},
             policy::{GlobList, glob},
         },
@@ -224,6 +225,13 @@ impl ShapeCheck<'_, '_> {
                 "rate",
                 text.parse::<Rate>().err().map(|error| error.to_string()),
                 "for example \"120/1m\", or { calls = 120, per = \"1m\" }",
+            ),
+            Some(EGRESS_FORMAT) => (
+                "place",
+                text.parse::<EgressTarget>()
+                    .err()
+                    .map(|error| error.to_string()),
+                "for example \"10.1.0.0/16\", \"192.168.1.5\" or \"internal.example\"",
             ),
             _ => return true,
         };

@@ -1,0 +1,151 @@
+//! Tokens: what a verified one says, and why one is rejected.
+//!
+//! Two kinds of verifier implement [`TokenVerifier`]: that of the built-in authorization server, whose tokens are
+//! random texts that the store knows, and that of JWTs of other issuers.
+
+use std::{collections::BTreeSet, fmt};
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+
+use crate::names::AgentId;
+
+/// Knows the tokens of one kind of issuer.
+pub trait TokenVerifier: fmt::Debug + Send + Sync {
+    /// What `token`, shown for the protected `resource` (RFC 8707), says; `None` where it is none of this kind.
+    fn verify<'t>(
+        &'t self,
+        token: &'t str,
+        resource: &'t str,
+    ) -> BoxFuture<'t, Option<Result<VerifiedToken, TokenRejection>>>;
+}
+
+/// What a token says that was found to be good.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VerifiedToken {
+    /// Whose it is.
+    pub subject: TokenSubject,
+    /// What it is good for.
+    pub scopes: Scopes,
+    /// The OAuth client that it was issued to.
+    pub client: Option<String>,
+    /// When its time passes.
+    pub expires: Timestamp,
+}
+
+/// Whose a token is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TokenSubject {
+    /// That of an agent, which is known by its id.
+    Agent(AgentId),
+    /// That of a user of an issuer, with all claims about them; `agents.match` says which agent that is.
+    Claims(serde_json::Map<String, serde_json::Value>),
+}
+
+/// Scopes of a token, or those that a request needs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Scopes(BTreeSet<String>);
+
+impl Scopes {
+    /// Reads them as tokens have them: separated by spaces (RFC 6749, section 3.3).
+    pub fn parse(text: &str) -> Self {
+        Self(text.split_ascii_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Whether `scope` is one of them.
+    pub fn contains(&self, scope: &str) -> bool {
+        self.0.contains(scope)
+    }
+
+    /// Each of them, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl<S: Into<String>> FromIterator<S> for Scopes {
+    fn from_iter<I: IntoIterator<Item = S>>(scopes: I) -> Self {
+        Self(scopes.into_iter().map(Into::into).collect())
+    }
+}
+
+/// As tokens and challenges have them.
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, scope) in self.iter().enumerate() {
+            let separator = if index == 0 { "" } else { " " };
+            write!(f, "{separator}{scope}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a token opens nothing, for the operator; clients hear `invalid_token` alone.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
+pub enum TokenRejection {
+    /// It is signed by an algorithm that is not accepted: none, or a symmetric one.
+    #[error("its algorithm is not accepted")]
+    Algorithm,
+    /// It was issued for another resource.
+    #[error("its audience is another resource")]
+    Audience,
+    /// Its time has passed.
+    #[error("it has expired")]
+    Expired,
+    /// Nobody whose tokens are accepted issued it.
+    #[error("its issuer is not accepted")]
+    Issuer,
+    /// The keys of its issuer could not be had, now or before.
+    #[error("the keys of its issuer cannot be fetched")]
+    IssuerUnreachable,
+    /// It cannot be read, or lacks a claim that it must have.
+    #[error("it is malformed")]
+    Malformed,
+    /// Its time has not come.
+    #[error("it is not valid yet")]
+    NotYetValid,
+    /// It, or the grant behind it, was revoked.
+    #[error("it was revoked")]
+    Revoked,
+    /// Its issuer did not sign it.
+    #[error("its signature is wrong")]
+    Signature,
+    /// No agent is for who it belongs to.
+    #[error("no rule of `agents.match` maps its subject to an agent")]
+    Subject,
+    /// Nobody issued it.
+    #[error("it is unknown")]
+    Unknown,
+}
+
+impl TokenRejection {
+    /// The reason in a word, as it is counted.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Algorithm => "algorithm",
+            Self::Audience => "audience",
+            Self::Expired => "expired",
+            Self::Issuer => "issuer",
+            Self::IssuerUnreachable => "issuer_unreachable",
+            Self::Malformed => "malformed",
+            Self::NotYetValid => "not_yet_valid",
+            Self::Revoked => "revoked",
+            Self::Signature => "signature",
+            Self::Subject => "subject",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_read_and_written_as_tokens_have_them() {
+        let scopes = Scopes::parse(" tools:read  tools:call tools:read ");
+        assert_eq!(scopes.to_string(), "tools:call tools:read");
+        assert!(scopes.contains("tools:call") && !scopes.contains("tools"));
+        assert_eq!(Scopes::parse("").to_string(), "");
+    }
+}

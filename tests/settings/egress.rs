@@ -1,0 +1,68 @@
+//! Requests to URLs that others name.
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+use tollbridge::egress::{EgressClient, EgressError};
+use url::Url;
+
+use crate::{harness::parse, support::wire::spawn};
+
+/// What a client by a config with these keys of `egress` reads from `server`, in bytes.
+async fn fetch(keys: &str, server: &Url) -> Result<usize, EgressError> {
+    let config = parse(&format!("[egress]\n{keys}")).unwrap();
+    let client = EgressClient::new(&config.egress, []).unwrap();
+    client.get(server).await.map(|it| it.body().len())
+}
+
+/// Answers each connection with so many bytes, or never.
+async fn server(answer: Option<usize>) -> Url {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    spawn(async move {
+        let mut silent = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let Some(size) = answer else {
+                silent.push(stream);
+                continue;
+            };
+            stream.read_u8().await.unwrap();
+            let body = "a".repeat(size);
+            let said = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n{body}");
+            stream.write_all(said.as_bytes()).await.unwrap();
+        }
+    });
+    url.parse().unwrap()
+}
+
+#[tokio::test]
+pub(crate) async fn allow() {
+    let server = server(Some(10)).await;
+    let refused = fetch("allow = []", &server).await.unwrap_err();
+    assert!(matches!(refused, EgressError::Refused { .. }), "{refused}");
+    assert_eq!(fetch("allow = ['127.0.0.0/8']", &server).await.unwrap(), 10);
+    let wrong = parse("[egress]\nallow = ['10.0.0.0/33']").unwrap_err();
+    assert!(wrong.contains("`10.0.0.0/33` is not a place"), "{wrong}");
+}
+
+#[tokio::test]
+pub(crate) async fn response() {
+    let keys = "allow = ['127.0.0.1']\nresponse = '1 KiB'";
+    assert_eq!(fetch(keys, &server(Some(1024)).await).await.unwrap(), 1024);
+    let large = fetch(keys, &server(Some(1025)).await).await.unwrap_err();
+    assert!(
+        matches!(large, EgressError::TooLarge { limit: 1024, .. }),
+        "{large}"
+    );
+    let keys = "allow = ['127.0.0.1']\nresponse = '2 KiB'";
+    assert_eq!(fetch(keys, &server(Some(1025)).await).await.unwrap(), 1025);
+}
+
+#[tokio::test]
+pub(crate) async fn timeout() {
+    let server = server(None).await;
+    let slow = fetch("allow = ['127.0.0.1']\ntimeout = '50ms'", &server).await;
+    let slow = slow.unwrap_err();
+    assert!(matches!(slow, EgressError::Timeout { .. }), "{slow}");
+}

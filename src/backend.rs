@@ -42,7 +42,7 @@ use dispatch::{
     connection_pool::ConnectionPool, fair_limiter::FairLimiter, replicas::Replicas,
     tool_headers::ToolHeaderCache,
 };
-pub(crate) use error::BackendError;
+pub(crate) use error::{BackendError, STDERR_SEPARATOR};
 pub(crate) use instance::breaker::{BreakerReport, CallerBreaker};
 pub(crate) use instance::health::HealthChecks;
 pub(crate) use instance::shared_state::ReadingLists;

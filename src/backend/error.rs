@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// What separates, in the reason of [`BackendError::Lost`], our words from what the server wrote of it.
-pub(super) const STDERR_SEPARATOR: &str = "; on stderr: ";
+pub(crate) const STDERR_SEPARATOR: &str = "; on stderr: ";
 /// The same for lines on stdout that are no messages.
 const STDOUT_SEPARATOR: &str = "; on stdout, not a message: ";
 

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use super::output::{eprint, escape_terminal};
 use crate::{
-    backend::{ReplicaReport, ServerState, ServerStatusReport, reason_from_stderr},
+    backend::{
+        ReplicaReport, STDERR_SEPARATOR, ServerState, ServerStatusReport, reason_from_stderr,
+    },
     catalog::{ByKind, Kind},
 };
 
@@ -205,9 +207,13 @@ impl FoundServer {
     /// Why it is not connected, with its own words where they are not part of that; why it is not well.
     pub(super) fn explanation(&self) -> String {
         let reason = self.reason.clone().unwrap_or_default();
+        // That of a program that ended has them; the lines here are of earlier starts too.
+        if self.is_up() || reason.contains(STDERR_SEPARATOR) {
+            return reason;
+        }
         let lines: Vec<_> = self.stderr.iter().map(String::as_str).collect();
-        match reason_from_stderr(&lines).filter(|_| !self.is_up()) {
-            Some(words) if !reason.contains(&words) => format!("{reason}; on stderr: {words}"),
+        match reason_from_stderr(&lines) {
+            Some(words) if !reason.contains(&words) => format!("{reason}{STDERR_SEPARATOR}{words}"),
             Some(_) | None => reason,
         }
     }
@@ -216,4 +222,36 @@ impl FoundServer {
 /// Milliseconds with one decimal.
 fn round_ms(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e4).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The words of a program are shown once, and those of its last start alone where that is known.
+    #[test]
+    fn an_explanation_has_the_words_of_a_program_once() {
+        let check = |state: &str, reason: &str, stderr: &[&str], expect: &str| {
+            let offers = json!({ "tools": 0, "resources": 0, "templates": 0, "prompts": 0 });
+            let server = json!({
+                "name": "a", "state": state, "transport": "stdio", "offers": offers, "reason": reason,
+                "stderr": stderr,
+            });
+            let servers = servers_in_status(&json!({ "servers": [server] })).unwrap();
+            assert_eq!(servers[0].explanation(), expect);
+        };
+        let words = ["starting", "no key", "starting", "no key"];
+        let ended = "connection lost: exited (exit status: 1); on stderr: starting | no key";
+        check("failed", ended, &words, ended);
+        check(
+            "failed",
+            "no response yet",
+            &words[..2],
+            "no response yet; on stderr: starting | no key",
+        );
+        check("degraded", "slow", &words, "slow");
+        check("failed", "no such file", &[], "no such file");
+    }
 }

@@ -3,27 +3,85 @@
 /// Lines of a reason.
 const LINES_MAX: usize = 5;
 
+/// Words of lines by which programs, runtimes and package runners report an error, in small letters.
+const ERROR_WORDS: &[&str] = &[
+    "caused by",
+    "err!",
+    "error",
+    "exception",
+    "fatal",
+    "panic:",
+    "panicked at",
+];
+/// Words by which people write of one, where no line has those above.
+const PROBLEM_WORDS: &[&str] = &[
+    "already in use",
+    "cannot",
+    "can't",
+    "could not",
+    "couldn't",
+    "denied",
+    "eacces",
+    "eaddrinuse",
+    "econnrefused",
+    "enoent",
+    "enotfound",
+    "expired",
+    "failed",
+    "failure",
+    "forbidden",
+    "invalid",
+    "missing",
+    "must ",
+    "no module named",
+    "no such ",
+    "not defined",
+    "not found",
+    "not installed",
+    "not permitted",
+    "not recognized",
+    "not set",
+    "not supported",
+    "out of memory",
+    "please ",
+    "refused",
+    "required",
+    "requires",
+    "segmentation fault",
+    "timed out",
+    "unable to",
+    "unauthorized",
+    "unexpected",
+    "unknown",
+    "unsupported",
+    "usage:",
+];
+/// Words of lines after which programs go on.
+const WARNING_WORDS: &[&str] = &["deprecat", "warn"];
+
 /// What a program's last `lines` say of its end, on one line: from those that name an error, if there are
 /// such, else the last; `None` if there are none with words.
 pub(crate) fn reason_from_stderr(lines: &[&str]) -> Option<String> {
     let says_something = |line: &&str| line.contains(char::is_alphanumeric) && !is_frame(line);
     let lines = lines.iter().copied().filter(says_something).map(str::trim);
     let lines: Vec<_> = lines.collect();
-    let from = match lines.iter().rposition(|line| names_error(line)) {
-        Some(last) => {
-            let before = lines[..last].iter().rposition(|line| !names_error(line));
-            before.map_or(0, |before| before + 1)
-        }
-        None => lines.len().saturating_sub(LINES_MAX),
-    };
+    let reported = start_of_last(&lines, |line| has_word(line, ERROR_WORDS));
+    let is_problem = |line: &str| has_word(line, PROBLEM_WORDS) && !has_word(line, WARNING_WORDS);
+    let from = reported.or_else(|| start_of_last(&lines, is_problem));
+    let from = from.unwrap_or_else(|| lines.len().saturating_sub(LINES_MAX));
     let reason: Vec<_> = lines[from..].iter().copied().take(LINES_MAX).collect();
     (!reason.is_empty()).then(|| reason.join(" | "))
 }
 
-/// Whether a line is how programs, runtimes and package runners report what went wrong.
-fn names_error(line: &str) -> bool {
+/// Where those `lines` begin that are the last which are `wanted`, one after the other.
+fn start_of_last(lines: &[&str], wanted: impl Fn(&str) -> bool) -> Option<usize> {
+    let last = lines.iter().rposition(|line| wanted(line))?;
+    let before = lines[..last].iter().rposition(|line| !wanted(line));
+    Some(before.map_or(0, |before| before + 1))
+}
+
+fn has_word(line: &str, words: &[&str]) -> bool {
     let line = line.to_lowercase();
-    let words = ["caused by", "error", "exception", "fatal", "panicked at"];
     words.iter().any(|word| line.contains(word))
 }
 
@@ -55,6 +113,42 @@ mod tests {
         );
         check("", "");
         check(" \n }\n", "");
+    }
+
+    /// What people write of what is missing or wrong counts where nothing says "error".
+    #[test]
+    fn a_reason_begins_where_something_is_missing() {
+        let lines = [
+            "API key missing",
+            "Missing required environment variable: GITHUB_TOKEN",
+            "The GITHUB_TOKEN environment variable must be set",
+            "Please set GITHUB_TOKEN",
+            "ENOENT: mkdir '/srv/data'",
+            "sh: 1: no-such-program: not found",
+            "cat: /srv/a: No such file or directory",
+            "/usr/bin/python3: No module named server",
+            "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
+            "listen tcp :3000: bind: address already in use",
+            "flag provided but not defined: -x",
+            "Usage: server-files DIRECTORY",
+            "panic: no config",
+        ];
+        for line in lines {
+            let expect = format!("{line} | bye");
+            check(&format!("starting up\nlistening\n{line}\nbye\n"), &expect);
+        }
+        check(
+            "Error: no key\nPlease read the manual\n",
+            "Error: no key | Please read the manual",
+        );
+        check(
+            "API key missing\n(node:1) DeprecationWarning: deprecated. Please use another\n",
+            "API key missing | (node:1) DeprecationWarning: deprecated. Please use another",
+        );
+        check(
+            "one\n(node:1) UnhandledPromiseRejectionWarning: Error: no key\n",
+            "(node:1) UnhandledPromiseRejectionWarning: Error: no key",
+        );
     }
 
     /// What package runners and runtimes write after the reason does not hide it.

@@ -127,7 +127,7 @@ impl Backend {
             replica.connector.shared.join_server(&connector.shared);
             replica
         });
-        let catalog = Instance::new(Arc::clone(&connector.shared.identity));
+        let catalog = Instance::new(Arc::clone(&connector.shared.identity), None);
         if !config.runs() {
             let (event, reason, failure) = match &config.name_conflict {
                 Some(conflict) if config.enabled => (

@@ -28,6 +28,7 @@ use crate::{
     clock::{self, millis_since},
     lock::lock,
     mcp::{Era, LogFilter},
+    names::AgentId,
 };
 use handshake::ServerInitialization;
 use identity::InstanceIdentity;
@@ -106,6 +107,8 @@ pub(crate) struct Instance {
     pub(crate) id: u64,
     /// What it goes on with where others were before it.
     pub(super) identity: Arc<InstanceIdentity>,
+    /// Whose call it was started for; `None` for the catalog's.
+    pub(super) started_by: Option<AgentId>,
     /// Since when nobody keeps it any more.
     abandoned: OnceLock<Instant>,
     pub(super) retry: RetryTimer,
@@ -116,7 +119,7 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    pub(super) fn new(identity: Arc<InstanceIdentity>) -> Arc<Self> {
+    pub(super) fn new(identity: Arc<InstanceIdentity>, started_by: Option<AgentId>) -> Arc<Self> {
         let (phase, _) = watch::channel(InstancePhase::Connecting);
         let stop = identity.tasks.stop_token().child_token();
         Arc::new(Self {
@@ -127,6 +130,7 @@ impl Instance {
             id: NEXT_INSTANCE.fetch_add(1, Ordering::Relaxed),
             retry: RetryTimer::new(&identity.reconnect),
             identity,
+            started_by,
             abandoned: OnceLock::new(),
             subscriptions: Mutex::default(),
             stop,

@@ -181,3 +181,40 @@ async fn headers_that_cannot_be_forwarded_are_mistakes() {
     let program = "[servers.one]\ntransport = \"builtin\"\nforward_headers = [\"x-a\"]";
     of_file(program).await.stop().await;
 }
+
+/// A caller that comes with ever other values gives up connections of its own for them.
+#[tokio::test]
+async fn other_values_cost_no_other_agent_its_connection() {
+    const KEYS: [&str; 2] = [
+        "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a",
+        "5a6c1d0a9b8e7f3c2d5a6b1e0f9c8d7b",
+    ];
+    for isolation in ["agent", "shared"] {
+        let server = telling().await;
+        let keys = format!(
+            "{}{KEY}isolation = \"{isolation}\"\nmax_instances = 3\n",
+            server.config()
+        );
+        let agents = format!(
+            "governance = {{ auth = \"keys\", policy = {{ mode = \"all\" }} }}\n\
+             agents = {{ quiet = {{ keys = [\"{}\"] }}, busy = {{ keys = [\"{}\"] }} }}",
+            KEYS[0], KEYS[1]
+        );
+        let gateway = TestGateway::new().setting(&agents).section("one", &keys);
+        let gateway = gateway.start().await;
+        let seen = async |key: &str, token: &str| {
+            let headers = [("x-api-key", key), ("x-github-token", token)];
+            assert_eq!(seen(&gateway, &headers).await, token, "{isolation}");
+        };
+        seen(KEYS[0], "alice").await;
+        for at in 0..5 {
+            seen(KEYS[1], &format!("bob-{at}")).await;
+        }
+        let before = greetings(&server);
+        seen(KEYS[0], "alice").await;
+        assert_eq!(greetings(&server), before, "{isolation}: it was kept");
+        seen(KEYS[1], "bob-0").await;
+        assert_eq!(greetings(&server), before + 1, "{isolation}: it gave way");
+        gateway.stop().await;
+    }
+}

@@ -5,6 +5,8 @@
 //! speaks it, and only by a connection of its own key; there are never more than `max_instances`.
 //! Where each call has a connection to itself, `pool` lends them.
 
+mod eviction;
+
 use std::{
     collections::HashMap,
     sync::{Arc, MutexGuard, atomic::Ordering},
@@ -13,6 +15,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use self::eviction::evict_instances;
 use super::connection_pool::{ConnectionPool, PooledConnection};
 use crate::{
     backend::{
@@ -382,7 +385,8 @@ impl Backend {
             }
             before = Predecessor::of(known);
         } else if instances.len() >= self.config().max_instances {
-            evict_instances(&mut instances, self.config().max_instances)?;
+            let instances_max = self.config().max_instances;
+            evict_instances(&mut instances, instances_max, client.agent.id)?;
         }
         let instance = self.start_instance(&key, client, before);
         instances.insert(key, Arc::clone(&instance));
@@ -413,7 +417,7 @@ impl Backend {
                 &connector.tasks,
             )
         });
-        let instance = Instance::new(Arc::clone(&identity));
+        let instance = Instance::new(Arc::clone(&identity), Some(client.agent.id));
         instance.retry.set_failures(before.failures);
         let wanted = ConnectSpec {
             era: match key.era {
@@ -552,30 +556,4 @@ fn other_era(era: Era) -> Era {
         Era::Legacy => Era::Modern,
         Era::Modern => Era::Legacy,
     }
-}
-
-/// Makes room for one more: those that are down go first, then the one that was unused for longest.
-fn evict_instances(
-    instances: &mut HashMap<SharingKey, Arc<Instance>>,
-    instances_max: usize,
-) -> Result<(), BackendError> {
-    instances.retain(|_, instance| !instance.is_abandoned() || instance.is_backing_off());
-    if instances.len() < instances_max {
-        return Ok(());
-    }
-    // Whoever had one started waits for it.
-    let is_unused =
-        |it: &Instance| !it.is_busy() && !matches!(it.phase(), InstancePhase::Connecting);
-    let unused = instances.iter().filter(|(_, instance)| is_unused(instance));
-    let oldest = unused
-        .max_by_key(|(_, instance)| instance.idle_for())
-        .map(|(key, _)| key.clone());
-    let oldest = oldest.ok_or(BackendError::InstancesBusy {
-        limit: instances_max,
-        key: "max_instances",
-    })?;
-    if let Some(instance) = instances.remove(&oldest) {
-        instance.stop.cancel();
-    }
-    Ok(())
 }

@@ -424,7 +424,7 @@ mod tests {
     async fn no_gap_is_too_large() {
         let (update_sender, mut updates) = update_channel();
         let (shared, _tasks) = shared_telling(&update_sender);
-        let instance = Instance::new(Arc::clone(&shared.identity));
+        let instance = Instance::new(Arc::clone(&shared.identity), None);
         let mut uris: Vec<_> = (0..40).map(|at| format!("file:///{at}")).collect();
         for uri in &uris {
             instance.add_subscription(uri);

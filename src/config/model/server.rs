@@ -71,8 +71,8 @@ pub struct Server {
     pub forward_headers: Vec<String>,
     /// Which callers share a connection to the server.
     pub isolation: Isolation,
-    /// Maximum connections besides the catalog connection. The least recently used idle connection
-    /// is closed to make room; with `isolation = "call"` further calls wait.
+    /// Maximum connections besides the catalog connection. To make room, an idle connection is closed: the
+    /// least recently used one of the agent that has most. With `isolation = "call"` further calls wait.
     #[schemars(range(min = 1))]
     pub max_instances: usize,
     /// Number of connections under `isolation = "pool"`. Further calls wait, first come first

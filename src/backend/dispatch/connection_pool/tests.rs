@@ -35,9 +35,8 @@ fn instance(tasks: &Tasks) -> Arc<Instance> {
     let server = ServerName::parse("x").unwrap();
     let callers = SharedBy::for_anyone(Era::Legacy);
     let reach = ReconnectPolicy::new(&Transport::Builtin, 30);
-    Instance::new(InstanceIdentity::for_callers(
-        &server, callers, &reach, tasks,
-    ))
+    let identity = InstanceIdentity::for_callers(&server, callers, &reach, tasks);
+    Instance::new(identity, None)
 }
 
 /// What whoever keeps it does when its connection could not be made or was lost.
@@ -197,7 +196,7 @@ async fn goes_on_with(pool: &ConnectionPool, profile: &str, tasks: &Tasks) -> Op
         taken = before.identity.as_ref().map(|identity| identity.number);
         before
             .identity
-            .map_or_else(|| instance(tasks), Instance::new)
+            .map_or_else(|| instance(tasks), |identity| Instance::new(identity, None))
     });
     drop(loan.unwrap());
     taken

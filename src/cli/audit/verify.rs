@@ -25,8 +25,8 @@ use crate::{
 
 /// What is right and what is wrong, for scripts.
 const EXIT_CODES: &str = "\
-Exit code: 0 when the log is intact, 1 when a line was changed, is missing or cannot be read, 2 for a \
-wrong command line or config. Changes made without audit.key are detected up to the last signed line of \
+Exit code: 0 when the log is intact, 1 when a line was changed, is missing or cannot be read, or there is \
+no log, 2 for a wrong command line or config. Changes made without audit.key are detected up to the last signed line of \
 each chain. Truncated or deleted chains are detected only through the index, until a gateway has \
 recorded the loss (event `log_shortened`), or through --expect. For that, keep the public key and hashes \
 (from --json, or from the log lines `audit checkpoint`) on another machine.";
@@ -68,24 +68,26 @@ impl Verify {
         if let Some(store) = &store {
             store.close().await;
         }
+        // Who has a log verified knows of one.
+        let is_missing = report.is_valid() && report.chains.is_empty();
+        let is_valid = report.is_valid() && !is_missing;
+        if is_missing {
+            eprint(&format!(
+                "no audit log in {shown}: no gateway has written one there; check `data_dir`\n"
+            ));
+        }
         let printed = if self.json {
             print_json(&json!({
-                "ok": report.is_valid(),
+                "ok": is_valid,
                 "chains": report.chains.iter().map(to_json).collect::<Vec<_>>(),
                 "indexed": indexed,
                 "missing": report.missing.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "shortened": report.shortened.iter().map(truncated_to_json).collect::<Vec<_>>(),
             }))
         } else {
-            print(&report_text(&report, &shown))
+            print(&report_text(&report))
         };
-        // Whoever names a key knows of an audit that it signed.
-        let is_missing = report.chains.is_empty() && !self.key.is_empty();
-        Ok(if report.is_valid() && !is_missing {
-            printed
-        } else {
-            ExitCode::FAILURE
-        })
+        Ok(if is_valid { printed } else { ExitCode::FAILURE })
     }
 
     fn trusted_keys(&self, log_dir: &Path) -> Result<TrustAnchors, CommandError> {
@@ -158,7 +160,7 @@ fn warn_not_compared(error: &StoreError) {
     ));
 }
 
-fn report_text(report: &VerifyReport, log_dir: &str) -> String {
+fn report_text(report: &VerifyReport) -> String {
     let chains = report.chains.len();
     let faults = report.chains.iter().filter_map(|chain| {
         let fault = chain.fault.as_ref()?;
@@ -172,7 +174,7 @@ fn report_text(report: &VerifyReport, log_dir: &str) -> String {
     let missing = missing.map(|hash| format!("no line has the hash {hash}\n"));
     let broken: String = faults.chain(shortened).chain(missing).collect();
     if chains == 0 && broken.is_empty() {
-        return format!("no records in {log_dir}\n");
+        return String::new();
     }
     if broken.is_empty() {
         let lines: u64 = report.chains.iter().map(|chain| chain.lines).sum();

@@ -13,8 +13,15 @@ use crate::support::{Place, bounded, finish};
 #[tokio::test]
 async fn records_are_found_by_what_is_known_of_them() {
     let place = Place::new(GOVERNED);
-    let none = ok(&place, &["audit", "verify"]).await;
-    assert!(none.stdout.starts_with("no records in "), "{none:?}");
+    let none = place.run(&["audit", "verify"]).await;
+    assert_eq!((none.code, &*none.stdout), (Some(1), ""), "{none:?}");
+    assert!(none.stderr.contains("no audit log in "), "{none:?}");
+    let none = place.run(&["audit", "verify", "--json"]).await;
+    assert_eq!(none.code, Some(1), "{none:?}");
+    assert_eq!(
+        (&none.json()["ok"], &none.json()["chains"]),
+        (&json!(false), &json!([]))
+    );
     assert_eq!(ok(&place, &["audit", "--json"]).await.stdout, "[]\n");
     let call = async |tool: &str, agent: &str| {
         place
@@ -95,7 +102,9 @@ async fn who_only_looks_makes_no_store() {
     let lost = "the audit log has records but tollbridge.db is missing or empty";
     for look in looks {
         let args: Vec<_> = look.split(' ').collect();
-        let looked = ok(&place, &args).await;
+        let looked = place.run(&args).await;
+        let expect = i32::from(look == "audit verify");
+        assert_eq!(looked.code, Some(expect), "{look}: {looked:?}");
         assert!(!looked.stderr.contains(lost), "{look}: {looked:?}");
         assert!(!place.file("data").exists(), "{look}");
     }

@@ -102,7 +102,7 @@ impl GatewayCore {
         proxy.restore_lists().await;
         let draining = tasks.drain_token().clone();
         let status = Arc::new(Status::new(Arc::clone(&proxy), draining));
-        storage.start(&tasks);
+        storage.start(&status, &tasks);
         proxy.start(updates);
         if remembers {
             warn_invalid_agents(&proxy, &tasks);

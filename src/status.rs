@@ -34,6 +34,7 @@ pub struct Status {
     draining: CancellationToken,
     gateway_identity: OnceLock<GatewayIdentity>,
     config: Mutex<ConfigReport>,
+    store_error: Mutex<Option<String>>,
 }
 
 /// The whole status.
@@ -189,6 +190,8 @@ pub struct Governed {
     pub audit_lost: u64,
     /// Why the store did not keep what budgets told it last; `null` once it has.
     pub budget_error: Option<String>,
+    /// That the database is no longer in the data directory; `null` while it is.
+    pub store_error: Option<String>,
     /// Keys that expire within 30 days.
     pub keys_expiring: Vec<ExpiringReport>,
 }
@@ -348,7 +351,13 @@ impl Status {
                 ending: Vec::new(),
                 error: None,
             }),
+            store_error: Mutex::default(),
         }
+    }
+
+    /// Notes what is wrong with the file of the store.
+    pub fn note_store_error(&self, error: Option<String>) {
+        *lock(&self.store_error) = error;
     }
 
     /// Notes by what commands recognize the gateway.
@@ -592,6 +601,7 @@ impl Status {
             audit_error: audit.ready().err().map(|error| error.to_string()),
             audit_lost: audit.lost_count(),
             budget_error: governance.budgets().and_then(Budgets::last_error),
+            store_error: lock(&self.store_error).clone(),
             keys_expiring: expiring.collect(),
         }
     }

@@ -102,6 +102,14 @@ impl Store {
         }
     }
 
+    /// Whether the file that is open is still that of the data directory.
+    ///
+    /// # Errors
+    /// [`StoreError::FileRemoved`] and [`StoreError::FileReplaced`].
+    pub fn check_file(&self) -> Result<(), StoreError> {
+        self.backend.check_file()
+    }
+
     /// A key for `purpose` that the gateways of this store have in common, and nobody else knows.
     pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
         self.backend.derive_key(purpose)
@@ -113,8 +121,10 @@ impl Store {
     }
 }
 
-/// The secret key of an implementation, and the end of its connections.
+/// The file and the secret key of an implementation, and the end of its connections.
 trait StoreBackend: std::fmt::Debug + Send + Sync {
+    fn check_file(&self) -> Result<(), StoreError>;
+
     fn derive_key(&self, purpose: &str) -> [u8; 32];
 
     fn close(&self) -> BoxFuture<'_, ()>;
@@ -167,6 +177,24 @@ pub enum StoreError {
         doing: &'static str,
         /// What the database library says.
         source: sqlx::Error,
+    },
+    /// The file was removed while it was open; the operator puts it back.
+    #[error(
+        "{path} was removed; what this process stores in it is lost when it ends, and other processes do \
+         not see it: stop the gateway, put back the file from a backup, and start the gateway"
+    )]
+    FileRemoved {
+        /// The database.
+        path: PathBuf,
+    },
+    /// The file was replaced while it was open; the operator starts the gateway again.
+    #[error(
+        "{path} was replaced; this process goes on with the file that was there before, which nobody else \
+         sees: restart the gateway to use the new one"
+    )]
+    FileReplaced {
+        /// The database.
+        path: PathBuf,
     },
     /// The file is a database of another program; the operator chooses another directory.
     #[error(

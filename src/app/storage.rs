@@ -25,6 +25,7 @@ use crate::{
     governance::{self, Seal, budget::Budgets},
     key_file::FileKey,
     lock::lock,
+    status::Status,
     store::{FILE_NAME, KeyId, RefusedRow, Store, StoreError},
     task::Tasks,
 };
@@ -40,6 +41,8 @@ pub(super) const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 const EXPIRY_CHECK_MAX: Duration = Duration::from_secs(60);
 /// Rows of the store that are told of one by one when they are found refused.
 const REFUSED_ROWS_LOGGED_MAX: usize = 20;
+/// How often it is looked whether the file of the store is still there.
+const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 /// How often it is looked how much room there is for the audit.
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// How often old segments of the audit are looked for.
@@ -218,7 +221,7 @@ impl StorageKeeper {
     }
 
     /// Starts what goes on in the background.
-    pub(super) fn start(self: &Arc<Self>, tasks: &Tasks) {
+    pub(super) fn start(self: &Arc<Self>, status: &Arc<Status>, tasks: &Tasks) {
         let (directory, stop) = (
             Arc::clone(&self.storage.directory),
             tasks.stop_token().clone(),
@@ -230,7 +233,9 @@ impl StorageKeeper {
         if let Some(budgets) = &self.storage.budgets {
             budgets.start(tasks);
         }
-        if self.store.is_some() {
+        if let Some(store) = &self.store {
+            let follow = follow_file(store.clone(), Arc::clone(status), tasks.clone());
+            tasks.spawn("file of the store", follow);
             tasks.spawn(
                 "storage maintenance",
                 Arc::clone(self).run_maintenance(tasks.clone()),
@@ -398,6 +403,33 @@ impl StorageKeeper {
             store.close().await;
         }
         is_recorded
+    }
+}
+
+/// Tells log and status when the file of `store` is no longer that of the data directory.
+async fn follow_file(store: Store, status: Arc<Status>, tasks: Tasks) {
+    let mut look = tokio::time::interval(FILE_CHECK_INTERVAL);
+    let mut reported = None;
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            () = tasks.stop_token().cancelled() => return,
+        }
+        let looked = store.clone();
+        let Ok(looked) = spawn_blocking(move || looked.check_file()).await else {
+            continue;
+        };
+        let error = looked.err().map(|error| error.to_string());
+        if error == reported {
+            continue;
+        }
+        if let Some(error) = &error {
+            tracing::error!("{error}");
+        } else {
+            tracing::info!("{FILE_NAME} is in the data directory again");
+        }
+        status.note_store_error(error.clone());
+        reported = error;
     }
 }
 

@@ -109,12 +109,14 @@ fn config_problems(config: &ConfigReport) -> String {
     text
 }
 
-/// Why calls cannot be recorded, or what they cost cannot be kept, and which keys expire soon.
+/// Why calls cannot be recorded, or what they cost cannot be kept, what became of the database, and which
+/// keys expire soon.
 fn governance_problems(report: &Governed) -> String {
     let errors = [
         ("audit_error", &report.audit_error),
         ("audit_warning", &report.audit_warning),
         ("budget_error", &report.budget_error),
+        ("store_error", &report.store_error),
     ];
     let failing = errors.into_iter().filter_map(|(name, error)| {
         let error = escape_html(error.as_deref()?);

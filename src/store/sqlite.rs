@@ -9,7 +9,7 @@ use std::{
     cmp::Ordering,
     fs::{self, Metadata, OpenOptions, Permissions},
     io,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -85,6 +85,8 @@ const OPEN_RETRY_DELAY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(super) struct Sqlite {
     path: PathBuf,
+    /// Device and inode of the file that is open; `None` where they are not known.
+    file: Option<(u64, u64)>,
     durable: SqlitePool,
     relaxed: SqlitePool,
     reader: SqlitePool,
@@ -145,6 +147,7 @@ impl Sqlite {
     ) -> Self {
         let relaxed = options.clone().synchronous(SqliteSynchronous::Normal);
         Self {
+            file: file_id(&path).ok(),
             durable,
             relaxed: pool_options().connect_lazy_with(relaxed),
             reader: pool_options().connect_lazy_with(options.read_only(true)),
@@ -168,6 +171,20 @@ impl Sqlite {
 }
 
 impl StoreBackend for Sqlite {
+    fn check_file(&self) -> Result<(), StoreError> {
+        let path = self.path.clone();
+        match file_id(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(StoreError::FileRemoved { path })
+            }
+            Ok(now) if self.file.is_some_and(|opened| opened != now) => {
+                Err(StoreError::FileReplaced { path })
+            }
+            // What cannot be looked at says nothing of the file that is open.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     fn derive_key(&self, purpose: &str) -> [u8; 32] {
         self.signer.derive(purpose)
     }
@@ -179,6 +196,12 @@ impl StoreBackend for Sqlite {
             self.durable.close().await;
         })
     }
+}
+
+/// Device and inode of the file at `path`.
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let file = fs::metadata(path)?;
+    Ok((file.dev(), file.ino()))
 }
 
 /// A key and whether the rows of before have their MACs yet.

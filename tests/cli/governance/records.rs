@@ -6,9 +6,13 @@ use insta::assert_snapshot;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use sqlx::Connection;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use super::{GOVERNED, masked, ok};
-use crate::support::{Place, bounded, finish};
+use crate::support::{Place, TOOLBOX, bounded, finish};
 
 #[tokio::test]
 async fn records_are_found_by_what_is_known_of_them() {
@@ -116,6 +120,50 @@ async fn who_only_looks_makes_no_store() {
     let mut serving = place.serve().await;
     serving.says(lost).await;
     serving.end(Signal::TERM).await;
+}
+
+/// A gateway goes on without the file of its store, and says that what it keeps there will be lost.
+#[tokio::test]
+async fn a_store_that_is_taken_away_is_missed() {
+    let place = Place::new(TOOLBOX);
+    let mut serving = place.serve().await;
+    let address = serving.mcp().replace("http://", "").replace("/mcp", "");
+    let told = async || store_error(&address).await;
+    assert_eq!(told().await, Value::Null);
+    let (store, away) = (place.file("data/tollbridge.db"), place.file("away.db"));
+    fs::rename(&store, &away).expect("moved");
+    serving.says("tollbridge.db was removed").await;
+    let error = told().await.to_string();
+    assert!(error.contains("put back the file from a backup"), "{error}");
+    fs::copy(&away, &store).expect("copied");
+    serving.says("tollbridge.db was replaced").await;
+    fs::rename(&away, &store).expect("moved back");
+    serving
+        .says("tollbridge.db is in the data directory again")
+        .await;
+    assert_eq!(told().await, Value::Null);
+    serving.end(Signal::TERM).await;
+}
+
+/// What the status of the gateway at `address` says of its store.
+async fn store_error(address: &str) -> Value {
+    let request = format!("GET /status HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    let mut answer = String::new();
+    bounded(async {
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        stream
+            .write_all(request.as_bytes())
+            .await
+            .expect("it is read");
+        stream
+            .read_to_string(&mut answer)
+            .await
+            .expect("it answers");
+    })
+    .await;
+    let body = answer.split_once("\r\n\r\n").map(|(_, body)| body);
+    let status: Value = serde_json::from_str(body.expect("a body")).expect("JSON");
+    status["governance"]["store_error"].clone()
 }
 
 /// Nothing has to be written to look for records, and no store is needed that can be used.

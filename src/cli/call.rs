@@ -68,7 +68,10 @@ impl CallArgs {
         block_on(1, async {
             let work = async |gateway: &Gateway| self.call(&given, gateway).await;
             let scope = target.scope.clone();
-            let target = target.via_running_gateway().await;
+            let target = match target.via_running_gateway().await {
+                Ok(target) => target,
+                Err(code) => return code,
+            };
             if let Some(socket) = &target.gateway_socket {
                 // What is not listed yet would be unknown.
                 drop(running_servers(socket, &scope, self.wait).await);

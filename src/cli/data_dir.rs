@@ -43,8 +43,8 @@ use crate::{
     store::{FILE_NAME, Store, StoreError, StoredRows},
 };
 pub(super) use known_agents::{AgentOrigin, KnownAgents};
-pub(super) use right_place::check_store_owner;
-use right_place::{check_data_dir_owner, check_gateway};
+use right_place::check_data_dir_owner;
+pub(super) use right_place::{check_gateway, check_store_owner};
 
 /// Who makes the changes, as the audit names them.
 const AUDIT_ACTOR: &str = "cli";

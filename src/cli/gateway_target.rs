@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{
     args::{self, ConfigArgs},
+    data_dir::check_gateway,
     output::OutputFormat,
     url_target::UrlArgs,
 };
@@ -117,12 +118,13 @@ impl GatewayTarget {
     }
 
     /// The gateway that runs with the same config in place of servers of one's own, where there is one and
-    /// it has what is asked. Who needs a key and names no agent sees everything, which no gateway shows.
-    pub(super) async fn via_running_gateway(self) -> Self {
+    /// it has what is asked; one on another data directory is said. Who needs a key and names no agent sees
+    /// everything, which no gateway shows.
+    pub(super) async fn via_running_gateway(self) -> Result<Self, ExitCode> {
         let needs_agent = self.config.governance.auth == Authentication::Keys;
         let files = control_socket::canonical_files(&self.config.files);
         let (Ok(files), false) = (files, needs_agent && self.agent.is_none()) else {
-            return self;
+            return Ok(self);
         };
         let (server, profile) = match &self.scope {
             Scope::All => (None, None),
@@ -137,7 +139,9 @@ impl GatewayTarget {
         };
         let Some(socket) = control_socket::find_gateway(&self.config.data_dir, &request).await
         else {
-            return self;
+            let checked = check_gateway(&self.config, &self.config.files).await;
+            checked.map_err(|refused| refused.report())?;
+            return Ok(self);
         };
         let request = serde_json::to_string(&request);
         let session = request.map(|request| GatewaySession {
@@ -151,13 +155,13 @@ impl GatewayTarget {
         let config = session
             .ok()
             .and_then(|session| gateway_config(name, session));
-        match config {
+        Ok(match config {
             Some((config, server)) => Self {
                 gateway_socket: Some(socket),
                 ..Self::new(config, Scope::Server(server))
             },
             None => self,
-        }
+        })
     }
 
     /// The same for who only looks and calls nothing: nothing is recorded. Where no agent is named

@@ -70,8 +70,12 @@ impl ListArgs {
         let scope = target.scope.clone();
         let target = match scope {
             // Which servers a profile shows anything of, no status says.
-            Scope::Profile(_) => target,
+            Scope::Profile(_) => Ok(target),
             Scope::All | Scope::Server(_) => target.via_running_gateway().await,
+        };
+        let target = match target {
+            Ok(target) => target,
+            Err(code) => return code,
         };
         let mut is_whole = true;
         if let Some(socket) = &target.gateway_socket {

@@ -133,7 +133,13 @@ async fn a_command_on_another_data_directory_is_refused() {
         command.env("TOLLBRIDGE_DATA_DIR", place.file("other"));
         finish(command).await
     };
-    for args in [&["agents", "add", "bot"][..], &["keys", "list"], &["audit"]] {
+    for args in [
+        &["agents", "add", "bot"][..],
+        &["keys", "list"],
+        &["audit"],
+        &["list"],
+        &["call", "mcp_script_repeat"],
+    ] {
         let ran = elsewhere(args).await;
         assert_eq!(ran.code, Some(2), "{args:?}: {ran:?}");
         let told = format!("the gateway that runs with this config on {listen} has another data");

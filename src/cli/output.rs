@@ -86,12 +86,16 @@ const REASONS_WITH_RETRY: [FailureReason; 4] = [
     FailureReason::Unavailable,
 ];
 
-/// What an error object says, for people, and when to come back where it does not say that itself.
+/// What an error object says, for people, what it is about where a refusal names that, and when to come back
+/// where it does not say that itself.
 pub(super) fn error_text(refusal: &Raw) -> String {
     let message = refusal.get("message");
     let message = message.as_ref().and_then(Raw::as_text).unwrap_or_default();
     let code = error::code(refusal).map_or_else(String::new, |code| format!(" ({code})"));
     let data: Option<Value> = refusal.get("data").and_then(|data| data.read().ok());
+    if let Some(detail) = data.as_ref().and_then(refusal_detail) {
+        return escape_terminal(&format!("{message}{code}: {detail}"));
+    }
     let data = data.filter(|data| {
         let has_hint = data["reason"]
             .as_str()
@@ -104,6 +108,16 @@ pub(super) fn error_text(refusal: &Raw) -> String {
         format!("; try again in {}", humantime::format_duration(wait))
     });
     escape_terminal(&format!("{message}{code}{wait}"))
+}
+
+/// What the `data` of a refusal says in words: which budget does not suffice, or which data was found.
+fn refusal_detail(data: &Value) -> Option<String> {
+    if let Some(detail) = data["detail"].as_str() {
+        return Some(detail.to_owned());
+    }
+    let classes = data["classes"].as_array()?;
+    let classes: Vec<_> = classes.iter().filter_map(Value::as_str).collect();
+    Some(classes.join(", "))
 }
 
 /// `text` without what would steer a terminal: a server must not move the cursor or hide text.
@@ -130,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_says_when_to_come_back() {
+    fn a_refusal_says_why_and_when_to_come_back() {
         let check = |refusal: &'static str, expect: &str| {
             assert_eq!(error_text(&Raw::from_static(refusal)), expect, "{refusal}");
         };
@@ -153,6 +167,14 @@ mod tests {
             "no (-32603)",
         );
         check(r#"{"message":"no","data":[]}"#, "no");
+        check(
+            r#"{"code":-32001,"message":"no","data":{"detail":"0.02 USD","retryable":true,"retryAfterMs":1}}"#,
+            "no (-32001): 0.02 USD",
+        );
+        check(
+            r#"{"code":-32002,"message":"no","data":{"classes":["email","iban"]}}"#,
+            "no (-32002): email, iban",
+        );
     }
 
     #[test]

@@ -134,7 +134,9 @@ impl<'s> ShapeCheck<'s, '_> {
         match schema.get("type").and_then(Json::as_str) {
             Some("object") => self.check_table(node, Section { name, schema }, path),
             Some("array") => self.check_list(node, schema, path),
-            Some("string") => self.check_text(node, path) && self.check_format(node, schema, path),
+            Some("string") => {
+                self.check_text(node, schema, path) && self.check_format(node, schema, path)
+            }
             Some("boolean") => self.check_boolean(node, path),
             Some("integer") => self.check_integer(node, schema, path),
             Some("number") => self.check_number(node, schema, path),

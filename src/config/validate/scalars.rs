@@ -20,6 +20,10 @@ use crate::{
     money::{InvalidAmount, Micros},
 };
 
+/// How budgets and rates are written.
+const BUDGET_EXAMPLES: &str = "for example \"2.50/day\", or { limit = \"2.50\", window = \"day\" }";
+const RATE_EXAMPLES: &str = "for example \"120/1m\", or { calls = 120, per = \"1m\" }";
+
 impl ShapeCheck<'_, '_> {
     pub(super) fn check_word(&mut self, node: &mut Node, words: &[&str], path: &str) -> bool {
         let Some(written) = node.as_text() else {
@@ -56,7 +60,7 @@ impl ShapeCheck<'_, '_> {
         false
     }
 
-    pub(super) fn check_text(&mut self, node: &mut Node, path: &str) -> bool {
+    pub(super) fn check_text(&mut self, node: &mut Node, schema: &Json, path: &str) -> bool {
         match node.value {
             ConfigValue::Text(_) => true,
             // Other programs take these for strings.
@@ -67,7 +71,12 @@ impl ShapeCheck<'_, '_> {
                 true
             }
             ConfigValue::Bool(_) | ConfigValue::Float(_) | ConfigValue::Integer(_) => {
-                self.report_type(node, "a string", Some("add quotes".to_owned()), path);
+                let help = match schema.get("format").and_then(Json::as_str) {
+                    Some(BUDGET_FORMAT) => BUDGET_EXAMPLES,
+                    Some(RATE_FORMAT) => RATE_EXAMPLES,
+                    _ => "add quotes",
+                };
+                self.report_type(node, "a string", Some(help.to_owned()), path);
                 false
             }
             ConfigValue::List(_) if path.rsplit('.').next() == Some("command") => {
@@ -219,12 +228,12 @@ impl ShapeCheck<'_, '_> {
             Some(BUDGET_FORMAT) => (
                 "budget",
                 text.parse::<Budget>().err().map(|error| error.to_string()),
-                "for example \"2.50/day\", or { limit = \"2.50\", window = \"day\" }",
+                BUDGET_EXAMPLES,
             ),
             Some(RATE_FORMAT) => (
                 "rate",
                 text.parse::<Rate>().err().map(|error| error.to_string()),
-                "for example \"120/1m\", or { calls = 120, per = \"1m\" }",
+                RATE_EXAMPLES,
             ),
             Some(EGRESS_FORMAT) => (
                 "place",

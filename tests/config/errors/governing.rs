@@ -89,17 +89,17 @@ fn a_budget_that_is_an_amount() {
         budget = 5
     "#,
     );
-    assert_snapshot!(report, @"
+    assert_snapshot!(report, @r#"
     error: `servers.a.budget` must be a string
      --> tollbridge.toml:5:10
       |
     5 | budget = 5
       |          ^ this is a whole number
       |
-      = help: add quotes
+      = help: for example "2.50/day", or { limit = "2.50", window = "day" }
 
     1 error
-    ");
+    "#);
 }
 
 #[test]

@@ -20,7 +20,7 @@ const VARIABLES: [(&str, &str); 3] = [
     ("RESEARCHER_KEY", "4f6c1d0a9b8e7f3c2d5a6b1e0f9c8d7a"),
 ];
 /// Programs of others that people are told to run.
-const OTHERS: [&str; 7] = [
+const OTHERS: [&str; 8] = [
     "claude",
     "cp",
     "curl",
@@ -28,6 +28,7 @@ const OTHERS: [&str; 7] = [
     "openssl",
     "sqlite3",
     "systemctl",
+    "umask",
 ];
 /// What stands for something in 64 hex digits.
 const HASHES: [&str; 2] = ["$HASH", "$PUBLIC_KEY"];

@@ -6,9 +6,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 const CONFIG_ENDINGS: [&str; 5] = [".toml", ".yaml", ".yml", ".json", ".jsonc"];
 
 /// Commands of other programs, and what does the same here.
-const COMMAND_TIPS: [(&[&str], &str); 6] = [
+const COMMAND_TIPS: [(&[&str], &str); 7] = [
     (
-        &["init", "new", "setup"],
+        &["add", "init", "install", "new", "setup"],
         "a config needs one section `[servers.NAME]`; a client's file such as `.mcp.json` can be used \
          as it is: `tollbridge serve --config FILE`",
     ),
@@ -27,6 +27,10 @@ const COMMAND_TIPS: [(&[&str], &str); 6] = [
     (
         &["tools", "ls", "servers"],
         "use `tollbridge list tools` or `tollbridge list servers`",
+    ),
+    (
+        &["log", "logs"],
+        "the log is on stderr of `tollbridge serve`; `tollbridge audit` shows calls",
     ),
     (
         &["reload", "restart"],

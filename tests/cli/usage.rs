@@ -206,6 +206,8 @@ async fn command_lines_of_other_programs_get_a_tip() {
         (&["serve", "--port", "80"], "use `--listen ADDRESS:PORT`"),
         (&["serve", "--port=80"], "use `--listen ADDRESS:PORT`"),
         (&["init"], "tollbridge serve --config FILE"),
+        (&["add", "docs"], "tollbridge serve --config FILE"),
+        (&["logs"], "tollbridge audit"),
         (&["status"], "tollbridge list servers"),
         (&["-c", "a.toml", "serve"], "after the last subcommand"),
         (

@@ -119,7 +119,8 @@ impl Launcher {
         }
         tracing::debug!(?confined, "programs are confined");
         for lacking in confined.missing_features() {
-            tracing::warn!(tried = confined.tried.join("; "), "{lacking}");
+            let tried = (!confined.tried.is_empty()).then(|| confined.tried.join("; "));
+            tracing::warn!(tried, "{lacking}");
         }
     }
 

@@ -48,6 +48,7 @@ pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyM
 pub(crate) use model::policy::{glob, name_matcher};
 pub use model::restart_settings::restart_keys;
 pub use model::scan::{CheckDigits, Detector, DetectorClass, Mask, Scan, ScanAction};
+pub use model::secrets::SecretKeyPlace;
 pub use model::server::{
     Balance, BreakerConfig, Ejection, EraPin, Health, Isolation, MemorySize, NameConflict, Probe,
     ReplicaConfig, Retry, RouteConfig, Server, ServerLimits, Validate,

@@ -89,10 +89,7 @@ impl FileKey {
 
     /// A key of its own for one purpose, from which neither this one nor those of others can be told.
     pub(crate) fn derive(&self, purpose: &str) -> [u8; KEY_BYTES] {
-        #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
-        mac.update(purpose.as_bytes());
-        mac.finalize().into_bytes().into()
+        derive_key(&self.0, purpose)
     }
 }
 
@@ -100,6 +97,14 @@ impl fmt::Debug for FileKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FileKey(***)")
     }
+}
+
+/// The key for one purpose that is derived from the secret `key`.
+pub(crate) fn derive_key(key: &[u8], purpose: &str) -> [u8; KEY_BYTES] {
+    #[expect(clippy::expect_used, reason = "HMAC takes keys of any length")]
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("any length will do");
+    mac.update(purpose.as_bytes());
+    mac.finalize().into_bytes().into()
 }
 
 /// Why a file gives no key; the operator mends it.

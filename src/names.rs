@@ -198,6 +198,41 @@ impl fmt::Display for ProfileName {
     }
 }
 
+/// The name of a secret of the store: letters, digits, `_`, `-`, `.` and `/`.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct SecretName(Arc<str>);
+
+impl SecretName {
+    /// The longest accepted name, in characters.
+    pub const LENGTH_MAX: usize = 128;
+
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// When it is no name.
+    pub fn parse(name: &str) -> Result<Self, InvalidSecretName> {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
+        let is_name = !name.is_empty() && name.len() <= Self::LENGTH_MAX && name.chars().all(legal);
+        is_name.then(|| Self(name.into())).ok_or(InvalidSecretName)
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SecretName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Why a text names no secret.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("names of secrets have 1 to 128 letters, digits, `_`, `-`, `.` and `/`")]
+pub struct InvalidSecretName;
+
 /// Schemes that hosts dispatch on; they stay in front and the prefix becomes the first segment.
 pub const HOST_SCHEMES: [&str; 2] = ["ui", "skill"];
 

@@ -9,7 +9,12 @@ use std::{io, path::Path, path::PathBuf, sync::Arc};
 
 use futures_util::future::BoxFuture;
 
-use crate::key_file::KeyFileError;
+use crate::{
+    clock,
+    config::SecretKeyPlace,
+    key_file::{self, KeyFileError},
+    sealing::SealingKey,
+};
 
 mod agents;
 mod audit_index;
@@ -17,6 +22,8 @@ mod keys;
 mod leases;
 mod listings;
 mod refused_rows;
+mod secret_key;
+mod secrets;
 mod sessions;
 mod sqlite;
 mod tasks;
@@ -35,6 +42,9 @@ pub use leases::{
 };
 pub use listings::{Listings, StoredListing};
 pub use refused_rows::{RefusedRow, RowFault, RowKind, StoredRows};
+use secret_key::SecretKey;
+pub use secret_key::SecretKeyError;
+pub use secrets::{KeyFingerprint, SECRETS_PURPOSE, SecretStore, StoredSecret, secret_place};
 pub use sessions::{SessionHash, SessionStore, StoredSession};
 pub use sqlite::FILE_NAME;
 pub use tasks::{StoredTask, TaskClaim, TaskIdScope, TaskOwners};
@@ -56,6 +66,11 @@ pub struct Store {
     pub sessions: Arc<dyn SessionStore>,
     /// Whose tasks of servers are.
     pub tasks: Arc<dyn TaskOwners>,
+    /// Secrets of the operator.
+    pub secrets: Arc<dyn SecretStore>,
+    /// What secrets are sealed with, where that is not the key of the store.
+    secret_key: Option<SecretKey>,
+    secret_key_place: SecretKeyPlace,
     backend: Arc<dyn StoreBackend>,
 }
 
@@ -98,6 +113,9 @@ impl Store {
             listings: sqlite.clone(),
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),
+            secrets: sqlite.clone(),
+            secret_key: None,
+            secret_key_place: SecretKeyPlace::DataDir,
             backend: sqlite,
         }
     }
@@ -115,6 +133,74 @@ impl Store {
         self.backend.derive_key(purpose)
     }
 
+    /// The same store, whose secrets are sealed with the key in `place`.
+    ///
+    /// # Errors
+    /// [`SecretKeyError`].
+    pub fn with_secret_key(mut self, place: &SecretKeyPlace) -> Result<Self, SecretKeyError> {
+        self.secret_key = SecretKey::read(place)?;
+        self.secret_key_place = place.clone();
+        Ok(self)
+    }
+
+    /// A key for `purpose` that is derived from the one of secrets.
+    pub fn derive_secret_key(&self, purpose: &str) -> [u8; 32] {
+        match &self.secret_key {
+            Some(key) => key.derive(purpose),
+            None => self.derive_key(purpose),
+        }
+    }
+
+    /// What seals secrets of one `purpose`, such as `secrets` or `grants`. The store keeps a mark of the key
+    /// from the first use on, and gives no other one then.
+    ///
+    /// # Errors
+    /// [`SecretKeyError::Wrong`] where the key is another one than before.
+    pub async fn sealing_key(&self, purpose: &str) -> Result<SealingKey, StoreError> {
+        let (key, mark) = self.marked_key(purpose);
+        let kept = self.secrets.claim_key(purpose, &mark, clock::now()).await?;
+        self.check_key(purpose, &mark, kept)?;
+        Ok(SealingKey::new(&key))
+    }
+
+    /// The same to open what is sealed only: `None` where nothing was sealed for `purpose`.
+    ///
+    /// # Errors
+    /// As [`Store::sealing_key`].
+    pub async fn opening_key(&self, purpose: &str) -> Result<Option<SealingKey>, StoreError> {
+        let Some(kept) = self.secrets.key_of(purpose).await? else {
+            return Ok(None);
+        };
+        let (key, mark) = self.marked_key(purpose);
+        self.check_key(purpose, &mark, kept)?;
+        Ok(Some(SealingKey::new(&key)))
+    }
+
+    fn marked_key(&self, purpose: &str) -> ([u8; 32], KeyFingerprint) {
+        let key = self.derive_secret_key(purpose);
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&key_file::derive_key(&key, "fingerprint")[..16]);
+        let place = self.secret_key_place.to_string();
+        (key, KeyFingerprint { bytes, place })
+    }
+
+    fn check_key(
+        &self,
+        purpose: &str,
+        found: &KeyFingerprint,
+        kept: KeyFingerprint,
+    ) -> Result<(), SecretKeyError> {
+        if found.bytes == kept.bytes {
+            return Ok(());
+        }
+        Err(SecretKeyError::Wrong {
+            purpose: purpose.to_owned(),
+            database: self.backend.path().to_owned(),
+            looked: found.place.clone(),
+            place: kept.place,
+        })
+    }
+
     /// Waits for what is under way and closes the files.
     pub async fn close(&self) {
         self.backend.close().await;
@@ -126,6 +212,9 @@ trait StoreBackend: std::fmt::Debug + Send + Sync {
     fn check_file(&self) -> Result<(), StoreError>;
 
     fn derive_key(&self, purpose: &str) -> [u8; 32];
+
+    /// Where it is.
+    fn path(&self) -> &Path;
 
     fn close(&self) -> BoxFuture<'_, ()>;
 }
@@ -215,6 +304,9 @@ pub enum StoreError {
     /// The file with the secret key; the operator mends it.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// The key of secrets; the operator mends it.
+    #[error(transparent)]
+    SecretKey(#[from] SecretKeyError),
     /// An agent of this name exists; the caller chooses another.
     #[error("an agent named `{name}` already exists")]
     NameTaken {

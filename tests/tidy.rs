@@ -153,7 +153,9 @@ const LAYERS: Layers = &[
     ),
     (
         "store",
-        &["key_file", "config", "names", "money", "clock", "lock"],
+        &[
+            "key_file", "sealing", "config", "names", "money", "clock", "lock",
+        ],
     ),
     ("scan", &["mcp", "config", "json_schema"]),
     ("sealing", &[]),

@@ -17,6 +17,7 @@ pub(super) mod listen;
 pub(super) mod policy;
 pub(super) mod restart_settings;
 pub(super) mod scan;
+pub(super) mod secrets;
 pub(super) mod server;
 pub(super) mod server_settings;
 pub(super) mod transport;

@@ -33,6 +33,7 @@ mod keys;
 mod leases;
 mod listings;
 mod mac;
+mod secrets;
 mod sessions;
 mod tasks;
 
@@ -52,6 +53,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0006.sql"),
     include_str!("../../migrations/sqlite/0007.sql"),
     include_str!("../../migrations/sqlite/0008.sql"),
+    include_str!("../../migrations/sqlite/0009.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.
@@ -187,6 +189,10 @@ impl StoreBackend for Sqlite {
 
     fn derive_key(&self, purpose: &str) -> [u8; 32] {
         self.signer.derive(purpose)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::*;
 use crate::{
-    config::{Terms, Window},
+    config::{Secret, Terms, Window},
     money::Micros,
-    names::{AgentId, ProfileName, ServerName, TaskHash},
+    names::{AgentId, ProfileName, SecretName, ServerName, TaskHash},
 };
 
 macro_rules! contract {
@@ -52,6 +52,14 @@ macro_rules! contract {
             #[tokio::test]
             async fn keys_are_derived_for_each_purpose() {
                 super::keys_are_derived_for_each_purpose($open).await;
+            }
+            #[tokio::test]
+            async fn secrets_are_kept_sealed() {
+                super::secrets_are_kept_sealed($open).await;
+            }
+            #[tokio::test]
+            async fn another_key_seals_and_opens_nothing() {
+                super::another_key_seals_and_opens_nothing($open).await;
             }
             #[tokio::test]
             async fn the_last_listing_of_a_connection_is_kept() {
@@ -184,6 +192,102 @@ async fn keys_are_derived_for_each_purpose(open: impl AsyncFn() -> (Store, TempD
     assert_eq!(store.derive_key("a"), again.derive_key("a"));
     assert_ne!(store.derive_key("a"), store.derive_key("b"));
     assert_ne!(store.derive_key("a"), other.derive_key("a"));
+}
+
+async fn secrets_are_kept_sealed(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    assert!(store.opening_key("secrets").await.unwrap().is_none());
+    let key = store.sealing_key("secrets").await.unwrap();
+    let (a, b) = (secret_name("team/a.b-c_1"), secret_name("b"));
+    let place = secret_place(&a);
+    let sealed = key.seal(&place, b"hunter2").unwrap();
+    let secrets = &store.secrets;
+    secrets.set(&a, &sealed, at(3)).await.unwrap();
+    secrets.set(&b, b"1", at(4)).await.unwrap();
+    secrets.set(&b, b"2", at(5)).await.unwrap();
+    let [first, second] = secrets.secrets().await.unwrap().try_into().unwrap();
+    assert_eq!(
+        (first.name, first.created, first.changed),
+        (b.clone(), at(4), at(5))
+    );
+    assert_eq!((second.name, second.created), (a.clone(), at(3)));
+    let kept = secrets.sealed(&a).await.unwrap().unwrap();
+    let opening = store.opening_key("secrets").await.unwrap().unwrap();
+    assert_eq!(opening.open(&place, &kept).unwrap(), b"hunter2");
+    let other = store.sealing_key("grants").await.unwrap();
+    assert!(other.open(&place, &kept).is_err());
+    assert_eq!(secrets.sealed(&b).await.unwrap().unwrap(), b"2");
+    assert!(secrets.remove(&b).await.unwrap());
+    assert!(!secrets.remove(&b).await.unwrap());
+    assert_eq!(secrets.sealed(&b).await.unwrap(), None);
+}
+
+async fn another_key_seals_and_opens_nothing(open: impl AsyncFn() -> (Store, TempDir)) {
+    let (store, _directory) = open().await;
+    let name = secret_name("a");
+    let variable = |byte: &str| SecretKeyPlace::Variable(Secret::new(byte.repeat(32)));
+    let with = |byte| store.clone().with_secret_key(&variable(byte)).unwrap();
+    let (right, wrong) = (with("r"), with("w"));
+    right.sealing_key("secrets").await.unwrap();
+    store.secrets.set(&name, b"1", at(1)).await.unwrap();
+    for store in [&wrong, &store] {
+        let error = store.sealing_key("secrets").await.unwrap_err().to_string();
+        assert!(
+            error.contains("stood in the variable TOLLBRIDGE_SECRET_KEY"),
+            "{error}"
+        );
+        assert!(error.contains("secret remove"), "{error}");
+        assert!(store.opening_key("secrets").await.is_err());
+        // Each purpose has a mark of its own.
+        assert!(store.opening_key("grants").await.unwrap().is_none());
+    }
+    assert_ne!(right.derive_secret_key("a"), wrong.derive_secret_key("a"));
+    assert_eq!(store.derive_secret_key("a"), store.derive_key("a"));
+    // Once nothing is sealed with the key that was lost, another one will do.
+    store.secrets.remove(&name).await.unwrap();
+    wrong.sealing_key("secrets").await.unwrap();
+    let short = SecretKeyPlace::Variable(Secret::new("k".repeat(31)));
+    let error = store
+        .clone()
+        .with_secret_key(&short)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("31 bytes"), "{error}");
+}
+
+#[test]
+fn the_key_of_secrets_is_read_from_files_of_the_owner_alone() {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("key");
+    let read = |content: &[u8], mode: u32| {
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        SecretKey::read(&SecretKeyPlace::File(path.clone()))
+            .map(|key| key.unwrap().derive("a"))
+            .map_err(|error| error.to_string())
+    };
+    let raw = [b'\n'; 32];
+    assert_eq!(read(&raw, 0o600).unwrap(), key_file::derive_key(&raw, "a"));
+    let text = "k".repeat(43);
+    let derived = key_file::derive_key(text.as_bytes(), "a");
+    assert_eq!(
+        read(format!("{text}\n").as_bytes(), 0o440).unwrap(),
+        derived
+    );
+    assert!(read(b"short\n", 0o600).unwrap_err().contains("5 bytes"));
+    assert!(read(&raw, 0o604).unwrap_err().contains("mode 0604"));
+    assert!(read(&[7; 4097], 0o600).unwrap_err().contains("4096"));
+    fs::remove_file(&path).unwrap();
+    let error = SecretKey::read(&SecretKeyPlace::Credential(path)).unwrap_err();
+    assert!(
+        error.to_string().contains("the systemd credential"),
+        "{error}"
+    );
+}
+
+fn secret_name(name: &str) -> SecretName {
+    SecretName::parse(name).unwrap()
 }
 
 async fn the_last_listing_of_a_connection_is_kept(open: impl AsyncFn() -> (Store, TempDir)) {

@@ -21,6 +21,7 @@ use std::{
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use url::Url;
 
 use crate::names::{ProfileName, ServerName};
 use units::{Size, Time, optional_size};
@@ -33,12 +34,13 @@ pub use load::{
     ConfigFormat, ConfigText, LoadScope, LoadedConfig, find_default, is_blank, load, load_with,
     parse, schema,
 };
+pub use model::authentication::{AuthMethod, Authentication};
 pub use model::child_env::child_environment;
 pub use model::egress::{Egress, EgressTarget, InvalidEgressTarget};
 pub use model::environment_proxies::EnvironmentProxies;
 pub use model::governance::{
-    AgentConfig, Audit, Authentication, Durability, ErrorCodes, ErrorForm, GovernanceConfig,
-    Profile, RuleKind, Terms,
+    AgentConfig, Audit, Durability, ErrorCodes, ErrorForm, GovernanceConfig, Profile, RuleKind,
+    Terms,
 };
 pub use model::items::{Expose, ItemRules, Root};
 pub use model::limits::{Budget, InvalidBudget, InvalidRate, Rate, Window};
@@ -94,6 +96,8 @@ pub struct Config {
     /// Where state is kept; it need not exist yet.
     #[serde(serialize_with = "display::path")]
     pub data_dir: PathBuf,
+    /// The URL by which clients reach the gateway; `None`: that of `listen`.
+    pub public_url: Option<Url>,
     /// `Host` names accepted beside loopback names and the listen address (DNS rebinding).
     pub allowed_hosts: Vec<String>,
     /// `Origin` values accepted beside `http:` and `https:` ones of loopback hosts; `*` accepts all.
@@ -170,7 +174,7 @@ impl Config {
     pub fn is_open_without_auth(&self) -> bool {
         let mut addresses = self.listeners().filter_map(Listen::address);
         let is_open = addresses.any(|address| !address.ip().to_canonical().is_loopback());
-        is_open && self.governance.auth == Authentication::Anonymous
+        is_open && self.governance.auth.allows_anonymous()
     }
 
     fn listeners(&self) -> impl Iterator<Item = &Listen> {

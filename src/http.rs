@@ -12,6 +12,7 @@ mod cors;
 mod legacy_sse;
 mod listener;
 mod media_types;
+mod oauth;
 mod oauth_probes;
 mod origin;
 mod request_log;
@@ -31,7 +32,7 @@ use arc_swap::ArcSwap;
 use hyper::body::Incoming;
 
 use crate::{
-    auth::{Agent, AuthError},
+    auth::{Agent, AuthError, Credentials, Identity, MERGED_ROUTE},
     config::{Config, Listen},
     limiter::{ByteBudgetExceeded, ConnectionPermit},
     mcp::{
@@ -51,6 +52,7 @@ pub(crate) use body::Body;
 use body::DrainLimit;
 use listener::ListenerRole;
 pub(crate) use listener::{BoundListener, InvalidListener, bind, bind_admin};
+use oauth::PublicUrl;
 use origin::OriginGuard;
 use request_log::{RequestFault, RequestLog};
 pub(crate) use tls::{Certificate, Certificates, InvalidTls};
@@ -63,6 +65,7 @@ pub(crate) struct HttpEdge {
     guard: ArcSwap<OriginGuard>,
     /// For requests to the listener of `admin_listen`.
     admin_guard: ArcSwap<OriginGuard>,
+    public_url: ArcSwap<PublicUrl>,
     request_log: RequestLog,
     /// Those who read streams of events.
     stream_readers: InFlight,
@@ -82,6 +85,7 @@ impl HttpEdge {
             status,
             guard: ArcSwap::from_pointee(OriginGuard::new(config, &config.listen)),
             admin_guard: ArcSwap::from_pointee(OriginGuard::new(config, admin_listen(config))),
+            public_url: ArcSwap::from_pointee(PublicUrl::new(config, &config.listen)),
             request_log: RequestLog::default(),
             stream_readers: InFlight::default(),
             tasks: tasks.clone(),
@@ -94,6 +98,8 @@ impl HttpEdge {
         self.guard.store(Arc::new(guard));
         let guard = OriginGuard::new(config, admin_listen(config));
         self.admin_guard.store(Arc::new(guard));
+        let public_url = PublicUrl::new(config, &config.listen);
+        self.public_url.store(Arc::new(public_url));
     }
 
     /// Answers one HTTP request, which came from `peer`.
@@ -269,26 +275,27 @@ impl HttpEdge {
             return answer;
         }
         let governance = self.proxy.governance();
-        let agent = match governance.directory().identify(request.headers()) {
-            Ok(agent) => agent,
+        let identity = match self.authenticate(&route, request).await {
+            Ok(identity) => identity,
             Err(error) => {
                 let is_refused = route.requires_agent();
                 // Pages refuse nobody, but whoever shows them a wrong key may be looking for a right
                 // one.
-                if is_refused || error != AuthError::Missing {
+                if is_refused || !error.is_missing() {
                     let refused = request_log::refused_request(request);
                     governance.record_auth_failure(&error, peer.address, refused);
                 }
                 if is_refused {
-                    if error == AuthError::Missing {
-                        let (fault, message) = (RequestFault::Key, "it has no API key");
+                    if error.is_missing() {
+                        let (fault, message) = (RequestFault::Key, "it has no credential");
                         self.request_log.warn(fault, message, peer.address, request);
                     }
                     return unauthorized(&error);
                 }
-                Arc::new(Agent::unauthenticated())
+                Arc::new(Agent::unauthenticated()).into()
             }
         };
+        let agent = &identity.agent;
         if form == ErrorFormat::Rpc
             && let Err(full) = self.proxy.limiter().bytes.admit(agent.id)
         {
@@ -296,16 +303,16 @@ impl HttpEdge {
         }
         match route {
             Route::Mcp(scope) => {
-                let context = RequestContext::of(agent, scope, peer);
+                let context = RequestContext::of(identity, scope, peer);
                 streamable::handle(self, &context, request).await
             }
             Route::Sse(scope) => {
-                legacy_sse::open(self, &RequestContext::of(agent, scope, peer), request)
+                legacy_sse::open(self, &RequestContext::of(identity, scope, peer), request)
             }
-            Route::Messages => Box::pin(legacy_sse::post(self, (&agent, peer), request)).await,
+            Route::Messages => Box::pin(legacy_sse::post(self, (agent, peer), request)).await,
             Route::OAuth => oauth_probes::refuse(governance.directory().is_anonymous()),
-            Route::Status => status_endpoints::status(self, &agent, request),
-            Route::Metrics => Box::pin(status_endpoints::metrics(self, &agent, request)).await,
+            Route::Status => status_endpoints::status(self, agent, request),
+            Route::Metrics => Box::pin(status_endpoints::metrics(self, agent, request)).await,
             Route::Health => status_endpoints::health(self),
             Route::Ready => status_endpoints::ready(self),
         }
@@ -313,6 +320,39 @@ impl HttpEdge {
 }
 
 impl HttpEdge {
+    /// Who sent `request` to `route`.
+    async fn authenticate<B>(
+        &self,
+        route: &Route,
+        request: &Request<B>,
+    ) -> Result<Identity, AuthError> {
+        let directory = self.proxy.governance().directory();
+        let public_url = self.public_url.load_full();
+        let of_session = match route {
+            Route::Messages => legacy_sse::route_of_session(self, request),
+            Route::Health
+            | Route::Mcp(_)
+            | Route::Metrics
+            | Route::OAuth
+            | Route::Ready
+            | Route::Sse(_)
+            | Route::Status => None,
+        };
+        let path = match (route, &of_session) {
+            (_, Some(path)) => path,
+            (Route::Mcp(_) | Route::Sse(_), None) => {
+                let path = request.uri().path();
+                path.strip_suffix('/').unwrap_or(path)
+            }
+            (_, None) => MERGED_ROUTE,
+        };
+        let shown = Credentials {
+            headers: request.headers(),
+            resource: public_url.resource(path, request),
+        };
+        directory.authenticate(shown).await
+    }
+
     /// What is answered whoever asks, with a key or without.
     fn answer_anybody(
         &self,
@@ -395,9 +435,9 @@ struct RequestContext {
 }
 
 impl RequestContext {
-    fn of(agent: Arc<Agent>, scope: Scope, peer: &RequestPeer) -> Self {
+    fn of(identity: Identity, scope: Scope, peer: &RequestPeer) -> Self {
         Self {
-            agent,
+            agent: identity.agent,
             scope,
             peer: peer.clone(),
         }
@@ -549,11 +589,20 @@ fn session_not_opened(why: SessionRefused, id: Option<&crate::mcp::Id>) -> Respo
 /// The answer to a request without an agent.
 fn unauthorized(failure: &AuthError) -> Response<Body> {
     // Whatever was asked: clients read why from JSON alone.
-    let mut response = bad_post(StatusCode::UNAUTHORIZED, &failure.to_string());
+    let mut response = bad_post(failure.status(), &failure.to_string());
     response
         .headers_mut()
-        .insert(WWW_AUTHENTICATE, failure.www_authenticate());
+        .insert(WWW_AUTHENTICATE, challenge(failure));
     response
+}
+
+/// What `WWW-Authenticate` says (RFC 6750, section 3).
+fn challenge(failure: &AuthError) -> HeaderValue {
+    let challenge = match failure.challenge_error() {
+        None => r#"Bearer realm="tollbridge""#.to_owned(),
+        Some(error) => format!(r#"Bearer realm="tollbridge", error="{error}""#),
+    };
+    HeaderValue::try_from(challenge).unwrap_or_else(|_| HeaderValue::from_static("Bearer"))
 }
 
 /// The answer to what is not taken because the gateway stops: whatever is in its place by then can

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     audit::EventKind,
-    config::{Authentication, Budget, Config, ConfigErrors, Listen, Terms},
+    config::{Budget, Config, ConfigErrors, Listen, Terms},
     governance::{InvalidTerms, PolicySet},
     http::{Certificate, Certificates, HttpEdge, InvalidTls},
     lock::lock,
@@ -237,8 +237,8 @@ impl Reloader {
         if config.is_open_without_auth() && !config.danger_listen_without_auth {
             return Err(ReloadError::OpenWithoutAuth);
         }
-        let is_unlocked = running.governance.auth == Authentication::Keys
-            && config.governance.auth == Authentication::Anonymous;
+        let is_unlocked = !running.governance.auth.allows_anonymous()
+            && config.governance.auth.allows_anonymous();
         if is_unlocked && !config.governance.is_auth_written {
             return Err(ReloadError::AuthDisabled);
         }
@@ -260,7 +260,9 @@ impl Reloader {
             );
         }
         if is_unlocked {
-            tracing::warn!("authentication is off: `governance.auth` is no longer \"keys\"");
+            tracing::warn!(
+                "clients may come without a credential: `governance.auth` allows \"anonymous\" now"
+            );
         }
         let governance = self.proxy.governance();
         governance.set_policies(policy_set);

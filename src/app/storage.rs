@@ -20,7 +20,7 @@ use crate::{
     audit::{self, AuditError, AuditEvent, AuditLog, ChainId, EventKind, Indexer},
     auth::{Agent, AgentDirectory, ExpiringKey},
     clock,
-    config::{Authentication, Budget, Config},
+    config::{Budget, Config},
     escape,
     governance::{self, Seal, budget::Budgets},
     key_file::FileKey,
@@ -485,7 +485,7 @@ pub(crate) fn data_dir_error(config: &Config) -> Option<StoreError> {
 }
 
 fn needs_store(config: &Config) -> bool {
-    config.audit.enabled || config.governance.auth == Authentication::Keys || has_budgets(config)
+    config.audit.enabled || config.governance.auth.identifies_callers() || has_budgets(config)
 }
 
 /// Whether anybody's spending is limited.

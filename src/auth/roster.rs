@@ -57,7 +57,7 @@ struct KnownKey {
 impl Roster {
     pub(super) fn empty() -> Self {
         Self {
-            authentication: Authentication::Anonymous,
+            authentication: Authentication::ANONYMOUS,
             agents: foldhash::HashMap::default(),
             credentials: HashMap::new(),
             rejected: HashMap::new(),

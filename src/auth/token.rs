@@ -122,17 +122,17 @@ impl TokenRejection {
     /// The reason in a word, as it is counted.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::Algorithm => "algorithm",
-            Self::Audience => "audience",
-            Self::Expired => "expired",
-            Self::Issuer => "issuer",
-            Self::IssuerUnreachable => "issuer_unreachable",
-            Self::Malformed => "malformed",
-            Self::NotYetValid => "not_yet_valid",
-            Self::Revoked => "revoked",
-            Self::Signature => "signature",
-            Self::Subject => "subject",
-            Self::Unknown => "unknown",
+            Self::Algorithm => "token_algorithm",
+            Self::Audience => "token_audience",
+            Self::Expired => "token_expired",
+            Self::Issuer => "token_issuer",
+            Self::IssuerUnreachable => "token_issuer_unreachable",
+            Self::Malformed => "token_malformed",
+            Self::NotYetValid => "token_not_yet_valid",
+            Self::Revoked => "token_revoked",
+            Self::Signature => "token_signature",
+            Self::Subject => "token_subject",
+            Self::Unknown => "token_unknown",
         }
     }
 }

@@ -202,7 +202,7 @@ fn data_dir_warning(config: &Config) -> Option<Notice> {
 
 /// Warns of a config with which nobody could call, where the store has the agents `stored`.
 fn no_caller_warning(config: &Config, stored: &[StoredAgent]) -> Option<Notice> {
-    let needs_key = config.governance.auth == Authentication::Keys;
+    let needs_key = config.governance.auth == Authentication::KEYS;
     if !needs_key || !config.agents.is_empty() || !stored.is_empty() {
         return None;
     }
@@ -229,9 +229,11 @@ fn summary(config: &Config, stored: usize) -> String {
         (_, _) => format!("{all} servers, {disabled} of them disabled"),
     };
     let callers = match (config.governance.auth, config.agents.len() + stored) {
-        (Authentication::Keys, 1) => ", 1 agent with keys".to_owned(),
-        (Authentication::Keys, agents) => format!(", {agents} agents with keys"),
-        (Authentication::Anonymous, _) => String::new(),
+        (Authentication::ANONYMOUS, _) => String::new(),
+        (Authentication::KEYS, 1) => ", 1 agent with keys".to_owned(),
+        (Authentication::KEYS, agents) => format!(", {agents} agents with keys"),
+        (auth, 1) => format!(", 1 agent ({auth})"),
+        (auth, agents) => format!(", {agents} agents ({auth})"),
     };
     let listen = &config.listen;
     format!(

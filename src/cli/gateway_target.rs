@@ -121,7 +121,7 @@ impl GatewayTarget {
     /// it has what is asked; one on another data directory is said. Who needs a key and names no agent sees
     /// everything, which no gateway shows.
     pub(super) async fn via_running_gateway(self) -> Result<Self, ExitCode> {
-        let needs_agent = self.config.governance.auth == Authentication::Keys;
+        let needs_agent = !self.config.governance.auth.allows_anonymous();
         let files = control_socket::canonical_files(&self.config.files);
         let (Ok(files), false) = (files, needs_agent && self.agent.is_none()) else {
             return Ok(self);
@@ -170,14 +170,14 @@ impl GatewayTarget {
         self.config.audit.enabled = false;
         remove_budgets(&mut self.config);
         let Some(name) = &self.agent else {
-            if self.config.governance.auth == Authentication::Keys {
+            if !self.config.governance.auth.allows_anonymous() {
                 self.config.governance = GovernanceConfig::default();
             }
             return self;
         };
         // Only a gateway that knows keys opens the store without an audit.
         if !self.config.agents.contains_key(name) {
-            self.config.governance.auth = Authentication::Keys;
+            self.config.governance.auth = Authentication::KEYS;
         }
         self
     }

@@ -29,7 +29,7 @@ pub(super) struct ConfigFile {
     #[serde(rename = "$schema")]
     pub(super) schema: Option<String>,
     /// Address and port of the HTTP listener, or `unix:` and the path of a Unix socket. An address
-    /// other than loopback requires `governance.auth = "keys"` or `danger_listen_without_auth`.
+    /// other than loopback requires `governance.auth` without `anonymous`, or `danger_listen_without_auth`.
     /// Relative socket paths start at the directory of the config file.
     pub(super) listen: String,
     /// Address and port, or `unix:` and a path, of a listener of its own for `/healthz`, `/readyz`, `/metrics` and
@@ -47,6 +47,11 @@ pub(super) struct ConfigFile {
     /// Relative paths start at the directory of the config file. Default: `tollbridge` in the
     /// user's data directory.
     pub(super) data_dir: Option<String>,
+    /// URL by which clients reach the gateway, without the path of a route, such as
+    /// `https://mcp.example.com`. OAuth metadata, the resources that tokens are issued for and callbacks are made
+    /// of it, and its host is one of `allowed_hosts`. Required for `auth = "oauth"` where `listen` is not
+    /// loopback. Default: the URL of `listen`.
+    pub(super) public_url: Option<String>,
     /// `Host` values accepted besides loopback names and the listen address; requests with another
     /// `Host` get 403 (protection against DNS rebinding). Set it when `listen` is not loopback.
     /// `/healthz` and `/readyz` accept any `Host`.
@@ -126,6 +131,7 @@ impl Default for ConfigFile {
             danger_listen_without_auth: false,
             port_search: 0,
             data_dir: None,
+            public_url: None,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             workers: None,

@@ -7,6 +7,7 @@ pub(super) const CALLS_MAX: usize = 1_000_000;
 /// The deepest JSON that `serde_json` reads.
 pub(super) const DEPTH_MAX: usize = 128;
 
+pub(super) mod authentication;
 pub(super) mod child_env;
 pub(super) mod egress;
 pub(super) mod environment_proxies;

@@ -22,6 +22,7 @@ mod env_file;
 mod forward_headers;
 mod governance;
 mod hidden_paths;
+mod identity;
 mod items;
 mod key_strength;
 pub(super) mod log_filter;
@@ -95,6 +96,7 @@ pub(super) fn config(
         socket: resolver.socket(file.socket, &at("socket")),
         danger_listen_without_auth: file.danger_listen_without_auth,
         port_search: file.port_search,
+        public_url: resolver.public_url(file.public_url.as_deref(), &at("public_url")),
         data_dir: resolver.data_dir(file.data_dir.as_deref(), &at("data_dir")),
         allowed_hosts: file.allowed_hosts,
         allowed_origins: file.allowed_origins,

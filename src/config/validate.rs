@@ -304,6 +304,21 @@ impl<'s> ShapeCheck<'s, '_> {
         if let Some(option) = fitting {
             return self.check_value(node, option, path);
         }
+        let words: Vec<&str> = flat
+            .iter()
+            .filter(|option| type_of(resolve(self.root, option).1) == "string")
+            .flat_map(|option| match enum_words(resolve(self.root, option).1) {
+                words if words.is_empty() => vec![""],
+                words => words,
+            })
+            .collect();
+        let is_word = !words.is_empty() && words.iter().all(|word| !word.is_empty());
+        let takes_list = flat
+            .iter()
+            .all(|option| type_of(resolve(self.root, option).1) != "object");
+        if node.as_text().is_some() && is_word && takes_list {
+            return self.check_word(node, &words, path);
+        }
         // One of the words says little to who meant another shape.
         let shapes = || flat.iter().map(|option| resolve(self.root, option).1);
         let wanted: Vec<String> = shapes().flat_map(describe_types).collect();

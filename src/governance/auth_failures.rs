@@ -147,7 +147,7 @@ impl AuthFailureLog {
     fn record(&self, source: PeerAddress, why: &AuthError, now: Instant) -> Option<FailureNotice> {
         // Many clients begin without a key and come again with one once they have read the challenge:
         // one that is missing is no sign of anything, and its number says enough.
-        if *why == AuthError::Missing {
+        if why.is_missing() {
             return None;
         }
         let reason = why.reason();
@@ -358,7 +358,13 @@ mod tests {
         let (failures, start) = (AuthFailureLog::default(), Instant::now());
         let meet = |source, why: &AuthError| said(failures.record(ip(source), why, start));
         let expired = |key| AuthError::Rejected(KeyRejection::Expired(KeyId::new(key)));
-        assert!(meet("192.0.2.1", &AuthError::Missing).is_empty());
+        assert!(
+            meet(
+                "192.0.2.1",
+                &AuthError::Missing(config::Authentication::KEYS)
+            )
+            .is_empty()
+        );
         assert!(said(failures.remaining_notices()).is_empty());
         let key_1 = meet("192.0.2.1", &expired("key_1"));
         assert_eq!(key_1, ["192.0.2.1 expired key_1"]);

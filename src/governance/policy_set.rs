@@ -22,7 +22,7 @@ use super::{
 use crate::{
     auth::Agent,
     catalog::{Prefixes, Profiles, Tool},
-    config::{self, Authentication, Budget, Config, Rate, Terms},
+    config::{self, Budget, Config, Rate, Terms},
     money::Micros,
     names::{AgentId, ProfileName, ServerName},
     scan::{InvalidScan, Scanner},
@@ -94,7 +94,7 @@ impl PolicySet {
             request_state_ttl: config.request_state_ttl,
             in_flight_per_agent: config.limits.in_flight_per_agent,
             refusal_rate: written.refusal_rate,
-            has_agent_identities: written.auth == Authentication::Keys,
+            has_agent_identities: written.auth.identifies_callers(),
             default: written.terms.clone(),
             teams: written.teams.clone(),
             profiles: config.profiles.iter().map(profile).collect(),

@@ -19,7 +19,7 @@ use crate::{
         Era, Message, Method, Outcome, Request, Revision, RpcError, envelope, envelope::Malformed,
         error, gateway_headers::GATEWAY_HEADER,
     },
-    names::PeerAddress,
+    names::{PeerAddress, Scope},
     session::{
         Correlation, EventReader, ForwardedHeaders, Session, legacy, modern,
         replay::{ReplayStream, StreamItem},
@@ -110,17 +110,29 @@ struct RequestOrigin {
     forwarded: Option<Arc<ForwardedHeaders>>,
 }
 
+/// The id of the session that a message is for.
+fn session_id<B>(request: &HttpRequest<B>) -> Option<&str> {
+    let mut pairs = request.uri().query()?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix(SESSION_PARAM)?.strip_prefix('='))
+}
+
+/// The path of the route on which the session of a message was opened.
+pub(super) fn route_of_session<B>(edge: &HttpEdge, request: &HttpRequest<B>) -> Option<String> {
+    let session = edge.proxy.sessions().get(session_id(request)?)?;
+    Some(match &session.scope {
+        Scope::All => "/sse".to_owned(),
+        Scope::Profile(profile) => format!("/sse/profiles/{profile}"),
+        Scope::Server(server) => format!("/sse/servers/{server}"),
+    })
+}
+
 /// Takes one message; its answer comes on the stream.
 pub(super) async fn post(
     edge: &Arc<HttpEdge>,
     (agent, peer): (&Agent, &RequestPeer),
     request: &mut HttpRequest<Incoming>,
 ) -> Response<Body> {
-    let query = request.uri().query().unwrap_or_default();
-    let id = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix(SESSION_PARAM)?.strip_prefix('='));
-    let found = id.and_then(|id| edge.proxy.sessions().find(id, agent));
+    let found = session_id(request).and_then(|id| edge.proxy.sessions().find(id, agent));
     let Some(session) = found.filter(|session| session.kind == SessionKind::Sse) else {
         return bad_post(StatusCode::NOT_FOUND, "no such session: open /sse first");
     };

@@ -8,6 +8,8 @@ use http::{
     uri::Authority,
 };
 
+use url::Url;
+
 use super::request_log::RequestFault;
 use crate::config::{Config, Listen};
 
@@ -56,16 +58,23 @@ pub(super) struct OriginGuard {
 impl OriginGuard {
     /// For requests to `listen`, by the rules of `config`.
     pub(super) fn new(config: &Config, listen: &Listen) -> Self {
+        let own_origin = config
+            .public_url
+            .as_ref()
+            .map(|url| url.origin().ascii_serialization());
         Self {
             hosts: config
                 .allowed_hosts
                 .iter()
-                .map(|host| normalized_config_host(host))
+                .map(String::as_str)
+                .chain(config.public_url.as_ref().and_then(Url::host_str))
+                .map(normalized_config_host)
                 .collect(),
             origins: config
                 .allowed_origins
                 .iter()
                 .map(|o| o.to_ascii_lowercase())
+                .chain(own_origin)
                 .collect(),
             listen: listen.address().map(|address| address.ip()),
             typical_hosts: match listen {

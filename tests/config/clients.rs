@@ -679,7 +679,7 @@ fn our_governance_in_a_foreign_document_must_be_right() {
     let config = read("/x/mcp.json", &right).unwrap().config;
     assert_eq!(
         (config.agents.len(), config.governance.auth),
-        (1, Authentication::Keys)
+        (1, Authentication::KEYS)
     );
 }
 

@@ -182,7 +182,7 @@ fn tables_are_laid_over_tables() {
     let guarded = "[governance]\nauth = \"keys\"\n[agents.a]\nkeys = [\"tbk_0123456789abcdef0123456789abcdef\"]\n";
     let price = [("TOLLBRIDGE_GOVERNANCE", "{price = \"0.02\"}")];
     let config = config_in(&price, guarded);
-    assert_eq!(config.governance.auth, Authentication::Keys);
+    assert_eq!(config.governance.auth, Authentication::KEYS);
     let rules = r#"[{name = "x", tools = ["*"], at = "/a", equals = 5}]"#;
     check("TOLLBRIDGE_GOVERNANCE__ARGS", rules, |_| true);
 }

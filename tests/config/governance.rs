@@ -32,7 +32,7 @@ fn without_the_section_nothing_is_governed() {
 fn with_the_section_its_defaults_hold() {
     let config = config("[governance]");
     let governance = &config.governance;
-    assert_eq!(governance.auth, Authentication::Anonymous);
+    assert_eq!(governance.auth, Authentication::ANONYMOUS);
     assert_eq!(governance.price, Micros::new(15_000));
     assert_eq!(mode(&config), PolicyMode::All);
     assert_eq!(
@@ -237,7 +237,7 @@ fn with_keys_other_machines_may_connect() {
     assert!(load(&[], &[("a.toml", &anonymous)]).is_err());
     let mut known = config(text);
     assert!(!known.is_open_without_auth());
-    known.governance.auth = Authentication::Anonymous;
+    known.governance.auth = Authentication::ANONYMOUS;
     assert!(known.is_open_without_auth());
     for local in [
         Listen::Address(([127, 0, 0, 2], 8080).into()),

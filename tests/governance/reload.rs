@@ -301,7 +301,7 @@ async fn who_is_taken_from_the_config_is_shown_out() {
         .start()
         .await;
     let client = gateway.client(Front::Streamable, "/mcp", "{}").await;
-    let keys = |config: &mut Config| config.governance.auth = Authentication::Keys;
+    let keys = |config: &mut Config| config.governance.auth = Authentication::KEYS;
     ends(&gateway, &client, "anonymous", keys, 401).await;
     gateway.stop().await;
 }

@@ -136,6 +136,17 @@ pub(crate) async fn allowed_hosts() {
 }
 
 #[tokio::test]
+pub(crate) async fn public_url() {
+    let header = ("host", "gateway.example.com");
+    check_header("", header, 403).await;
+    let setting = "public_url = \"https://gateway.example.com\"";
+    check_header(setting, header, 200).await;
+    let origin = ("origin", "https://gateway.example.com");
+    check_header("", origin, 403).await;
+    check_header(setting, origin, 200).await;
+}
+
+#[tokio::test]
 pub(crate) async fn allowed_origins() {
     let header = ("origin", "https://app.example.com");
     check_header("allowed_origins = []", header, 403).await;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::{CommandError, unknown_name};
 use crate::{
     auth::{ANONYMOUS, Agent, AgentDirectory},
-    config::{Authentication, Config},
+    config::Config,
     names::AgentId,
     store::{RefusedRow, StoredAgent, StoredRows},
 };
@@ -76,7 +76,7 @@ impl KnownAgents {
 
     /// Whether callers have to show a key.
     pub(in crate::cli) fn requires_keys(&self) -> bool {
-        self.config.governance.auth == Authentication::Keys
+        !self.config.governance.auth.allows_anonymous()
     }
 
     /// The agents that callers can be, by name.

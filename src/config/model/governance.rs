@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{
+    authentication::Authentication,
     limits::{Budget, BudgetList, Rate},
     policy::{ArgumentRule, GlobList, Policy, PolicyMode},
     scan::Scan,
@@ -36,8 +37,8 @@ const AUDIT_BYTES_MIN: &str = "16MiB";
 #[serde(default = "GovernanceConfig::written")]
 #[schemars(extend("additionalProperties" = false))]
 pub struct GovernanceConfig {
-    /// How clients authenticate. A reload that removes `keys` is rejected unless the new config
-    /// says `anonymous`.
+    /// How clients authenticate: one way, or a list of ways. A reload that lets clients in without a
+    /// credential is rejected unless the new config says `anonymous`.
     pub auth: Authentication,
     /// Whether the config says `auth`, so that it is no default.
     #[serde(skip)]
@@ -72,7 +73,7 @@ pub struct GovernanceConfig {
 impl Default for GovernanceConfig {
     fn default() -> Self {
         Self {
-            auth: Authentication::Anonymous,
+            auth: Authentication::ANONYMOUS,
             is_auth_written: false,
             errors: ErrorForm::Jsonrpc,
             error_codes: ErrorCodes::Contract,
@@ -94,7 +95,7 @@ impl Default for GovernanceConfig {
 
 impl GovernanceConfig {
     /// What holds in a section that says nothing. `resolve` adds a policy and a budget, where it has
-    /// none: $10.00 for each agent, and with [`Authentication::Keys`] nothing is allowed.
+    /// none: $10.00 for each agent, and nothing is allowed where callers authenticate.
     fn written() -> Self {
         Self {
             price: Micros::new(15_000),
@@ -137,16 +138,6 @@ impl Team {
     }
 }
 
-/// How clients authenticate.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Authentication {
-    /// No authentication: every client is the anonymous agent.
-    Anonymous,
-    /// API key in `Authorization: Bearer` or `X-API-Key`.
-    Keys,
-}
-
 /// Form of refusals, and of failures of servers.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, JsonSchema, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -173,7 +164,7 @@ pub enum ErrorCodes {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Terms {
-    /// What may be called. Default: everything, or nothing with `auth = "keys"`.
+    /// What may be called. Default: everything, or nothing where `auth` is not `anonymous`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
     /// What each agent may spend: one budget, a list of budgets that all apply, or `"off"`.

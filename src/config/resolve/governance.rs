@@ -28,10 +28,10 @@ const DEFAULT_BUDGET: Budget = Budget {
 /// Whether nobody can say who they are; false where it is not known what was meant.
 pub(super) fn is_anonymous(file: &file::ConfigFile, root: &ValuePath<'_>) -> bool {
     let governance = file.governance.as_ref();
-    let auth = governance.map_or(Authentication::Anonymous, |governance| governance.auth);
+    let auth = governance.map_or(Authentication::ANONYMOUS, |governance| governance.auth);
     let at = root.child("governance").child("auth");
     let is_mistyped = at.is_written() && at.text() != Some("anonymous");
-    auth == Authentication::Anonymous && !is_mistyped
+    auth == Authentication::ANONYMOUS && !is_mistyped
 }
 
 impl Resolver<'_> {
@@ -46,6 +46,7 @@ impl Resolver<'_> {
         };
         let at = root.child("governance");
         governance.is_auth_written = at.child("auth").is_written();
+        self.check_authentication(governance.auth, root);
         if !self.context.is_incomplete {
             let reported_teams = self.empty_teams(&governance.teams, agents, root);
             self.unknown_teams(&governance.teams, agents, &reported_teams, root);
@@ -53,9 +54,10 @@ impl Resolver<'_> {
         let terms = &mut governance.terms;
         self.check_terms(terms, &at);
         terms.policy.get_or_insert_with(|| Policy {
-            mode: match governance.auth {
-                Authentication::Anonymous => PolicyMode::All,
-                Authentication::Keys => PolicyMode::None,
+            mode: if governance.auth.identifies_callers() {
+                PolicyMode::None
+            } else {
+                PolicyMode::All
             },
             ..Policy::default()
         });

@@ -1,0 +1,289 @@
+//! From the credentials of a request to who sent it.
+//!
+//! A request may have several: a key in one header and a token in another, or a client certificate. All that are good
+//! have to be those of one agent; what is not good beside one that is does no harm, since clients keep sending keys and
+//! tokens that have ended.
+
+use std::sync::Arc;
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{AUTHORIZATION, GetAll},
+};
+use jiff::Timestamp;
+
+use super::{
+    API_KEY_HEADER, Agent, AgentDirectory, AuthError, KeyRejection, ResourceUrl,
+    roster::{Roster, is_expired},
+    token::{Scopes, TokenRejection, TokenSubject, VerifiedToken},
+    token_cache::TokenUse,
+};
+use crate::{
+    clock,
+    config::{AuthMethod, Authentication},
+    names::AgentId,
+    store::KeyHash,
+};
+
+/// What a request says of who sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'r> {
+    /// Its headers.
+    pub headers: &'r HeaderMap,
+    /// The URL of the route that it came to: what a token has to be issued for (RFC 8707).
+    pub resource: ResourceUrl<'r>,
+}
+
+/// Who sent a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Identity {
+    /// The agent.
+    pub agent: Arc<Agent>,
+    /// What the token is good for; `None` for everything that the agent may do.
+    pub scopes: Option<Arc<Scopes>>,
+    /// When the time of the token passes.
+    pub expires: Option<Timestamp>,
+}
+
+impl From<Arc<Agent>> for Identity {
+    fn from(agent: Arc<Agent>) -> Self {
+        Self {
+            agent,
+            scopes: None,
+            expires: None,
+        }
+    }
+}
+
+/// What came of the credentials that were looked at so far.
+#[derive(Debug, Default)]
+struct Findings {
+    good: Option<Identity>,
+    failure: Option<AuthError>,
+    has_two_agents: bool,
+}
+
+impl Findings {
+    fn add(&mut self, found: Result<Identity, AuthError>) {
+        match (found, self.good.take()) {
+            (Ok(found), None) => self.good = Some(found),
+            (Ok(found), Some(other)) => match join(other, found) {
+                Some(one) => self.good = Some(one),
+                None => self.has_two_agents = true,
+            },
+            (Err(failure), good) => {
+                self.good = good;
+                self.failure = Some(failure);
+            }
+        }
+    }
+
+    fn finish(self) -> Result<Option<Identity>, AuthError> {
+        match (self.good, self.failure) {
+            _ if self.has_two_agents => Err(AuthError::TwoAgents),
+            (Some(good), _) => Ok(Some(good)),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// Who sent a request with the credentials of both. The user of an agent is that agent for who has its key too, and
+/// the one that says more.
+fn join(one: Identity, other: Identity) -> Option<Identity> {
+    let is_user_of = |user: &Agent, base: &Agent| {
+        user.user.is_some() && base.user.is_none() && user.base == base.id
+    };
+    if one.agent.id == other.agent.id {
+        // A key is good for all that the agent may do.
+        Some(if one.scopes.is_none() { one } else { other })
+    } else if is_user_of(&one.agent, &other.agent) {
+        Some(one)
+    } else if is_user_of(&other.agent, &one.agent) {
+        Some(other)
+    } else {
+        None
+    }
+}
+
+impl AgentDirectory {
+    /// Who sent a request with these credentials.
+    ///
+    /// # Errors
+    /// Why that is nobody; over HTTP the answer is 401.
+    pub async fn authenticate(&self, shown: Credentials<'_>) -> Result<Identity, AuthError> {
+        let (mut findings, token, methods) = {
+            let roster = self.roster.load();
+            let methods = roster.authentication;
+            if !methods.allows_tokens() {
+                return self.identify_by_roster(shown, &roster);
+            }
+            let mut findings = Findings::default();
+            let token = self.examine_secrets(shown.headers, &roster, &mut findings)?;
+            (findings, token, methods)
+        };
+        if let Some(token) = token {
+            let found = self.identity_of_token(token, shown.resource).await;
+            findings.add(found.map_err(AuthError::Token));
+        }
+        match findings.finish()? {
+            Some(identity) => Ok(identity),
+            None => self.anonymous_or_missing(&self.roster.load(), methods),
+        }
+    }
+
+    /// The same where nothing but the roster has to be asked.
+    fn identify_by_roster(
+        &self,
+        shown: Credentials<'_>,
+        roster: &Roster,
+    ) -> Result<Identity, AuthError> {
+        let methods = roster.authentication;
+        if !methods.allows(AuthMethod::Keys) {
+            return self.anonymous_or_missing(roster, methods);
+        }
+        match key_from_headers(shown.headers)? {
+            Some(key) => {
+                let agent = self.agent_of_key(key, roster);
+                agent.map(Identity::from).map_err(AuthError::Rejected)
+            }
+            None => self.anonymous_or_missing(roster, methods),
+        }
+    }
+
+    /// Looks at the keys among the secrets in the headers; gives the one that may be a token.
+    fn examine_secrets<'h>(
+        &self,
+        headers: &'h HeaderMap,
+        roster: &Roster,
+        findings: &mut Findings,
+    ) -> Result<Option<&'h str>, AuthError> {
+        let knows_keys = roster.authentication.allows(AuthMethod::Keys);
+        let key = |text: &str| match knows_keys {
+            true => self.agent_of_key(text, roster).map(Identity::from),
+            false => Err(KeyRejection::Unknown),
+        };
+        for text in own_headers(headers) {
+            let found = text.map_or(Err(KeyRejection::Unknown), key);
+            findings.add(found.map_err(AuthError::Rejected));
+        }
+        let mut token = None;
+        for text in bearers(headers) {
+            let found = text.map_or(Err(KeyRejection::Unknown), key);
+            match (found, text) {
+                (Err(KeyRejection::Unknown), Some(text)) => {
+                    if token.is_some_and(|other| other != text) {
+                        return Err(AuthError::Ambiguous);
+                    }
+                    token = Some(text);
+                }
+                (found, _) => findings.add(found.map_err(AuthError::Rejected)),
+            }
+        }
+        Ok(token)
+    }
+
+    async fn identity_of_token(
+        &self,
+        token: &str,
+        resource: ResourceUrl<'_>,
+    ) -> Result<Identity, TokenRejection> {
+        let used = TokenUse::new(token, resource);
+        if let Some(known) = self.tokens.find(used, clock::now()) {
+            return Ok(known);
+        }
+        let generation = self.tokens.generation();
+        let verified = self.verify_token(token, &resource.to_string()).await?;
+        let identity = Identity {
+            agent: self.agent_of_subject(verified.subject)?,
+            scopes: Some(Arc::new(verified.scopes)),
+            expires: Some(verified.expires),
+        };
+        self.tokens.insert(used, identity.clone(), generation);
+        Ok(identity)
+    }
+
+    /// What the token says, where it is good.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn verify_token(
+        &self,
+        token: &str,
+        resource: &str,
+    ) -> Result<VerifiedToken, TokenRejection> {
+        let verifiers = self.verifiers.load_full();
+        for verifier in verifiers.iter() {
+            if let Some(verified) = verifier.verify(token, resource).await {
+                return verified;
+            }
+        }
+        Err(TokenRejection::Unknown)
+    }
+
+    fn agent_of_subject(&self, subject: TokenSubject) -> Result<Arc<Agent>, TokenRejection> {
+        match subject {
+            TokenSubject::Agent(id) => self.current(id).ok_or(TokenRejection::Revoked),
+            TokenSubject::Claims(_) => Err(TokenRejection::Subject),
+        }
+    }
+
+    fn agent_of_key(&self, key: &str, roster: &Roster) -> Result<Arc<Agent>, KeyRejection> {
+        let hash = KeyHash::of(key);
+        let Some(credential) = roster.credentials.get(&hash) else {
+            let ended = roster.rejected.get(&hash);
+            return Err(ended.cloned().unwrap_or(KeyRejection::Unknown));
+        };
+        let now = clock::now();
+        if let Some(key) = &credential.key {
+            if is_expired(credential.expires, now) {
+                return Err(KeyRejection::Expired(key.clone()));
+            }
+            self.uses.note_seen(key, now);
+        }
+        Ok(Arc::clone(&credential.agent))
+    }
+
+    fn anonymous_or_missing(
+        &self,
+        roster: &Roster,
+        methods: Authentication,
+    ) -> Result<Identity, AuthError> {
+        if !methods.allows_anonymous() {
+            return Err(AuthError::Missing(methods));
+        }
+        let anonymous = roster.agents.get(&AgentId::ANONYMOUS).map(Arc::clone);
+        let anonymous = anonymous.ok_or(AuthError::Rejected(KeyRejection::Unknown))?;
+        Ok(anonymous.into())
+    }
+}
+
+/// The secrets in `Authorization`; `None` for what is sent in another way.
+fn bearers(headers: &HeaderMap) -> impl Iterator<Item = Option<&str>> {
+    values(headers.get_all(AUTHORIZATION)).map(|value| {
+        let (scheme, secret) = value?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| secret.trim())
+    })
+}
+
+/// The keys in our own header.
+fn own_headers(headers: &HeaderMap) -> impl Iterator<Item = Option<&str>> {
+    values(headers.get_all(API_KEY_HEADER))
+}
+
+fn values<'h>(all: GetAll<'h, HeaderValue>) -> impl Iterator<Item = Option<&'h str>> + use<'h> {
+    all.into_iter().map(|value| value.to_str().ok())
+}
+
+/// The one key that the headers carry, where nothing else can be in them.
+fn key_from_headers(headers: &HeaderMap) -> Result<Option<&str>, AuthError> {
+    let mut found = None;
+    for key in bearers(headers).chain(own_headers(headers)) {
+        let key = key.ok_or(AuthError::Rejected(KeyRejection::Unknown))?;
+        if found.is_some_and(|other| other != key) {
+            return Err(AuthError::Ambiguous);
+        }
+        found = Some(key);
+    }
+    Ok(found)
+}

@@ -44,6 +44,7 @@ mod restart;
 mod revisions;
 mod roots;
 mod runaway_servers;
+mod scripted_issuer;
 mod sessions;
 mod shutdown;
 mod status;

@@ -4,6 +4,8 @@ pub(crate) mod backend;
 pub(crate) mod client;
 pub(crate) mod gateway;
 pub(crate) mod http;
+#[path = "../support/issuer.rs"]
+pub(crate) mod issuer;
 pub(crate) mod scripted;
 pub(crate) mod way;
 pub(crate) mod wire;

@@ -46,6 +46,7 @@ pub use model::items::{Expose, ItemRules, Root};
 pub use model::limits::{Budget, InvalidBudget, InvalidRate, Rate, Window};
 pub(crate) use model::listen::listen_address;
 pub use model::listen::{InvalidListenAddress, Listen, SocketConfig};
+pub use model::oauth_grant::{GrantKind, IdentityProvider, OAuthGrant};
 pub use model::policy::{ArgumentAction, ArgumentRule, Condition, Policy, PolicyMode};
 pub(crate) use model::policy::{glob, name_matcher};
 pub use model::restart_settings::restart_keys;

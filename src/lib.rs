@@ -16,6 +16,7 @@ mod proxy;
 
 mod backend;
 pub mod governance;
+pub mod oauth_client;
 pub mod router;
 pub mod scan;
 pub mod sealing;

@@ -1,5 +1,5 @@
-//! What outlives the process: agents, keys, leases on budgets, the index of the audit, sessions of
-//! clients, what servers listed last, and whose their tasks are.
+//! What outlives the process: agents, keys, leases on budgets, the index of the audit, grants towards
+//! servers, sessions of clients, what servers listed last, and whose their tasks are.
 //!
 //! Each need is a small trait, and a user is given the one it needs. `sqlite` implements all of
 //! them in one file of the data directory, which several processes may share; a second
@@ -18,6 +18,7 @@ use crate::{
 
 mod agents;
 mod audit_index;
+mod grants;
 mod keys;
 mod leases;
 mod listings;
@@ -35,6 +36,7 @@ pub use agents::{AgentStore, StoredAgent};
 pub use audit_index::{
     AuditIndex, IndexFilter, IndexedPlace, IndexedRecord, IndexedSegment, SegmentMark,
 };
+pub use grants::{GrantKey, GrantNote, GrantOwner, GrantState, GrantStore, StoredGrant};
 pub use keys::{KeyHash, KeyId, KeyStore, StoredKey};
 pub use leases::{
     Account, AccountUsage, BudgetSubject, BudgetSubjectKind, CallerBreakerState, Fund, FundReset,
@@ -60,6 +62,8 @@ pub struct Store {
     pub leases: Arc<dyn Leases>,
     /// Where in the audit records may stand.
     pub audit: Arc<dyn AuditIndex>,
+    /// Grants towards servers.
+    pub grants: Arc<dyn GrantStore>,
     /// What servers listed last.
     pub listings: Arc<dyn Listings>,
     /// Sessions of clients.
@@ -110,6 +114,7 @@ impl Store {
             keys: sqlite.clone(),
             leases: sqlite.clone(),
             audit: sqlite.clone(),
+            grants: sqlite.clone(),
             listings: sqlite.clone(),
             sessions: sqlite.clone(),
             tasks: sqlite.clone(),

@@ -160,6 +160,12 @@ const LAYERS: Layers = &[
     ("scan", &["mcp", "config", "json_schema"]),
     ("sealing", &[]),
     ("egress", &["config"]),
+    (
+        "oauth_client",
+        &[
+            "config", "egress", "sealing", "store", "names", "task", "clock", "lock",
+        ],
+    ),
     ("config", &["names", "money"]),
     ("launcher", &[]),
     ("mcp", &["names"]),

@@ -27,6 +27,7 @@ mod items;
 mod key_strength;
 pub(super) mod log_filter;
 mod namespaces;
+mod oauth_grant;
 mod policy_methods;
 mod replicas;
 mod server;

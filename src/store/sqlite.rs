@@ -29,6 +29,7 @@ use mac::Signer;
 
 mod agents;
 mod audit_index;
+mod grants;
 mod keys;
 mod leases;
 mod listings;
@@ -54,6 +55,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0007.sql"),
     include_str!("../../migrations/sqlite/0008.sql"),
     include_str!("../../migrations/sqlite/0009.sql"),
+    include_str!("../../migrations/sqlite/0010.sql"),
 ];
 
 /// The first version of the schema whose agents and keys have MACs.

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::config::{Secret, diagnostics::redact};
+use crate::config::{OAuthGrant, Secret, diagnostics::redact};
 
 /// How a server is reached. It is serialized with the keys of a config, without secrets.
 #[derive(Clone, Debug, PartialEq)]
@@ -194,6 +194,8 @@ pub enum Auth {
     /// None.
     #[serde(skip)]
     None,
+    /// A token that the gateway gets by OAuth.
+    OAuth2(Box<OAuthGrant>),
 }
 
 /// How a server is reached, as it is written.

@@ -68,6 +68,7 @@ impl Resolver<'_> {
                     .help("use unique names"),
                 );
             }
+            self.check_replica_auth(&item);
             let is_enabled = server.server.enabled;
             let Some(transport) = self.transport(&replica.transport, is_enabled, &item) else {
                 continue;

@@ -281,7 +281,12 @@ impl Resolver<'_> {
     ) -> Option<Transport> {
         let url = self.url(written.url.as_deref()?, &at.child("url"));
         let headers = self.used_headers(&written.headers, &at.child("headers"));
-        let auth = written.auth.clone().unwrap_or(Auth::None);
+        let auth = match &written.auth {
+            Some(Auth::OAuth2(grant)) => {
+                Auth::OAuth2(Box::new(self.oauth_grant(grant, &at.child("auth"))))
+            }
+            written => written.clone().unwrap_or(Auth::None),
+        };
         self.check_headers(&headers, &at.child("headers"));
         self.check_auth(&auth, at);
         let url = url?;
@@ -441,6 +446,7 @@ impl Resolver<'_> {
                 name.to_lowercase()
             }
             Auth::None => return,
+            Auth::OAuth2(_) => "authorization".to_owned(),
         };
         self.check_duplicate_header(&sent, server);
     }

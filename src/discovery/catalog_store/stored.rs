@@ -292,6 +292,7 @@ fn remote_identity(transport: &str, remote: &Remote) -> Value {
         Auth::Bearer { .. } => "bearer",
         Auth::Header { name, .. } => name,
         Auth::None => "",
+        Auth::OAuth2(_) => "oauth2",
     };
     let headers: Vec<_> = remote.headers.keys().collect();
     json!([transport, remote.url.to_string(), headers, auth])

@@ -290,7 +290,8 @@ pub(crate) fn request_headers(
             &format!("Bearer {}", token.expose()),
         )?,
         Auth::Header { name, value } => put(name, value.expose())?,
-        Auth::None => {}
+        // The token changes: whoever sends a request puts it there.
+        Auth::None | Auth::OAuth2(_) => {}
     }
     if let Some(proxy) = &remote.proxy
         && let Some(authorization) = &proxy.authorization

@@ -1,0 +1,506 @@
+//! How the gateway gets, keeps and renews tokens for servers.
+//!
+//! A grant belongs to one owner: the gateway or an agent. Nobody else ever gets its tokens. The library finds
+//! authorization servers and chooses scopes; requests for tokens are ours (`token_endpoint`).
+//!
+//! [`Grants::access_token`] is what calls use. A token is renewed beside the calls once four fifths of its time have
+//! passed, and before one where it has passed or was rejected. One task of one process renews a grant at a time
+//! (`renewal`), also when nobody waits for it any more, and what an issuer gave is on disk before it is used.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use dashmap::DashMap;
+use jiff::Timestamp;
+use rmcp::transport::auth::WWWAuthenticateParams;
+use tokio::sync::broadcast;
+use url::Url;
+
+pub use self::{
+    sign_in::{SignIn, SignInRequest},
+    slot::{AccessToken, Rejection},
+};
+use self::{
+    slot::{Slot, Usable},
+    token_endpoint::{ClientCredential, OAuthClient},
+};
+use crate::{
+    clock,
+    config::{Auth, Config, Egress, GrantKind, OAuthGrant, Remote, Secret, Transport},
+    egress::EgressClient,
+    names::ServerName,
+    sealing::SealingKey,
+    store::{GrantOwner, GrantState, GrantStore, StoredGrant},
+    task::Tasks,
+};
+
+mod client_assertion;
+mod discovery;
+mod grant_lock;
+mod quirks;
+mod record;
+mod renewal;
+mod sign_in;
+mod slot;
+mod token_endpoint;
+
+#[cfg(test)]
+mod tests;
+
+/// Changes that a subscriber may be behind.
+const CHANGES_MAX: usize = 64;
+
+/// The grants towards the servers of a config.
+#[derive(Clone, Debug)]
+pub struct Grants(Arc<GrantsState>);
+
+#[derive(Debug)]
+struct GrantsState {
+    parts: GrantsParts,
+    servers: ArcSwap<HashMap<ServerName, Arc<OAuthServer>>>,
+    slots: DashMap<(ServerName, GrantOwner), Arc<Slot>>,
+    changes: broadcast::Sender<GrantChange>,
+}
+
+/// What [`Grants`] are made of.
+#[derive(Debug)]
+pub struct GrantsParts {
+    /// Where they are kept, with the key that seals them. Without it nobody can sign in.
+    pub storage: Option<GrantStorage>,
+    /// Where tasks run that renew tokens.
+    pub tasks: Tasks,
+    /// The time.
+    pub now: fn() -> Timestamp,
+}
+
+/// Where grants are kept.
+#[derive(Clone, Debug)]
+pub struct GrantStorage {
+    /// The store.
+    pub store: Arc<dyn GrantStore>,
+    /// The key that seals them.
+    pub key: SealingKey,
+    /// The directory of locks, which the processes of the store share.
+    pub locks: PathBuf,
+}
+
+/// A grant was made, renewed after it had been lost, rejected, or revoked.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GrantChange {
+    /// Towards which server.
+    pub server: ServerName,
+    /// Whose.
+    pub owner: GrantOwner,
+}
+
+/// The token of a caller, to be exchanged for another.
+#[derive(Clone, Debug)]
+pub struct SubjectToken {
+    /// The token.
+    pub token: Secret,
+    /// What it is.
+    pub kind: SubjectTokenKind,
+}
+
+/// What a token is (RFC 8693, section 3).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum SubjectTokenKind {
+    /// An access token.
+    AccessToken,
+    /// An ID token of OpenID Connect.
+    IdToken,
+    /// A JWT that is none of the others.
+    Jwt,
+}
+
+/// Why there is no token. No text of it has a token.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum GrantError {
+    /// Somebody has to sign in, for the first time or again.
+    #[error("nobody has signed in, or the sign-in has expired")]
+    NeedsSignIn,
+    /// It does not work, and will not until somebody changes something.
+    #[error("no token: {reason}")]
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The grant cannot be read or kept.
+    #[error("the grant cannot be stored: {reason}")]
+    Store {
+        /// Why.
+        reason: String,
+    },
+    /// The authorization server does not answer. It is asked again.
+    #[error("the authorization server cannot be reached: {reason}")]
+    Unreachable {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A grant, as people see it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GrantSummary {
+    /// Towards which server.
+    pub server: ServerName,
+    /// Whose.
+    pub owner: GrantOwner,
+    /// How it stands.
+    pub status: GrantStatus,
+    /// Who granted it.
+    pub issuer: Option<String>,
+    /// What it is good for.
+    pub scopes: Vec<String>,
+    /// When somebody signed in.
+    pub granted: Option<Timestamp>,
+}
+
+/// How a grant stands.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum GrantStatus {
+    /// It can be used.
+    Connected,
+    /// Nobody has signed in.
+    NeedsSignIn,
+    /// Its issuer takes it no more: somebody has to sign in again.
+    Expired,
+}
+
+impl GrantStatus {
+    /// The status in a word.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Expired => "expired",
+            Self::NeedsSignIn => "needs_sign_in",
+        }
+    }
+}
+
+/// A server with `auth.type = "oauth2"`.
+struct OAuthServer {
+    name: ServerName,
+    url: Url,
+    grant: OAuthGrant,
+    egress: Egress,
+    client: OnceLock<EgressClient>,
+}
+
+impl fmt::Debug for OAuthServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OAuthServer")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Grants {
+    /// The grants of no server: see [`Grants::configure`].
+    pub fn new(parts: GrantsParts) -> Self {
+        Self(Arc::new(GrantsState {
+            parts,
+            servers: ArcSwap::default(),
+            slots: DashMap::new(),
+            changes: broadcast::Sender::new(CHANGES_MAX),
+        }))
+    }
+
+    /// Takes the servers of `config` in place of those of before.
+    pub fn configure(&self, config: &Config) {
+        let before = self.0.servers.load_full();
+        let mut servers = HashMap::new();
+        for (name, server) in &config.servers {
+            let Some((remote, grant)) = oauth_of(&server.transport) else {
+                continue;
+            };
+            let Ok(url) = Url::parse(&remote.url.to_string()) else {
+                continue;
+            };
+            let egress = config.egress.clone();
+            let is_same =
+                |it: &&Arc<OAuthServer>| it.url == url && it.grant == *grant && it.egress == egress;
+            let known = before.get(name).filter(is_same).cloned();
+            let made = known.unwrap_or_else(|| {
+                self.0.slots.retain(|(server, _), _| server != name);
+                Arc::new(OAuthServer {
+                    name: name.clone(),
+                    url,
+                    grant: grant.clone(),
+                    egress,
+                    client: OnceLock::new(),
+                })
+            });
+            servers.insert(name.clone(), made);
+        }
+        self.0
+            .slots
+            .retain(|(server, _), _| servers.contains_key(server));
+        self.0.servers.store(Arc::new(servers));
+    }
+
+    /// Whether requests to `server` need a token of these.
+    pub fn serves(&self, server: &ServerName) -> bool {
+        self.0.servers.load().contains_key(server)
+    }
+
+    /// Whether each agent has a grant of its own towards `server`.
+    pub fn is_per_agent(&self, server: &ServerName) -> bool {
+        let servers = self.0.servers.load();
+        servers
+            .get(server)
+            .is_some_and(|server| server.is_per_agent())
+    }
+
+    /// The token of `owner` for `server`. `caller` is the token that a grant by exchange exchanges.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn access_token(
+        &self,
+        server: &ServerName,
+        owner: GrantOwner,
+        caller: Option<&SubjectToken>,
+    ) -> Result<AccessToken, GrantError> {
+        let server = self.server(server)?;
+        let owner = server.owner(owner);
+        let slot = self.slot(&server, owner);
+        match slot.usable(self.now()) {
+            Usable::Yes(token) => return Ok(token),
+            Usable::Due(token) => {
+                if let Ok(turn) = Arc::clone(&slot.renewing).try_lock_owned()
+                    && slot.failure().is_none()
+                {
+                    // Who is not waited for says nothing.
+                    drop(self.spawn_renewal(turn, server, owner, caller.cloned()));
+                }
+                return Ok(token);
+            }
+            Usable::No => {}
+        }
+        let turn = Arc::clone(&slot.renewing).lock_owned().await;
+        if let Some(token) = slot.last_resort(self.now()) {
+            return Ok(token);
+        }
+        if let Some(error) = slot.failure() {
+            return Err(error);
+        }
+        let renewed = self.spawn_renewal(turn, server, owner, caller.cloned());
+        renewed.await.unwrap_or_else(|_| {
+            Err(GrantError::Unreachable {
+                reason: "the gateway is stopping".to_owned(),
+            })
+        })
+    }
+
+    /// Says that `server` did not take `token`: `is_forbidden` for a 403, else it was a 401. With the header
+    /// `WWW-Authenticate` of its answer.
+    pub fn rejected(
+        &self,
+        server: &ServerName,
+        owner: GrantOwner,
+        token: &AccessToken,
+        (is_forbidden, challenge): (bool, Option<&str>),
+    ) -> Rejection {
+        let Ok(server) = self.server(server) else {
+            return Rejection::Final;
+        };
+        let slot = self.slot(&server, server.owner(owner));
+        let params = WWWAuthenticateParams::parse(challenge.unwrap_or_default(), &server.url);
+        if params.is_insufficient_scope() {
+            let scopes = params.scope.unwrap_or_default();
+            let scopes: Vec<_> = scopes.split_ascii_whitespace().map(str::to_owned).collect();
+            return slot.step_up(token, &scopes, server.is_interactive());
+        }
+        if is_forbidden {
+            return Rejection::Final;
+        }
+        slot.reject(token, challenge, self.now())
+    }
+
+    /// Forgets what it has read of the store, which has changed.
+    pub fn reread(&self) {
+        for slot in &self.0.slots {
+            slot.clear();
+        }
+    }
+
+    /// What becomes of grants.
+    pub fn subscribe_changes(&self) -> broadcast::Receiver<GrantChange> {
+        self.0.changes.subscribe()
+    }
+
+    /// Each server that `owner` has to sign in to, and how their grant stands; of [`GrantOwner::Gateway`] those whose
+    /// grant serves everybody.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn list(&self, owner: GrantOwner) -> Result<Vec<GrantSummary>, GrantError> {
+        let stored = self.storage()?.store.all_grants(Some(owner)).await?;
+        let servers = self.0.servers.load_full();
+        let signs_in = servers
+            .values()
+            .filter(|server| server.is_interactive() && server.owner(owner) == owner);
+        let mut summaries: Vec<_> = signs_in
+            .map(|server| {
+                let grants = stored.iter().filter(|it| server.has_made(it));
+                summary(server, owner, grants.max_by_key(|it| it.refreshed))
+            })
+            .collect();
+        summaries.sort_by(|a, b| a.server.as_str().cmp(b.server.as_str()));
+        Ok(summaries)
+    }
+
+    fn server(&self, name: &ServerName) -> Result<Arc<OAuthServer>, GrantError> {
+        let found = self.0.servers.load().get(name).cloned();
+        found.ok_or_else(|| GrantError::Refused {
+            reason: format!("`servers.{name}.auth` is not `oauth2`"),
+        })
+    }
+
+    fn slot(&self, server: &OAuthServer, owner: GrantOwner) -> Arc<Slot> {
+        let key = (server.name.clone(), owner);
+        if let Some(slot) = self.0.slots.get(&key) {
+            return Arc::clone(&slot);
+        }
+        Arc::clone(&self.0.slots.entry(key).or_default())
+    }
+
+    fn storage(&self) -> Result<&GrantStorage, GrantError> {
+        self.0
+            .parts
+            .storage
+            .as_ref()
+            .ok_or_else(|| GrantError::Store {
+                reason: "the gateway has no data directory".to_owned(),
+            })
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.0.parts.now)()
+    }
+
+    fn tell(&self, server: &OAuthServer, owner: GrantOwner) {
+        // Nobody may be listening.
+        let _told = self.0.changes.send(GrantChange {
+            server: server.name.clone(),
+            owner,
+        });
+    }
+}
+
+impl GrantsParts {
+    /// By the clock of this machine.
+    pub fn new(storage: Option<GrantStorage>, tasks: Tasks) -> Self {
+        Self {
+            storage,
+            tasks,
+            now: clock::now,
+        }
+    }
+}
+
+impl OAuthServer {
+    /// Whether a person has to sign in.
+    fn is_interactive(&self) -> bool {
+        self.grant.grant == GrantKind::AuthorizationCode
+    }
+
+    fn is_per_agent(&self) -> bool {
+        match self.grant.grant {
+            GrantKind::AuthorizationCode => self.grant.per_user,
+            GrantKind::ClientCredentials => false,
+            GrantKind::IdJag | GrantKind::TokenExchange => self.grant.subject_token.is_none(),
+        }
+    }
+
+    /// Whose grant serves `caller`.
+    fn owner(&self, caller: GrantOwner) -> GrantOwner {
+        if self.is_per_agent() {
+            caller
+        } else {
+            GrantOwner::Gateway
+        }
+    }
+
+    /// The client for whatever its authorization server is asked.
+    fn egress(&self) -> Result<&EgressClient, GrantError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let idp = self.grant.idp.as_ref().map(|idp| &idp.issuer);
+        let issuers = self.grant.issuer.iter().chain(idp);
+        let mut written: Vec<_> = issuers.filter_map(|url| Url::parse(url).ok()).collect();
+        written.push(self.url.clone());
+        let made = EgressClient::new(&self.egress, &written);
+        let made = made.map_err(|error| GrantError::Refused {
+            reason: error.to_string(),
+        })?;
+        Ok(self.client.get_or_init(|| made))
+    }
+
+    /// The client that the config names.
+    fn configured_client(&self) -> Option<OAuthClient> {
+        let id = self.grant.client_id.clone()?;
+        let secret = self.grant.client_secret.as_ref();
+        let secret = secret.map(|it| ClientCredential::Secret(it.expose().to_owned()));
+        let key = self
+            .grant
+            .private_key
+            .clone()
+            .map(ClientCredential::PrivateKey);
+        Some(OAuthClient {
+            id,
+            credential: secret.or(key).unwrap_or(ClientCredential::Public),
+            is_configured: true,
+        })
+    }
+
+    /// Whether `stored` is a grant towards this server as it is configured now.
+    fn has_made(&self, stored: &StoredGrant) -> bool {
+        let issuer = self.grant.issuer.as_deref();
+        let is_issuer =
+            |it: &str| it.trim_end_matches('/') == stored.key.issuer.trim_end_matches('/');
+        stored.key.resource == self.url.as_str() && issuer.is_none_or(is_issuer)
+    }
+}
+
+/// How a server is reached that has `auth.type = "oauth2"`.
+fn oauth_of(transport: &Transport) -> Option<(&Remote, &OAuthGrant)> {
+    let remote = match transport {
+        Transport::Auto(remote)
+        | Transport::Http(remote)
+        | Transport::Sse(remote)
+        | Transport::WebSocket(remote) => remote,
+        Transport::Builtin | Transport::ControlSocket(_) | Transport::Stdio(_) => return None,
+    };
+    match &remote.auth {
+        Auth::OAuth2(grant) => Some((remote, grant)),
+        Auth::Bearer { .. } | Auth::Header { .. } | Auth::None => None,
+    }
+}
+
+fn summary(server: &OAuthServer, owner: GrantOwner, grant: Option<&StoredGrant>) -> GrantSummary {
+    let split = |text: &String| text.split_ascii_whitespace().map(str::to_owned).collect();
+    GrantSummary {
+        server: server.name.clone(),
+        owner,
+        status: match grant.map(|grant| grant.state) {
+            None => GrantStatus::NeedsSignIn,
+            Some(GrantState::Active) => GrantStatus::Connected,
+            Some(GrantState::Rejected) => GrantStatus::Expired,
+        },
+        issuer: grant.map(|grant| grant.key.issuer.clone()),
+        scopes: grant.map(|grant| split(&grant.scopes)).unwrap_or_default(),
+        granted: grant.map(|grant| grant.granted),
+    }
+}
+
+/// How long whoever renews a grant waits for another process that does.
+const LOCK_WAIT: Duration = Duration::from_secs(30);

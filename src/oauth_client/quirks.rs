@@ -1,0 +1,148 @@
+//! How issuers depart from the standards: what is known of some, and what the answers of others show.
+
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use super::token_endpoint::ClientCredential;
+
+/// How an issuer departs from the standards.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(default)]
+pub(super) struct Quirks {
+    /// It wants no `resource` (RFC 8707): scopes say what a token is for.
+    pub(super) refuses_resource: bool,
+    /// It takes a secret the other way than its metadata says: in the form where they do not say so, by HTTP Basic
+    /// where they do.
+    pub(super) secret_in_form: bool,
+    /// The audience of a client assertion is the token endpoint, not the issuer.
+    pub(super) assertion_for_endpoint: bool,
+    /// It has PKCE, and does not say so.
+    pub(super) hides_pkce: bool,
+    /// Further parameters of the authorization request, without which there is no refresh token.
+    pub(super) authorize: Vec<(String, String)>,
+}
+
+/// An issuer of which quirks are known beforehand.
+struct KnownIssuer {
+    /// Its host.
+    host: &'static str,
+    refuses_resource: bool,
+    assertion_for_endpoint: bool,
+    hides_pkce: bool,
+    authorize: &'static [(&'static str, &'static str)],
+}
+
+const KNOWN: [KnownIssuer; 4] = [
+    // AADSTS9010010 where `resource` stands beside scopes of another name; the metadata is silent about PKCE.
+    // Source: learn.microsoft.com/entra/identity-platform (v2.0 endpoints).
+    KnownIssuer {
+        host: "login.microsoftonline.com",
+        refuses_resource: true,
+        assertion_for_endpoint: true,
+        hides_pkce: true,
+        authorize: &[],
+    },
+    KnownIssuer {
+        host: "login.microsoftonline.us",
+        refuses_resource: true,
+        assertion_for_endpoint: true,
+        hides_pkce: true,
+        authorize: &[],
+    },
+    KnownIssuer {
+        host: "sts.windows.net",
+        refuses_resource: true,
+        assertion_for_endpoint: true,
+        hides_pkce: true,
+        authorize: &[],
+    },
+    // There is no scope `offline_access`. Source: developers.google.com/identity/protocols/oauth2/web-server.
+    KnownIssuer {
+        host: "accounts.google.com",
+        refuses_resource: false,
+        assertion_for_endpoint: true,
+        hides_pkce: false,
+        authorize: &[("access_type", "offline"), ("prompt", "consent")],
+    },
+];
+
+impl Quirks {
+    /// What is known of `issuer` beforehand.
+    pub(super) fn known(issuer: &str) -> Self {
+        let url = Url::parse(issuer).ok();
+        let host = url.as_ref().and_then(Url::host_str);
+        let known = KNOWN.iter().find(|it| Some(it.host) == host);
+        let Some(known) = known else {
+            return Self::default();
+        };
+        let owned = |pair: &(&str, &str)| (pair.0.to_owned(), pair.1.to_owned());
+        Self {
+            refuses_resource: known.refuses_resource,
+            secret_in_form: false,
+            assertion_for_endpoint: known.assertion_for_endpoint,
+            hides_pkce: known.hides_pkce,
+            authorize: known.authorize.iter().map(owned).collect(),
+        }
+    }
+
+    /// Takes what the error `code` shows. Whether it is worth to ask once more.
+    pub(super) fn learn(
+        &mut self,
+        code: &str,
+        description: &str,
+        has_resource: bool,
+        credential: &ClientCredential,
+    ) -> bool {
+        if has_resource && !self.refuses_resource && refuses_resource(code, description) {
+            self.refuses_resource = true;
+            return true;
+        }
+        let other_way = match credential {
+            ClientCredential::Secret(_) => &mut self.secret_in_form,
+            ClientCredential::PrivateKey(_) => &mut self.assertion_for_endpoint,
+            ClientCredential::Public => return false,
+        };
+        // The second time the way that was known before is wrong as well.
+        let is_first = code == "invalid_client" && !*other_way;
+        *other_way |= is_first;
+        is_first
+    }
+}
+
+/// Whether an error is about `resource`.
+pub(super) fn refuses_resource(code: &str, description: &str) -> bool {
+    const OF_ENTRA: [&str; 2] = ["AADSTS9010010", "AADSTS901002"];
+    code == "invalid_target" || OF_ENTRA.iter().any(|it| description.contains(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quirks_are_known_of_some_issuers() {
+        let entra = Quirks::known("https://login.microsoftonline.com/tenant/v2.0");
+        assert!(entra.refuses_resource && entra.hides_pkce);
+        let google = Quirks::known("https://accounts.google.com");
+        assert_eq!(google.authorize[0].0, "access_type");
+        assert_eq!(
+            Quirks::known("https://login.microsoftonline.com.example"),
+            Quirks::default()
+        );
+        assert_eq!(Quirks::known("no URL"), Quirks::default());
+    }
+
+    #[test]
+    fn what_an_error_shows_is_learned_once() {
+        let secret = ClientCredential::Secret("s".to_owned());
+        let mut quirks = Quirks::default();
+        let text = "AADSTS9010010: The resource parameter provided in the request doesn't match";
+        assert!(quirks.learn("invalid_request", text, true, &secret));
+        assert!(quirks.refuses_resource);
+        assert!(!quirks.learn("invalid_request", text, true, &secret));
+        assert!(quirks.learn("invalid_client", "", true, &secret) && quirks.secret_in_form);
+        assert!(!quirks.learn("invalid_client", "", true, &secret));
+        assert!(!quirks.learn("invalid_client", "", true, &ClientCredential::Public));
+        assert!(!quirks.learn("invalid_grant", "", true, &secret));
+    }
+}

@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-use super::exit_reason::reason_from_stderr;
+use super::exit_reason::{error_from_stderr, reason_from_stderr};
 use crate::lock::lock;
 
 /// Lines of stderr kept.
@@ -45,7 +45,8 @@ impl ChildOutput {
         lines.find(|line| !line.trim().is_empty()).cloned()
     }
 
-    /// What the process `pid` wrote to stderr of why it ended: what it wrote while it served, if anything.
+    /// What the process `pid` wrote to stderr of why it ended: what it wrote while it served, if anything, and
+    /// an error before.
     pub(in crate::backend) fn exit_reason(&self, pid: u32) -> Option<String> {
         let lines = lock(&self.stderr);
         let own = || lines.iter().filter(|line| line.pid == pid);
@@ -54,7 +55,7 @@ impl ChildOutput {
             .map(|line| line.text.as_str())
             .collect();
         let all = || own().map(|line| line.text.as_str()).collect::<Vec<_>>();
-        reason_from_stderr(&late).or_else(|| reason_from_stderr(&all()))
+        reason_from_stderr(&late).or_else(|| error_from_stderr(&all()))
     }
 
     /// Notes that the processes that wrote to stderr came to serve.
@@ -142,20 +143,24 @@ mod tests {
         assert_eq!(output.stderr().len(), STDERR_LINES_MAX);
     }
 
-    /// What a process wrote before it served is not why it ended, unless it wrote nothing else.
+    /// What a process wrote before it served is not why it ended, unless it is an error.
     #[test]
     fn what_precedes_service_is_no_reason() {
         let output = ChildOutput::default();
-        let check = |expect: &str| assert_eq!(output.exit_reason(1).as_deref(), Some(expect));
+        let check = |expect: Option<&str>| assert_eq!(output.exit_reason(1).as_deref(), expect);
         output.note_stderr(1, "listening".to_owned());
-        check("listening");
+        check(Some("listening"));
         output.mark_serving();
-        check("listening");
+        check(None);
+        output.note_stderr(1, "Error: no disk".to_owned());
+        output.mark_serving();
+        check(Some("Error: no disk"));
         output.note_stderr(1, " ".to_owned());
-        check("listening");
+        check(Some("Error: no disk"));
         output.note_stderr(1, "out of memory".to_owned());
-        check("out of memory");
-        assert_eq!(output.stderr(), ["listening", " ", "out of memory"]);
+        check(Some("out of memory"));
+        let all = ["listening", "Error: no disk", " ", "out of memory"];
+        assert_eq!(output.stderr(), all);
     }
 
     #[test]

@@ -62,15 +62,33 @@ const WARNING_WORDS: &[&str] = &["deprecat", "warn"];
 /// What a program's last `lines` say of its end, on one line: from those that name an error, if there are
 /// such, else the last; `None` if there are none with words.
 pub(crate) fn reason_from_stderr(lines: &[&str]) -> Option<String> {
+    let lines = lines_with_words(lines);
+    let from = start_of_error(&lines).unwrap_or_else(|| lines.len().saturating_sub(LINES_MAX));
+    to_reason(&lines[from..])
+}
+
+/// The same from lines that name an error alone.
+pub(super) fn error_from_stderr(lines: &[&str]) -> Option<String> {
+    let lines = lines_with_words(lines);
+    to_reason(&lines[start_of_error(&lines)?..])
+}
+
+fn lines_with_words<'l>(lines: &[&'l str]) -> Vec<&'l str> {
     let says_something = |line: &&str| line.contains(char::is_alphanumeric) && !is_frame(line);
-    let lines = lines.iter().copied().filter(says_something).map(str::trim);
-    let lines: Vec<_> = lines.collect();
-    let reported = start_of_last(&lines, |line| has_word(line, ERROR_WORDS));
+    let lines = lines.iter().copied().filter(says_something);
+    lines.map(str::trim).collect()
+}
+
+fn to_reason(lines: &[&str]) -> Option<String> {
+    let lines = &lines[..lines.len().min(LINES_MAX)];
+    (!lines.is_empty()).then(|| lines.join(" | "))
+}
+
+/// Where the last of `lines` begin that name an error.
+fn start_of_error(lines: &[&str]) -> Option<usize> {
+    let reported = start_of_last(lines, |line| has_word(line, ERROR_WORDS));
     let is_problem = |line: &str| has_word(line, PROBLEM_WORDS) && !has_word(line, WARNING_WORDS);
-    let from = reported.or_else(|| start_of_last(&lines, is_problem));
-    let from = from.unwrap_or_else(|| lines.len().saturating_sub(LINES_MAX));
-    let reason: Vec<_> = lines[from..].iter().copied().take(LINES_MAX).collect();
-    (!reason.is_empty()).then(|| reason.join(" | "))
+    reported.or_else(|| start_of_last(lines, is_problem))
 }
 
 /// Where those `lines` begin that are the last which are `wanted`, one after the other.

@@ -127,7 +127,15 @@ impl CallArgs {
             report_timeout(self.wait);
         }
         if gateway.report_unhealthy_where(&[Kind::Tools], |server| candidates.contains(server)) {
-            return usage_error(&format!("unknown tool `{}`{ending}", self.tool));
+            // A gateway does not list what an agent may not use.
+            let agent = self.target.agent().map(|agent| {
+                let tool = &self.tool;
+                format!(
+                    "; `tollbridge policy explain {agent} {tool}` says whether {agent} may use it"
+                )
+            });
+            let agent = agent.unwrap_or_default();
+            return usage_error(&format!("unknown tool `{}`{ending}{agent}", self.tool));
         }
         // What is missing was said; where the name is of that server, nothing else is known of it.
         let is_theirs = !catalog_store

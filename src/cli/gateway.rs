@@ -62,6 +62,8 @@ pub(super) struct Gateway {
     start: Instant,
     /// How long servers may take to be listed.
     list_timeout: Duration,
+    /// Whether what is asked is behind a URL of the command line.
+    is_url: bool,
 }
 
 /// Runs `work` with a gateway that asks `target`, and stops it whatever happens. What is wrong with the
@@ -93,6 +95,7 @@ pub(super) async fn with(
         scope: target.scope,
         start: Instant::now(),
         list_timeout: target.config.first_list_wait,
+        is_url: target.is_url,
     };
     let cut_short = ExitCode::from(EXIT_INTERRUPTED);
     let done = tokio::select! {
@@ -380,6 +383,9 @@ impl Gateway {
                 }
             };
             found.report(state);
+            if self.is_url && found.state == ServerState::NeedsReauth {
+                eprint("use --key-file FILE to send a key\n");
+            }
         }
         complete
     }

@@ -58,6 +58,8 @@ pub(super) struct GatewayTarget {
     pub(super) agent: Option<String>,
     /// The control socket of the running gateway that is asked.
     pub(super) gateway_socket: Option<PathBuf>,
+    /// Whether it is behind a URL of the command line.
+    pub(super) is_url: bool,
 }
 
 impl TargetArgs {
@@ -65,7 +67,11 @@ impl TargetArgs {
     pub(super) fn resolve(&self, form: OutputFormat) -> Result<GatewayTarget, ExitCode> {
         if let Some((mut config, server)) = self.url.config(self.profile.as_deref(), form)? {
             self.config.start_quiet_log(&mut config)?;
-            return GatewayTarget::single_server(config, &server);
+            let target = GatewayTarget::single_server(config, &server)?;
+            return Ok(GatewayTarget {
+                is_url: true,
+                ..target
+            });
         }
         let used = self
             .server
@@ -78,6 +84,11 @@ impl TargetArgs {
             (None, None) => GatewayTarget::all_servers(config),
         };
         Ok(target.with_agent(self.agent.as_deref()))
+    }
+
+    /// The agent that is named.
+    pub(super) fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
     }
 
     /// Whether the key is read from stdin.
@@ -201,6 +212,7 @@ impl GatewayTarget {
             scope,
             agent: None,
             gateway_socket: None,
+            is_url: false,
         }
     }
 }

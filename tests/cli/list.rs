@@ -399,6 +399,7 @@ async fn a_key_is_sent_and_not_shown() {
     );
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("HTTP 401 Unauthorized"), "{ran:?}");
+    assert!(ran.stderr.contains("use --key-file FILE"), "{ran:?}");
     assert!(!ran.all().contains("s3cret"));
 }
 

@@ -88,6 +88,8 @@ async fn calls_through_the_running_gateway_are_governed() {
         .await;
     assert_ne!(denied.code, Some(0), "{denied:?}");
     assert!(!denied.all().contains("it failed"), "{denied:?}");
+    let explain = "`tollbridge policy explain bot mcp_script_fail`";
+    assert!(denied.stderr.contains(explain), "{denied:?}");
     serving.end(Signal::TERM).await;
 }
 

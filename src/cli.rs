@@ -11,6 +11,7 @@ mod call;
 mod check;
 mod completions;
 mod data_dir;
+mod doctor;
 mod gateway;
 mod gateway_target;
 mod keys;
@@ -78,6 +79,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Print a shell completion script
     Completions(completions::Completions),
+    /// Find out why something does not work
+    Doctor(doctor::DoctorArgs),
     /// Create, list and revoke API keys
     Keys(keys::KeysArgs),
     /// List servers, tools, resources or prompts
@@ -113,6 +116,7 @@ pub fn run() -> ExitCode {
         Command::Call(call) => call.run(),
         Command::Check(check) => check.run(),
         Command::Completions(completions) => completions.run(),
+        Command::Doctor(doctor) => doctor.run(),
         Command::Keys(keys) => keys.run(),
         Command::List(list) => list.run(),
         Command::Policy(policy) => policy.run(),

@@ -132,8 +132,16 @@ impl EgressClient {
     /// # Errors
     /// Why there is no response.
     pub async fn fetch(&self, request: Request<Vec<u8>>) -> Result<Response<Bytes>, EgressError> {
-        let url = shown(request.uri());
         let follows = *request.method() == Method::GET;
+        self.fetch_with(request, follows).await
+    }
+
+    async fn fetch_with(
+        &self,
+        request: Request<Vec<u8>>,
+        follows: bool,
+    ) -> Result<Response<Bytes>, EgressError> {
+        let url = shown(request.uri());
         let fetching = self.follow(request, follows);
         match tokio::time::timeout(self.timeout, fetching).await {
             Ok(response) => response,
@@ -142,6 +150,17 @@ impl EgressClient {
                 limit: self.timeout,
             }),
         }
+    }
+
+    /// As [`EgressClient::fetch`], but a redirect is the response.
+    ///
+    /// # Errors
+    /// Why there is no response.
+    pub async fn fetch_unredirected(
+        &self,
+        request: Request<Vec<u8>>,
+    ) -> Result<Response<Bytes>, EgressError> {
+        self.fetch_with(request, false).await
     }
 
     /// A GET of `url`.
@@ -219,13 +238,7 @@ impl OAuthHttpClient for EgressClient {
     fn execute(&self, request: OAuthHttpRequest) -> OAuthHttpClientFuture<'_> {
         Box::pin(async move {
             let follows = matches!(request.redirect_policy, OAuthHttpRedirectPolicy::Follow);
-            let url = shown(request.request.uri());
-            let following = self.follow(request.request, follows);
-            let response = tokio::time::timeout(self.timeout, following).await;
-            let response = response.unwrap_or(Err(EgressError::Timeout {
-                url,
-                limit: self.timeout,
-            }))?;
+            let response = self.fetch_with(request.request, follows).await?;
             Ok(response.map(|body| body.to_vec()))
         })
     }

@@ -93,7 +93,7 @@ impl UrlArgs {
 }
 
 /// `url` with the path of a gateway's endpoint, where it has none.
-fn with_endpoint_path(url: &str) -> String {
+pub(super) fn with_endpoint_path(url: &str) -> String {
     let url = url.trim();
     let is_bare = url
         .split_once("://")

@@ -20,10 +20,7 @@ const COMMAND_TIPS: [(&[&str], &str); 7] = [
         &["run", "start", "up", "server", "gateway"],
         "use `tollbridge serve`",
     ),
-    (
-        &["validate", "test", "doctor"],
-        "use `tollbridge check --connect`",
-    ),
+    (&["validate", "test"], "use `tollbridge check --connect`"),
     (
         &["tools", "ls", "servers"],
         "use `tollbridge list tools` or `tollbridge list servers`",

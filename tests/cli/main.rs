@@ -5,8 +5,11 @@ mod check;
 mod child_processes;
 mod config_errors;
 mod confinement;
+mod doctor;
 mod file_permissions;
 mod governance;
+#[path = "../support/issuer.rs"]
+mod issuer;
 mod list;
 mod logs;
 mod reload;

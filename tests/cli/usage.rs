@@ -183,6 +183,7 @@ async fn help_says_what_there_is() {
       call         Call a tool
       check        Validate the config, and with --connect the servers
       completions  Print a shell completion script
+      doctor       Find out why something does not work
       keys         Create, list and revoke API keys
       list         List servers, tools, resources or prompts
       policy       Explain effective policies

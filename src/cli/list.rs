@@ -93,11 +93,16 @@ impl ListArgs {
         }
         let target = target.read_only().with_list_timeout(self.wait);
         let form = OutputFormat::from_flag(self.json);
-        let listed = gateway::with(target, form, async |gateway| self.list(gateway).await).await;
+        // A running gateway does not say whose the items of merged routes are, and names tell nothing.
+        let is_merged = target.gateway_socket.is_some() && scope == Scope::All;
+        let listed = gateway::with(target, form, async |gateway| {
+            self.list(gateway, is_merged).await
+        });
+        let listed = listed.await;
         if is_whole { listed } else { ExitCode::FAILURE }
     }
 
-    async fn list(&self, gateway: &Gateway) -> ExitCode {
+    async fn list(&self, gateway: &Gateway, is_merged: bool) -> ExitCode {
         let found = gateway.wait_for_servers().await;
         if found
             .iter()
@@ -107,17 +112,18 @@ impl ListArgs {
         }
         match self.what {
             What::Servers => print_servers(&found, self.json),
-            What::Tools => self.print_items(&[Kind::Tools], gateway).await,
+            What::Tools => self.print_items(&[Kind::Tools], gateway, is_merged).await,
             What::Resources => {
-                self.print_items(&[Kind::Resources, Kind::Templates], gateway)
-                    .await
+                let kinds = [Kind::Resources, Kind::Templates];
+                self.print_items(&kinds, gateway, is_merged).await
             }
-            What::Prompts => self.print_items(&[Kind::Prompts], gateway).await,
+            What::Prompts => self.print_items(&[Kind::Prompts], gateway, is_merged).await,
         }
     }
 
-    /// Prints the items of `kinds`; it counts as failed when a server's are missing.
-    async fn print_items(&self, kinds: &[Kind], gateway: &Gateway) -> ExitCode {
+    /// Prints the items of `kinds`; it counts as failed when a server's are missing. Where they are merged by
+    /// the running gateway, their servers are not shown.
+    async fn print_items(&self, kinds: &[Kind], gateway: &Gateway, is_merged: bool) -> ExitCode {
         let complete = gateway.report_unhealthy(kinds) & gateway.report_missing_items(kinds);
         gateway.report_hidden_route();
         let mut items = Vec::new();
@@ -136,7 +142,7 @@ impl ListArgs {
             // What is missing was said; the head of a table would say that there is nothing.
             ExitCode::FAILURE
         } else {
-            table(&items, gateway).print()
+            table(&items, gateway, is_merged).print()
         };
         if complete { printed } else { ExitCode::FAILURE }
     }
@@ -200,7 +206,7 @@ fn json_array(items: &[(Kind, Raw)]) -> String {
     }
 }
 
-fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> TextTable<3> {
+fn table(items: &[(Kind, Raw)], gateway: &Gateway, is_merged: bool) -> TextTable<3> {
     let mut table = TextTable::new(["NAME", "SERVER", "DESCRIPTION"]).fit_to_terminal();
     for (kind, item) in items {
         let member = |key: &str| {
@@ -208,10 +214,10 @@ fn table(items: &[(Kind, Raw)], gateway: &Gateway) -> TextTable<3> {
             value.as_ref().and_then(Raw::as_text).map(String::from)
         };
         let name = member(kind.key()).unwrap_or_default();
-        let server = server_of(*kind, &name, gateway).unwrap_or_default();
+        let server = server_of(*kind, &name, gateway).filter(|_| !is_merged);
         let about = member("description").filter(|text| !text.trim().is_empty());
         let about = about.or_else(|| member("title")).unwrap_or_default();
-        table.add([name, server, about]);
+        table.add([name, server.unwrap_or_default(), about]);
     }
     table
 }

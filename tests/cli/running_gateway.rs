@@ -27,7 +27,7 @@ async fn list_and_call_use_the_running_gateway() {
     let listed = place.run(&["list"]).await;
     assert_eq!(listed.code, Some(1), "{listed:?}");
     assert!(
-        listed.stdout.contains("mcp_script_repeat\tgateway\t"),
+        listed.stdout.contains("mcp_script_repeat\t\t"),
         "{listed:?}"
     );
     let reason =
